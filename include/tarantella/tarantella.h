@@ -1,0 +1,242 @@
+/* Tarantella: collectives and overlapped gradient reduction for synchronous training. The C API.
+ *
+ * Conventions, valid for every function unless its comment says otherwise:
+ *  - returns tnt_status_t; on anything but TNT_SUCCESS, tnt_last_error() of the calling thread says in one
+ *    sentence what went wrong, on which rank, in which operation, and what to do;
+ *  - counts are in elements, sizes in bytes, times in seconds; out-parameters come last but for the stream;
+ *  - handles are opaque, owned by the caller, given back by their tnt_..._destroy; NULL is accepted there;
+ *  - names and structs passed in are copied; buffers passed in must live until the operation has finished;
+ *  - functions may be called from any thread, but collectives on one communicator must be called in the same
+ *    order on all of its ranks, so a caller with several threads has to order them itself;
+ *  - a failed collective (TNT_TIMEOUT, TNT_PEER_LOST, TNT_MISMATCH, TNT_ABORTED) ends the whole job's communication: every
+ *    rank gets the same error from whatever it waits in, and from every later collective.
+ */
+#ifndef TARANTELLA_TARANTELLA_H
+#define TARANTELLA_TARANTELLA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TNT_VERSION_MAJOR 0
+#define TNT_VERSION_MINOR 1
+#define TNT_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define TNT_EXPORT __attribute__((visibility("default")))
+#else
+#define TNT_EXPORT
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tnt_comm* tnt_comm_t;       /* a group of ranks with a transport                 */
+typedef struct tnt_work* tnt_work_t;       /* something started and perhaps not yet finished    */
+typedef struct tnt_reducer* tnt_reducer_t; /* fused, overlapped gradient reduction              */
+typedef void* tnt_stream_t;                /* cudaStream_t, or NULL for host memory             */
+
+typedef enum {
+  TNT_SUCCESS = 0,
+  TNT_INVALID_ARGUMENT = 1, /* the call had no effect; fix the argument and call again    */
+  TNT_MISMATCH = 2,         /* ranks called different things: the message names both      */
+  TNT_TIMEOUT = 3,          /* a deadline passed: the message names who is missing        */
+  TNT_PEER_LOST = 4,        /* a rank died or left: the message names it                  */
+  TNT_ABORTED = 5,          /* a rank called tnt_comm_abort: the message is its reason    */
+  TNT_SYSTEM = 6,           /* the operating system refused something: memory, files, ... */
+  TNT_UNSUPPORTED = 7       /* known, but not available in this build or on this machine  */
+} tnt_status_t;
+
+typedef enum {
+  TNT_FLOAT32 = 0,
+  TNT_FLOAT64 = 1,
+  TNT_FLOAT16 = 2,
+  TNT_BFLOAT16 = 3,
+  TNT_INT8 = 4,
+  TNT_UINT8 = 5,
+  TNT_INT32 = 6,
+  TNT_INT64 = 7
+} tnt_dtype_t;
+
+/* Floating-point sums are taken in rank order 0, 1, ... and rounded once (16-bit types accumulate in float32), so
+ * the same inputs on the same number of ranks give the same bits, always and on every rank. TNT_AVG divides the
+ * sum by the number of ranks (integers: division truncates). Integer sums and products wrap. */
+typedef enum { TNT_SUM = 0, TNT_AVG = 1, TNT_MIN = 2, TNT_MAX = 3, TNT_PROD = 4 } tnt_op_t;
+
+/* ------------------------------------------------------------------------------------------ the library */
+
+/* "0.1.0". Never fails, needs no tnt_init. */
+TNT_EXPORT const char* tnt_version(void);
+
+/* The name of a status, "TNT_TIMEOUT" for TNT_TIMEOUT. Never fails. */
+TNT_EXPORT const char* tnt_status_name(tnt_status_t status);
+
+/* Bytes of one element; 0 for a value that is no tnt_dtype_t. */
+TNT_EXPORT size_t tnt_dtype_size(tnt_dtype_t dtype);
+
+/* What went wrong in the last failed call of this thread; "" if none did. Valid until the thread's next failed call. */
+TNT_EXPORT const char* tnt_last_error(void);
+
+/* Where this rank stands in the job. Zero-initialised fields are not used: start from TNT_INIT_OPTIONS_INITIALIZER. */
+typedef struct {
+  size_t size;            /* sizeof(tnt_init_options_t) of the caller's header                               */
+  int rank;               /* this process, from 0                                                            */
+  int ranks;              /* processes in the job                                                            */
+  const char* rendezvous; /* name of the abstract Unix socket on which the ranks meet; NULL for one rank     */
+  const char* token;      /* the job's secret: who does not know it cannot join; NULL for one rank           */
+} tnt_init_options_t;
+#define TNT_INIT_OPTIONS_INITIALIZER \
+  { sizeof(tnt_init_options_t), 0, 1, NULL, NULL }
+
+/* Joins the job. options NULL: from the environment that the launcher sets (TNT_RANK, TNT_SIZE, TNT_RENDEZVOUS, TNT_TOKEN);
+ * without these the job is this process alone. Blocks until every rank has joined or the deadline (TNT_TIMEOUT, default
+ * 600 s) has passed: then TNT_TIMEOUT names who is missing. A second call without tnt_finalize between succeeds and does
+ * nothing. */
+TNT_EXPORT tnt_status_t tnt_init(const tnt_init_options_t* options);
+
+/* Leaves the job: stops this process' threads, writes the timeline, unmaps shared memory. Does not wait for other ranks; a
+ * rank that still waits for this one gets TNT_PEER_LOST. All handles must be destroyed before. Succeeds when not initialised.
+ */
+TNT_EXPORT tnt_status_t tnt_finalize(void);
+
+/* Nanoseconds of the clock that the timeline uses (CLOCK_MONOTONIC: the same for all processes of a node). */
+TNT_EXPORT int64_t tnt_clock_ns(void);
+
+/* Adds a span to the timeline (TNT_TIMELINE); costs nothing when it is off. track: the row it is shown in, such as "step". */
+TNT_EXPORT tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_ns, int64_t end_ns);
+
+/* -------------------------------------------------------------------------------------- communicators */
+
+/* All ranks of the job. Owned by the library: not to be destroyed. */
+TNT_EXPORT tnt_status_t tnt_comm_world(tnt_comm_t* comm);
+
+/* Collective. Ranks that pass the same colour >= 0 form a new communicator, ordered by key, then by rank in comm. A negative
+ * colour takes part and gets *part = NULL. A communicator of its own also keeps traffic apart: split(comm, 0, 0). */
+TNT_EXPORT tnt_status_t tnt_comm_split(tnt_comm_t comm, int color, int key, tnt_comm_t* part);
+
+TNT_EXPORT tnt_status_t tnt_comm_rank(tnt_comm_t comm, int* rank);
+TNT_EXPORT tnt_status_t tnt_comm_size(tnt_comm_t comm, int* size);
+TNT_EXPORT tnt_status_t tnt_comm_local_rank(tnt_comm_t comm, int* local_rank); /* among comm's ranks of this node */
+TNT_EXPORT tnt_status_t tnt_comm_local_size(tnt_comm_t comm, int* local_size);
+TNT_EXPORT tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name); /* "local" or "shm"; static text */
+
+/* Ends the job's communication: every rank's waits fail with TNT_ABORTED and "rank R: reason". The first abort wins. Not
+ * collective, never blocks, safe from any thread. */
+TNT_EXPORT tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason);
+
+/* Gives back a communicator made by tnt_comm_split, after the operations that were started on it have finished. */
+TNT_EXPORT tnt_status_t tnt_comm_destroy(tnt_comm_t comm);
+
+/* ---------------------------------------------------------------------------------------- collectives
+ * work NULL: returns when done. Else *work is a handle for tnt_work_wait/test, to be destroyed by the caller; operations of
+ * one communicator run one after another in the order of the calls. in == out works in place wherever both have the same
+ * size. Zero counts are allowed. Cost below: S bytes, n ranks, memory traffic of all ranks together. */
+
+/* out[i] = op over ranks of in[i]; both count elements. Cost: 5nS. */
+TNT_EXPORT tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                                       tnt_stream_t stream, tnt_work_t* work);
+
+/* in: n*count elements, out: count. Rank r gets elements [r*count, (r+1)*count) of the reduction. Cost: 3nS, S = all of in. */
+TNT_EXPORT tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype,
+                                           tnt_op_t op, tnt_stream_t stream, tnt_work_t* work);
+
+/* in: count elements, out: n*count, rank r's at [r*count, (r+1)*count). Cost: 2S + 2nS, S = all of out. */
+TNT_EXPORT tnt_status_t tnt_all_gather(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype,
+                                       tnt_stream_t stream, tnt_work_t* work);
+
+/* out on every rank = in on root; in is ignored elsewhere and may be NULL there. Cost: 2(n+1)S. */
+TNT_EXPORT tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
+                                      tnt_stream_t stream, tnt_work_t* work);
+
+/* Returns (or the work finishes) after every rank has called it. */
+TNT_EXPORT tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work);
+
+/* Waits until the operation has finished and returns its status. seconds: this wait's own deadline, negative for none
+ * (the operation still has the job's, TNT_TIMEOUT). TNT_TIMEOUT from a shorter wait leaves the operation running. */
+TNT_EXPORT tnt_status_t tnt_work_wait(tnt_work_t work, double seconds);
+
+/* *finished = 1 if tnt_work_wait would not block. Returns the operation's status once it has finished. */
+TNT_EXPORT tnt_status_t tnt_work_test(tnt_work_t work, int* finished);
+
+/* Gives the handle back. An operation that still runs goes on (its buffers must stay). */
+TNT_EXPORT tnt_status_t tnt_work_destroy(tnt_work_t work);
+
+/* -------------------------------------------------------------------------------------------- reducer
+ * Gradients in, their sum over ranks out, packed into buckets that are reduced in one fixed order by a thread of the
+ * library while the caller goes on. Tensors are given in the order of the layers; buckets are filled from the last tensor to
+ * the first, the order in which backward makes gradients. */
+
+typedef struct {
+  const char* name;
+  size_t count;
+  tnt_dtype_t dtype;
+} tnt_tensor_t;
+
+typedef struct {
+  size_t size;             /* sizeof(tnt_reducer_options_t) of the caller's header                                     */
+  const char* name;        /* shown in errors and in the timeline; NULL: "gradients"                                   */
+  const char* context;     /* must be equal on all ranks, such as the framework's version; NULL: ""                    */
+  size_t fusion_threshold; /* bytes at which a bucket is closed; 0: one tensor each; TNT_FUSION_DEFAULT: from the
+                              environment (TNT_FUSION_THRESHOLD, kilobytes), else 4 MiB                                */
+} tnt_reducer_options_t;
+#define TNT_FUSION_DEFAULT SIZE_MAX
+#define TNT_REDUCER_OPTIONS_INITIALIZER \
+  { sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT }
+
+/* One bucket of the plan. tensors: indices in the order in which they lie in the bucket; lives as long as the reducer. */
+typedef struct {
+  size_t count;
+  size_t bytes;
+  tnt_dtype_t dtype;
+  const size_t* tensors;
+  size_t n_tensors;
+} tnt_bucket_t;
+
+/* What the reducer has done so far, summed over steps; seconds of this rank. busy: packing, reducing (waits for other ranks
+ * included) and unpacking. exposed: from the moment the last gradient of a step was handed over to the end of its last
+ * bucket; what lies before is hidden behind the caller's work. */
+typedef struct {
+  size_t size; /* sizeof(tnt_reducer_stats_t) of the caller's header */
+  uint64_t steps;
+  uint64_t bytes;
+  double busy;
+  double exposed;
+} tnt_reducer_stats_t;
+#define TNT_REDUCER_STATS_INITIALIZER \
+  { sizeof(tnt_reducer_stats_t), 0, 0, 0.0, 0.0 }
+
+/* Collective. Makes the plan, compares it (and options->context, and the library's version) on all ranks and starts the
+ * thread. TNT_MISMATCH names the rank and the tensor that differ; the communicator stays usable then. options may be NULL. */
+TNT_EXPORT tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, size_t n_tensors,
+                                           const tnt_reducer_options_t* options, tnt_reducer_t* reducer);
+
+TNT_EXPORT tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets);
+TNT_EXPORT tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket);
+
+/* Hands over one gradient of the current step. Its contribution is scale * gradient, and 0 * gradient is 0 whatever the
+ * gradient holds (it is not read then and may be NULL). The sum over ranks will be in out (may equal gradient; NULL: not
+ * wanted) after tnt_reducer_wait_bucket of its bucket; until then both buffers belong to the reducer. Does not block.
+ * TNT_INVALID_ARGUMENT: the tensor was handed over already in this step. */
+TNT_EXPORT tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, const void* gradient, void* out, double scale,
+                                          tnt_stream_t stream);
+
+/* Waits until the bucket's current reduction has finished. May be called before all its gradients are ready (another thread
+ * has to bring them), but not before any step was begun. */
+TNT_EXPORT tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bucket, tnt_stream_t stream);
+
+/* Ends a step: waits for all buckets. TNT_INVALID_ARGUMENT names a tensor that was not handed over; nothing is lost: hand
+ * it over and call again. */
+TNT_EXPORT tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t stream);
+
+/* How often the tensor was reduced. */
+TNT_EXPORT tnt_status_t tnt_reducer_tensor_steps(tnt_reducer_t reducer, size_t tensor, uint64_t* steps);
+TNT_EXPORT tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats);
+
+/* Not collective. Stops the thread. A bucket that still waits for other ranks is given up. */
+TNT_EXPORT tnt_status_t tnt_reducer_destroy(tnt_reducer_t reducer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TARANTELLA_TARANTELLA_H */

@@ -1,0 +1,82 @@
+// float16 and bfloat16 to and from float: round to nearest even, denormals and NaN kept. The loops over these vectorise.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "base/dtype.hpp"
+
+namespace tnt {
+
+[[nodiscard]] inline float to_float(bfloat16 x) noexcept { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+
+[[nodiscard]] inline bfloat16 to_bfloat16(float x) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const std::uint32_t quiet = (bits >> 16) | 0x40U;  // rounding could carry a NaN into infinity
+  return {static_cast<std::uint16_t>(nan ? quiet : rounded)};
+}
+
+// The exponent is re-biased by a multiplication, which also normalises denormals (the method of F. Giesen, "float->half
+// variants", 2012: the hardware's own rounding does the work).
+[[nodiscard]] inline float to_float(float16 x) noexcept {
+  const std::uint32_t sign = (std::uint32_t{x.bits} & 0x8000U) << 16;
+  const std::uint32_t magnitude = std::uint32_t{x.bits} & 0x7fffU;
+  const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
+  const std::uint32_t special = (magnitude << 13) | 0x7f800000U;  // infinity and NaN
+  return std::bit_cast<float>(sign | (magnitude >= 0x7c00U ? special : std::bit_cast<std::uint32_t>(scaled)));
+}
+
+[[nodiscard]] inline float16 to_float16(float x) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t sign = (bits >> 16) & 0x8000U;
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  // 0.5 has an exponent such that adding it leaves the denormal's mantissa, rounded, in the low bits
+  const std::uint32_t denormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
+  const std::uint32_t normal = (magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
+  std::uint32_t result = magnitude < 0x38800000U ? denormal : normal;
+  if (magnitude >= 0x47800000U) result = magnitude > 0x7f800000U ? 0x7e00U : 0x7c00U;  // NaN, else infinity
+  return {static_cast<std::uint16_t>(sign | result)};
+}
+
+// The type in which a reduction accumulates, and the way there and back.
+template <typename T>
+struct Accumulator {
+  using type = T;
+  [[nodiscard]] static type load(T x) noexcept { return x; }
+  [[nodiscard]] static T store(type x) noexcept { return x; }
+};
+template <>
+struct Accumulator<float16> {
+  using type = float;
+  [[nodiscard]] static type load(float16 x) noexcept { return to_float(x); }
+  [[nodiscard]] static float16 store(type x) noexcept { return to_float16(x); }
+};
+template <>
+struct Accumulator<bfloat16> {
+  using type = float;
+  [[nodiscard]] static type load(bfloat16 x) noexcept { return to_float(x); }
+  [[nodiscard]] static bfloat16 store(type x) noexcept { return to_bfloat16(x); }
+};
+// Small integers in 64 bits, so that an average does not wrap; unsigned, so that wrapping is defined.
+template <>
+struct Accumulator<std::int8_t> {
+  using type = std::int64_t;
+  [[nodiscard]] static type load(std::int8_t x) noexcept { return x; }
+  [[nodiscard]] static std::int8_t store(type x) noexcept { return static_cast<std::int8_t>(x); }
+};
+template <>
+struct Accumulator<std::uint8_t> {
+  using type = std::int64_t;
+  [[nodiscard]] static type load(std::uint8_t x) noexcept { return x; }
+  [[nodiscard]] static std::uint8_t store(type x) noexcept { return static_cast<std::uint8_t>(x); }
+};
+template <>
+struct Accumulator<std::int32_t> {
+  using type = std::int64_t;
+  [[nodiscard]] static type load(std::int32_t x) noexcept { return x; }
+  [[nodiscard]] static std::int32_t store(type x) noexcept { return static_cast<std::int32_t>(x); }
+};
+
+}  // namespace tnt

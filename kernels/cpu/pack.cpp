@@ -1,0 +1,70 @@
+#include "kernels/cpu/pack.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/cpu/half.hpp"
+
+namespace tnt {
+namespace {
+
+template <typename T>
+void scale_as(T* to, const T* from, std::size_t count, double scale) {
+  using Acc = Accumulator<T>;
+  using A = std::conditional_t<std::is_same_v<typename Acc::type, float>, float, double>;
+  const auto factor = static_cast<A>(scale);
+  for (std::size_t i = 0; i < count; ++i) {
+    to[i] = Acc::store(static_cast<typename Acc::type>(static_cast<A>(Acc::load(from[i])) * factor));
+  }
+}
+
+}  // namespace
+
+void scale(void* to, const void* from, std::size_t count, tnt_dtype_t dtype, double scale) {
+  if (count == 0) return;
+  if (scale == 0.0) {
+    std::memset(to, 0, count * dtype_size(dtype));
+  } else if (scale == 1.0) {
+    if (to != from) std::memcpy(to, from, count * dtype_size(dtype));
+  } else {
+    dispatch(dtype, [&]<typename T>() { scale_as(static_cast<T*>(to), static_cast<const T*>(from), count, scale); });
+  }
+}
+
+Run::Run(std::span<const Piece> pieces, tnt_dtype_t dtype) : pieces_(pieces), dtype_(dtype) {
+  ends_.reserve(pieces.size());
+  std::size_t end = 0;
+  for (const Piece& piece : pieces) ends_.push_back(end += piece.count);
+}
+
+// Calls use(piece, first element in the piece, elements, byte offset from begin) for each part of [begin, begin + count).
+template <typename Use>
+void Run::for_each_part(std::size_t begin, std::size_t count, Use&& use) const {
+  auto index = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
+  for (std::size_t at = begin; at < begin + count; ++index) {
+    const Piece& piece = pieces_[index];
+    const std::size_t first = at - (ends_[index] - piece.count);
+    const std::size_t part = std::min(piece.count - first, begin + count - at);
+    use(piece, first, part, (at - begin) * dtype_size(dtype_));
+    at += part;
+  }
+}
+
+void Run::pack(std::size_t begin, std::size_t count, void* to) const {
+  const std::size_t size = dtype_size(dtype_);
+  for_each_part(begin, count, [&](const Piece& piece, std::size_t first, std::size_t part, std::size_t offset) {
+    const auto* from = piece.in == nullptr ? nullptr : static_cast<const std::byte*>(piece.in) + first * size;
+    scale(static_cast<std::byte*>(to) + offset, from, part, dtype_, piece.scale);
+  });
+}
+
+void Run::unpack(std::size_t begin, std::size_t count, const void* from) const {
+  const std::size_t size = dtype_size(dtype_);
+  for_each_part(begin, count, [&](const Piece& piece, std::size_t first, std::size_t part, std::size_t offset) {
+    if (piece.out == nullptr) return;
+    std::memcpy(static_cast<std::byte*>(piece.out) + first * size, static_cast<const std::byte*>(from) + offset, part * size);
+  });
+}
+
+}  // namespace tnt

@@ -1,0 +1,45 @@
+// Pack and unpack: scattered tensors to and from one contiguous run, in any chunks, with the scale fused in.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/dtype.hpp"
+
+namespace tnt {
+
+// One tensor's part in a collective: scale * in goes out to the other ranks, the result comes back into out.
+struct Piece {
+  const void* in = nullptr;  // not read if scale is 0
+  void* out = nullptr;       // nullptr: the result is not wanted
+  std::size_t count = 0;
+  double scale = 1.0;
+};
+
+// A run of pieces seen as one vector of elements. Keeps the pieces' borders, so that any part of the run is found in
+// O(log pieces).
+class Run {
+ public:
+  Run(std::span<const Piece> pieces, tnt_dtype_t dtype);
+
+  [[nodiscard]] std::size_t count() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
+  [[nodiscard]] tnt_dtype_t dtype() const noexcept { return dtype_; }
+  [[nodiscard]] std::span<const Piece> pieces() const noexcept { return pieces_; }
+
+  void pack(std::size_t begin, std::size_t count, void* to) const;
+  void unpack(std::size_t begin, std::size_t count, const void* from) const;
+
+ private:
+  template <typename Use>
+  void for_each_part(std::size_t begin, std::size_t count, Use&& use) const;
+
+  std::span<const Piece> pieces_;
+  tnt_dtype_t dtype_;
+  std::vector<std::size_t> ends_;  // element after each piece's last
+};
+
+// to[i] = scale * from[i], rounded once; from is not read if scale is 0. from == to is allowed.
+void scale(void* to, const void* from, std::size_t count, tnt_dtype_t dtype, double scale);
+
+}  // namespace tnt

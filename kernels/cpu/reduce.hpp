@@ -1,0 +1,15 @@
+// The reduction of n buffers into one, in the order of the buffers: fixed order, one rounding, the same bits always.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/dtype.hpp"
+
+namespace tnt {
+
+// out[i] = op(sources[0][i], sources[1][i], ...) for count elements; out may be one of the sources. TNT_AVG divides by the
+// number of sources. Cost: n reads and one write of count elements, through a block that stays in the first-level cache.
+void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op);
+
+}  // namespace tnt

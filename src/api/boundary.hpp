@@ -1,0 +1,39 @@
+// The C boundary: exceptions become a status and this thread's error text; handles are checked before they are used.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace tnt {
+
+void set_last_error(const std::string& text) noexcept;
+
+// Runs body and turns what it throws into a status.
+template <typename Body>
+tnt_status_t guarded(Body&& body) noexcept {
+  try {
+    body();
+    return TNT_SUCCESS;
+  } catch (const Error& error) {
+    set_last_error(error.what());
+    return error.status();
+  } catch (const std::bad_alloc&) {
+    set_last_error("out of memory");
+    return TNT_SYSTEM;
+  } catch (const std::exception& error) {
+    set_last_error(error.what());
+    return TNT_SYSTEM;
+  }
+}
+
+// Throws TNT_INVALID_ARGUMENT if the pointer is NULL. what: "comm", as the parameter is called.
+template <typename T>
+T& required(T* pointer, const char* what) {
+  if (pointer == nullptr) fail(TNT_INVALID_ARGUMENT, "{} is NULL", what);
+  return *pointer;
+}
+
+}  // namespace tnt

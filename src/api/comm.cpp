@@ -1,0 +1,185 @@
+// The C functions of communicators and collectives.
+#include <cstring>
+
+#include "api/boundary.hpp"
+#include "api/runtime.hpp"
+
+struct tnt_work {
+  std::shared_ptr<tnt::Work> state;
+};
+
+namespace {
+
+using namespace tnt;
+
+void check_stream(tnt_stream_t stream) {
+  if (stream != nullptr) fail(TNT_UNSUPPORTED, "stream is not NULL: this build moves host memory only");
+}
+
+void check_buffers(const void* in, const void* out, std::size_t count, tnt_dtype_t dtype) {
+  if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "dtype {} is not a tnt_dtype_t", static_cast<int>(dtype));
+  if (count > SIZE_MAX / 16) fail(TNT_INVALID_ARGUMENT, "count {} is beyond any memory", count);
+  if (count > 0) {
+    required(static_cast<const std::byte*>(in), "in");
+    required(static_cast<const std::byte*>(out), "out");
+  }
+}
+
+void check_op(tnt_op_t op) {
+  if (!is_op(op)) fail(TNT_INVALID_ARGUMENT, "op {} is not a tnt_op_t", static_cast<int>(op));
+}
+
+// Runs the collective here, or starts it and gives out a handle.
+void run_or_start(tnt_comm& comm, Executor::Operation operation, tnt_work_t* work) {
+  if (work == nullptr) {
+    comm.executor.run(operation);
+  } else {
+    *work = new tnt_work{comm.executor.start(std::move(operation))};
+  }
+}
+
+CallContext context() { return Runtime::get().context(); }
+
+}  // namespace
+
+extern "C" {
+
+tnt_status_t tnt_comm_world(tnt_comm_t* comm) {
+  return guarded([&] { required(comm, "comm") = &Runtime::get().world(); });
+}
+
+tnt_status_t tnt_comm_split(tnt_comm_t comm, int color, int key, tnt_comm_t* part) {
+  return guarded([&] {
+    required(part, "part") = nullptr;
+    std::unique_ptr<Communicator> group;
+    required(comm, "comm").executor.run([&] { group = comm->communicator->split(color, key, context()); });
+    if (!group) return;
+    auto made = std::make_unique<tnt_comm>();
+    made->communicator = std::move(group);
+    *part = made.release();
+  });
+}
+
+tnt_status_t tnt_comm_rank(tnt_comm_t comm, int* rank) {
+  return guarded([&] { required(rank, "rank") = required(comm, "comm").communicator->rank(); });
+}
+
+tnt_status_t tnt_comm_size(tnt_comm_t comm, int* size) {
+  return guarded([&] { required(size, "size") = required(comm, "comm").communicator->size(); });
+}
+
+tnt_status_t tnt_comm_local_rank(tnt_comm_t comm, int* local_rank) {
+  return guarded([&] { required(local_rank, "local_rank") = required(comm, "comm").communicator->local_rank(); });
+}
+
+tnt_status_t tnt_comm_local_size(tnt_comm_t comm, int* local_size) {
+  return guarded([&] { required(local_size, "local_size") = required(comm, "comm").communicator->local_size(); });
+}
+
+tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name) {
+  return guarded([&] { required(name, "name") = required(comm, "comm").communicator->transport(); });
+}
+
+tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason) {
+  return guarded([&] {
+    Communicator& communicator = *required(comm, "comm").communicator;
+    communicator.abort(TNT_ABORTED,
+                       fmt::format("rank {}: {}", Runtime::get().settings().rank, reason == nullptr ? "aborted" : reason));
+  });
+}
+
+tnt_status_t tnt_comm_destroy(tnt_comm_t comm) {
+  return guarded([&] {
+    if (comm == nullptr) return;
+    if (comm == &Runtime::get().world()) fail(TNT_INVALID_ARGUMENT, "the world communicator ends with tnt_finalize");
+    delete comm;
+  });
+}
+
+tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                            tnt_stream_t stream, tnt_work_t* work) {
+  return guarded([&] {
+    tnt_comm& on = required(comm, "comm");
+    check_stream(stream);
+    check_op(op);
+    check_buffers(in, out, count, dtype);
+    const CallContext call = context();
+    run_or_start(
+        on,
+        [=, &on] {
+          const Piece piece{.in = in, .out = out, .count = count};
+          on.communicator->all_reduce(Run({&piece, 1}, dtype), op, call);
+        },
+        work);
+  });
+}
+
+tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                                tnt_stream_t stream, tnt_work_t* work) {
+  return guarded([&] {
+    tnt_comm& on = required(comm, "comm");
+    check_stream(stream);
+    check_op(op);
+    check_buffers(in, out, count, dtype);
+    const CallContext call = context();
+    run_or_start(
+        on, [=, &on] { on.communicator->reduce_scatter(in, out, count, dtype, op, call); }, work);
+  });
+}
+
+tnt_status_t tnt_all_gather(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_stream_t stream,
+                            tnt_work_t* work) {
+  return guarded([&] {
+    tnt_comm& on = required(comm, "comm");
+    check_stream(stream);
+    check_buffers(in, out, count, dtype);
+    const CallContext call = context();
+    run_or_start(
+        on, [=, &on] { on.communicator->all_gather(in, out, count, dtype, call); }, work);
+  });
+}
+
+tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
+                           tnt_stream_t stream, tnt_work_t* work) {
+  return guarded([&] {
+    tnt_comm& on = required(comm, "comm");
+    check_stream(stream);
+    const Communicator& communicator = *on.communicator;
+    if (root < 0 || root >= communicator.size()) {
+      fail(TNT_INVALID_ARGUMENT, "root {} is not a rank of the communicator's {}", root, communicator.size());
+    }
+    check_buffers(communicator.rank() == root ? in : out, out, count, dtype);
+    const CallContext call = context();
+    run_or_start(
+        on, [=, &on] { on.communicator->broadcast(in, out, count, dtype, root, call); }, work);
+  });
+}
+
+tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work) {
+  return guarded([&] {
+    tnt_comm& on = required(comm, "comm");
+    check_stream(stream);
+    const CallContext call = context();
+    run_or_start(
+        on, [=, &on] { on.communicator->barrier(call); }, work);
+  });
+}
+
+tnt_status_t tnt_work_wait(tnt_work_t work, double seconds) {
+  return guarded([&] {
+    if (!required(work, "work").state->wait(seconds)) fail(TNT_TIMEOUT, "the operation has not finished within {} s", seconds);
+  });
+}
+
+tnt_status_t tnt_work_test(tnt_work_t work, int* finished) {
+  return guarded([&] {
+    required(finished, "finished") = 1;  // also when wait throws: an operation that failed has finished
+    *finished = required(work, "work").state->wait(0) ? 1 : 0;
+  });
+}
+
+tnt_status_t tnt_work_destroy(tnt_work_t work) {
+  return guarded([&] { delete work; });
+}
+
+}  // extern "C"

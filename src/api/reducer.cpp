@@ -1,0 +1,128 @@
+// The C functions of the reducer.
+#include "reducer/reducer.hpp"
+
+#include <cmath>
+
+#include "api/boundary.hpp"
+#include "api/runtime.hpp"
+#include "base/log.hpp"
+
+struct tnt_reducer {
+  tnt_reducer(std::unique_ptr<tnt::Communicator> comm, tnt::Plan plan, tnt::ReducerOptions options, tnt::Trace* trace)
+      : reducer(std::move(comm), std::move(plan), std::move(options), trace) {}
+  tnt::Reducer reducer;
+};
+
+namespace {
+
+using namespace tnt;
+
+constexpr std::size_t default_fusion_threshold = std::size_t{4} * 1024 * 1024;
+
+std::vector<TensorSpec> specs_of(const tnt_tensor_t* tensors, std::size_t n) {
+  std::vector<TensorSpec> specs;
+  if (n > 0) required(tensors, "tensors");
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::string name = tensors[i].name == nullptr ? fmt::format("tensor {}", i) : tensors[i].name;
+    if (!is_dtype(tensors[i].dtype)) fail(TNT_INVALID_ARGUMENT, "tensor '{}' has no valid dtype", name);
+    specs.push_back({name, tensors[i].count, tensors[i].dtype});
+  }
+  return specs;
+}
+
+tnt_reducer_options_t checked(const tnt_reducer_options_t* options) {
+  if (options == nullptr) return TNT_REDUCER_OPTIONS_INITIALIZER;
+  if (options->size < sizeof(tnt_reducer_options_t)) {
+    fail(TNT_INVALID_ARGUMENT, "options->size is {}: start from TNT_REDUCER_OPTIONS_INITIALIZER", options->size);
+  }
+  return *options;
+}
+
+std::size_t threshold_of(const tnt_reducer_options_t& options, const Settings& settings) {
+  if (options.fusion_threshold != TNT_FUSION_DEFAULT) return options.fusion_threshold;
+  return settings.fusion_threshold.value_or(default_fusion_threshold);
+}
+
+void log_plan(const Plan& plan, const std::string& name) {
+  for (std::size_t bucket = 0; bucket < plan.buckets().size(); ++bucket) {
+    log(LogLevel::info, "{}: {}", name, plan.describe(bucket));
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, size_t n_tensors,
+                                const tnt_reducer_options_t* options, tnt_reducer_t* reducer) {
+  return guarded([&] {
+    required(reducer, "reducer") = nullptr;
+    tnt_comm& on = required(comm, "comm");
+    Runtime& runtime = Runtime::get();
+    const tnt_reducer_options_t wishes = checked(options);
+    const ReducerOptions settings{.name = wishes.name == nullptr ? "gradients" : wishes.name,
+                                  .timeout = runtime.settings().timeout};
+    Plan plan(specs_of(tensors, n_tensors), threshold_of(wishes, runtime.settings()));
+    std::unique_ptr<Communicator> own;
+    on.executor.run([&] {
+      const std::string detail = fmt::format("comparing the plan of {}", settings.name);
+      const CallContext call{.timeout = settings.timeout, .detail = detail};
+      compare_plans(plan, wishes.context == nullptr ? "" : wishes.context, *on.communicator, call);
+      own = on.communicator->split(0, 0, call);
+    });
+    log_plan(plan, settings.name);
+    *reducer = new tnt_reducer(std::move(own), std::move(plan), settings, &runtime.trace());
+  });
+}
+
+tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets) {
+  return guarded([&] { required(n_buckets, "n_buckets") = required(reducer, "reducer").reducer.plan().buckets().size(); });
+}
+
+tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket) {
+  return guarded([&] {
+    const auto& buckets = required(reducer, "reducer").reducer.plan().buckets();
+    if (index >= buckets.size())
+      fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", index, buckets.size());
+    const Bucket& of = buckets[index];
+    required(bucket, "bucket") = {of.count, of.bytes(), of.dtype, of.tensors.data(), of.tensors.size()};
+  });
+}
+
+tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, const void* gradient, void* out, double scale,
+                               tnt_stream_t stream) {
+  return guarded([&] {
+    if (stream != nullptr) fail(TNT_UNSUPPORTED, "stream is not NULL: this build moves host memory only");
+    if (!std::isfinite(scale)) fail(TNT_INVALID_ARGUMENT, "scale {} is not a finite number", scale);
+    required(reducer, "reducer").reducer.ready(tensor, {.in = gradient, .out = out, .scale = scale});
+  });
+}
+
+tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bucket, tnt_stream_t /*stream*/) {
+  return guarded([&] { required(reducer, "reducer").reducer.wait_bucket(bucket); });
+}
+
+tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t /*stream*/) {
+  return guarded([&] { required(reducer, "reducer").reducer.finish(); });
+}
+
+tnt_status_t tnt_reducer_tensor_steps(tnt_reducer_t reducer, size_t tensor, uint64_t* steps) {
+  return guarded([&] { required(steps, "steps") = required(reducer, "reducer").reducer.tensor_steps(tensor); });
+}
+
+tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats) {
+  return guarded([&] {
+    const ReducerStats of = required(reducer, "reducer").reducer.stats();
+    if (required(stats, "stats").size < sizeof(tnt_reducer_stats_t)) {
+      fail(TNT_INVALID_ARGUMENT, "stats->size is {}: start from TNT_REDUCER_STATS_INITIALIZER", stats->size);
+    }
+    *stats = {stats->size, of.steps, of.bytes, static_cast<double>(of.busy_ns) * 1e-9,
+              static_cast<double>(of.exposed_ns) * 1e-9};
+  });
+}
+
+tnt_status_t tnt_reducer_destroy(tnt_reducer_t reducer) {
+  return guarded([&] { delete reducer; });
+}
+
+}  // extern "C"

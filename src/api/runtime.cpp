@@ -1,0 +1,123 @@
+#include "api/runtime.hpp"
+
+#include <mutex>
+
+#include "api/boundary.hpp"
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "comm/local.hpp"
+#include "comm/shm/shm_communicator.hpp"
+#include "launch/rendezvous.hpp"
+
+namespace tnt {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::unique_ptr<Runtime> runtime;
+};
+
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+std::string& last_error() {
+  thread_local std::string text;
+  return text;
+}
+
+std::unique_ptr<Communicator> make_world(const Settings& settings) {
+  if (settings.ranks == 1) return std::make_unique<LocalCommunicator>();
+  FileDescriptor segment;
+  if (settings.rank == 0) {
+    segment = Segment::create();
+    lead_rendezvous(settings, segment);
+  } else {
+    segment = join_rendezvous(settings);
+  }
+  auto world = std::make_shared<ShmWorld>(std::make_shared<Segment>(std::move(segment)), settings.rank, settings.ranks,
+                                          ShmCommunicator::world_bytes(settings.ranks));
+  return std::make_unique<ShmCommunicator>(std::move(world));
+}
+
+// What tells one job's timeline from another's: never the token itself, which is a secret.
+std::string job_name(const Settings& settings) {
+  return settings.rendezvous.empty() ? fmt::format("process at {}", now_ns()) : settings.rendezvous;
+}
+
+Settings settings_from(const tnt_init_options_t* options) {
+  Settings settings = read_settings();
+  if (options == nullptr) return settings;
+  if (options->size < sizeof(tnt_init_options_t)) {
+    fail(TNT_INVALID_ARGUMENT, "options->size is {}: start from TNT_INIT_OPTIONS_INITIALIZER", options->size);
+  }
+  settings.rank = options->rank;
+  settings.ranks = options->ranks;
+  settings.rendezvous = options->rendezvous == nullptr ? "" : options->rendezvous;
+  settings.token = options->token == nullptr ? "" : options->token;
+  if (settings.ranks < 1 || settings.rank < 0 || settings.rank >= settings.ranks) {
+    fail(TNT_INVALID_ARGUMENT, "rank {} of {} ranks makes no sense", settings.rank, settings.ranks);
+  }
+  if (settings.ranks > 1 && (settings.rendezvous.empty() || settings.token.empty())) {
+    fail(TNT_INVALID_ARGUMENT, "{} ranks need a rendezvous and a token", settings.ranks);
+  }
+  return settings;
+}
+
+}  // namespace
+
+void set_last_error(const std::string& text) noexcept { last_error() = text; }
+
+Runtime::Runtime(Settings settings)
+    : settings_(std::move(settings)), trace_(settings_.timeline, job_name(settings_), settings_.rank) {
+  configure_log(settings_);
+  world_.communicator = make_world(settings_);
+}
+
+Runtime& Runtime::get() {
+  const std::scoped_lock lock(registry().mutex);
+  return required(registry().runtime.get(), "tnt_init has not been called: the runtime");
+}
+
+}  // namespace tnt
+
+using namespace tnt;
+
+extern "C" {
+
+tnt_status_t tnt_init(const tnt_init_options_t* options) {
+  return guarded([&] {
+    const std::scoped_lock lock(registry().mutex);
+    if (registry().runtime) return;
+    registry().runtime = std::make_unique<Runtime>(settings_from(options));
+  });
+}
+
+tnt_status_t tnt_finalize(void) {
+  return guarded([&] {
+    const std::scoped_lock lock(registry().mutex);
+    if (!registry().runtime) return;
+    const std::unique_ptr<Runtime> runtime = std::move(registry().runtime);
+    runtime->trace().write();
+  });
+}
+
+const char* tnt_version(void) { return TNT_VERSION_TEXT; }
+
+const char* tnt_status_name(tnt_status_t status) { return status_name(status); }
+
+size_t tnt_dtype_size(tnt_dtype_t dtype) { return dtype_size(dtype); }
+
+const char* tnt_last_error(void) { return last_error().c_str(); }
+
+int64_t tnt_clock_ns(void) { return now_ns(); }
+
+tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_ns, int64_t end_ns) {
+  return guarded([&] {
+    Trace& trace = Runtime::get().trace();
+    if (trace.enabled()) trace.add({&required(track, "track"), &required(name, "name"), begin_ns, end_ns});
+  });
+}
+
+}  // extern "C"

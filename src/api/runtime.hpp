@@ -1,0 +1,38 @@
+// This process' part in the job, between tnt_init and tnt_finalize: the only global state of the library.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/settings.hpp"
+#include "base/trace.hpp"
+#include "comm/communicator.hpp"
+#include "comm/executor.hpp"
+
+// What a tnt_comm_t points to.
+struct tnt_comm {
+  std::unique_ptr<tnt::Communicator> communicator;
+  tnt::Executor executor;  // destroyed first: what was started on the communicator ends before it
+};
+
+namespace tnt {
+
+class Runtime {
+ public:
+  explicit Runtime(Settings settings);
+
+  [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
+  [[nodiscard]] Trace& trace() noexcept { return trace_; }
+  [[nodiscard]] tnt_comm& world() noexcept { return world_; }
+  [[nodiscard]] CallContext context() const noexcept { return {.timeout = settings_.timeout}; }
+
+  // The one of this process; throws TNT_INVALID_ARGUMENT before tnt_init and after tnt_finalize.
+  [[nodiscard]] static Runtime& get();
+
+ private:
+  Settings settings_;
+  Trace trace_;
+  tnt_comm world_;
+};
+
+}  // namespace tnt

@@ -1,0 +1,27 @@
+// The one clock: CLOCK_MONOTONIC, equal for all processes of a node, in nanoseconds; and deadlines on it.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+namespace tnt {
+
+[[nodiscard]] inline std::int64_t now_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+class Deadline {
+ public:
+  explicit Deadline(double seconds) noexcept : begin_(now_ns()), end_(begin_ + static_cast<std::int64_t>(seconds * 1e9)) {}
+  [[nodiscard]] bool passed() const noexcept { return now_ns() >= end_; }
+  [[nodiscard]] double seconds() const noexcept { return static_cast<double>(end_ - begin_) * 1e-9; }
+  [[nodiscard]] std::int64_t end_ns() const noexcept { return end_; }
+
+ private:
+  std::int64_t begin_;
+  std::int64_t end_;
+};
+
+}  // namespace tnt

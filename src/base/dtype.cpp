@@ -1,0 +1,32 @@
+#include "base/dtype.hpp"
+
+#include <array>
+
+namespace tnt {
+namespace {
+
+struct Entry {
+  const char* name;
+  std::size_t size;
+};
+constexpr std::array<Entry, 8> entries{
+    {{"float32", 4}, {"float64", 8}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1}, {"uint8", 1}, {"int32", 4}, {"int64", 8}}};
+constexpr std::array<const char*, 5> op_names{"sum", "avg", "min", "max", "prod"};
+
+}  // namespace
+
+bool is_dtype(tnt_dtype_t dtype) noexcept { return static_cast<std::size_t>(dtype) < entries.size(); }
+
+std::size_t dtype_size(tnt_dtype_t dtype) noexcept {
+  return is_dtype(dtype) ? entries[static_cast<std::size_t>(dtype)].size : 0;
+}
+
+const char* dtype_name(tnt_dtype_t dtype) noexcept {
+  return is_dtype(dtype) ? entries[static_cast<std::size_t>(dtype)].name : "unknown dtype";
+}
+
+bool is_op(tnt_op_t op) noexcept { return static_cast<std::size_t>(op) < op_names.size(); }
+
+const char* op_name(tnt_op_t op) noexcept { return is_op(op) ? op_names[static_cast<std::size_t>(op)] : "unknown op"; }
+
+}  // namespace tnt

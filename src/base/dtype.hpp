@@ -1,0 +1,42 @@
+// Element types: their size, their name, and the call of a template with the C++ type that stands for one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/error.hpp"
+#include "tarantella/tarantella.h"
+
+namespace tnt {
+
+// 16-bit floats as they lie in memory; arithmetic is done in float (kernels/cpu/half.hpp).
+struct float16 {
+  std::uint16_t bits;
+};
+struct bfloat16 {
+  std::uint16_t bits;
+};
+
+[[nodiscard]] bool is_dtype(tnt_dtype_t dtype) noexcept;
+[[nodiscard]] std::size_t dtype_size(tnt_dtype_t dtype) noexcept;  // 0 for what is no dtype
+[[nodiscard]] const char* dtype_name(tnt_dtype_t dtype) noexcept;
+[[nodiscard]] bool is_op(tnt_op_t op) noexcept;
+[[nodiscard]] const char* op_name(tnt_op_t op) noexcept;
+
+// Calls f.template operator()<T>() for the T that dtype names.
+template <typename F>
+decltype(auto) dispatch(tnt_dtype_t dtype, F&& f) {
+  switch (dtype) {
+    case TNT_FLOAT32: return f.template operator()<float>();
+    case TNT_FLOAT64: return f.template operator()<double>();
+    case TNT_FLOAT16: return f.template operator()<float16>();
+    case TNT_BFLOAT16: return f.template operator()<bfloat16>();
+    case TNT_INT8: return f.template operator()<std::int8_t>();
+    case TNT_UINT8: return f.template operator()<std::uint8_t>();
+    case TNT_INT32: return f.template operator()<std::int32_t>();
+    case TNT_INT64: return f.template operator()<std::int64_t>();
+  }
+  fail(TNT_INVALID_ARGUMENT, "{} is not a dtype", static_cast<int>(dtype));
+}
+
+}  // namespace tnt

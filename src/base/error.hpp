@@ -1,0 +1,33 @@
+// The one error type inside the library: a status and a sentence. Converted once, at the C boundary (src/api).
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "tarantella/tarantella.h"
+
+namespace tnt {
+
+class Error : public std::runtime_error {
+ public:
+  Error(tnt_status_t status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  [[nodiscard]] tnt_status_t status() const noexcept { return status_; }
+
+ private:
+  tnt_status_t status_;
+};
+
+template <typename... Args>
+[[noreturn]] void fail(tnt_status_t status, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(status, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Throws TNT_SYSTEM with errno's text. what: the sentence up to the reason, such as "cannot map 4096 bytes".
+[[noreturn]] void fail_errno(const std::string& what);
+
+const char* status_name(tnt_status_t status) noexcept;
+
+}  // namespace tnt

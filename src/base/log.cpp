@@ -1,0 +1,41 @@
+#include "base/log.hpp"
+
+#include <atomic>
+#include <cstdio>
+
+namespace tnt {
+namespace {
+
+struct State {
+  std::atomic<LogLevel> level{LogLevel::warning};
+  std::atomic<bool> shown{true};
+  std::atomic<int> rank{0};
+};
+State state;
+
+const char* level_name(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug: return "debug";
+    case LogLevel::info: return "info";
+    case LogLevel::warning: return "warning";
+    case LogLevel::error: return "error";
+  }
+  return "?";
+}
+
+}  // namespace
+
+void configure_log(const Settings& settings) {
+  state.level = settings.log_level;
+  state.shown = settings.rank == 0 || settings.log_on_all_devices;
+  state.rank = settings.rank;
+}
+
+bool log_enabled(LogLevel level) noexcept { return state.shown && level >= state.level.load(); }
+
+void log_line(LogLevel level, const std::string& text) {
+  const std::string line = fmt::format("tarantella[{}]: {}: {}\n", state.rank.load(), level_name(level), text);
+  std::fwrite(line.data(), 1, line.size(), stderr);  // one write: lines of several ranks do not mix
+}
+
+}  // namespace tnt

@@ -1,0 +1,113 @@
+#include "base/settings.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include "base/error.hpp"
+
+namespace tnt {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
+  return result;
+}
+
+int parse_int(const char* name, const char* value, int low) {
+  int result = 0;
+  const char* end = value + std::strlen(value);
+  const auto [stop, error] = std::from_chars(value, end, result);
+  if (error != std::errc() || stop != end || result < low) {
+    fail(TNT_INVALID_ARGUMENT, "{}={}: expected a whole number of at least {}", name, value, low);
+  }
+  return result;
+}
+
+double parse_seconds(const char* name, const char* value) {
+  double result = 0;
+  const char* end = value + std::strlen(value);
+  const auto [stop, error] = std::from_chars(value, end, result);
+  if (error != std::errc() || stop != end || !(result > 0) || !(result <= 1e9)) {
+    fail(TNT_INVALID_ARGUMENT, "{}={}: expected a number of seconds above 0", name, value);
+  }
+  return result;
+}
+
+// "32" is kilobytes, as the predecessor had it; "32K", "4M", "1G" say their unit; "inf" is one bucket for each dtype.
+std::size_t parse_kilobytes(const char* name, const char* value) {
+  const std::string text = lower(value);
+  constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max() / 2;
+  if (text == "inf") return unlimited;
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  double factor = 0;
+  if (unit.empty() || unit == "k") factor = 1024.0;
+  if (unit == "m") factor = 1024.0 * 1024.0;
+  if (unit == "g") factor = 1024.0 * 1024.0 * 1024.0;
+  if (error != std::errc() || factor == 0 || !(number >= 0) || !(number * factor < 1e18)) {
+    fail(TNT_INVALID_ARGUMENT, "{}={}: expected kilobytes, or a number with K, M or G, or inf", name, value);
+  }
+  return static_cast<std::size_t>(number * factor);
+}
+
+bool parse_bool(const char* name, const char* value) {
+  const std::string text = lower(value);
+  if (text == "1" || text == "true" || text == "on" || text == "yes") return true;
+  if (text == "0" || text == "false" || text == "off" || text == "no" || text.empty()) return false;
+  fail(TNT_INVALID_ARGUMENT, "{}={}: expected true or false", name, value);
+}
+
+LogLevel parse_level(const char* name, const char* value) {
+  const std::string text = lower(value);
+  if (text == "debug") return LogLevel::debug;
+  if (text == "info") return LogLevel::info;
+  if (text == "warning" || text == "warn") return LogLevel::warning;
+  if (text == "error") return LogLevel::error;
+  fail(TNT_INVALID_ARGUMENT, "{}={}: expected DEBUG, INFO, WARNING or ERROR", name, value);
+}
+
+void check_place(const Settings& settings) {
+  if (settings.rank >= settings.ranks) {
+    fail(TNT_INVALID_ARGUMENT, "TNT_RANK={} is not below TNT_SIZE={}", settings.rank, settings.ranks);
+  }
+  if (settings.ranks > 1 && (settings.rendezvous.empty() || settings.token.empty())) {
+    fail(TNT_INVALID_ARGUMENT,
+         "TNT_SIZE={} without TNT_RENDEZVOUS and TNT_TOKEN: start the ranks with `tarantella -n {} -- script.py`",
+         settings.ranks, settings.ranks);
+  }
+}
+
+}  // namespace
+
+Settings read_settings(const Environment& environment) {
+  Settings settings;
+  const auto with = [&](const char* name, auto&& use) {
+    if (const char* value = environment(name); value != nullptr) use(name, value);
+  };
+  with("TNT_RANK", [&](auto name, auto value) { settings.rank = parse_int(name, value, 0); });
+  with("TNT_SIZE", [&](auto name, auto value) { settings.ranks = parse_int(name, value, 1); });
+  with("TNT_RENDEZVOUS", [&](auto, auto value) { settings.rendezvous = value; });
+  with("TNT_TOKEN", [&](auto, auto value) { settings.token = value; });
+  with("TNT_TIMEOUT", [&](auto name, auto value) { settings.timeout = parse_seconds(name, value); });
+  with("TNT_FUSION_THRESHOLD", [&](auto name, auto value) { settings.fusion_threshold = parse_kilobytes(name, value); });
+  with("TNT_TIMELINE", [&](auto, auto value) { settings.timeline = value; });
+  with("TNT_LOG_LEVEL", [&](auto name, auto value) { settings.log_level = parse_level(name, value); });
+  with("TNT_LOG_ON_ALL_DEVICES", [&](auto name, auto value) { settings.log_on_all_devices = parse_bool(name, value); });
+  check_place(settings);
+  return settings;
+}
+
+Settings read_settings() {
+  return read_settings([](const char* name) { return std::getenv(name); });
+}
+
+}  // namespace tnt

@@ -1,0 +1,33 @@
+// The TNT_ environment variables: the one place that reads them. docs/settings.md has the table for users.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace tnt {
+
+enum class LogLevel { debug, info, warning, error };
+
+struct Settings {
+  // where this process stands in the job; the launcher sets these
+  int rank = 0;
+  int ranks = 1;
+  std::string rendezvous;
+  std::string token;
+  // what the user may set
+  double timeout = 600.0;                       // TNT_TIMEOUT, seconds, every wait
+  std::optional<std::size_t> fusion_threshold;  // TNT_FUSION_THRESHOLD, kilobytes or with suffix; here bytes
+  std::string timeline;                         // TNT_TIMELINE, a file
+  LogLevel log_level = LogLevel::warning;       // TNT_LOG_LEVEL
+  bool log_on_all_devices = false;              // TNT_LOG_ON_ALL_DEVICES
+};
+
+using Environment = std::function<const char*(const char* name)>;  // getenv's manner: nullptr if unset
+
+// Throws TNT_INVALID_ARGUMENT that names the variable and its value if one makes no sense.
+[[nodiscard]] Settings read_settings(const Environment& environment);
+[[nodiscard]] Settings read_settings();  // from the process' environment
+
+}  // namespace tnt

@@ -1,0 +1,105 @@
+#include "base/trace.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+
+namespace tnt {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* tail = "\n]}\n";
+
+class LockedFile {
+ public:
+  explicit LockedFile(const std::string& name) : name_(name), fd_(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    if (fd_ < 0) fail_errno(fmt::format("TNT_TIMELINE: cannot open {}", name_));
+    if (flock(fd_, LOCK_EX) != 0) {
+      const int reason = errno;
+      close(fd_);
+      errno = reason;
+      fail_errno(fmt::format("TNT_TIMELINE: cannot lock {}", name_));
+    }
+  }
+  ~LockedFile() { close(fd_); }
+  LockedFile(const LockedFile&) = delete;
+  LockedFile& operator=(const LockedFile&) = delete;
+
+  [[nodiscard]] bool begins_with(const std::string& text) const {
+    std::string head(text.size(), '\0');
+    return pread(fd_, head.data(), head.size(), 0) == static_cast<ssize_t>(head.size()) && head == text;
+  }
+  [[nodiscard]] off_t size() const { return lseek(fd_, 0, SEEK_END); }
+  void clear() const {
+    if (ftruncate(fd_, 0) != 0) fail_errno(fmt::format("TNT_TIMELINE: cannot truncate {}", name_));
+  }
+  void write_at(off_t offset, const std::string& text) const {
+    for (std::size_t done = 0; done < text.size();) {
+      const ssize_t n = pwrite(fd_, text.data() + done, text.size() - done, offset + static_cast<off_t>(done));
+      if (n < 0) fail_errno(fmt::format("TNT_TIMELINE: cannot write {}", name_));
+      done += static_cast<std::size_t>(n);
+    }
+  }
+
+ private:
+  std::string name_;
+  int fd_;
+};
+
+}  // namespace
+
+void Trace::add(TraceEvent event) {
+  const std::scoped_lock lock(mutex_);
+  events_.push_back(std::move(event));
+}
+
+std::vector<std::string> Trace::lines() {
+  const std::scoped_lock lock(mutex_);
+  std::vector<std::string> result;
+  std::map<std::string, int> tracks;
+  result.push_back(
+      json{{"ph", "M"}, {"name", "process_name"}, {"pid", rank_}, {"args", {{"name", fmt::format("rank {}", rank_)}}}}.dump());
+  for (const TraceEvent& event : events_) {
+    const auto [track, added] = tracks.try_emplace(event.track, static_cast<int>(tracks.size()));
+    if (added) {
+      result.push_back(
+          json{{"ph", "M"}, {"name", "thread_name"}, {"pid", rank_}, {"tid", track->second}, {"args", {{"name", event.track}}}}
+              .dump());
+    }
+    json line{{"name", event.name}, {"pid", rank_}, {"tid", track->second}, {"ts", static_cast<double>(event.begin_ns) / 1e3}};
+    if (event.end_ns == event.begin_ns) {
+      line["ph"] = "i";
+      line["s"] = "t";
+    } else {
+      line["ph"] = "X";
+      line["dur"] = static_cast<double>(event.end_ns - event.begin_ns) / 1e3;
+    }
+    if (event.bucket >= 0) line["args"] = {{"bucket", event.bucket}};
+    result.push_back(line.dump());
+  }
+  events_.clear();
+  return result;
+}
+
+void Trace::write() {
+  if (!enabled()) return;
+  const std::string head = fmt::format("{{\"job\":{},\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", json(job_).dump());
+  std::string body;
+  for (const std::string& line : lines()) body += (body.empty() ? "" : ",\n") + line;
+
+  const LockedFile file(file_);
+  const auto tail_size = static_cast<off_t>(std::char_traits<char>::length(tail));
+  if (file.begins_with(head)) {
+    file.write_at(file.size() - tail_size, ",\n" + body + tail);
+  } else {
+    file.clear();
+    file.write_at(0, head + body + tail);
+  }
+}
+
+}  // namespace tnt

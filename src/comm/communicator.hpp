@@ -1,0 +1,61 @@
+// A group of ranks and the collectives among them, whatever carries them. Calls block and come from one thread at a
+// time: src/comm/executor.hpp makes them asynchronous, src/api hands them out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.hpp"
+#include "kernels/cpu/pack.hpp"
+
+namespace tnt {
+
+// Is told how long each part of a collective took; spans come in order of time.
+class PhaseObserver {
+ public:
+  virtual ~PhaseObserver() = default;
+  virtual void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) = 0;
+};
+
+struct CallContext {
+  double timeout;                     // seconds: the deadline of every wait inside the call
+  std::string_view detail = {};       // for errors: "bucket 3 of gradients: dense/kernel, ..."
+  PhaseObserver* observer = nullptr;  // may be null
+};
+
+class Communicator {
+ public:
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int size() const noexcept = 0;
+  [[nodiscard]] virtual int local_rank() const noexcept = 0;
+  [[nodiscard]] virtual int local_size() const noexcept = 0;
+  [[nodiscard]] virtual const char* transport() const noexcept = 0;
+
+  // The collectives of tarantella.h. all_reduce takes its data in pieces: pack and unpack are its copies in and out.
+  virtual void all_reduce(const Run& run, tnt_op_t op, const CallContext& context) = 0;
+  virtual void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                              const CallContext& context) = 0;
+  virtual void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) = 0;
+  virtual void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                         const CallContext& context) = 0;
+  virtual void barrier(const CallContext& context) = 0;
+
+  // nullptr for a negative colour.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) = 0;
+
+  // Ends the communication of the whole job; the first caller's status and sentence are what every rank gets.
+  virtual void abort(tnt_status_t status, const std::string& sentence) noexcept = 0;
+
+  // Makes a call that blocks in another thread of this process give up soon; for the end of the communicator's life only.
+  virtual void cancel() noexcept = 0;
+};
+
+}  // namespace tnt

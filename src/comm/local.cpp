@@ -1,0 +1,57 @@
+#include "comm/local.hpp"
+
+#include <cstring>
+
+#include "base/clock.hpp"
+
+namespace tnt {
+namespace {
+
+void copy(const void* in, void* out, std::size_t count, tnt_dtype_t dtype) { scale(out, in, count, dtype, 1.0); }
+
+}  // namespace
+
+void LocalCommunicator::check() const {
+  if (aborted_) throw Error(*aborted_);
+}
+
+void LocalCommunicator::all_reduce(const Run& run, tnt_op_t /*op*/, const CallContext& context) {
+  check();
+  const std::int64_t begin = now_ns();
+  for (const Piece& piece : run.pieces()) {
+    if (piece.out != nullptr) scale(piece.out, piece.in, piece.count, run.dtype(), piece.scale);
+  }
+  if (context.observer != nullptr) context.observer->phase("unpack", begin, now_ns());
+}
+
+void LocalCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t /*op*/,
+                                       const CallContext& /*context*/) {
+  check();
+  copy(in, out, count, dtype);
+}
+
+void LocalCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                   const CallContext& /*context*/) {
+  check();
+  copy(in, out, count, dtype);
+}
+
+void LocalCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int /*root*/,
+                                  const CallContext& /*context*/) {
+  check();
+  copy(in, out, count, dtype);
+}
+
+void LocalCommunicator::barrier(const CallContext& /*context*/) { check(); }
+
+std::unique_ptr<Communicator> LocalCommunicator::split(int color, int /*key*/, const CallContext& /*context*/) {
+  check();
+  if (color < 0) return nullptr;
+  return std::make_unique<LocalCommunicator>();
+}
+
+void LocalCommunicator::abort(tnt_status_t status, const std::string& sentence) noexcept {
+  if (!aborted_) aborted_ = std::make_unique<Error>(status, sentence);
+}
+
+}  // namespace tnt

@@ -1,0 +1,33 @@
+// The communicator of one rank: every collective is a copy.
+#pragma once
+
+#include "comm/communicator.hpp"
+
+namespace tnt {
+
+class LocalCommunicator final : public Communicator {
+ public:
+  [[nodiscard]] int rank() const noexcept override { return 0; }
+  [[nodiscard]] int size() const noexcept override { return 1; }
+  [[nodiscard]] int local_rank() const noexcept override { return 0; }
+  [[nodiscard]] int local_size() const noexcept override { return 1; }
+  [[nodiscard]] const char* transport() const noexcept override { return "local"; }
+
+  void all_reduce(const Run& run, tnt_op_t op, const CallContext& context) override;
+  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                      const CallContext& context) override;
+  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
+  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                 const CallContext& context) override;
+  void barrier(const CallContext& context) override;
+  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
+  void abort(tnt_status_t status, const std::string& sentence) noexcept override;
+  void cancel() noexcept override {}
+
+ private:
+  void check() const;  // throws what abort was told
+
+  std::unique_ptr<Error> aborted_;
+};
+
+}  // namespace tnt

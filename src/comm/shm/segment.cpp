@@ -1,0 +1,48 @@
+#include "comm/shm/segment.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/error.hpp"
+
+namespace tnt {
+namespace {
+
+constexpr off_t address_space = off_t{1} << 42;  // 4 TiB: more than all communicators of a job will ever map
+
+}  // namespace
+
+std::size_t page_size() noexcept { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
+Mapping::Mapping(const FileDescriptor& segment, std::uint64_t offset, std::size_t bytes) : data_(nullptr), bytes_(bytes) {
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment.get(), static_cast<off_t>(offset));
+  if (address == MAP_FAILED) fail_errno(fmt::format("cannot map {} bytes of shared memory", bytes));
+  data_ = static_cast<std::byte*>(address);
+}
+
+Mapping::~Mapping() { munmap(data_, bytes_); }
+
+FileDescriptor Segment::create() {
+  FileDescriptor descriptor(memfd_create("tarantella", MFD_CLOEXEC));
+  if (!descriptor) fail_errno("cannot make shared memory (memfd_create)");
+  if (ftruncate(descriptor.get(), address_space) != 0) fail_errno("cannot size shared memory");
+  return descriptor;
+}
+
+std::shared_ptr<Mapping> Segment::map(std::uint64_t offset, std::size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  std::weak_ptr<Mapping>& known = mappings_[offset];
+  if (auto mapping = known.lock()) return mapping;
+  auto mapping = std::make_shared<Mapping>(descriptor_, offset, bytes);
+  known = mapping;
+  return mapping;
+}
+
+void Segment::punch(std::uint64_t offset, std::size_t bytes) noexcept {
+  // refused (an old kernel): the pages stay until the job ends, which harms nobody
+  (void)fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                  static_cast<off_t>(bytes));
+}
+
+}  // namespace tnt

@@ -1,0 +1,47 @@
+// The memory that the ranks of one node share: a descriptor without a name, of which parts are mapped as needed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/file_descriptor.hpp"
+
+namespace tnt {
+
+class Mapping {
+ public:
+  Mapping(const FileDescriptor& segment, std::uint64_t offset, std::size_t bytes);  // throws TNT_SYSTEM
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping();
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+
+ private:
+  std::byte* data_;
+  std::size_t bytes_;
+};
+
+// Sparse: address space costs nothing, pages are taken when they are first written and given back by punch.
+class Segment {
+ public:
+  [[nodiscard]] static FileDescriptor create();  // a new, empty one; throws TNT_SYSTEM
+
+  explicit Segment(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}
+
+  // Ranks that are threads of one process and share a Segment get the same addresses, so that sanitizers see their races.
+  [[nodiscard]] std::shared_ptr<Mapping> map(std::uint64_t offset, std::size_t bytes);
+
+  void punch(std::uint64_t offset, std::size_t bytes) noexcept;  // gives the pages back; the content becomes zero
+
+ private:
+  FileDescriptor descriptor_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::weak_ptr<Mapping>> mappings_;
+};
+
+[[nodiscard]] std::size_t page_size() noexcept;
+
+}  // namespace tnt

@@ -1,0 +1,224 @@
+#include "comm/shm/shm_communicator.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "kernels/cpu/reduce.hpp"
+
+namespace tnt {
+namespace {
+
+constexpr std::size_t slot_bytes = 256 * 1024;  // both slots of two ranks fit into a 2 MiB second-level cache
+constexpr std::size_t small_bytes = 8 * 1024;   // up to here reading everything is cheaper than a second barrier
+constexpr std::size_t cache_line = 64;
+
+std::size_t control_bytes(std::size_t members) {
+  const std::size_t page = page_size();
+  return (ShmBarrier::bytes(members) + page - 1) / page * page;
+}
+
+std::size_t region_bytes(std::size_t members) { return control_bytes(members) + members * 2 * slot_bytes; }
+
+std::vector<int> all_ranks(int ranks) {
+  std::vector<int> result(static_cast<std::size_t>(ranks));
+  std::iota(result.begin(), result.end(), 0);
+  return result;
+}
+
+std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>(pointer) + bytes; }
+const std::byte* at(const void* pointer, std::size_t bytes) { return static_cast<const std::byte*>(pointer) + bytes; }
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// Elements [begin, end) that member reduces of count; borders lie on cache lines.
+std::pair<std::size_t, std::size_t> slice(std::size_t member, std::size_t members, std::size_t count, std::size_t size) {
+  const std::size_t line = cache_line / size;
+  const std::size_t lines = (count + line - 1) / line;
+  const auto border = [&](std::size_t index) { return std::min(count, lines * index / members * line); };
+  return {border(member), border(member + 1)};
+}
+
+}  // namespace
+
+// Times the parts of a call for an observer; free of cost without one.
+class ShmCommunicator::Phases {
+ public:
+  explicit Phases(const CallContext& context) : observer_(context.observer) {
+    if (observer_ != nullptr) begin_ = now_ns();
+  }
+  void end(const char* name) {
+    if (observer_ == nullptr) return;
+    const std::int64_t now = now_ns();
+    observer_->phase(name, begin_, now);
+    begin_ = now;
+  }
+
+ private:
+  PhaseObserver* observer_;
+  std::int64_t begin_ = 0;
+};
+
+std::size_t ShmCommunicator::world_bytes(int ranks) { return region_bytes(static_cast<std::size_t>(ranks)); }
+
+ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world)
+    : ShmCommunicator(world, ShmWorld::first_offset(), all_ranks(world->ranks()), static_cast<std::size_t>(world->rank())) {}
+
+ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members,
+                                 std::size_t self)
+    : world_(std::move(world)),
+      offset_(offset),
+      mapping_(world_->segment().map(offset, region_bytes(members.size()))),
+      self_(self),
+      barrier_(world_, mapping_->data(), std::move(members), self) {}
+
+ShmCommunicator::~ShmCommunicator() {
+  if (barrier_.leave()) world_->segment().punch(offset_, region_bytes(members()));
+}
+
+std::byte* ShmCommunicator::slot(std::size_t member) const noexcept {
+  return mapping_->data() + control_bytes(members()) + (member * 2 + chunk_ % 2) * slot_bytes;
+}
+
+void ShmCommunicator::abort(tnt_status_t status, const std::string& sentence) noexcept { world_->abort(status, sentence); }
+
+void ShmCommunicator::barrier(const CallContext& context) {
+  barrier_.begin({.kind = Call::barrier}, context);
+  barrier_.meet();
+}
+
+// Reduce-scatter and all-gather by slices, in fixed rank order; small runs are read whole by every rank.
+void ShmCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
+  barrier_.begin({.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()}, context);
+  Phases phases(context);
+  const std::size_t size = dtype_size(run.dtype());
+  if (run.count() * size <= small_bytes) return all_reduce_small(run, op, phases);
+  const std::size_t per_chunk = slot_bytes / size;
+  for (std::size_t begin = 0; begin < run.count(); begin += per_chunk) {
+    all_reduce_chunk(run, begin, std::min(per_chunk, run.count() - begin), op, phases);
+  }
+}
+
+void ShmCommunicator::all_reduce_small(const Run& run, tnt_op_t op, Phases& phases) {
+  alignas(cache_line) std::array<std::byte, small_bytes> result;
+  std::vector<const void*> sources;
+  for (std::size_t member = 0; member < members(); ++member) sources.push_back(slot(member));
+
+  run.pack(0, run.count(), slot(self_));
+  phases.end("pack");
+  barrier_.meet();
+  phases.end("wait");
+  reduce(result.data(), sources, run.count(), run.dtype(), op);
+  phases.end("reduce");
+  run.unpack(0, run.count(), result.data());
+  phases.end("unpack");
+  next_chunk();
+}
+
+void ShmCommunicator::all_reduce_chunk(const Run& run, std::size_t begin, std::size_t count, tnt_op_t op, Phases& phases) {
+  const std::size_t size = dtype_size(run.dtype());
+  const auto [first, last] = slice(self_, members(), count, size);
+  std::vector<const void*> sources;
+  for (std::size_t member = 0; member < members(); ++member) sources.push_back(slot(member) + first * size);
+  std::byte* result = slot(0);  // in place: a slice is read by nobody but the rank that writes it
+
+  run.pack(begin, count, slot(self_));
+  phases.end("pack");
+  barrier_.meet();
+  phases.end("wait");
+  reduce(result + first * size, sources, last - first, run.dtype(), op);
+  phases.end("reduce");
+  barrier_.meet();
+  phases.end("wait");
+  run.unpack(begin, count, result);
+  phases.end("unpack");
+  next_chunk();
+}
+
+// A chunk of each rank's block of the input goes out; each rank reduces its own block's chunk straight into its output.
+void ShmCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                                     const CallContext& context) {
+  barrier_.begin({.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, context);
+  const std::size_t size = dtype_size(dtype);
+  const std::size_t block = slot_bytes / members() / cache_line * cache_line;  // bytes of one destination's chunk
+  const std::size_t per_chunk = block / size;
+  std::size_t begin = 0;
+  do {  // a call without elements still meets
+    const std::size_t part = std::min(per_chunk, count - begin);
+    std::vector<const void*> sources;
+    for (std::size_t member = 0; member < members(); ++member) {
+      copy_bytes(slot(self_) + member * block, at(in, (member * count + begin) * size), part * size);
+      sources.push_back(slot(member) + self_ * block);
+    }
+    barrier_.meet();
+    reduce(at(out, begin * size), sources, part, dtype, op);
+    next_chunk();
+    begin += part;
+  } while (begin < count);
+}
+
+void ShmCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) {
+  barrier_.begin({.kind = Call::all_gather, .dtype = dtype, .count = count}, context);
+  const std::size_t bytes = count * dtype_size(dtype);
+  std::size_t begin = 0;
+  do {
+    const std::size_t part = std::min(slot_bytes, bytes - begin);
+    copy_bytes(slot(self_), at(in, begin), part);
+    barrier_.meet();
+    for (std::size_t member = 0; member < members(); ++member) copy_bytes(at(out, member * bytes + begin), slot(member), part);
+    next_chunk();
+    begin += part;
+  } while (begin < bytes);
+}
+
+void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                                const CallContext& context) {
+  barrier_.begin({.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, context);
+  const std::size_t bytes = count * dtype_size(dtype);
+  const bool is_root = rank() == root;
+  std::size_t begin = 0;
+  do {
+    const std::size_t part = std::min(slot_bytes, bytes - begin);
+    if (is_root) copy_bytes(slot(self_), at(in, begin), part);
+    barrier_.meet();
+    if (!is_root) copy_bytes(at(out, begin), slot(static_cast<std::size_t>(root)), part);
+    next_chunk();
+    begin += part;
+  } while (begin < bytes);
+  if (is_root && in != out) copy_bytes(out, in, bytes);
+}
+
+// Every rank learns all colours and keys; each group's first member takes a region and tells the others where it is.
+std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key, const CallContext& context) {
+  struct Wish {
+    int color;
+    int key;
+  };
+  const Wish own{color, key};
+  std::vector<Wish> wishes(members());
+  all_gather(&own, wishes.data(), sizeof(Wish), TNT_UINT8, context);
+
+  std::vector<std::size_t> group;  // members of this communicator
+  for (std::size_t member = 0; member < members(); ++member) {
+    if (wishes[member].color == color) group.push_back(member);
+  }
+  std::stable_sort(group.begin(), group.end(), [&](auto a, auto b) { return wishes[a].key < wishes[b].key; });
+
+  const bool leads = color >= 0 && group.front() == self_;
+  const std::uint64_t region = leads ? world_->allocate(region_bytes(group.size())) : 0;
+  std::vector<std::uint64_t> regions(members());
+  all_gather(&region, regions.data(), sizeof(region), TNT_UINT8, context);
+  if (color < 0) return nullptr;
+
+  std::vector<int> ranks;
+  for (const std::size_t member : group) ranks.push_back(barrier_.members()[member]);
+  const auto self = static_cast<std::size_t>(std::find(group.begin(), group.end(), self_) - group.begin());
+  return std::unique_ptr<Communicator>(new ShmCommunicator(world_, regions[group.front()], std::move(ranks), self));
+}
+
+}  // namespace tnt

@@ -1,0 +1,62 @@
+// Collectives among the ranks of one node, through memory that they share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/shm/barrier.hpp"
+#include "comm/shm/world.hpp"
+
+namespace tnt {
+
+// Every rank has two slots of 256 KiB in the segment, used in turn: what is bigger goes in chunks. Two slots are enough for
+// one barrier between writing and reading: a rank that writes a slot again has passed the barrier of the other slot's chunk,
+// to which all ranks came after they had read this one.
+class ShmCommunicator final : public Communicator {
+ public:
+  // The job's communicator. All ranks' worlds are of one segment and made with world_bytes(ranks).
+  explicit ShmCommunicator(std::shared_ptr<ShmWorld> world);
+  [[nodiscard]] static std::size_t world_bytes(int ranks);
+  ~ShmCommunicator() override;
+
+  [[nodiscard]] int rank() const noexcept override { return static_cast<int>(self_); }
+  [[nodiscard]] int size() const noexcept override { return static_cast<int>(members()); }
+  [[nodiscard]] int local_rank() const noexcept override { return rank(); }
+  [[nodiscard]] int local_size() const noexcept override { return size(); }
+  [[nodiscard]] const char* transport() const noexcept override { return "shm"; }
+
+  void all_reduce(const Run& run, tnt_op_t op, const CallContext& context) override;
+  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                      const CallContext& context) override;
+  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
+  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                 const CallContext& context) override;
+  void barrier(const CallContext& context) override;
+  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
+  void abort(tnt_status_t status, const std::string& sentence) noexcept override;
+  void cancel() noexcept override { barrier_.cancel(); }
+
+ private:
+  class Phases;
+
+  ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members, std::size_t self);
+
+  [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
+  [[nodiscard]] std::byte* slot(std::size_t member) const noexcept;  // of the current chunk
+  void next_chunk() noexcept { ++chunk_; }
+  void all_reduce_small(const Run& run, tnt_op_t op, Phases& phases);
+  void all_reduce_chunk(const Run& run, std::size_t begin, std::size_t count, tnt_op_t op, Phases& phases);
+
+  std::shared_ptr<ShmWorld> world_;
+  std::uint64_t offset_;
+  std::shared_ptr<Mapping> mapping_;
+  std::size_t self_;
+  ShmBarrier barrier_;
+  std::uint64_t chunk_ = 0;
+};
+
+}  // namespace tnt

@@ -1,0 +1,33 @@
+#include "comm/shm/wait.hpp"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+
+namespace tnt {
+
+void ring(Bell& bell) noexcept {
+  if (bell.sleepers.load() == 0) return;
+  bell.count.fetch_add(1);
+  syscall(SYS_futex, &bell.count, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void sleep_on(Bell& bell, std::uint32_t ticket) noexcept {
+  const timespec limit{0, 20'000'000};
+  syscall(SYS_futex, &bell.count, FUTEX_WAIT, ticket, &limit, nullptr, 0);
+}
+
+void pause_briefly() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void yield_core() noexcept { sched_yield(); }
+
+}  // namespace tnt

@@ -1,0 +1,109 @@
+#include "comm/shm/world.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace tnt {
+namespace {
+
+std::uint64_t round_up(std::uint64_t bytes) {
+  const std::uint64_t page = page_size();
+  return (bytes + page - 1) / page * page;
+}
+
+FileDescriptor open_process(int pid) {
+#ifdef SYS_pidfd_open
+  return FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+#else
+  (void)pid;
+  return {};
+#endif
+}
+
+enum class Presence : std::uint32_t { absent, joined, left };
+
+}  // namespace
+
+// All zero when the segment is new: nobody has joined, nothing is allocated, nothing was aborted.
+struct ShmWorld::Header {
+  struct alignas(64) Rank {
+    std::atomic<std::int32_t> pid;
+    std::atomic<Presence> presence;
+  };
+  struct alignas(64) Abort {
+    enum State : std::uint32_t { none, writing, written };
+    std::atomic<std::uint32_t> state;
+    tnt_status_t status;
+    std::array<char, 2048> sentence;
+  };
+
+  std::atomic<std::uint64_t> allocated;
+  Abort abort;
+  std::array<Rank, max_ranks> ranks;
+};
+
+std::uint64_t ShmWorld::first_offset() noexcept { return round_up(sizeof(Header)); }
+
+ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::size_t first_region)
+    : segment_(std::move(segment)),
+      rank_(rank),
+      ranks_(ranks),
+      first_region_(round_up(first_region)),
+      processes_(static_cast<std::size_t>(ranks)) {
+  if (ranks > max_ranks) fail(TNT_UNSUPPORTED, "{} ranks on one node: at most {} are supported", ranks, max_ranks);
+  mapping_ = segment_->map(0, sizeof(Header));
+  header_ = reinterpret_cast<Header*>(mapping_->data());
+  Header::Rank& self = header_->ranks[static_cast<std::size_t>(rank_)];
+  self.pid.store(getpid());
+  self.presence.store(Presence::joined);
+}
+
+ShmWorld::~ShmWorld() { header_->ranks[static_cast<std::size_t>(rank_)].presence.store(Presence::left); }
+
+std::uint64_t ShmWorld::allocate(std::size_t bytes) {
+  return first_offset() + first_region_ + header_->allocated.fetch_add(round_up(bytes));
+}
+
+void ShmWorld::abort(tnt_status_t status, const std::string& sentence) noexcept {
+  Header::Abort& abort = header_->abort;
+  std::uint32_t expected = Header::Abort::none;
+  if (!abort.state.compare_exchange_strong(expected, Header::Abort::writing)) return;
+  abort.status = status;
+  const std::size_t length = std::min(sentence.size(), abort.sentence.size() - 1);
+  std::memcpy(abort.sentence.data(), sentence.data(), length);
+  abort.sentence[length] = '\0';
+  abort.state.store(Header::Abort::written);
+}
+
+std::optional<Error> ShmWorld::aborted() const {
+  const Header::Abort& abort = header_->abort;
+  if (abort.state.load() != Header::Abort::written) return std::nullopt;
+  return Error(abort.status, abort.sentence.data());
+}
+
+int ShmWorld::pid(int rank) const noexcept { return header_->ranks[static_cast<std::size_t>(rank)].pid.load(); }
+
+ShmWorld::Peer ShmWorld::peer(int rank) {
+  const Header::Rank& peer = header_->ranks[static_cast<std::size_t>(rank)];
+  if (peer.presence.load() == Presence::left) return Peer::left;
+  const int process = peer.pid.load();
+  if (process == 0 || process == getpid()) return Peer::alive;  // not here yet, or a thread of this process
+
+  const std::scoped_lock lock(mutex_);
+  FileDescriptor& watched = processes_[static_cast<std::size_t>(rank)];
+  if (!watched) watched = open_process(process);
+  if (watched) {
+    pollfd ended{watched.get(), POLLIN, 0};
+    return ::poll(&ended, 1, 0) == 1 ? Peer::dead : Peer::alive;
+  }
+  return kill(process, 0) != 0 && errno == ESRCH ? Peer::dead : Peer::alive;
+}
+
+}  // namespace tnt

@@ -1,0 +1,59 @@
+// What the ranks of a node share beside data: who is alive, whether the job's communication was ended and why, and which
+// part of the segment is free.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/file_descriptor.hpp"
+#include "comm/shm/segment.hpp"
+
+namespace tnt {
+
+inline constexpr int max_ranks = 512;
+
+class ShmWorld {
+ public:
+  // Every rank of the job, each with the same segment, fresh from Segment::create. first_region: bytes for the region whose
+  // offset all ranks know without asking, first_offset().
+  ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::size_t first_region);
+  ShmWorld(const ShmWorld&) = delete;
+  ShmWorld& operator=(const ShmWorld&) = delete;
+  ~ShmWorld();  // this rank has left; says so to the others
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  [[nodiscard]] Segment& segment() const noexcept { return *segment_; }
+
+  [[nodiscard]] static std::uint64_t first_offset() noexcept;
+  // Offset of so many zero bytes that nobody else has, on a page border.
+  [[nodiscard]] std::uint64_t allocate(std::size_t bytes);
+
+  // Ends the job's communication. The first sentence wins; every rank's check throws it.
+  void abort(tnt_status_t status, const std::string& sentence) noexcept;
+  [[nodiscard]] std::optional<Error> aborted() const;
+
+  enum class Peer { alive, left, dead };
+  [[nodiscard]] Peer peer(int rank);  // from any thread
+  [[nodiscard]] int pid(int rank) const noexcept;
+
+ private:
+  struct Header;
+
+  std::shared_ptr<Segment> segment_;
+  std::shared_ptr<Mapping> mapping_;
+  Header* header_;
+  int rank_;
+  int ranks_;
+  std::size_t first_region_;
+  std::mutex mutex_;
+  std::vector<FileDescriptor> processes_;  // a pidfd of each peer, opened when it is first asked about
+};
+
+}  // namespace tnt

@@ -1,0 +1,252 @@
+#include "launch/rendezvous.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+
+namespace tnt {
+namespace {
+
+constexpr std::size_t longest_line = 2048;
+constexpr double patience_with_a_stranger = 2.0;  // seconds for a connected process to send its line
+
+struct Address {
+  sockaddr_un address{};
+  socklen_t length = 0;
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+Address abstract_address(const std::string& name) {
+  Address result;
+  result.address.sun_family = AF_UNIX;
+  if (name.size() + 1 > sizeof(result.address.sun_path)) {
+    fail(TNT_INVALID_ARGUMENT, "TNT_RENDEZVOUS={}: longer than a socket name may be", name);
+  }
+  std::memcpy(result.address.sun_path + 1, name.data(), name.size());
+  result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return result;
+}
+
+FileDescriptor stream_socket() {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket) fail_errno("cannot make a socket to find the other ranks");
+  return socket;
+}
+
+int milliseconds_left(const Deadline& deadline) {
+  const std::int64_t left = (deadline.end_ns() - now_ns()) / 1'000'000 + 1;
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
+}
+
+// The bytes up to the newline, without it; nothing on end of file, error or a passed deadline. A descriptor that comes with
+// them goes to *received.
+std::optional<std::string> read_line(const FileDescriptor& socket, const Deadline& deadline,
+                                     FileDescriptor* received = nullptr) {
+  std::string line;
+  while (line.size() < longest_line) {
+    pollfd wait{socket.get(), POLLIN, 0};
+    if (::poll(&wait, 1, milliseconds_left(deadline)) < 0 && errno != EINTR) return std::nullopt;
+    if ((wait.revents & (POLLIN | POLLHUP | POLLERR)) == 0) {
+      if (deadline.passed()) return std::nullopt;
+      continue;
+    }
+    std::array<char, 256> buffer{};
+    iovec part{buffer.data(), buffer.size()};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const ssize_t n = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+    if (n <= 0) return std::nullopt;
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+      FileDescriptor owned(fd);
+      if (received != nullptr) *received = std::move(owned);
+    }
+    line.append(buffer.data(), static_cast<std::size_t>(n));
+    if (const auto end = line.find('\n'); end != std::string::npos) return line.substr(0, end);
+  }
+  return std::nullopt;
+}
+
+// A peer that has gone cannot be told anything: failures are its own to find out.
+void send_line(const FileDescriptor& socket, const std::string& line, const FileDescriptor* descriptor = nullptr) {
+  std::string text = line + "\n";
+  iovec part{text.data(), text.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  if (descriptor != nullptr) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = descriptor->get();
+    std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  }
+  (void)::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
+}
+
+bool same_user(const FileDescriptor& socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+}
+
+// Rank 0's side: the ranks that have come, and the sentence when one cannot.
+class Leader {
+ public:
+  Leader(const Settings& settings, const FileDescriptor& segment) : settings_(settings), segment_(segment) {}
+
+  void run() {
+    listen();
+    const Deadline deadline(settings_.timeout);
+    while (joined_.size() + 1 < static_cast<std::size_t>(settings_.ranks)) {
+      if (deadline.passed()) fail(TNT_TIMEOUT, "{} did not join within {} s", missing(), deadline.seconds());
+      wait(deadline);
+    }
+    for (const auto& [rank, socket] : joined_) send_line(socket, "ok", &segment_);
+  }
+
+  void tell(const std::string& sentence) {
+    for (const auto& [rank, socket] : joined_) send_line(socket, "error " + sentence);
+  }
+
+ private:
+  void listen() {
+    const Address address = abstract_address(settings_.rendezvous);
+    listener_ = stream_socket();
+    if (::bind(listener_.get(), address.get(), address.length) != 0) {
+      fail_errno(fmt::format("rank 0 cannot listen on {} (is TNT_RANK=0 set for two processes?)", settings_.rendezvous));
+    }
+    if (::listen(listener_.get(), settings_.ranks + 16) != 0) fail_errno("rank 0 cannot listen for the other ranks");
+  }
+
+  void wait(const Deadline& deadline) {
+    std::vector<pollfd> waits{{listener_.get(), POLLIN, 0}};
+    std::vector<int> ranks;
+    for (const auto& [rank, socket] : joined_) {
+      waits.push_back({socket.get(), POLLIN, 0});  // who has joined says nothing more: readable means gone
+      ranks.push_back(rank);
+    }
+    (void)::poll(waits.data(), waits.size(), milliseconds_left(deadline));
+    for (std::size_t i = 1; i < waits.size(); ++i) {
+      if (waits[i].revents != 0) fail(TNT_PEER_LOST, "rank {} ended before all ranks had joined", ranks[i - 1]);
+    }
+    if (waits[0].revents != 0) accept();
+  }
+
+  void accept() {
+    FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket || !same_user(socket)) return;
+    const auto line = read_line(socket, Deadline(patience_with_a_stranger));
+    std::istringstream words(line.value_or(""));
+    std::string name;
+    std::string protocol;
+    std::string token;
+    std::string verb;
+    int rank = -1;
+    words >> name >> protocol >> token >> verb >> rank;
+    if (!words || name != "tarantella" || token != settings_.token) return;
+    if (rank < 1 || rank >= settings_.ranks) {
+      send_line(socket, fmt::format("error rank {} is not a rank of this job of {}", rank, settings_.ranks));
+      return;
+    }
+    if (verb == "exit") left(rank, words);
+    if (verb == "join") join(rank, protocol, words, std::move(socket));
+  }
+
+  void left(int rank, std::istringstream& words) {
+    std::string code;
+    words >> code;
+    if (!joined_.contains(rank)) fail(TNT_PEER_LOST, "rank {} exited with code {} before it joined", rank, code);
+  }
+
+  void join(int rank, const std::string& protocol, std::istringstream& words, FileDescriptor socket) {
+    int ranks = 0;
+    std::string version;
+    words >> ranks >> version;
+    const bool known = joined_.contains(rank);
+    joined_.insert_or_assign(rank, std::move(socket));
+    if (known) fail(TNT_MISMATCH, "two processes say they are rank {}", rank);
+    if (protocol != "1" || version != tnt_version()) {
+      fail(TNT_MISMATCH, "rank {} runs Tarantella {}, rank 0 runs {}: install one version", rank, version, tnt_version());
+    }
+    if (ranks != settings_.ranks) {
+      fail(TNT_MISMATCH, "rank {} was started for {} ranks, rank 0 for {}", rank, ranks, settings_.ranks);
+    }
+  }
+
+  [[nodiscard]] std::string missing() const {
+    std::string text;
+    for (int rank = 1; rank < settings_.ranks; ++rank) {
+      if (!joined_.contains(rank)) text += fmt::format("{}{}", text.empty() ? "rank " : ", ", rank);
+    }
+    return text;
+  }
+
+  const Settings& settings_;
+  const FileDescriptor& segment_;
+  FileDescriptor listener_;
+  std::map<int, FileDescriptor> joined_;
+};
+
+FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
+  const Address address = abstract_address(settings.rendezvous);
+  while (true) {
+    FileDescriptor socket = stream_socket();
+    if (::connect(socket.get(), address.get(), address.length) == 0) return socket;
+    if (deadline.passed()) fail(TNT_TIMEOUT, "rank 0 did not come within {} s", deadline.seconds());
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+}  // namespace
+
+void lead_rendezvous(const Settings& settings, const FileDescriptor& segment) {
+  Leader leader(settings, segment);
+  try {
+    leader.run();
+  } catch (const Error& error) {
+    leader.tell(error.what());
+    throw;
+  }
+}
+
+FileDescriptor join_rendezvous(const Settings& settings) {
+  const Deadline deadline(settings.timeout);
+  const FileDescriptor socket = connect(settings, deadline);
+  send_line(socket, fmt::format("tarantella 1 {} join {} {} {}", settings.token, settings.rank, settings.ranks, tnt_version()));
+  FileDescriptor segment;
+  const auto reply = read_line(socket, deadline, &segment);
+  if (!reply && deadline.passed()) fail(TNT_TIMEOUT, "the ranks had not all joined within {} s", deadline.seconds());
+  if (!reply) fail(TNT_PEER_LOST, "rank 0 ended, or refused this process, before all ranks had joined");
+  if (reply->starts_with("error ")) fail(TNT_PEER_LOST, "{}", reply->substr(6));
+  if (*reply != "ok" || !segment) fail(TNT_SYSTEM, "rank 0 answered '{}' instead of sending the shared segment", *reply);
+  return segment;
+}
+
+}  // namespace tnt

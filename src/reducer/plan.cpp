@@ -1,0 +1,48 @@
+#include "reducer/plan.hpp"
+
+#include <map>
+
+namespace tnt {
+namespace {
+
+constexpr std::size_t first_bucket_share = 4;  // the first bucket closes at this part of the threshold
+
+std::string human_bytes(std::size_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  if (bytes < 1024 * 1024) return fmt::format("{:.1f} KiB", value / 1024);
+  return fmt::format("{:.1f} MiB", value / (1024 * 1024));
+}
+
+}  // namespace
+
+Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold)
+    : tensors_(std::move(tensors)), bucket_of_(tensors_.size()) {
+  std::map<tnt_dtype_t, Bucket> open;
+  const auto close = [&](Bucket& bucket) {
+    for (const std::size_t tensor : bucket.tensors) bucket_of_[tensor] = buckets_.size();
+    buckets_.push_back(std::move(bucket));
+    bucket = {};
+  };
+  for (std::size_t tensor = tensors_.size(); tensor-- > 0;) {
+    const TensorSpec& spec = tensors_[tensor];
+    Bucket& bucket = open[spec.dtype];
+    bucket.dtype = spec.dtype;
+    bucket.tensors.push_back(tensor);
+    bucket.count += spec.count;
+    const std::size_t limit = buckets_.empty() ? fusion_threshold / first_bucket_share : fusion_threshold;
+    if (bucket.bytes() >= limit) close(bucket);
+  }
+  for (auto& [dtype, bucket] : open) {
+    if (!bucket.tensors.empty()) close(bucket);
+  }
+}
+
+std::string Plan::describe(std::size_t bucket) const {
+  const Bucket& of = buckets_[bucket];
+  return fmt::format("bucket {}: {}, {} {}, {}{}", bucket, human_bytes(of.bytes()), of.tensors.size(),
+                     of.tensors.size() == 1 ? "tensor" : "tensors", tensors_[of.tensors.front()].name,
+                     of.tensors.size() == 1 ? "" : " …");
+}
+
+}  // namespace tnt

@@ -1,0 +1,51 @@
+// The plan: which tensors travel together, in which order. Made once, the same on every rank, never changed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "comm/communicator.hpp"
+
+namespace tnt {
+
+struct TensorSpec {
+  std::string name;
+  std::size_t count = 0;
+  tnt_dtype_t dtype = TNT_FLOAT32;
+};
+
+// A fused run of tensors of one dtype. tensors: in the order in which they lie in it.
+struct Bucket {
+  tnt_dtype_t dtype = TNT_FLOAT32;
+  std::vector<std::size_t> tensors;
+  std::size_t count = 0;
+  [[nodiscard]] std::size_t bytes() const noexcept { return count * dtype_size(dtype); }
+};
+
+class Plan {
+ public:
+  // tensors in the order of the layers. Buckets are filled from the last tensor to the first, the order in which backward
+  // makes gradients, and closed when they hold fusion_threshold bytes (the first at a quarter of it, so that the
+  // wire is busy early); 0: one tensor each. Buckets are numbered in the order in which they close.
+  Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold);
+
+  [[nodiscard]] const std::vector<TensorSpec>& tensors() const noexcept { return tensors_; }
+  [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
+  [[nodiscard]] std::size_t bucket_of(std::size_t tensor) const { return bucket_of_[tensor]; }
+  [[nodiscard]] std::string describe(std::size_t bucket) const;  // "bucket 0: 1.0 MiB, 14 tensors, dense_9/bias …"
+
+ private:
+  std::vector<TensorSpec> tensors_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> bucket_of_;
+};
+
+// Collective. Throws TNT_MISMATCH, the same sentence on all ranks, if a rank's plan or context differs from rank 0's: which
+// rank, at which tensor, and how.
+void compare_plans(const Plan& plan, const std::string& context, Communicator& comm, const CallContext& call);
+
+}  // namespace tnt

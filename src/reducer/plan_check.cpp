@@ -1,0 +1,89 @@
+// The comparison of plans across ranks: one small collective when they agree, a sentence that names the place when not.
+#include <algorithm>
+#include <string_view>
+
+#include "reducer/plan.hpp"
+
+namespace tnt {
+namespace {
+
+std::string describe(const TensorSpec& tensor) {
+  return fmt::format("'{}' ({} {})", tensor.name, tensor.count, dtype_name(tensor.dtype));
+}
+
+// The text of which ranks compare the hash, and the lines if it differs: the context, then a line for each tensor, then the
+// borders of the buckets.
+std::vector<std::string> lines_of(const Plan& plan, const std::string& context) {
+  std::vector<std::string> lines{fmt::format("Tarantella {}{}{}", tnt_version(), context.empty() ? "" : ", ", context)};
+  for (const TensorSpec& tensor : plan.tensors()) lines.push_back(describe(tensor));
+  lines.emplace_back("end of tensors");
+  for (const Bucket& bucket : plan.buckets()) lines.push_back(fmt::format("bucket of {} tensors", bucket.tensors.size()));
+  return lines;
+}
+
+std::string join(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) (text += line) += '\n';
+  return text;
+}
+
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return lines;
+}
+
+// FNV-1a, 64 bits (G. Fowler, L. C. Noll, K.-P. Vo): short, and equal on every machine.
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t value = 0xcbf29ce484222325U;
+  for (const unsigned char c : text) value = (value ^ c) * 0x100000001b3U;
+  return value;
+}
+
+std::string difference(int rank, const std::vector<std::string>& theirs, const std::vector<std::string>& ours) {
+  const std::size_t common = std::min(theirs.size(), ours.size());
+  std::size_t line = 0;
+  while (line < common && theirs[line] == ours[line]) ++line;
+  const std::string their = line < theirs.size() ? theirs[line] : "nothing more";
+  const std::string our = line < ours.size() ? ours[line] : "nothing more";
+  const std::string where = line == 0 ? "version" : fmt::format("tensor {}", line - 1);
+  return fmt::format("rank {} and rank 0 do not train the same model: {} is {} on rank {}, {} on rank 0", rank, where, their,
+                     rank, our);
+}
+
+}  // namespace
+
+void compare_plans(const Plan& plan, const std::string& context, Communicator& comm, const CallContext& call) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const std::string text = join(lines_of(plan, context));
+  struct Summary {
+    std::uint64_t hash;
+    std::uint64_t bytes;
+  };
+  const Summary own{hash(text), text.size()};
+  std::vector<Summary> summaries(ranks);
+  comm.all_gather(&own, summaries.data(), sizeof(Summary), TNT_UINT8, call);
+  const auto differs = [&](const Summary& other) {
+    return other.hash != summaries[0].hash || other.bytes != summaries[0].bytes;
+  };
+  if (std::none_of(summaries.begin(), summaries.end(), differs)) return;
+
+  std::size_t longest = 0;
+  for (const Summary& summary : summaries) longest = std::max<std::size_t>(longest, summary.bytes);
+  std::string padded = text;
+  padded.resize(longest);
+  std::string all(longest * ranks, '\0');
+  comm.all_gather(padded.data(), all.data(), longest, TNT_UINT8, call);
+  const auto text_of = [&](std::size_t rank) {
+    return split(std::string_view(all).substr(rank * longest, summaries[rank].bytes));
+  };
+  const auto first = std::find_if(summaries.begin(), summaries.end(), differs);
+  const auto rank = static_cast<std::size_t>(first - summaries.begin());
+  fail(TNT_MISMATCH, "{}", difference(static_cast<int>(rank), text_of(rank), text_of(0)));
+}
+
+}  // namespace tnt

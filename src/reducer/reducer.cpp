@@ -1,0 +1,197 @@
+#include "reducer/reducer.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/clock.hpp"
+#include "base/thread.hpp"
+
+namespace tnt {
+namespace {
+
+// Puts a bucket's phases into the timeline.
+class BucketTrace final : public PhaseObserver {
+ public:
+  BucketTrace(Trace& trace, const std::string& track, std::size_t bucket) : trace_(trace), track_(track), bucket_(bucket) {}
+  void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) override {
+    trace_.add({track_, fmt::format("{} {}", name, bucket_), begin_ns, end_ns, static_cast<std::int64_t>(bucket_)});
+  }
+
+ private:
+  Trace& trace_;
+  const std::string& track_;
+  std::size_t bucket_;
+};
+
+}  // namespace
+
+Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions options, Trace* trace)
+    : comm_(std::move(comm)),
+      plan_(std::move(plan)),
+      options_(std::move(options)),
+      trace_(trace != nullptr && trace->enabled() ? trace : nullptr),
+      slots_(plan_.tensors().size()) {
+  for (std::size_t b = 0; b < plan_.buckets().size(); ++b) {
+    const Bucket& bucket = plan_.buckets()[b];
+    State& state = states_.emplace_back();
+    state.pieces.resize(bucket.tensors.size());
+    state.handed_over.resize(bucket.tensors.size());
+    for (std::size_t position = 0; position < bucket.tensors.size(); ++position)
+      slots_[bucket.tensors[position]] = {b, position};
+  }
+  if (!states_.empty()) thread_ = start_thread("tnt-reducer", [this] { loop(); });
+}
+
+Reducer::~Reducer() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  comm_->cancel();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Reducer::throw_if_failed() const {
+  if (error_) throw Error(*error_);
+}
+
+void Reducer::ready(std::size_t tensor, const Piece& piece) {
+  if (tensor >= slots_.size()) fail(TNT_INVALID_ARGUMENT, "tensor {} is not in the plan of {} tensors", tensor, slots_.size());
+  const TensorSpec& spec = plan_.tensors()[tensor];
+  if (piece.in == nullptr && spec.count > 0 && piece.scale != 0.0) {
+    fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' is NULL", spec.name);
+  }
+  const auto [bucket, position] = slots_[tensor];
+  const std::scoped_lock lock(mutex_);
+  throw_if_failed();
+  State& state = states_[bucket];
+  if (state.stage == Stage::done || state.stage == Stage::idle) {
+    state.stage = Stage::collecting;
+    state.n_ready = 0;
+    std::fill(state.handed_over.begin(), state.handed_over.end(), false);
+  }
+  if (state.stage == Stage::full || state.handed_over[position]) {
+    fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' was handed over twice in one step", spec.name);
+  }
+  state.pieces[position] = piece;
+  state.pieces[position].count = spec.count;
+  state.handed_over[position] = true;
+  if (++state.n_ready < state.pieces.size()) return;
+  state.stage = Stage::full;
+  last_full_ns_ = state.full_ns = now_ns();
+  if (trace_ != nullptr) {
+    trace_->add(
+        {options_.name, fmt::format("ready {}", bucket), state.full_ns, state.full_ns, static_cast<std::int64_t>(bucket)});
+  }
+  changed_.notify_all();
+}
+
+std::string Reducer::missing_tensor(std::size_t bucket) const {
+  const State& state = states_[bucket];
+  for (std::size_t position = 0; position < state.handed_over.size(); ++position) {
+    if (state.stage == Stage::idle || !state.handed_over[position]) {
+      return plan_.tensors()[plan_.buckets()[bucket].tensors[position]].name;
+    }
+  }
+  return "";
+}
+
+void Reducer::wait_bucket(std::size_t bucket) {
+  if (bucket >= states_.size())
+    fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", bucket, states_.size());
+  std::unique_lock lock(mutex_);
+  const State& state = states_[bucket];
+  throw_if_failed();
+  if (state.stage == Stage::idle) {
+    fail(TNT_INVALID_ARGUMENT, "waiting for bucket {}, of which no gradient was handed over ('{}' and others)", bucket,
+         missing_tensor(bucket));
+  }
+  const auto limit = std::chrono::duration<double>(options_.timeout);
+  // while the bucket collects, this wait has its own deadline; once it is full, the thread's collective has one
+  while (state.stage != Stage::done && !error_) {
+    if (changed_.wait_for(lock, limit, [&] { return state.stage == Stage::done || error_; })) break;
+    if (state.stage == Stage::collecting) {
+      fail(TNT_TIMEOUT, "rank {}: bucket {} of {} waited {} s for the gradient of '{}', which this rank did not hand over",
+           comm_->rank(), bucket, options_.name, options_.timeout, missing_tensor(bucket));
+    }
+  }
+  throw_if_failed();
+}
+
+void Reducer::finish() {
+  {
+    const std::scoped_lock lock(mutex_);
+    throw_if_failed();
+    for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
+      const Stage stage = states_[bucket].stage;
+      if (stage == Stage::idle || stage == Stage::collecting) {
+        fail(TNT_INVALID_ARGUMENT, "the step cannot end: the gradient of '{}' was not handed over", missing_tensor(bucket));
+      }
+    }
+  }
+  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) wait_bucket(bucket);
+}
+
+void Reducer::loop() {
+  for (std::size_t next = 0;; next = (next + 1) % states_.size()) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || states_[next].stage == Stage::full; });
+      if (stopping_) return;
+    }
+    std::optional<Error> failed;
+    try {
+      reduce_bucket(next);
+    } catch (const Error& error) {
+      failed = error;
+    } catch (const std::exception& error) {
+      failed = Error(TNT_SYSTEM, fmt::format("reducing bucket {} of {}: {}", next, options_.name, error.what()));
+    }
+    if (failed) {
+      const std::scoped_lock lock(mutex_);
+      error_ = std::move(failed);
+      changed_.notify_all();
+      return;
+    }
+  }
+}
+
+// The bucket is full: its pieces do not change until it is done, so no lock is held while they are reduced.
+void Reducer::reduce_bucket(std::size_t bucket) {
+  const std::int64_t begin = now_ns();
+  const Run run(states_[bucket].pieces, plan_.buckets()[bucket].dtype);
+  const std::string detail = fmt::format("{} {}", options_.name, plan_.describe(bucket));
+  CallContext context{.timeout = options_.timeout, .detail = detail};
+  std::optional<BucketTrace> trace;
+  if (trace_ != nullptr) context.observer = &trace.emplace(*trace_, options_.name, bucket);
+  comm_->all_reduce(run, TNT_SUM, context);
+  count_step(bucket, begin, now_ns());
+}
+
+void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, std::int64_t end_ns) {
+  const std::scoped_lock lock(mutex_);
+  State& state = states_[bucket];
+  ++state.steps;
+  stats_.bytes += plan_.buckets()[bucket].bytes();
+  stats_.busy_ns += end_ns - begin_ns;
+  if (bucket + 1 == states_.size()) {
+    ++stats_.steps;
+    stats_.exposed_ns += end_ns - last_full_ns_;  // the last bucket to be full is nearly always the last in order
+  }
+  state.stage = Stage::done;
+  changed_.notify_all();
+}
+
+std::uint64_t Reducer::tensor_steps(std::size_t tensor) const {
+  if (tensor >= slots_.size()) fail(TNT_INVALID_ARGUMENT, "tensor {} is not in the plan of {} tensors", tensor, slots_.size());
+  const std::scoped_lock lock(mutex_);
+  return states_[slots_[tensor].bucket].steps;
+}
+
+ReducerStats Reducer::stats() const {
+  const std::scoped_lock lock(mutex_);
+  return stats_;
+}
+
+}  // namespace tnt

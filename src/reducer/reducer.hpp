@@ -1,0 +1,89 @@
+// Takes gradients as backward makes them and brings back their sum over ranks: buckets in one fixed order, packed, reduced
+// and unpacked by a thread while the caller goes on.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/trace.hpp"
+#include "comm/communicator.hpp"
+#include "reducer/plan.hpp"
+
+namespace tnt {
+
+struct ReducerOptions {
+  std::string name = "gradients";
+  double timeout = 600.0;  // seconds, every wait
+};
+
+struct ReducerStats {
+  std::uint64_t steps = 0;
+  std::uint64_t bytes = 0;
+  std::int64_t busy_ns = 0;
+  std::int64_t exposed_ns = 0;
+};
+
+// Order is what keeps ranks together: the thread takes bucket 0, 1, ... whatever order the gradients come in. A bucket goes
+// through collecting -> full -> done, then its next step may begin; buckets need not be in the same step.
+class Reducer {
+ public:
+  // comm: the reducer's own, nobody else's traffic in it. trace may be null.
+  Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions options, Trace* trace);
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+  ~Reducer();
+
+  [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
+
+  void ready(std::size_t tensor, const Piece& piece);
+  void wait_bucket(std::size_t bucket);
+  void finish();
+  [[nodiscard]] std::uint64_t tensor_steps(std::size_t tensor) const;
+  [[nodiscard]] ReducerStats stats() const;
+
+ private:
+  enum class Stage { idle, collecting, full, done };
+  struct State {
+    Stage stage = Stage::idle;
+    std::vector<Piece> pieces;      // in the bucket's order
+    std::vector<bool> handed_over;  // likewise
+    std::size_t n_ready = 0;
+    std::uint64_t steps = 0;
+    std::int64_t full_ns = 0;
+  };
+  struct Slot {  // where a tensor lies
+    std::size_t bucket;
+    std::size_t position;
+  };
+
+  void loop();
+  void reduce_bucket(std::size_t bucket);
+  void count_step(std::size_t bucket, std::int64_t begin_ns, std::int64_t end_ns);
+  void throw_if_failed() const;
+  [[nodiscard]] std::string missing_tensor(std::size_t bucket) const;
+
+  std::unique_ptr<Communicator> comm_;
+  const Plan plan_;
+  const ReducerOptions options_;
+  Trace* const trace_;
+  std::vector<Slot> slots_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<State> states_;
+  std::optional<Error> error_;
+  bool stopping_ = false;
+  ReducerStats stats_;
+  std::int64_t last_full_ns_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace tnt
