@@ -1,0 +1,255 @@
+// tarantella._native: the C API as Python sees it. Buffers are NumPy arrays; blocking calls let other Python threads run and
+// answer Ctrl-C; a failed call raises the exception class that tarantella.errors has for its status.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tarantella/tarantella.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using In = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using Out = nb::ndarray<nb::c_contig, nb::device::cpu>;
+
+void check(tnt_status_t status) {
+  if (status == TNT_SUCCESS) return;
+  const std::string sentence = tnt_last_error();
+  const nb::object error = nb::module_::import_("tarantella.errors").attr("from_status")(tnt_status_name(status), sentence);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
+struct WorkDeleter {
+  void operator()(tnt_work_t work) const { tnt_work_destroy(work); }
+};
+using Work = std::unique_ptr<tnt_work, WorkDeleter>;
+
+class Communicator {
+ public:
+  Communicator(tnt_comm_t comm, bool owned) : comm_(comm), owned_(owned) {}
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator() {
+    if (owned_) tnt_comm_destroy(comm_);
+  }
+
+  static std::unique_ptr<Communicator> world() {
+    tnt_comm_t comm = nullptr;
+    check(tnt_comm_world(&comm));
+    return std::make_unique<Communicator>(comm, false);
+  }
+
+  [[nodiscard]] tnt_comm_t get() const { return comm_; }
+
+  [[nodiscard]] int rank() const { return number(tnt_comm_rank); }
+  [[nodiscard]] int size() const { return number(tnt_comm_size); }
+  [[nodiscard]] int local_rank() const { return number(tnt_comm_local_rank); }
+  [[nodiscard]] int local_size() const { return number(tnt_comm_local_size); }
+  [[nodiscard]] std::string transport() const {
+    const char* name = nullptr;
+    check(tnt_comm_transport(comm_, &name));
+    return name;
+  }
+
+  void all_reduce(const In& in, const Out& out, int dtype, int op) const {
+    same_size(in, 1, out, 1);
+    run([&](tnt_work_t* work) {
+      return tnt_all_reduce(comm_, in.data(), out.data(), in.size(), tnt_dtype_t(dtype), tnt_op_t(op), nullptr, work);
+    });
+  }
+  void all_gather(const In& in, const Out& out, int dtype) const {
+    same_size(in, static_cast<std::size_t>(size()), out, 1);
+    run([&](tnt_work_t* work) {
+      return tnt_all_gather(comm_, in.data(), out.data(), in.size(), tnt_dtype_t(dtype), nullptr, work);
+    });
+  }
+  void reduce_scatter(const In& in, const Out& out, int dtype, int op) const {
+    same_size(in, 1, out, static_cast<std::size_t>(size()));
+    run([&](tnt_work_t* work) {
+      return tnt_reduce_scatter(comm_, in.data(), out.data(), out.size(), tnt_dtype_t(dtype), tnt_op_t(op), nullptr, work);
+    });
+  }
+  void broadcast(const Out& data, int dtype, int root) const {
+    run([&](tnt_work_t* work) {
+      return tnt_broadcast(comm_, data.data(), data.data(), data.size(), tnt_dtype_t(dtype), root, nullptr, work);
+    });
+  }
+  void barrier() const {
+    run([&](tnt_work_t* work) { return tnt_barrier(comm_, nullptr, work); });
+  }
+  void abort(const std::string& reason) const { check(tnt_comm_abort(comm_, reason.c_str())); }
+
+  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) const {
+    tnt_comm_t part = nullptr;
+    tnt_status_t status = TNT_SUCCESS;
+    {
+      const nb::gil_scoped_release released;
+      status = tnt_comm_split(comm_, color, key, &part);
+    }
+    check(status);
+    return part == nullptr ? nullptr : std::make_unique<Communicator>(part, true);
+  }
+
+ private:
+  [[nodiscard]] int number(tnt_status_t (*get)(tnt_comm_t, int*)) const {
+    int value = 0;
+    check(get(comm_, &value));
+    return value;
+  }
+
+  static void same_size(const In& in, std::size_t in_times, const Out& out, std::size_t out_times) {
+    if (in.size() * in_times == out.size() * out_times) return;
+    throw nb::value_error("the input and output arrays do not have sizes that fit each other");
+  }
+
+  // The operation is started and waited for in short turns, so that a signal is seen. Its buffers must not be left to a
+  // running operation: an interrupt ends the job's communication, and with it the operation.
+  template <typename Start>
+  void run(Start&& start) const {
+    tnt_work_t handle = nullptr;
+    check(start(&handle));
+    const Work work(handle);
+    int finished = 0;
+    tnt_status_t status = TNT_SUCCESS;
+    while (finished == 0) {
+      {
+        const nb::gil_scoped_release released;
+        status = tnt_work_wait(work.get(), 0.1);
+        if (status != TNT_SUCCESS) status = tnt_work_test(work.get(), &finished);
+        else finished = 1;
+      }
+      if (finished == 0 && PyErr_CheckSignals() != 0) {
+        tnt_comm_abort(comm_, "interrupted");
+        {
+          const nb::gil_scoped_release released;
+          tnt_work_wait(work.get(), -1.0);
+        }
+        throw nb::python_error();
+      }
+    }
+    check(status);
+  }
+
+  tnt_comm_t comm_;
+  bool owned_;
+};
+
+class Reducer {
+ public:
+  using Spec = std::tuple<std::string, std::size_t, int>;  // name, elements, dtype
+
+  Reducer(const Communicator& comm, const std::vector<Spec>& specs, const std::string& name, const std::string& context,
+          double fusion_threshold) {
+    std::vector<tnt_tensor_t> tensors;
+    for (const auto& [tensor, count, dtype] : specs) tensors.push_back({tensor.c_str(), count, tnt_dtype_t(dtype)});
+    tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+    options.name = name.c_str();
+    options.context = context.c_str();
+    if (fusion_threshold >= 0) {
+      constexpr double unlimited = 1e18;
+      options.fusion_threshold = static_cast<std::size_t>(fusion_threshold < unlimited ? fusion_threshold : unlimited);
+    }
+    tnt_status_t status = TNT_SUCCESS;
+    {
+      const nb::gil_scoped_release released;
+      status = tnt_reducer_create(comm.get(), tensors.data(), tensors.size(), &options, &reducer_);
+    }
+    check(status);
+  }
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+  ~Reducer() { close(); }
+
+  void close() {
+    const nb::gil_scoped_release released;
+    tnt_reducer_destroy(reducer_);
+    reducer_ = nullptr;
+  }
+
+  [[nodiscard]] std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(reducer_); }
+
+  [[nodiscard]] std::vector<std::vector<std::size_t>> buckets() const {
+    std::size_t n = 0;
+    check(tnt_reducer_bucket_count(reducer_, &n));
+    std::vector<std::vector<std::size_t>> result;
+    for (std::size_t i = 0; i < n; ++i) {
+      tnt_bucket_t bucket;
+      check(tnt_reducer_bucket(reducer_, i, &bucket));
+      result.emplace_back(bucket.tensors, bucket.tensors + bucket.n_tensors);
+    }
+    return result;
+  }
+  [[nodiscard]] std::uint64_t tensor_steps(std::size_t tensor) const {
+    std::uint64_t steps = 0;
+    check(tnt_reducer_tensor_steps(reducer_, tensor, &steps));
+    return steps;
+  }
+  [[nodiscard]] nb::dict stats() const {
+    tnt_reducer_stats_t stats = TNT_REDUCER_STATS_INITIALIZER;
+    check(tnt_reducer_stats(reducer_, &stats));
+    nb::dict result;
+    result["steps"] = stats.steps;
+    result["bytes"] = stats.bytes;
+    result["busy_seconds"] = stats.busy;
+    result["exposed_seconds"] = stats.exposed;
+    return result;
+  }
+
+ private:
+  tnt_reducer_t reducer_ = nullptr;
+};
+
+void init() {
+  tnt_status_t status = TNT_SUCCESS;
+  {
+    const nb::gil_scoped_release released;
+    status = tnt_init(nullptr);
+  }
+  check(status);
+}
+
+}  // namespace
+
+NB_MODULE(_native, module) {
+  module.def("version", &tnt_version);
+  module.def("init", &init);
+  module.def("finalize", [] { check(tnt_finalize()); });
+  module.def("clock_ns", &tnt_clock_ns);
+  module.def("trace_span", [](const std::string& track, const std::string& name, std::int64_t begin_ns, std::int64_t end_ns) {
+    check(tnt_trace_span(track.c_str(), name.c_str(), begin_ns, end_ns));
+  });
+
+  nb::class_<Communicator>(module, "Communicator")
+      .def_static("world", &Communicator::world)
+      .def_prop_ro("rank", &Communicator::rank)
+      .def_prop_ro("size", &Communicator::size)
+      .def_prop_ro("local_rank", &Communicator::local_rank)
+      .def_prop_ro("local_size", &Communicator::local_size)
+      .def_prop_ro("transport", &Communicator::transport)
+      .def("all_reduce", &Communicator::all_reduce, "input"_a, "output"_a, "dtype"_a, "op"_a)
+      .def("all_gather", &Communicator::all_gather, "input"_a, "output"_a, "dtype"_a)
+      .def("reduce_scatter", &Communicator::reduce_scatter, "input"_a, "output"_a, "dtype"_a, "op"_a)
+      .def("broadcast", &Communicator::broadcast, "data"_a, "dtype"_a, "root"_a)
+      .def("barrier", &Communicator::barrier)
+      .def("abort", &Communicator::abort, "reason"_a)
+      .def("split", &Communicator::split, "color"_a, "key"_a);
+
+  nb::class_<Reducer>(module, "Reducer")
+      .def(nb::init<const Communicator&, const std::vector<Reducer::Spec>&, const std::string&, const std::string&, double>(),
+           "comm"_a, "tensors"_a, "name"_a, "context"_a, "fusion_threshold"_a = -1.0)
+      .def("close", &Reducer::close)
+      .def_prop_ro("address", &Reducer::address)
+      .def_prop_ro("buckets", &Reducer::buckets)
+      .def("tensor_steps", &Reducer::tensor_steps, "tensor"_a)
+      .def("stats", &Reducer::stats);
+}

@@ -1,0 +1,192 @@
+// The two TensorFlow ops of a bucket: TntStart hands its gradients to the reducer and returns at once, TntFinish waits for
+// their sum. Every Finish of a step must depend on all its Starts: then it cannot block a thread that a Start needs.
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attachments.hpp"
+
+namespace tnt_tensorflow {
+namespace {
+
+class Status {
+ public:
+  Status() : status_(TF_NewStatus()) {}
+  Status(const Status&) = delete;
+  Status& operator=(const Status&) = delete;
+  ~Status() { TF_DeleteStatus(status_); }
+  [[nodiscard]] TF_Status* get() const { return status_; }
+  [[nodiscard]] bool ok() const { return TF_GetCode(status_) == TF_OK; }
+
+ private:
+  TF_Status* status_;
+};
+
+// Python finds the sentence in TensorFlow's message by these marks (tarantella/errors.py).
+void fail(TF_OpKernelContext* context, const char* status_name, const std::string& sentence) {
+  const Status status;
+  TF_SetStatus(status.get(), TF_INTERNAL, ("[tarantella " + std::string(status_name) + "] " + sentence + " [/tarantella]").c_str());
+  TF_OpKernelContext_Failure(context, status.get());
+}
+
+void fail(TF_OpKernelContext* context, tnt_status_t status) { fail(context, tnt_status_name(status), tnt_last_error()); }
+
+bool passed(TF_OpKernelContext* context, const Status& status) {
+  if (!status.ok()) TF_OpKernelContext_Failure(context, status.get());
+  return status.ok();
+}
+
+Tensor input(TF_OpKernelContext* context, int index, const Status& status) {
+  TF_Tensor* tensor = nullptr;
+  TF_GetInput(context, index, &tensor, status.get());
+  return Tensor(tensor);
+}
+
+struct Attributes {
+  std::int64_t reducer = 0;
+  std::int64_t bucket = 0;
+  std::vector<std::int64_t> tensors;  // TntStart only
+};
+
+Attributes* read_attributes(TF_OpKernelConstruction* construction, bool with_tensors) {
+  auto attributes = std::make_unique<Attributes>();
+  const Status status;
+  TF_OpKernelConstruction_GetAttrInt64(construction, "reducer", &attributes->reducer, status.get());
+  if (status.ok()) TF_OpKernelConstruction_GetAttrInt64(construction, "bucket", &attributes->bucket, status.get());
+  if (status.ok() && with_tensors) {
+    std::int32_t size = 0;
+    std::int32_t total = 0;
+    TF_OpKernelConstruction_GetAttrSize(construction, "tensors", &size, &total, status.get());
+    attributes->tensors.resize(static_cast<std::size_t>(size));
+    if (status.ok()) {
+      TF_OpKernelConstruction_GetAttrInt64List(construction, "tensors", attributes->tensors.data(), size, status.get());
+    }
+  }
+  if (status.ok()) return attributes.release();
+  TF_OpKernelConstruction_Failure(construction, status.get());
+  return nullptr;
+}
+
+void* create_start(TF_OpKernelConstruction* construction) { return read_attributes(construction, true); }
+void* create_finish(TF_OpKernelConstruction* construction) { return read_attributes(construction, false); }
+void destroy(void* attributes) { delete static_cast<Attributes*>(attributes); }
+
+std::shared_ptr<Attachment> attachment_of(const Attributes& attributes, TF_OpKernelContext* context) {
+  auto attachment = find_attachment(attributes.reducer);
+  if (!attachment) {
+    fail(context, "TNT_INVALID_ARGUMENT", "this step was made for a reducer that is gone: compile the model again");
+  }
+  return attachment;
+}
+
+// The output in the input's own memory where nobody else needs that. Holding the input would forbid it, so it is let go first.
+Tensor forward_or_allocate(TF_OpKernelContext* context, int index, int output, const Status& status) {
+  Tensor source = input(context, index, status);
+  if (!status.ok()) return nullptr;
+  std::array<std::int64_t, 16> dims{};
+  const int n_dims = TF_NumDims(source.get());
+  if (n_dims > static_cast<int>(dims.size())) {
+    TF_SetStatus(status.get(), TF_INVALID_ARGUMENT, "a gradient has more than 16 dimensions");
+    return nullptr;
+  }
+  for (int i = 0; i < n_dims; ++i) dims[static_cast<std::size_t>(i)] = TF_Dim(source.get(), i);
+  source.reset();
+  int forwarded = -1;
+  return Tensor(TF_ForwardInputOrAllocateOutput(context, &index, 1, output, dims.data(), n_dims, &forwarded, status.get()));
+}
+
+void start(void* kernel, TF_OpKernelContext* context) {
+  const auto& attributes = *static_cast<const Attributes*>(kernel);
+  const auto attachment = attachment_of(attributes, context);
+  if (!attachment) return;
+  const Status status;
+  const Tensor scale_tensor = input(context, 0, status);
+  if (!passed(context, status)) return;
+  const double scale = *static_cast<const double*>(TF_TensorData(scale_tensor.get()));
+
+  std::vector<Tensor> held;
+  std::vector<std::pair<const void*, void*>> buffers;
+  for (int i = 0; i < static_cast<int>(attributes.tensors.size()); ++i) {
+    Tensor out = forward_or_allocate(context, i + 1, i, status);
+    if (!passed(context, status)) return;
+    Tensor in = input(context, i + 1, status);
+    if (!passed(context, status)) return;
+    buffers.emplace_back(TF_TensorData(in.get()), TF_TensorData(out.get()));
+    held.push_back(std::move(in));
+    held.push_back(std::move(out));
+  }
+  attachment->hold(attributes.bucket, std::move(held));
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const tnt_status_t ready = tnt_reducer_ready(attachment->reducer(), static_cast<std::size_t>(attributes.tensors[i]),
+                                                 buffers[i].first, buffers[i].second, scale, nullptr);
+    if (ready != TNT_SUCCESS) return fail(context, ready);
+  }
+}
+
+void finish(void* kernel, TF_OpKernelContext* context) {
+  const auto& attributes = *static_cast<const Attributes*>(kernel);
+  const auto attachment = attachment_of(attributes, context);
+  if (!attachment) return;
+  const tnt_status_t waited =
+      tnt_reducer_wait_bucket(attachment->reducer(), static_cast<std::size_t>(attributes.bucket), nullptr);
+  if (waited != TNT_SUCCESS) return fail(context, waited);  // what the reducer may still write into stays held
+  attachment->release(attributes.bucket);
+  const Status status;
+  for (int i = 0; i < TF_NumInputs(context); ++i) {
+    const Tensor tensor = input(context, i, status);
+    if (status.ok()) TF_SetOutput(context, i, tensor.get(), status.get());
+    if (!passed(context, status)) return;
+  }
+}
+
+// Output i has the shape of input first + i.
+template <int first>
+void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
+  const auto n = static_cast<int>(TF_ShapeInferenceContextNumInputs(context));
+  for (int i = first; i < n && TF_GetCode(status) == TF_OK; ++i) {
+    TF_ShapeHandle* shape = TF_NewShapeHandle();
+    TF_ShapeInferenceContextGetInput(context, i, shape, status);
+    if (TF_GetCode(status) == TF_OK) TF_ShapeInferenceContextSetOutput(context, i - first, shape, status);
+    TF_DeleteShapeHandle(shape);
+  }
+}
+
+constexpr const char* types = "T: list({float, double, half, bfloat16, int8, uint8, int32, int64})";
+
+// TensorFlow calls these when it loads the library; a failure shows in its own "op not found" when the op is used.
+struct Registration {
+  Registration() {
+    const Status status;
+    TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder("TntStart");
+    TF_OpDefinitionBuilderAddInput(op, "scale: double");
+    TF_OpDefinitionBuilderAddInput(op, "gradients: T");
+    TF_OpDefinitionBuilderAddOutput(op, "started: T");
+    TF_OpDefinitionBuilderAddAttr(op, "reducer: int");
+    TF_OpDefinitionBuilderAddAttr(op, "bucket: int");
+    TF_OpDefinitionBuilderAddAttr(op, "tensors: list(int)");
+    TF_OpDefinitionBuilderAddAttr(op, types);
+    // stateful, or TensorFlow would fold, merge or prune it on one rank and not on another
+    TF_OpDefinitionBuilderSetIsStateful(op, true);
+    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes<1>);
+    TF_RegisterOpDefinition(op, status.get());
+
+    op = TF_NewOpDefinitionBuilder("TntFinish");
+    TF_OpDefinitionBuilderAddInput(op, "started: T");
+    TF_OpDefinitionBuilderAddOutput(op, "reduced: T");
+    TF_OpDefinitionBuilderAddAttr(op, "reducer: int");
+    TF_OpDefinitionBuilderAddAttr(op, "bucket: int");
+    TF_OpDefinitionBuilderAddAttr(op, types);
+    TF_OpDefinitionBuilderSetIsStateful(op, true);
+    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes<0>);
+    TF_RegisterOpDefinition(op, status.get());
+
+    TF_RegisterKernelBuilder("TntStart", TF_NewKernelBuilder("TntStart", "CPU", create_start, start, destroy), status.get());
+    TF_RegisterKernelBuilder("TntFinish", TF_NewKernelBuilder("TntFinish", "CPU", create_finish, finish, destroy), status.get());
+  }
+};
+const Registration registration;
+
+}  // namespace
+}  // namespace tnt_tensorflow

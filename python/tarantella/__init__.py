@@ -1,0 +1,100 @@
+"""Tarantella: synchronous distributed training for TensorFlow and Keras.
+
+    import tarantella as tnt
+
+    model = tnt.Model(keras_model)
+    model.compile(...)
+    model.fit(dataset_with_global_batches, ...)
+
+started with ``tarantella -n 4 -- train.py``, computes on 4 ranks what one device would. Without the launcher the script
+runs on one rank. TensorFlow is imported when a model is first wrapped, not before.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tarantella import seeding as _seeding
+from tarantella.errors import (
+    AbortedError,
+    DeadlineError,
+    InvalidArgumentError,
+    MismatchError,
+    PeerLostError,
+    TarantellaError,
+    UnsupportedError,
+)
+from tarantella.strategy import ParallelStrategy
+
+if TYPE_CHECKING:
+    from tarantella.keras.model import Model as Model
+    from tarantella.runtime import all_gather as all_gather
+    from tarantella.runtime import all_reduce as all_reduce
+    from tarantella.runtime import barrier as barrier
+    from tarantella.runtime import broadcast as broadcast
+    from tarantella.runtime import get_local_rank as get_local_rank
+    from tarantella.runtime import get_local_size as get_local_size
+    from tarantella.runtime import get_master_rank as get_master_rank
+    from tarantella.runtime import get_rank as get_rank
+    from tarantella.runtime import get_size as get_size
+    from tarantella.runtime import is_master_rank as is_master_rank
+
+__version__ = "0.1.0"
+
+# names that are loaded when they are first used: NumPy takes 0.1 s to import, TensorFlow several seconds
+_LAZY = {
+    "Model": "tarantella.keras.model",
+    **dict.fromkeys(
+        (
+            "all_gather",
+            "all_reduce",
+            "barrier",
+            "broadcast",
+            "get_local_rank",
+            "get_local_size",
+            "get_master_rank",
+            "get_rank",
+            "get_size",
+            "is_master_rank",
+        ),
+        "tarantella.runtime",
+    ),
+}
+
+__all__ = [
+    "AbortedError",
+    "DeadlineError",
+    "InvalidArgumentError",
+    "MismatchError",
+    "Model",
+    "ParallelStrategy",
+    "PeerLostError",
+    "TarantellaError",
+    "UnsupportedError",
+    "all_gather",
+    "all_reduce",
+    "barrier",
+    "broadcast",
+    "get_local_rank",
+    "get_local_size",
+    "get_master_rank",
+    "get_rank",
+    "get_size",
+    "is_master_rank",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tarantella' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
+_seeding.install()

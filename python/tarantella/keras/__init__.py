@@ -1,0 +1,1 @@
+"""Keras models on many ranks. Importing anything in here imports TensorFlow."""

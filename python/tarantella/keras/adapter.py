@@ -1,0 +1,167 @@
+"""The one place that knows which Keras this is: what differs between versions is answered here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import tensorflow as tf
+
+from tarantella.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+if not keras.__version__.startswith("3."):
+    raise UnsupportedError(f"Keras {keras.__version__} is not supported: use Keras 3 (pip install 'keras>=3')")
+if keras.backend.backend() != "tensorflow":
+    raise UnsupportedError(
+        f"Keras runs on {keras.backend.backend()}: Tarantella needs its TensorFlow backend (KERAS_BACKEND=tensorflow)"
+    )
+
+
+def version() -> str:
+    """``"Keras 3.15.1"``."""
+    return f"Keras {keras.__version__}"
+
+
+# ------------------------------------------------------------------------------------------------- models and hooks
+
+
+def is_model(value: Any) -> bool:
+    """Whether it can be wrapped."""
+    return isinstance(value, keras.Model)
+
+
+def optimizer_hook() -> str:
+    """The optimizer's method that gets gradients before they are clipped, unscaled or tested for being finite."""
+    return "apply"
+
+
+def build(model: Any, element_spec: Any) -> None:
+    """Gives the model, its metrics and its optimizer all their variables, from the spec of a batch.
+
+    Without this, they would be made inside the first step: too late to broadcast them before it.
+    """
+    symbolic = tf.nest.map_structure(lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), element_spec)
+    model._symbolic_build(data_batch=symbolic)
+    if model.optimizer is not None and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def weights(model: Any) -> list[Any]:
+    """All weights of the model, trainable or not, without metrics and random seeds."""
+    return list(model.weights)
+
+
+def optimizer_variables(model: Any) -> list[Any]:
+    """The optimizer's state, its step count and learning rate included."""
+    return list(model.optimizer.variables) if model.optimizer is not None else []
+
+
+def trainable_variables(model: Any) -> list[Any]:
+    """What an optimizer changes, in the order of the layers."""
+    return list(model.trainable_variables)
+
+
+def moving_statistics(model: Any) -> list[Any]:
+    """Floating-point weights that are not trained but change in training, such as BatchNormalization's averages."""
+    return [variable for variable in model.non_trainable_weights if tf.as_dtype(dtype_of(variable)).is_floating]
+
+
+def path(variable: Any) -> str:
+    """The variable's name with those of its layers: ``"dense_9/kernel"``."""
+    return str(variable.path)
+
+
+def dtype_of(variable: Any) -> str:
+    """The name of the variable's element type: ``"float32"``."""
+    return str(variable.dtype)
+
+
+def unwrap(variable: Any) -> tf.Variable:
+    """The TensorFlow variable inside a Keras variable."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def has_batch_normalization(model: Any) -> bool:
+    """Whether a layer's result depends on how many samples a rank sees at once."""
+    return any(isinstance(layer, keras.layers.BatchNormalization) for layer in model._flatten_layers())
+
+
+def disable_jit(model: Any) -> bool:
+    """Keeps Keras from compiling the step with XLA; whether it would have done so."""
+    wanted = bool(model.jit_compile)
+    if wanted:
+        model.jit_compile = False
+    return wanted
+
+
+def forget_functions(model: Any) -> None:
+    """Makes Keras trace its steps again when they are next needed."""
+    model.train_function = None
+    model.test_function = None
+
+
+# -------------------------------------------------------------------------------------------------- losses and metrics
+
+
+def loss_reductions(loss: Any) -> Iterator[str]:
+    """How each loss given to ``compile`` makes one number of a batch."""
+    for item in keras.tree.flatten(loss):
+        yield str(getattr(item, "reduction", "sum_over_batch_size"))
+
+
+def has_mask(outputs: Any) -> bool:
+    """Whether a model's output tells the loss to leave samples out."""
+    return any(getattr(output, "_keras_mask", None) is not None for output in keras.tree.flatten(outputs))
+
+
+def metric_variables(model: Any) -> list[Any]:
+    """The states of all the model's metrics, the loss tracker's included; each once."""
+    found = {id(variable): variable for metric in model.metrics for variable in metric.variables}
+    return list(found.values())
+
+
+def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
+    """What the metrics' results would be if their states had these values; the states stay as they are."""
+    with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+        return results()
+
+
+# -------------------------------------------------------------------------------------------------------------- data
+
+
+def batches(
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    batch_size: int | None,
+    steps: int | None,
+    shuffle: bool,
+    class_weight: Any,
+) -> tf.data.Dataset:
+    """The batches that Keras would train on, as a dataset: of arrays, tensors, generators or a dataset itself."""
+    from keras.src.trainers import data_adapters
+
+    adapter = data_adapters.get_data_adapter(
+        x=x,
+        y=y,
+        sample_weight=sample_weight,
+        batch_size=batch_size,
+        steps_per_epoch=steps,
+        shuffle=shuffle,
+        class_weight=class_weight,
+    )
+    return adapter.get_tf_dataset()
+
+
+def writes_files(callback: Any) -> bool:
+    """Whether a callback of Keras belongs on one rank only, as it writes files or posts to a server."""
+    kinds = keras.callbacks
+    return isinstance(callback, (kinds.ModelCheckpoint, kinds.CSVLogger, kinds.TensorBoard, kinds.RemoteMonitor))
+
+
+def cannot_distribute(callback: Any) -> bool:
+    """Whether a callback of Keras would set ranks apart: BackupAndRestore restores on its own, in the middle of fit."""
+    return isinstance(callback, keras.callbacks.BackupAndRestore)

@@ -1,0 +1,54 @@
+"""What `fit` does at the borders of steps and epochs: it proves that ranks are in step, and brings local state together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from tarantella import _native, runtime
+from tarantella.errors import TarantellaError
+from tarantella.keras import adapter, weights
+
+if TYPE_CHECKING:
+    from tarantella.keras.step import StepHooks
+
+
+class InStep(keras.callbacks.Callback):  # type: ignore[misc]
+    """Goes first in the list of callbacks: what comes after it sees ranks that agree."""
+
+    def __init__(self, hooks: StepHooks) -> None:
+        super().__init__()
+        self._hooks = hooks
+        self._checked = False
+        self._begin_ns = 0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._begin_ns = _native.clock_ns()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        _native.trace_span("step", f"step {batch}", self._begin_ns, _native.clock_ns())
+        if not self._checked:
+            self._checked = True
+            self._check_first_step()
+
+    def _check_first_step(self) -> None:
+        variables = adapter.trainable_variables(self.model)
+        missing = [adapter.path(v) for v in variables if not self._reduced(v)]
+        if missing:
+            raise TarantellaError(
+                f"rank {runtime.get_rank()}: the first step did not reduce the gradient of {missing[0]}"
+                + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
+                + ": the optimizer was not called through the model's own, so training would not be synchronised"
+            )
+        weights.compare(variables, "after the first step")
+
+    def _reduced(self, variable: Any) -> bool:
+        return any(variable is key and steps > 0 for key, steps in self._hooks.gradient_steps())
+
+    # BatchNormalization's averages are of each rank's own samples: their mean is what validation and files shall see
+    def on_test_begin(self, logs: Any = None) -> None:
+        weights.average(adapter.moving_statistics(self.model))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        weights.average(adapter.moving_statistics(self.model))

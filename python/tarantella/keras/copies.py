@@ -1,0 +1,118 @@
+"""Plain Keras models beside distributed ones: a copy of a `tnt.Model` must not train unsynchronised without a word.
+
+A clone, or a model loaded from a file, is a plain Keras model: its `fit` knows nothing of ranks. On more than one rank
+it refuses, and says what to do. Other plain models may train, each rank for itself, and the log says so once.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import keras
+from keras.src.models import cloning
+from keras.src.saving import saving_api
+
+from tarantella import runtime
+from tarantella.errors import TarantellaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_wrapped: weakref.WeakSet[Any] = weakref.WeakSet()  # models inside a tnt.Model
+_copies: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # and how each came to be
+_on_purpose: weakref.WeakSet[Any] = weakref.WeakSet()  # plain models that were asked for, or warned of
+_inside = 0  # calls of tnt.Model that run Keras' own methods
+
+
+def wrap(model: Any) -> None:
+    """The model is inside a `tnt.Model` now: training it directly would leave the ranks apart."""
+    _wrapped.add(model)
+    _copies.pop(model, None)
+
+
+def leave_alone(model: Any) -> None:
+    """The model shall stay plain: every rank trains its own on purpose."""
+    _on_purpose.add(model)
+    _copies.pop(model, None)
+
+
+class ours:
+    """Context in which Keras' methods run on behalf of a `tnt.Model`."""
+
+    def __enter__(self) -> None:
+        global _inside
+        _inside += 1
+
+    def __exit__(self, *exc: object) -> None:
+        global _inside
+        _inside -= 1
+
+
+def _check(model: Any, method: str) -> None:
+    if _inside or runtime.get_size() == 1 or model in _on_purpose:
+        return
+    wrap_it = "call it on tnt.Model(model), or ask for a model of its own on each rank with "
+    wrap_it += "tnt.Model(model, parallel_strategy=tnt.ParallelStrategy.NONE)"
+    if model in _wrapped:
+        raise TarantellaError(
+            f"{method} was called on the Keras model inside a tnt.Model: on {runtime.get_size()} ranks each would train "
+            f"on its own. Call {method} on what tnt.Model(...) returned"
+        )
+    if model in _copies:
+        raise TarantellaError(
+            f"{method}: this model was {_copies[model]}; it is a plain Keras model, and on {runtime.get_size()} ranks each "
+            f"would train on its own: {wrap_it}"
+        )
+    _on_purpose.add(model)
+    runtime.logger.warning(
+        "%s of the plain Keras model %r: each of the %d ranks trains its own copy, nothing is synchronised (%s)",
+        method,
+        model.name,
+        runtime.get_size(),
+        wrap_it,
+    )
+
+
+@functools.cache
+def watch() -> None:
+    """Makes plain models check before they train, and copies known as such. Once in a process."""
+    if runtime.get_size() == 1:
+        return
+    for method in ("fit", "train_on_batch"):
+        _check_before(method)
+    _note_results(cloning, "_clone_sequential_model", "cloned")
+    _note_results(cloning, "_clone_functional_model", "cloned")
+    _note_results(saving_api, "load_model", "loaded from a file")
+    _note_results(saving_api.saving_lib, "load_model", "loaded from a file")
+
+
+def _check_before(method: str) -> None:
+    original = getattr(keras.Model, method)
+
+    @functools.wraps(original)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _check(self, method)
+        return original(self, *args, **kwargs)
+
+    setattr(keras.Model, method, checked)
+
+
+def _note_results(module: Any, name: str, how: str) -> None:
+    original: Callable[..., Any] = getattr(module, name)
+
+    @functools.wraps(original)
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        model = original(*args, **kwargs)
+        if isinstance(model, keras.Model) and (how != "cloned" or _is_distributed(args, kwargs)):
+            _copies[model] = how
+        return model
+
+    setattr(module, name, noting)
+
+
+def _is_distributed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the model that is cloned is a `tnt.Model` or the one inside."""
+    source = args[0] if args else kwargs.get("model")
+    return getattr(source, "model", source) in _wrapped

@@ -1,0 +1,351 @@
+"""`tnt.Model`: a Keras model that trains on all ranks as it would on one device."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.environment import agreed_seed, output_on_all_devices
+from tarantella.errors import UnsupportedError, from_message
+from tarantella.keras import adapter, copies, data, files, ops, weights
+from tarantella.keras.checks import InStep
+from tarantella.keras.step import StepHooks
+from tarantella.seeding import global_seed
+from tarantella.strategy import ParallelStrategy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_OWN = frozenset({"_tnt_model", "_tnt_hooks"})
+
+
+class Model:
+    """A Keras model whose `fit` and `evaluate` share the work among all ranks.
+
+    The global batch size is what the user states: rank r of n works on the samples ``batch[r::n]`` of every batch, gradients are
+    summed over ranks while backward runs, weighted by samples, and all ranks hold the same weights. Everything else of the
+    Keras model is there under its own name. A saved file is a plain Keras file.
+
+    Args:
+        model: a Keras model (functional, Sequential or subclassed), compiled or not. It is used, not copied.
+        parallel_strategy: ``ParallelStrategy.DATA``; ``NONE`` gives the plain model back.
+
+    Example:
+        >>> model = tnt.Model(keras.Sequential([keras.layers.Dense(10)]))
+        >>> model.compile(optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        >>> model.fit(dataset.batch(256), epochs=3)      # 256 samples in each step, on all ranks together
+    """
+
+    _tnt_model: Any
+    _tnt_hooks: StepHooks | None
+
+    def __new__(cls, model: Any, parallel_strategy: ParallelStrategy = ParallelStrategy.DATA) -> Any:
+        if type(model) is Model:
+            model = model.model
+        if not adapter.is_model(model):
+            raise TypeError(f"tnt.Model needs a Keras model, not {type(model).__name__}")
+        if not isinstance(parallel_strategy, ParallelStrategy):
+            raise TypeError(f"parallel_strategy is {parallel_strategy!r}: use a tnt.ParallelStrategy")
+        copies.watch()
+        if parallel_strategy == ParallelStrategy.NONE:
+            copies.leave_alone(model)
+            return model
+        if ParallelStrategy.PIPELINING in parallel_strategy:
+            raise UnsupportedError("pipelining is not available in this version: use tnt.ParallelStrategy.DATA")
+        ops.check_version(tf.__version__)
+        self = object.__new__(cls)
+        object.__setattr__(self, "_tnt_model", model)
+        object.__setattr__(self, "_tnt_hooks", None)
+        copies.wrap(model)
+        return self
+
+    # ------------------------------------------------------------------------------- being the Keras model inside
+
+    @property
+    def model(self) -> Any:
+        """The Keras model inside: shares all weights, knows nothing of ranks (for serial evaluation or prediction)."""
+        return self._tnt_model
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # isinstance(model, keras.Model) holds
+        return type(self._tnt_model)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tnt_model, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._tnt_model, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._tnt_model, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *dir(self._tnt_model)})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._tnt_model(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tarantella.Model of {self._tnt_model!r}>"
+
+    def __copy__(self) -> Any:
+        return Model(copy.copy(self._tnt_model))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return Model(copy.deepcopy(self._tnt_model, memo))
+
+    def __reduce__(self) -> Any:
+        return Model, (self._tnt_model,)
+
+    # -------------------------------------------------------------------------------------------------- compile
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Like Keras' `compile`, with its arguments. On more than one rank the step is not compiled by XLA."""
+        self._forget_hooks()
+        self._tnt_model.compile(*args, **kwargs)
+
+    def compile_from_config(self, config: Any) -> None:
+        """Like Keras' `compile_from_config`."""
+        self._forget_hooks()
+        self._tnt_model.compile_from_config(config)
+
+    def _forget_hooks(self) -> None:
+        if self._tnt_hooks is not None:
+            self._tnt_hooks.close()
+            self._tnt_hooks = None
+            adapter.forget_functions(self._tnt_model)
+
+    # ------------------------------------------------------------------------------------------ fit and evaluate
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
+        *,
+        tnt_distribute_dataset: bool = True,
+        tnt_distribute_validation_dataset: bool = True,
+    ) -> Any:
+        """Trains the model on all ranks. Collective: every rank calls it with the same arguments.
+
+        Args:
+            x, y, batch_size, ...: as Keras' `fit` takes them. Batches are global: each rank gets its part of each.
+            tnt_distribute_dataset: False leaves the data alone: each rank's own batches are its part of the global one. All
+                ranks must have the same number of batches.
+            tnt_distribute_validation_dataset: the same for `validation_data`.
+
+        Returns:
+            Keras' `History`; losses and metrics are those of the global batches, on every rank.
+
+        Raises:
+            MismatchError: ranks differ in model, batches or calls. PeerLostError, DeadlineError: a rank is missing.
+        """
+        model = self._tnt_model
+        own = dict(epochs=epochs, initial_epoch=initial_epoch, validation_freq=validation_freq)
+        if runtime.get_size() == 1:
+            with copies.ours():
+                return model.fit(
+                    x, y, batch_size=batch_size, verbose=verbose, callbacks=callbacks, validation_split=validation_split,
+                    validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
+                    sample_weight=sample_weight, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
+                    validation_batch_size=validation_batch_size, **own,
+                )  # fmt: skip
+
+        self._require_compiled("fit")
+        if validation_split:
+            raise UnsupportedError("validation_split on several ranks is not available yet: give validation_data")
+        _agree_on_random_seed()
+        batches = adapter.batches(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight)
+        training = _prepared(batches, tnt_distribute_dataset)
+        validation = None
+        if validation_data is not None:
+            validation = _validation(validation_data, validation_batch_size or batch_size, validation_steps)
+            validation = _prepared(validation, tnt_distribute_validation_dataset)
+        hooks = self._hooks()
+        hooks.set_distributed(tnt_distribute_dataset)
+        self._start_alike(hooks, training)
+        with self._distributed(hooks, [training, validation]):
+            return model.fit(
+                training,
+                verbose=_verbosity(verbose),
+                callbacks=_callbacks(callbacks, hooks),
+                validation_data=validation,
+                steps_per_epoch=steps_per_epoch,
+                validation_steps=validation_steps,
+                **own,
+            )
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        return_dict: bool = False,
+        *,
+        tnt_distribute_dataset: bool = True,
+    ) -> Any:
+        """Evaluates the model, each rank on its part of each batch. Collective; every rank gets the whole result."""
+        model = self._tnt_model
+        if runtime.get_size() == 1:
+            return model.evaluate(
+                x, y, batch_size=batch_size, verbose=verbose, sample_weight=sample_weight, steps=steps,
+                callbacks=callbacks, return_dict=return_dict,
+            )  # fmt: skip
+        self._require_compiled("evaluate")
+        batches = _prepared(
+            adapter.batches(x, y, sample_weight, batch_size, steps, False, None), tnt_distribute_dataset
+        )
+        hooks = self._hooks()
+        adapter.build(model, data.batch_spec(batches))
+        with self._distributed(hooks, [batches]):
+            return model.evaluate(
+                batches, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict
+            )
+
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+    ) -> Any:
+        """The model's output for all samples, in order, on every rank: each rank computes all of it. Not collective."""
+        return self._tnt_model.predict(
+            x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks
+        )
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Like Keras' `train_on_batch`, on one rank."""
+        if runtime.get_size() > 1:
+            raise UnsupportedError("train_on_batch on several ranks is not available yet: use fit")
+        return self._tnt_model.train_on_batch(*args, **kwargs)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Like Keras' `test_on_batch`: on this rank alone, on all samples."""
+        return self._tnt_model.test_on_batch(*args, **kwargs)
+
+    def stats(self) -> dict[str, float]:
+        """What this model's reducers have done on this rank: ``bytes``, ``steps``, ``busy_seconds``, ``exposed_seconds``."""
+        result = {"steps": 0.0, "bytes": 0.0, "busy_seconds": 0.0, "exposed_seconds": 0.0}
+        for reducer in self._tnt_hooks.reducers() if self._tnt_hooks is not None else []:
+            if reducer.name == "gradients":
+                result = {key: value + reducer.stats()[key] for key, value in result.items()}
+        return result
+
+    def _hooks(self) -> StepHooks:
+        if self._tnt_hooks is None:
+            adapter.forget_functions(self._tnt_model)  # traced before there were hooks
+            self._tnt_hooks = StepHooks(self._tnt_model)
+        return self._tnt_hooks
+
+    def _require_compiled(self, method: str) -> None:
+        if not self._tnt_model.compiled:
+            raise RuntimeError(f"the model must be compiled before {method}: call tnt.Model.compile")
+        for reduction in adapter.loss_reductions(self._tnt_model.loss):
+            if reduction not in ("sum_over_batch_size", "mean"):
+                raise UnsupportedError(
+                    f"a loss with reduction={reduction!r} on several ranks is not available yet: use 'sum_over_batch_size'"
+                )
+        if adapter.disable_jit(self._tnt_model):
+            runtime.logger.warning("jit_compile is switched off: XLA cannot compile a step that reduces over ranks yet")
+
+    def _start_alike(self, hooks: StepHooks, batches: tf.data.Dataset) -> None:
+        """All ranks have the same model, and rank 0's weights and optimizer state. Collective."""
+        model = self._tnt_model
+        adapter.build(model, data.batch_spec(batches))
+        hooks.prepare()
+        weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
+
+    @contextmanager
+    def _distributed(self, hooks: StepHooks, datasets: Sequence[tf.data.Dataset | None]) -> Iterator[None]:
+        """Keras runs with our hooks, and what our ops tell TensorFlow becomes our own error again."""
+        size = runtime.get_size()
+        may_be_empty = any(data.may_be_empty(d, size) for d in datasets if d is not None)
+        with copies.ours(), hooks.installed(may_be_empty):
+            try:
+                yield
+            except tf.errors.OpError as error:
+                ours = from_message(str(error))
+                if ours is None:
+                    raise
+                raise ours from None
+
+    # -------------------------------------------------------------------------------------------------- files
+
+    def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
+        """Like Keras' `save`, written once, by the master (or by all ranks, each to its own path). Collective."""
+        files.write(filepath, lambda path: self._tnt_model.save(path, *args, **kwargs), tnt_save_all_devices)
+
+    def save_weights(
+        self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any
+    ) -> None:
+        """Like Keras' `save_weights`, written once, by the master. Collective."""
+        files.write(filepath, lambda path: self._tnt_model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
+
+    def load_weights(self, *args: Any, **kwargs: Any) -> Any:
+        """Like Keras' `load_weights`: every rank reads the file. `fit` starts from rank 0's in any case."""
+        return self._tnt_model.load_weights(*args, **kwargs)
+
+    def summary(self, *args: Any, **kwargs: Any) -> None:
+        """Like Keras' `summary`, printed by the master."""
+        if runtime.is_master_rank() or output_on_all_devices():
+            self._tnt_model.summary(*args, **kwargs)
+
+
+def _prepared(batches: tf.data.Dataset, distribute: bool) -> tf.data.Dataset:
+    if not distribute:
+        return data.whole(batches)
+    return data.distribute(batches, runtime.get_rank(), runtime.get_size())
+
+
+def _validation(validation_data: Any, batch_size: int | None, steps: int | None) -> tf.data.Dataset:
+    x, y, sample_weight = validation_data, None, None
+    if isinstance(validation_data, (tuple, list)):
+        x, y, sample_weight = (*validation_data, None, None)[:3]
+    return adapter.batches(x, y, sample_weight, batch_size, steps, False, None)
+
+
+def _agree_on_random_seed() -> None:
+    """Arrays are shuffled by a random op of TensorFlow: without a seed of the script's, all ranks take the job's."""
+    if global_seed() is None:
+        tf.random.set_seed(agreed_seed())
+
+
+def _verbosity(verbose: Any) -> Any:
+    return verbose if runtime.is_master_rank() or output_on_all_devices() else 0
+
+
+def _callbacks(callbacks: Any, hooks: StepHooks) -> list[Any]:
+    given = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
+    for callback in given:
+        if adapter.cannot_distribute(callback):
+            raise UnsupportedError(f"{type(callback).__name__} on several ranks is not available yet: use ModelCheckpoint")
+    mine = [c for c in given if runtime.is_master_rank() or not adapter.writes_files(c)]
+    return [InStep(hooks), *mine]
+
+

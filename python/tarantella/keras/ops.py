@@ -1,0 +1,110 @@
+"""Our TensorFlow ops: loading them, and a bucket's Start and Finish in a graph or eagerly."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.errors import UnsupportedError
+from tarantella.runtime import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tarantella.keras.reducer import Reducer
+
+OLDEST = (2, 16)
+NEWEST_TESTED = (2, 21)
+
+
+def check_version(version: str) -> None:
+    """Refuses a TensorFlow that is too old and warns of one that is newer than any we were tested with."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    number = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+    supported = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST_TESTED[0]}.{NEWEST_TESTED[1]}"
+    if number < OLDEST:
+        raise UnsupportedError(f"TensorFlow {version} is too old: Tarantella works with {supported}")
+    if number > NEWEST_TESTED:
+        logger.warning("TensorFlow %s was never tested with this version of Tarantella (%s were)", version, supported)
+
+
+@functools.cache
+def _path() -> Path:
+    # imported first, so that the loader finds libtarantella.so.0 already there
+    from tarantella import _native
+
+    return Path(_native.__file__).with_name("libtarantella_tensorflow.so")
+
+
+@functools.cache
+def library() -> Any:
+    """The module with `tnt_start` and `tnt_finish`."""
+    check_version(tf.__version__)
+    return tf.load_op_library(str(_path()))
+
+
+@functools.cache
+def _attachments() -> ctypes.CDLL:
+    library()
+    attachments = ctypes.CDLL(str(_path()))
+    attachments.tnt_tensorflow_attach.argtypes = [ctypes.c_void_p]
+    attachments.tnt_tensorflow_attach.restype = ctypes.c_int64
+    attachments.tnt_tensorflow_detach.argtypes = [ctypes.c_int64]
+    attachments.tnt_tensorflow_detach.restype = None
+    return attachments
+
+
+def attach(reducer_address: int) -> int:
+    """Makes a reducer known to the ops; the id is their attribute ``reducer``."""
+    return int(_attachments().tnt_tensorflow_attach(reducer_address))
+
+
+def detach(attachment: int) -> None:
+    """Lets the tensors go that the reducer held. The reducer must have been closed before."""
+    _attachments().tnt_tensorflow_detach(attachment)
+
+
+def reduce(reducer: Reducer, tensors: Sequence[tf.Tensor], scale: tf.Tensor) -> list[tf.Tensor]:
+    """The sum over ranks of ``scale * tensor`` for each tensor of the reducer's plan, in the plan's order.
+
+    Each bucket starts as soon as its own tensors exist, while others are still being computed. Every Finish depends on all
+    Starts: a Finish that blocks one of few executor threads cannot keep a Start from running.
+    """
+    result: list[tf.Tensor] = [None] * len(tensors)
+    started = []
+    for bucket, members in enumerate(reducer.buckets):
+        outputs = library().tnt_start(
+            scale=scale,
+            gradients=[tensors[i] for i in members],
+            reducer=reducer.attachment,
+            bucket=bucket,
+            tensors=members,
+        )
+        _run_independently(outputs)
+        started.append(outputs)
+    in_graph = not tf.executing_eagerly()
+    with tf.control_dependencies([outputs[0].op for outputs in started] if in_graph else []):
+        for bucket, members in enumerate(reducer.buckets):
+            finished = library().tnt_finish(started=started[bucket], reducer=reducer.attachment, bucket=bucket)
+            _run_independently(finished)
+            for position, tensor in zip(members, finished, strict=True):
+                result[position] = tensor
+    return result
+
+
+def _run_independently(outputs: Sequence[tf.Tensor]) -> None:
+    """Keeps TensorFlow from running stateful ops one after another, in the order of the program.
+
+    The data and the dependencies on Starts are all the order that is needed; without this, bucket 1 would be started only
+    after bucket 0 was.
+    """
+    if tf.executing_eagerly():
+        return
+    manager = getattr(tf.compat.v1.get_default_graph(), "experimental_acd_manager", None)
+    if manager is not None:
+        manager.run_independently(outputs[0].op)

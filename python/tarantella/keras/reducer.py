@@ -1,0 +1,81 @@
+"""A reducer of the library, made for a list of variables or other tensors of a model."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import _native, runtime
+from tarantella.keras import adapter, ops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_live: weakref.WeakSet[Reducer] = weakref.WeakSet()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One tensor of a plan: its name in errors and logs, how many elements, and their type (``"float32"``)."""
+
+    name: str
+    count: int
+    dtype: str
+
+
+class Reducer:
+    """Sums the same list of tensors over all ranks, again and again. Making one is collective.
+
+    Raises:
+        MismatchError: a rank's list, TensorFlow, Keras or `context` differs; the text names the rank and the tensor.
+    """
+
+    def __init__(self, name: str, specs: Sequence[Spec], context: str = "") -> None:
+        for spec in specs:
+            if spec.dtype not in runtime._DTYPES:
+                raise TypeError(f"cannot reduce {spec.name}: elements of type {spec.dtype} are not supported")
+        versions = f"TensorFlow {tf.__version__}, {adapter.version()}"
+        self._native = _native.Reducer(
+            runtime.world(),
+            [(spec.name, spec.count, runtime._DTYPES[spec.dtype]) for spec in specs],
+            name,
+            f"{versions}, {context}" if context else versions,
+        )
+        self.name = name
+        self.specs = tuple(specs)
+        self.buckets: list[list[int]] = self._native.buckets
+        self.attachment = ops.attach(self._native.address)
+        _live.add(self)
+
+    def reduce(self, tensors: Sequence[Any], scale: Any = 1.0) -> list[tf.Tensor]:
+        """The sum over ranks of ``scale * tensor``, for the tensors of the specs in their order; graph or eager."""
+        if not tensors:
+            return []
+        return ops.reduce(self, tensors, tf.cast(scale, tf.float64))
+
+    def tensor_steps(self, index: int) -> int:
+        """How often the tensor was reduced so far."""
+        return int(self._native.tensor_steps(index))
+
+    def stats(self) -> dict[str, float]:
+        """What was done so far: ``steps``, ``bytes``, ``busy_seconds`` and ``exposed_seconds`` of this rank."""
+        return dict(self._native.stats())
+
+    def close(self) -> None:
+        """Stops the reducer; a graph that still uses it fails with a sentence."""
+        if self in _live:
+            _live.discard(self)
+            self._native.close()
+            ops.detach(self.attachment)
+
+
+def close_all(reducers: Iterable[Reducer] | None = None) -> None:
+    """Closes the reducers, or all there are."""
+    for reducer in list(_live if reducers is None else reducers):
+        reducer.close()
+
+
+runtime.before_leaving(close_all)

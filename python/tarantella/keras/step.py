@@ -1,0 +1,246 @@
+"""What happens inside a training step: gradients and metric states are summed over ranks where Keras would just use them.
+
+The hooks are attributes of the model and of its optimizer that are there while `fit` or `evaluate` runs and gone after:
+nothing of them gets into a saved file, a clone or a copy.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.errors import UnsupportedError, mark
+from tarantella.keras import adapter, data
+from tarantella.keras.reducer import Reducer, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_OTHER_BATCH = (
+    "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
+    "(seed whatever is random in it: shuffle, map, NumPy's generator). Fingerprints by rank:"
+)
+
+
+class StepHooks:
+    """The distributed training and test steps of one compiled model."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._reducers: dict[tuple[str, tuple[int, ...]], tuple[Reducer, list[Any]]] = {}
+        self._share: data.Share | None = None  # of the step that is being traced or run eagerly
+        self._training = False
+        self._may_be_empty = True
+
+    # ------------------------------------------------------------------------------------------------ reducers
+
+    def prepare(self) -> None:
+        """Makes the reducer of the gradients, so that the first step already has it. Collective."""
+        self.gradient_reducer(adapter.trainable_variables(self._model))
+
+    def gradient_reducer(self, variables: Sequence[Any]) -> Reducer:
+        """The reducer for the gradients of these variables. Collective when it is asked for the first time."""
+        specs = [
+            Spec(adapter.path(v), int(np.prod(v.shape, dtype=np.int64)), adapter.dtype_of(v)) for v in variables
+        ]
+        return self._reducer("gradients", variables, specs)
+
+    def _reducer(self, name: str, key: Sequence[Any], specs: Sequence[Spec]) -> Reducer:
+        ids = (name, tuple(id(item) for item in key))
+        if ids not in self._reducers:
+            context = type(self._model.optimizer).__name__ if self._model.optimizer is not None else ""
+            self._reducers[ids] = (Reducer(name, specs, context), list(key))  # the key's items must stay alive
+        return self._reducers[ids][0]
+
+    def reducers(self) -> list[Reducer]:
+        """All reducers made so far."""
+        return [reducer for reducer, _ in self._reducers.values()]
+
+    def gradient_steps(self) -> Iterator[tuple[Any, int]]:
+        """Each variable of a reducer of gradients, and how often its gradient was reduced."""
+        for (name, _), (reducer, variables) in self._reducers.items():
+            if name == "gradients":
+                yield from ((variable, reducer.tensor_steps(i)) for i, variable in enumerate(variables))
+
+    def close(self) -> None:
+        """Stops the reducers."""
+        for reducer in self.reducers():
+            reducer.close()
+        self._reducers.clear()
+
+    # --------------------------------------------------------------------------------------------------- hooks
+
+    @contextmanager
+    def installed(self, may_be_empty: bool) -> Iterator[None]:
+        """Puts the hooks onto the model and its optimizer, and takes them off again."""
+        model = self._model
+        self._may_be_empty = may_be_empty
+        hooks: list[tuple[Any, str, Callable[..., Any]]] = [
+            (model, "train_step", self._train_step(model.train_step)),
+            (model, "test_step", self._test_step(model.test_step)),
+            (model, "compute_loss", self._compute_loss(model.compute_loss)),
+            (model, "get_metrics_result", self._metrics_result(model.get_metrics_result)),
+        ]
+        if model.optimizer is not None:
+            name = adapter.optimizer_hook()
+            hooks.append((model.optimizer, name, self._apply(getattr(model.optimizer, name))))
+        before = [(owner, name, owner.__dict__.get(name)) for owner, name, _ in hooks]
+        for owner, name, hook in hooks:
+            object.__setattr__(owner, name, hook)
+        try:
+            yield
+        finally:
+            for owner, name, value in before:
+                if value is None:
+                    object.__delattr__(owner, name)
+                else:
+                    object.__setattr__(owner, name, value)
+
+    def _train_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def train_step(element: Any) -> Any:
+            batch, self._share = data.unpack(element)
+            self._training = True
+            try:
+                with self._unchanged_if_empty(self._state_of_training()):
+                    return original(batch)
+            finally:
+                self._share = None
+                self._training = False
+
+        return train_step
+
+    def _test_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def test_step(element: Any) -> Any:
+            batch, self._share = data.unpack(element)
+            try:
+                with self._unchanged_if_empty(adapter.metric_variables(self._model)):
+                    return original(batch)
+            finally:
+                self._share = None
+
+        return test_step
+
+    def _compute_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def compute_loss(x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if adapter.has_mask(y_pred):
+                raise UnsupportedError(
+                    "the model's output has a mask (mask_zero=True or a Masking layer): its loss is a mean over unmasked "
+                    "elements, which this version cannot weight across ranks. Train it on one rank, or stop the mask "
+                    "before the output"
+                )
+            return original(x, y, y_pred, *args, **kwargs)
+
+        return compute_loss
+
+    def _apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def apply(grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
+            variables = self._model.trainable_variables if trainable_variables is None else trainable_variables
+            return original(self.reduce_gradients(list(grads), list(variables)), trainable_variables, **kwargs)
+
+        return apply
+
+    def _metrics_result(self, original: Callable[[], Any]) -> Callable[[], Any]:
+        def get_metrics_result() -> Any:
+            variables = adapter.metric_variables(self._model)
+            if self._training:
+                return adapter.results_with(variables, self._reduced_in_step(variables), original)
+            if self._share is not None:  # a test step: reduced when all batches have been seen
+                return original()
+            sums = [tf.convert_to_tensor(runtime.all_reduce(adapter.unwrap(v).numpy())) for v in variables]
+            return adapter.results_with(variables, sums, original)
+
+        return get_metrics_result
+
+    # ----------------------------------------------------------------------------------------------- gradients
+
+    def reduce_gradients(self, grads: list[Any], variables: list[Any]) -> list[Any]:
+        """The gradients of the global batch. A variable without a gradient keeps none."""
+        reducer = self.gradient_reducer(variables)
+        dense = [
+            tf.zeros(v.shape, adapter.dtype_of(v)) if g is None else tf.cast(tf.convert_to_tensor(g), adapter.dtype_of(v))
+            for g, v in zip(grads, variables, strict=True)
+        ]
+        reduced = reducer.reduce(dense, self._weight())
+        return [None if g is None else r for g, r in zip(grads, reduced, strict=True)]
+
+    def _weight(self) -> tf.Tensor:
+        """This rank's part of the global batch: the loss is a mean over samples, so the mean over all is their weighted sum."""
+        share = self._share
+        if share is None:
+            raise UnsupportedError("an optimizer step outside of the model's training step is not supported yet")
+        return tf.cast(share.samples, tf.float64) / tf.cast(self._total(share), tf.float64)
+
+    def _total(self, share: data.Share) -> tf.Tensor:
+        if share.total.dtype != tf.int64:
+            raise TypeError("the share of a batch is not int64")
+        if self._distributed:
+            return share.total
+        reducer = self._reducer("samples", (), [Spec("samples", 1, "int64")])
+        return reducer.reduce([tf.reshape(share.samples, [1])])[0][0]
+
+    _distributed = True
+
+    def set_distributed(self, distributed: bool) -> None:
+        """Whether the ranks have parts of one batch, or batches of their own whose sizes must be added up in each step."""
+        if distributed != self._distributed:
+            self._distributed = distributed
+            adapter.forget_functions(self._model)
+
+    # ------------------------------------------------------------------------------------------------- metrics
+
+    def _reduced_in_step(self, variables: list[Any]) -> list[tf.Tensor]:
+        """The metrics' states summed over ranks, in one bucket together with the check that all ranks saw one batch."""
+        share = self._share
+        if share is None:
+            raise RuntimeError("a training step has no share of a batch")
+        states = self._empty_ranks_unchanged(variables)
+        specs = [
+            Spec(adapter.path(v), int(np.prod(v.shape, dtype=np.int64)), adapter.dtype_of(v)) for v in variables
+        ]
+        size, rank = runtime.get_size(), runtime.get_rank()
+        fingerprints = tf.one_hot(rank, size, on_value=share.fingerprint, off_value=tf.constant(0, tf.int64), dtype=tf.int64)
+        reducer = self._reducer("metrics", variables, [*specs, Spec("fingerprint of the batch", size, "int64")])
+        *sums, fingerprints = reducer.reduce([*states, fingerprints])
+        same = tf.reduce_all(fingerprints == fingerprints[0])
+        check = tf.debugging.Assert(same, [mark("TNT_MISMATCH", _OTHER_BATCH), fingerprints], summarize=size)
+        with tf.control_dependencies([check] if check is not None else []):
+            return [tf.identity(s) for s in sums]
+
+    # ------------------------------------------------------------------------- ranks without a sample in this step
+
+    def _state_of_training(self) -> list[Any]:
+        return [*adapter.moving_statistics(self._model), *adapter.metric_variables(self._model)]
+
+    _before: dict[int, tf.Tensor]
+
+    @contextmanager
+    def _unchanged_if_empty(self, variables: list[Any]) -> Iterator[None]:
+        """A rank without a sample runs the step on one that does not count: what the step changes here is put back."""
+        self._before = {}
+        if not self._may_be_empty:
+            yield
+            return
+        self._before = {id(v): adapter.unwrap(v).read_value() for v in variables}
+        yield
+        self._put_back([v for v in variables if id(v) in self._before])
+
+    def _empty_ranks_unchanged(self, variables: list[Any]) -> list[tf.Tensor]:
+        self._put_back([v for v in variables if id(v) in self._before])
+        return [adapter.unwrap(v).read_value() for v in variables]
+
+    def _put_back(self, variables: list[Any]) -> None:
+        share = self._share
+        if share is None or not variables:
+            return
+        before = [self._before.pop(id(v)) for v in variables]
+
+        def restore() -> tf.Tensor:
+            for variable, value in zip(variables, before, strict=True):
+                adapter.unwrap(variable).assign(value)
+            return tf.constant(True)
+
+        tf.cond(share.samples > 0, lambda: tf.constant(True), restore)

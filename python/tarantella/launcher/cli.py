@@ -1,0 +1,68 @@
+"""The console script `tarantella`: from a command line to an exit code.
+
+0 is success, 2 a command line that was refused (nothing was started), 126 a script that could not be
+started; otherwise the code of the rank that failed, or 128 + the number of the signal.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Mapping
+
+from tarantella.launcher.environment import Meeting, rank_environment, shared_environment
+from tarantella.launcher.job import Job
+from tarantella.launcher.options import Options, UsageError, parse
+from tarantella.launcher.output import STDOUT, Console
+from tarantella.launcher.threads import describe, usable_cores
+
+USAGE_ERROR = 2
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one job and returns what the process should exit with."""
+    _open_standard_descriptors()
+    console = Console()
+    try:
+        return _run(sys.argv[1:] if argv is None else argv, console)
+    except UsageError as error:
+        console.say(str(error))
+        console.drain()
+        return USAGE_ERROR
+    except SystemExit as done:  # --help and --version: argparse has printed and wants to stop
+        return done.code if isinstance(done.code, int) else 0
+    except KeyboardInterrupt:  # before the first rank was started, or after the last one had ended
+        return 128 + signal.SIGINT
+
+
+def _run(argv: list[str], console: Console) -> int:
+    options = parse(argv)
+    cores = usable_cores()
+    shared = shared_environment(options, os.environ, cores)
+    meeting = Meeting.random()
+    threads = {**os.environ, **shared}["TF_NUM_INTRAOP_THREADS"]
+    console.say(describe(options.ranks, cores, threads))
+    console.drain()
+    if options.dry_run:
+        for rank in range(options.ranks):
+            ours = rank_environment(shared, rank, options.ranks, meeting, "<a pipe to the launcher>")
+            console.write(STDOUT, _describe_rank(rank, ours, options))
+        console.drain()
+        return 0
+    return Job(options, shared, meeting, console).run()
+
+
+def _describe_rank(rank: int, environment: Mapping[str, str], options: Options) -> bytes:
+    variables = "".join(f"  {key}={value}\n" for key, value in environment.items())
+    return os.fsencode(f"rank {rank}:\n{variables}  {shlex.join(options.command)}\n")
+
+
+def _open_standard_descriptors() -> None:
+    """Descriptors 0 to 2 may be closed (daemons do that); a pipe of ours must not take their numbers."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)

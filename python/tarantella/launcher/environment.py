@@ -1,0 +1,55 @@
+"""What a rank finds in its environment, and whose word counts most.
+
+From weak to strong: what the launcher chooses when nobody else did (thread counts), the environment the
+launcher was started in, options, -x, and the variables that tell a rank who it is.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tarantella.launcher.threads import thread_environment
+
+if TYPE_CHECKING:
+    from tarantella.launcher.options import Options
+
+LAUNCH_VARIABLES = (
+    "TNT_RANK",
+    "TNT_SIZE",
+    "TNT_LOCAL_RANK",
+    "TNT_LOCAL_SIZE",
+    "TNT_RENDEZVOUS",
+    "TNT_TOKEN",
+    "TNT_REPORT_FD",
+)
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the ranks of a job find each other, and the secret that shows they belong together."""
+
+    name: str
+    """An abstract Unix-domain socket without its leading NUL: it leaves no file behind."""
+    token: str
+
+    @staticmethod
+    def random() -> Meeting:
+        return Meeting(f"tarantella-{secrets.token_hex(8)}", secrets.token_hex(16))
+
+
+def shared_environment(options: Options, inherited: Mapping[str, str], cores: int) -> dict[str, str]:
+    """What the launcher sets alike for every rank."""
+    defaults = thread_environment(options.ranks, cores)
+    defaults |= {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1"}
+    return {key: value for key, value in defaults.items() if key not in inherited} | options.variables
+
+
+def rank_environment(
+    shared: Mapping[str, str], rank: int, size: int, meeting: Meeting, report: str
+) -> dict[str, str]:
+    """All that the launcher sets for one rank. report: the number of its descriptor for its last words."""
+    values = (rank, size, rank, size, meeting.name, meeting.token, report)
+    return {**shared, **dict(zip(LAUNCH_VARIABLES, map(str, values), strict=True))}

@@ -1,0 +1,191 @@
+"""The command line: what may be given, and the one clear line that says what is wrong with it.
+
+Everything is checked here, before any rank exists: an error that every rank would find for itself would
+be printed N times, or not at all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import NoReturn
+
+from tarantella.launcher.environment import LAUNCH_VARIABLES
+
+MAX_RANKS = 512
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+DECIMAL = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
+EXAMPLE = "tarantella -n 4 -- train.py"
+
+
+class UsageError(Exception):
+    """The command line cannot be run; the text is the whole message."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """A checked command line."""
+
+    ranks: int
+    command: tuple[str, ...]
+    """What every rank runs: interpreter, script, arguments."""
+    variables: dict[str, str]
+    """What options and -x put into the environment of every rank; -x has won."""
+    output_on_all_devices: bool
+    log_on_all_devices: bool
+    dry_run: bool
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """Checks a command line. Raises UsageError; SystemExit for --help and --version."""
+    before, dashes, after = _split(argv)
+    given, extra = _parser().parse_known_args(before)
+    if extra and extra[0].startswith("-"):
+        raise UsageError(f"unknown option {extra[0]!r} (options go before `--`; see tarantella --help)")
+    if extra and not dashes:
+        raise UsageError(f"{extra[0]!r} is no option: put `--` before the script, as in {EXAMPLE}")
+    if extra:
+        raise UsageError(f"unexpected word {extra[0]!r} before `--`")
+    if given.ranks is None:
+        raise UsageError(f"-n is missing: the number of ranks to start, as in {EXAMPLE}")
+    if not after:
+        raise UsageError(f"no script to run: put it after `--`, as in {EXAMPLE}")
+    return Options(
+        ranks=given.ranks,
+        command=_command(after, given.python_interpreter),
+        variables=_variables(given),
+        output_on_all_devices=given.output_on_all_devices,
+        log_on_all_devices=given.log_on_all_devices,
+        dry_run=given.dry_run,
+    )
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+    words = list(argv)
+    if "--" not in words:
+        return words, False, []
+    at = words.index("--")
+    return words[:at], True, words[at + 1 :]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message.removeprefix("argument "))
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"tarantella {_version()}")
+        parser.exit()
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tarantella")
+    except metadata.PackageNotFoundError:
+        return "(run from its sources, not installed)"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="tarantella",
+        usage="tarantella -n N [options] -- SCRIPT [args...]",
+        description="Starts N ranks of SCRIPT on this node, and ends them together when one fails.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-n", dest="ranks", metavar="N", type=_ranks, help=f"number of ranks to start, 1 to {MAX_RANKS}")
+    add("-x", dest="environment", metavar="KEY=VALUE", nargs="+", action="extend", default=[],
+        type=_assignment, help="set variables in the environment of every rank; wins over the options below")
+    add("--output-on-all-devices", action="store_true",
+        help="show the output of every rank, each line with its rank, instead of rank 0's alone")
+    add("--log-level", metavar="LEVEL", type=_log_level, help=f"one of {', '.join(LOG_LEVELS)}")
+    add("--log-on-all-devices", action="store_true", help="log on every rank, instead of rank 0 alone")
+    add("--fusion-threshold", metavar="KB", type=_fusion_threshold,
+        help="size of a bucket of gradients in kilobytes (or with K, M or G); 0: no fusion, inf: one bucket")
+    add("--timeout", metavar="SECONDS", type=_seconds, help="the longest that a rank waits for another one")
+    add("--timeline", metavar="FILE", type=_timeline, help="write a timeline of the run to FILE")
+    add("--python-interpreter", metavar="PATH",
+        help="runs SCRIPT (default for a .py file: the one that runs tarantella); empty: SCRIPT runs itself")
+    add("--dry-run", action="store_true",
+        help="print what every rank would run and its environment; start nothing")
+    add("--version", action=_Version, nargs=0, help="print the version")
+    return parser
+
+
+def _ranks(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_RANKS):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MAX_RANKS}, not {text!r}")
+    return int(text)
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    if key in LAUNCH_VARIABLES:
+        raise argparse.ArgumentTypeError(f"{text!r}: {key} is set by the launcher for each rank")
+    return key, value
+
+
+def _log_level(text: str) -> str:
+    if text.upper() not in LOG_LEVELS:
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(LOG_LEVELS)}, not {text!r}")
+    return text.upper()
+
+
+def _fusion_threshold(text: str) -> str:
+    if not re.fullmatch(rf"{DECIMAL}[kmg]?|inf", text, re.IGNORECASE):
+        raise argparse.ArgumentTypeError(f"must be kilobytes, a number with K, M or G, or inf, not {text!r}")
+    return text
+
+
+def _seconds(text: str) -> str:
+    if not re.fullmatch(DECIMAL, text) or not 0 < float(text) <= 1e9:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
+    return text
+
+
+def _timeline(text: str) -> str:
+    path = Path(text).absolute()
+    if not text or os.path.isdir(path) or not os.path.isdir(path.parent):
+        raise argparse.ArgumentTypeError(f"must name a file in a folder that exists, not {text!r}")
+    return str(path)
+
+
+def _variables(given: argparse.Namespace) -> dict[str, str]:
+    from_options = {
+        "TNT_FUSION_THRESHOLD": given.fusion_threshold,
+        "TNT_TIMEOUT": given.timeout,
+        "TNT_TIMELINE": given.timeline,
+        "TNT_LOG_LEVEL": given.log_level,
+        "TNT_LOG_ON_ALL_DEVICES": "1" if given.log_on_all_devices else None,
+        "TNT_OUTPUT_ON_ALL_DEVICES": "1" if given.output_on_all_devices else None,
+    }
+    return {key: value for key, value in from_options.items() if value is not None} | dict(given.environment)
+
+
+def _command(script_and_arguments: Sequence[str], interpreter: str | None) -> tuple[str, ...]:
+    script, *arguments = script_and_arguments
+    if os.path.isdir(script):
+        raise UsageError(f"script {script!r} is a directory")
+    if not os.path.exists(script):
+        raise UsageError(f"script {script!r} does not exist")
+    if interpreter is None and script.endswith(".py"):
+        interpreter = sys.executable
+    if not interpreter and not os.access(script, os.X_OK):
+        raise UsageError(f"script {script!r} is not executable and no interpreter is to run it")
+    if os.sep not in script:  # else one named "-c" were an option of the interpreter, and exec searched PATH
+        script = script if interpreter and not script.startswith("-") else f"./{script}"
+    if interpreter:
+        if shutil.which(interpreter) is None:
+            raise UsageError(f"--python-interpreter: {interpreter!r} is not a program that can be run")
+        return interpreter, script, *arguments
+    return script, *arguments

@@ -1,0 +1,141 @@
+"""What ranks print: cut into whole lines, and written on without ever blocking the launcher.
+
+Lines are the unit: whatever the timing, a line of one rank never has another rank's text inside.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections import deque
+from collections.abc import Callable
+
+MAX_LINE = 64 * 1024
+"""Text without a line end is cut here, so that a rank cannot fill the launcher's memory."""
+MAX_QUEUED = 1024 * 1024
+"""Beyond this, ranks wait for the reader of the launcher's output, as they would without a launcher."""
+WRITE_AT_ONCE = 4096
+"""What a pipe that polls as writable takes for certain (PIPE_BUF)."""
+STDOUT, STDERR = 1, 2
+
+
+class LineSplitter:
+    """Turns pieces of text into lines. Of a line redrawn by carriage returns, only its last state counts."""
+
+    def __init__(self) -> None:
+        self._partial = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        *whole, partial = (self._partial + data).split(b"\n")
+        lines = [_last_state(line) for line in whole]
+        self._partial = _last_state(partial) + (b"\r" if partial.endswith(b"\r") else b"")
+        if len(self._partial) > MAX_LINE:
+            lines += self.finish()
+        return lines
+
+    def finish(self) -> list[bytes]:
+        """What is left when nothing more can come."""
+        rest, self._partial = _last_state(self._partial), b""
+        return [rest] if rest else []
+
+
+def _last_state(line: bytes) -> bytes:
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+class Stream:
+    """The read end of a pipe from a rank; hands every line on."""
+
+    def __init__(self, descriptor: int, deliver: Callable[[bytes], None], *, pausable: bool = False) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        self.pausable = pausable
+        self._deliver = deliver
+        self._splitter = LineSplitter()
+
+    def read(self) -> int:
+        """Reads once. Returns the bytes read: 0 at the end of the pipe, -1 if there is nothing just now."""
+        try:
+            data = os.read(self.descriptor, MAX_LINE)
+        except BlockingIOError:
+            return -1
+        for line in self._splitter.feed(data):
+            self._deliver(line)
+        return len(data)
+
+    def finish(self) -> None:
+        """Takes what the pipe still holds, and closes it.
+
+        The end of the pipe is not waited for: a process that left its session may hold it open for ever.
+        """
+        left = MAX_QUEUED  # the most a pipe can hold
+        while left > 0 and (taken := self.read()) > 0:
+            left -= taken
+        for line in self._splitter.finish():
+            self._deliver(line)
+        os.close(self.descriptor)
+
+
+class Console:
+    """Everything the launcher prints while ranks run, first in, first out, stdout and stderr in one queue.
+
+    A blocked write would keep the launcher from seeing a rank fail or a Ctrl-C, and the terminal is not
+    ours to make non-blocking. So little is written at a time, and only when it is known to fit.
+    """
+
+    def __init__(self) -> None:
+        self._queue: deque[tuple[int, bytearray]] = deque()
+        self._size = 0
+        self._registered: int | None = None
+        self._broken: set[int] = set()
+
+    @property
+    def full(self) -> bool:
+        return self._size > MAX_QUEUED
+
+    def say(self, message: str) -> None:
+        """A message of the launcher itself."""
+        self.write(STDERR, f"tarantella: {message}\n".encode(errors="backslashreplace"))
+
+    def write(self, descriptor: int, text: bytes) -> None:
+        if descriptor in self._broken:
+            return
+        if not self._queue or self._queue[-1][0] != descriptor:
+            self._queue.append((descriptor, bytearray()))
+        self._queue[-1][1].extend(text)
+        self._size += len(text)
+
+    def watch(self, selector: selectors.BaseSelector) -> None:
+        """Lets a selector call write_some when the head of the queue can be written."""
+        wanted = self._queue[0][0] if self._queue else None
+        if wanted == self._registered:
+            return
+        if self._registered is not None:
+            selector.unregister(self._registered)
+        if wanted is not None:
+            selector.register(wanted, selectors.EVENT_WRITE, self.write_some)
+        self._registered = wanted
+
+    def write_some(self) -> None:
+        descriptor, text = self._queue[0]
+        try:
+            written = os.write(descriptor, text[:WRITE_AT_ONCE])
+        except BlockingIOError:  # somebody else made the terminal non-blocking: later, then
+            return
+        except OSError:  # its reader has gone (as with `| head`); the training is worth more than its output
+            self._broken.add(descriptor)
+            written = len(text)
+        del text[:written]
+        self._size -= written
+        if not text:
+            self._queue.popleft()
+
+    def drain(self) -> None:
+        """Writes all there is, for as long as it takes."""
+        with selectors.PollSelector() as selector:
+            while self._queue:
+                self._registered = None
+                selector.register(self._queue[0][0], selectors.EVENT_WRITE)
+                selector.select()
+                selector.unregister(self._queue[0][0])
+                self.write_some()

@@ -1,0 +1,144 @@
+"""One rank's process: how it is started, signalled and found to have ended.
+
+Every rank leads a session of its own, so that it can be ended together with all that it started, and is
+tied to the launcher's life by the kernel, so that it ends even when the launcher has no chance to say so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a process ended: its exit code, or the number of the signal that killed it."""
+
+    code: int = 0
+    signal: int = 0
+
+    @property
+    def good(self) -> bool:
+        return self.code == 0 and self.signal == 0
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell would say it."""
+        return 128 + self.signal if self.signal else self.code
+
+    def __str__(self) -> str:
+        if not self.signal:
+            return f"exited with code {self.code}"
+        try:
+            return f"was killed by {signal.Signals(self.signal).name}"
+        except ValueError:  # a real-time signal has no name
+            return f"was killed by signal {self.signal}"
+
+
+@dataclass(frozen=True)
+class Pipes:
+    """The read ends of the pipes from a rank; None where it has the launcher's own, or none."""
+
+    report: int
+    stdout: int | None
+    stderr: int | None
+
+
+class RankProcess:
+    """A started rank."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], pipes: Pipes) -> None:
+        self._popen = popen
+        self.pid = popen.pid
+        self.pipes = pipes
+
+    def signal(self, number: int) -> None:
+        """To the rank and all it has started. Only for a rank that has not been found to have ended."""
+        with suppress(ProcessLookupError, PermissionError):  # gone, or another user's by now
+            os.killpg(self.pid, number)
+
+    def ended(self) -> Outcome | None:
+        """How it ended, or None while it runs. What it has left behind in its process group is killed.
+
+        The group is killed before the process is reaped: until then its number cannot be another's.
+        """
+        seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if seen is None:
+            return None
+        self.signal(signal.SIGKILL)
+        code = self._popen.wait()
+        return Outcome(signal=-code) if code < 0 else Outcome(code=code)
+
+
+class Starter:
+    """Starts the ranks of a job."""
+
+    def __init__(self, ranks: int, command: Sequence[str], output_on_all_devices: bool) -> None:
+        self._command = command
+        self._output_on_all_devices = output_on_all_devices
+        self._prepare = _preparation(_make_room(3 * ranks))
+
+    def start(self, rank: int, environment: Callable[[str], Mapping[str, str]]) -> RankProcess:
+        """Starts one rank. environment: what to set, given its report descriptor. Raises OSError."""
+        closing: list[int] = []
+
+        def pipe() -> tuple[int, int]:
+            read, write = os.pipe()  # neither is inherited by any rank unless passed on below
+            closing.append(write)
+            return read, write
+
+        all_piped = self._output_on_all_devices
+        report, report_write = pipe()
+        stdout, stdout_write = pipe() if all_piped else (None, None if rank == 0 else subprocess.DEVNULL)
+        stderr, stderr_write = pipe() if all_piped or rank != 0 else (None, None)
+        pipes = Pipes(report, stdout, stderr)
+        try:
+            popen = subprocess.Popen(
+                self._command,
+                env={**os.environ, **environment(str(report_write))},
+                stdin=None if rank == 0 else subprocess.DEVNULL,
+                stdout=stdout_write,
+                stderr=stderr_write,
+                pass_fds=(report_write,),
+                start_new_session=True,
+                preexec_fn=self._prepare,
+            )
+        except (OSError, subprocess.SubprocessError):
+            closing += [end for end in (report, stdout, stderr) if end is not None]
+            raise
+        finally:
+            for end in closing:
+                os.close(end)
+        return RankProcess(popen, pipes)
+
+
+def _make_room(descriptors: int) -> tuple[int, int]:
+    """Raises the launcher's limit of open files if so many more may not fit. Returns what it was."""
+    soft, hard = before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = descriptors + 64
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return before
+
+
+def _preparation(file_limit: tuple[int, int]) -> Callable[[], None]:
+    """What a rank does between fork and exec; all that it needs is loaded before the fork."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    launcher = os.getpid()
+
+    def prepare() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != launcher:  # it died before prctl: nobody will tell us any more
+            os._exit(1)
+        resource.setrlimit(resource.RLIMIT_NOFILE, file_limit)  # programs that use select(2) count on 1024
+
+    return prepare

@@ -1,0 +1,47 @@
+"""Signals as bytes in a pipe, so that one selector waits for them and for everything else."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType, TracebackType
+from typing import Any
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask the launcher to end the job."""
+
+
+class SignalPipe:
+    """Between entering and leaving, SIGCHLD and the ending signals arrive at `descriptor`.
+
+    An ending signal that was ignored when the launcher started stays so: that is how nohup works.
+    """
+
+    def __enter__(self) -> SignalPipe:
+        self.descriptor, self._write = os.pipe()
+        os.set_blocking(self.descriptor, False)
+        os.set_blocking(self._write, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._before: dict[signal.Signals, Any] = {}
+        for number in (signal.SIGCHLD, *ENDING):
+            if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, _noted)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup_before)
+        os.close(self.descriptor)
+        os.close(self._write)
+
+    def read(self) -> list[int]:
+        """The signals that have arrived, in their order."""
+        try:
+            return list(os.read(self.descriptor, 4096))
+        except BlockingIOError:
+            return []
+
+
+def _noted(_number: int, _frame: FrameType | None) -> None:
+    """Nothing to do: the interpreter has written the number to the pipe."""

@@ -1,0 +1,79 @@
+"""How the ranks of a job share the cores of this node.
+
+TensorFlow alone starts one thread per core in every rank: with N ranks that is N times too many, and slow.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Cores this process may use: its affinity, further limited by the cpu quota of its cgroups.
+
+    A quota is rounded down: threads beyond it get throttled in turn, and each stalls all ranks.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min([cores, *(int(quota) for quota in _quotas(root))]))
+
+
+def thread_environment(ranks: int, cores: int) -> dict[str, str]:
+    """Thread counts for each of so many ranks. Inter-op gets two at least: one may wait in a collective."""
+    each = max(1, cores // ranks)
+    return {
+        "OMP_NUM_THREADS": str(each),
+        "TF_NUM_INTRAOP_THREADS": str(each),
+        "TF_NUM_INTEROP_THREADS": str(max(2, each)),
+    }
+
+
+def describe(ranks: int, cores: int, threads: str) -> str:
+    """The launcher's one line at start-up."""
+    shared = " (ranks share cores)" if ranks > cores else ""
+    return (
+        f"{counted(ranks, 'rank')} on {counted(cores, 'core')}: "
+        f"{threads} intra-op thread{'' if threads == '1' else 's'} each{shared}"
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: 1 rank, 2 ranks."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """The cpu quotas, in cores, of the cgroup of this process and of all that contain it."""
+    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":  # version 2
+            for folder in _upwards(root / "sys/fs/cgroup", path):
+                yield from _quotient(*(_read(folder / "cpu.max") or "").split())
+        elif "cpu" in controllers.split(","):
+            for folder in _upwards(root / "sys/fs/cgroup" / controllers, path):
+                quota = _read(folder / "cpu.cfs_quota_us") or ""
+                yield from _quotient(quota.strip(), (_read(folder / "cpu.cfs_period_us") or "").strip())
+
+
+def _upwards(mount: Path, path: str) -> Iterator[Path]:
+    """The folder of a cgroup and its parents up to the mount; in a container often the mount alone exists."""
+    yield mount
+    folder = mount
+    for part in Path(path).parts[1:]:
+        if part == "..":  # outside of what this container can see
+            return
+        folder /= part
+        yield folder
+
+
+def _quotient(*words: str) -> Iterator[float]:
+    if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]) > 0:
+        yield int(words[0]) / int(words[1])
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None

@@ -1,0 +1,254 @@
+"""This process as a rank: joining and leaving the job, and the collectives on NumPy arrays.
+
+The process joins at the first call that needs to know where it stands. Without the launcher's environment the job is this
+process alone: everything works, on one rank.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tarantella.environment import flag
+from tarantella.errors import TarantellaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from tarantella import _native
+
+logger = logging.getLogger("TNT_LIB")
+
+# tnt_dtype_t and tnt_op_t of tarantella.h
+_DTYPES = {
+    "float32": 0,
+    "float64": 1,
+    "float16": 2,
+    "bfloat16": 3,
+    "int8": 4,
+    "uint8": 5,
+    "int32": 6,
+    "int64": 7,
+}
+_OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
+
+_world: _native.Communicator | None = None
+_at_exit: list[Callable[[], None]] = []
+
+
+def world() -> _native.Communicator:
+    """The communicator of all ranks; joins the job if that has not happened yet."""
+    global _world
+    if _world is None:
+        from tarantella import _native
+
+        _configure_logging()
+        _native.init()
+        _world = _native.Communicator.world()
+        atexit.register(_leave, os.getpid())
+        if _world.size > 1:
+            _report_uncaught_exceptions()
+    return _world
+
+
+def before_leaving(action: Callable[[], None]) -> None:
+    """Runs the action before this process leaves the job; for what must be gone by then."""
+    _at_exit.append(action)
+
+
+def _leave(pid: int) -> None:
+    if os.getpid() != pid:  # a fork of the rank is not the rank
+        return
+    from tarantella import _native
+
+    for action in reversed(_at_exit):
+        action()
+    try:
+        _native.finalize()
+    except TarantellaError as error:
+        print(f"tarantella: {error}", file=sys.stderr)
+
+
+def _configure_logging() -> None:
+    level = os.environ.get("TNT_LOG_LEVEL", "WARNING").upper()
+    logger.setLevel({"WARN": "WARNING"}.get(level, level))
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        rank = os.environ.get("TNT_RANK", "0")
+        handler.setFormatter(logging.Formatter(f"tarantella[{rank}]: %(levelname)s: %(message)s"))
+        if rank != "0" and not flag("TNT_LOG_ON_ALL_DEVICES"):
+            handler.setLevel(logging.CRITICAL + 1)
+        logger.addHandler(handler)
+        logger.propagate = False
+
+
+def _report_uncaught_exceptions() -> None:
+    """An exception that ends this rank's script ends the job: the others learn of it in what they wait in."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
+        previous(kind, value, traceback)
+        text = f"{kind.__name__}: {value}".strip()
+        _tell_launcher("secondary" if isinstance(value, TarantellaError) else "primary", text)
+        if _world is not None:
+            _world.abort(f"the script ended with {text}")
+
+    sys.excepthook = hook
+
+
+def _tell_launcher(kind: str, message: str) -> None:
+    descriptor = os.environ.get("TNT_REPORT_FD", "")
+    if not descriptor.isdigit():
+        return
+    try:
+        os.write(int(descriptor), (json.dumps({"kind": kind, "message": message[:1500]}) + "\n").encode())
+    except OSError as error:
+        print(f"tarantella: cannot tell the launcher of the failure: {error}", file=sys.stderr)
+
+
+# ------------------------------------------------------------------------------------------------ where we stand
+
+
+def get_rank() -> int:
+    """This process among all of the job, from 0."""
+    return world().rank
+
+
+def get_size() -> int:
+    """How many ranks the job has; 1 without the launcher."""
+    return world().size
+
+
+def get_local_rank() -> int:
+    """This process among the job's on this machine, from 0."""
+    return world().local_rank
+
+
+def get_local_size() -> int:
+    """How many ranks of the job run on this machine."""
+    return world().local_size
+
+
+def get_master_rank() -> int:
+    """The rank that writes files and shows progress: 0."""
+    return 0
+
+
+def is_master_rank() -> bool:
+    """Whether this process is the one that writes files and shows progress.
+
+    Example:
+        >>> if tnt.is_master_rank():
+        ...     print("only once, however many ranks there are")
+    """
+    return get_rank() == get_master_rank()
+
+
+# --------------------------------------------------------------------------------------------------- collectives
+
+
+def barrier() -> None:
+    """Returns after all ranks have called it."""
+    world().barrier()
+
+
+def _wire(array: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """The array as the extension takes it, and its element type's number."""
+    name = array.dtype.name
+    if name not in _DTYPES:
+        raise TypeError(f"cannot reduce elements of type {name}: use one of {', '.join(_DTYPES)}")
+    return (array.view(np.uint16) if name == "bfloat16" else array), _DTYPES[name]
+
+
+def all_reduce(x: ArrayLike, op: str = "sum") -> NDArray[Any]:
+    """The elementwise reduction over all ranks, on every rank. Collective.
+
+    Args:
+        x: array, tensor, list or number; same shape and dtype on all ranks (float16/32/64, bfloat16, int8/32/64, uint8).
+        op: ``"sum"``, ``"avg"``, ``"min"``, ``"max"`` or ``"prod"``. Sums are taken in rank order: the same bits always.
+
+    Returns:
+        A new array of x's shape and dtype.
+
+    Raises:
+        MismatchError: ranks called different things. PeerLostError, DeadlineError: a rank is missing.
+
+    Example:
+        >>> tnt.all_reduce([tnt.get_rank() + 1.0])   # on 2 ranks
+        array([3.])
+    """
+    if op not in _OPS:
+        raise ValueError(f"op is {op!r}: use one of {', '.join(_OPS)}")
+    source = np.ascontiguousarray(x)
+    result = np.empty_like(source)
+    wire_in, dtype = _wire(source)
+    wire_out, _ = _wire(result)
+    world().all_reduce(wire_in, wire_out, dtype, _OPS[op])
+    return result.reshape(np.shape(x))
+
+
+def all_gather(x: ArrayLike) -> NDArray[Any]:
+    """All ranks' arrays, stacked along a new first axis, on every rank. Collective.
+
+    Args:
+        x: same shape and dtype on all ranks, any dtype of fixed size.
+
+    Returns:
+        Array of shape ``(size, *x.shape)``; ``result[r]`` is rank r's.
+    """
+    source = np.ascontiguousarray(x)
+    result = np.empty((world().size, *np.shape(x)), source.dtype)
+    world().all_gather(_bytes_of(source), _bytes_of(result), _DTYPES["uint8"])
+    return result
+
+
+def broadcast(x: ArrayLike, root: int = 0) -> NDArray[Any]:
+    """Root's array, on every rank. Collective.
+
+    Args:
+        x: same shape and dtype on all ranks, any dtype of fixed size; the values of ranks other than root do not matter.
+        root: the rank whose values are taken.
+    """
+    result = np.array(x, copy=True, order="C")
+    world().broadcast(_bytes_of(result), _DTYPES["uint8"], root)
+    return result
+
+
+def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    if array.dtype.hasobject:
+        raise TypeError("cannot send Python objects: use an array of numbers")
+    return array.reshape(-1).view(np.uint8)
+
+
+def agree_on_failure(failure: BaseException | None) -> None:
+    """Raises on all ranks what one rank met while it did something for all. Collective.
+
+    Args:
+        failure: what this rank met, or None.
+
+    Raises:
+        The failure itself on the rank that met it, TarantellaError with its text on the others.
+    """
+    if world().size == 1:
+        texts = [""]
+    else:
+        own = (f"{type(failure).__name__}: {failure}" if failure is not None else "").encode()[:1000]
+        texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in all_gather(_padded(own))]
+    if failure is not None:
+        raise failure
+    for rank, text in enumerate(texts):
+        if text:
+            raise TarantellaError(f"rank {rank} failed: {text}")
+
+
+def _padded(text: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(text.ljust(1000, b"\0"), np.uint8)

@@ -1,0 +1,75 @@
+"""Unseeded `tf.data.Dataset.shuffle` with the same seed on all ranks.
+
+Every rank takes its part of the same global batches, so all ranks must shuffle alike. A script makes its datasets
+before it hands them to us, hence the method itself is given a seed, as soon as TensorFlow is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tarantella import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def install() -> None:
+    """Seeds shuffles from now on, or as soon as the script imports TensorFlow; nothing on a job of one rank."""
+    if not environment.in_job():
+        return
+    if "tensorflow" in sys.modules:
+        seed_shuffles(sys.modules["tensorflow"])
+    else:
+        sys.meta_path.insert(0, _AfterTensorFlow())
+
+
+def seed_shuffles(tf: ModuleType) -> None:
+    """Makes ``dataset.shuffle(n)`` without a seed use the job's one, unless the script has set a global seed."""
+    original = tf.data.Dataset.shuffle
+    if getattr(original, "_tnt_seeded", False):
+        return
+
+    def shuffle(self: Any, buffer_size: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if seed is None and global_seed() is None:
+            seed = environment.agreed_seed()
+        return original(self, buffer_size, seed, *args, **kwargs)
+
+    shuffle.__doc__ = original.__doc__
+    shuffle._tnt_seeded = True  # type: ignore[attr-defined]
+    tf.data.Dataset.shuffle = shuffle
+
+
+def global_seed() -> int | None:
+    """What the script gave to `tf.random.set_seed` or `keras.utils.set_random_seed`, if anything."""
+    from tensorflow.python.eager import context  # no public way to ask
+
+    seed: int | None = context.global_seed()
+    return seed
+
+
+class _AfterTensorFlow(importlib.abc.MetaPathFinder):
+    """Lets the usual finders import TensorFlow, then seeds its shuffles."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            seed_shuffles(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

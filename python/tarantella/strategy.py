@@ -1,0 +1,18 @@
+"""How the work of a model is spread over ranks."""
+
+from __future__ import annotations
+
+import enum
+
+
+class ParallelStrategy(enum.Flag):
+    """What `tarantella.Model` does with a model.
+
+    ``NONE``: nothing, the model stays a plain Keras model. ``DATA``: every rank trains a copy on its part of each
+    batch. ``PIPELINING``: every rank has a part of the model. ``ALL``: both.
+    """
+
+    NONE = enum.auto()
+    DATA = enum.auto()
+    PIPELINING = enum.auto()
+    ALL = DATA | PIPELINING

@@ -1,0 +1,128 @@
+"""Starting the launcher with small rank scripts: what all its tests share. No TensorFlow, no library."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+SOURCES = str(Path(__file__).resolve().parents[3] / "python")
+LAUNCHER = [sys.executable, "-m", "tarantella.launcher"]
+TIMEOUT = 20
+
+if importlib.util.find_spec("tarantella") is None:  # not installed: the launcher needs nothing that is built
+    sys.path.insert(0, SOURCES)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SOURCES, os.environ.get("PYTHONPATH")]))
+
+PRELUDE = """
+import os, signal, sys, time
+from pathlib import Path
+rank = int(os.environ["TNT_RANK"])
+def mark(name, text=""):  # appears whole or not at all
+    Path(f"{name}.part").write_text(str(text)); os.rename(f"{name}.part", name)
+def wait_for(name):
+    while not Path(name).exists(): time.sleep(0.005)
+def report(kind, message=None):
+    import json
+    line = json.dumps({"kind": kind, "message": message}) + "\\n"
+    os.write(int(os.environ["TNT_REPORT_FD"]), line.encode())
+"""
+
+
+class Here:
+    """A folder in which ranks run, and ways to run them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[subprocess.Popen[str]] = []
+
+    def script(self, body: str, name: str = "rank.py") -> Path:
+        path = self.folder / name
+        path.write_text(PRELUDE + dedent(body))
+        return path
+
+    def start(self, *words: object, **how: Any) -> subprocess.Popen[str]:
+        how = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "preexec_fn": heed_ctrl_c,
+        } | how
+        launcher = subprocess.Popen(
+            [*LAUNCHER, *map(str, words)],
+            cwd=self.folder,
+            text=True,
+            **how,
+        )
+        self.started.append(launcher)
+        return launcher
+
+    def run(self, *words: object, **how: Any) -> subprocess.CompletedProcess[str]:
+        """The launcher with these words."""
+        launcher = self.start(*words, **how)
+        out, err = launcher.communicate(timeout=TIMEOUT)
+        return subprocess.CompletedProcess(launcher.args, launcher.returncode, out, err)
+
+    def ranks(self, number: int, body: str, *options: object, **how: Any) -> subprocess.CompletedProcess[str]:
+        """So many ranks of a script with this body."""
+        return self.run("-n", number, *options, "--", self.script(body), **how)
+
+    def read(self, name: str) -> str:
+        """The text of a file that a rank marks."""
+        wait_until((self.folder / name).exists, name)
+        return (self.folder / name).read_text()
+
+    def pids(self, *names: str) -> list[int]:
+        return [int(self.read(name)) for name in names]
+
+
+def heed_ctrl_c() -> None:
+    """Undoes what a shell does to jobs in the background, which the tests may be."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process still runs; what nobody has reaped yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Here]:
+    here = Here(tmp_path)
+    yield here
+    for launcher in here.started:
+        if launcher.poll() is None:
+            launcher.kill()
+            launcher.wait()
+        for pipe in (launcher.stdin, launcher.stdout, launcher.stderr):
+            if pipe:
+                pipe.close()
+
+
+@pytest.fixture
+def gone() -> Callable[..., None]:
+    """Asserts that processes are gone within some seconds (now, by default)."""
+
+    def check(pids: list[int], within: float = 0) -> None:
+        wait_until(lambda: not any(map(alive, pids)), f"the end of {pids}", within)
+
+    return check

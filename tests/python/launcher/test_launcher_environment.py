@@ -1,0 +1,102 @@
+"""What a rank finds: who it is, its threads, its descriptors."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tarantella.launcher.threads import describe, thread_environment, usable_cores
+
+CHOSEN = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_CPP_MIN_LOG_LEVEL",
+          "PYTHONUNBUFFERED")
+
+
+def test_every_rank_learns_who_it_is(here):
+    result = here.ranks(3, "mark(f'env{rank}', {key: os.environ[key] for key in os.environ if 'TNT' in key})")
+    assert result.returncode == 0
+    found = [eval(here.read(f"env{rank}")) for rank in range(3)]
+    assert [one["TNT_RANK"] for one in found] == [one["TNT_LOCAL_RANK"] for one in found] == ["0", "1", "2"]
+    assert {one["TNT_SIZE"] for one in found} == {one["TNT_LOCAL_SIZE"] for one in found} == {"3"}
+    (name,) = {one["TNT_RENDEZVOUS"] for one in found}
+    (token,) = {one["TNT_TOKEN"] for one in found}
+    assert re.fullmatch(r"tarantella-[0-9a-f]{16}", name)
+    assert re.fullmatch(r"[0-9a-f]{32}", token)
+
+
+def test_a_rank_has_its_own_descriptors_only(here):
+    result = here.ranks(3, """
+        open_ones = set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2, int(os.environ["TNT_REPORT_FD"])}
+        print(sorted(fd for fd in open_ones if os.path.exists(f"/proc/self/fd/{fd}")))
+        """, "--output-on-all-devices")
+    assert sorted(result.stdout.splitlines()) == [f"[rank {rank}] []" for rank in range(3)]
+
+
+def test_only_rank_0_has_the_input(here):
+    (here.folder / "input").write_text("typed")
+    with (here.folder / "input").open() as typed:
+        result = here.ranks(2, "print(repr(sys.stdin.read()))", "--output-on-all-devices", stdin=typed)
+    assert sorted(result.stdout.splitlines()) == ["[rank 0] 'typed'", "[rank 1] ''"]
+
+
+def test_threads_are_shared_and_said(here, monkeypatch):
+    for key in CHOSEN:
+        monkeypatch.delenv(key, raising=False)
+    cores = usable_cores()
+    result = here.ranks(cores + 1, f"print([os.environ[key] for key in {CHOSEN}])")
+    assert result.stdout == "['1', '1', '2', '2', '1']\n"
+    some = "1 core" if cores == 1 else f"{cores} cores"
+    line = f"tarantella: {cores + 1} ranks on {some}: 1 intra-op thread each (ranks share cores)\n"
+    assert result.stderr == line
+
+
+def test_what_the_user_has_set_stays(here, monkeypatch):
+    for key in CHOSEN:
+        monkeypatch.setenv(key, "5")
+    result = here.ranks(1, f"print([os.environ[key] for key in {CHOSEN}])", "-x", "TF_NUM_INTRAOP_THREADS=6")
+    assert result.stdout == "['5', '6', '5', '5', '5']\n"
+    assert ": 6 intra-op threads each\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cores", "each", "line"),
+    [
+        (1, 1, "1", "1 rank on 1 core: 1 intra-op thread each"),
+        (1, 8, "8", "1 rank on 8 cores: 8 intra-op threads each"),
+        (3, 8, "2", "3 ranks on 8 cores: 2 intra-op threads each"),
+        (4, 2, "1", "4 ranks on 2 cores: 1 intra-op thread each (ranks share cores)"),
+    ],
+)
+def test_cores_are_divided(ranks, cores, each, line):
+    environment = thread_environment(ranks, cores)
+    assert environment["OMP_NUM_THREADS"] == environment["TF_NUM_INTRAOP_THREADS"] == each
+    assert environment["TF_NUM_INTEROP_THREADS"] == str(max(2, int(each)))
+    assert describe(ranks, cores, each) == line
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, 8),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, 8),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "250000 100000\n"}, 2),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "1600000 100000\n"}, 8),
+        ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/cpu.max": "300000 100000\n",
+          "sys/fs/cgroup/a/b/cpu.max": "max 100000\n"}, 3),
+        ({"proc/self/cgroup": "0::/../c\n", "sys/fs/cgroup/cpu.max": "300000 100000\n"}, 3),
+        ({"proc/self/cgroup": "4:memory:/x\n3:cpu,cpuacct:/x\n",
+          "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "200000\n",
+          "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n"}, 2),
+        ({"proc/self/cgroup": "3:cpu,cpuacct:/x\n", "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us": "-1\n",
+          "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us": "100000\n"}, 8),
+    ],
+)
+def test_a_quota_limits_the_cores(tmp_path: Path, monkeypatch, files, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert usable_cores(tmp_path) == cores

@@ -1,0 +1,98 @@
+"""Ctrl-C and its kin, and the launcher's own death: nothing is left."""
+
+from __future__ import annotations
+
+import signal
+import time
+from textwrap import dedent
+
+import pytest
+
+STUBBORN = """
+    for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, signal.SIG_IGN)
+    mark(f"pid{rank}", os.getpid())
+    while True: time.sleep(1)
+    """
+POLITE = """
+    def end(number, _): mark(f"got{rank}", number); sys.exit(0)
+    for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, end)
+    mark(f"pid{rank}", os.getpid())
+    while True: time.sleep(1)
+    """
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGTERM)],
+)
+def test_signals_are_passed_on(here, gone, sent, received):
+    launcher = here.start("-n", 2, "--", here.script(POLITE))
+    pids = here.pids("pid0", "pid1")
+    launcher.send_signal(sent)
+    _, err = launcher.communicate(timeout=20)
+    assert launcher.returncode == 128 + sent
+    gone(pids)
+    assert here.read("got0") == here.read("got1") == str(int(received))
+    assert err.splitlines()[1:] == ["tarantella: interrupted; ending 2 ranks"]
+
+
+def test_who_ignores_a_ctrl_c_is_killed_in_time(here, gone):
+    launcher = here.start("-n", 2, "--", here.script(STUBBORN))
+    pids = here.pids("pid0", "pid1")
+    sent = time.monotonic()
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(timeout=20) == 130
+    assert 1.4 < time.monotonic() - sent < 2.5
+    gone(pids)
+
+
+def test_a_second_ctrl_c_kills_at_once(here, gone):
+    launcher = here.start("-n", 2, "--", here.script(STUBBORN))
+    pids = here.pids("pid0", "pid1")
+    sent = time.monotonic()
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.stderr is not None
+    while "interrupted" not in launcher.stderr.readline():
+        pass
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(timeout=20) == 130
+    assert time.monotonic() - sent < 1
+    gone(pids)
+
+
+def test_an_ignored_hangup_stays_ignored(here):
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
+
+    body = "mark('pid', os.getpid()); wait_for('go'); mark('done')"
+    launcher = here.start("-n", 1, "--", here.script(body), preexec_fn=ignore)
+    here.pids("pid")
+    launcher.send_signal(signal.SIGHUP)
+    time.sleep(0.1)
+    (here.folder / "go").touch()
+    assert launcher.wait(timeout=20) == 0
+    assert here.read("done") == ""
+
+
+def test_a_ctrl_c_while_a_failed_job_ends_kills_at_once(here, gone):
+    failing = "if rank: wait_for('pid0'); mark('pid1', os.getpid()); sys.exit(3)\n"
+    body = failing + dedent(STUBBORN)
+    launcher = here.start("-n", 2, "--", here.script(body))
+    pids = here.pids("pid0")
+    gone(here.pids("pid1"), within=5)
+    time.sleep(0.1)  # the launcher has seen it, too
+    sent = time.monotonic()
+    launcher.send_signal(signal.SIGINT)
+    _, err = launcher.communicate(timeout=20)
+    assert launcher.returncode == 3
+    assert time.monotonic() - sent < 1
+    assert "exited with code 3" in err
+    gone(pids)
+
+
+def test_ranks_die_with_the_launcher(here, gone):
+    launcher = here.start("-n", 3, "--", here.script(STUBBORN))
+    pids = here.pids("pid0", "pid1", "pid2")
+    launcher.kill()
+    launcher.wait(timeout=20)
+    gone(pids, within=2)
