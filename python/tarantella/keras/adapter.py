@@ -150,7 +150,7 @@ def batches(
         sample_weight=sample_weight,
         batch_size=batch_size,
         steps_per_epoch=steps,
-        shuffle=shuffle,
+        shuffle=shuffle and not isinstance(x, tf.data.Dataset),  # Keras would only warn
         class_weight=class_weight,
     )
     return adapter.get_tf_dataset()

@@ -65,10 +65,9 @@ def unpack(element: Any) -> tuple[Any, Share]:
     return batch, Share(*share)
 
 
-def may_be_empty(dataset: tf.data.Dataset, size: int) -> bool:
-    """Whether a global batch can have fewer samples than there are ranks."""
-    smallest = [_static_batch(spec) for spec in tf.nest.flatten(dataset.element_spec)]
-    return any(known is None or known < size for known in smallest)
+def may_be_empty(dataset: tf.data.Dataset) -> bool:
+    """Whether this rank's part of a batch can have no sample; not if the size of every batch is known and large enough."""
+    return any(spec.shape.rank is None or spec.shape[0] is None for spec in tf.nest.flatten(batch_spec(dataset)))
 
 
 def check_batched(element_spec: Any) -> None:
@@ -84,10 +83,6 @@ def check_batched(element_spec: Any) -> None:
             )
         if spec.shape.rank == 0:
             raise ValueError("the dataset is not batched: batch it with the global batch size, dataset.batch(...)")
-
-
-def _static_batch(spec: Any) -> int | None:
-    return None if spec.shape.rank is None else spec.shape[0]
 
 
 def _structure(dataset: tf.data.Dataset, element: tuple[Any, ...]) -> Any:

@@ -187,6 +187,7 @@ class Model:
         with self._distributed(hooks, [training, validation]):
             return model.fit(
                 training,
+                shuffle=False,  # as it is already, where it shall be
                 verbose=_verbosity(verbose),
                 callbacks=_callbacks(callbacks, hooks),
                 validation_data=validation,
@@ -284,8 +285,7 @@ class Model:
     @contextmanager
     def _distributed(self, hooks: StepHooks, datasets: Sequence[tf.data.Dataset | None]) -> Iterator[None]:
         """Keras runs with our hooks, and what our ops tell TensorFlow becomes our own error again."""
-        size = runtime.get_size()
-        may_be_empty = any(data.may_be_empty(d, size) for d in datasets if d is not None)
+        may_be_empty = any(data.may_be_empty(dataset) for dataset in datasets if dataset is not None)
         with copies.ours(), hooks.installed(may_be_empty):
             try:
                 yield
