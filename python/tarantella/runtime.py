@@ -20,7 +20,7 @@ from tarantella.environment import flag
 from tarantella.errors import TarantellaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -194,6 +194,18 @@ def all_reduce(x: ArrayLike, op: str = "sum") -> NDArray[Any]:
     wire_out, _ = _wire(result)
     world().all_reduce(wire_in, wire_out, dtype, _OPS[op])
     return result.reshape(np.shape(x))
+
+
+def all_reduce_each(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """The sum over ranks of each array, with one collective for each element type. Collective."""
+    results: list[Any] = [None] * len(arrays)
+    for dtype in dict.fromkeys(array.dtype for array in arrays):
+        members = [i for i, array in enumerate(arrays) if array.dtype == dtype]
+        fused = all_reduce(np.concatenate([arrays[i].reshape(-1) for i in members]))
+        parts = np.split(fused, np.cumsum([arrays[i].size for i in members])[:-1])
+        for i, part in zip(members, parts, strict=True):
+            results[i] = part.reshape(arrays[i].shape)
+    return results
 
 
 def all_gather(x: ArrayLike) -> NDArray[Any]:

@@ -156,6 +156,15 @@ def batches(
     return adapter.get_tf_dataset()
 
 
+def callback_list(callbacks: Any) -> list[Any]:
+    """What Keras accepts as ``callbacks``, as a list of its own."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return list(callbacks.callbacks)
+    if isinstance(callbacks, (list, tuple)):
+        return list(callbacks)
+    return [] if callbacks is None else [callbacks]
+
+
 def writes_files(callback: Any) -> bool:
     """Whether a callback of Keras belongs on one rank only, as it writes files or posts to a server."""
     kinds = keras.callbacks

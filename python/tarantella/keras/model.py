@@ -26,9 +26,9 @@ _OWN = frozenset({"_tnt_model", "_tnt_hooks"})
 class Model:
     """A Keras model whose `fit` and `evaluate` share the work among all ranks.
 
-    The global batch size is what the user states: rank r of n works on the samples ``batch[r::n]`` of every batch, gradients are
-    summed over ranks while backward runs, weighted by samples, and all ranks hold the same weights. Everything else of the
-    Keras model is there under its own name. A saved file is a plain Keras file.
+    The global batch size is what the user states: rank r of n works on the samples ``batch[r::n]`` of every batch,
+    gradients are summed over ranks while backward runs, weighted by samples, and all ranks hold the same weights.
+    Everything else of the Keras model is there under its own name. A saved file is a plain Keras file.
 
     Args:
         model: a Keras model (functional, Sequential or subclassed), compiled or not. It is used, not copied.
@@ -54,7 +54,7 @@ class Model:
         if parallel_strategy == ParallelStrategy.NONE:
             copies.leave_alone(model)
             return model
-        if ParallelStrategy.PIPELINING in parallel_strategy:
+        if parallel_strategy != ParallelStrategy.DATA:
             raise UnsupportedError("pipelining is not available in this version: use tnt.ParallelStrategy.DATA")
         ops.check_version(tf.__version__)
         self = object.__new__(cls)
@@ -161,7 +161,7 @@ class Model:
             MismatchError: ranks differ in model, batches or calls. PeerLostError, DeadlineError: a rank is missing.
         """
         model = self._tnt_model
-        own = dict(epochs=epochs, initial_epoch=initial_epoch, validation_freq=validation_freq)
+        own = {"epochs": epochs, "initial_epoch": initial_epoch, "validation_freq": validation_freq}
         if runtime.get_size() == 1:
             with copies.ours():
                 return model.fit(
@@ -222,6 +222,7 @@ class Model:
         )
         hooks = self._hooks()
         adapter.build(model, data.batch_spec(batches))
+        weights.broadcast(adapter.weights(model))  # random ones, if nothing was trained or loaded yet
         with self._distributed(hooks, [batches]):
             return model.evaluate(
                 batches, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict
@@ -341,7 +342,7 @@ def _verbosity(verbose: Any) -> Any:
 
 
 def _callbacks(callbacks: Any, hooks: StepHooks) -> list[Any]:
-    given = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks] if callbacks else []
+    given = adapter.callback_list(callbacks)
     for callback in given:
         if adapter.cannot_distribute(callback):
             raise UnsupportedError(f"{type(callback).__name__} on several ranks is not available yet: use ModelCheckpoint")

@@ -71,6 +71,9 @@ class Reducer:
             self._native.close()
             ops.detach(self.attachment)
 
+    def __del__(self) -> None:
+        self.close()
+
 
 def close_all(reducers: Iterable[Reducer] | None = None) -> None:
     """Closes the reducers, or all there are."""

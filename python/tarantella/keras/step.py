@@ -150,8 +150,8 @@ class StepHooks:
                 return adapter.results_with(variables, self._reduced_in_step(variables), original)
             if self._share is not None:  # a test step: reduced when all batches have been seen
                 return original()
-            sums = [tf.convert_to_tensor(runtime.all_reduce(adapter.unwrap(v).numpy())) for v in variables]
-            return adapter.results_with(variables, sums, original)
+            sums = runtime.all_reduce_each([np.asarray(adapter.unwrap(v).numpy()) for v in variables])
+            return adapter.results_with(variables, [tf.convert_to_tensor(s) for s in sums], original)
 
         return get_metrics_result
 
