@@ -84,9 +84,10 @@ typedef struct {
   int ranks;              /* processes in the job                                                            */
   const char* rendezvous; /* name of the abstract Unix socket on which the ranks meet; NULL for one rank     */
   const char* token;      /* the job's secret: who does not know it cannot join; NULL for one rank           */
+  double join_timeout;    /* seconds until all ranks must have joined; 0: TNT_TIMEOUT                        */
 } tnt_init_options_t;
 #define TNT_INIT_OPTIONS_INITIALIZER \
-  { sizeof(tnt_init_options_t), 0, 1, NULL, NULL }
+  { sizeof(tnt_init_options_t), 0, 1, NULL, NULL, 0.0 }
 
 /* Joins the job. options NULL: from the environment that the launcher sets (TNT_RANK, TNT_SIZE, TNT_RENDEZVOUS, TNT_TOKEN);
  * without these the job is this process alone. Blocks until every rank has joined or the deadline (TNT_TIMEOUT, default
@@ -201,9 +202,13 @@ typedef struct {
   uint64_t bytes;
   double busy;
   double exposed;
+  double pack; /* the parts of busy */
+  double wait;
+  double reduce;
+  double unpack;
 } tnt_reducer_stats_t;
 #define TNT_REDUCER_STATS_INITIALIZER \
-  { sizeof(tnt_reducer_stats_t), 0, 0, 0.0, 0.0 }
+  { sizeof(tnt_reducer_stats_t), 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0 }
 
 /* Collective. Makes the plan, compares it (and options->context, and the library's version) on all ranks and starts the
  * thread. TNT_MISMATCH names the rank and the tensor that differ; the communicator stays usable then. options may be NULL. */

@@ -40,6 +40,13 @@ namespace tnt {
   return {static_cast<std::uint16_t>(sign | result)};
 }
 
+// An element of an array that need not be aligned, as users' buffers need not be. Unlike a memcpy of each element it
+// vectorises as a plain access does.
+template <typename T>
+struct [[gnu::packed, gnu::may_alias]] Unaligned {
+  T value;
+};
+
 // The type in which a reduction accumulates, and the way there and back.
 template <typename T>
 struct Accumulator {

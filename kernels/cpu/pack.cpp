@@ -9,13 +9,26 @@
 namespace tnt {
 namespace {
 
+// Integers saturate at 64 bits, as the conversion of what is beyond is undefined (NaN, from no finite scale, aside).
+template <typename A>
+A from_scaled(std::conditional_t<std::is_same_v<A, float>, float, double> scaled) noexcept {
+  if constexpr (std::is_integral_v<A>) {
+    constexpr double low = -0x1p63;
+    constexpr double high = 0x1p63 - 1024;  // the greatest double below 2^63
+    return static_cast<A>(std::clamp(scaled, low, high));
+  } else {
+    return scaled;
+  }
+}
+
 template <typename T>
-void scale_as(T* to, const T* from, std::size_t count, double scale) {
+void scale_as(Unaligned<T>* to, const Unaligned<T>* from, std::size_t count, double scale) {
   using Acc = Accumulator<T>;
   using A = std::conditional_t<std::is_same_v<typename Acc::type, float>, float, double>;
   const auto factor = static_cast<A>(scale);
   for (std::size_t i = 0; i < count; ++i) {
-    to[i] = Acc::store(static_cast<typename Acc::type>(static_cast<A>(Acc::load(from[i])) * factor));
+    const auto scaled = static_cast<A>(Acc::load(from[i].value)) * factor;
+    to[i].value = Acc::store(from_scaled<typename Acc::type>(scaled));
   }
 }
 
@@ -28,7 +41,9 @@ void scale(void* to, const void* from, std::size_t count, tnt_dtype_t dtype, dou
   } else if (scale == 1.0) {
     if (to != from) std::memcpy(to, from, count * dtype_size(dtype));
   } else {
-    dispatch(dtype, [&]<typename T>() { scale_as(static_cast<T*>(to), static_cast<const T*>(from), count, scale); });
+    dispatch(dtype, [&]<typename T>() {
+      scale_as(static_cast<Unaligned<T>*>(to), static_cast<const Unaligned<T>*>(from), count, scale);
+    });
   }
 }
 

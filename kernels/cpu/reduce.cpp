@@ -50,23 +50,23 @@ struct Max {
 };
 
 template <typename T, typename Op>
-void reduce_as(T* out, std::span<const void* const> sources, std::size_t count, bool average) {
+void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::size_t count, bool average) {
   using Acc = Accumulator<T>;
   using A = typename Acc::type;
   const auto n = static_cast<A>(sources.size());
   std::array<A, block> sum;
   for (std::size_t begin = 0; begin < count; begin += block) {
     const std::size_t length = std::min(block, count - begin);
-    const T* first = static_cast<const T*>(sources[0]) + begin;
-    for (std::size_t i = 0; i < length; ++i) sum[i] = Acc::load(first[i]);
+    const auto* first = static_cast<const Unaligned<T>*>(sources[0]) + begin;
+    for (std::size_t i = 0; i < length; ++i) sum[i] = Acc::load(first[i].value);
     for (const void* source : sources.subspan(1)) {
-      const T* next = static_cast<const T*>(source) + begin;
-      for (std::size_t i = 0; i < length; ++i) sum[i] = Op::template apply<A>(sum[i], Acc::load(next[i]));
+      const auto* next = static_cast<const Unaligned<T>*>(source) + begin;
+      for (std::size_t i = 0; i < length; ++i) sum[i] = Op::template apply<A>(sum[i], Acc::load(next[i].value));
     }
     if (average) {
       for (std::size_t i = 0; i < length; ++i) sum[i] = sum[i] / n;
     }
-    for (std::size_t i = 0; i < length; ++i) out[begin + i] = Acc::store(sum[i]);
+    for (std::size_t i = 0; i < length; ++i) out[begin + i].value = Acc::store(sum[i]);
   }
 }
 
@@ -74,7 +74,7 @@ void reduce_as(T* out, std::span<const void* const> sources, std::size_t count, 
 
 void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op) {
   dispatch(dtype, [&]<typename T>() {
-    auto* typed = static_cast<T*>(out);
+    auto* typed = static_cast<Unaligned<T>*>(out);
     switch (op) {
       case TNT_SUM: return reduce_as<T, Sum>(typed, sources, count, false);
       case TNT_AVG: return reduce_as<T, Sum>(typed, sources, count, true);

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 
+from tarantella.errors import InvalidArgumentError
+
 
 def in_job() -> bool:
     """Whether this process was started as one of several ranks."""
@@ -12,8 +14,17 @@ def in_job() -> bool:
 
 
 def flag(name: str) -> bool:
-    """Whether the variable is set to what means yes."""
-    return os.environ.get(name, "").lower() in {"1", "true", "on", "yes"}
+    """Whether the variable is set to what means yes.
+
+    Raises:
+        InvalidArgumentError: it means neither yes nor no.
+    """
+    value = os.environ.get(name, "")
+    if value.lower() in {"1", "true", "on", "yes"}:
+        return True
+    if value.lower() in {"0", "false", "off", "no", ""}:
+        return False
+    raise InvalidArgumentError(f"{name}={value}: expected true or false")
 
 
 def output_on_all_devices() -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella.environment import flag
+from tarantella.environment import flag, in_job, output_on_all_devices
 from tarantella.errors import TarantellaError
 
 if TYPE_CHECKING:
@@ -51,12 +51,13 @@ def world() -> _native.Communicator:
     if _world is None:
         from tarantella import _native
 
-        _configure_logging()
+        if in_job():
+            _report_uncaught_exceptions()
+        output_on_all_devices()  # nonsense in the environment is refused here, not in the middle of a fit
         _native.init()
+        _configure_logging()
         _world = _native.Communicator.world()
         atexit.register(_leave, os.getpid())
-        if _world.size > 1:
-            _report_uncaught_exceptions()
     return _world
 
 
@@ -189,6 +190,7 @@ def all_reduce(x: ArrayLike, op: str = "sum") -> NDArray[Any]:
     if op not in _OPS:
         raise ValueError(f"op is {op!r}: use one of {', '.join(_OPS)}")
     source = np.ascontiguousarray(x)
+    source = source.astype(source.dtype.newbyteorder("="), copy=False)
     result = np.empty_like(source)
     wire_in, dtype = _wire(source)
     wire_out, _ = _wire(result)

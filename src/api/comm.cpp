@@ -1,5 +1,5 @@
 // The C functions of communicators and collectives.
-#include <cstring>
+#include <cmath>
 
 #include "api/boundary.hpp"
 #include "api/runtime.hpp"
@@ -167,6 +167,7 @@ tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work)
 
 tnt_status_t tnt_work_wait(tnt_work_t work, double seconds) {
   return guarded([&] {
+    if (std::isnan(seconds)) fail(TNT_INVALID_ARGUMENT, "seconds is not a number");
     if (!required(work, "work").state->wait(seconds)) fail(TNT_TIMEOUT, "the operation has not finished within {} s", seconds);
   });
 }

@@ -43,6 +43,10 @@ std::size_t threshold_of(const tnt_reducer_options_t& options, const Settings& s
   return settings.fusion_threshold.value_or(default_fusion_threshold);
 }
 
+void check_stream(tnt_stream_t stream) {
+  if (stream != nullptr) fail(TNT_UNSUPPORTED, "stream is not NULL: this build moves host memory only");
+}
+
 void log_plan(const Plan& plan, const std::string& name) {
   for (std::size_t bucket = 0; bucket < plan.buckets().size(); ++bucket) {
     log(LogLevel::info, "{}: {}", name, plan.describe(bucket));
@@ -92,18 +96,24 @@ tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_
 tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, const void* gradient, void* out, double scale,
                                tnt_stream_t stream) {
   return guarded([&] {
-    if (stream != nullptr) fail(TNT_UNSUPPORTED, "stream is not NULL: this build moves host memory only");
+    check_stream(stream);
     if (!std::isfinite(scale)) fail(TNT_INVALID_ARGUMENT, "scale {} is not a finite number", scale);
     required(reducer, "reducer").reducer.ready(tensor, {.in = gradient, .out = out, .scale = scale});
   });
 }
 
-tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bucket, tnt_stream_t /*stream*/) {
-  return guarded([&] { required(reducer, "reducer").reducer.wait_bucket(bucket); });
+tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bucket, tnt_stream_t stream) {
+  return guarded([&] {
+    check_stream(stream);
+    required(reducer, "reducer").reducer.wait_bucket(bucket);
+  });
 }
 
-tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t /*stream*/) {
-  return guarded([&] { required(reducer, "reducer").reducer.finish(); });
+tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t stream) {
+  return guarded([&] {
+    check_stream(stream);
+    required(reducer, "reducer").reducer.finish();
+  });
 }
 
 tnt_status_t tnt_reducer_tensor_steps(tnt_reducer_t reducer, size_t tensor, uint64_t* steps) {
@@ -116,8 +126,10 @@ tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats
     if (required(stats, "stats").size < sizeof(tnt_reducer_stats_t)) {
       fail(TNT_INVALID_ARGUMENT, "stats->size is {}: start from TNT_REDUCER_STATS_INITIALIZER", stats->size);
     }
-    *stats = {stats->size, of.steps, of.bytes, static_cast<double>(of.busy_ns) * 1e-9,
-              static_cast<double>(of.exposed_ns) * 1e-9};
+    const auto seconds = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-9; };
+    const auto& [pack, wait, reduce, unpack] = of.phase_ns;
+    *stats = {stats->size,   of.steps,      of.bytes,        seconds(of.busy_ns), seconds(of.exposed_ns),
+              seconds(pack), seconds(wait), seconds(reduce), seconds(unpack)};
   });
 }
 

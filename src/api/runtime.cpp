@@ -1,6 +1,10 @@
 #include "api/runtime.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
 
 #include "api/boundary.hpp"
 #include "base/clock.hpp"
@@ -47,15 +51,23 @@ std::string job_name(const Settings& settings) {
 }
 
 Settings settings_from(const tnt_init_options_t* options) {
-  Settings settings = read_settings();
-  if (options == nullptr) return settings;
+  if (options == nullptr) return read_settings();
   if (options->size < sizeof(tnt_init_options_t)) {
     fail(TNT_INVALID_ARGUMENT, "options->size is {}: start from TNT_INIT_OPTIONS_INITIALIZER", options->size);
   }
+  // the place in the job is the options' alone: what the environment says about it must not be an error either
+  Settings settings = read_settings([](const char* name) -> const char* {
+    constexpr std::array<std::string_view, 4> place{"TNT_RANK", "TNT_SIZE", "TNT_RENDEZVOUS", "TNT_TOKEN"};
+    return std::find(place.begin(), place.end(), name) == place.end() ? std::getenv(name) : nullptr;
+  });
   settings.rank = options->rank;
   settings.ranks = options->ranks;
   settings.rendezvous = options->rendezvous == nullptr ? "" : options->rendezvous;
   settings.token = options->token == nullptr ? "" : options->token;
+  settings.join_timeout = options->join_timeout;
+  if (!(settings.join_timeout >= 0 && settings.join_timeout <= 1e9)) {
+    fail(TNT_INVALID_ARGUMENT, "join_timeout {}: expected a number of seconds, or 0", settings.join_timeout);
+  }
   if (settings.ranks < 1 || settings.rank < 0 || settings.rank >= settings.ranks) {
     fail(TNT_INVALID_ARGUMENT, "rank {} of {} ranks makes no sense", settings.rank, settings.ranks);
   }
@@ -116,7 +128,9 @@ int64_t tnt_clock_ns(void) { return now_ns(); }
 tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_ns, int64_t end_ns) {
   return guarded([&] {
     Trace& trace = Runtime::get().trace();
-    if (trace.enabled()) trace.add({&required(track, "track"), &required(name, "name"), begin_ns, end_ns});
+    required(track, "track");
+    required(name, "name");
+    if (trace.enabled()) trace.add({track, name, begin_ns, end_ns});
   });
 }
 

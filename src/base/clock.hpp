@@ -14,13 +14,13 @@ namespace tnt {
 
 class Deadline {
  public:
-  explicit Deadline(double seconds) noexcept : begin_(now_ns()), end_(begin_ + static_cast<std::int64_t>(seconds * 1e9)) {}
+  explicit Deadline(double seconds) noexcept : seconds_(seconds), end_(now_ns() + static_cast<std::int64_t>(seconds * 1e9)) {}
   [[nodiscard]] bool passed() const noexcept { return now_ns() >= end_; }
-  [[nodiscard]] double seconds() const noexcept { return static_cast<double>(end_ - begin_) * 1e-9; }
+  [[nodiscard]] double seconds() const noexcept { return seconds_; }
   [[nodiscard]] std::int64_t end_ns() const noexcept { return end_; }
 
  private:
-  std::int64_t begin_;
+  double seconds_;
   std::int64_t end_;
 };
 

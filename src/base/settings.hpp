@@ -16,12 +16,15 @@ struct Settings {
   int ranks = 1;
   std::string rendezvous;
   std::string token;
+  double join_timeout = 0.0;  // seconds until all ranks must have joined; 0: timeout
   // what the user may set
   double timeout = 600.0;                       // TNT_TIMEOUT, seconds, every wait
   std::optional<std::size_t> fusion_threshold;  // TNT_FUSION_THRESHOLD, kilobytes or with suffix; here bytes
   std::string timeline;                         // TNT_TIMELINE, a file
   LogLevel log_level = LogLevel::warning;       // TNT_LOG_LEVEL
   bool log_on_all_devices = false;              // TNT_LOG_ON_ALL_DEVICES
+
+  [[nodiscard]] double join_seconds() const noexcept { return join_timeout > 0 ? join_timeout : timeout; }
 };
 
 using Environment = std::function<const char*(const char* name)>;  // getenv's manner: nullptr if unset

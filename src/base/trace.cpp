@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -14,6 +15,9 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* tail = "\n]}\n";
+
+// Names come from users: what is no UTF-8 must not cost the whole timeline.
+std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 class LockedFile {
  public:
@@ -41,6 +45,7 @@ class LockedFile {
   void write_at(off_t offset, const std::string& text) const {
     for (std::size_t done = 0; done < text.size();) {
       const ssize_t n = pwrite(fd_, text.data() + done, text.size() - done, offset + static_cast<off_t>(done));
+      if (n < 0 && errno == EINTR) continue;
       if (n < 0) fail_errno(fmt::format("TNT_TIMELINE: cannot write {}", name_));
       done += static_cast<std::size_t>(n);
     }
@@ -63,13 +68,12 @@ std::vector<std::string> Trace::lines() {
   std::vector<std::string> result;
   std::map<std::string, int> tracks;
   result.push_back(
-      json{{"ph", "M"}, {"name", "process_name"}, {"pid", rank_}, {"args", {{"name", fmt::format("rank {}", rank_)}}}}.dump());
+      text_of({{"ph", "M"}, {"name", "process_name"}, {"pid", rank_}, {"args", {{"name", fmt::format("rank {}", rank_)}}}}));
   for (const TraceEvent& event : events_) {
     const auto [track, added] = tracks.try_emplace(event.track, static_cast<int>(tracks.size()));
     if (added) {
-      result.push_back(
-          json{{"ph", "M"}, {"name", "thread_name"}, {"pid", rank_}, {"tid", track->second}, {"args", {{"name", event.track}}}}
-              .dump());
+      result.push_back(text_of(
+          {{"ph", "M"}, {"name", "thread_name"}, {"pid", rank_}, {"tid", track->second}, {"args", {{"name", event.track}}}}));
     }
     json line{{"name", event.name}, {"pid", rank_}, {"tid", track->second}, {"ts", static_cast<double>(event.begin_ns) / 1e3}};
     if (event.end_ns == event.begin_ns) {
@@ -80,7 +84,7 @@ std::vector<std::string> Trace::lines() {
       line["dur"] = static_cast<double>(event.end_ns - event.begin_ns) / 1e3;
     }
     if (event.bucket >= 0) line["args"] = {{"bucket", event.bucket}};
-    result.push_back(line.dump());
+    result.push_back(text_of(line));
   }
   events_.clear();
   return result;
@@ -88,7 +92,7 @@ std::vector<std::string> Trace::lines() {
 
 void Trace::write() {
   if (!enabled()) return;
-  const std::string head = fmt::format("{{\"job\":{},\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", json(job_).dump());
+  const std::string head = fmt::format("{{\"job\":{},\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", text_of(json(job_)));
   std::string body;
   for (const std::string& line : lines()) body += (body.empty() ? "" : ",\n") + line;
 

@@ -15,7 +15,8 @@ void Work::finish(std::optional<Error> error) {
 
 bool Work::wait(double seconds) {
   std::unique_lock lock(mutex_);
-  if (seconds < 0) {
+  constexpr double longest = 1e9;  // more would overflow the clock, and is for ever
+  if (seconds < 0 || seconds > longest) {
     changed_.wait(lock, [&] { return finished_; });
   } else {
     changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return finished_; });

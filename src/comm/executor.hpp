@@ -18,7 +18,7 @@ namespace tnt {
 class Work {
  public:
   void finish(std::optional<Error> error);
-  // False if it has not finished after so many seconds (negative: waits for ever); throws the operation's error.
+  // False if it has not finished after so many seconds (negative or infinite: waits for ever); throws the operation's error.
   [[nodiscard]] bool wait(double seconds);
 
  private:

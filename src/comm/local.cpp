@@ -12,7 +12,9 @@ void copy(const void* in, void* out, std::size_t count, tnt_dtype_t dtype) { sca
 }  // namespace
 
 void LocalCommunicator::check() const {
-  if (aborted_) throw Error(*aborted_);
+  if (!ending_->set) return;
+  const std::scoped_lock lock(ending_->mutex);
+  throw Error(*ending_->error);
 }
 
 void LocalCommunicator::all_reduce(const Run& run, tnt_op_t /*op*/, const CallContext& context) {
@@ -47,11 +49,14 @@ void LocalCommunicator::barrier(const CallContext& /*context*/) { check(); }
 std::unique_ptr<Communicator> LocalCommunicator::split(int color, int /*key*/, const CallContext& /*context*/) {
   check();
   if (color < 0) return nullptr;
-  return std::make_unique<LocalCommunicator>();
+  return std::unique_ptr<Communicator>(new LocalCommunicator(ending_));
 }
 
 void LocalCommunicator::abort(tnt_status_t status, const std::string& sentence) noexcept {
-  if (!aborted_) aborted_ = std::make_unique<Error>(status, sentence);
+  const std::scoped_lock lock(ending_->mutex);
+  if (ending_->error) return;
+  ending_->error.emplace(status, sentence);
+  ending_->set = true;
 }
 
 }  // namespace tnt

@@ -1,12 +1,20 @@
 // The communicator of one rank: every collective is a copy.
 #pragma once
 
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/error.hpp"
 #include "comm/communicator.hpp"
 
 namespace tnt {
 
 class LocalCommunicator final : public Communicator {
  public:
+  LocalCommunicator() : ending_(std::make_shared<Ending>()) {}
+
   [[nodiscard]] int rank() const noexcept override { return 0; }
   [[nodiscard]] int size() const noexcept override { return 1; }
   [[nodiscard]] int local_rank() const noexcept override { return 0; }
@@ -25,9 +33,17 @@ class LocalCommunicator final : public Communicator {
   void cancel() noexcept override {}
 
  private:
+  // What ended the job's communication: one for a communicator and all that were split from it.
+  struct Ending {
+    std::atomic<bool> set{false};
+    std::mutex mutex;
+    std::optional<Error> error;
+  };
+
+  explicit LocalCommunicator(std::shared_ptr<Ending> ending) : ending_(std::move(ending)) {}
   void check() const;  // throws what abort was told
 
-  std::unique_ptr<Error> aborted_;
+  std::shared_ptr<Ending> ending_;
 };
 
 }  // namespace tnt

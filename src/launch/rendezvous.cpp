@@ -6,14 +6,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -24,7 +27,10 @@ namespace tnt {
 namespace {
 
 constexpr std::size_t longest_line = 2048;
+constexpr std::size_t longest_token = 1024;
 constexpr double patience_with_a_stranger = 2.0;  // seconds for a connected process to send its line
+constexpr double patience_with_latecomers = 2.0;  // seconds for a rank to hear that the others have failed
+constexpr double patience_with_rank_0 = 5.0;      // seconds after the deadline for its sentence, which names who is missing
 
 struct Address {
   sockaddr_un address{};
@@ -116,6 +122,31 @@ bool same_user(const FileDescriptor& socket) {
   return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
 }
 
+// The token is a word of a line.
+void check_token(const std::string& token) {
+  const bool printable = std::all_of(token.begin(), token.end(), [](unsigned char c) { return std::isgraph(c) != 0; });
+  if (token.empty() || !printable || token.size() > longest_token) {
+    fail(TNT_INVALID_ARGUMENT, "TNT_TOKEN: expected 1 to {} characters without blanks", longest_token);
+  }
+}
+
+constexpr std::string_view error_word = "error ";
+
+std::string error_line(tnt_status_t status, const std::string& sentence) {
+  return fmt::format("{}{} {}", error_word, status_name(status), sentence);
+}
+
+// Throws what an error line says. The launcher's, which stands in for a rank 0 that has exited, has no status.
+[[noreturn]] void fail_as_told(std::string_view reply) {
+  reply.remove_prefix(error_word.size());
+  for (int status = TNT_SUCCESS + 1; status <= TNT_UNSUPPORTED; ++status) {
+    const auto known = static_cast<tnt_status_t>(status);
+    const std::string start = fmt::format("{} ", status_name(known));
+    if (reply.starts_with(start)) fail(known, "{}", reply.substr(start.size()));
+  }
+  fail(TNT_PEER_LOST, "{}", reply);
+}
+
 // Rank 0's side: the ranks that have come, and the sentence when one cannot.
 class Leader {
  public:
@@ -123,7 +154,7 @@ class Leader {
 
   void run() {
     listen();
-    const Deadline deadline(settings_.timeout);
+    const Deadline deadline(settings_.join_seconds());
     while (joined_.size() + 1 < static_cast<std::size_t>(settings_.ranks)) {
       if (deadline.passed()) fail(TNT_TIMEOUT, "{} did not join within {} s", missing(), deadline.seconds());
       wait(deadline);
@@ -131,11 +162,31 @@ class Leader {
     for (const auto& [rank, socket] : joined_) send_line(socket, "ok", &segment_);
   }
 
-  void tell(const std::string& sentence) {
-    for (const auto& [rank, socket] : joined_) send_line(socket, "error " + sentence);
+  // Tells all who have joined, and for a moment those who were on their way: they would wait for a rank 0 that has gone.
+  void tell(const Error& error) {
+    const std::string line = error_line(error.status(), error.what());
+    for (const auto& [rank, socket] : joined_) send_line(socket, line);
+    if (error.status() != TNT_MISMATCH && error.status() != TNT_PEER_LOST) return;
+    const Deadline deadline(patience_with_latecomers);
+    while (joined_.size() + gone_.size() + 1 < static_cast<std::size_t>(settings_.ranks) && !deadline.passed()) {
+      pollfd wait{listener_.get(), POLLIN, 0};
+      if (::poll(&wait, 1, milliseconds_left(deadline)) != 1) continue;
+      if (auto greeting = hear(); greeting && greeting->verb == "join") {
+        send_line(greeting->socket, line);
+        joined_.insert_or_assign(greeting->rank, std::move(greeting->socket));
+      }
+    }
   }
 
  private:
+  struct Greeting {
+    FileDescriptor socket;
+    std::string protocol;
+    std::string verb;
+    int rank = -1;
+    std::istringstream words;  // what follows
+  };
+
   void listen() {
     const Address address = abstract_address(settings_.rendezvous);
     listener_ = stream_socket();
@@ -160,39 +211,51 @@ class Leader {
   }
 
   void accept() {
-    FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket || !same_user(socket)) return;
-    const auto line = read_line(socket, Deadline(patience_with_a_stranger));
-    std::istringstream words(line.value_or(""));
+    auto greeting = hear();
+    if (!greeting) return;
+    if (greeting->verb == "exit") left(*greeting);
+    if (greeting->verb == "join") join(*greeting);
+  }
+
+  // The next one who connects; nothing if it is no process of this job.
+  std::optional<Greeting> hear() {
+    Greeting greeting;
+    greeting.socket = FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!greeting.socket || !same_user(greeting.socket)) return std::nullopt;
+    const auto line = read_line(greeting.socket, Deadline(patience_with_a_stranger));
+    greeting.words.str(line.value_or(""));
     std::string name;
-    std::string protocol;
     std::string token;
-    std::string verb;
-    int rank = -1;
-    words >> name >> protocol >> token >> verb >> rank;
-    if (!words || name != "tarantella" || token != settings_.token) return;
-    if (rank < 1 || rank >= settings_.ranks) {
-      send_line(socket, fmt::format("error rank {} is not a rank of this job of {}", rank, settings_.ranks));
-      return;
+    greeting.words >> name >> greeting.protocol >> token >> greeting.verb >> greeting.rank;
+    if (!greeting.words || name != "tarantella" || token != settings_.token) return std::nullopt;
+    if (greeting.rank < 1 || greeting.rank >= settings_.ranks) {
+      const std::string sentence = fmt::format("rank {} is not a rank of this job of {}", greeting.rank, settings_.ranks);
+      send_line(greeting.socket, error_line(TNT_MISMATCH, sentence));
+      return std::nullopt;
     }
-    if (verb == "exit") left(rank, words);
-    if (verb == "join") join(rank, protocol, words, std::move(socket));
+    return greeting;
   }
 
-  void left(int rank, std::istringstream& words) {
+  void left(Greeting& greeting) {
     std::string code;
-    words >> code;
-    if (!joined_.contains(rank)) fail(TNT_PEER_LOST, "rank {} exited with code {} before it joined", rank, code);
+    greeting.words >> code;
+    if (joined_.contains(greeting.rank)) return;
+    gone_.insert(greeting.rank);
+    fail(TNT_PEER_LOST, "rank {} exited with code {} before it joined", greeting.rank, code);
   }
 
-  void join(int rank, const std::string& protocol, std::istringstream& words, FileDescriptor socket) {
+  void join(Greeting& greeting) {
+    const int rank = greeting.rank;
     int ranks = 0;
     std::string version;
-    words >> ranks >> version;
-    const bool known = joined_.contains(rank);
-    joined_.insert_or_assign(rank, std::move(socket));
-    if (known) fail(TNT_MISMATCH, "two processes say they are rank {}", rank);
-    if (protocol != "1" || version != tnt_version()) {
+    greeting.words >> ranks >> version;
+    if (joined_.contains(rank)) {
+      const std::string sentence = fmt::format("two processes say they are rank {}", rank);
+      send_line(greeting.socket, error_line(TNT_MISMATCH, sentence));
+      fail(TNT_MISMATCH, "{}", sentence);
+    }
+    joined_.emplace(rank, std::move(greeting.socket));
+    if (greeting.protocol != "1" || version != tnt_version()) {
       fail(TNT_MISMATCH, "rank {} runs Tarantella {}, rank 0 runs {}: install one version", rank, version, tnt_version());
     }
     if (ranks != settings_.ranks) {
@@ -212,13 +275,17 @@ class Leader {
   const FileDescriptor& segment_;
   FileDescriptor listener_;
   std::map<int, FileDescriptor> joined_;
+  std::set<int> gone_;  // of which the launcher said that they will not come
 };
 
 FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
   const Address address = abstract_address(settings.rendezvous);
   while (true) {
     FileDescriptor socket = stream_socket();
-    if (::connect(socket.get(), address.get(), address.length) == 0) return socket;
+    if (::connect(socket.get(), address.get(), address.length) == 0) {
+      if (same_user(socket)) return socket;
+      fail(TNT_SYSTEM, "TNT_RENDEZVOUS={} was taken by another user's process", settings.rendezvous);
+    }
     if (deadline.passed()) fail(TNT_TIMEOUT, "rank 0 did not come within {} s", deadline.seconds());
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -227,24 +294,26 @@ FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
 }  // namespace
 
 void lead_rendezvous(const Settings& settings, const FileDescriptor& segment) {
+  check_token(settings.token);
   Leader leader(settings, segment);
   try {
     leader.run();
   } catch (const Error& error) {
-    leader.tell(error.what());
+    leader.tell(error);
     throw;
   }
 }
 
 FileDescriptor join_rendezvous(const Settings& settings) {
-  const Deadline deadline(settings.timeout);
-  const FileDescriptor socket = connect(settings, deadline);
+  check_token(settings.token);
+  const FileDescriptor socket = connect(settings, Deadline(settings.join_seconds()));
+  const Deadline deadline(settings.join_seconds() + patience_with_rank_0);
   send_line(socket, fmt::format("tarantella 1 {} join {} {} {}", settings.token, settings.rank, settings.ranks, tnt_version()));
   FileDescriptor segment;
   const auto reply = read_line(socket, deadline, &segment);
-  if (!reply && deadline.passed()) fail(TNT_TIMEOUT, "the ranks had not all joined within {} s", deadline.seconds());
+  if (!reply && deadline.passed()) fail(TNT_TIMEOUT, "rank 0 did not say within {} s who has joined", deadline.seconds());
   if (!reply) fail(TNT_PEER_LOST, "rank 0 ended, or refused this process, before all ranks had joined");
-  if (reply->starts_with("error ")) fail(TNT_PEER_LOST, "{}", reply->substr(6));
+  if (reply->starts_with(error_word)) fail_as_told(*reply);
   if (*reply != "ok" || !segment) fail(TNT_SYSTEM, "rank 0 answered '{}' instead of sending the shared segment", *reply);
   return segment;
 }

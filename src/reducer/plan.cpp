@@ -1,6 +1,7 @@
 #include "reducer/plan.hpp"
 
 #include <map>
+#include <utility>
 
 namespace tnt {
 namespace {
@@ -8,10 +9,11 @@ namespace {
 constexpr std::size_t first_bucket_share = 4;  // the first bucket closes at this part of the threshold
 
 std::string human_bytes(std::size_t bytes) {
-  const auto value = static_cast<double>(bytes);
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  if (bytes < 1024 * 1024) return fmt::format("{:.1f} KiB", value / 1024);
-  return fmt::format("{:.1f} MiB", value / (1024 * 1024));
+  constexpr std::size_t kib = 1024;
+  constexpr std::size_t mib = kib * 1024;
+  if (bytes < kib) return fmt::format("{} B", bytes);
+  const auto [unit, name] = bytes < mib ? std::pair{kib, "KiB"} : std::pair{mib, "MiB"};
+  return fmt::format("{:.1f} {}", static_cast<double>(bytes) / static_cast<double>(unit), name);
 }
 
 }  // namespace

@@ -7,8 +7,14 @@
 namespace tnt {
 namespace {
 
+constexpr std::string_view end_of_tensors = "nothing more";
+
 std::string describe(const TensorSpec& tensor) {
   return fmt::format("'{}' ({} {})", tensor.name, tensor.count, dtype_name(tensor.dtype));
+}
+
+std::string describe(const Bucket& bucket) {
+  return fmt::format("{} tensors ({} {})", bucket.tensors.size(), bucket.count, dtype_name(bucket.dtype));
 }
 
 // The text of which ranks compare the hash, and the lines if it differs: the context, then a line for each tensor, then the
@@ -16,8 +22,8 @@ std::string describe(const TensorSpec& tensor) {
 std::vector<std::string> lines_of(const Plan& plan, const std::string& context) {
   std::vector<std::string> lines{fmt::format("Tarantella {}{}{}", tnt_version(), context.empty() ? "" : ", ", context)};
   for (const TensorSpec& tensor : plan.tensors()) lines.push_back(describe(tensor));
-  lines.emplace_back("end of tensors");
-  for (const Bucket& bucket : plan.buckets()) lines.push_back(fmt::format("bucket of {} tensors", bucket.tensors.size()));
+  lines.emplace_back(end_of_tensors);
+  for (const Bucket& bucket : plan.buckets()) lines.push_back(describe(bucket));
   return lines;
 }
 
@@ -50,7 +56,10 @@ std::string difference(int rank, const std::vector<std::string>& theirs, const s
   while (line < common && theirs[line] == ours[line]) ++line;
   const std::string their = line < theirs.size() ? theirs[line] : "nothing more";
   const std::string our = line < ours.size() ? ours[line] : "nothing more";
-  const std::string where = line == 0 ? "version" : fmt::format("tensor {}", line - 1);
+  const auto end = static_cast<std::size_t>(std::find(ours.begin(), ours.end(), end_of_tensors) - ours.begin());
+  const std::string where = line == 0    ? "version"
+                            : line > end ? fmt::format("bucket {} (TNT_FUSION_THRESHOLD)", line - end - 1)
+                                         : fmt::format("tensor {}", line - 1);
   return fmt::format("rank {} and rank 0 do not train the same model: {} is {} on rank {}, {} on rank 0", rank, where, their,
                      rank, our);
 }

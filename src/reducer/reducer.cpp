@@ -9,18 +9,23 @@
 namespace tnt {
 namespace {
 
-// Puts a bucket's phases into the timeline.
-class BucketTrace final : public PhaseObserver {
+// Adds up a bucket's phases, and puts them into the timeline if there is one.
+class BucketObserver final : public PhaseObserver {
  public:
-  BucketTrace(Trace& trace, const std::string& track, std::size_t bucket) : trace_(trace), track_(track), bucket_(bucket) {}
+  BucketObserver(Trace* trace, const std::string& track, std::size_t bucket) : trace_(trace), track_(track), bucket_(bucket) {}
   void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) override {
-    trace_.add({track_, fmt::format("{} {}", name, bucket_), begin_ns, end_ns, static_cast<std::int64_t>(bucket_)});
+    const auto index = std::find(phase_names.begin(), phase_names.end(), name) - phase_names.begin();
+    sums_.at(static_cast<std::size_t>(index)) += end_ns - begin_ns;
+    if (trace_ == nullptr) return;
+    trace_->add({track_, fmt::format("{} {}", name, bucket_), begin_ns, end_ns, static_cast<std::int64_t>(bucket_)});
   }
+  [[nodiscard]] const std::array<std::int64_t, 4>& sums() const noexcept { return sums_; }
 
  private:
-  Trace& trace_;
+  Trace* trace_;
   const std::string& track_;
   std::size_t bucket_;
+  std::array<std::int64_t, 4> sums_{};
 };
 
 }  // namespace
@@ -66,23 +71,27 @@ void Reducer::ready(std::size_t tensor, const Piece& piece) {
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
   State& state = states_[bucket];
-  if (state.stage == Stage::done || state.stage == Stage::idle) {
+  if (state.stage == Stage::idle || (state.stage == Stage::done && state.waited_for)) {
     state.stage = Stage::collecting;
+    state.waited_for = state.finished = false;
     state.n_ready = 0;
     std::fill(state.handed_over.begin(), state.handed_over.end(), false);
   }
-  if (state.stage == Stage::full || state.handed_over[position]) {
-    fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' was handed over twice in one step", spec.name);
+  if (state.handed_over[position]) {
+    fail(TNT_INVALID_ARGUMENT,
+         "the gradient of '{}' was handed over twice in one step (a step of a bucket ends when it was "
+         "waited for)",
+         spec.name);
   }
   state.pieces[position] = piece;
   state.pieces[position].count = spec.count;
   state.handed_over[position] = true;
   if (++state.n_ready < state.pieces.size()) return;
   state.stage = Stage::full;
-  last_full_ns_ = state.full_ns = now_ns();
+  last_full_ns_ = now_ns();
   if (trace_ != nullptr) {
     trace_->add(
-        {options_.name, fmt::format("ready {}", bucket), state.full_ns, state.full_ns, static_cast<std::int64_t>(bucket)});
+        {options_.name, fmt::format("ready {}", bucket), last_full_ns_, last_full_ns_, static_cast<std::int64_t>(bucket)});
   }
   changed_.notify_all();
 }
@@ -90,7 +99,7 @@ void Reducer::ready(std::size_t tensor, const Piece& piece) {
 std::string Reducer::missing_tensor(std::size_t bucket) const {
   const State& state = states_[bucket];
   for (std::size_t position = 0; position < state.handed_over.size(); ++position) {
-    if (state.stage == Stage::idle || !state.handed_over[position]) {
+    if (state.stage == Stage::idle || state.finished || !state.handed_over[position]) {
       return plan_.tensors()[plan_.buckets()[bucket].tensors[position]].name;
     }
   }
@@ -101,36 +110,43 @@ void Reducer::wait_bucket(std::size_t bucket) {
   if (bucket >= states_.size())
     fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", bucket, states_.size());
   std::unique_lock lock(mutex_);
-  const State& state = states_[bucket];
   throw_if_failed();
-  if (state.stage == Stage::idle) {
+  if (states_[bucket].stage == Stage::idle) {
     fail(TNT_INVALID_ARGUMENT, "waiting for bucket {}, of which no gradient was handed over ('{}' and others)", bucket,
          missing_tensor(bucket));
   }
+  await(lock, bucket);
+}
+
+void Reducer::await(std::unique_lock<std::mutex>& lock, std::size_t bucket) {
+  State& state = states_[bucket];
+  const std::uint64_t wanted = state.stage == Stage::done ? state.steps : state.steps + 1;
   const auto limit = std::chrono::duration<double>(options_.timeout);
   // while the bucket collects, this wait has its own deadline; once it is full, the thread's collective has one
-  while (state.stage != Stage::done && !error_) {
-    if (changed_.wait_for(lock, limit, [&] { return state.stage == Stage::done || error_; })) break;
+  while (state.steps < wanted && !error_) {
+    if (changed_.wait_for(lock, limit, [&] { return state.steps >= wanted || error_; })) break;
     if (state.stage == Stage::collecting) {
       fail(TNT_TIMEOUT, "rank {}: bucket {} of {} waited {} s for the gradient of '{}', which this rank did not hand over",
            comm_->rank(), bucket, options_.name, options_.timeout, missing_tensor(bucket));
     }
   }
   throw_if_failed();
+  if (state.stage == Stage::done) state.waited_for = true;  // else another thread waited too and has begun the next step
 }
 
 void Reducer::finish() {
-  {
-    const std::scoped_lock lock(mutex_);
-    throw_if_failed();
-    for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
-      const Stage stage = states_[bucket].stage;
-      if (stage == Stage::idle || stage == Stage::collecting) {
-        fail(TNT_INVALID_ARGUMENT, "the step cannot end: the gradient of '{}' was not handed over", missing_tensor(bucket));
-      }
+  std::unique_lock lock(mutex_);
+  throw_if_failed();
+  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
+    const State& state = states_[bucket];
+    if (state.finished || state.stage == Stage::collecting) {
+      fail(TNT_INVALID_ARGUMENT, "the step cannot end: the gradient of '{}' was not handed over", missing_tensor(bucket));
     }
   }
-  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) wait_bucket(bucket);
+  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
+    await(lock, bucket);
+    if (states_[bucket].stage == Stage::done) states_[bucket].finished = true;
+  }
 }
 
 void Reducer::loop() {
@@ -162,22 +178,23 @@ void Reducer::reduce_bucket(std::size_t bucket) {
   const std::int64_t begin = now_ns();
   const Run run(states_[bucket].pieces, plan_.buckets()[bucket].dtype);
   const std::string detail = fmt::format("{} {}", options_.name, plan_.describe(bucket));
-  CallContext context{.timeout = options_.timeout, .detail = detail};
-  std::optional<BucketTrace> trace;
-  if (trace_ != nullptr) context.observer = &trace.emplace(*trace_, options_.name, bucket);
-  comm_->all_reduce(run, TNT_SUM, context);
-  count_step(bucket, begin, now_ns());
+  BucketObserver observer(trace_, options_.name, bucket);
+  comm_->all_reduce(run, TNT_SUM, {.timeout = options_.timeout, .detail = detail, .observer = &observer});
+  count_step(bucket, begin, observer.sums());
 }
 
-void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, std::int64_t end_ns) {
+void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns) {
   const std::scoped_lock lock(mutex_);
+  const std::int64_t end_ns = now_ns();
   State& state = states_[bucket];
   ++state.steps;
   stats_.bytes += plan_.buckets()[bucket].bytes();
   stats_.busy_ns += end_ns - begin_ns;
+  for (std::size_t i = 0; i < phase_ns.size(); ++i) stats_.phase_ns[i] += phase_ns[i];
   if (bucket + 1 == states_.size()) {
     ++stats_.steps;
-    stats_.exposed_ns += end_ns - last_full_ns_;  // the last bucket to be full is nearly always the last in order
+    // the last bucket to be full is nearly always the last in order; another may be full again, for the next step
+    stats_.exposed_ns += std::max<std::int64_t>(0, end_ns - last_full_ns_);
   }
   state.stage = Stage::done;
   changed_.notify_all();

@@ -2,7 +2,7 @@
 // and unpacked by a thread while the caller goes on.
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -24,15 +25,19 @@ struct ReducerOptions {
   double timeout = 600.0;  // seconds, every wait
 };
 
+inline constexpr std::array<std::string_view, 4> phase_names{"pack", "wait", "reduce", "unpack"};
+
 struct ReducerStats {
   std::uint64_t steps = 0;
   std::uint64_t bytes = 0;
   std::int64_t busy_ns = 0;
   std::int64_t exposed_ns = 0;
+  std::array<std::int64_t, 4> phase_ns{};  // the parts of busy, as phase_names has them
 };
 
 // Order is what keeps ranks together: the thread takes bucket 0, 1, ... whatever order the gradients come in. A bucket goes
-// through collecting -> full -> done, then its next step may begin; buckets need not be in the same step.
+// through collecting -> full -> done; its next step may begin when somebody has waited for it, so that handing over twice is
+// an error whatever the timing. Buckets need not be in the same step.
 class Reducer {
  public:
   // comm: the reducer's own, nobody else's traffic in it. trace may be null.
@@ -57,7 +62,8 @@ class Reducer {
     std::vector<bool> handed_over;  // likewise
     std::size_t n_ready = 0;
     std::uint64_t steps = 0;
-    std::int64_t full_ns = 0;
+    bool waited_for = true;  // the caller knows that the last step is done: what is handed over next is of a new one
+    bool finished = true;    // by finish(): the last step has ended
   };
   struct Slot {  // where a tensor lies
     std::size_t bucket;
@@ -66,9 +72,10 @@ class Reducer {
 
   void loop();
   void reduce_bucket(std::size_t bucket);
-  void count_step(std::size_t bucket, std::int64_t begin_ns, std::int64_t end_ns);
+  void count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns);
   void throw_if_failed() const;
   [[nodiscard]] std::string missing_tensor(std::size_t bucket) const;
+  void await(std::unique_lock<std::mutex>& lock, std::size_t bucket);
 
   std::unique_ptr<Communicator> comm_;
   const Plan plan_;

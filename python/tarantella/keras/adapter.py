@@ -97,10 +97,11 @@ def disable_jit(model: Any) -> bool:
     return wanted
 
 
-def forget_functions(model: Any) -> None:
-    """Makes Keras trace its steps again when they are next needed."""
-    model.train_function = None
-    model.test_function = None
+def swap_functions(model: Any, functions: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Gives the model other traced training and test steps (None: to be traced when needed), and returns those it had."""
+    before = (model.train_function, model.test_function)
+    model.train_function, model.test_function = functions
+    return before
 
 
 # -------------------------------------------------------------------------------------------------- losses and metrics
@@ -123,6 +124,16 @@ def metric_variables(model: Any) -> list[Any]:
     return list(found.values())
 
 
+def metric_results(model: Any) -> dict[int, list[Any]]:
+    """The numbers that make up each metric's result, by the metric's id."""
+    return {id(metric): tf.nest.flatten(metric.result()) for metric in model.metrics}
+
+
+def output_loss_trackers(model: Any) -> list[Any]:
+    """The metrics that Keras keeps of each output's loss, in a model of several outputs."""
+    return list(model._compile_loss.metrics) if model.compiled and model._compile_loss is not None else []
+
+
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
     """What the metrics' results would be if their states had these values; the states stay as they are."""
     with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
@@ -132,7 +143,7 @@ def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results:
 # -------------------------------------------------------------------------------------------------------------- data
 
 
-def batches(
+def source(
     x: Any,
     y: Any,
     sample_weight: Any,
@@ -140,11 +151,11 @@ def batches(
     steps: int | None,
     shuffle: bool,
     class_weight: Any,
-) -> tf.data.Dataset:
-    """The batches that Keras would train on, as a dataset: of arrays, tensors, generators or a dataset itself."""
+) -> Any:
+    """Keras' own view of what was given as data: arrays, tensors, generators or a dataset."""
     from keras.src.trainers import data_adapters
 
-    adapter = data_adapters.get_data_adapter(
+    return data_adapters.get_data_adapter(
         x=x,
         y=y,
         sample_weight=sample_weight,
@@ -153,7 +164,33 @@ def batches(
         shuffle=shuffle and not isinstance(x, tf.data.Dataset),  # Keras would only warn
         class_weight=class_weight,
     )
-    return adapter.get_tf_dataset()
+
+
+def batches(source: Any) -> tf.data.Dataset:
+    """The batches that Keras would train on, as a dataset."""
+    dataset = source.get_tf_dataset()
+    # Keras counts the batches of arrays, their dataset does not know the number. Without it an epoch would end with a step that
+    # finds no data, but has been counted in the optimizer by then
+    if source.num_batches is not None and dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(source.num_batches))
+    return dataset
+
+
+class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
+    """Tells a source of batches where epochs begin and end, as Keras would: a `PyDataset` may shuffle there."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        self._source = source
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._source.on_epoch_end()  # so does Keras, before the first
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_begin()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_end()
 
 
 def callback_list(callbacks: Any) -> list[Any]:

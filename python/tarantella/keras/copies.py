@@ -84,6 +84,7 @@ def watch() -> None:
         _check_before(method)
     _note_results(cloning, "_clone_sequential_model", "cloned")
     _note_results(cloning, "_clone_functional_model", "cloned")
+    _note_results(saving_api.saving_lib, "_load_model_from_fileobj", "copied")  # copy.deepcopy and pickle go this way
     _note_results(saving_api, "load_model", "loaded from a file")
     _note_results(saving_api.saving_lib, "load_model", "loaded from a file")
 

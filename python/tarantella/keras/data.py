@@ -107,7 +107,11 @@ def _split(batch: Any, rank: int, size: int) -> tuple[Any, tuple[tf.Tensor, tf.T
             return tensor[rank::size]  # the shape of the part stays known
         begin = tf.where(samples > 0, tf.constant(rank, tf.int64), 0)
         end = tf.where(samples > 0, total, 1)
-        return tensor[begin:end:size]
+        one_or_more = tensor[begin:end:size]
+        if known is None:
+            return one_or_more
+        # a rank that never has a sample: the one there must not look like a part of a known size (may_be_empty)
+        return tf.compat.v1.placeholder_with_default(one_or_more, [None, *one_or_more.shape[1:]])
 
     return tf.nest.map_structure(part, batch), (samples, total, _fingerprint(batch, total))
 

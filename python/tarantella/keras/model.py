@@ -87,7 +87,7 @@ class Model:
         delattr(self._tnt_model, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *dir(self._tnt_model)})
+        return sorted({*dir(Model), *dir(self._tnt_model)})
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._tnt_model(*args, **kwargs)
@@ -120,7 +120,6 @@ class Model:
         if self._tnt_hooks is not None:
             self._tnt_hooks.close()
             self._tnt_hooks = None
-            adapter.forget_functions(self._tnt_model)
 
     # ------------------------------------------------------------------------------------------ fit and evaluate
 
@@ -175,8 +174,8 @@ class Model:
         if validation_split:
             raise UnsupportedError("validation_split on several ranks is not available yet: give validation_data")
         _agree_on_random_seed()
-        batches = adapter.batches(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight)
-        training = _prepared(batches, tnt_distribute_dataset)
+        source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight)
+        training = _prepared(adapter.batches(source), tnt_distribute_dataset)
         validation = None
         if validation_data is not None:
             validation = _validation(validation_data, validation_batch_size or batch_size, validation_steps)
@@ -189,7 +188,7 @@ class Model:
                 training,
                 shuffle=False,  # as it is already, where it shall be
                 verbose=_verbosity(verbose),
-                callbacks=_callbacks(callbacks, hooks),
+                callbacks=[*_callbacks(callbacks, hooks), adapter.Epochs(source)],
                 validation_data=validation,
                 steps_per_epoch=steps_per_epoch,
                 validation_steps=validation_steps,
@@ -217,9 +216,8 @@ class Model:
                 callbacks=callbacks, return_dict=return_dict,
             )  # fmt: skip
         self._require_compiled("evaluate")
-        batches = _prepared(
-            adapter.batches(x, y, sample_weight, batch_size, steps, False, None), tnt_distribute_dataset
-        )
+        source = adapter.source(x, y, sample_weight, batch_size, steps, False, None)
+        batches = _prepared(adapter.batches(source), tnt_distribute_dataset)
         hooks = self._hooks()
         adapter.build(model, data.batch_spec(batches))
         weights.broadcast(adapter.weights(model))  # random ones, if nothing was trained or loaded yet
@@ -261,7 +259,6 @@ class Model:
 
     def _hooks(self) -> StepHooks:
         if self._tnt_hooks is None:
-            adapter.forget_functions(self._tnt_model)  # traced before there were hooks
             self._tnt_hooks = StepHooks(self._tnt_model)
         return self._tnt_hooks
 
@@ -328,7 +325,7 @@ def _validation(validation_data: Any, batch_size: int | None, steps: int | None)
     x, y, sample_weight = validation_data, None, None
     if isinstance(validation_data, (tuple, list)):
         x, y, sample_weight = (*validation_data, None, None)[:3]
-    return adapter.batches(x, y, sample_weight, batch_size, steps, False, None)
+    return adapter.batches(adapter.source(x, y, sample_weight, batch_size, steps, False, None))
 
 
 def _agree_on_random_seed() -> None:

@@ -69,11 +69,17 @@ def detach(attachment: int) -> None:
     _attachments().tnt_tensorflow_detach(attachment)
 
 
-def reduce(reducer: Reducer, tensors: Sequence[tf.Tensor], scale: tf.Tensor) -> list[tf.Tensor]:
+def reduce(
+    reducer: Reducer, tensors: Sequence[tf.Tensor], scale: tf.Tensor, after: Sequence[tf.Tensor] = ()
+) -> list[tf.Tensor]:
     """The sum over ranks of ``scale * tensor`` for each tensor of the reducer's plan, in the plan's order.
 
     Each bucket starts as soon as its own tensors exist, while others are still being computed. Every Finish depends on all
     Starts: a Finish that blocks one of few executor threads cannot keep a Start from running.
+
+    Args:
+        after: what another reducer gave in the same step. No Finish comes before these: else two ranks with one free thread
+            each could block it in Finishes of different reducers, and wait for each other's Starts for ever.
     """
     result: list[tf.Tensor] = [None] * len(tensors)
     started = []
@@ -88,7 +94,8 @@ def reduce(reducer: Reducer, tensors: Sequence[tf.Tensor], scale: tf.Tensor) -> 
         _run_independently(outputs)
         started.append(outputs)
     in_graph = not tf.executing_eagerly()
-    with tf.control_dependencies([outputs[0].op for outputs in started] if in_graph else []):
+    before = [tensors[0] for tensors in started] + [t for t in after if t.graph is started[0][0].graph] if in_graph else []
+    with tf.control_dependencies([tensor.op for tensor in before]):
         for bucket, members in enumerate(reducer.buckets):
             finished = library().tnt_finish(started=started[bucket], reducer=reducer.attachment, bucket=bucket)
             _run_independently(finished)

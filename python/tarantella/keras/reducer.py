@@ -50,11 +50,14 @@ class Reducer:
         self.attachment = ops.attach(self._native.address)
         _live.add(self)
 
-    def reduce(self, tensors: Sequence[Any], scale: Any = 1.0) -> list[tf.Tensor]:
-        """The sum over ranks of ``scale * tensor``, for the tensors of the specs in their order; graph or eager."""
+    def reduce(self, tensors: Sequence[Any], scale: Any = 1.0, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
+        """The sum over ranks of ``scale * tensor``, for the tensors of the specs in their order; graph or eager.
+
+        after: what the reducer before this one in the same step gave (see `ops.reduce`).
+        """
         if not tensors:
             return []
-        return ops.reduce(self, tensors, tf.cast(scale, tf.float64))
+        return ops.reduce(self, tensors, tf.cast(scale, tf.float64), after)
 
     def tensor_steps(self, index: int) -> int:
         """How often the tensor was reduced so far."""

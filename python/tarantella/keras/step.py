@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _OTHER_BATCH = (
     "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
-    "(seed whatever is random in it: shuffle, map, NumPy's generator). Fingerprints by rank:"
+    "(give a seed to whatever is random in it: shuffle, map, the generator of NumPy)"
 )
 
 
@@ -34,7 +34,12 @@ class StepHooks:
         self._reducers: dict[tuple[str, tuple[int, ...]], tuple[Reducer, list[Any]]] = {}
         self._share: data.Share | None = None  # of the step that is being traced or run eagerly
         self._training = False
+        self._asked_for_metrics = False
+        self._total_of_step: tf.Tensor | None = None
+        self._reduced_last: list[tf.Tensor] = []  # in this step, by whatever reducer
+        self._results: dict[int, tuple[Any, Any, int]] = {}  # tensors that metrics gave in this step
         self._may_be_empty = True
+        self._functions: tuple[Any, Any] = (None, None)  # Keras' traced steps, with our hooks in them
 
     # ------------------------------------------------------------------------------------------------ reducers
 
@@ -55,6 +60,11 @@ class StepHooks:
             context = type(self._model.optimizer).__name__ if self._model.optimizer is not None else ""
             self._reducers[ids] = (Reducer(name, specs, context), list(key))  # the key's items must stay alive
         return self._reducers[ids][0]
+
+    def _reduce(self, reducer: Reducer, tensors: Sequence[Any], scale: Any = 1.0) -> list[tf.Tensor]:
+        reduced = reducer.reduce(tensors, scale, self._reduced_last)
+        self._reduced_last = reduced or self._reduced_last
+        return reduced
 
     def reducers(self) -> list[Reducer]:
         """All reducers made so far."""
@@ -84,6 +94,8 @@ class StepHooks:
             (model, "test_step", self._test_step(model.test_step)),
             (model, "compute_loss", self._compute_loss(model.compute_loss)),
             (model, "get_metrics_result", self._metrics_result(model.get_metrics_result)),
+            *((m, "update_state", self._tracked_loss(m.update_state)) for m in adapter.output_loss_trackers(model)),
+            *((m, "result", self._noted_result(m, m.result)) for m in model.metrics),
         ]
         if model.optimizer is not None:
             name = adapter.optimizer_hook()
@@ -91,9 +103,11 @@ class StepHooks:
         before = [(owner, name, owner.__dict__.get(name)) for owner, name, _ in hooks]
         for owner, name, hook in hooks:
             object.__setattr__(owner, name, hook)
+        of_the_plain_model = adapter.swap_functions(model, self._functions)
         try:
             yield
         finally:
+            self._functions = adapter.swap_functions(model, of_the_plain_model)
             for owner, name, value in before:
                 if value is None:
                     object.__delattr__(owner, name)
@@ -102,27 +116,32 @@ class StepHooks:
 
     def _train_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def train_step(element: Any) -> Any:
-            batch, self._share = data.unpack(element)
-            self._training = True
-            try:
-                with self._unchanged_if_empty(self._state_of_training()):
-                    return original(batch)
-            finally:
-                self._share = None
-                self._training = False
+            with self._step(element, training=True) as batch, self._unchanged_if_empty(self._state_of_training()):
+                return self._reduced_logs(original(batch))
 
         return train_step
 
     def _test_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def test_step(element: Any) -> Any:
-            batch, self._share = data.unpack(element)
-            try:
-                with self._unchanged_if_empty(adapter.metric_variables(self._model)):
-                    return original(batch)
-            finally:
-                self._share = None
+            variables = adapter.metric_variables(self._model)
+            with self._step(element, training=False) as batch, self._unchanged_if_empty(variables):
+                return self._reduced_logs(original(batch))
 
         return test_step
+
+    @contextmanager
+    def _step(self, element: Any, training: bool) -> Iterator[Any]:
+        batch, self._share = data.unpack(element)
+        self._training = training
+        self._asked_for_metrics = False
+        self._total_of_step = None
+        self._reduced_last = []
+        self._results = {}
+        try:
+            yield batch
+        finally:
+            self._share = None
+            self._training = False
 
     def _compute_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def compute_loss(x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -146,6 +165,7 @@ class StepHooks:
     def _metrics_result(self, original: Callable[[], Any]) -> Callable[[], Any]:
         def get_metrics_result() -> Any:
             variables = adapter.metric_variables(self._model)
+            self._asked_for_metrics = True
             if self._training:
                 return adapter.results_with(variables, self._reduced_in_step(variables), original)
             if self._share is not None:  # a test step: reduced when all batches have been seen
@@ -164,7 +184,7 @@ class StepHooks:
             tf.zeros(v.shape, adapter.dtype_of(v)) if g is None else tf.cast(tf.convert_to_tensor(g), adapter.dtype_of(v))
             for g, v in zip(grads, variables, strict=True)
         ]
-        reduced = reducer.reduce(dense, self._weight())
+        reduced = self._reduce(reducer, dense, self._weight())
         return [None if g is None else r for g, r in zip(grads, reduced, strict=True)]
 
     def _weight(self) -> tf.Tensor:
@@ -179,8 +199,10 @@ class StepHooks:
             raise TypeError("the share of a batch is not int64")
         if self._distributed:
             return share.total
-        reducer = self._reducer("samples", (), [Spec("samples", 1, "int64")])
-        return reducer.reduce([tf.reshape(share.samples, [1])])[0][0]
+        if self._total_of_step is None:  # one sum in a step, however many ask for it
+            reducer = self._reducer("samples", (), [Spec("samples", 1, "int64")])
+            self._total_of_step = self._reduce(reducer, [tf.reshape(share.samples, [1])])[0][0]
+        return self._total_of_step
 
     _distributed = True
 
@@ -188,9 +210,54 @@ class StepHooks:
         """Whether the ranks have parts of one batch, or batches of their own whose sizes must be added up in each step."""
         if distributed != self._distributed:
             self._distributed = distributed
-            adapter.forget_functions(self._model)
+            self._functions = (None, None)
 
     # ------------------------------------------------------------------------------------------------- metrics
+
+    def _tracked_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Of several outputs' losses Keras keeps plain means over steps: a rank counts by its part of the batch."""
+
+        def update_state(values: Any, sample_weight: Any = None) -> Any:
+            weight = tf.cast(self._weight(), tf.float32)
+            return original(values, sample_weight=weight if sample_weight is None else sample_weight)
+
+        return update_state
+
+    def _noted_result(self, metric: Any, original: Callable[[], Any]) -> Callable[[], Any]:
+        """Remembers which tensors are results of the metric, to know them in the logs of a step of the user's own."""
+
+        def result() -> Any:
+            value = original()
+            for place, leaf in enumerate(tf.nest.flatten(value)):
+                self._results[id(leaf)] = (leaf, metric, place)  # the leaf is kept: its id must not be another's
+            return value
+
+        return result
+
+    def _reduced_logs(self, logs: Any) -> Any:
+        """What a step of the user's own returned, of the global batch: metrics by their states, other numbers as means."""
+        if self._asked_for_metrics or not isinstance(logs, dict):
+            return logs
+        variables, noted = adapter.metric_variables(self._model), dict(self._results)
+        sums = self._reduced_in_step(variables)
+        results = adapter.results_with(variables, sums, lambda: adapter.metric_results(self._model))
+        leaves = tf.nest.flatten(logs)
+        means = iter(self._means([leaf for leaf in leaves if id(leaf) not in noted]))
+        reduced = []
+        for leaf in leaves:
+            _, metric, place = noted.get(id(leaf), (None, None, 0))
+            reduced.append(next(means) if metric is None else results[id(metric)][place])
+        return tf.nest.pack_sequence_as(logs, reduced)
+
+    def _means(self, values: list[Any]) -> list[tf.Tensor]:
+        """Each number's mean over the samples of all ranks."""
+        if not values:
+            return []
+        tensors = [tf.convert_to_tensor(value) for value in values]
+        specs = [Spec(f"log {i}", int(np.prod(t.shape, dtype=np.int64)), "float64") for i, t in enumerate(tensors)]
+        reducer = self._reducer(f"{len(specs)} logs", (), specs)
+        means = self._reduce(reducer, [tf.cast(t, tf.float64) for t in tensors], self._weight())
+        return [tf.cast(mean, t.dtype) for mean, t in zip(means, tensors, strict=True)]
 
     def _reduced_in_step(self, variables: list[Any]) -> list[tf.Tensor]:
         """The metrics' states summed over ranks, in one bucket together with the check that all ranks saw one batch."""
@@ -204,7 +271,7 @@ class StepHooks:
         size, rank = runtime.get_size(), runtime.get_rank()
         fingerprints = tf.one_hot(rank, size, on_value=share.fingerprint, off_value=tf.constant(0, tf.int64), dtype=tf.int64)
         reducer = self._reducer("metrics", variables, [*specs, Spec("fingerprint of the batch", size, "int64")])
-        *sums, fingerprints = reducer.reduce([*states, fingerprints])
+        *sums, fingerprints = self._reduce(reducer, [*states, fingerprints])
         same = tf.reduce_all(fingerprints == fingerprints[0])
         check = tf.debugging.Assert(same, [mark("TNT_MISMATCH", _OTHER_BATCH), fingerprints], summarize=size)
         with tf.control_dependencies([check] if check is not None else []):

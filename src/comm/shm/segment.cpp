@@ -15,7 +15,7 @@ constexpr off_t address_space = off_t{1} << 42;  // 4 TiB: more than all communi
 
 std::size_t page_size() noexcept { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
-Mapping::Mapping(const FileDescriptor& segment, std::uint64_t offset, std::size_t bytes) : data_(nullptr), bytes_(bytes) {
+Mapping::Mapping(const FileDescriptor& segment, std::uint64_t offset, std::size_t bytes) : bytes_(bytes) {
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment.get(), static_cast<off_t>(offset));
   if (address == MAP_FAILED) fail_errno(fmt::format("cannot map {} bytes of shared memory", bytes));
   data_ = static_cast<std::byte*>(address);
@@ -31,7 +31,11 @@ FileDescriptor Segment::create() {
 }
 
 std::shared_ptr<Mapping> Segment::map(std::uint64_t offset, std::size_t bytes) {
+  if (offset + bytes > static_cast<std::uint64_t>(address_space)) {
+    fail(TNT_SYSTEM, "the job's shared memory has no addresses left: too many communicators were made");
+  }
   const std::scoped_lock lock(mutex_);
+  std::erase_if(mappings_, [](const auto& entry) { return entry.second.expired(); });
   std::weak_ptr<Mapping>& known = mappings_[offset];
   if (auto mapping = known.lock()) return mapping;
   auto mapping = std::make_shared<Mapping>(descriptor_, offset, bytes);

@@ -20,7 +20,7 @@ class Mapping {
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
 
  private:
-  std::byte* data_;
+  std::byte* data_ = nullptr;
   std::size_t bytes_;
 };
 

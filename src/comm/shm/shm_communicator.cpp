@@ -12,8 +12,8 @@
 namespace tnt {
 namespace {
 
-constexpr std::size_t slot_bytes = 256 * 1024;  // both slots of two ranks fit into a 2 MiB second-level cache
-constexpr std::size_t small_bytes = 8 * 1024;   // up to here reading everything is cheaper than a second barrier
+constexpr std::size_t slot_bytes = std::size_t{256} * 1024;  // both slots of two ranks fit into a 2 MiB second-level cache
+constexpr std::size_t small_bytes = std::size_t{8} * 1024;   // up to here reading everything is cheaper than a second barrier
 constexpr std::size_t cache_line = 64;
 
 std::size_t control_bytes(std::size_t members) {
@@ -66,7 +66,7 @@ class ShmCommunicator::Phases {
 
 std::size_t ShmCommunicator::world_bytes(int ranks) { return region_bytes(static_cast<std::size_t>(ranks)); }
 
-ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world)
+ShmCommunicator::ShmCommunicator(const std::shared_ptr<ShmWorld>& world)
     : ShmCommunicator(world, ShmWorld::first_offset(), all_ranks(world->ranks()), static_cast<std::size_t>(world->rank())) {}
 
 ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members,
@@ -216,6 +216,7 @@ std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key, const C
   if (color < 0) return nullptr;
 
   std::vector<int> ranks;
+  ranks.reserve(group.size());
   for (const std::size_t member : group) ranks.push_back(barrier_.members()[member]);
   const auto self = static_cast<std::size_t>(std::find(group.begin(), group.end(), self_) - group.begin());
   return std::unique_ptr<Communicator>(new ShmCommunicator(world_, regions[group.front()], std::move(ranks), self));

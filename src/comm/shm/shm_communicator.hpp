@@ -19,7 +19,7 @@ namespace tnt {
 class ShmCommunicator final : public Communicator {
  public:
   // The job's communicator. All ranks' worlds are of one segment and made with world_bytes(ranks).
-  explicit ShmCommunicator(std::shared_ptr<ShmWorld> world);
+  explicit ShmCommunicator(const std::shared_ptr<ShmWorld>& world);
   [[nodiscard]] static std::size_t world_bytes(int ranks);
   ~ShmCommunicator() override;
 

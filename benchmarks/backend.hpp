@@ -1,0 +1,41 @@
+// Who carries a collective: our library, or a peer that is measured beside it in the same processes.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "benchmarks/start.hpp"
+#include "benchmarks/types.hpp"
+
+namespace tnt::bench {
+
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  [[nodiscard]] virtual std::string name() const = 0;     // "shm", "mpi"
+  [[nodiscard]] virtual std::string version() const = 0;  // "Open MPI 4.1.4"
+
+  [[nodiscard]] virtual bool supports(tnt_dtype_t dtype, tnt_op_t op) const = 0;
+
+  // count: elements as in tarantella.h: of the vector for all_reduce and broadcast, of one rank's part for the others.
+  virtual void run(Collective collective, const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                   int root) = 0;
+};
+
+// Either a backend or the reason why there is none on this machine or in this version.
+struct Found {
+  std::unique_ptr<Backend> backend;
+  std::string reason;
+};
+
+// Our library with the transport of that name. Collective.
+[[nodiscard]] Found find_own(const std::string& name, const Team& team);
+
+// A peer, such as MPI, among the same processes. Collective.
+[[nodiscard]] Found find_peer(const std::string& name, const Team& team);
+
+}  // namespace tnt::bench

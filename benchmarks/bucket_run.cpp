@@ -1,0 +1,127 @@
+#include "benchmarks/bucket_run.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "benchmarks/gradients.hpp"
+#include "benchmarks/measure.hpp"
+#include "benchmarks/shape.hpp"
+
+namespace tnt::bench {
+namespace {
+
+// What a trainer without us does: copies the tensors of a bucket together, calls MPI, copies them back.
+class ByHand {
+ public:
+  ByHand(const Gradients& gradients, Backend& backend) : gradients_(gradients), backend_(backend) {
+    for (const auto& bucket : gradients.buckets()) {
+      std::size_t count = 0;
+      for (const std::size_t tensor : bucket) count += gradients.count(tensor);
+      fused_.emplace_back(count, 0.0F);
+    }
+  }
+
+  void step() {
+    for (std::size_t b = 0; b < fused_.size(); ++b) {
+      const auto& bucket = gradients_.buckets()[b];
+      float* at = fused_[b].data();
+      for (const std::size_t tensor : bucket) {
+        std::memcpy(at, gradients_.data(tensor), gradients_.count(tensor) * sizeof(float));
+        at += gradients_.count(tensor);
+      }
+      backend_.run(Collective::all_reduce, fused_[b].data(), fused_[b].data(), fused_[b].size(), TNT_FLOAT32, TNT_SUM, 0);
+      at = fused_[b].data();
+      for (const std::size_t tensor : bucket) {
+        std::memcpy(gradients_.data(tensor), at, gradients_.count(tensor) * sizeof(float));
+        at += gradients_.count(tensor);
+      }
+    }
+  }
+
+ private:
+  const Gradients& gradients_;
+  Backend& backend_;
+  std::vector<std::vector<float>> fused_;
+};
+
+void step(const Gradients& gradients) {
+  for (std::size_t tensor = gradients.size(); tensor-- > 0;) gradients.ready(tensor);
+  gradients.finish();
+}
+
+// One step on known numbers: every element of every tensor must be the mean over ranks, computed as the library does.
+Verdict verified(const Gradients& gradients, const Team& team) {
+  const auto value = [](std::size_t tensor, std::size_t i, int rank) {
+    return static_cast<float>((tensor * 31 + i * 7 + static_cast<std::size_t>(rank) * 3) % 17) - 8.0F;
+  };
+  for (std::size_t tensor = 0; tensor < gradients.size(); ++tensor) {
+    for (std::size_t i = 0; i < gradients.count(tensor); ++i) gradients.data(tensor)[i] = value(tensor, i, team.rank());
+  }
+  step(gradients);
+  const auto scale = static_cast<float>(1.0 / team.ranks());
+  Verdict verdict{.check = "ok"};
+  for (std::size_t tensor = 0; tensor < gradients.size(); ++tensor) {
+    for (std::size_t i = 0; i < gradients.count(tensor); ++i) {
+      float sum = scale * value(tensor, i, 0);
+      for (int rank = 1; rank < team.ranks(); ++rank) sum += scale * value(tensor, i, rank);
+      if (gradients.data(tensor)[i] == sum) continue;
+      if (verdict.wrong++ == 0) {
+        verdict.text = fmt::format("rank {}: tensor {} element {} is {}, expected {}", team.rank(), tensor, i,
+                                   gradients.data(tensor)[i], sum);
+      }
+    }
+  }
+  verdict.wrong = team.sum(verdict.wrong);
+  verdict.text = team.first_text(verdict.text);
+  if (verdict.wrong > 0) verdict.check = "wrong";
+  return verdict;
+}
+
+}  // namespace
+
+int run_bucket(const Options& options, const Team& team, Field& field, Report& report) {
+  const Model& model = find_model(options.model);
+  const Gradients gradients(model, options, team);
+  std::vector<Contender> contenders{[&] { step(gradients); }};
+  std::optional<ByHand> by_hand;
+  if (field.peer) {
+    by_hand.emplace(gradients, *field.peer);
+    contenders.emplace_back([&] { by_hand->step(); });
+  }
+  const tnt_reducer_stats_t before = gradients.stats();
+  const std::vector<Times> times = measure(contenders, options, team);
+  const tnt_reducer_stats_t after = gradients.stats();
+
+  Row row{.collective = Collective::bucket,
+          .backend = field.own.front()->name(),
+          .ranks = team.ranks(),
+          .bytes = gradients.bytes(),
+          .count = gradients.bytes() / sizeof(float),
+          .label = model.name,
+          .in_place = true,
+          .times = times[0]};
+  const double seconds = row.times.p50 * 1e-6;
+  row.algbw_gbps = static_cast<double>(row.bytes) / seconds * 1e-9;
+  row.busbw_gbps = *row.algbw_gbps * busbw_factor(Collective::all_reduce, team.ranks());
+  const double traffic = least_traffic(Collective::all_reduce, static_cast<double>(row.bytes), team.ranks(), true);
+  if (field.bytes_per_second && traffic > 0) row.limit_percent = 100.0 * traffic / *field.bytes_per_second / seconds;
+  const auto steps = static_cast<double>(after.steps - before.steps);
+  row.extra = {{"tensors", static_cast<double>(gradients.size())},
+               {"buckets", static_cast<double>(gradients.buckets().size())},
+               {"pack_us", (after.pack - before.pack) / steps * 1e6},
+               {"wait_us", (after.wait - before.wait) / steps * 1e6},
+               {"reduce_us", (after.reduce - before.reduce) / steps * 1e6},
+               {"unpack_us", (after.unpack - before.unpack) / steps * 1e6}};
+  if (field.peer) {
+    row.against = field.peer->name();
+    row.against_times = times[1];
+    row.ratio = times[1].p50 / times[0].p50;
+  }
+  if (options.check_exact) row.verdict = verified(gradients, team);
+  if (team.leads()) report.row(row);
+  return row.verdict.check == "wrong" ? 1 : 0;
+}
+
+}  // namespace tnt::bench

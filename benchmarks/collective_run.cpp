@@ -1,0 +1,216 @@
+#include "benchmarks/collective_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "benchmarks/buffers.hpp"
+#include "benchmarks/measure.hpp"
+#include "benchmarks/shape.hpp"
+#include "benchmarks/verify.hpp"
+
+namespace tnt::bench {
+namespace {
+
+bool has_in_place(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::broadcast;
+}
+
+Problem problem_of(const Row& row, const Team& team, std::uint64_t seed) {
+  const Shape shape = shape_of(row.collective, row.bytes, tnt_dtype_size(row.dtype), team.ranks());
+  return {.collective = row.collective,
+          .ranks = team.ranks(),
+          .rank = team.rank(),
+          .count = shape.count,
+          .dtype = row.dtype,
+          .op = row.op,
+          .root = std::max(row.root, 0),
+          .seed = seed};
+}
+
+// The buffers of one row, and one operation on them.
+class Bench {
+ public:
+  Bench(const Row& row, const Team& team)
+      : row_(row),
+        problem_(problem_of(row, team, 1)),
+        shape_(shape_of(row.collective, row.bytes, tnt_dtype_size(row.dtype), team.ranks())),
+        in_(shape_.in * tnt_dtype_size(row.dtype), row.unalign * tnt_dtype_size(row.dtype), row.cache),
+        out_(shape_.out * tnt_dtype_size(row.dtype), row.unalign * tnt_dtype_size(row.dtype), row.cache) {}
+
+  // Numbers in every buffer: zeros would hide what the processor does with numbers.
+  void fill_all() {
+    fill(problem_, exact_input, in_.first());
+    for (std::size_t i = 1; i < in_.size(); ++i) std::copy_n(in_.first(), in_.bytes(), in_.at(i));
+    if (!row_.in_place) return;
+    for (std::size_t i = 0; i < out_.size(); ++i) std::copy_n(in_.first(), in_.bytes(), out_.at(i));
+  }
+
+  void operate(Backend& backend) {
+    std::byte* out = out_.next();
+    const std::byte* in = row_.in_place ? out : in_.next();
+    backend.run(row_.collective, in, out, shape_.count, row_.dtype, row_.op, problem_.root);
+  }
+
+  // One operation on fresh input; returns where its result is.
+  const std::byte* operate_on(Backend& backend, Input input, std::uint64_t seed, bool stale) {
+    problem_.seed = seed;
+    std::byte* out = out_.first();
+    std::byte* in = row_.in_place ? out : in_.first();
+    if (stale && !row_.in_place) fill_stale(out, out_.bytes());
+    fill(problem_, input, in);
+    backend.run(row_.collective, in, out, shape_.count, row_.dtype, row_.op, problem_.root);
+    return out;
+  }
+
+  [[nodiscard]] const Problem& problem() const { return problem_; }
+  [[nodiscard]] std::size_t out_bytes() const { return out_.bytes(); }
+  [[nodiscard]] std::string damage() const {
+    const std::string text = in_.damage();
+    return text.empty() ? out_.damage() : text;
+  }
+
+ private:
+  const Row& row_;
+  Problem problem_;
+  Shape shape_;
+  Pool in_;
+  Pool out_;
+};
+
+void add_problem(Verdict& verdict, const std::string& text) {
+  if (text.empty()) return;
+  verdict.check = "wrong";
+  if (verdict.text.empty()) verdict.text = text;
+}
+
+void check_exact(Verdict& verdict, Bench& bench, Backend& backend) {
+  for (const std::uint64_t seed : {1U, 2U}) {  // the second on the buffers of the first: a stale result shows
+    const std::byte* out = bench.operate_on(backend, exact_input, seed, seed == 1);
+    const Verdict exact = verify_exact(bench.problem(), out, seed - 1);
+    verdict.wrong += exact.wrong;
+    verdict.check = verdict.check == "wrong" ? verdict.check : exact.check;
+    add_problem(verdict, exact.text);
+  }
+}
+
+void check_accuracy(Verdict& verdict, Bench& bench, Backend& backend, const Team& team) {
+  const std::byte* out = bench.operate_on(backend, random_input, 3, false);
+  verdict.max_ulp = team.maximum(largest_error(bench.problem(), out));
+  const double bound = error_bound(bench.problem());
+  if (verdict.max_ulp > bound) {
+    add_problem(verdict, fmt::format("random input: off by {:.3g} ULP, more than {:.3g}", verdict.max_ulp, bound));
+  }
+}
+
+void check_repeat(Verdict& verdict, Bench& bench, Backend& backend, const Team& team) {
+  const bool same_on_all = bench.problem().collective != Collective::reduce_scatter;
+  for (int run = 0; run < 3; ++run) {
+    const std::uint64_t hash = hash_of(bench.operate_on(backend, random_input, 4, false), bench.out_bytes());
+    if (run == 0) verdict.hash = hash;
+    if (hash != verdict.hash) add_problem(verdict, fmt::format("rank {}: run {} gave other bits than run 0", team.rank(), run));
+  }
+  const std::vector<std::uint64_t> hashes = team.gather(verdict.hash);
+  for (std::size_t rank = 1; same_on_all && rank < hashes.size(); ++rank) {
+    if (hashes[rank] != hashes[0]) add_problem(verdict, fmt::format("rank {} has other bits than rank 0", rank));
+  }
+}
+
+}  // namespace
+
+Verdict verify(Backend& backend, const Row& row, const Options& options, const Team& team) {
+  Verdict verdict;
+  if (row.collective == Collective::barrier) return verdict;
+  const bool summed = reduces(row.collective) && (row.dtype == TNT_FLOAT32 || row.dtype == TNT_FLOAT64 ||
+                                                  row.dtype == TNT_FLOAT16 || row.dtype == TNT_BFLOAT16);
+  Row hot = row;
+  hot.cache = Cache::hot;
+  Bench bench(hot, team);
+  // whole averages of many ranks do not fit into 8 bits of mantissa
+  const bool exact = row.op != TNT_AVG || team.ranks() <= 8;
+  if (options.check_exact && exact) check_exact(verdict, bench, backend);
+  if (options.check_accuracy && summed) check_accuracy(verdict, bench, backend, team);
+  if (options.check_repeat && (summed || !reduces(row.collective))) check_repeat(verdict, bench, backend, team);
+  add_problem(verdict, bench.damage());
+  if (verdict.check == "off" && (options.check_accuracy || options.check_repeat)) verdict.check = "ok";
+
+  verdict.wrong = team.sum(verdict.wrong);
+  verdict.text = team.first_text(verdict.text);
+  if (!verdict.text.empty()) verdict.check = "wrong";
+  return verdict;
+}
+
+namespace {
+
+void add_bandwidth(Row& row, const Field& field) {
+  const double seconds = row.times.p50 * 1e-6;
+  if (row.bytes == 0 || seconds <= 0) return;
+  const auto bytes = static_cast<double>(row.bytes);
+  row.algbw_gbps = bytes / seconds * 1e-9;
+  row.busbw_gbps = *row.algbw_gbps * busbw_factor(row.collective, row.ranks);
+  const double traffic = least_traffic(row.collective, bytes, row.ranks, row.in_place);
+  if (field.bytes_per_second && traffic > 0) row.limit_percent = 100.0 * traffic / *field.bytes_per_second / seconds;
+}
+
+int run_row(const Row& plan, const Options& options, const Team& team, Field& field, Report& report) {
+  std::vector<Times> times;
+  const bool with_peer = field.peer && field.peer->supports(plan.dtype, plan.op);
+  {
+    Bench bench(plan, team);
+    bench.fill_all();
+    std::vector<Contender> contenders;
+    for (const auto& backend : field.own) contenders.emplace_back([&bench, b = backend.get()] { bench.operate(*b); });
+    if (with_peer) contenders.emplace_back([&bench, &field] { bench.operate(*field.peer); });
+    times = measure(contenders, options, team);
+  }
+  int failures = 0;
+  for (std::size_t i = 0; i < field.own.size(); ++i) {
+    Row row = plan;
+    row.backend = field.own[i]->name();
+    row.times = times[i];
+    if (with_peer) {
+      row.against = field.peer->name();
+      row.against_times = times.back();
+      row.ratio = times.back().p50 / row.times.p50;
+    }
+    add_bandwidth(row, field);
+    row.verdict = verify(*field.own[i], row, options, team);
+    failures += row.verdict.check == "wrong" ? 1 : 0;
+    if (team.leads()) report.row(row);
+  }
+  return failures;
+}
+
+}  // namespace
+
+int run_collective(const Options& options, const Team& team, Field& field, Report& report) {
+  int failures = 0;
+  std::vector<bool> places;
+  if (options.place != Place::in) places.push_back(false);
+  if (options.place != Place::out && has_in_place(options.collective)) places.push_back(true);
+  const std::vector<tnt_op_t> ops = reduces(options.collective) ? options.ops : std::vector<tnt_op_t>{TNT_SUM};
+  for (const tnt_dtype_t dtype : options.dtypes) {
+    for (const tnt_op_t op : ops) {
+      for (const Size& size : options.sizes) {
+        for (const bool in_place : places) {
+          const Shape shape = shape_of(options.collective, size.bytes, tnt_dtype_size(dtype), team.ranks());
+          const Row row{.collective = options.collective,
+                        .ranks = team.ranks(),
+                        .bytes = size.bytes,
+                        .count = shape.count,
+                        .label = size.label,
+                        .dtype = dtype,
+                        .op = op,
+                        .root = options.collective == Collective::broadcast ? options.root : -1,
+                        .in_place = in_place,
+                        .cache = options.cache,
+                        .unalign = options.unalign};
+          failures += run_row(row, options, team, field, report);
+        }
+      }
+    }
+  }
+  return failures;
+}
+
+}  // namespace tnt::bench

@@ -1,0 +1,153 @@
+#include "benchmarks/compare.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "benchmarks/sizes.hpp"
+#include "benchmarks/types.hpp"
+#include "benchmarks/words.hpp"
+
+namespace tnt::bench {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* schema = "tnt-bench/1";
+
+// What makes two rows the same measurement, in the order in which rows are listed.
+struct Key {
+  std::string collective, backend;
+  std::int64_t ranks = 0;
+  std::string dtype, op;
+  std::size_t bytes = 0;
+  std::string label;
+  bool in_place = false;
+  std::string cache;
+  std::int64_t root = -1, unalign = 0;
+  auto operator<=>(const Key&) const = default;
+
+  [[nodiscard]] std::string text() const {
+    return fmt::format("{:<14} {:<12} {:>3} ranks {:>8} {:<8} {:<4} {:<3}{}{}{}{}", collective, backend, ranks,
+                       format_size(bytes), dtype, op, in_place ? "in" : "out", cache == "hot" ? " hot" : "",
+                       unalign > 0 ? fmt::format(" unalign {}", unalign) : "", root > 0 ? fmt::format(" root {}", root) : "",
+                       label.empty() ? "" : " " + label);
+  }
+};
+
+struct Measured {
+  double p50 = 0;
+  double p95 = 0;
+  bool wrong = false;
+  int line = 0;
+};
+
+using Rows = std::map<Key, Measured>;
+
+std::pair<Key, Measured> read_row(const std::string& text, int line) {
+  const Json json = Json::parse(text);
+  if (json.at("schema") != schema) throw Failure(fmt::format("schema {} is not {}", json.at("schema").dump(), schema));
+  const Key key{.collective = json.at("collective"),
+                .backend = json.at("backend"),
+                .ranks = json.at("ranks"),
+                .dtype = json.at("dtype"),
+                .op = json.at("op"),
+                .bytes = json.at("bytes"),
+                .label = json.value("label", ""),
+                .in_place = json.at("in_place"),
+                .cache = json.value("cache", "rotate"),
+                .root = json.value("root", -1),
+                .unalign = json.value("unalign", 0)};
+  const Measured row{
+      .p50 = json.at("time_us_p50"), .p95 = json.at("time_us_p95"), .wrong = json.at("check") == "wrong", .line = line};
+  if (!(row.p50 > 0) || !(row.p95 >= row.p50)) throw Failure("time_us_p50 and time_us_p95 are no times");
+  return {key, row};
+}
+
+Rows read_rows(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw Failure(fmt::format("{}: cannot be read", path), 2);
+  Rows rows;
+  std::string text;
+  for (int line = 1; std::getline(file, text); ++line) {
+    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+    try {
+      const auto [key, row] = read_row(text, line);
+      const auto [at, added] = rows.emplace(key, row);
+      if (!added) throw Failure(fmt::format("the same measurement as line {}", at->second.line));
+    } catch (const Json::exception& error) {
+      throw Failure(fmt::format("{}:{}: no row of tnt-bench --format jsonl ({})", path, line, error.what()), 2);
+    } catch (const Failure& failure) {
+      throw Failure(fmt::format("{}:{}: {}", path, line, failure.what()), 2);
+    }
+  }
+  if (rows.empty()) throw Failure(fmt::format("{}: no rows", path), 2);
+  return rows;
+}
+
+const char* judge(const Measured& a, const Measured& b, double threshold) {
+  if (b.wrong) return "WRONG";
+  if (b.p50 > a.p50 * (1 + threshold) && b.p50 > a.p95) return "SLOWER";
+  if (a.p50 > b.p50 * (1 + threshold) && a.p50 > b.p95) return "faster";
+  return "";
+}
+
+void list_missing(const Rows& rows, const Rows& others, const std::string& path, std::FILE* out) {
+  for (const auto& [key, row] : rows) {
+    if (!others.contains(key)) fmt::print(out, "{}  only in {}\n", key.text(), path);
+  }
+}
+
+}  // namespace
+
+int compare(const std::string& a, const std::string& b, double threshold, std::FILE* out) {
+  const Rows before = read_rows(a);
+  const Rows after = read_rows(b);
+  std::map<std::string, int> number;
+  double logarithms = 0;
+  int matched = 0;
+  for (const auto& [key, old] : before) {
+    const auto found = after.find(key);
+    if (found == after.end()) continue;
+    const Measured& now = found->second;
+    const std::string verdict = judge(old, now, threshold);
+    fmt::print(out, "{}  {:>10.2f} us -> {:>10.2f} us  x {:.3f}{}{}\n", key.text(), old.p50, now.p50, now.p50 / old.p50,
+               verdict.empty() ? "" : "  ", verdict);
+    ++number[verdict];
+    logarithms += std::log(now.p50 / old.p50);
+    ++matched;
+  }
+  list_missing(before, after, a, out);
+  list_missing(after, before, b, out);
+  if (matched == 0) throw Failure(fmt::format("{} and {} have no measurement in common", a, b), 2);
+  fmt::print(
+      out,
+      "{} rows compared: {} slower, {} faster by more than {:.3g} % and the noise, {} wrong; times x {:.3f} (geometric mean)\n",
+      matched, number["SLOWER"], number["faster"], 100 * threshold, number["WRONG"], std::exp(logarithms / matched));
+  return number["SLOWER"] + number["WRONG"] > 0 ? 1 : 0;
+}
+
+int compare_main(int argc, const char* const* argv) {
+  std::vector<std::string> files;
+  std::string threshold = "10%";
+  CLI::App app(
+      "tnt-bench compare: what became slower from A to B, beyond the noise. Exit code 0: nothing, 1: something, or wrong "
+      "results, 2: a file cannot be read",
+      "tnt-bench compare");
+  app.add_option("FILES", files, "A.jsonl B.jsonl: two outputs of tnt-bench --format jsonl")->expected(2)->required();
+  app.add_option("--threshold", threshold, "how much slower counts: 10% (default) or 0.1")->type_name("SHARE");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw Failure(app.help(), 0);
+  } catch (const CLI::ParseError& error) {
+    throw Failure(fmt::format("compare: {}; see tnt-bench compare --help", error.what()), 2);
+  }
+  return compare(files[0], files[1], parse_fraction("--threshold", threshold), stdout);
+}
+
+}  // namespace tnt::bench

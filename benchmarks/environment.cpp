@@ -1,0 +1,72 @@
+#include "benchmarks/environment.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/utsname.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "benchmarks/buffers.hpp"
+
+namespace tnt::bench {
+namespace {
+
+// The value of the first line of /proc/<file> that begins with key, such as "model name : AMD EPYC".
+std::string proc_value(const char* file, const std::string& key) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto colon = line.find(':');
+    const auto begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+int usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 0;
+}
+
+std::string own_names(const Field& field) {
+  std::string names;
+  for (const auto& backend : field.own) names += (names.empty() ? "" : ",") + backend->name();
+  return names;
+}
+
+}  // namespace
+
+std::size_t available_memory() {
+  return std::strtoull(proc_value("/proc/meminfo", "MemAvailable").c_str(), nullptr, 10) * 1024;
+}
+
+std::string beside_this_program(const std::string& relative) {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / relative).string();
+}
+
+Header describe_machine(const Options& options, const Team& team, const Field& field) {
+  Header header;
+  header.version = tnt_version();
+  utsname system{};
+  uname(&system);
+  const std::string clock = proc_value("/proc/cpuinfo", "cpu MHz");
+  header.facts = {{"library", fmt::format("Tarantella {}", tnt_version())},
+                  {"backends", own_names(field)},
+                  {"ranks", std::to_string(team.ranks())},
+                  {"mpi", field.peer ? field.peer->version() : "not measured"},
+                  {"nccl", "not available"},
+                  {"cuda", "not available"},
+                  {"cpu", proc_value("/proc/cpuinfo", "model name")},
+                  {"cores", std::to_string(usable_cores())},
+                  {"clock", clock.empty() ? "not known" : clock + " MHz"},
+                  {"last level cache", fmt::format("{} MiB", last_level_cache_bytes() >> 20)},
+                  {"kernel", system.release},
+                  {"cache", name(options.cache)}};
+  if (field.bytes_per_second) {
+    header.facts.emplace_back("memory limit", fmt::format("{:.1f} GB/s read and written by all ranks", *field.bytes_per_second * 1e-9));
+  }
+  return header;
+}
+
+}  // namespace tnt::bench

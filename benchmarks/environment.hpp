@@ -1,0 +1,17 @@
+// What a result depends on beside the code: processor, memory, versions. Shown at the head of every output.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "benchmarks/collective_run.hpp"
+
+namespace tnt::bench {
+
+[[nodiscard]] Header describe_machine(const Options& options, const Team& team, const Field& field);
+
+[[nodiscard]] std::size_t available_memory();  // bytes that can be had without swapping
+
+[[nodiscard]] std::string beside_this_program(const std::string& relative);
+
+}  // namespace tnt::bench

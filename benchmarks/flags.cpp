@@ -1,0 +1,132 @@
+#include "benchmarks/flags.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <vector>
+
+#include "benchmarks/types.hpp"
+
+namespace tnt::bench {
+namespace {
+
+// Adds the flags of one group of the help text.
+class Group {
+ public:
+  Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
+  void add(const char* names, Text& text, const char* type, const char* help) {
+    app_.add_option(names, text, help)->type_name(type)->group(name_);
+  }
+
+ private:
+  CLI::App& app_;
+  const char* name_;
+};
+
+void add_subject_flags(CLI::App& app, Given& given) {
+  app.add_option("COLLECTIVE", given.collective,
+                 "all_reduce (default), reduce_scatter, all_gather, broadcast, barrier;\n"
+                 "bucket: pack, reduce and unpack a model's gradients;\n"
+                 "overlap: the same during a synthetic backward pass")
+      ->type_name(" ");
+  Group group(app, "What is measured");
+  group.add("-d,--datatype", given.datatype, "LIST",
+            "float32 (default), float64, float16, bfloat16, int8, uint8, int32,\nint64, all; also f32, float, half, ...");
+  group.add("-O,--op", given.op, "LIST", "sum (default), avg, min, max, prod, all; it is -o in nccl-tests");
+  group.add("-r,--root", given.root, "RANK", "of broadcast; default 0");
+  group.add("--model", given.model, "NAME", "of bucket and overlap: resnet50 (default), transformer_big, bert_large");
+  group.add("--fusion-threshold", given.fusion_threshold, "SIZE",
+            "of bucket and overlap: where a bucket is closed; 0: one tensor each;\ndefault: the library's");
+  group.add("--compute-ms", given.compute_ms, "MS", "of overlap: how long the backward pass computes; default 50");
+}
+
+void add_size_flags(CLI::App& app, Given& given) {
+  Group group(app, "Sizes");
+  group.add("-b,--minbytes", given.minbytes, "SIZE",
+            "smallest size: 4, 1K, 1.5M, 1G; binary suffixes; default one element,\n4K for reduce_scatter and all_gather");
+  group.add("-e,--maxbytes", given.maxbytes, "SIZE", "largest size; default 64M");
+  group.add("-f,--stepfactor", given.stepfactor, "FACTOR", "from one size to the next; default 4");
+  group.add("-i,--stepbytes", given.stepbytes, "SIZE", "steps by addition instead");
+  group.add("--sizes", given.sizes, "LIST|@MODEL|FILE",
+            "1K,1M; @resnet50, @transformer_big, @bert_large: the sizes of their\ngradients; a file: one size a line, perhaps "
+            "a label behind it");
+}
+
+void add_start_flags(CLI::App& app, Given& given) {
+  Group group(app, "Who takes part");
+  group.add("--ranks", given.ranks, "N",
+            "start N ranks on this machine; default: the ranks that the launcher,\nmpirun or srun started");
+  group.add("--backend", given.backend, "LIST", "shm (default), mpi, hierarchical, nccl: in turn, side by side");
+  group.add("--against", given.against, "PEER",
+            "mpi or nccl: measure plain MPI or NCCL in the same run, with the\nratio of times; above 1: ours is faster");
+}
+
+void add_method_flags(CLI::App& app, Given& given) {
+  Group group(app, "Method");
+  group.add("-n,--iters", given.iters, "N", "iterations of each row; default: as many as --target needs");
+  group.add("-w,--warmup_iters", given.warmup_iters, "N", "iterations before, for each row; default 5");
+  group.add("--target", given.target, "SHARE", "half-width of the median's 95 % confidence interval: 2% (default)\nor 0.02");
+  group.add("--max-time", given.max_time, "SECONDS", "for each row; default 1");
+  group.add("-T,--timeout", given.timeout, "SECONDS", "for any wait for other ranks; default 60");
+  group.add("--cache", given.cache, "KIND",
+            "rotate (default): through more memory than the caches hold;\nhot: the same buffers each time");
+  group.add("--place", given.place, "WHERE", "out, in or both (default)");
+  group.add("-u,--unalign", given.unalign, "N", "shift the buffers by N elements; default 0");
+  group.add("-c,--check", given.check, "LIST", "exact, accuracy, repeat; all or 1 (default), off or 0");
+  group.add("--limit", given.limit, "GB/s", "what the memory can do, for limit%: measure (default), a number, off");
+  group.add("--seed", given.seed, "N", "of the random input; default 1");
+}
+
+void add_output_flags(CLI::App& app, Given& given) {
+  Group group(app, "Output");
+  group.add("-o,--output", given.output, "FILE", "default: standard output. -o is nccl-tests' operation: here -O, --op");
+  group.add("--format", given.format, "FORMAT", "table (default), jsonl, csv, md");
+  app.add_flag("--dry-run", given.dry_run, "print what would be measured and the memory it takes, and stop")->group("Output");
+  app.set_help_flag("-h,--help", "print this and stop")->group("Output");
+  app.set_version_flag("--version", fmt::format("tnt-bench {}", tnt_version()), "print the version and stop")->group("Output");
+}
+
+constexpr const char* footer =
+    "Then: tnt-bench compare A.jsonl B.jsonl [--threshold 10%]   what became slower; exit code 1 if anything did\n"
+    "      tnt-bench plot A.jsonl ... -o bench.png               latency and bandwidth over size\n"
+    "For example:\n"
+    "      tnt-bench all_reduce --ranks 2 --against mpi -b 4 -e 64M -f 4 --format jsonl -o cpu.jsonl\n"
+    "      tnt-bench bucket --ranks 2 --model bert_large\n";
+
+void refuse_extras(const std::vector<std::string>& extras) {
+  if (extras.empty()) return;
+  const std::string& word = extras.front();
+  if (word == "-g" || word == "--ngpus" || word == "-t" || word == "--nthreads") {
+    throw Failure(fmt::format("{}: no such flag: ranks are started by --ranks N, the launcher, mpirun or srun", word), 2);
+  }
+  const char* what = word.starts_with('-') ? "no such flag" : "one word too many";
+  throw Failure(fmt::format("{}: {}; see tnt-bench --help", word, what), 2);
+}
+
+}  // namespace
+
+Given read_flags(int argc, const char* const* argv) {
+  Given given;
+  CLI::App app("tnt-bench: how fast collectives are on this machine, and whether their results are right", "tnt-bench");
+  app.get_formatter()->column_width(32);
+  app.footer(footer);
+  app.allow_extras();
+  add_subject_flags(app, given);
+  add_size_flags(app, given);
+  add_start_flags(app, given);
+  add_method_flags(app, given);
+  add_output_flags(app, given);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw Failure(app.help(), 0);
+  } catch (const CLI::CallForVersion& version) {
+    throw Failure(version.what(), 0);
+  } catch (const CLI::ParseError& error) {
+    throw Failure(error.what(), 2);
+  }
+  refuse_extras(app.remaining());
+  return given;
+}
+
+}  // namespace tnt::bench

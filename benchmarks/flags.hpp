@@ -1,0 +1,25 @@
+// The flags of tnt-bench and its help text: what was typed, not yet what it means.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace tnt::bench {
+
+using Text = std::optional<std::string>;
+
+// The command line as it was typed.
+struct Given {
+  std::string collective = "all_reduce";
+  Text minbytes, maxbytes, stepfactor, stepbytes, sizes;
+  Text datatype, op, root, model, fusion_threshold, compute_ms;
+  Text ranks, backend, against;
+  Text iters, warmup_iters, target, max_time, timeout, cache, place, unalign, check, limit, seed;
+  Text output, format;
+  bool dry_run = false;
+};
+
+// Throws Failure: with code 2 for what is no flag, with code 0 for the text of --help and --version.
+[[nodiscard]] Given read_flags(int argc, const char* const* argv);
+
+}  // namespace tnt::bench

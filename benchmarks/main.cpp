@@ -1,0 +1,126 @@
+// tnt-bench: how fast collectives are on this machine, beside the limit of its memory and beside other libraries.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "benchmarks/backend.hpp"
+#include "benchmarks/bucket_run.hpp"
+#include "benchmarks/collective_run.hpp"
+#include "benchmarks/compare.hpp"
+#include "benchmarks/environment.hpp"
+#include "benchmarks/limit.hpp"
+#include "benchmarks/options.hpp"
+#include "benchmarks/overlap_run.hpp"
+#include "benchmarks/plan.hpp"
+#include "benchmarks/report.hpp"
+#include "benchmarks/start.hpp"
+
+namespace tnt::bench {
+namespace {
+
+constexpr const char* restarted = "TNT_BENCH_UNDER_MPIRUN";
+
+void say(const std::string& line) { fmt::print(stderr, "tnt-bench: {}\n", line); }
+
+// Who of those asked for takes part. The reason for each who does not is said; nobody left is an error.
+Field gather_field(const Options& options, const Team& team) {
+  Field field;
+  std::string reasons;
+  for (const std::string& name : options.backends) {
+    Found found = find_own(name, team);
+    if (found.backend) {
+      field.own.push_back(std::move(found.backend));
+      continue;
+    }
+    reasons += fmt::format("{}backend {} is {}", reasons.empty() ? "" : "; ", name, found.reason);
+  }
+  if (field.own.empty()) throw Failure(reasons);
+  if (!reasons.empty() && team.leads()) say(reasons + "; skipped");
+  if (options.against) {
+    Found found = find_peer(*options.against, team);
+    if (!found.backend && team.leads()) say(fmt::format("--against {} is skipped: {}", *options.against, found.reason));
+    field.peer = std::move(found.backend);
+  }
+  if (options.limit_gbps) {
+    field.bytes_per_second = *options.limit_gbps * 1e9;
+  } else if (options.measure_limit) {
+    field.bytes_per_second = measure_bandwidth(team);
+  }
+  return field;
+}
+
+int run(const Options& options, const Start& start) {
+  try {
+    const Team team(start, options.timeout);
+    Field field = gather_field(options, team);
+    Report report(options, team.leads());
+    if (team.leads()) report.header(describe_machine(options, team, field));
+    int failures = 0;
+    switch (options.collective) {
+      case Collective::bucket: failures = run_bucket(options, team, field, report); break;
+      case Collective::overlap: failures = run_overlap(options, team, field, report); break;
+      default: failures = run_collective(options, team, field, report);
+    }
+    if (team.leads()) report.footer();
+    field.peer.reset();  // MPI ends before we leave
+    return failures == 0 ? 0 : 1;
+  } catch (const Failure& failure) {
+    if (start.rank == 0 || start.kind == StartKind::launcher) say(failure.what());
+    return failure.code();
+  }
+}
+
+int measure_main(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
+  Start start = find_start(options, environment);
+  check_memory(options, start.ranks, available_memory());
+  if (options.dry_run) {
+    print_plan(options, start.ranks, stdout);
+    return 0;
+  }
+  if (start.kind == StartKind::fork && options.against == "mpi" && std::getenv(restarted) == nullptr) {
+    setenv(restarted, "1", 1);
+    const std::string reason = restart_under_mpirun(start.ranks, {argv + 1, argv + argc});
+    say(fmt::format("--against mpi is skipped: {}", reason));
+  }
+  if (start.kind == StartKind::fork) {
+    return run_forked(start, [&](const Start& rank) { return run(options, rank); });
+  }
+  return run(options, start);
+}
+
+// The picture is Python's (matplotlib): the same program, another language.
+int plot(int argc, char** argv) {
+  std::vector<char*> words{const_cast<char*>("python3"), const_cast<char*>("-m"), const_cast<char*>("tarantella.bench")};
+  const std::string python = beside_this_program("../../../../../bin/python3");  // of the environment we are installed in
+  if (access(python.c_str(), X_OK) == 0) words[0] = const_cast<char*>(python.c_str());
+  for (int i = 1; i < argc; ++i) words.push_back(argv[i]);
+  words.push_back(nullptr);
+  execvp(words[0], words.data());
+  throw Failure("cannot start python3 for the plot");
+}
+
+int main(int argc, char** argv) {
+  try {
+    const std::string first = argc > 1 ? argv[1] : "";
+    if (first == "compare") return compare_main(argc - 1, argv + 1);
+    if (first == "plot") return plot(argc, argv);
+    return measure_main(argc, argv);
+  } catch (const Failure& failure) {
+    if (failure.code() == 0) {  // --help and --version
+      fmt::print("{}\n", failure.what());
+    } else {
+      say(failure.what());
+    }
+    return failure.code();
+  }
+}
+
+}  // namespace
+}  // namespace tnt::bench
+
+int main(int argc, char** argv) { return tnt::bench::main(argc, argv); }

@@ -1,0 +1,108 @@
+// The plain MPI calls that tnt-bench measures itself against.
+#include "benchmarks/mpi_plugin.hpp"
+
+#include <mpi.h>
+
+#include <climits>
+#include <string>
+
+#include "benchmarks/types.hpp"
+
+namespace tnt::bench {
+namespace {
+
+const char* error_text(int code) {
+  static std::string text;
+  char buffer[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, buffer, &length);
+  text.assign(buffer, static_cast<std::size_t>(length));
+  return text.c_str();
+}
+
+const char* init(int* rank, int* ranks) {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  if (initialized == 0) {
+    int provided = 0;
+    const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+    if (code != MPI_SUCCESS) return error_text(code);
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(MPI_COMM_WORLD, rank);
+  MPI_Comm_size(MPI_COMM_WORLD, ranks);
+  return nullptr;
+}
+
+const char* version() {
+  static std::string text;
+  char buffer[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(buffer, &length);
+  text.assign(buffer, static_cast<std::size_t>(length));
+  text = text.substr(0, text.find_first_of(",\n"));
+  for (char& c : text) {
+    if (c == '\t') c = ' ';
+  }
+  return text.c_str();
+}
+
+MPI_Datatype type_of(tnt_dtype_t dtype) {
+  switch (dtype) {
+    case TNT_FLOAT32: return MPI_FLOAT;
+    case TNT_FLOAT64: return MPI_DOUBLE;
+    case TNT_INT8: return MPI_INT8_T;
+    case TNT_UINT8: return MPI_UINT8_T;
+    case TNT_INT32: return MPI_INT32_T;
+    case TNT_INT64: return MPI_INT64_T;
+    default: return MPI_DATATYPE_NULL;
+  }
+}
+
+MPI_Op op_of(tnt_op_t op) {
+  switch (op) {
+    case TNT_SUM: return MPI_SUM;
+    case TNT_MIN: return MPI_MIN;
+    case TNT_MAX: return MPI_MAX;
+    case TNT_PROD: return MPI_PROD;
+    default: return MPI_OP_NULL;
+  }
+}
+
+int call(Collective collective, const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, int root) {
+  const void* from = in == out ? MPI_IN_PLACE : in;
+  switch (collective) {
+    case Collective::all_reduce: return MPI_Allreduce(from, out, count, type, op, MPI_COMM_WORLD);
+    case Collective::reduce_scatter: return MPI_Reduce_scatter_block(in, out, count, type, op, MPI_COMM_WORLD);
+    case Collective::all_gather: return MPI_Allgather(in, count, type, out, count, type, MPI_COMM_WORLD);
+    case Collective::broadcast: return MPI_Bcast(out, count, type, root, MPI_COMM_WORLD);
+    case Collective::barrier: return MPI_Barrier(MPI_COMM_WORLD);
+    default: return MPI_ERR_ARG;
+  }
+}
+
+const char* run(int collective, const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root) {
+  if (count > INT_MAX) return "more elements than an int counts";
+  const bool reduces = collective == static_cast<int>(Collective::all_reduce) ||
+                       collective == static_cast<int>(Collective::reduce_scatter);
+  const MPI_Datatype type = type_of(dtype);
+  if (type == MPI_DATATYPE_NULL) return "has no 16-bit floating-point type";
+  const MPI_Op mpi_op = reduces ? op_of(op) : MPI_SUM;
+  if (mpi_op == MPI_OP_NULL) return "has no average";
+  const int code = call(static_cast<Collective>(collective), in, out, static_cast<int>(count), type, mpi_op, root);
+  return code == MPI_SUCCESS ? nullptr : error_text(code);
+}
+
+void finalize() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized == 0) MPI_Finalize();
+}
+
+}  // namespace
+}  // namespace tnt::bench
+
+extern "C" __attribute__((visibility("default"))) void tnt_bench_mpi_open(tnt::bench::MpiFunctions* functions) {
+  using namespace tnt::bench;
+  *functions = {init, version, run, finalize};
+}

@@ -1,0 +1,90 @@
+#include "benchmarks/problem.hpp"
+
+#include <algorithm>
+
+#include "benchmarks/element.hpp"
+#include "benchmarks/shape.hpp"
+
+namespace tnt::bench {
+namespace {
+
+// SplitMix64 (S. Vigna): the finaliser alone, of a counter made of place, rank and seed.
+std::uint64_t mixed(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t mixed(std::uint64_t seed, int rank, std::size_t i) {
+  return mixed(mixed(i) ^ (seed * 0x632be59bd9b4e019U) ^ (static_cast<std::uint64_t>(rank) << 48));
+}
+
+constexpr int most_contributors = 8;
+
+bool contributes(const Problem& problem, int rank, std::size_t i) {
+  if (problem.ranks <= most_contributors) return true;
+  const auto first = static_cast<int>(mixed(i + problem.seed) % static_cast<std::uint64_t>(problem.ranks));
+  return (rank - first + problem.ranks) % problem.ranks < most_contributors;
+}
+
+double combine(double a, double b, tnt_op_t op) {
+  switch (op) {
+    case TNT_MIN: return std::min(a, b);
+    case TNT_MAX: return std::max(a, b);
+    case TNT_PROD: return a * b;
+    default: return a + b;
+  }
+}
+
+}  // namespace
+
+std::size_t in_count(const Problem& problem) {
+  return problem.collective == Collective::reduce_scatter ? problem.count * static_cast<std::size_t>(problem.ranks) : problem.count;
+}
+
+std::size_t out_count(const Problem& problem) {
+  return problem.collective == Collective::all_gather ? problem.count * static_cast<std::size_t>(problem.ranks) : problem.count;
+}
+
+double exact_input(const Problem& problem, int rank, std::size_t i) {
+  const std::uint64_t random = mixed(problem.seed, rank, i);
+  const bool neutral = reduces(problem.collective) && !contributes(problem, rank, i);
+  if (problem.op == TNT_PROD) return neutral ? 1 : (random % 4 == 0 ? 2 : 1);
+  const bool small = problem.op == TNT_AVG && reduces(problem.collective);
+  const int amplitude = small ? 2 : 8;
+  const int factor = small ? problem.ranks : 1;  // so that the average is whole
+  const bool whole = problem.dtype == TNT_UINT8;
+  const auto span = static_cast<std::uint64_t>(whole ? amplitude + 1 : 2 * amplitude + 1);
+  const auto value = static_cast<int>(random % span) - (whole ? 0 : amplitude);
+  return neutral ? 0 : value * factor;
+}
+
+double random_input(const Problem& problem, int rank, std::size_t i) {
+  const auto random = static_cast<double>(mixed(problem.seed, rank, i) >> 11);
+  return rounded(std::ldexp(random, -52) - 1.0, problem.dtype);
+}
+
+Origin origin(const Problem& problem, std::size_t i) {
+  switch (problem.collective) {
+    case Collective::all_gather: return {i % problem.count, static_cast<int>(i / problem.count)};
+    case Collective::broadcast: return {i, problem.root};
+    case Collective::reduce_scatter: return {static_cast<std::size_t>(problem.rank) * problem.count + i, -1};
+    default: return {i, -1};
+  }
+}
+
+double expected(const Problem& problem, Input input, std::size_t i) {
+  const Origin from = origin(problem, i);
+  if (from.rank >= 0) return input(problem, from.rank, from.element);
+  double result = input(problem, 0, from.element);
+  for (int rank = 1; rank < problem.ranks; ++rank) result = combine(result, input(problem, rank, from.element), problem.op);
+  return problem.op == TNT_AVG ? result / problem.ranks : result;
+}
+
+void fill(const Problem& problem, Input input, void* buffer) {
+  const std::size_t count = in_count(problem);
+  for (std::size_t i = 0; i < count; ++i) store(buffer, i, problem.dtype, input(problem, problem.rank, i));
+}
+
+}  // namespace tnt::bench

@@ -1,0 +1,46 @@
+// Inputs whose result every rank can compute alone: exact ones, for which no order of summation rounds, and random ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "benchmarks/types.hpp"
+
+namespace tnt::bench {
+
+// One operation to be checked, as rank sees it. seed: another seed gives other data.
+struct Problem {
+  Collective collective = Collective::all_reduce;
+  int ranks = 1;
+  int rank = 0;
+  std::size_t count = 0;  // as in the library's call
+  tnt_dtype_t dtype = TNT_FLOAT32;
+  tnt_op_t op = TNT_SUM;
+  int root = 0;
+  std::uint64_t seed = 1;
+};
+
+[[nodiscard]] std::size_t in_count(const Problem& problem);
+[[nodiscard]] std::size_t out_count(const Problem& problem);
+
+// Element i of a rank's input. Exact: small integers, of which at most eight ranks have others than 0 (prod: 1) in one place, so
+// that sums, averages and products fit into every type's mantissa whatever the order. Random: between -1 and 1, as the
+// type holds it.
+[[nodiscard]] double exact_input(const Problem& problem, int rank, std::size_t i);
+[[nodiscard]] double random_input(const Problem& problem, int rank, std::size_t i);
+
+using Input = double (*)(const Problem&, int rank, std::size_t i);
+
+// Element i of this rank's result, reduced in float64 in the order of the ranks.
+[[nodiscard]] double expected(const Problem& problem, Input input, std::size_t i);
+
+// Where element i of the result comes from: the element of the ranks' inputs; for all_gather and broadcast also whose.
+struct Origin {
+  std::size_t element;
+  int rank;  // -1: all ranks
+};
+[[nodiscard]] Origin origin(const Problem& problem, std::size_t i);
+
+void fill(const Problem& problem, Input input, void* buffer);
+
+}  // namespace tnt::bench

@@ -1,0 +1,31 @@
+#include "benchmarks/shape.hpp"
+
+namespace tnt::bench {
+
+bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+}
+
+Shape shape_of(Collective collective, std::size_t bytes, std::size_t element, int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  const std::size_t all = bytes / element;
+  switch (collective) {
+    case Collective::all_gather: return {all / n, all / n, all / n * n};
+    case Collective::reduce_scatter: return {all / n, all / n * n, all / n};
+    case Collective::barrier: return {};
+    default: return {all, all, all};
+  }
+}
+
+double least_traffic(Collective collective, double bytes, int ranks, bool in_place) {
+  if (ranks == 1) return in_place ? 0 : 2 * bytes;
+  switch (collective) {
+    case Collective::all_reduce: return 2.0 * ranks * bytes;
+    case Collective::broadcast: return (in_place ? ranks : ranks + 1.0) * bytes;
+    case Collective::all_gather:
+    case Collective::reduce_scatter: return (ranks + 1.0) * bytes;
+    default: return 0;
+  }
+}
+
+}  // namespace tnt::bench

@@ -1,0 +1,71 @@
+// How the ranks of a benchmark come to be: forked here, or started by our launcher, mpirun or srun; and what they agree on.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "benchmarks/types.hpp"
+
+namespace tnt::bench {
+
+enum class StartKind {
+  alone,     // one rank: this process
+  fork,      // this process forks the ranks
+  launcher,  // this process is a rank that `tarantella` started
+  mpirun,    // this process is a rank that mpirun, mpiexec or srun started
+};
+
+struct Start {
+  StartKind kind = StartKind::alone;
+  int rank = 0;
+  int ranks = 1;
+  std::string rendezvous{};
+  std::string token{};
+};
+
+using GetEnvironment = std::function<const char*(const char*)>;
+
+// Reads how this process was started. Throws Failure if --ranks contradicts it, or if the ranks are on several nodes.
+[[nodiscard]] Start find_start(const Options& options, const GetEnvironment& environment);
+
+// Replaces this process by `mpirun -n N tnt-bench ...`, so that MPI can be measured beside us. Returns, with the reason, if there
+// is no mpirun.
+[[nodiscard]] std::string restart_under_mpirun(int ranks, const std::vector<std::string>& arguments);
+
+// Forks start.ranks processes, runs body(rank's start) in each and returns the first non-zero code; a rank that fails takes the
+// others with it.
+[[nodiscard]] int run_forked(Start start, const std::function<int(const Start&)>& body);
+
+// A rank that has joined: its communicator, and small collectives of the benchmark's own.
+class Team {
+ public:
+  Team(const Start& start, double timeout);  // joins within 10 s or throws Failure naming who is missing
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+  ~Team();
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  [[nodiscard]] bool leads() const noexcept { return rank_ == 0; }
+  [[nodiscard]] tnt_comm_t comm() const noexcept { return comm_; }
+
+  void barrier() const;
+  void maximum(std::vector<double>& values) const;  // over ranks, element by element, on every rank
+  [[nodiscard]] double maximum(double value) const;
+  [[nodiscard]] std::uint64_t sum(std::uint64_t value) const;
+  [[nodiscard]] std::vector<std::uint64_t> gather(std::uint64_t value) const;
+  [[nodiscard]] std::string first_text(const std::string& text) const;  // the first rank's that is not empty
+
+ private:
+  tnt_comm_t comm_ = nullptr;
+  int rank_ = 0;
+  int ranks_ = 1;
+};
+
+// Throws Failure with the library's sentence unless status is TNT_SUCCESS.
+void check(tnt_status_t status);
+
+}  // namespace tnt::bench

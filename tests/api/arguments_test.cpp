@@ -1,0 +1,202 @@
+// Arguments that make no sense: named, refused without effect, and everything stays usable.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+
+#include "support/alone.hpp"
+
+namespace {
+
+using tnt::testing::expect_error;
+
+float values[4] = {1, 2, 3, 4};
+float results[4];
+tnt_comm_t comm;
+tnt_reducer_t reducer;
+const tnt_tensor_t tensors[] = {{"a", 4, TNT_FLOAT32}, {nullptr, 2, TNT_INT8}};
+int other = 0;
+tnt_stream_t const stream = &other;  // no stream exists in this build
+
+tnt_reducer_options_t reducer_options(std::size_t size) {
+  tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+  options.size = size;
+  return options;
+}
+
+struct Misuse {
+  const char* name;
+  std::function<tnt_status_t()> call;
+  const char* sentence;  // a part of it
+  tnt_status_t status = TNT_INVALID_ARGUMENT;
+};
+
+class ArgumentsTest : public tnt::testing::Alone, public ::testing::WithParamInterface<Misuse> {
+ protected:
+  void SetUp() override {
+    Alone::SetUp();
+    comm = world;
+    ASSERT_EQ(tnt_reducer_create(world, tensors, 2, nullptr, &reducer), TNT_SUCCESS) << tnt_last_error();
+  }
+  void TearDown() override {
+    EXPECT_EQ(tnt_reducer_destroy(reducer), TNT_SUCCESS);
+    Alone::TearDown();
+  }
+};
+
+TEST_P(ArgumentsTest, AreNamedAndHarmless) {
+  expect_error(GetParam().call(), GetParam().status, GetParam().sentence);
+  EXPECT_EQ(tnt_all_reduce(comm, values, results, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr), TNT_SUCCESS);
+  EXPECT_EQ(results[3], 4.0F);
+  char bytes[2] = {1, 2};
+  EXPECT_EQ(tnt_reducer_ready(reducer, 0, values, results, 1.0, nullptr), TNT_SUCCESS) << tnt_last_error();
+  EXPECT_EQ(tnt_reducer_ready(reducer, 1, bytes, bytes, 1.0, nullptr), TNT_SUCCESS) << tnt_last_error();
+  EXPECT_EQ(tnt_reducer_finish(reducer, nullptr), TNT_SUCCESS) << tnt_last_error();
+}
+
+constexpr auto no_dtype = static_cast<tnt_dtype_t>(8);
+constexpr auto no_op = static_cast<tnt_op_t>(5);
+constexpr std::size_t too_many = SIZE_MAX / 8;
+
+const Misuse misuses[] = {
+    {"WorldNull", [] { return tnt_comm_world(nullptr); }, "comm is NULL"},
+    {"SplitNull", [] { return tnt_comm_split(comm, 0, 0, nullptr); }, "part is NULL"},
+    {"SplitOfNull",
+     [] {
+       tnt_comm_t part;
+       return tnt_comm_split(nullptr, 0, 0, &part);
+     },
+     "comm is NULL"},
+    {"RankNull", [] { return tnt_comm_rank(comm, nullptr); }, "rank is NULL"},
+    {"RankOfNull",
+     [] {
+       int rank;
+       return tnt_comm_rank(nullptr, &rank);
+     },
+     "comm is NULL"},
+    {"SizeNull", [] { return tnt_comm_size(comm, nullptr); }, "size is NULL"},
+    {"LocalRankNull", [] { return tnt_comm_local_rank(comm, nullptr); }, "local_rank is NULL"},
+    {"LocalSizeNull", [] { return tnt_comm_local_size(comm, nullptr); }, "local_size is NULL"},
+    {"TransportNull", [] { return tnt_comm_transport(comm, nullptr); }, "name is NULL"},
+    {"AbortOfNull", [] { return tnt_comm_abort(nullptr, "reason"); }, "comm is NULL"},
+    {"DestroyWorld", [] { return tnt_comm_destroy(comm); }, "tnt_finalize"},
+    {"AllReduceComm", [] { return tnt_all_reduce(nullptr, values, results, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
+     "comm is NULL"},
+    {"AllReduceIn", [] { return tnt_all_reduce(comm, nullptr, results, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
+     "in is NULL"},
+    {"AllReduceOut", [] { return tnt_all_reduce(comm, values, nullptr, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
+     "out is NULL"},
+    {"AllReduceDtype", [] { return tnt_all_reduce(comm, values, results, 4, no_dtype, TNT_SUM, nullptr, nullptr); }, "dtype 8"},
+    {"AllReduceOp", [] { return tnt_all_reduce(comm, values, results, 4, TNT_FLOAT32, no_op, nullptr, nullptr); }, "op 5"},
+    {"AllReduceCount", [] { return tnt_all_reduce(comm, values, results, too_many, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
+     "count 2305843009213693951"},
+    {"AllReduceStream", [] { return tnt_all_reduce(comm, values, results, 4, TNT_FLOAT32, TNT_SUM, stream, nullptr); },
+     "stream", TNT_UNSUPPORTED},
+    {"ReduceScatterDtype", [] { return tnt_reduce_scatter(comm, values, results, 4, no_dtype, TNT_SUM, nullptr, nullptr); },
+     "dtype 8"},
+    {"ReduceScatterOp", [] { return tnt_reduce_scatter(comm, values, results, 4, TNT_FLOAT32, no_op, nullptr, nullptr); },
+     "op 5"},
+    {"AllGatherOut", [] { return tnt_all_gather(comm, values, nullptr, 4, TNT_FLOAT32, nullptr, nullptr); }, "out is NULL"},
+    {"AllGatherCount", [] { return tnt_all_gather(comm, values, results, too_many, TNT_FLOAT32, nullptr, nullptr); }, "count"},
+    {"BroadcastRoot", [] { return tnt_broadcast(comm, values, results, 4, TNT_FLOAT32, 1, nullptr, nullptr); }, "root 1"},
+    {"BroadcastNegative", [] { return tnt_broadcast(comm, values, results, 4, TNT_FLOAT32, -1, nullptr, nullptr); }, "root -1"},
+    {"BroadcastIn", [] { return tnt_broadcast(comm, nullptr, results, 4, TNT_FLOAT32, 0, nullptr, nullptr); }, "in is NULL"},
+    {"BarrierStream", [] { return tnt_barrier(comm, stream, nullptr); }, "stream", TNT_UNSUPPORTED},
+    {"WaitNull", [] { return tnt_work_wait(nullptr, -1); }, "work is NULL"},
+    {"TestNull",
+     [] {
+       int finished;
+       return tnt_work_test(nullptr, &finished);
+     },
+     "work is NULL"},
+    {"TraceNull", [] { return tnt_trace_span(nullptr, "name", 0, 1); }, "track is NULL"},
+    {"TraceName", [] { return tnt_trace_span("track", nullptr, 0, 1); }, "name is NULL"},
+    {"ReducerNull", [] { return tnt_reducer_create(comm, tensors, 2, nullptr, nullptr); }, "reducer is NULL"},
+    {"ReducerComm",
+     [] {
+       tnt_reducer_t made;
+       return tnt_reducer_create(nullptr, tensors, 2, nullptr, &made);
+     },
+     "comm is NULL"},
+    {"ReducerTensors",
+     [] {
+       tnt_reducer_t made;
+       return tnt_reducer_create(comm, nullptr, 2, nullptr, &made);
+     },
+     "tensors is NULL"},
+    {"ReducerDtype",
+     [] {
+       const tnt_tensor_t tensor{"kernel", 4, no_dtype};
+       tnt_reducer_t made;
+       return tnt_reducer_create(comm, &tensor, 1, nullptr, &made);
+     },
+     "tensor 'kernel'"},
+    {"ReducerOptions",
+     [] {
+       const tnt_reducer_options_t options = reducer_options(4);
+       tnt_reducer_t made;
+       return tnt_reducer_create(comm, tensors, 2, &options, &made);
+     },
+     "options->size is 4"},
+    {"BucketCountNull", [] { return tnt_reducer_bucket_count(reducer, nullptr); }, "n_buckets is NULL"},
+    {"BucketCountOfNull",
+     [] {
+       std::size_t n;
+       return tnt_reducer_bucket_count(nullptr, &n);
+     },
+     "reducer is NULL"},
+    {"BucketIndex",
+     [] {
+       tnt_bucket_t bucket;
+       return tnt_reducer_bucket(reducer, 2, &bucket);
+     },
+     "bucket 2"},
+    {"BucketNull", [] { return tnt_reducer_bucket(reducer, 0, nullptr); }, "bucket is NULL"},
+    {"ReadyReducer", [] { return tnt_reducer_ready(nullptr, 0, values, results, 1, nullptr); }, "reducer is NULL"},
+    {"ReadyTensor", [] { return tnt_reducer_ready(reducer, 2, values, results, 1, nullptr); }, "tensor 2"},
+    {"ReadyGradient", [] { return tnt_reducer_ready(reducer, 0, nullptr, results, 1, nullptr); }, "gradient of 'a' is NULL"},
+    {"ReadyUnnamed", [] { return tnt_reducer_ready(reducer, 1, nullptr, results, 1, nullptr); },
+     "gradient of 'tensor 1' is NULL"},
+    {"ReadyScale", [] { return tnt_reducer_ready(reducer, 0, values, results, NAN, nullptr); }, "scale nan"},
+    {"ReadyInfiniteScale", [] { return tnt_reducer_ready(reducer, 0, values, results, INFINITY, nullptr); }, "scale inf"},
+    {"ReadyStream", [] { return tnt_reducer_ready(reducer, 0, values, results, 1, stream); }, "stream", TNT_UNSUPPORTED},
+    {"WaitBucketIndex", [] { return tnt_reducer_wait_bucket(reducer, 2, nullptr); }, "bucket 2"},
+    {"WaitBucketEarly", [] { return tnt_reducer_wait_bucket(reducer, 0, nullptr); }, "waiting for bucket 0"},
+    {"WaitBucketStream", [] { return tnt_reducer_wait_bucket(reducer, 0, stream); }, "stream", TNT_UNSUPPORTED},
+    {"FinishNull", [] { return tnt_reducer_finish(nullptr, nullptr); }, "reducer is NULL"},
+    {"FinishEarly", [] { return tnt_reducer_finish(reducer, nullptr); }, "was not handed over"},
+    {"FinishStream", [] { return tnt_reducer_finish(reducer, stream); }, "stream", TNT_UNSUPPORTED},
+    {"TensorSteps",
+     [] {
+       std::uint64_t steps;
+       return tnt_reducer_tensor_steps(reducer, 2, &steps);
+     },
+     "tensor 2"},
+    {"TensorStepsNull", [] { return tnt_reducer_tensor_steps(reducer, 0, nullptr); }, "steps is NULL"},
+    {"StatsNull", [] { return tnt_reducer_stats(reducer, nullptr); }, "stats is NULL"},
+    {"StatsSize",
+     [] {
+       tnt_reducer_stats_t stats{};
+       return tnt_reducer_stats(reducer, &stats);
+     },
+     "stats->size is 0"}};
+INSTANTIATE_TEST_SUITE_P(All, ArgumentsTest, ::testing::ValuesIn(misuses),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class NullTest : public tnt::testing::Alone {};
+
+TEST_F(NullTest, IsAcceptedByEveryDestroy) {
+  EXPECT_EQ(tnt_comm_destroy(nullptr), TNT_SUCCESS);
+  EXPECT_EQ(tnt_work_destroy(nullptr), TNT_SUCCESS);
+  EXPECT_EQ(tnt_reducer_destroy(nullptr), TNT_SUCCESS);
+}
+
+TEST_F(NullTest, IsAcceptedForBuffersWithoutElements) {
+  EXPECT_EQ(tnt_all_reduce(world, nullptr, nullptr, 0, TNT_INT8, TNT_SUM, nullptr, nullptr), TNT_SUCCESS);
+  EXPECT_EQ(tnt_reduce_scatter(world, nullptr, nullptr, 0, TNT_INT8, TNT_SUM, nullptr, nullptr), TNT_SUCCESS);
+  EXPECT_EQ(tnt_all_gather(world, nullptr, nullptr, 0, TNT_INT8, nullptr, nullptr), TNT_SUCCESS);
+  EXPECT_EQ(tnt_broadcast(world, nullptr, nullptr, 0, TNT_INT8, 0, nullptr, nullptr), TNT_SUCCESS);
+}
+
+}  // namespace

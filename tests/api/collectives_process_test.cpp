@@ -1,0 +1,131 @@
+// The collectives of the C API among processes: right results, parts, several threads, and nothing left behind.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "support/joined.hpp"
+#include "support/process_ranks.hpp"
+
+namespace {
+
+using namespace tnt::testing;
+
+class CollectivesProcessTest : public ::testing::TestWithParam<int> {};
+
+std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count) {
+  std::vector<Array> result;
+  for (int rank = 0; rank < ranks; ++rank) result.push_back(exact_values(dtype, count, static_cast<unsigned>(rank)));
+  return result;
+}
+
+void check_all(tnt_comm_t comm, int rank, int ranks, tnt_dtype_t dtype, tnt_op_t op, std::size_t count) {
+  const auto n = static_cast<std::size_t>(ranks);
+  const auto self = static_cast<std::size_t>(rank);
+  const auto in = inputs(ranks, dtype, count);
+  Array out(dtype, count);
+  check(all_reduce(comm, in[self], out, op));
+  EXPECT_EQ(out, reduced(in, op)) << "all_reduce of " << count;
+
+  const auto whole = inputs(ranks, dtype, count * n);
+  check(tnt_reduce_scatter(comm, whole[self].data(), out.data(), count, dtype, op, nullptr, nullptr));
+  EXPECT_EQ(out, reduced(whole, op).part(self * count, count)) << "reduce_scatter of " << count;
+
+  Array gathered(dtype, count * n);
+  check(tnt_all_gather(comm, in[self].data(), gathered.data(), count, dtype, nullptr, nullptr));
+  for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(gathered.part(i * count, count), in[i]) << "all_gather of " << count;
+
+  const int root = static_cast<int>(count) % ranks;
+  const void* source = rank == root ? in[self].data() : nullptr;
+  check(tnt_broadcast(comm, source, out.data(), count, dtype, root, nullptr, nullptr));
+  EXPECT_EQ(out, in[static_cast<std::size_t>(root)]) << "broadcast of " << count;
+  check(tnt_barrier(comm, nullptr, nullptr));
+}
+
+TEST_P(CollectivesProcessTest, AreRight) {
+  run_processes(GetParam(), [](int rank) {
+    const Joined job;
+    EXPECT_EQ(job.rank, rank);
+    const char* transport = nullptr;
+    check(tnt_comm_transport(job.world, &transport));
+    EXPECT_STREQ(transport, "shm");
+    for (const std::size_t count : {0U, 1U, 17U, 3000U, 70'000U}) {
+      for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16, TNT_INT8}) {
+        for (const tnt_op_t op : {TNT_SUM, TNT_AVG, TNT_MAX}) {
+          if (count < 70'000 || op == TNT_SUM) check_all(job.world, job.rank, job.size, dtype, op, count);
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CollectivesProcessTest, PartsWorkBesideTheWorld) {
+  run_processes(GetParam(), [](int rank) {
+    const Joined job;
+    tnt_comm_t part = nullptr;
+    check(tnt_comm_split(job.world, rank % 2, -rank, &part));
+    int part_rank = -1;
+    int part_size = 0;
+    check(tnt_comm_rank(part, &part_rank));
+    check(tnt_comm_size(part, &part_size));
+    EXPECT_EQ(part_size, (job.size + 1 - rank % 2) / 2);
+    EXPECT_EQ(part_rank, part_size - 1 - rank / 2);
+    std::thread other([&] {
+      for (int i = 0; i < 10; ++i) check_all(part, part_rank, part_size, TNT_FLOAT32, TNT_SUM, 5000);
+    });
+    for (int i = 0; i < 10; ++i) check_all(job.world, job.rank, job.size, TNT_INT32, TNT_MIN, 6000);
+    other.join();
+    EXPECT_EQ(tnt_comm_destroy(part), TNT_SUCCESS);
+    check(tnt_comm_split(job.world, rank == 0 ? -1 : 0, 0, &part));
+    EXPECT_EQ(part == nullptr, rank == 0);
+    EXPECT_EQ(tnt_comm_destroy(part), TNT_SUCCESS);
+  });
+}
+
+TEST_P(CollectivesProcessTest, TheJobMayBeJoinedAgain) {
+  run_processes(GetParam(), [](int rank) {
+    for (int i = 0; i < 3; ++i) {
+      const Joined job;
+      check_all(job.world, rank, job.size, TNT_FLOAT64, TNT_SUM, 10);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesProcessTest, ::testing::Values(2, 3, 4, 8));
+
+TEST(CollectivesProcess, OptionsStandInForTheEnvironment) {
+  const std::string rendezvous = "tnt-test-options-" + std::to_string(std::random_device()());
+  const ProcessOptions options{.environment = {{"TNT_RANK", ""}, {"TNT_SIZE", ""}, {"TNT_RENDEZVOUS", ""}, {"TNT_TOKEN", ""}}};
+  run_processes(
+      2,
+      [&](int rank) {
+        tnt_init_options_t place = TNT_INIT_OPTIONS_INITIALIZER;
+        place.rank = rank;
+        place.ranks = 2;
+        place.rendezvous = rendezvous.c_str();
+        place.token = "secret";
+        check(tnt_init(&place));
+        const Joined job;  // joined already
+        check_all(job.world, rank, 2, TNT_UINT8, TNT_PROD, 100);
+      },
+      options);
+}
+
+TEST(CollectivesProcess, NothingIsLeftInTheFileSystem) {
+  const auto named = [] {
+    std::size_t n = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+      n += entry.path().string().find("tarantella") == std::string::npos ? 0 : 1;
+    }
+    return n;
+  };
+  run_processes(3, [&](int rank) {
+    const Joined job;
+    check_all(job.world, rank, 3, TNT_FLOAT32, TNT_SUM, 1000);
+    EXPECT_EQ(named(), 0U);  // not even while it runs
+  });
+  EXPECT_EQ(named(), 0U);
+}
+
+}  // namespace

@@ -1,0 +1,190 @@
+// Ranks that are killed, stopped, or that end: the others are told who, with one sentence, and in good time.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "support/joined.hpp"
+#include "support/process_ranks.hpp"
+
+namespace {
+
+using namespace tnt::testing;
+
+constexpr std::int64_t second = 1'000'000'000;
+
+// What the test and its ranks tell each other.
+struct Board {
+  std::atomic<int> rounds{0};         // collectives that rank 0 has finished
+  std::atomic<int> failed{0};         // ranks that have seen an error
+  std::atomic<bool> stop{false};      // the ranks may end
+  std::atomic<std::int64_t> when{0};  // the signal was sent
+  std::array<std::array<char, 1024>, 8> sentences{};
+};
+
+void remember(Board& board, int rank) {
+  std::strncpy(board.sentences[static_cast<std::size_t>(rank)].data(), tnt_last_error(), 1023);
+  ++board.failed;
+}
+
+std::string sentence(const Board& board, int rank) { return board.sentences[static_cast<std::size_t>(rank)].data(); }
+
+// Sums until something fails; returns how.
+tnt_status_t sum_until_failure(const Joined& job, Board& board, std::size_t count) {
+  const Array in = exact_values(TNT_FLOAT32, count, 1);
+  Array out(TNT_FLOAT32, count);
+  tnt_status_t status = TNT_SUCCESS;
+  while (status == TNT_SUCCESS) {
+    status = all_reduce(job.world, in, out, TNT_SUM);
+    if (job.rank == 0 && status == TNT_SUCCESS) ++board.rounds;
+  }
+  remember(board, job.rank);
+  return status;
+}
+
+struct Killing {
+  int ranks;
+  int victim;
+  std::size_t count;
+};
+class KilledTest : public ::testing::TestWithParam<Killing> {};
+
+TEST_P(KilledTest, IsNamedSoonToAllOthers) {
+  const Killing& killing = GetParam();
+  Shared<Board> board;
+  ProcessJob job(killing.ranks, [&](int rank) {
+    const Joined joined;
+    EXPECT_EQ(sum_until_failure(joined, *board, killing.count), TNT_PEER_LOST) << "rank " << rank << ": " << tnt_last_error();
+    EXPECT_LT(tnt_clock_ns() - board->when, 10 * second);
+    EXPECT_EQ(tnt_barrier(joined.world, nullptr, nullptr), TNT_PEER_LOST);
+  });
+  wait_for([&] { return board->rounds > 20; });
+  board->when = tnt_clock_ns();
+  job.send(killing.victim, SIGKILL);
+  const auto endings = job.wait();
+  const int witness = killing.victim == 0 ? 1 : 0;
+  for (int rank = 0; rank < killing.ranks; ++rank) {
+    const Ending& ending = endings[static_cast<std::size_t>(rank)];
+    if (rank == killing.victim) {
+      EXPECT_EQ(ending.signal, SIGKILL);
+      continue;
+    }
+    EXPECT_EQ(ending.code, 0);
+    EXPECT_EQ(sentence(*board, rank), sentence(*board, witness));
+  }
+  EXPECT_NE(sentence(*board, witness).find("rank " + std::to_string(killing.victim) + " (process "), std::string::npos)
+      << sentence(*board, witness);
+  EXPECT_NE(sentence(*board, witness).find("died while rank "), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, KilledTest,
+                         ::testing::Values(Killing{2, 1, 3}, Killing{2, 0, 3}, Killing{3, 1, 100'000}, Killing{4, 0, 5000},
+                                           Killing{8, 7, 1'000'000}, Killing{8, 3, 3}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.ranks) + "Ranks" + std::to_string(info.param.victim) + "Killed" +
+                                  std::to_string(info.param.count);
+                         });
+
+class StoppedTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(StoppedTest, ForAMomentHarmsNobody) {
+  Shared<Board> board;
+  ProcessJob job(GetParam(), [&](int rank) {
+    const Joined joined;
+    for (int stop = 0; stop == 0;) {
+      stop = board->stop ? 1 : 0;
+      check(tnt_broadcast(joined.world, &stop, &stop, 1, TNT_INT32, 0, nullptr, nullptr));
+      if (rank == 0) ++board->rounds;
+    }
+  });
+  wait_for([&] { return board->rounds > 20; });
+  job.send(1, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  job.send(1, SIGCONT);
+  const int before = board->rounds;
+  wait_for([&] { return board->rounds > before + 20; });
+  board->stop = true;
+  for (const Ending& ending : job.wait()) EXPECT_EQ(ending.code, 0);
+}
+
+TEST_P(StoppedTest, PastTheDeadlineIsNamed) {
+  const int victim = GetParam() - 1;
+  Shared<Board> board;
+  ProcessJob job(GetParam(),
+                 [&](int rank) {
+                   const Joined joined;
+                   EXPECT_EQ(sum_until_failure(joined, *board, 100), TNT_TIMEOUT)
+                       << "rank " << rank << ": " << tnt_last_error();
+                 },
+                 {.environment = {{"TNT_TIMEOUT", "1"}}});
+  wait_for([&] { return board->rounds > 20; });
+  job.send(victim, SIGSTOP);
+  wait_for([&] { return board->failed == GetParam() - 1; });
+  job.send(victim, SIGCONT);  // it learns of it when it goes on
+  for (const Ending& ending : job.wait()) EXPECT_EQ(ending.code, 0);
+  const std::string expected = "rank " + std::to_string(victim) + " did not come within 1 s";
+  for (int rank = 0; rank < GetParam(); ++rank) {
+    EXPECT_EQ(sentence(*board, rank).substr(0, expected.size()), expected);
+    EXPECT_EQ(sentence(*board, rank), sentence(*board, 0));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, StoppedTest, ::testing::Values(2, 3, 4, 8));
+
+struct End {
+  const char* name;
+  void (*leave)();  // after joining
+  const char* how;
+};
+class EndedTest : public ::testing::TestWithParam<End> {};
+
+TEST_P(EndedTest, IsNamedToWhoStillWaits) {
+  run_processes(3, [&](int rank) {
+    if (rank == 1) {
+      check(tnt_init(nullptr));
+      return GetParam().leave();
+    }
+    const Joined job;
+    EXPECT_EQ(tnt_barrier(job.world, nullptr, nullptr), TNT_PEER_LOST) << tnt_last_error();
+    EXPECT_NE(std::string(tnt_last_error()).find(GetParam().how), std::string::npos) << tnt_last_error();
+  });
+}
+
+const End ends[] = {{"Finalized", [] { check(tnt_finalize()); }, "rank 1 left the job (its script has ended)"},
+                    {"Vanished", [] { _exit(0); }, "rank 1 (process "}};
+INSTANTIATE_TEST_SUITE_P(Ways, EndedTest, ::testing::ValuesIn(ends),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(FailureProcess, AnAbortReachesAll) {
+  Shared<Board> board;
+  run_processes(4, [&](int rank) {
+    const Joined job;
+    if (rank == 2) {
+      wait_for([&] { return board->rounds > 0; });
+      check(tnt_comm_abort(job.world, "the loss is not a number"));
+    } else {
+      board->rounds = 1;
+    }
+    EXPECT_EQ(tnt_barrier(job.world, nullptr, nullptr), TNT_ABORTED);
+    EXPECT_STREQ(tnt_last_error(), "rank 2: the loss is not a number");
+  });
+}
+
+TEST(FailureProcess, AMismatchIsTheSameSentenceOnAll) {
+  Shared<Board> board;
+  run_processes(4, [&](int rank) {
+    const Joined job;
+    const Array in = exact_values(TNT_FLOAT32, rank == 2 ? 11 : 10, 1);
+    Array out = in;
+    EXPECT_EQ(all_reduce(job.world, in, out, TNT_SUM), TNT_MISMATCH);
+    remember(*board, rank);
+  });
+  const std::string expected = "rank 2 called all_reduce sum of 11 float32 while rank 0 called all_reduce sum of 10 float32";
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(sentence(*board, rank).substr(0, expected.size()), expected);
+}
+
+}  // namespace

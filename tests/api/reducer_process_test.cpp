@@ -1,0 +1,152 @@
+// The reducer among processes: sums over steps, plans that differ, peers that die or do not come, an early end.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "support/joined.hpp"
+#include "support/process_ranks.hpp"
+
+namespace {
+
+using namespace tnt::testing;
+
+struct Destroy {
+  void operator()(tnt_reducer_t reducer) const { EXPECT_EQ(tnt_reducer_destroy(reducer), TNT_SUCCESS); }
+};
+using Reducer = std::unique_ptr<tnt_reducer, Destroy>;
+
+const std::array<tnt_tensor_t, 4> tensors{
+    {{"embedding", 70'000, TNT_FLOAT32}, {"kernel", 5000, TNT_FLOAT32}, {"scale", 0, TNT_FLOAT64}, {"bias", 10, TNT_BFLOAT16}}};
+
+Reducer make(tnt_comm_t comm, std::size_t threshold, const char* name = nullptr) {
+  tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+  options.fusion_threshold = threshold;
+  options.name = name;
+  tnt_reducer_t reducer = nullptr;
+  check(tnt_reducer_create(comm, tensors.data(), tensors.size(), &options, &reducer));
+  return Reducer(reducer);
+}
+
+// Whole numbers, small enough for sums over ranks with scales that are powers of two to be exact.
+Array gradient(std::size_t tensor, int rank, int step) {
+  return exact_values(tensors[tensor].dtype, tensors[tensor].count,
+                      static_cast<unsigned>(rank + 8 * step) + static_cast<unsigned>(tensor));
+}
+
+void run_step(tnt_reducer_t reducer, int rank, int ranks, int step) {
+  const double scale = rank == 1 && step % 2 == 1 ? 0.0 : 0.5;
+  std::vector<std::size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(rank * 100 + step)));
+  std::vector<Array> values;
+  for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) values.push_back(gradient(tensor, rank, step));
+  for (const std::size_t tensor : order) {
+    check(tnt_reducer_ready(reducer, tensor, values[tensor].data(), values[tensor].data(), scale, nullptr));
+  }
+  check(tnt_reducer_finish(reducer, nullptr));
+  for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
+    std::vector<Array> in;
+    for (int other = 0; other < ranks; ++other) {
+      if (other != 1 || step % 2 == 0) in.push_back(gradient(tensor, other, step));
+    }
+    const Array expected = repeated(tensors[tensor].dtype, tensors[tensor].count, [&](std::size_t i) {
+      double sum = 0;
+      for (const Array& one : in) sum += 0.5 * one.get(i);
+      return sum;
+    });
+    EXPECT_EQ(values[tensor], expected) << tensors[tensor].name << " in step " << step;
+  }
+}
+
+class ReducerProcessTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(ReducerProcessTest, SumsStepAfterStep) {
+  run_processes(GetParam(), [](int rank) {
+    const Joined job;
+    for (const std::size_t threshold : {std::size_t{0}, std::size_t{30'000}, TNT_FUSION_DEFAULT}) {
+      const Reducer one = make(job.world, threshold);
+      const Reducer two = make(job.world, threshold / 2, "others");
+      std::thread other([&] {
+        for (int step = 0; step < 4; ++step) run_step(two.get(), rank, job.size, step);
+      });
+      for (int step = 0; step < 4; ++step) run_step(one.get(), rank, job.size, step);
+      other.join();
+      tnt_reducer_stats_t stats = TNT_REDUCER_STATS_INITIALIZER;
+      check(tnt_reducer_stats(one.get(), &stats));
+      EXPECT_EQ(stats.steps, 4U);
+      EXPECT_EQ(stats.bytes, 4U * (75'000U * 4U + 20U));
+      EXPECT_GT(stats.busy, 0.0);
+      EXPECT_GE(stats.exposed, 0.0);
+      for (const double part : {stats.pack, stats.wait, stats.reduce, stats.unpack}) EXPECT_GT(part, 0.0);
+      EXPECT_LE(stats.pack + stats.wait + stats.reduce + stats.unpack, stats.busy);
+      std::uint64_t steps = 0;
+      check(tnt_reducer_tensor_steps(one.get(), 3, &steps));
+      EXPECT_EQ(steps, 4U);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ReducerProcessTest, ::testing::Values(2, 3, 4, 8));
+
+TEST(ReducerProcess, PlansThatDifferAreNamedAndTheWorldGoesOn) {
+  run_processes(3, [](int rank) {
+    const Joined job;
+    auto changed = tensors;
+    if (rank == 2) changed[1].count = 5001;
+    tnt_reducer_t reducer = nullptr;
+    EXPECT_EQ(tnt_reducer_create(job.world, changed.data(), changed.size(), nullptr, &reducer), TNT_MISMATCH);
+    EXPECT_EQ(reducer, nullptr);
+    EXPECT_STREQ(tnt_last_error(),
+                 "rank 2 and rank 0 do not train the same model: tensor 1 is 'kernel' (5001 float32) on rank 2, 'kernel' (5000 "
+                 "float32) on rank 0");
+    run_step(make(job.world, 0).get(), rank, 3, 0);
+  });
+}
+
+TEST(ReducerProcess, ADeadPeerIsNamedWithBucketAndTensor) {
+  ProcessJob job(3, [](int rank) {
+    const Joined joined;
+    const Reducer reducer = make(joined.world, 0, "loss A");
+    run_step(reducer.get(), rank, 3, 0);
+    Array bias = gradient(3, rank, 1);
+    Array scale = gradient(2, rank, 1);
+    Array kernel = gradient(1, rank, 1);
+    check(tnt_reducer_ready(reducer.get(), 3, bias.data(), bias.data(), 1.0, nullptr));
+    check(tnt_reducer_ready(reducer.get(), 2, scale.data(), scale.data(), 1.0, nullptr));
+    check(tnt_reducer_wait_bucket(reducer.get(), 1, nullptr));
+    if (rank == 1) raise(SIGKILL);
+    check(tnt_reducer_ready(reducer.get(), 1, kernel.data(), kernel.data(), 1.0, nullptr));
+    EXPECT_EQ(tnt_reducer_wait_bucket(reducer.get(), 2, nullptr), TNT_PEER_LOST);
+    const std::string sentence = tnt_last_error();
+    EXPECT_NE(sentence.find("rank 1 (process "), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find("loss A bucket 2: 19.5 KiB, 1 tensor, kernel"), std::string::npos) << sentence;
+    EXPECT_EQ(tnt_reducer_finish(reducer.get(), nullptr), TNT_PEER_LOST);
+    EXPECT_EQ(tnt_reducer_ready(reducer.get(), 0, kernel.data(), kernel.data(), 1.0, nullptr), TNT_PEER_LOST);
+  });
+  const auto endings = job.wait();
+  EXPECT_EQ(endings[0].code, 0);
+  EXPECT_EQ(endings[1].signal, SIGKILL);
+  EXPECT_EQ(endings[2].code, 0);
+}
+
+TEST(ReducerProcess, ItsEndDoesNotWaitForOthers) {
+  run_processes(2, [](int rank) {
+    const Joined job;
+    {
+      const Reducer reducer = make(job.world, 0);
+      Array bias = gradient(3, rank, 0);
+      if (rank == 0) check(tnt_reducer_ready(reducer.get(), 3, bias.data(), bias.data(), 1.0, nullptr));
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    }
+    check(tnt_barrier(job.world, nullptr, nullptr));
+  });
+}
+
+}  // namespace

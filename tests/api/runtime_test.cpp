@@ -1,0 +1,135 @@
+// The library's life in one process: joining, leaving, what works before and after, and each thread's own last error.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <thread>
+
+#include "support/alone.hpp"
+
+namespace {
+
+using tnt::testing::expect_error;
+
+class RuntimeTest : public ::testing::Test {
+ protected:
+  void SetUp() override { tnt::testing::clear_environment(); }
+  void TearDown() override {
+    EXPECT_EQ(tnt_finalize(), TNT_SUCCESS);
+    tnt::testing::clear_environment();
+  }
+};
+
+TEST_F(RuntimeTest, SomeFunctionsNeedNoInit) {
+  EXPECT_STREQ(tnt_status_name(TNT_PEER_LOST), "TNT_PEER_LOST");
+  EXPECT_EQ(tnt_dtype_size(TNT_BFLOAT16), 2U);
+  EXPECT_EQ(tnt_dtype_size(static_cast<tnt_dtype_t>(99)), 0U);
+  const std::int64_t before = tnt_clock_ns();
+  EXPECT_LE(before, tnt_clock_ns());
+  EXPECT_STREQ(tnt_last_error(), "");
+}
+
+TEST_F(RuntimeTest, WithoutInitThereIsNoWorld) {
+  tnt_comm_t world = nullptr;
+  expect_error(tnt_comm_world(&world), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
+  expect_error(tnt_trace_span("track", "name", 0, 1), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
+}
+
+TEST_F(RuntimeTest, AProcessAloneIsAJob) {
+  ASSERT_EQ(tnt_init(nullptr), TNT_SUCCESS);
+  ASSERT_EQ(tnt_init(nullptr), TNT_SUCCESS) << "a second call does nothing";
+  tnt_comm_t world = nullptr;
+  ASSERT_EQ(tnt_comm_world(&world), TNT_SUCCESS);
+  int number = -1;
+  EXPECT_EQ(tnt_comm_rank(world, &number), TNT_SUCCESS);
+  EXPECT_EQ(number, 0);
+  EXPECT_EQ(tnt_comm_size(world, &number), TNT_SUCCESS);
+  EXPECT_EQ(number, 1);
+  EXPECT_EQ(tnt_comm_local_rank(world, &number), TNT_SUCCESS);
+  EXPECT_EQ(number, 0);
+  EXPECT_EQ(tnt_comm_local_size(world, &number), TNT_SUCCESS);
+  EXPECT_EQ(number, 1);
+  const char* transport = nullptr;
+  EXPECT_EQ(tnt_comm_transport(world, &transport), TNT_SUCCESS);
+  EXPECT_STREQ(transport, "local");
+  EXPECT_EQ(tnt_finalize(), TNT_SUCCESS);
+  EXPECT_EQ(tnt_comm_world(&world), TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_init(nullptr), TNT_SUCCESS) << "and again";
+}
+
+TEST_F(RuntimeTest, OptionsAreChecked) {
+  tnt_init_options_t options = TNT_INIT_OPTIONS_INITIALIZER;
+  options.size = 8;
+  expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "options->size is 8");
+  options = TNT_INIT_OPTIONS_INITIALIZER;
+  options.rank = 2;
+  options.ranks = 2;
+  expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "rank 2 of 2 ranks makes no sense");
+  options.rank = 1;
+  expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "2 ranks need a rendezvous and a token");
+  options.rendezvous = "name";
+  options.token = "";
+  expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "2 ranks need a rendezvous and a token");
+  for (const double seconds : {-1.0, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    options = TNT_INIT_OPTIONS_INITIALIZER;
+    options.join_timeout = seconds;
+    expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "join_timeout");
+  }
+  options = TNT_INIT_OPTIONS_INITIALIZER;
+  EXPECT_EQ(tnt_init(&options), TNT_SUCCESS);
+}
+
+TEST_F(RuntimeTest, TheEnvironmentIsChecked) {
+  setenv("TNT_SIZE", "many", 1);
+  expect_error(tnt_init(nullptr), TNT_INVALID_ARGUMENT, "TNT_SIZE=many");
+  setenv("TNT_SIZE", "2", 1);
+  expect_error(tnt_init(nullptr), TNT_INVALID_ARGUMENT, "tarantella -n 2");
+}
+
+TEST_F(RuntimeTest, OptionsStandAboveTheEnvironmentsPlace) {
+  setenv("TNT_SIZE", "many", 1);
+  setenv("TNT_RANK", "7", 1);
+  const tnt_init_options_t options = TNT_INIT_OPTIONS_INITIALIZER;
+  EXPECT_EQ(tnt_init(&options), TNT_SUCCESS) << tnt_last_error();
+  setenv("TNT_TIMEOUT", "never", 1);
+  EXPECT_EQ(tnt_finalize(), TNT_SUCCESS);
+  expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "TNT_TIMEOUT=never");  // the rest counts
+}
+
+TEST_F(RuntimeTest, ATimelineThatCannotBeWrittenIsNamed) {
+  setenv("TNT_TIMELINE", "/nowhere/to/be/found.json", 1);
+  ASSERT_EQ(tnt_init(nullptr), TNT_SUCCESS);
+  expect_error(tnt_finalize(), TNT_SYSTEM, "/nowhere/to/be/found.json");
+  tnt_comm_t world = nullptr;
+  EXPECT_EQ(tnt_comm_world(&world), TNT_INVALID_ARGUMENT) << "it has ended all the same";
+}
+
+TEST_F(RuntimeTest, EveryThreadHasItsOwnLastError) {
+  expect_error(tnt_comm_rank(nullptr, nullptr), TNT_INVALID_ARGUMENT, "comm is NULL");
+  const std::string mine = tnt_last_error();
+  std::thread other([] {
+    EXPECT_STREQ(tnt_last_error(), "");
+    expect_error(tnt_work_wait(nullptr, 0), TNT_INVALID_ARGUMENT, "work is NULL");
+  });
+  other.join();
+  EXPECT_EQ(tnt_last_error(), mine);
+  EXPECT_EQ(tnt_init(nullptr), TNT_SUCCESS);
+  EXPECT_EQ(tnt_last_error(), mine) << "success says nothing";
+}
+
+TEST_F(RuntimeTest, AnAbortEndsTheJobOfOneToo) {
+  ASSERT_EQ(tnt_init(nullptr), TNT_SUCCESS);
+  tnt_comm_t world = nullptr;
+  ASSERT_EQ(tnt_comm_world(&world), TNT_SUCCESS);
+  tnt_comm_t part = nullptr;
+  ASSERT_EQ(tnt_comm_split(world, 3, 0, &part), TNT_SUCCESS);
+  ASSERT_EQ(tnt_comm_abort(world, "the loss is not a number"), TNT_SUCCESS);
+  ASSERT_EQ(tnt_comm_abort(world, "too late"), TNT_SUCCESS);
+  for (tnt_comm_t comm : {world, part}) {
+    EXPECT_EQ(tnt_barrier(comm, nullptr, nullptr), TNT_ABORTED);
+    EXPECT_STREQ(tnt_last_error(), "rank 0: the loss is not a number");
+  }
+  EXPECT_EQ(tnt_comm_destroy(part), TNT_SUCCESS);
+}
+
+}  // namespace

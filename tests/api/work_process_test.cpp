@@ -1,0 +1,126 @@
+// Asynchronous operations among processes: order, short waits, tests, handles given back early, several communicators.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+
+#include "support/joined.hpp"
+#include "support/process_ranks.hpp"
+
+namespace {
+
+using namespace tnt::testing;
+
+class WorkProcessTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(WorkProcessTest, ManyOutstandingRunInOrder) {
+  run_processes(GetParam(), [](int rank) {
+    const Joined job;
+    constexpr int n = 40;
+    std::vector<Array> in;
+    std::vector<Array> out;
+    for (int i = 0; i < n; ++i) {
+      in.push_back(exact_values(TNT_FLOAT32, static_cast<std::size_t>(i) * 100, static_cast<unsigned>(rank + 8 * i)));
+      out.emplace_back(TNT_FLOAT32, in.back().count());
+    }
+    std::vector<tnt_work_t> works(n);
+    for (std::size_t i = 0; i < n; ++i) check(all_reduce(job.world, in[i], out[i], TNT_SUM, &works[i]));
+    check(tnt_barrier(job.world, nullptr, nullptr));  // behind them all
+    for (std::size_t i = 0; i < n; ++i) {
+      int finished = 0;
+      EXPECT_EQ(tnt_work_test(works[i], &finished), TNT_SUCCESS);
+      EXPECT_EQ(finished, 1) << i;
+      std::vector<Array> all;
+      for (int other = 0; other < job.size; ++other) {
+        all.push_back(exact_values(TNT_FLOAT32, i * 100, static_cast<unsigned>(other) + 8 * static_cast<unsigned>(i)));
+      }
+      EXPECT_EQ(out[i], reduced(all, TNT_SUM));
+      EXPECT_EQ(tnt_work_destroy(works[i]), TNT_SUCCESS);
+    }
+  });
+}
+
+TEST_P(WorkProcessTest, AShortWaitLeavesTheOperationRunning) {
+  Shared<std::atomic<bool>> go;
+  run_processes(GetParam(), [&](int rank) {
+    const Joined job;
+    tnt_work_t work = nullptr;
+    if (rank == 0) {
+      check(tnt_barrier(job.world, nullptr, &work));
+      EXPECT_EQ(tnt_work_wait(work, 0.02), TNT_TIMEOUT);
+      EXPECT_STREQ(tnt_last_error(), "the operation has not finished within 0.02 s");
+      int finished = 1;
+      EXPECT_EQ(tnt_work_test(work, &finished), TNT_SUCCESS);
+      EXPECT_EQ(finished, 0);
+      *go = true;
+    } else {
+      wait_for([&] { return go->load(); });
+      check(tnt_barrier(job.world, nullptr, &work));
+    }
+    EXPECT_EQ(tnt_work_wait(work, -1), TNT_SUCCESS) << tnt_last_error();
+    EXPECT_EQ(tnt_work_destroy(work), TNT_SUCCESS);
+  });
+}
+
+TEST_P(WorkProcessTest, AHandleGivenBackEarlyStopsNothing) {
+  run_processes(GetParam(), [](int rank) {
+    const Joined job;
+    const Array in = exact_values(TNT_INT64, 200'000, static_cast<unsigned>(rank));
+    Array out(TNT_INT64, in.count());
+    tnt_work_t work = nullptr;
+    check(all_reduce(job.world, in, out, TNT_MAX, &work));
+    EXPECT_EQ(tnt_work_destroy(work), TNT_SUCCESS);
+    check(tnt_barrier(job.world, nullptr, nullptr));
+    std::vector<Array> all;
+    for (int other = 0; other < job.size; ++other)
+      all.push_back(exact_values(TNT_INT64, in.count(), static_cast<unsigned>(other)));
+    EXPECT_EQ(out, reduced(all, TNT_MAX));
+  });
+}
+
+TEST_P(WorkProcessTest, CommunicatorsDoNotWaitForEachOther) {
+  run_processes(GetParam(), [](int rank) {
+    const Joined job;
+    tnt_comm_t part = nullptr;
+    check(tnt_comm_split(job.world, 0, 0, &part));
+    tnt_work_t on_world = nullptr;
+    tnt_work_t on_part = nullptr;
+    // the ranks start them in different orders: each communicator has its own thread
+    for (const bool world_first : {rank % 2 == 0, rank % 2 != 0}) {
+      check(tnt_barrier(world_first ? job.world : part, nullptr, world_first ? &on_world : &on_part));
+    }
+    EXPECT_EQ(tnt_work_wait(on_world, -1), TNT_SUCCESS);
+    EXPECT_EQ(tnt_work_wait(on_part, -1), TNT_SUCCESS);
+    EXPECT_EQ(tnt_work_destroy(on_world), TNT_SUCCESS);
+    EXPECT_EQ(tnt_work_destroy(on_part), TNT_SUCCESS);
+    EXPECT_EQ(tnt_comm_destroy(part), TNT_SUCCESS);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, WorkProcessTest, ::testing::Values(2, 3, 4, 8));
+
+TEST(WorkProcess, EveryOutstandingOperationLearnsOfADeath) {
+  Shared<std::atomic<int>> waiting;
+  ProcessJob job(3, [&](int rank) {
+    const Joined joined;
+    if (rank == 2) {
+      wait_for([&] { return waiting->load() == 2; });
+      raise(SIGKILL);
+    }
+    std::vector<tnt_work_t> works(5);
+    for (tnt_work_t& work : works) check(tnt_barrier(joined.world, nullptr, &work));
+    ++*waiting;
+    for (tnt_work_t work : works) {
+      EXPECT_EQ(tnt_work_wait(work, -1), TNT_PEER_LOST);
+      EXPECT_NE(std::string(tnt_last_error()).find("rank 2 (process "), std::string::npos) << tnt_last_error();
+      EXPECT_EQ(tnt_work_destroy(work), TNT_SUCCESS);
+    }
+  });
+  const auto endings = job.wait();
+  EXPECT_EQ(endings[0].code, 0);
+  EXPECT_EQ(endings[1].code, 0);
+  EXPECT_EQ(endings[2].signal, SIGKILL);
+}
+
+}  // namespace

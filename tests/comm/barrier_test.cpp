@@ -1,0 +1,54 @@
+// The barrier below all collectives: nobody is through before all are there, and each sees what the others wrote before.
+#include "comm/shm/barrier.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+#include "support/thread_ranks.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::call;
+
+class BarrierTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(BarrierTest, NobodyIsThroughBeforeAllAreThere) {
+  std::atomic<int> arrived{0};
+  testing::run_threads(GetParam(), [&](Communicator& comm) {
+    for (int round = 1; round <= 200; ++round) {
+      ++arrived;
+      comm.barrier(call());
+      EXPECT_GE(arrived, round * comm.size());
+    }
+  });
+}
+
+// Plain variables: a thread sanitizer proves the ordering, not only the luck.
+TEST_P(BarrierTest, WhatWasWrittenBeforeIsSeenAfter) {
+  std::vector<int> values(static_cast<std::size_t>(GetParam()));
+  testing::run_threads(GetParam(), [&](Communicator& comm) {
+    for (int round = 0; round < 100; ++round) {
+      values[static_cast<std::size_t>(comm.rank())] = round;
+      comm.barrier(call());
+      for (const int value : values) EXPECT_EQ(value, round);
+      comm.barrier(call());
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, BarrierTest, ::testing::Values(1, 2, 3, 4, 8));
+
+TEST(Call, SaysWhatWasCalled) {
+  EXPECT_EQ(describe({.kind = Call::barrier, .count = 3}), "barrier");
+  EXPECT_EQ(describe({.kind = Call::all_gather, .dtype = TNT_INT8, .count = 3}), "all_gather of 3 int8");
+  EXPECT_EQ(describe({.kind = Call::broadcast, .dtype = TNT_FLOAT64, .root = 2, .count = 3}),
+            "broadcast of 3 float64 from rank 2");
+  EXPECT_EQ(describe({.kind = Call::reduce_scatter, .dtype = TNT_FLOAT16, .op = TNT_AVG, .count = 3}),
+            "reduce_scatter avg of 3 float16");
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,216 @@
+// Every collective on 1 to 8 ranks, for every type, operation and border of the shared-memory scheme, against a reference.
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "support/array.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::all_dtypes;
+using testing::all_ops;
+using testing::Array;
+using testing::call;
+using testing::exact_values;
+using testing::reduced;
+using testing::run_threads;
+
+constexpr std::size_t slot_bytes = 256 * 1024;
+constexpr std::size_t small_bytes = 8 * 1024;
+
+std::string name_of(const char* what, tnt_dtype_t dtype, tnt_op_t op, std::size_t count) {
+  return fmt::format("{} {} of {} {}", what, op_name(op), count, dtype_name(dtype));
+}
+
+// The inputs of all ranks, the same wherever they are made.
+std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count) {
+  std::vector<Array> result;
+  for (int rank = 0; rank < ranks; ++rank) result.push_back(exact_values(dtype, count, static_cast<unsigned>(rank)));
+  return result;
+}
+
+void all_reduce(Communicator& comm, const Array& in, Array& out, tnt_op_t op) {
+  const Piece piece{.in = in.data(), .out = out.data(), .count = in.count()};
+  comm.all_reduce(tnt::Run({&piece, 1}, in.dtype()), op, call());
+}
+
+void check_all_reduce(int ranks, tnt_dtype_t dtype, tnt_op_t op, std::size_t count) {
+  const auto in = inputs(ranks, dtype, count);
+  const Array expected = reduced(in, op);
+  run_threads(ranks, [&](Communicator& comm) {
+    const Array& own = in[static_cast<std::size_t>(comm.rank())];
+    Array out(dtype, count);
+    all_reduce(comm, own, out, op);
+    EXPECT_EQ(out, expected) << name_of("all_reduce", dtype, op, count);
+    Array in_place = own;
+    all_reduce(comm, in_place, in_place, op);
+    EXPECT_EQ(in_place, expected) << name_of("all_reduce in place", dtype, op, count);
+  });
+}
+
+// Elements around the borders that matter for the type: cache lines, the small path, one slot.
+std::vector<std::size_t> borders(tnt_dtype_t dtype) {
+  std::vector<std::size_t> result{0, 1, 2};
+  for (const std::size_t bytes : {std::size_t{64}, small_bytes, slot_bytes}) {
+    const std::size_t count = bytes / dtype_size(dtype);
+    for (const std::size_t near : {count - 1, count, count + 1}) result.push_back(near);
+  }
+  return result;
+}
+
+class CollectivesTest : public ::testing::TestWithParam<int> {
+ protected:
+  [[nodiscard]] std::size_t n() const { return static_cast<std::size_t>(ranks); }
+  const int ranks = GetParam();
+};
+
+TEST_P(CollectivesTest, AllReduceOfEveryTypeAndOperation) {
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    for (const tnt_op_t op : all_ops) {
+      for (const std::size_t count : {std::size_t{17}, small_bytes / dtype_size(dtype) + 40}) {
+        check_all_reduce(ranks, dtype, op, count);
+      }
+    }
+  }
+}
+
+TEST_P(CollectivesTest, AllReduceAroundEveryBorder) {
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16, TNT_INT64, TNT_UINT8}) {
+    for (const std::size_t count : borders(dtype)) check_all_reduce(ranks, dtype, TNT_SUM, count);
+  }
+  check_all_reduce(ranks, TNT_FLOAT32, TNT_AVG, 200'001);
+}
+
+TEST_P(CollectivesTest, ReduceScatter) {
+  const std::size_t block = slot_bytes / n() / 64 * 64;
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    for (const tnt_op_t op : {TNT_SUM, TNT_AVG, TNT_MIN}) {
+      const std::size_t chunk = block / dtype_size(dtype);
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{33}, chunk, chunk + 1}) {
+        if (count > 33 && op != TNT_SUM) continue;
+        const auto in = inputs(ranks, dtype, count * n());
+        const Array expected = reduced(in, op);
+        run_threads(ranks, [&](Communicator& comm) {
+          const auto self = static_cast<std::size_t>(comm.rank());
+          Array out(dtype, count);
+          comm.reduce_scatter(in[self].data(), out.data(), count, dtype, op, call());
+          EXPECT_EQ(out, expected.part(self * count, count)) << name_of("reduce_scatter", dtype, op, count);
+        });
+      }
+    }
+  }
+}
+
+TEST_P(CollectivesTest, AllGather) {
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    const std::size_t slot = slot_bytes / dtype_size(dtype);
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{65}, slot - 1, slot, slot + 1}) {
+      const auto in = inputs(ranks, dtype, count);
+      Array expected(dtype, count * n());
+      for (std::size_t rank = 0; rank < n(); ++rank) expected.place(rank * count, in[rank]);
+      run_threads(ranks, [&](Communicator& comm) {
+        const auto self = static_cast<std::size_t>(comm.rank());
+        Array out(dtype, count * n());
+        comm.all_gather(in[self].data(), out.data(), count, dtype, call());
+        EXPECT_EQ(out, expected) << name_of("all_gather", dtype, TNT_SUM, count);
+        Array in_place(dtype, count * n());
+        in_place.place(self * count, in[self]);
+        const auto* own = static_cast<const std::byte*>(in_place.data()) + self * count * dtype_size(dtype);
+        comm.all_gather(own, in_place.data(), count, dtype, call());
+        EXPECT_EQ(in_place, expected) << name_of("all_gather in place", dtype, TNT_SUM, count);
+      });
+    }
+  }
+}
+
+TEST_P(CollectivesTest, BroadcastFromEveryRoot) {
+  for (int root = 0; root < ranks; ++root) {
+    for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_UINT8}) {
+      const std::size_t slot = slot_bytes / dtype_size(dtype);
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, slot, slot + 1}) {
+        const Array in = exact_values(dtype, count, static_cast<unsigned>(root));
+        run_threads(ranks, [&](Communicator& comm) {
+          Array out(dtype, count);
+          comm.broadcast(comm.rank() == root ? in.data() : nullptr, out.data(), count, dtype, root, call());
+          EXPECT_EQ(out, in) << name_of("broadcast", dtype, TNT_SUM, count) << " from " << root;
+          Array in_place = comm.rank() == root ? in : Array(dtype, count);
+          comm.broadcast(in_place.data(), in_place.data(), count, dtype, root, call());
+          EXPECT_EQ(in_place, in) << "in place";
+        });
+      }
+    }
+  }
+}
+
+TEST_P(CollectivesTest, NoBufferNeedsAlignment) {
+  constexpr std::size_t count = 3001;
+  const auto in = inputs(ranks, TNT_FLOAT32, count * n());
+  const Array expected = reduced(in, TNT_SUM);
+  run_threads(ranks, [&](Communicator& comm) {
+    const auto self = static_cast<std::size_t>(comm.rank());
+    const auto bytes = in[self].bytes();
+    std::vector<std::byte> from(bytes.size() + 1);
+    std::vector<std::byte> to(bytes.size() + 1);
+    std::copy(bytes.begin(), bytes.end(), from.begin() + 1);
+    const auto result = [&](std::size_t elements) {
+      return std::vector<std::byte>(to.begin() + 1, to.begin() + 1 + static_cast<std::ptrdiff_t>(elements * sizeof(float)));
+    };
+    const auto expect = [&](const Array& array) {
+      EXPECT_EQ(result(array.count()), std::vector<std::byte>(array.bytes().begin(), array.bytes().end()));
+    };
+    const Piece whole{.in = from.data() + 1, .out = to.data() + 1, .count = count * n()};
+    comm.all_reduce(tnt::Run({&whole, 1}, TNT_FLOAT32), TNT_SUM, call());
+    expect(expected);
+    const Piece little{.in = from.data() + 1, .out = to.data() + 1, .count = 9, .scale = 2.0};
+    comm.all_reduce(tnt::Run({&little, 1}, TNT_FLOAT32), TNT_MAX, call());
+    comm.reduce_scatter(from.data() + 1, to.data() + 1, count, TNT_FLOAT32, TNT_SUM, call());
+    expect(expected.part(self * count, count));
+  });
+}
+
+// Piece i has i * 1000 elements; rank 0 has nothing to add to some, and one is not wanted back.
+TEST_P(CollectivesTest, PiecesWithScalesAreOneRun) {
+  constexpr std::size_t n_pieces = 9;
+  constexpr std::size_t unwanted = 5;
+  const auto input = [](std::size_t rank, std::size_t piece) {
+    return exact_values(TNT_FLOAT32, piece * 1000, static_cast<unsigned>(rank * 100 + piece));
+  };
+  const auto scale = [](std::size_t rank, std::size_t piece) {
+    return rank == 0 && piece % 4 == 3 ? 0.0 : 0.25 * static_cast<double>(rank + 1);
+  };
+  std::vector<Array> expected;
+  for (std::size_t piece = 0; piece < n_pieces; ++piece) {
+    std::vector<Array> in;
+    for (std::size_t rank = 0; rank < n(); ++rank) in.push_back(input(rank, piece));
+    expected.push_back(testing::repeated(TNT_FLOAT32, piece * 1000, [&](std::size_t i) {
+      double sum = 0;
+      for (std::size_t rank = 0; rank < n() && piece != unwanted; ++rank) sum += scale(rank, piece) * in[rank].get(i);
+      return sum;
+    }));
+  }
+  run_threads(ranks, [&](Communicator& comm) {
+    const auto self = static_cast<std::size_t>(comm.rank());
+    std::vector<Array> in;
+    std::vector<Array> out;
+    std::vector<Piece> pieces;
+    for (std::size_t piece = 0; piece < n_pieces; ++piece) {
+      in.push_back(input(self, piece));
+      out.emplace_back(TNT_FLOAT32, piece * 1000);
+    }
+    for (std::size_t piece = 0; piece < n_pieces; ++piece) {
+      pieces.push_back({.in = scale(self, piece) == 0.0 ? nullptr : in[piece].data(),
+                        .out = piece == unwanted ? nullptr : out[piece].data(),
+                        .count = piece * 1000,
+                        .scale = scale(self, piece)});
+    }
+    comm.all_reduce(tnt::Run(pieces, TNT_FLOAT32), TNT_SUM, call());
+    for (std::size_t piece = 0; piece < n_pieces; ++piece) EXPECT_EQ(out[piece], expected[piece]) << "piece " << piece;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesTest, ::testing::Values(1, 2, 3, 4, 8));
+
+}  // namespace
+}  // namespace tnt

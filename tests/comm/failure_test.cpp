@@ -1,0 +1,160 @@
+// How collectives end when they cannot go on: on all ranks with one sentence that names who and what.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "support/thread_ranks.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::call;
+using testing::common_error;
+
+float buffer[8][4096];  // of each rank; what is in it does not matter
+
+void all_reduce(Communicator& comm, std::size_t count, tnt_dtype_t dtype = TNT_FLOAT32, tnt_op_t op = TNT_SUM) {
+  float* own = buffer[comm.rank()];
+  const Piece piece{.in = own, .out = own, .count = count};
+  comm.all_reduce(tnt::Run({&piece, 1}, dtype), op, call());
+}
+void all_gather(Communicator& comm, std::size_t count) {
+  comm.all_gather(buffer[comm.rank()], buffer[comm.rank()], count, TNT_INT8, call());
+}
+void broadcast(Communicator& comm, int root) {
+  comm.broadcast(buffer[comm.rank()], buffer[comm.rank()], 5, TNT_FLOAT32, root, call());
+}
+
+struct Difference {
+  const char* name;
+  std::function<void(Communicator&)> others;  // what ranks call
+  std::function<void(Communicator&)> odd;     // what the odd one calls instead
+  const char* sentence;
+};
+
+class MismatchTest : public ::testing::TestWithParam<Difference> {};
+
+TEST_P(MismatchTest, IsTheSameErrorOnAllRanks) {
+  const Difference& difference = GetParam();
+  for (const int ranks : {2, 5}) {
+    const std::string sentence = common_error(ranks, TNT_MISMATCH, [&](Communicator& comm) {
+      for (int i = 0; i < 3; ++i) all_reduce(comm, 4);
+      const bool odd = comm.rank() == comm.size() - 1;
+      (odd ? difference.odd : difference.others)(comm);
+      comm.barrier(call());
+    });
+    const std::string expected =
+        fmt::format("rank {} called {} (call 4 of their communicator)", ranks - 1, difference.sentence);
+    EXPECT_EQ(sentence.substr(0, expected.size()), expected);
+  }
+}
+
+const Difference differences[] = {
+    {"Collective", [](auto& comm) { all_reduce(comm, 10); }, [](auto& comm) { comm.barrier(call()); },
+     "barrier while rank 0 called all_reduce sum of 10 float32"},
+    {"Count", [](auto& comm) { all_reduce(comm, 10); }, [](auto& comm) { all_reduce(comm, 11); },
+     "all_reduce sum of 11 float32 while rank 0 called all_reduce sum of 10 float32"},
+    {"CountOfAnotherPath", [](auto& comm) { all_reduce(comm, 4000); }, [](auto& comm) { all_reduce(comm, 1); },
+     "all_reduce sum of 1 float32 while rank 0 called all_reduce sum of 4000 float32"},
+    {"Dtype", [](auto& comm) { all_reduce(comm, 10); }, [](auto& comm) { all_reduce(comm, 10, TNT_INT32); },
+     "all_reduce sum of 10 int32 while rank 0 called all_reduce sum of 10 float32"},
+    {"Operation", [](auto& comm) { all_reduce(comm, 10); }, [](auto& comm) { all_reduce(comm, 10, TNT_FLOAT32, TNT_MAX); },
+     "all_reduce max of 10 float32 while rank 0 called all_reduce sum of 10 float32"},
+    {"Root", [](auto& comm) { broadcast(comm, 0); }, [](auto& comm) { broadcast(comm, 1); },
+     "broadcast of 5 float32 from rank 1 while rank 0 called broadcast of 5 float32 from rank 0"},
+    {"CountOfGather", [](auto& comm) { all_gather(comm, 6); }, [](auto& comm) { all_gather(comm, 7); },
+     "all_gather of 7 int8 while rank 0 called all_gather of 6 int8"},
+    {"ReduceScatter", [](auto& comm) { comm.reduce_scatter(nullptr, nullptr, 0, TNT_INT8, TNT_MIN, call()); },
+     [](auto& comm) { all_gather(comm, 0); }, "all_gather of 0 int8 while rank 0 called reduce_scatter min of 0 int8"}};
+INSTANTIATE_TEST_SUITE_P(Kinds, MismatchTest, ::testing::ValuesIn(differences),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Failure, ATimeoutNamesAllWhoAreMissing) {
+  const std::string sentence = common_error(4, TNT_TIMEOUT, [](Communicator& comm) {
+    comm.barrier(call());
+    if (comm.rank() % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    comm.barrier({.timeout = 0.3, .detail = "the test's own"});
+  });
+  EXPECT_EQ(sentence.find("rank 1, rank 3 did not come within 0.3 s"), 0U) << sentence;
+  EXPECT_NE(sentence.find("in barrier (call 2, the test's own)"), std::string::npos) << sentence;
+}
+
+TEST(Failure, AnAbortReachesAllWhereverTheyAre) {
+  for (const int aborting : {0, 2}) {
+    const std::string sentence = common_error(3, TNT_ABORTED, [&](Communicator& comm) {
+      const auto part = comm.split(0, 0, call());
+      if (comm.rank() == aborting) comm.abort(TNT_ABORTED, "the loss is not a number");
+      while (true) {
+        (comm.rank() == 1 ? *part : comm).barrier(call());
+      }
+    });
+    EXPECT_EQ(sentence, "the loss is not a number");
+  }
+}
+
+TEST(Failure, WhoLeavesIsNamed) {
+  const testing::ThreadJob job(3);
+  const auto endings = job.run([](Communicator& comm) {
+    comm.barrier(call());
+    if (comm.rank() == 1) return;
+    all_reduce(comm, 10);
+  });
+  EXPECT_FALSE(endings[1]);
+  for (const std::size_t rank : {0U, 2U}) {
+    ASSERT_TRUE(endings[rank]);
+    EXPECT_EQ(endings[rank]->status(), TNT_PEER_LOST);
+    EXPECT_EQ(std::string(endings[rank]->what()).find("rank 1 left the job"), 0U) << endings[rank]->what();
+  }
+  EXPECT_STREQ(endings[0]->what(), endings[2]->what());
+}
+
+TEST(Failure, WhoHasDoneItsPartMayLeave) {
+  testing::run_threads(3, [](Communicator& comm) {
+    comm.barrier(call());
+    if (comm.rank() == 2) return;  // the others have met it already
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  });
+}
+
+TEST(Failure, EveryLaterCallFailsAlike) {
+  const std::string sentence = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
+    std::string first;
+    try {
+      all_reduce(comm, 10 + static_cast<std::size_t>(comm.rank()));
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      first = error.what();
+    }
+    try {
+      (void)comm.split(0, 0, call());
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), first);
+    }
+    comm.barrier(call());
+  });
+  EXPECT_NE(sentence, "");
+}
+
+TEST(Failure, CancelEndsACallInAnotherThread) {
+  testing::run_threads(2, [](Communicator& world) {
+    const auto part = world.split(0, 0, call());
+    if (world.rank() == 0) {
+      std::thread waiting([&] {
+        try {
+          part->barrier(call());
+          ADD_FAILURE();
+        } catch (const Error& error) {
+          EXPECT_NE(std::string(error.what()).find("given up"), std::string::npos) << error.what();
+        }
+      });
+      part->cancel();
+      waiting.join();
+    }
+    world.barrier(call());  // the job goes on
+  });
+}
+
+}  // namespace
+}  // namespace tnt

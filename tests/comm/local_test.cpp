@@ -1,0 +1,66 @@
+// The communicator of one rank: every collective is a copy, an abort ends it and what was split from it.
+#include "comm/local.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <thread>
+
+#include "support/array.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::Array;
+using testing::exact_values;
+
+const CallContext call{.timeout = 1.0};
+
+TEST(LocalCommunicator, EveryCollectiveIsACopy) {
+  LocalCommunicator comm;
+  EXPECT_EQ(comm.size(), 1);
+  EXPECT_EQ(comm.local_size(), 1);
+  EXPECT_EQ(comm.rank(), 0);
+  EXPECT_EQ(comm.local_rank(), 0);
+  EXPECT_STREQ(comm.transport(), "local");
+  for (const tnt_dtype_t dtype : testing::all_dtypes) {
+    const Array in = exact_values(dtype, 100, 1);
+    std::array<Array, 4> outs{Array(dtype, 100), Array(dtype, 100), Array(dtype, 100), Array(dtype, 100)};
+    const Piece piece{.in = in.data(), .out = outs[0].data(), .count = 100};
+    comm.all_reduce(tnt::Run({&piece, 1}, dtype), TNT_AVG, call);
+    comm.reduce_scatter(in.data(), outs[1].data(), 100, dtype, TNT_PROD, call);
+    comm.all_gather(in.data(), outs[2].data(), 100, dtype, call);
+    comm.broadcast(in.data(), outs[3].data(), 100, dtype, 0, call);
+    comm.barrier(call);
+    for (const Array& out : outs) EXPECT_EQ(out, in);
+  }
+}
+
+TEST(LocalCommunicator, ScalesAndLeavesOutWhatIsNotWanted) {
+  LocalCommunicator comm;
+  const Array in = exact_values(TNT_FLOAT32, 10, 2);
+  Array out(TNT_FLOAT32, 10);
+  const std::array pieces{Piece{.in = in.data(), .out = nullptr, .count = 10},
+                          Piece{.in = in.data(), .out = out.data(), .count = 10, .scale = 4.0}};
+  comm.all_reduce(tnt::Run(pieces, TNT_FLOAT32), TNT_SUM, call);
+  for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(out.get(i), 4 * in.get(i));
+}
+
+TEST(LocalCommunicator, AnAbortEndsAllParts) {
+  LocalCommunicator comm;
+  const auto part = comm.split(0, 0, call);
+  EXPECT_EQ(comm.split(-1, 0, call), nullptr);
+  std::thread other([&] { part->abort(TNT_ABORTED, "enough"); });
+  try {
+    while (true) comm.barrier(call);
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "enough");
+  }
+  other.join();
+  part->abort(TNT_ABORTED, "too late");
+  EXPECT_THROW(part->barrier(call), Error);
+  EXPECT_THROW((void)comm.split(0, 0, call), Error);
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,131 @@
+// Long random sequences of calls, several communicators at once, and the same bits in every run and on every rank.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <random>
+#include <thread>
+
+#include "support/array.hpp"
+#include "support/effort.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::all_dtypes;
+using testing::all_ops;
+using testing::Array;
+using testing::call;
+using testing::exact_values;
+using testing::reduced;
+using testing::run_threads;
+
+constexpr unsigned barrier_code = 4;
+
+// One call that all ranks derive from the same random numbers; its inputs too, so that each checks its own result.
+void random_call(Communicator& comm, std::mt19937& random) {
+  const auto n = static_cast<std::size_t>(comm.size());
+  const auto self = static_cast<std::size_t>(comm.rank());
+  const unsigned code = random() % 5;
+  const tnt_dtype_t dtype = all_dtypes[random() % 8];
+  const tnt_op_t op = all_ops[random() % 5];
+  const int root = static_cast<int>(random() % n);
+  const std::size_t magnitude = std::array<std::size_t, 4>{4, 200, 9'000, 90'000}[random() % 8 == 0 ? 3 : random() % 3];
+  const std::size_t count = random() % magnitude;
+  const unsigned seed = random() % 1000;
+  if (code == barrier_code) return comm.barrier(call());
+
+  const std::size_t in_count = code == 1 ? count * n : count;
+  std::vector<Array> in;
+  for (std::size_t rank = 0; rank < n; ++rank)
+    in.push_back(exact_values(dtype, in_count, seed * 8 + static_cast<unsigned>(rank)));
+  Array out(dtype, code == 2 ? count * n : count);
+  if (code == 0) {
+    const Piece piece{.in = in[self].data(), .out = out.data(), .count = count};
+    comm.all_reduce(tnt::Run({&piece, 1}, dtype), op, call());
+    EXPECT_EQ(out, reduced(in, op));
+  } else if (code == 1) {
+    comm.reduce_scatter(in[self].data(), out.data(), count, dtype, op, call());
+    EXPECT_EQ(out, reduced(in, op).part(self * count, count));
+  } else if (code == 2) {
+    comm.all_gather(in[self].data(), out.data(), count, dtype, call());
+    for (std::size_t rank = 0; rank < n; ++rank) EXPECT_EQ(out.part(rank * count, count), in[rank]);
+  } else {
+    comm.broadcast(in[self].data(), out.data(), count, dtype, root, call());
+    EXPECT_EQ(out, in[static_cast<std::size_t>(root)]);
+  }
+}
+
+class OrderTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(OrderTest, AnySequenceOfCallsIsRight) {
+  run_threads(GetParam(), [&](Communicator& comm) {
+    std::mt19937 random(static_cast<unsigned>(GetParam()));
+    for (int i = 0; i < testing::effort(120, 40); ++i) random_call(comm, random);
+  });
+}
+
+TEST_P(OrderTest, RanksThatDawdleAreWaitedFor) {
+  run_threads(GetParam(), [&](Communicator& comm) {
+    std::mt19937 random(7);
+    std::mt19937 own(static_cast<unsigned>(comm.rank()));
+    for (int i = 0; i < testing::effort(40, 15); ++i) {
+      if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 2000));
+      random_call(comm, random);
+    }
+  });
+}
+
+TEST_P(OrderTest, SeveralCommunicatorsRunAtOnce) {
+  run_threads(GetParam(), [&](Communicator& world) {
+    std::vector<std::unique_ptr<Communicator>> parts;
+    for (int i = 0; i < 3; ++i) parts.push_back(world.split(0, i % 2 == 0 ? world.rank() : -world.rank(), call()));
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 3; ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          std::mt19937 random(i);
+          for (int k = 0; k < testing::effort(30, 8); ++k) random_call(*parts[i], random);
+        } catch (const Error& error) {
+          ADD_FAILURE() << error.what();
+        }
+      });
+    }
+    std::mt19937 random(9);
+    for (int k = 0; k < testing::effort(30, 8); ++k) random_call(world, random);
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+// Values whose sum depends on its order: the same bits on all ranks, and again in the next run.
+TEST_P(OrderTest, SumsHaveTheSameBitsAlways) {
+  constexpr std::size_t count = 150'001;
+  const auto n = static_cast<std::size_t>(GetParam());
+  std::vector<std::vector<float>> in(n, std::vector<float>(count));
+  std::mt19937 random(11);
+  for (auto& values : in) {
+    for (float& value : values) {
+      value = std::ldexp(static_cast<float>(random() % 2'000'001) - 1e6F, static_cast<int>(random() % 30) - 15);
+    }
+  }
+  std::vector<float> in_order = in[0];
+  for (std::size_t rank = 1; rank < n; ++rank) {
+    for (std::size_t i = 0; i < count; ++i) in_order[i] += in[rank][i];
+  }
+  for (const std::size_t part : {std::size_t{1000}, count}) {
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      run_threads(GetParam(), [&](Communicator& comm) {
+        std::vector<float> out(part);
+        const Piece piece{.in = in[static_cast<std::size_t>(comm.rank())].data(), .out = out.data(), .count = part};
+        comm.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), TNT_SUM, call());
+        EXPECT_TRUE(std::equal(out.begin(), out.end(), in_order.begin()));
+      });
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, OrderTest, ::testing::Values(1, 2, 3, 4, 8));
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,61 @@
+// Shared memory: zero when new, the same through every mapping, given back by punch, and never mapped past its end.
+#include "comm/shm/segment.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace tnt {
+namespace {
+
+TEST(Segment, IsZeroAndShared) {
+  FileDescriptor descriptor = Segment::create();
+  Segment other(FileDescriptor(fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0)));
+  Segment segment(std::move(descriptor));
+  const auto here = segment.map(page_size(), 1000);
+  const auto there = other.map(page_size(), 1000);
+  EXPECT_NE(here->data(), there->data());
+  EXPECT_EQ(here->data()[999], std::byte{0});
+  here->data()[999] = std::byte{7};
+  EXPECT_EQ(there->data()[999], std::byte{7});
+}
+
+TEST(Segment, GivesTheSameAddressWhileMapped) {
+  Segment segment(Segment::create());
+  const auto first = segment.map(0, 100);
+  EXPECT_EQ(segment.map(0, 100), first);
+  EXPECT_NE(segment.map(page_size(), 100), first);
+}
+
+TEST(Segment, PunchGivesMemoryBack) {
+  FileDescriptor descriptor = Segment::create();
+  const FileDescriptor probe(fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
+  const auto blocks = [&] {
+    struct stat status {};
+    EXPECT_EQ(fstat(probe.get(), &status), 0);
+    return status.st_blocks;
+  };
+  Segment segment(std::move(descriptor));
+  const std::size_t bytes = 64 * page_size();
+  const auto mapping = segment.map(0, bytes);
+  EXPECT_EQ(blocks(), 0);
+  std::fill_n(mapping->data(), bytes, std::byte{1});
+  EXPECT_GE(static_cast<std::size_t>(blocks()) * 512, bytes);
+  segment.punch(0, bytes);
+  EXPECT_EQ(blocks(), 0);
+  EXPECT_EQ(mapping->data()[bytes - 1], std::byte{0});
+}
+
+TEST(Segment, EndsWithASentence) {
+  Segment segment(Segment::create());
+  const std::uint64_t end = std::uint64_t{1} << 42;
+  EXPECT_NO_THROW((void)segment.map(end - page_size(), page_size()));
+  EXPECT_THROW((void)segment.map(end, page_size()), Error);
+}
+
+}  // namespace
+}  // namespace tnt

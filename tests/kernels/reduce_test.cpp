@@ -1,0 +1,189 @@
+// The reduction of n buffers: every type and operation around the borders of its block, aliased and unaligned.
+#include "kernels/cpu/reduce.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "support/array.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::all_dtypes;
+using testing::all_ops;
+using testing::Array;
+using testing::exact_values;
+
+std::vector<const void*> pointers(const std::vector<Array>& arrays) {
+  std::vector<const void*> result;
+  for (const Array& array : arrays) result.push_back(array.data());
+  return result;
+}
+
+std::vector<Array> inputs(std::size_t n, tnt_dtype_t dtype, std::size_t count) {
+  std::vector<Array> result;
+  for (std::size_t i = 0; i < n; ++i) result.push_back(exact_values(dtype, count, static_cast<unsigned>(i)));
+  return result;
+}
+
+std::string name_of(tnt_dtype_t dtype, tnt_op_t op, std::size_t n, std::size_t count) {
+  return fmt::format("{} {} of {} buffers of {}", op_name(op), dtype_name(dtype), n, count);
+}
+
+class ReduceTest : public ::testing::TestWithParam<std::size_t> {};  // number of buffers
+
+TEST_P(ReduceTest, EqualsTheReference) {
+  const std::size_t n = GetParam();
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    for (const std::size_t count : {0U, 1U, 7U, 1023U, 1024U, 1025U, 3000U}) {
+      const auto arrays = inputs(n, dtype, count);
+      for (const tnt_op_t op : all_ops) {
+        Array out(dtype, count);
+        reduce(out.data(), pointers(arrays), count, dtype, op);
+        ASSERT_EQ(out, reduced(arrays, op)) << name_of(dtype, op, n, count);
+      }
+    }
+  }
+}
+
+TEST_P(ReduceTest, MayWriteOverASource) {
+  const std::size_t n = GetParam();
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    for (std::size_t target = 0; target < n; ++target) {
+      auto arrays = inputs(n, dtype, 1025);
+      const Array expected = testing::reduced(arrays, TNT_SUM);
+      reduce(arrays[target].data(), pointers(arrays), 1025, dtype, TNT_SUM);
+      ASSERT_EQ(arrays[target], expected) << name_of(dtype, TNT_SUM, n, 1025) << " into " << target;
+    }
+  }
+}
+
+TEST_P(ReduceTest, NeedsNoAlignment) {
+  const std::size_t n = GetParam();
+  constexpr std::size_t count = 1030;
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    const auto arrays = inputs(n, dtype, count);
+    const std::size_t bytes = arrays[0].bytes().size();
+    std::vector<std::vector<std::byte>> shifted(n + 1, std::vector<std::byte>(bytes + 1));
+    std::vector<const void*> sources;
+    for (std::size_t i = 0; i < n; ++i) {
+      std::memcpy(shifted[i].data() + 1, arrays[i].data(), bytes);
+      sources.push_back(shifted[i].data() + 1);
+    }
+    reduce(shifted[n].data() + 1, sources, count, dtype, TNT_MAX);
+    EXPECT_EQ(std::memcmp(shifted[n].data() + 1, testing::reduced(arrays, TNT_MAX).data(), bytes), 0) << dtype_name(dtype);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Buffers, ReduceTest, ::testing::Range(std::size_t{1}, std::size_t{10}));
+
+// Any values: the sum is the one in order, to the bit, and near the exact one.
+TEST(Reduce, SumsInOrder) {
+  constexpr std::size_t n = 5;
+  constexpr std::size_t count = 2500;
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<std::vector<float>> values(n, std::vector<float>(count));
+  std::vector<const void*> sources;
+  for (auto& source : values) {
+    for (float& value : source) value = normal(random) * std::ldexp(1.0F, static_cast<int>(random() % 20));
+    sources.push_back(source.data());
+  }
+  std::vector<float> out(count);
+  reduce(out.data(), sources, count, TNT_FLOAT32, TNT_SUM);
+  for (std::size_t i = 0; i < count; ++i) {
+    float in_order = values[0][i];
+    double exact = values[0][i];
+    double magnitude = std::fabs(exact);
+    for (std::size_t source = 1; source < n; ++source) {
+      in_order += values[source][i];
+      exact += values[source][i];
+      magnitude += std::fabs(values[source][i]);
+    }
+    ASSERT_EQ(out[i], in_order) << i;
+    ASSERT_NEAR(out[i], exact, magnitude * n * std::numeric_limits<float>::epsilon()) << i;
+  }
+}
+
+template <typename T>
+class IntegerReduceTest : public ::testing::Test {};
+using Integers = ::testing::Types<std::int8_t, std::uint8_t, std::int32_t, std::int64_t>;
+TYPED_TEST_SUITE(IntegerReduceTest, Integers);
+
+template <typename T>
+constexpr tnt_dtype_t dtype_of = std::is_same_v<T, std::int8_t>    ? TNT_INT8
+                                 : std::is_same_v<T, std::uint8_t> ? TNT_UINT8
+                                 : std::is_same_v<T, std::int32_t> ? TNT_INT32
+                                                                   : TNT_INT64;
+
+// Sums and products wrap: both are defined modulo 2^64, so unsigned arithmetic is the reference. Averages of the narrower
+// types do not wrap before they are divided.
+TYPED_TEST(IntegerReduceTest, WrapsAndTruncates) {
+  constexpr std::size_t n = 3;
+  constexpr std::size_t count = 2000;
+  std::mt19937_64 random(4);
+  std::vector<std::vector<TypeParam>> values(n, std::vector<TypeParam>(count));
+  std::vector<const void*> sources;
+  for (auto& source : values) {
+    for (TypeParam& value : source) value = static_cast<TypeParam>(random());
+    sources.push_back(source.data());
+  }
+  std::vector<TypeParam> sum(count);
+  std::vector<TypeParam> product(count);
+  std::vector<TypeParam> average(count);
+  reduce(sum.data(), sources, count, dtype_of<TypeParam>, TNT_SUM);
+  reduce(product.data(), sources, count, dtype_of<TypeParam>, TNT_PROD);
+  reduce(average.data(), sources, count, dtype_of<TypeParam>, TNT_AVG);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t total = 0;
+    std::uint64_t factor = 1;
+    for (const auto& source : values) {
+      total += static_cast<std::uint64_t>(source[i]);
+      factor *= static_cast<std::uint64_t>(source[i]);
+    }
+    ASSERT_EQ(sum[i], static_cast<TypeParam>(total));
+    ASSERT_EQ(product[i], static_cast<TypeParam>(factor));
+    ASSERT_EQ(average[i], static_cast<TypeParam>(static_cast<std::int64_t>(total) / std::int64_t{n}));
+  }
+}
+
+TEST(Reduce, NanStaysInMinAndMax) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_FLOAT64, TNT_FLOAT16, TNT_BFLOAT16}) {
+    for (std::size_t where = 0; where < 3; ++where) {
+      auto arrays = inputs(3, dtype, 4);
+      arrays[where].set(2, nan);
+      for (const tnt_op_t op : {TNT_MIN, TNT_MAX}) {
+        Array out(dtype, 4);
+        reduce(out.data(), pointers(arrays), 4, dtype, op);
+        EXPECT_TRUE(std::isnan(out.get(2))) << dtype_name(dtype) << " " << op_name(op) << " from " << where;
+        EXPECT_FALSE(std::isnan(out.get(1)));
+      }
+    }
+  }
+}
+
+TEST(Reduce, HalfSumsAreRoundedOnce) {
+  Array one(TNT_FLOAT16, 1);
+  Array tiny(TNT_FLOAT16, 1);
+  one.set(0, 1.0);
+  tiny.set(0, 0x1p-12);  // half of a half unit: added one by one in float16 it would vanish each time
+  std::vector<Array> arrays{one, tiny, tiny, tiny, tiny};
+  Array out(TNT_FLOAT16, 1);
+  reduce(out.data(), pointers(arrays), 1, TNT_FLOAT16, TNT_SUM);
+  EXPECT_EQ(out.get(0), 1.0 + 0x1p-10);
+}
+
+TEST(Reduce, WhatIsNoOperationIsRefused) {
+  Array array(TNT_FLOAT32, 1);
+  EXPECT_THROW(reduce(array.data(), pointers({array}), 1, TNT_FLOAT32, static_cast<tnt_op_t>(7)), Error);
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,248 @@
+// The meeting of the ranks: who may join, what each is told when somebody cannot, and what strangers may send.
+#include "launch/rendezvous.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "base/error.hpp"
+#include "comm/shm/segment.hpp"
+
+namespace tnt {
+namespace {
+
+struct Outcome {
+  tnt_status_t status = TNT_SUCCESS;
+  std::string sentence;
+  ino_t segment = 0;
+};
+
+ino_t inode(const FileDescriptor& descriptor) {
+  struct stat status {};
+  EXPECT_EQ(fstat(descriptor.get(), &status), 0);
+  return status.st_ino;
+}
+
+class RendezvousTest : public ::testing::Test {
+ protected:
+  [[nodiscard]] Settings settings(int rank, int ranks, double timeout = 30.0) const {
+    Settings result;
+    result.rank = rank;
+    result.ranks = ranks;
+    result.rendezvous = name;
+    result.token = "secret";
+    result.timeout = timeout;
+    return result;
+  }
+
+  // Takes part as the rank of the settings, in a thread.
+  static std::future<Outcome> start(const Settings& settings) {
+    return std::async(std::launch::async, [settings] {
+      try {
+        if (settings.rank > 0) return Outcome{TNT_SUCCESS, "", inode(join_rendezvous(settings))};
+        const FileDescriptor segment = Segment::create();
+        lead_rendezvous(settings, segment);
+        return Outcome{TNT_SUCCESS, "", inode(segment)};
+      } catch (const Error& error) {
+        return Outcome{error.status(), error.what()};
+      }
+    });
+  }
+
+  [[nodiscard]] std::pair<sockaddr_un, socklen_t> address() const {
+    sockaddr_un result{};
+    result.sun_family = AF_UNIX;
+    std::memcpy(result.sun_path + 1, name.data(), name.size());
+    return {result, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+  }
+
+  // A process that is no rank: connects as soon as somebody listens, and sends text.
+  [[nodiscard]] FileDescriptor connected(const std::string& text) const {
+    const auto [to, length] = address();
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+    while (connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) std::this_thread::yield();
+    EXPECT_EQ(send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+    return socket;
+  }
+
+  const std::string name = "tnt-test-" + std::to_string(std::random_device()());
+};
+
+void expect_all(std::vector<std::future<Outcome>>& outcomes, tnt_status_t status, const std::string& sentence) {
+  for (auto& outcome : outcomes) {
+    const Outcome seen = outcome.get();
+    EXPECT_EQ(seen.status, status) << seen.sentence;
+    EXPECT_EQ(seen.sentence, sentence);
+  }
+}
+
+TEST_F(RendezvousTest, EveryRankGetsTheSameSegment) {
+  std::vector<std::future<Outcome>> outcomes;
+  for (const int rank : {5, 3, 1, 0, 2, 4}) outcomes.push_back(start(settings(rank, 6)));
+  std::vector<ino_t> segments;
+  for (auto& outcome : outcomes) {
+    const Outcome seen = outcome.get();
+    EXPECT_EQ(seen.status, TNT_SUCCESS) << seen.sentence;
+    segments.push_back(seen.segment);
+  }
+  for (const ino_t segment : segments) EXPECT_EQ(segment, segments[0]);
+}
+
+TEST_F(RendezvousTest, WhoDoesNotComeIsNamedToAll) {
+  std::vector<std::future<Outcome>> outcomes;
+  for (const int rank : {0, 2}) outcomes.push_back(start(settings(rank, 5, 0.5)));
+  expect_all(outcomes, TNT_TIMEOUT, "rank 1, 3, 4 did not join within 0.5 s");
+}
+
+TEST_F(RendezvousTest, JoiningMayHaveADeadlineOfItsOwn) {
+  std::vector<std::future<Outcome>> outcomes;
+  for (const int rank : {0, 1}) {
+    Settings own = settings(rank, 3);
+    own.join_timeout = 0.3;
+    outcomes.push_back(start(own));
+  }
+  expect_all(outcomes, TNT_TIMEOUT, "rank 2 did not join within 0.3 s");
+}
+
+TEST_F(RendezvousTest, WithoutRankZeroItIsNamed) {
+  std::vector<std::future<Outcome>> outcomes;
+  outcomes.push_back(start(settings(1, 2, 0.1)));
+  expect_all(outcomes, TNT_TIMEOUT, "rank 0 did not come within 0.1 s");
+}
+
+TEST_F(RendezvousTest, TwoOfOneRankAreToldBoth) {
+  std::vector<std::future<Outcome>> outcomes;
+  for (const int rank : {0, 1, 1}) outcomes.push_back(start(settings(rank, 3)));
+  expect_all(outcomes, TNT_MISMATCH, "two processes say they are rank 1");
+}
+
+TEST_F(RendezvousTest, TwoRanksZeroAreNamed) {
+  auto first = start(settings(0, 2));
+  (void)connected("");  // returns when rank 0 listens
+  const Outcome second = start(settings(0, 2)).get();
+  EXPECT_EQ(second.status, TNT_SYSTEM);
+  EXPECT_NE(second.sentence.find("TNT_RANK=0"), std::string::npos) << second.sentence;
+  EXPECT_EQ(start(settings(1, 2)).get().status, TNT_SUCCESS);
+  EXPECT_EQ(first.get().status, TNT_SUCCESS);
+}
+
+TEST_F(RendezvousTest, AnotherSizeIsTold) {
+  std::vector<std::future<Outcome>> outcomes;
+  outcomes.push_back(start(settings(0, 2)));
+  outcomes.push_back(start(settings(1, 3)));
+  expect_all(outcomes, TNT_MISMATCH, "rank 1 was started for 3 ranks, rank 0 for 2");
+}
+
+TEST_F(RendezvousTest, ARankTooHighIsSentAwayAndTheJobGoesOn) {
+  auto leader = start(settings(0, 2));
+  const Outcome stray = start(settings(2, 3)).get();
+  EXPECT_EQ(stray.status, TNT_MISMATCH);
+  EXPECT_EQ(stray.sentence, "rank 2 is not a rank of this job of 2");
+  EXPECT_EQ(start(settings(1, 2)).get().status, TNT_SUCCESS);
+  EXPECT_EQ(leader.get().status, TNT_SUCCESS);
+}
+
+TEST_F(RendezvousTest, AnotherTokenIsSentAwayAndTheJobGoesOn) {
+  auto leader = start(settings(0, 2));
+  Settings wrong = settings(1, 2);
+  wrong.token = "guess";
+  EXPECT_EQ(start(wrong).get().status, TNT_PEER_LOST);
+  EXPECT_EQ(start(settings(1, 2)).get().status, TNT_SUCCESS);
+  EXPECT_EQ(leader.get().status, TNT_SUCCESS);
+}
+
+TEST_F(RendezvousTest, WhoIsOnItsWayWhenTheOthersFailIsTold) {
+  auto leader = start(settings(0, 3));
+  auto wrong = start(settings(1, 4));
+  const Outcome seen = wrong.get();
+  const Outcome late = start(settings(2, 3)).get();
+  EXPECT_EQ(late.status, TNT_MISMATCH);
+  EXPECT_EQ(late.sentence, seen.sentence);
+  EXPECT_EQ(leader.get().sentence, seen.sentence);
+}
+
+TEST_F(RendezvousTest, AnotherVersionIsTold) {
+  auto leader = start(settings(0, 2));
+  const FileDescriptor old = connected("tarantella 1 secret join 1 2 0.0.9\n");
+  const Outcome seen = leader.get();
+  EXPECT_EQ(seen.status, TNT_MISMATCH);
+  EXPECT_NE(seen.sentence.find("rank 1 runs Tarantella 0.0.9"), std::string::npos) << seen.sentence;
+}
+
+TEST_F(RendezvousTest, TheLaunchersWordThatARankWillNotComeIsPassedOn) {
+  std::vector<std::future<Outcome>> outcomes;
+  for (const int rank : {0, 1}) outcomes.push_back(start(settings(rank, 3)));
+  (void)connected("tarantella 1 secret exit 2 7\n");
+  expect_all(outcomes, TNT_PEER_LOST, "rank 2 exited with code 7 before it joined");
+}
+
+TEST_F(RendezvousTest, ARankThatEndsAfterItJoinedIsNamed) {
+  auto leader = start(settings(0, 3));
+  (void)connected("tarantella 1 secret join 1 3 " + std::string(tnt_version()) + "\n");  // and closed
+  const Outcome seen = leader.get();
+  EXPECT_EQ(seen.status, TNT_PEER_LOST);
+  EXPECT_EQ(seen.sentence, "rank 1 ended before all ranks had joined");
+}
+
+TEST_F(RendezvousTest, StrangersAreNotHeard) {
+  auto leader = start(settings(0, 2));
+  for (const char* text :
+       {"", "\n", "tarantella\n", "GET / HTTP/1.1\n\n", "tarantella 1 guess exit 1 0\n", "tarantella 1 secret",
+        "tarantella 1 secret dance 1\n", "tarantella 1 secret join one 2 0\n", "\xff\xfe\n"}) {
+    (void)connected(text);
+  }
+  (void)connected(std::string(5000, 'x'));
+  EXPECT_EQ(start(settings(1, 2)).get().status, TNT_SUCCESS);
+  EXPECT_EQ(leader.get().status, TNT_SUCCESS);
+}
+
+TEST_F(RendezvousTest, WhoStandsInForRankZeroIsHeard) {
+  const auto [at, length] = address();
+  const FileDescriptor listener(::socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&at), length), 0);
+  ASSERT_EQ(listen(listener.get(), 4), 0);
+  struct Answer {
+    const char* text;
+    tnt_status_t status;
+    const char* sentence;
+  };
+  for (const Answer& answer :
+       {Answer{"error rank 0 exited\n", TNT_PEER_LOST, "rank 0 exited"},
+        Answer{"error TNT_TIMEOUT rank 7\n", TNT_TIMEOUT, "rank 7"},
+        Answer{"hello\n", TNT_SYSTEM, "rank 0 answered 'hello' instead of sending the shared segment"},
+        Answer{"ok\n", TNT_SYSTEM, "rank 0 answered 'ok' instead of sending the shared segment"},
+        Answer{"", TNT_PEER_LOST, "rank 0 ended, or refused this process, before all ranks had joined"}}) {
+    auto rank = start(settings(1, 2));
+    const FileDescriptor socket(accept(listener.get(), nullptr, nullptr));
+    ASSERT_GE(send(socket.get(), answer.text, std::strlen(answer.text), MSG_NOSIGNAL), 0);
+    shutdown(socket.get(), SHUT_WR);
+    const Outcome seen = rank.get();
+    EXPECT_EQ(seen.status, answer.status) << seen.sentence;
+    EXPECT_EQ(seen.sentence, answer.sentence);
+  }
+}
+
+TEST_F(RendezvousTest, NamesAndTokensThatCannotWorkAreRefusedAtOnce) {
+  for (const char* token : {"", "two words", "line\nbreak"}) {
+    for (const int rank : {0, 1}) {
+      Settings wrong = settings(rank, 2);
+      wrong.token = token;
+      EXPECT_EQ(start(wrong).get().status, TNT_INVALID_ARGUMENT) << token;
+    }
+  }
+  Settings wrong = settings(1, 2);
+  wrong.rendezvous = std::string(200, 'n');
+  EXPECT_EQ(start(wrong).get().status, TNT_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,159 @@
+"""Runs that differ in their batches: how they are made, shuffled, weighted and shared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import optimizers
+
+import recipes
+from recipes import SAMPLES, batched, mlp_data
+from special import BATCH, case, train_mlp
+from training import Job, Outcome
+
+
+@case
+def static_batch(job: Job) -> Outcome:
+    data = batched(mlp_data(), BATCH, drop_remainder=True)
+    return train_mlp(job, data=data, by_step=True)[1]
+
+
+@case
+def static_batch_smaller_than_ranks(job: Job) -> Outcome:
+    data = batched(mlp_data(24), 3, drop_remainder=True)
+    return train_mlp(job, data=data, by_step=True)[1]
+
+
+@case
+def batches_smaller_than_ranks(job: Job) -> Outcome:
+    return train_mlp(job, data=batched(mlp_data(25), 3), by_step=True)[1]
+
+
+@case
+def arrays(job: Job) -> Outcome:
+    x, y = mlp_data()
+    return train_mlp(job, data={"x": x, "y": y, "batch_size": BATCH, "shuffle": False})[1]
+
+
+@case
+def arrays_shuffled(job: Job) -> Outcome:
+    x, y = mlp_data()
+    return train_mlp(job, data={"x": x, "y": y, "batch_size": BATCH, "shuffle": True})[1]
+
+
+@case
+def shuffled_with_a_seed(job: Job) -> Outcome:
+    data = tf.data.Dataset.from_tensor_slices(mlp_data()).shuffle(300, seed=3).batch(BATCH)
+    return train_mlp(job, data=data)[1]
+
+
+@case
+def shuffled_with_the_global_seed(job: Job) -> Outcome:
+    data = tf.data.Dataset.from_tensor_slices(mlp_data()).shuffle(300).batch(BATCH).prefetch(2)
+    return train_mlp(job, data=data)[1]
+
+
+@case
+def repeated(job: Job) -> Outcome:
+    return train_mlp(job, data=batched(mlp_data(), BATCH).repeat(), steps_per_epoch=7)[1]
+
+
+@case
+def generator(job: Job) -> Outcome:
+    x, y = mlp_data()
+
+    def batches() -> Any:
+        while True:
+            yield from ((x[i : i + BATCH], y[i : i + BATCH]) for i in range(0, SAMPLES, BATCH))
+
+    return train_mlp(job, data=batches(), steps_per_epoch=5)[1]
+
+
+class Batches(keras.utils.PyDataset):
+    """The data as Keras' own kind of dataset, in another order in each epoch."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        begin = (index + self.epoch) % 4 * BATCH
+        return tuple(a[begin : begin + BATCH] for a in mlp_data())
+
+    def on_epoch_end(self) -> None:
+        self.epoch += 1
+
+
+@case
+def py_dataset(job: Job) -> Outcome:
+    return train_mlp(job, data={"x": Batches(), "shuffle": False})[1]
+
+
+@case
+def py_dataset_shuffled(job: Job) -> Outcome:
+    return train_mlp(job, data={"x": Batches()})[1]
+
+
+@case
+def py_dataset_with_workers(job: Job) -> Outcome:
+    return train_mlp(job, data={"x": Batches(workers=2), "shuffle": False})[1]
+
+
+@case
+def class_weight(job: Job) -> Outcome:
+    weights = {label: 0.5 + label for label in range(5)}
+    return job.train(
+        recipes.cnn(),
+        batched(recipes.cnn_data(), BATCH),
+        optimizer=optimizers.SGD(0.05),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        compiling={"metrics": ["accuracy"], "weighted_metrics": ["accuracy"]},
+        class_weight=weights,
+    )[1]
+
+
+@case
+def sample_weight(job: Job) -> Outcome:
+    x, y = mlp_data()
+    weights = recipes.random(9).uniform(0, 3, SAMPLES).astype(np.float32)
+    data = {"x": x, "y": y, "sample_weight": weights, "batch_size": BATCH, "shuffle": False}
+    return train_mlp(job, data=data, compiling={"weighted_metrics": ["mae"]})[1]
+
+
+@case
+def sample_weight_in_the_dataset(job: Job) -> Outcome:
+    weights = recipes.random(9).uniform(0, 3, SAMPLES).astype(np.float32)
+    return train_mlp(job, data=batched((*mlp_data(), weights), BATCH))[1]
+
+
+@case
+def own_batches(job: Job) -> Outcome:
+    """Ranks with batches of their own, of different sizes: what one device does with all of them together."""
+    x, y = mlp_data(240)
+    ends = [0, 7, 30, 60] if job.serial else [0, *np.cumsum(share_of(job.size)).tolist()]
+
+    def batches(begin: int, end: int) -> tf.data.Dataset:
+        parts = [a.reshape(4, 60, -1)[:, begin:end] for a in (x, y)]
+        return tf.data.Dataset.from_tensor_slices(tuple(parts))
+
+    if job.serial:
+        return train_mlp(job, data=batches(0, 60), validation_data=batches(0, 60))[1]
+    mine = batches(ends[job.rank], ends[job.rank + 1])
+    return train_mlp(
+        job,
+        data=mine,
+        validation_data=mine,
+        tnt_distribute_dataset=False,
+        tnt_distribute_validation_dataset=False,
+    )[1]
+
+
+def share_of(ranks: int) -> list[int]:
+    """Very different parts of 60 samples."""
+    return {2: [7, 53], 3: [7, 23, 30], 4: [1, 6, 23, 30]}[ranks]

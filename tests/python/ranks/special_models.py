@@ -1,0 +1,180 @@
+"""Runs that differ in the model: its layers, its outputs, its own training step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers, optimizers
+
+import recipes
+from recipes import SAMPLES, batched, mlp, mlp_data
+from special import BATCH, case, train_mlp
+from training import Job, Outcome
+
+
+@case
+def regularizers(job: Job) -> Outcome:
+    return train_mlp(job, model=mlp(kernel_regularizer=keras.regularizers.L2(0.1), bias_regularizer="l1"))[1]
+
+
+@case
+def activity_regularizer(job: Job) -> Outcome:
+    return train_mlp(job, model=mlp(activity_regularizer=keras.regularizers.L2(0.01)))[1]
+
+
+class WithUnused(layers.Layer):
+    """Has a variable of which the loss does not depend."""
+
+    def build(self, shape: Any) -> None:
+        self.used = self.add_weight(shape=(shape[-1],), initializer="ones", name="used")
+        self.unused = self.add_weight(shape=(3,), initializer="ones", name="unused")
+
+    def call(self, x: Any) -> Any:
+        return x * self.used
+
+
+@case
+def unused_variable(job: Job) -> Outcome:
+    model = keras.Sequential([keras.Input((8,)), layers.Dense(6), WithUnused(), layers.Dense(3)])
+    return train_mlp(job, model=model)[1]
+
+
+class Subclassed(keras.Model):
+    """Has no variables before it has seen a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = layers.Dense(16, activation="tanh")
+        self.out = layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return self.out(self.hidden(x))
+
+
+@case
+def subclassed(job: Job) -> Outcome:
+    model, outcome = train_mlp(job, model=Subclassed())
+    outcome.add("evaluate", model.evaluate(batched(mlp_data(), BATCH), verbose=0))
+    return outcome
+
+
+class OwnTrainStep(Subclassed):
+    """As Keras' guide writes it."""
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            y_pred = self(x, training=True)
+            loss = self.compute_loss(y=y, y_pred=y_pred)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss, sample_weight=tf.shape(x)[0])
+            else:
+                metric.update_state(y, y_pred)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+@case
+def own_train_step(job: Job) -> Outcome:
+    return train_mlp(job, model=OwnTrainStep())[1]
+
+
+class OwnLogs(Subclassed):
+    """Metrics of its own, shown under other names, and numbers that are no metric."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracker = keras.metrics.Mean(name="tracker")
+
+    def step(self, data: Any, training: bool) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(y - self(x, training=training)))
+        if training:
+            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        self.tracker.update_state(tf.reduce_sum(x, 1))
+        return {"shown": self.tracker.result(), "now": loss, "more": {"mean": tf.reduce_mean(y, 0)}}
+
+    def train_step(self, data: Any) -> Any:
+        return self.step(data, training=True)
+
+    def test_step(self, data: Any) -> Any:
+        return self.step(data, training=False)
+
+
+class Logs(keras.callbacks.Callback):
+    """Keeps what every step shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[list[float]] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.steps.append([float(logs["shown"]), float(logs["now"]), *np.asarray(logs["mean"]).tolist()])
+
+
+@case
+def own_logs(job: Job) -> Outcome:
+    logs = Logs()
+    model = job.wrap(OwnLogs())
+    model.compile(optimizer=optimizers.SGD(0.05))
+    data = batched(mlp_data(), BATCH)
+    model.fit(data, epochs=3, verbose=0, callbacks=[logs])
+    outcome = Outcome()
+    outcome.add("steps", np.array(logs.steps))
+    outcome.add("weights", model.get_weights())
+    ended = model.evaluate(data, verbose=0, return_dict=True)
+    outcome.add("evaluate", [float(ended["shown"]), float(ended["now"])])
+    return outcome
+
+
+@case
+def two_outputs(job: Job) -> Outcome:
+    x, y = mlp_data()
+    inputs = keras.Input((8,))
+    hidden = layers.Dense(8, activation="tanh")(inputs)
+    model = keras.Model(inputs, {"a": layers.Dense(3, name="a")(hidden), "b": layers.Dense(1, name="b")(hidden)})
+    return job.train(
+        model,
+        batched((x, {"a": y, "b": y[:, :1]}), BATCH),
+        optimizer=optimizers.Adam(2e-3),
+        loss={"a": "mse", "b": "mae"},
+        compiling={"loss_weights": {"a": 1.0, "b": 0.3}, "metrics": {"a": ["mae"], "b": ["mse"]}},
+    )[1]
+
+
+@case
+def text_input(job: Job) -> Outcome:
+    words = np.array([f"w{i}" for i in range(20)])
+    x = words[recipes.random().integers(0, 20, (SAMPLES, 4))]
+    lookup = layers.StringLookup(vocabulary=list(words))
+    data = batched((x, mlp_data()[1]), BATCH).map(lambda text, y: (lookup(text), y))
+    model = keras.Sequential([keras.Input((4,), dtype="int64"), layers.Embedding(22, 4), layers.Flatten(), layers.Dense(3)])
+    return train_mlp(job, model=model, data=data, optimizer=optimizers.SGD(0.05, momentum=0.9))[1]
+
+
+class Merging(optimizers.Adam):
+    """Adds up the slices of a sparse gradient that belong to one row before it squares them."""
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        return super().apply([tf.convert_to_tensor(g) for g in grads], trainable_variables)
+
+
+@case
+def embedding_with_repeated_ids(job: Job) -> Outcome:
+    x, y = recipes.embedding_data()
+    return job.train(
+        recipes.embedding(), batched((x % 20, y), BATCH), optimizer=Merging(2e-3), loss="binary_crossentropy", by_step=True
+    )[1]
+
+
+@case
+def recurrent(job: Job) -> Outcome:
+    x, y = mlp_data()
+    model = keras.Sequential([keras.Input((4, 2)), layers.LSTM(6), layers.Dense(3)])
+    return train_mlp(job, model=model, data=batched((x.reshape(-1, 4, 2), y), BATCH))[1]

@@ -1,0 +1,99 @@
+"""Which training runs are compared with plain Keras, on how many ranks, and how near they must come.
+
+The grid is every model with every optimizer and batch size. A part of it is run, chosen so that on each number of ranks
+every model, every optimizer and every batch size occurs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SIZES = (1, 2, 3, 4)
+MODELS = ("mlp", "cnn", "two_inputs", "embedding", "mixed_dtypes")
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "rmsprop")
+BATCH_SIZES = (61, 63, 64)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How a run shall come out: relative tolerance of losses and metrics, absolute one of weights."""
+
+    sizes: tuple[int, ...]
+    losses: float = 1e-5
+    weights: float = 1e-4
+
+
+def grid(size: int) -> list[str]:
+    """The cases of the grid on so many ranks: each model with one optimizer or, on 2 and 3 ranks, with two."""
+    cases = []
+    for index, model in enumerate(MODELS):
+        for shift in (0, 2) if size in (2, 3) else (0,):
+            optimizer = OPTIMIZERS[(index + size + shift) % len(OPTIMIZERS)]
+            cases.append(f"{model}-{optimizer}-{BATCH_SIZES[(index + size + shift) % len(BATCH_SIZES)]}")
+    return cases
+
+
+# 16 bits of a gradient or a product are lost at other places when a batch is computed in parts
+HALF = {"losses": 5e-3, "weights": 5e-3}
+
+SPECIAL = {
+    "static_batch": Expected((2,)),
+    "static_batch_smaller_than_ranks": Expected((4,)),
+    "batches_smaller_than_ranks": Expected((4,)),
+    "arrays": Expected((3,)),
+    "arrays_shuffled": Expected((4,)),
+    "shuffled_with_a_seed": Expected((3,)),
+    "shuffled_with_the_global_seed": Expected((2,)),
+    "repeated": Expected((3,)),
+    "generator": Expected((2,)),
+    "py_dataset": Expected((2,)),
+    "py_dataset_shuffled": Expected((3,)),
+    "py_dataset_with_workers": Expected((2,)),
+    "class_weight": Expected((3,)),
+    "sample_weight": Expected((2,)),
+    "sample_weight_in_the_dataset": Expected((4,)),
+    "own_batches": Expected((2, 3)),
+    "validation": Expected((1, 2, 4)),
+    "stopped_early": Expected((3,)),
+    "validation_now_and_then": Expected((2,)),
+    "steps_per_execution": Expected((3,)),
+    "run_eagerly": Expected((1, 3)),
+    "fit_twice": Expected((2,)),
+    "compiled_again": Expected((2,)),
+    "frozen_between": Expected((2,)),
+    "clipnorm": Expected((3,)),
+    "global_clipnorm": Expected((2,)),
+    "clipvalue": Expected((2,)),
+    "gradient_accumulation": Expected((2,)),
+    "moving_average_of_weights": Expected((2,)),
+    "learning_rate_schedule": Expected((3,)),
+    "loss_scale_optimizer": Expected((3,)),
+    "mixed_float16": Expected((2,), **HALF),
+    "mixed_bfloat16": Expected((2,), **HALF),
+    "bfloat16": Expected((3,), **HALF),
+    "regularizers": Expected((2,)),
+    "activity_regularizer": Expected((2,)),
+    "unused_variable": Expected((2,)),
+    "subclassed": Expected((2,)),
+    "own_train_step": Expected((3,)),
+    "own_logs": Expected((3,)),
+    "two_outputs": Expected((3,)),
+    "text_input": Expected((2,)),
+    "embedding_with_repeated_ids": Expected((2,)),
+    "recurrent": Expected((2,)),
+}
+
+
+def expected(name: str) -> Expected:
+    """How this case shall come out."""
+    return SPECIAL.get(name) or Expected(tuple(size for size in SIZES if name in grid(size)))
+
+
+def cases(size: int) -> list[str]:
+    """All cases on so many ranks."""
+    return [*grid(size), *(name for name, special in SPECIAL.items() if size in special.sizes)]
+
+
+def all_cases() -> list[str]:
+    """Every case once: what plain Keras has to do."""
+    return list(dict.fromkeys(name for size in SIZES for name in cases(size)))

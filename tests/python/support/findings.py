@@ -1,0 +1,46 @@
+"""Runs a script of checks (`ranks/checks.py`) once and gives what each found, rank by rank."""
+
+from __future__ import annotations
+
+import ast
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from support.launch import Result, run_ranks
+
+
+def checks_in(script: Path) -> list[str]:
+    """The names of the checks of a script, in their order, without running it."""
+    return [
+        node.name
+        for node in ast.parse(script.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(decorator, ast.Name) and decorator.id == "check" for decorator in node.decorator_list)
+    ]
+
+
+class Findings:
+    """What the checks of a script gave on each rank."""
+
+    def __init__(
+        self,
+        ranks: int,
+        script: Path,
+        timeout: float = 120,
+        env: Mapping[str, str] | None = None,
+        launcher_options: Sequence[object] = (),
+    ) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.result: Result = run_ranks(
+                ranks, script, folder, timeout=timeout, env=env, launcher_options=launcher_options
+            ).good()
+            self._found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(ranks)]
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """What the check returned on each rank; fails with what it raised."""
+        errors = [f"rank {rank}: {found[name]['error']}" for rank, found in enumerate(self._found) if "error" in found[name]]
+        assert not errors, "\n".join(errors)
+        return [found[name]["value"] for found in self._found]

@@ -1,0 +1,148 @@
+"""Starts rank scripts under the launcher (or one process without it), with a deadline, and sees that nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+LAUNCHER = [sys.executable, "-m", "tarantella.launcher"]
+RANKS = Path(__file__).resolve().parents[1] / "ranks"
+MARK = "TARANTELLA_TEST_JOB"
+
+# the same threads for every number of ranks: the order of sums inside an operation depends on them
+DEFAULTS = {
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "2",
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TNT_TIMEOUT": "60",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a job ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+    left_behind: tuple[str, ...]
+    """Processes and shared-memory files of the job that were still there after it."""
+
+    @property
+    def said(self) -> str:
+        """Everything that was printed, for the text of a failed assertion."""
+        return f"code {self.code} after {self.seconds:.1f} s\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+
+    def good(self) -> Result:
+        """This result, if all went well."""
+        assert self.code == 0, self.said
+        assert not self.left_behind, f"left behind: {self.left_behind}\n{self.said}"
+        return self
+
+
+def run_ranks(
+    n: int,
+    script: Path | str,
+    *args: object,
+    timeout: float = 60,
+    env: Mapping[str, str] | None = None,
+    launcher_options: Sequence[object] = (),
+) -> Result:
+    """The script, or the source of one, on n ranks. Without other options, what is printed is what a user sees: rank 0's."""
+    options = ["-n", n, *launcher_options, "--"]
+    return _run([*LAUNCHER, *map(str, options)], script, args, timeout, env)
+
+
+def run_alone(script: Path | str, *args: object, timeout: float = 60, env: Mapping[str, str] | None = None) -> Result:
+    """The script, or the source of one, in one process, without the launcher."""
+    return _run([sys.executable], script, args, timeout, {"TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})})
+
+
+def _run(
+    command: list[str],
+    script: Path | str,
+    args: Sequence[object],
+    timeout: float,
+    env: Mapping[str, str] | None,
+) -> Result:
+    job = uuid.uuid4().hex
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("TNT_")}
+    environment = {**inherited, **DEFAULTS, **(env or {}), MARK: job}
+    with tempfile.TemporaryDirectory() as folder:
+        if isinstance(script, str):
+            path = Path(folder, "rank.py")
+            path.write_text(dedent(script))
+        else:
+            path = script
+        before, started = _shared_memory(), time.monotonic()
+        process = subprocess.Popen(
+            [*command, str(path), *map(str, args)],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            stdout, stderr = process.communicate(timeout=timeout)
+        except BaseException as error:
+            process.terminate()  # the launcher ends its ranks
+            try:
+                stdout, stderr = process.communicate(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                stdout = stderr = ""
+            _kill(_processes(job))
+            process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            result = Result(-1, stdout, stderr, time.monotonic() - started, ())
+            raise AssertionError(f"still running after {timeout} s: {result.said}") from None
+        seconds = time.monotonic() - started
+        running = _processes(job)
+        left = [f"process {pid}" for pid in running] + [f"/dev/shm/{name}" for name in _shared_memory() - before]
+        _kill(running)
+    return Result(process.returncode, stdout, stderr, seconds, tuple(left))
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _shared_memory() -> set[str]:
+    """Ours only: other programs of the machine may use shared memory meanwhile."""
+    names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    return {name for name in names if "tarantella" in name or "tnt" in name}
+
+
+def _processes(job: str) -> list[int]:
+    """Running processes that have the job's mark in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if f"{MARK}={job}".encode() not in (entry / "environ").read_bytes():
+                continue
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:  # gone meanwhile, or somebody else's
+            continue
+        if state not in "ZX":
+            found.append(int(entry.name))
+    return found

@@ -1,0 +1,109 @@
+"""`tnt.Model` as an object: it looks like the Keras model inside, says what it cannot do, and prints once."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.findings import Findings
+from support.launch import RANKS
+
+SIZE = 2
+
+
+@pytest.fixture(scope="module")
+def found():
+    return Findings(SIZE, RANKS / "model_api.py")
+
+
+def test_looks_like_the_model_inside(found):
+    expected = [True, True, True, "kept by the model", False, ["first", "second"], True, True, True, "AttributeError", True]
+    assert found["looks_like_the_model_inside"] == [expected] * SIZE
+
+
+def test_what_cannot_be_wrapped(found):
+    for text, layer, nothing, strategy, pipelining, both in found["what_cannot_be_wrapped"]:
+        for error, name in ((text, "str"), (layer, "Dense"), (nothing, "NoneType")):
+            assert error == ["TypeError", f"tnt.Model needs a Keras model, not {name}"]
+        assert strategy[0] == "TypeError"
+        assert "'data'" in strategy[1]
+        for error in (pipelining, both):
+            assert error[0] == "UnsupportedError"
+            assert "pipelining" in error[1]
+
+
+def test_hooks_leave_nothing(found):
+    for on_model, on_optimizer in found["hooks_leave_nothing"]:
+        assert not {"train_step", "test_step", "compute_loss", "get_metrics_result"} & set(on_model)
+        assert not {"apply", "apply_gradients"} & set(on_optimizer)
+
+
+def test_the_model_inside_stays_plain(found):
+    for losses in found["the_model_inside_stays_plain"]:
+        assert losses == pytest.approx([losses[0]] * 4, rel=1e-5)
+
+
+def test_it_must_be_compiled(found):
+    for of_fit, of_evaluate in found["not_compiled"]:
+        for error, method in ((of_fit, "fit"), (of_evaluate, "evaluate")):
+            assert error == ["RuntimeError", f"the model must be compiled before {method}: call tnt.Model.compile"]
+
+
+NOT_AVAILABLE = ["train_on_batch", "validation_split", "BackupAndRestore", "reduction='sum'", "mask"]
+NOT_SPLIT = ["not batched", "SparseTensorSpec"]
+
+
+@pytest.mark.parametrize("name", [*NOT_AVAILABLE, *NOT_SPLIT])
+def test_what_is_not_available_is_named(found, name):
+    for errors in found["not_available"]:
+        kind, text = errors[name]
+        assert kind == ("ValueError" if name in NOT_SPLIT else "UnsupportedError")
+        assert name in text
+
+
+def test_jit_compile_is_switched_off(found):
+    errors, messages, weights = zip(*found["jit_compile"], strict=True)
+    assert not any(errors)
+    assert all(len(on_rank) == 1 and "jit_compile is switched off" in on_rank[0] for on_rank in messages)
+    assert weights[0] == weights[1]
+    assert found.result.stderr.count("jit_compile is switched off") == 1
+
+
+def test_training_begins_with_rank_0s_state(found):
+    assert found["training_begins_with_rank_0s_state"] == [[[1.0], 5 + 4]] * SIZE
+
+
+def test_stats(found):
+    for stats in found["stats"]:
+        assert stats["steps"] == 2 * 4
+        assert stats["bytes"] == 2 * 4 * 4 * (4 * 3 + 3 + 3 + 1)
+        assert 0 < stats["busy_seconds"] < 60
+        assert 0 < stats["exposed_seconds"] < 60
+
+
+def test_every_rank_has_the_whole_history(found):
+    first, second = found["history"]
+    assert first == second
+    assert set(first) == {"loss", "mae", "val_loss", "val_mae"}
+
+
+def test_predictions(found):
+    assert found["predictions"] == [[True, True]] * SIZE
+
+
+def test_callbacks(found):
+    (begun, files), (begun_too, no_files) = found["callbacks"]
+    assert begun == begun_too == [0, 1, 0, 0]
+    assert files == ["checkpoint.keras", "log.csv"]
+    assert no_files == []
+
+
+def test_tensors(found):
+    assert found["tensors_of_tensorflow"] == [[[2.0, 4.0], [3]]] * SIZE
+
+
+def test_the_master_alone_prints(found):
+    master, other = found["printed"]
+    assert master.count("Total params") == 1
+    assert master.count("4/4 - ") == 2, "fit and evaluate"
+    assert master.count("2/2 - ") == 1, "predict"
+    assert other == ""

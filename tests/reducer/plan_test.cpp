@@ -1,0 +1,89 @@
+// The plan: every tensor in one bucket of its type, from the last layer to the first, closed at the threshold.
+#include "reducer/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <random>
+
+#include "support/array.hpp"
+
+namespace tnt {
+namespace {
+
+std::vector<TensorSpec> floats(const std::vector<std::size_t>& counts) {
+  std::vector<TensorSpec> result;
+  for (const std::size_t count : counts) result.push_back({fmt::format("t{}", result.size()), count, TNT_FLOAT32});
+  return result;
+}
+
+std::vector<std::vector<std::size_t>> buckets_of(const Plan& plan) {
+  std::vector<std::vector<std::size_t>> result;
+  for (const Bucket& bucket : plan.buckets()) result.push_back(bucket.tensors);
+  return result;
+}
+
+using Buckets = std::vector<std::vector<std::size_t>>;
+constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max() / 2;
+
+TEST(Plan, FillsFromTheLastTensorAndClosesTheFirstBucketEarly) {
+  // 400 bytes each; the first closes at 1000 / 4, the others at 1000
+  EXPECT_EQ(buckets_of(Plan(floats({100, 100, 100, 100, 100, 100}), 1000)), (Buckets{{5}, {4, 3, 2}, {1, 0}}));
+}
+
+TEST(Plan, ThresholdZeroIsATensorEach) { EXPECT_EQ(buckets_of(Plan(floats({5, 0, 7}), 0)), (Buckets{{2}, {1}, {0}})); }
+
+TEST(Plan, WithoutALimitThereIsABucketForEachType) {
+  auto tensors = floats({5, 6, 7});
+  tensors[1].dtype = TNT_FLOAT64;
+  const Plan plan(tensors, unlimited);
+  EXPECT_EQ(buckets_of(plan), (Buckets{{2, 0}, {1}}));
+  EXPECT_EQ(plan.buckets()[0].count, 12U);
+  EXPECT_EQ(plan.buckets()[0].bytes(), 48U);
+  EXPECT_EQ(plan.buckets()[1].bytes(), 48U);
+}
+
+TEST(Plan, MayBeEmpty) { EXPECT_EQ(buckets_of(Plan({}, 1000)), Buckets{}); }
+
+TEST(Plan, DescribesBuckets) {
+  const Plan plan(floats({10, 300'000, 20, 2}), 1024 * 1024);
+  EXPECT_EQ(plan.describe(0), "bucket 0: 1.1 MiB, 3 tensors, t3 …");
+  EXPECT_EQ(plan.describe(1), "bucket 1: 40 B, 1 tensor, t0");
+  EXPECT_EQ(Plan(floats({300}), 0).describe(0), "bucket 0: 1.2 KiB, 1 tensor, t0");
+}
+
+TEST(Plan, HoldsEveryTensorOnceWhateverTheyAre) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<TensorSpec> tensors(random() % 40);
+    for (TensorSpec& tensor : tensors) {
+      tensor.count = random() % 5 == 0 ? 0 : random() % 5000;
+      tensor.dtype = testing::all_dtypes[random() % 3];
+    }
+    const std::size_t threshold = random() % 20'000;
+    const Plan plan(tensors, threshold);
+    std::vector<int> seen(tensors.size());
+    for (std::size_t b = 0; b < plan.buckets().size(); ++b) {
+      const Bucket& bucket = plan.buckets()[b];
+      std::size_t count = 0;
+      for (std::size_t position = 0; position < bucket.tensors.size(); ++position) {
+        const std::size_t tensor = bucket.tensors[position];
+        ++seen[tensor];
+        count += tensors[tensor].count;
+        EXPECT_EQ(plan.bucket_of(tensor), b);
+        EXPECT_EQ(tensors[tensor].dtype, bucket.dtype);
+        if (position > 0) {
+          EXPECT_LT(tensor, bucket.tensors[position - 1]);
+        }
+      }
+      EXPECT_EQ(bucket.count, count);
+      const std::size_t last = tensors[bucket.tensors.back()].count * dtype_size(bucket.dtype);
+      EXPECT_LT(bucket.bytes() - last, std::max<std::size_t>(threshold, 1)) << "should have closed before its last tensor";
+    }
+    EXPECT_EQ(seen, std::vector<int>(tensors.size(), 1)) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace tnt

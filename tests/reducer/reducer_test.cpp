@@ -1,0 +1,310 @@
+// The reducer with threads as ranks: sums, order, waiting, misuse, and its end while others are still expected.
+#include "reducer/reducer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "support/array.hpp"
+#include "support/effort.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::Array;
+using testing::call;
+using testing::exact_values;
+using testing::run_threads;
+
+// A model of random tensors, each rank's gradients of each step, and the sums that are due.
+class Model {
+ public:
+  explicit Model(unsigned seed) {
+    std::mt19937 random(seed);
+    const std::size_t n = 1 + random() % 15;
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::size_t count = random() % 6 == 0 ? 0 : random() % (random() % 4 == 0 ? 90'000 : 900);
+      const tnt_dtype_t dtype = random() % 4 == 0 ? TNT_FLOAT64 : TNT_FLOAT32;
+      specs_.push_back({fmt::format("tensor {}", i), count, dtype});
+    }
+    threshold_ = std::array<std::size_t, 4>{0, 2'000, 100'000, 100'000'000}[random() % 4];
+  }
+
+  [[nodiscard]] std::size_t size() const { return specs_.size(); }
+  [[nodiscard]] Plan plan() const { return {specs_, threshold_}; }
+  [[nodiscard]] Array gradient(int rank, unsigned step, std::size_t tensor) const {
+    return exact_values(specs_[tensor].dtype, specs_[tensor].count,
+                        static_cast<unsigned>(rank) + 8 * (step + 10 * static_cast<unsigned>(tensor)));
+  }
+  // Of a rank's samples; none on rank 1 in each third step.
+  [[nodiscard]] static double scale(int rank, unsigned step) { return rank == 1 && step % 3 == 2 ? 0.0 : 0.25 * (rank + 1); }
+  [[nodiscard]] Array sum(int ranks, unsigned step, std::size_t tensor) const {
+    std::vector<Array> in;
+    for (int rank = 0; rank < ranks; ++rank) in.push_back(gradient(rank, step, tensor));
+    return testing::repeated(specs_[tensor].dtype, specs_[tensor].count, [&](std::size_t i) {
+      double sum = 0;
+      for (int rank = 0; rank < ranks; ++rank) sum += scale(rank, step) * in[static_cast<std::size_t>(rank)].get(i);
+      return sum;
+    });
+  }
+
+ private:
+  std::vector<TensorSpec> specs_;
+  std::size_t threshold_ = 0;
+};
+
+std::unique_ptr<Reducer> make(Communicator& world, Plan plan, double timeout = testing::patience) {
+  return std::make_unique<Reducer>(world.split(0, 0, call()), std::move(plan), ReducerOptions{"gradients", timeout}, nullptr);
+}
+
+// Hands over all gradients of a step in an order of this rank's own, from two threads, in place for every other tensor.
+std::vector<Array> run_step(Reducer& reducer, const Model& model, int rank, int ranks, unsigned step) {
+  std::vector<Array> in;
+  std::vector<Array> out;
+  for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
+    in.push_back(model.gradient(rank, step, tensor));
+    out.push_back(in.back());
+  }
+  std::vector<std::size_t> order(model.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(rank) + 100 * step));
+  const double scale = Model::scale(rank, step);
+  const auto hand_over = [&](std::size_t first) {
+    for (std::size_t i = first; i < order.size(); i += 2) {
+      const std::size_t tensor = order[i];
+      const void* source = tensor % 2 == 0 ? out[tensor].data() : in[tensor].data();
+      reducer.ready(tensor, {.in = scale == 0.0 ? nullptr : source, .out = out[tensor].data(), .scale = scale});
+    }
+  };
+  std::thread other([&] { hand_over(1); });
+  hand_over(0);
+  other.join();
+  reducer.finish();
+  for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
+    EXPECT_EQ(out[tensor], model.sum(ranks, step, tensor)) << "tensor " << tensor << " in step " << step;
+  }
+  return out;
+}
+
+class ReducerTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(ReducerTest, SumsWhateverTheOrder) {
+  for (unsigned seed = 0; seed < static_cast<unsigned>(testing::effort(8, 4)); ++seed) {
+    const Model model(seed);
+    run_threads(GetParam(), [&](Communicator& world) {
+      const auto reducer = make(world, model.plan());
+      for (unsigned step = 0; step < 4; ++step) run_step(*reducer, model, world.rank(), world.size(), step);
+      std::uint64_t bytes = 0;
+      for (const Bucket& bucket : reducer->plan().buckets()) bytes += bucket.bytes();
+      const ReducerStats stats = reducer->stats();
+      EXPECT_EQ(stats.steps, 4U);
+      EXPECT_EQ(stats.bytes, 4 * bytes);
+      EXPECT_GT(stats.busy_ns, 0);
+      EXPECT_GE(stats.exposed_ns, 0);
+      for (std::size_t tensor = 0; tensor < model.size(); ++tensor) EXPECT_EQ(reducer->tensor_steps(tensor), 4U);
+    });
+  }
+}
+
+TEST_P(ReducerTest, TwoAtOnceDoNotMix) {
+  const Model first(100);
+  const Model second(101);
+  run_threads(GetParam(), [&](Communicator& world) {
+    const auto one = make(world, first.plan());
+    const auto two = make(world, second.plan());
+    std::thread other([&] {
+      for (unsigned step = 0; step < 3; ++step) run_step(*two, second, world.rank(), world.size(), step);
+    });
+    for (unsigned step = 0; step < 3; ++step) run_step(*one, first, world.rank(), world.size(), step);
+    other.join();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ReducerTest, ::testing::Values(1, 2, 3, 4, 8));
+
+// Three tensors of one float each, a bucket each: 2 is bucket 0, 0 is bucket 2.
+class ThreeBuckets : public ::testing::Test {
+ protected:
+  static Plan plan() { return {{{"first", 1, TNT_FLOAT32}, {"second", 1, TNT_FLOAT32}, {"third", 1, TNT_FLOAT32}}, 0}; }
+};
+
+void expect_refused(const std::function<void()>& body, const std::string& part) {
+  try {
+    body();
+    ADD_FAILURE() << "accepted, no error with: " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), TNT_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(ThreeBuckets, AnotherThreadMayWaitForEach) {
+  run_threads(2, [](Communicator& world) {
+    const auto reducer = make(world, plan());
+    for (int step = 0; step < 50; ++step) {
+      std::array<float, 3> values{1, 2, 3};
+      for (const std::size_t tensor : {0U, 1U, 2U}) {
+        reducer->ready(tensor, {.in = &values[tensor], .out = &values[tensor]});
+      }
+      std::thread waiting([&] {
+        for (const std::size_t bucket : {1U, 2U, 0U}) reducer->wait_bucket(bucket);
+      });
+      for (const std::size_t bucket : {0U, 1U, 2U}) reducer->wait_bucket(bucket);
+      EXPECT_EQ(values, (std::array<float, 3>{2, 4, 6}));
+      waiting.join();
+    }
+    EXPECT_EQ(reducer->tensor_steps(1), 50U);
+  });
+}
+
+TEST(Reducer, AWaitMayBeginBeforeAllGradientsAreThere) {
+  run_threads(2, [](Communicator& world) {
+    const auto reducer = make(world, Plan({{"a", 1, TNT_FLOAT32}, {"b", 1, TNT_FLOAT32}}, 1000));
+    std::array<float, 2> values{1, 2};
+    reducer->ready(1, {.in = &values[1], .out = &values[1]});
+    std::thread waiting([&] {
+      reducer->wait_bucket(0);
+      EXPECT_EQ(values, (std::array<float, 2>{2, 4}));
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    reducer->ready(0, {.in = values.data(), .out = values.data()});
+    waiting.join();
+  });
+}
+
+TEST_F(ThreeBuckets, MisuseIsNamedAndHarmless) {
+  run_threads(2, [](Communicator& world) {
+    const auto reducer = make(world, plan());
+    std::array<float, 3> values{1, 2, 3};
+    const auto hand_over = [&](std::size_t tensor) { reducer->ready(tensor, {.in = &values[tensor], .out = &values[tensor]}); };
+    expect_refused([&] { reducer->wait_bucket(0); }, "'third'");
+    expect_refused([&] { reducer->finish(); }, "'third' was not handed over");
+    expect_refused([&] { hand_over(3); }, "tensor 3 is not in the plan of 3 tensors");
+    expect_refused([&] { reducer->wait_bucket(3); }, "bucket 3 is not in the plan of 3 buckets");
+    expect_refused([&] { (void)reducer->tensor_steps(3); }, "tensor 3");
+    expect_refused([&] { reducer->ready(1, {.in = nullptr, .out = nullptr}); }, "the gradient of 'second' is NULL");
+    hand_over(2);
+    expect_refused([&] { hand_over(2); }, "'third' was handed over twice");
+    hand_over(0);
+    expect_refused([&] { reducer->finish(); }, "'second' was not handed over");
+    hand_over(1);
+    reducer->finish();
+    EXPECT_EQ(values, (std::array<float, 3>{2, 4, 6}));
+  });
+}
+
+// Whether the bucket is done already must not matter.
+TEST_F(ThreeBuckets, HandingOverTwiceIsRefusedEvenWhenTheBucketIsDone) {
+  run_threads(1, [](Communicator& world) {
+    const auto reducer = make(world, plan());
+    float value = 1;
+    reducer->ready(2, {.in = &value, .out = &value});
+    while (reducer->tensor_steps(2) == 0) std::this_thread::yield();
+    expect_refused([&] { reducer->ready(2, {.in = &value, .out = &value}); }, "'third' was handed over twice");
+    reducer->wait_bucket(0);
+    reducer->ready(2, {.in = &value, .out = &value});  // the next step
+  });
+}
+
+TEST_F(ThreeBuckets, AStepThatReducedNothingIsAnError) {
+  run_threads(1, [](Communicator& world) {
+    const auto reducer = make(world, plan());
+    std::array<float, 3> values{};
+    const auto hand_over = [&](std::size_t tensor) { reducer->ready(tensor, {.in = &values[tensor], .out = &values[tensor]}); };
+    for (const std::size_t tensor : {0U, 1U, 2U}) hand_over(tensor);
+    reducer->finish();
+    expect_refused([&] { reducer->finish(); }, "'third' was not handed over");
+    hand_over(2);
+    expect_refused([&] { reducer->finish(); }, "'second' was not handed over");
+    hand_over(0);
+    hand_over(1);
+    reducer->finish();
+    EXPECT_EQ(reducer->tensor_steps(0), 2U);
+  });
+}
+
+TEST_F(ThreeBuckets, AWaitForWhatNobodyBringsNamesTheTensor) {
+  run_threads(1, [](Communicator& world) {
+    const auto reducer = std::make_unique<Reducer>(
+        world.split(0, 0, call()), Plan({{"a", 1, TNT_INT8}, {"b", 1, TNT_INT8}}, 1000), ReducerOptions{"name", 0.1}, nullptr);
+    const char value = 1;
+    reducer->ready(1, {.in = &value, .out = nullptr});
+    try {
+      reducer->wait_bucket(0);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), TNT_TIMEOUT);
+      EXPECT_STREQ(error.what(),
+                   "rank 0: bucket 0 of name waited 0.1 s for the gradient of 'a', which this rank did not hand over");
+    }
+    reducer->ready(0, {.in = &value, .out = nullptr});
+    reducer->finish();
+  });
+}
+
+TEST_F(ThreeBuckets, ARankThatDoesNotComeIsNamedWithTheBucket) {
+  const testing::ThreadJob job(2);
+  const auto endings = job.run([](Communicator& world) {
+    const auto reducer = make(world, plan(), world.rank() == 0 ? 0.3 : testing::patience);
+    float value = 1;
+    if (world.rank() == 0) reducer->ready(2, {.in = &value, .out = &value});
+    try {
+      if (world.rank() == 0) reducer->wait_bucket(0);
+    } catch (const Error&) {
+      EXPECT_THROW(reducer->ready(1, {.in = &value, .out = &value}), Error);
+      EXPECT_THROW(reducer->finish(), Error);
+      throw;
+    }
+    world.barrier(call());
+  });
+  for (const auto& ending : endings) {
+    ASSERT_TRUE(ending);
+    EXPECT_EQ(ending->status(), TNT_TIMEOUT);
+    const std::string sentence = ending->what();
+    EXPECT_NE(sentence.find("rank 1 did not come within 0.3 s"), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find("gradients bucket 0: 4 B, 1 tensor, third"), std::string::npos) << sentence;
+  }
+}
+
+TEST_F(ThreeBuckets, TheEndDoesNotWaitForOthers) {
+  run_threads(2, [](Communicator& world) {
+    auto reducer = make(world, plan());
+    float value = 1;
+    if (world.rank() == 0) {
+      reducer->ready(2, {.in = &value, .out = &value});
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // now it waits for rank 1, most likely
+    }
+    reducer.reset();
+    world.barrier(call());
+  });
+}
+
+TEST(Reducer, WithoutTensorsEveryStepIsDone) {
+  run_threads(2, [](Communicator& world) {
+    const auto reducer = make(world, Plan({}, 1000));
+    reducer->finish();
+    reducer->finish();
+    EXPECT_EQ(reducer->stats().steps, 0U);
+  });
+}
+
+TEST(Reducer, NothingTimesZeroIsZero) {
+  run_threads(2, [](Communicator& world) {
+    const auto reducer = make(world, Plan({{"a", 3, TNT_FLOAT32}}, 1000));
+    std::array<float, 3> values{};
+    values.fill(world.rank() == 0 ? std::numeric_limits<float>::quiet_NaN() : 5.0F);
+    reducer->ready(0, {.in = values.data(), .out = values.data(), .scale = world.rank() == 0 ? 0.0 : 2.0});
+    reducer->finish();
+    EXPECT_EQ(values, (std::array<float, 3>{10, 10, 10}));
+  });
+}
+
+}  // namespace
+}  // namespace tnt

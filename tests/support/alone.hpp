@@ -1,0 +1,38 @@
+// A test in a process that is the whole job: initialised before, finalised after, whatever the environment says.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "tarantella/tarantella.h"
+
+namespace tnt::testing {
+
+inline void clear_environment() {
+  for (const char* name : {"TNT_RANK", "TNT_SIZE", "TNT_RENDEZVOUS", "TNT_TOKEN", "TNT_TIMEOUT", "TNT_TIMELINE",
+                           "TNT_FUSION_THRESHOLD", "TNT_LOG_LEVEL", "TNT_LOG_ON_ALL_DEVICES"}) {
+    unsetenv(name);
+  }
+}
+
+// The status, and that the sentence of the last error contains part.
+inline void expect_error(tnt_status_t actual, tnt_status_t expected, const std::string& part) {
+  EXPECT_EQ(actual, expected) << tnt_last_error();
+  EXPECT_NE(std::string(tnt_last_error()).find(part), std::string::npos) << tnt_last_error() << "\nhas no: " << part;
+}
+
+class Alone : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    clear_environment();
+    ASSERT_EQ(tnt_init(nullptr), TNT_SUCCESS) << tnt_last_error();
+    ASSERT_EQ(tnt_comm_world(&world), TNT_SUCCESS);
+  }
+  void TearDown() override { EXPECT_EQ(tnt_finalize(), TNT_SUCCESS); }
+
+  tnt_comm_t world = nullptr;
+};
+
+}  // namespace tnt::testing

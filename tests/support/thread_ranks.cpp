@@ -1,0 +1,64 @@
+#include "support/thread_ranks.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <thread>
+
+#include "comm/shm/shm_communicator.hpp"
+
+namespace tnt::testing {
+
+ThreadJob::ThreadJob(int ranks) : ranks_(ranks) {
+  FileDescriptor segment = Segment::create();
+  descriptor_ = FileDescriptor(fcntl(segment.get(), F_DUPFD_CLOEXEC, 0));
+  segment_ = std::make_shared<Segment>(std::move(segment));
+}
+
+Endings ThreadJob::run(const Body& body) const {
+  Endings endings(static_cast<std::size_t>(ranks_));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        ShmCommunicator comm(std::make_shared<ShmWorld>(segment_, rank, ranks_, ShmCommunicator::world_bytes(ranks_)));
+        body(comm);
+      } catch (const Error& error) {
+        endings[static_cast<std::size_t>(rank)] = error;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return endings;
+}
+
+std::int64_t ThreadJob::bytes_taken() const {
+  struct stat status {};
+  EXPECT_EQ(fstat(descriptor_.get(), &status), 0);
+  return std::int64_t{status.st_blocks} * 512;
+}
+
+void run_threads(int ranks, const Body& body) {
+  const Endings endings = ThreadJob(ranks).run(body);
+  for (std::size_t rank = 0; rank < endings.size(); ++rank) {
+    if (endings[rank]) ADD_FAILURE() << "rank " << rank << ": " << endings[rank]->what();
+  }
+}
+
+std::string common_error(int ranks, tnt_status_t status, const Body& body) {
+  const Endings endings = ThreadJob(ranks).run(body);
+  std::string sentence;
+  for (std::size_t rank = 0; rank < endings.size(); ++rank) {
+    if (!endings[rank]) {
+      ADD_FAILURE() << "rank " << rank << " saw no error";
+      continue;
+    }
+    EXPECT_EQ(endings[rank]->status(), status) << endings[rank]->what();
+    if (sentence.empty()) sentence = endings[rank]->what();
+    EXPECT_EQ(endings[rank]->what(), sentence) << "rank " << rank;
+  }
+  return sentence;
+}
+
+}  // namespace tnt::testing

@@ -1,0 +1,45 @@
+// Ranks that are threads of the test: each has its own world and communicator over one shared segment, at the same addresses,
+// so that sanitizers see what they do to each other.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/file_descriptor.hpp"
+#include "comm/communicator.hpp"
+#include "comm/shm/segment.hpp"
+
+namespace tnt::testing {
+
+inline constexpr double patience = 50.0;  // seconds for every wait of a test that should not wait: a loaded machine is slow
+
+[[nodiscard]] inline CallContext call(double timeout = patience) { return {.timeout = timeout}; }
+
+using Body = std::function<void(Communicator&)>;
+using Endings = std::vector<std::optional<Error>>;  // what each rank's body threw
+
+class ThreadJob {
+ public:
+  explicit ThreadJob(int ranks);
+
+  // Runs body on every rank. Once for each job: a rank that has left does not come again.
+  [[nodiscard]] Endings run(const Body& body) const;
+  [[nodiscard]] std::int64_t bytes_taken() const;  // of memory, by the shared segment
+
+ private:
+  int ranks_;
+  FileDescriptor descriptor_;  // the segment's own may not be asked for
+  std::shared_ptr<Segment> segment_;
+};
+
+// Runs body on threads as ranks; a rank that throws fails the test.
+void run_threads(int ranks, const Body& body);
+
+// The same, expecting that every rank throws the same status and sentence, which is returned.
+[[nodiscard]] std::string common_error(int ranks, tnt_status_t status, const Body& body);
+
+}  // namespace tnt::testing

@@ -1,0 +1,192 @@
+"""What tools/demo does once all is installed: three runs of examples/digits/train.py, a table, and a verdict.
+
+The serial run has no tarantella in it: it is the truth that the others are measured by.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "examples" / "digits" / "train.py"
+FOLDER = ROOT / "build" / "demo"
+BIN = ROOT / ".venv" / "bin"
+
+# The whole model is smaller than one bucket of the default size, and a single bucket cannot be on its way before backward ends.
+FUSION = ("--fusion-threshold", "64K")
+MAX_DIFFERENCE = 1e-4
+MIN_ACCURACY = 0.95
+
+# Several ranks cannot share one GPU and its memory, and gradients are reduced by the CPU: all runs compute there.
+ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1"}
+# What Keras prints: "Epoch 3/12", then "17/23 ━━━" again and again.
+PROGRESS = re.compile(r"Epoch (?P<epoch>\d+)/(?P<epochs>\d+)|(?<!\d)(?P<step>\d+)/(?P<steps>\d+)")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass
+class Run:
+    """One training, and what is known of it when it has ended."""
+
+    name: str
+    ranks: int  # 0: plain Keras
+    results: dict[str, float] = field(default_factory=dict)
+    difference: float = math.nan
+
+    @property
+    def files(self) -> Path:
+        return FOLDER / self.name.replace(" ", "-")
+
+    @property
+    def command(self) -> list[str]:
+        outputs = ["--json", f"{self.files}.json", "--weights", f"{self.files}.npz"]
+        if self.ranks == 0:
+            return [str(BIN / "python"), str(SCRIPT), "--serial", *outputs]
+        return [str(BIN / "tarantella"), "-n", str(self.ranks), *FUSION, "--", str(SCRIPT), *outputs]
+
+    @property
+    def accuracy(self) -> float:
+        return self.results.get("accuracy", math.nan)
+
+    @property
+    def hidden(self) -> float:
+        """The share of communication, in percent, that the ranks did not have to wait for."""
+        busy, exposed = (self.results.get(key, math.nan) for key in ("busy_seconds", "exposed_seconds"))
+        if not busy > 0:
+            return math.nan
+        return min(100.0, max(0.0, 100.0 * (1.0 - exposed / busy)))
+
+    def weights(self) -> list[np.ndarray]:
+        with np.load(f"{self.files}.npz") as file:
+            return [file[name] for name in file.files]
+
+
+class Failed(Exception):
+    """The demo shows an error; the text says which."""
+
+
+def train(run: Run, progress: Progress) -> None:
+    """Runs one training to its end, with a bar that follows what it prints."""
+    bar = progress.add_task(run.name, total=None, loss="")
+    epoch = 0
+    log = Path(f"{run.files}.log")
+    start = time.perf_counter()
+    with (
+        log.open("w") as copy,
+        subprocess.Popen(
+            run.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **ENVIRONMENT},
+            text=True,  # with universal newlines: a carriage return ends a line too
+            errors="replace",
+        ) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            text = COLOUR.sub("", line).replace("\b", "").rstrip()
+            copy.write(text + "\n")
+            if found := PROGRESS.search(text):
+                if found["epoch"]:
+                    epoch, epochs = int(found["epoch"]), int(found["epochs"])
+                    progress.update(bar, total=epochs, completed=epoch - 1)
+                elif epoch:
+                    progress.update(bar, completed=epoch - 1 + int(found["step"]) / int(found["steps"]))
+            if loss := re.search(r"loss: (\S+)$", text):
+                progress.update(bar, loss=f"loss {loss[1]}")
+    if process.returncode != 0:
+        print("\n".join(log.read_text().splitlines()[-20:]), file=sys.stderr)
+        raise Failed(f"{run.name}: {' '.join(run.command)} ended with code {process.returncode} (all it said: {log})")
+    run.results = json.loads(Path(f"{run.files}.json").read_text())
+    if progress.disable:
+        print(f"{run.name}: done in {time.perf_counter() - start:.0f} s, loss {run.results['loss']:.4f}", flush=True)
+
+
+def compare(run: Run, truth: Run) -> float:
+    """The largest difference of any weight; not a number if any of them is not."""
+    pairs = list(zip(run.weights(), truth.weights(), strict=True))
+    return float(np.max([np.max(np.abs(ours - theirs)) for ours, theirs in pairs]))
+
+
+def table(runs: list[Run]) -> Table:
+    result = Table(title="Digits, global batch of 64: one device and many ranks")
+    result.add_column("run")
+    for heading in ("final loss", "test accuracy", "weights differ by", "reduced per rank", "hidden", "seconds"):
+        result.add_column(heading, justify="right")
+    for run in runs:
+        distributed = run.ranks > 0
+        result.add_row(
+            run.name,
+            f"{run.results['loss']:.6f}",
+            f"{100 * run.accuracy:.2f} %",
+            f"{run.difference:.1e}" if distributed else "-",
+            f"{run.results['bytes'] / 1e6:.1f} MB" if distributed else "-",
+            f"{run.hidden:.1f} %" if distributed else "-",
+            f"{run.results['seconds']:.1f}",
+        )
+    return result
+
+
+def check(runs: list[Run]) -> list[str]:
+    """What is wrong with the results; written so that not-a-number is wrong too."""
+    wrong = []
+    for run in runs:
+        if run.ranks > 0 and not run.difference <= MAX_DIFFERENCE:
+            wrong.append(f"{run.name}: weights differ from the serial run's by {run.difference:.1e}, over {MAX_DIFFERENCE}")
+        if run.ranks > 0 and not run.results["bytes"] > 0:
+            wrong.append(f"{run.name}: nothing was reduced")
+        if not run.accuracy >= MIN_ACCURACY:
+            wrong.append(f"{run.name}: test accuracy is {run.accuracy:.4f}, less than {MIN_ACCURACY}")
+    return wrong
+
+
+def worst(values: list[float], choose: type[max] = max) -> float:
+    return math.nan if any(math.isnan(value) for value in values) else choose(values)
+
+
+def main() -> int:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    console = Console()
+    runs = [Run("serial", 0), Run("2 ranks", 2), Run("4 ranks", 4)]
+    for run in runs:
+        for old in FOLDER.glob(f"{run.files.name}.*"):
+            old.unlink()  # a result of an earlier demo must never pass for this one's
+    columns = (
+        TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"),
+        TimeElapsedColumn(), TextColumn("{task.fields[loss]}"),
+    )  # fmt: skip
+    try:
+        with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+            for run in runs:
+                train(run, progress)
+                run.difference = compare(run, runs[0])
+        console.print(table(runs))
+        wrong = check(runs)
+    except Failed as error:
+        wrong = [str(error)]
+    for line in wrong:
+        print(f"demo: {line}", file=sys.stderr)
+    sys.stderr.flush()
+    difference = worst([run.difference for run in runs])
+    accuracy = worst([run.accuracy for run in runs], min)
+    verdict = "failed" if wrong else "ok"
+    print(f"demo: {verdict} max_weight_diff={difference:.3g} accuracy={accuracy:.4f} hidden={runs[1].hidden:.1f}", flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
