@@ -61,9 +61,10 @@ std::string mpi_unavailable(const MpiFunctions& functions, const Team& team) {
   int ranks = 0;
   if (const char* error = functions.init(&rank, &ranks); error != nullptr) return error;
   if (ranks == team.ranks() && rank == team.rank()) return "";
-  return fmt::format("MPI sees {} rank{} where there are {}: start tnt-bench with mpirun, or with --ranks where mpirun is "
-                     "installed",
-                     ranks, ranks == 1 ? "" : "s", team.ranks());
+  return fmt::format(
+      "MPI sees {} rank{} where there are {}: start tnt-bench with mpirun, or with --ranks where mpirun is "
+      "installed",
+      ranks, ranks == 1 ? "" : "s", team.ranks());
 }
 
 }  // namespace

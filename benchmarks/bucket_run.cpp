@@ -108,12 +108,10 @@ int run_bucket(const Options& options, const Team& team, Field& field, Report& r
   const double traffic = least_traffic(Collective::all_reduce, static_cast<double>(row.bytes), team.ranks(), true);
   if (field.bytes_per_second && traffic > 0) row.limit_percent = 100.0 * traffic / *field.bytes_per_second / seconds;
   const auto steps = static_cast<double>(after.steps - before.steps);
-  row.extra = {{"tensors", static_cast<double>(gradients.size())},
-               {"buckets", static_cast<double>(gradients.buckets().size())},
-               {"pack_us", (after.pack - before.pack) / steps * 1e6},
-               {"wait_us", (after.wait - before.wait) / steps * 1e6},
-               {"reduce_us", (after.reduce - before.reduce) / steps * 1e6},
-               {"unpack_us", (after.unpack - before.unpack) / steps * 1e6}};
+  row.extra = {
+      {"tensors", static_cast<double>(gradients.size())},          {"buckets", static_cast<double>(gradients.buckets().size())},
+      {"pack_us", (after.pack - before.pack) / steps * 1e6},       {"wait_us", (after.wait - before.wait) / steps * 1e6},
+      {"reduce_us", (after.reduce - before.reduce) / steps * 1e6}, {"unpack_us", (after.unpack - before.unpack) / steps * 1e6}};
   if (field.peer) {
     row.against = field.peer->name();
     row.against_times = times[1];

@@ -57,7 +57,9 @@ std::byte* Pool::at(std::size_t index) const noexcept { return memory_ + index *
 std::byte* Pool::next() noexcept { return at(turn_++ % count_); }
 
 std::string Pool::damage() const {
-  const auto damaged = [](const std::byte* begin, const std::byte* end) { return std::count_if(begin, end, [](auto b) { return b != mark; }); };
+  const auto damaged = [](const std::byte* begin, const std::byte* end) {
+    return std::count_if(begin, end, [](auto b) { return b != mark; });
+  };
   for (std::size_t index = 0; index < count_; ++index) {
     const std::byte* slot = memory_ + index * stride_;
     if (const auto n = damaged(slot, at(index)); n > 0) return fmt::format("{} bytes before a buffer were overwritten", n);

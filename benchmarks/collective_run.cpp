@@ -12,9 +12,7 @@
 namespace tnt::bench {
 namespace {
 
-bool has_in_place(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::broadcast;
-}
+bool has_in_place(Collective collective) { return collective == Collective::all_reduce || collective == Collective::broadcast; }
 
 Problem problem_of(const Row& row, const Team& team, std::uint64_t seed) {
   const Shape shape = shape_of(row.collective, row.bytes, tnt_dtype_size(row.dtype), team.ranks());

@@ -15,7 +15,7 @@ namespace tnt::bench {
 // Who takes part, and what the memory can do.
 struct Field {
   std::vector<std::unique_ptr<Backend>> own;
-  std::unique_ptr<Backend> peer;            // may be null
+  std::unique_ptr<Backend> peer;           // may be null
   std::optional<double> bytes_per_second;  // of the memory; nullopt: not known
 };
 

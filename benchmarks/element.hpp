@@ -1,4 +1,5 @@
-// Elements of every type as numbers: what the checks compute with. The benchmark's own conversions, independent of the library's.
+// Elements of every type as numbers: what the checks compute with. The benchmark's own conversions, independent of the
+// library's.
 #pragma once
 
 #include <bit>
@@ -92,8 +93,7 @@ inline void store(void* buffer, std::size_t index, tnt_dtype_t dtype, double val
     case TNT_FLOAT32: return put(static_cast<float>(value));
     case TNT_FLOAT64: return put(value);
     case TNT_FLOAT16: return put(half_bits(value));
-    case TNT_BFLOAT16:
-      return put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16));
+    case TNT_BFLOAT16: return put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16));
     case TNT_INT8: return put(static_cast<std::int8_t>(value));
     case TNT_UINT8: return put(static_cast<std::uint8_t>(value));
     case TNT_INT32: return put(static_cast<std::int32_t>(value));

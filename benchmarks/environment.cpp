@@ -64,7 +64,8 @@ Header describe_machine(const Options& options, const Team& team, const Field& f
                   {"kernel", system.release},
                   {"cache", name(options.cache)}};
   if (field.bytes_per_second) {
-    header.facts.emplace_back("memory limit", fmt::format("{:.1f} GB/s read and written by all ranks", *field.bytes_per_second * 1e-9));
+    header.facts.emplace_back("memory limit",
+                              fmt::format("{:.1f} GB/s read and written by all ranks", *field.bytes_per_second * 1e-9));
   }
   return header;
 }

@@ -77,6 +77,7 @@ int measure_main(int argc, char** argv) {
   const Options options = parse(argc, argv);
   const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
   Start start = find_start(options, environment);
+  check_ranks(options, start.ranks);
   check_memory(options, start.ranks, available_memory());
   if (options.dry_run) {
     print_plan(options, start.ranks, stdout);

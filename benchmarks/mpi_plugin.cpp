@@ -83,8 +83,8 @@ int call(Collective collective, const void* in, void* out, int count, MPI_Dataty
 
 const char* run(int collective, const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root) {
   if (count > INT_MAX) return "more elements than an int counts";
-  const bool reduces = collective == static_cast<int>(Collective::all_reduce) ||
-                       collective == static_cast<int>(Collective::reduce_scatter);
+  const bool reduces =
+      collective == static_cast<int>(Collective::all_reduce) || collective == static_cast<int>(Collective::reduce_scatter);
   const MPI_Datatype type = type_of(dtype);
   if (type == MPI_DATATYPE_NULL) return "has no 16-bit floating-point type";
   const MPI_Op mpi_op = reduces ? op_of(op) : MPI_SUM;

@@ -42,7 +42,8 @@ class Backward {
   void run(bool hand_over) {
     const std::int64_t begin = tnt_clock_ns();
     for (std::size_t tensor = gradients_.size(); tensor-- > 0;) {
-      const double share = static_cast<double>(gradients_.count(tensor) * sizeof(float)) / static_cast<double>(gradients_.bytes());
+      const double share =
+          static_cast<double>(gradients_.count(tensor) * sizeof(float)) / static_cast<double>(gradients_.bytes());
       compute_.run(static_cast<std::size_t>(share * static_cast<double>(rounds_)));
       if (hand_over) gradients_.ready(tensor);
     }

@@ -40,7 +40,8 @@ double combine(double a, double b, tnt_op_t op) {
 }  // namespace
 
 std::size_t in_count(const Problem& problem) {
-  return problem.collective == Collective::reduce_scatter ? problem.count * static_cast<std::size_t>(problem.ranks) : problem.count;
+  return problem.collective == Collective::reduce_scatter ? problem.count * static_cast<std::size_t>(problem.ranks)
+                                                          : problem.count;
 }
 
 std::size_t out_count(const Problem& problem) {

@@ -23,9 +23,9 @@ struct Problem {
 [[nodiscard]] std::size_t in_count(const Problem& problem);
 [[nodiscard]] std::size_t out_count(const Problem& problem);
 
-// Element i of a rank's input. Exact: small integers, of which at most eight ranks have others than 0 (prod: 1) in one place, so
-// that sums, averages and products fit into every type's mantissa whatever the order. Random: between -1 and 1, as the
-// type holds it.
+// Element i of a rank's input. Exact: small integers, of which at most eight ranks have others than 0 (prod: 1) in one place,
+// so that sums, averages and products fit into every type's mantissa whatever the order. Random: between -1 and 1, as the type
+// holds it.
 [[nodiscard]] double exact_input(const Problem& problem, int rank, std::size_t i);
 [[nodiscard]] double random_input(const Problem& problem, int rank, std::size_t i);
 

@@ -2,9 +2,7 @@
 
 namespace tnt::bench {
 
-bool reduces(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
-}
+bool reduces(Collective collective) { return collective == Collective::all_reduce || collective == Collective::reduce_scatter; }
 
 Shape shape_of(Collective collective, std::size_t bytes, std::size_t element, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);

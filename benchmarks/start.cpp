@@ -70,12 +70,14 @@ int reap(std::vector<pid_t> ranks) {
 
 std::optional<Start> from_starter(const Starter& starter, const GetEnvironment& environment) {
   if (environment(starter.rank) == nullptr || environment(starter.ranks) == nullptr) return std::nullopt;
-  Start start{.kind = StartKind::mpirun, .rank = number(environment(starter.rank)), .ranks = number(environment(starter.ranks))};
+  Start start{
+      .kind = StartKind::mpirun, .rank = number(environment(starter.rank)), .ranks = number(environment(starter.ranks))};
   if (start.ranks < 2) return std::nullopt;
   if (starter.nodes != nullptr && number(environment(starter.nodes)) > 1) {
     throw Failure(fmt::format("{}={}: this version measures the ranks of one node", starter.nodes, environment(starter.nodes)));
   }
-  if (environment("OMPI_COMM_WORLD_LOCAL_SIZE") != nullptr && number(environment("OMPI_COMM_WORLD_LOCAL_SIZE")) != start.ranks) {
+  if (environment("OMPI_COMM_WORLD_LOCAL_SIZE") != nullptr &&
+      number(environment("OMPI_COMM_WORLD_LOCAL_SIZE")) != start.ranks) {
     throw Failure("the ranks were started on several nodes: this version measures the ranks of one node");
   }
   const char* job = starter.job == nullptr ? nullptr : environment(starter.job);

@@ -31,8 +31,8 @@ using GetEnvironment = std::function<const char*(const char*)>;
 // Reads how this process was started. Throws Failure if --ranks contradicts it, or if the ranks are on several nodes.
 [[nodiscard]] Start find_start(const Options& options, const GetEnvironment& environment);
 
-// Replaces this process by `mpirun -n N tnt-bench ...`, so that MPI can be measured beside us. Returns, with the reason, if there
-// is no mpirun.
+// Replaces this process by `mpirun -n N tnt-bench ...`, so that MPI can be measured beside us. Returns, with the reason, if
+// there is no mpirun.
 [[nodiscard]] std::string restart_under_mpirun(int ranks, const std::vector<std::string>& arguments);
 
 // Forks start.ranks processes, runs body(rank's start) in each and returns the first non-zero code; a rank that fails takes the

@@ -101,7 +101,7 @@ struct Row {
 
 // What was measured where: the head of every output.
 struct Header {
-  std::string version{};       // of the library
+  std::string version{};                                     // of the library
   std::vector<std::pair<std::string, std::string>> facts{};  // {"cpu", "AMD EPYC"}, {"mpi", "Open MPI 4.1.4"}, ...
 };
 

@@ -12,8 +12,8 @@
 namespace tnt::bench {
 namespace {
 
-constexpr std::size_t sample = 64;      // wrong elements that a guess must explain
-constexpr int longest_shift = 16;       // elements
+constexpr std::size_t sample = 64;  // wrong elements that a guess must explain
+constexpr int longest_shift = 16;   // elements
 constexpr unsigned char stale = 0xc3;
 
 struct Wrong {
@@ -58,7 +58,8 @@ bool is_fill(const void* out, std::size_t index, tnt_dtype_t dtype) {
 std::optional<std::string> guess_rank(const Problem& problem, const std::vector<Wrong>& wrong) {
   if (origin(problem, 0).rank >= 0 || (problem.op != TNT_SUM && problem.op != TNT_AVG)) return std::nullopt;
   for (int rank = 0; rank < problem.ranks; ++rank) {
-    if (explains(wrong, [&](std::size_t i) { return without(problem, i, rank, 1); })) return fmt::format("rank {} is missing", rank);
+    if (explains(wrong, [&](std::size_t i) { return without(problem, i, rank, 1); }))
+      return fmt::format("rank {} is missing", rank);
     if (explains(wrong, [&](std::size_t i) { return without(problem, i, rank, -1); })) {
       return fmt::format("rank {} is counted twice", rank);
     }
@@ -112,10 +113,10 @@ Verdict verify_exact(const Problem& problem, const void* out, std::uint64_t prev
   if (wrong.empty()) return verdict;
   verdict.check = "wrong";
   const std::size_t first = wrong.front().index;
-  verdict.text = fmt::format("rank {}: {} of {} elements are wrong; element {} is {}, expected {}: {}", problem.rank,
-                             verdict.wrong, count, first, hex(out, first, problem.dtype),
-                             hex_of(expected(problem, exact_input, first), problem.dtype),
-                             guess(problem, out, wrong, previous_seed));
+  verdict.text =
+      fmt::format("rank {}: {} of {} elements are wrong; element {} is {}, expected {}: {}", problem.rank, verdict.wrong, count,
+                  first, hex(out, first, problem.dtype), hex_of(expected(problem, exact_input, first), problem.dtype),
+                  guess(problem, out, wrong, previous_seed));
   return verdict;
 }
 

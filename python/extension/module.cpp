@@ -126,8 +126,10 @@ class Communicator {
       {
         const nb::gil_scoped_release released;
         status = tnt_work_wait(work.get(), 0.1);
-        if (status != TNT_SUCCESS) status = tnt_work_test(work.get(), &finished);
-        else finished = 1;
+        if (status != TNT_SUCCESS)
+          status = tnt_work_test(work.get(), &finished);
+        else
+          finished = 1;
       }
       if (finished == 0 && PyErr_CheckSignals() != 0) {
         tnt_comm_abort(comm_, "interrupted");

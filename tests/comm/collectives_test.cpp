@@ -107,6 +107,7 @@ TEST_P(CollectivesTest, AllGather) {
   for (const tnt_dtype_t dtype : all_dtypes) {
     const std::size_t slot = slot_bytes / dtype_size(dtype);
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{65}, slot - 1, slot, slot + 1}) {
+      if (count > 65 && dtype != TNT_FLOAT32 && dtype != TNT_UINT8) continue;  // bytes are copied, whatever they are
       const auto in = inputs(ranks, dtype, count);
       Array expected(dtype, count * n());
       for (std::size_t rank = 0; rank < n(); ++rank) expected.place(rank * count, in[rank]);

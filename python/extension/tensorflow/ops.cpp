@@ -27,7 +27,8 @@ class Status {
 // Python finds the sentence in TensorFlow's message by these marks (tarantella/errors.py).
 void fail(TF_OpKernelContext* context, const char* status_name, const std::string& sentence) {
   const Status status;
-  TF_SetStatus(status.get(), TF_INTERNAL, ("[tarantella " + std::string(status_name) + "] " + sentence + " [/tarantella]").c_str());
+  TF_SetStatus(status.get(), TF_INTERNAL,
+               ("[tarantella " + std::string(status_name) + "] " + sentence + " [/tarantella]").c_str());
   TF_OpKernelContext_Failure(context, status.get());
 }
 
@@ -183,7 +184,8 @@ struct Registration {
     TF_RegisterOpDefinition(op, status.get());
 
     TF_RegisterKernelBuilder("TntStart", TF_NewKernelBuilder("TntStart", "CPU", create_start, start, destroy), status.get());
-    TF_RegisterKernelBuilder("TntFinish", TF_NewKernelBuilder("TntFinish", "CPU", create_finish, finish, destroy), status.get());
+    TF_RegisterKernelBuilder("TntFinish", TF_NewKernelBuilder("TntFinish", "CPU", create_finish, finish, destroy),
+                             status.get());
   }
 };
 const Registration registration;

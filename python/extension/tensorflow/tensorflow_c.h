@@ -38,8 +38,7 @@ void TF_OpDefinitionBuilderAddAttr(TF_OpDefinitionBuilder*, const char* spec);
 void TF_OpDefinitionBuilderAddInput(TF_OpDefinitionBuilder*, const char* spec);
 void TF_OpDefinitionBuilderAddOutput(TF_OpDefinitionBuilder*, const char* spec);
 void TF_OpDefinitionBuilderSetIsStateful(TF_OpDefinitionBuilder*, bool is_stateful);
-void TF_OpDefinitionBuilderSetShapeInferenceFunction(TF_OpDefinitionBuilder*,
-                                                     void (*)(TF_ShapeInferenceContext*, TF_Status*));
+void TF_OpDefinitionBuilderSetShapeInferenceFunction(TF_OpDefinitionBuilder*, void (*)(TF_ShapeInferenceContext*, TF_Status*));
 void TF_RegisterOpDefinition(TF_OpDefinitionBuilder*, TF_Status*); /* takes the builder */
 
 TF_ShapeHandle* TF_NewShapeHandle(void);
