@@ -22,6 +22,7 @@ using testing::exact_values;
 
 std::vector<const void*> pointers(const std::vector<Array>& arrays) {
   std::vector<const void*> result;
+  result.reserve(arrays.size());
   for (const Array& array : arrays) result.push_back(array.data());
   return result;
 }
