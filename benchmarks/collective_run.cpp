@@ -127,6 +127,7 @@ Verdict verify(Backend& backend, const Row& row, const Options& options, const T
   // whole averages of many ranks do not fit into 8 bits of mantissa
   const bool exact = row.op != TNT_AVG || team.ranks() <= 8;
   if (options.check_exact && exact) check_exact(verdict, bench, backend);
+  verdict.text = team.first_text(verdict.text);  // before the less telling words of the checks that follow
   if (options.check_accuracy && summed) check_accuracy(verdict, bench, backend, team);
   if (options.check_repeat && (summed || !reduces(row.collective))) check_repeat(verdict, bench, backend, team);
   add_problem(verdict, bench.damage());
