@@ -162,20 +162,22 @@ class Leader {
     for (const auto& [rank, socket] : joined_) send_line(socket, "ok", &segment_);
   }
 
-  // Tells all who have joined, and for a moment those who were on their way: they would wait for a rank 0 that has gone.
+  // Tells all who have joined, and for a moment those who were on their way: they would wait for a rank 0 that has gone. Who has
+  // been told may try again, so nobody is told before the door is shut, but for those who would wait for a latecomer.
   void tell(const Error& error) {
     const std::string line = error_line(error.status(), error.what());
-    for (const auto& [rank, socket] : joined_) send_line(socket, line);
-    if (error.status() != TNT_MISMATCH && error.status() != TNT_PEER_LOST) return;
+    if (error.status() != TNT_MISMATCH && error.status() != TNT_PEER_LOST) return tell_joined(line);
     const Deadline deadline(patience_with_latecomers);
-    while (joined_.size() + gone_.size() + 1 < static_cast<std::size_t>(settings_.ranks) && !deadline.passed()) {
+    while (somebody_may_come() && !deadline.passed()) {
+      tell_joined(line);
       pollfd wait{listener_.get(), POLLIN, 0};
       if (::poll(&wait, 1, milliseconds_left(deadline)) != 1) continue;
       if (auto greeting = hear(); greeting && greeting->verb == "join") {
-        send_line(greeting->socket, line);
         joined_.insert_or_assign(greeting->rank, std::move(greeting->socket));
+        told_.erase(greeting->rank);
       }
     }
+    tell_joined(line);
   }
 
  private:
@@ -186,6 +188,17 @@ class Leader {
     int rank = -1;
     std::istringstream words;  // what follows
   };
+
+  [[nodiscard]] bool somebody_may_come() const {
+    return joined_.size() + gone_.size() + 1 < static_cast<std::size_t>(settings_.ranks);
+  }
+
+  void tell_joined(const std::string& line) {
+    if (!somebody_may_come()) listener_ = FileDescriptor();
+    for (const auto& [rank, socket] : joined_) {
+      if (told_.insert(rank).second) send_line(socket, line);
+    }
+  }
 
   void listen() {
     const Address address = abstract_address(settings_.rendezvous);
@@ -276,6 +289,7 @@ class Leader {
   FileDescriptor listener_;
   std::map<int, FileDescriptor> joined_;
   std::set<int> gone_;  // of which the launcher said that they will not come
+  std::set<int> told_;  // why the job does not begin
 };
 
 FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
