@@ -149,8 +149,23 @@ TNT_EXPORT tnt_status_t tnt_all_gather(tnt_comm_t comm, const void* in, void* ou
 TNT_EXPORT tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
                                       tnt_stream_t stream, tnt_work_t* work);
 
+/* in and out: n*count elements. Rank r gets the r-th block of count elements of every rank's in; rank s' block is at
+ * [s*count, (s+1)*count) of out. Cost: 4nS, S = all of in. */
+TNT_EXPORT tnt_status_t tnt_all_to_all(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype,
+                                       tnt_stream_t stream, tnt_work_t* work);
+
 /* Returns (or the work finishes) after every rank has called it. */
 TNT_EXPORT tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work);
+
+/* From one rank to another, apart from the collectives. A message of count elements is received by a tnt_recv of the same
+ * count and dtype on rank `to`, in the order in which it was sent; anything else is TNT_MISMATCH. A send may return before it
+ * is received, but must not be relied on to: ranks that send to each other give one of the two a work. Works of different
+ * peers or directions proceed side by side, those of one peer and direction in the order of the calls. A rank cannot send to
+ * itself. Cost: 4S. */
+TNT_EXPORT tnt_status_t tnt_send(tnt_comm_t comm, const void* in, size_t count, tnt_dtype_t dtype, int to, tnt_stream_t stream,
+                                 tnt_work_t* work);
+TNT_EXPORT tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtype, int from, tnt_stream_t stream,
+                                 tnt_work_t* work);
 
 /* Waits until the operation has finished and returns its status. seconds: this wait's own deadline, negative for none
  * (the operation still has the job's, TNT_TIMEOUT). TNT_TIMEOUT from a shorter wait leaves the operation running. */

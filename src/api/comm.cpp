@@ -16,6 +16,7 @@ void check_stream(tnt_stream_t stream) {
   if (stream != nullptr) fail(TNT_UNSUPPORTED, "stream is not NULL: this build moves host memory only");
 }
 
+// One buffer is given as both.
 void check_buffers(const void* in, const void* out, std::size_t count, tnt_dtype_t dtype) {
   if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "dtype {} is not a tnt_dtype_t", static_cast<int>(dtype));
   if (count > SIZE_MAX / 16) fail(TNT_INVALID_ARGUMENT, "count {} is beyond any memory", count);
@@ -29,12 +30,19 @@ void check_op(tnt_op_t op) {
   if (!is_op(op)) fail(TNT_INVALID_ARGUMENT, "op {} is not a tnt_op_t", static_cast<int>(op));
 }
 
-// Runs the collective here, or starts it and gives out a handle.
-void run_or_start(tnt_comm& comm, Executor::Operation operation, tnt_work_t* work) {
+void check_peer(const Communicator& communicator, int peer, const char* what) {
+  if (peer < 0 || peer >= communicator.size()) {
+    fail(TNT_INVALID_ARGUMENT, "{} {} is not a rank of the communicator's {}", what, peer, communicator.size());
+  }
+  if (peer == communicator.rank()) fail(TNT_INVALID_ARGUMENT, "{} {} is the calling rank itself", what, peer);
+}
+
+// Runs the operation here, or starts it and gives out a handle.
+void run_or_start(Executor& executor, Executor::Operation operation, tnt_work_t* work) {
   if (work == nullptr) {
-    comm.executor.run(operation);
+    executor.run(operation);
   } else {
-    *work = new tnt_work{comm.executor.start(std::move(operation))};
+    *work = new tnt_work{executor.start(std::move(operation))};
   }
 }
 
@@ -105,7 +113,7 @@ tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t c
     check_buffers(in, out, count, dtype);
     const CallContext call = context();
     run_or_start(
-        on,
+        on.executor,
         [=, &on] {
           const Piece piece{.in = in, .out = out, .count = count};
           on.communicator->all_reduce(Run({&piece, 1}, dtype), op, call);
@@ -123,7 +131,7 @@ tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size
     check_buffers(in, out, count, dtype);
     const CallContext call = context();
     run_or_start(
-        on, [=, &on] { on.communicator->reduce_scatter(in, out, count, dtype, op, call); }, work);
+        on.executor, [=, &on] { on.communicator->reduce_scatter(in, out, count, dtype, op, call); }, work);
   });
 }
 
@@ -135,7 +143,7 @@ tnt_status_t tnt_all_gather(tnt_comm_t comm, const void* in, void* out, size_t c
     check_buffers(in, out, count, dtype);
     const CallContext call = context();
     run_or_start(
-        on, [=, &on] { on.communicator->all_gather(in, out, count, dtype, call); }, work);
+        on.executor, [=, &on] { on.communicator->all_gather(in, out, count, dtype, call); }, work);
   });
 }
 
@@ -151,7 +159,7 @@ tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t co
     check_buffers(communicator.rank() == root ? in : out, out, count, dtype);
     const CallContext call = context();
     run_or_start(
-        on, [=, &on] { on.communicator->broadcast(in, out, count, dtype, root, call); }, work);
+        on.executor, [=, &on] { on.communicator->broadcast(in, out, count, dtype, root, call); }, work);
   });
 }
 
@@ -161,7 +169,46 @@ tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work)
     check_stream(stream);
     const CallContext call = context();
     run_or_start(
-        on, [=, &on] { on.communicator->barrier(call); }, work);
+        on.executor, [=, &on] { on.communicator->barrier(call); }, work);
+  });
+}
+
+tnt_status_t tnt_all_to_all(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_stream_t stream,
+                            tnt_work_t* work) {
+  return guarded([&] {
+    tnt_comm& on = required(comm, "comm");
+    check_stream(stream);
+    check_buffers(in, out, count, dtype);
+    const CallContext call = context();
+    run_or_start(
+        on.executor, [=, &on] { on.communicator->all_to_all(in, out, count, dtype, call); }, work);
+  });
+}
+
+tnt_status_t tnt_send(tnt_comm_t comm, const void* in, size_t count, tnt_dtype_t dtype, int to, tnt_stream_t stream,
+                      tnt_work_t* work) {
+  return guarded([&] {
+    tnt_comm& on = required(comm, "comm");
+    check_stream(stream);
+    check_peer(*on.communicator, to, "to");
+    check_buffers(in, in, count, dtype);
+    const CallContext call = context();
+    run_or_start(
+        on.channels.of(to, Executors::Direction::to), [=, &on] { on.communicator->send(in, count, dtype, to, call); }, work);
+  });
+}
+
+tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtype, int from, tnt_stream_t stream,
+                      tnt_work_t* work) {
+  return guarded([&] {
+    tnt_comm& on = required(comm, "comm");
+    check_stream(stream);
+    check_peer(*on.communicator, from, "from");
+    check_buffers(out, out, count, dtype);
+    const CallContext call = context();
+    run_or_start(
+        on.channels.of(from, Executors::Direction::from), [=, &on] { on.communicator->recv(out, count, dtype, from, call); },
+        work);
   });
 }
 

@@ -12,7 +12,9 @@
 // What a tnt_comm_t points to.
 struct tnt_comm {
   std::unique_ptr<tnt::Communicator> communicator;
-  tnt::Executor executor;  // destroyed first: what was started on the communicator ends before it
+  // destroyed before it: what was started on the communicator ends first
+  tnt::Executor executor;   // of the collectives
+  tnt::Executors channels;  // of the messages to and from each rank
 };
 
 namespace tnt {

@@ -1,4 +1,4 @@
-// A group of ranks and the collectives among them, whatever carries them. Calls block and come from one thread at a
+// A group of ranks and the collectives among them, whatever carries them. Calls block; collectives come from one thread at a
 // time: src/comm/executor.hpp makes them asynchronous, src/api hands them out.
 #pragma once
 
@@ -46,7 +46,12 @@ class Communicator {
   virtual void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) = 0;
   virtual void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
                          const CallContext& context) = 0;
+  virtual void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) = 0;
   virtual void barrier(const CallContext& context) = 0;
+
+  // Apart from the collectives: one thread for each peer and direction may be in these while another is in a collective.
+  virtual void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) = 0;
+  virtual void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) = 0;
 
   // nullptr for a negative colour.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) = 0;

@@ -88,4 +88,9 @@ void Executor::loop() {
   }
 }
 
+Executor& Executors::of(int peer, Direction direction) {
+  const std::scoped_lock lock(mutex_);
+  return executors_[{peer, direction}];
+}
+
 }  // namespace tnt

@@ -5,10 +5,12 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -54,6 +56,18 @@ class Executor {
   bool busy_ = false;  // an operation runs, here or in a caller's thread
   bool stopping_ = false;
   std::thread thread_;
+};
+
+// An executor for each peer and direction, made when it is first asked for: messages of different ones do not wait for each
+// other.
+class Executors {
+ public:
+  enum class Direction { to, from };
+  [[nodiscard]] Executor& of(int peer, Direction direction);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int, Direction>, Executor> executors_;
 };
 
 }  // namespace tnt

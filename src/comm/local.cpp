@@ -44,6 +44,23 @@ void LocalCommunicator::broadcast(const void* in, void* out, std::size_t count, 
   copy(in, out, count, dtype);
 }
 
+void LocalCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                   const CallContext& /*context*/) {
+  check();
+  copy(in, out, count, dtype);
+}
+
+// The only rank there is cannot be a peer of itself: callers have checked that.
+void LocalCommunicator::send(const void* /*in*/, std::size_t /*count*/, tnt_dtype_t /*dtype*/, int to,
+                             const CallContext& /*context*/) {
+  fail(TNT_INVALID_ARGUMENT, "send to rank {}: there is one rank", to);
+}
+
+void LocalCommunicator::recv(void* /*out*/, std::size_t /*count*/, tnt_dtype_t /*dtype*/, int from,
+                             const CallContext& /*context*/) {
+  fail(TNT_INVALID_ARGUMENT, "recv from rank {}: there is one rank", from);
+}
+
 void LocalCommunicator::barrier(const CallContext& /*context*/) { check(); }
 
 std::unique_ptr<Communicator> LocalCommunicator::split(int color, int /*key*/, const CallContext& /*context*/) {

@@ -27,7 +27,10 @@ class LocalCommunicator final : public Communicator {
   void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
   void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
                  const CallContext& context) override;
+  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
   void barrier(const CallContext& context) override;
+  void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
+  void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& sentence) noexcept override;
   void cancel() noexcept override {}

@@ -5,36 +5,22 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "base/dtype.hpp"
+#include "comm/call.hpp"
 #include "comm/communicator.hpp"
 #include "comm/shm/wait.hpp"
-#include "comm/shm/world.hpp"
+#include "comm/shm/watch.hpp"
 
 namespace tnt {
-
-// One call as its caller sees it. All ranks of a communicator must make the same calls.
-struct Call {
-  enum Kind : std::uint32_t { all_reduce, reduce_scatter, all_gather, broadcast, barrier };
-  Kind kind = barrier;
-  tnt_dtype_t dtype = TNT_UINT8;
-  tnt_op_t op = TNT_SUM;
-  std::int32_t root = 0;
-  std::uint64_t count = 0;
-
-  bool operator==(const Call&) const = default;
-};
-[[nodiscard]] std::string describe(const Call& call);  // "all_reduce sum of 10 float32"
 
 class ShmBarrier {
  public:
   [[nodiscard]] static std::size_t bytes(std::size_t members) noexcept;
 
   // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into them.
-  ShmBarrier(std::shared_ptr<ShmWorld> world, std::byte* memory, std::vector<int> members, std::size_t self);
+  ShmBarrier(Watch& watch, std::byte* memory, std::vector<int> members, std::size_t self);
 
   // Begins a call: after the first meet of it, a rank that made another call is an error on all ranks.
   void begin(const Call& call, const CallContext& context);
@@ -42,8 +28,6 @@ class ShmBarrier {
   // Returns when all members have called it as often as this rank. What they wrote before is visible after. Throws, and ends
   // the job's communication: TNT_MISMATCH, TNT_PEER_LOST, TNT_TIMEOUT; or throws what another rank ended it with.
   void meet();
-
-  void cancel() noexcept { cancelled_ = true; }
 
   // This rank will not come again. True for the last one: the memory is nobody's then.
   [[nodiscard]] bool leave() noexcept;
@@ -59,13 +43,11 @@ class ShmBarrier {
     std::array<Call, 2> calls;  // of even and odd calls: who is one call ahead must not overwrite what others still read
   };
 
-  void check(const Deadline& deadline);
   void compare_calls();
   [[nodiscard]] bool missing(std::size_t member) const { return members_memory_[member].arrived.load() < round_; }
   [[nodiscard]] std::string place() const;  // "rank 0, all_reduce sum of 10 float32 (call 7, bucket 3 ...)"
-  [[noreturn]] void end_job(tnt_status_t status, const std::string& sentence);
 
-  std::shared_ptr<ShmWorld> world_;
+  Watch& watch_;
   Control* control_;
   Member* members_memory_;
   std::vector<int> members_;
@@ -76,7 +58,6 @@ class ShmBarrier {
   bool compared_ = true;
   Call call_;
   CallContext context_{0.0};
-  std::atomic<bool> cancelled_{false};
 };
 
 }  // namespace tnt

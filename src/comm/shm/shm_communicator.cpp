@@ -21,7 +21,9 @@ std::size_t control_bytes(std::size_t members) {
   return (ShmBarrier::bytes(members) + page - 1) / page * page;
 }
 
-std::size_t region_bytes(std::size_t members) { return control_bytes(members) + members * 2 * slot_bytes; }
+std::size_t mailbox_offset(std::size_t members) { return control_bytes(members) + members * 2 * slot_bytes; }
+
+std::size_t region_bytes(std::size_t members) { return mailbox_offset(members) + ShmMailbox::bytes(members); }
 
 std::vector<int> all_ranks(int ranks) {
   std::vector<int> result(static_cast<std::size_t>(ranks));
@@ -75,7 +77,9 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
       offset_(offset),
       mapping_(world_->segment().map(offset, region_bytes(members.size()))),
       self_(self),
-      barrier_(world_, mapping_->data(), std::move(members), self) {}
+      watch_(world_),
+      barrier_(watch_, mapping_->data(), std::move(members), self),
+      mailbox_(watch_, mapping_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self) {}
 
 ShmCommunicator::~ShmCommunicator() {
   if (barrier_.leave()) world_->segment().punch(offset_, region_bytes(members()));
@@ -191,6 +195,34 @@ void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tn
     begin += part;
   } while (begin < bytes);
   if (is_root && in != out) copy_bytes(out, in, bytes);
+}
+
+// Each destination has its block of this rank's slot; in place, as a rank's chunks leave before others arrive there.
+void ShmCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) {
+  barrier_.begin({.kind = Call::all_to_all, .dtype = dtype, .count = count}, context);
+  const std::size_t bytes = count * dtype_size(dtype);
+  const std::size_t block = slot_bytes / members() / cache_line * cache_line;
+  std::size_t begin = 0;
+  do {
+    const std::size_t part = std::min(block, bytes - begin);
+    for (std::size_t member = 0; member < members(); ++member) {
+      copy_bytes(slot(self_) + member * block, at(in, member * bytes + begin), part);
+    }
+    barrier_.meet();
+    for (std::size_t member = 0; member < members(); ++member) {
+      copy_bytes(at(out, member * bytes + begin), slot(member) + self_ * block, part);
+    }
+    next_chunk();
+    begin += part;
+  } while (begin < bytes);
+}
+
+void ShmCommunicator::send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) {
+  mailbox_.send(in, count, dtype, static_cast<std::size_t>(to), context);
+}
+
+void ShmCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) {
+  mailbox_.recv(out, count, dtype, static_cast<std::size_t>(from), context);
 }
 
 // Every rank learns all colours and keys; each group's first member takes a region and tells the others where it is.

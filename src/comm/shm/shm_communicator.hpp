@@ -9,6 +9,8 @@
 
 #include "comm/communicator.hpp"
 #include "comm/shm/barrier.hpp"
+#include "comm/shm/mailbox.hpp"
+#include "comm/shm/watch.hpp"
 #include "comm/shm/world.hpp"
 
 namespace tnt {
@@ -35,10 +37,13 @@ class ShmCommunicator final : public Communicator {
   void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
   void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
                  const CallContext& context) override;
+  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
   void barrier(const CallContext& context) override;
+  void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
+  void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& sentence) noexcept override;
-  void cancel() noexcept override { barrier_.cancel(); }
+  void cancel() noexcept override { watch_.cancel(); }
 
  private:
   class Phases;
@@ -55,7 +60,9 @@ class ShmCommunicator final : public Communicator {
   std::uint64_t offset_;
   std::shared_ptr<Mapping> mapping_;
   std::size_t self_;
+  Watch watch_;
   ShmBarrier barrier_;
+  ShmMailbox mailbox_;
   std::uint64_t chunk_ = 0;
 };
 

@@ -30,4 +30,11 @@ void pause_briefly() noexcept {
 
 void yield_core() noexcept { sched_yield(); }
 
+Patience patience_for(std::size_t ranks) noexcept {
+  cpu_set_t cores;
+  const bool known = sched_getaffinity(0, sizeof(cores), &cores) == 0;
+  const bool enough = !known || static_cast<std::size_t>(CPU_COUNT(&cores)) >= ranks;
+  return enough ? Patience{} : Patience{0, 5'000};
+}
+
 }  // namespace tnt

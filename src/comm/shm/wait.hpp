@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/clock.hpp"
@@ -29,6 +30,9 @@ struct Patience {
   std::int64_t spin_ns = 2'000;    // as long as a neighbour on another core needs for a small message
   std::int64_t yield_ns = 20'000;  // then others of this core may run; after it, sleep
 };
+
+// For so many ranks on this process' cores: with fewer cores than ranks, spinning only keeps away the rank one waits for.
+[[nodiscard]] Patience patience_for(std::size_t ranks) noexcept;
 
 // Returns when ready() is true. check() is called before each sleep and may throw to give up; it sees a change of what it
 // looks at within 20 ms.

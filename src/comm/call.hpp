@@ -1,0 +1,25 @@
+// What a rank calls, as the others see it: compared by every collective, shown in every error.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/dtype.hpp"
+
+namespace tnt {
+
+// All ranks of a communicator must make the same calls in the same order.
+struct Call {
+  enum Kind : std::uint32_t { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier };
+  Kind kind = barrier;
+  tnt_dtype_t dtype = TNT_UINT8;
+  tnt_op_t op = TNT_SUM;
+  std::int32_t root = 0;
+  std::uint64_t count = 0;
+
+  bool operator==(const Call&) const = default;
+};
+
+[[nodiscard]] std::string describe(const Call& call);  // "all_reduce sum of 10 float32"
+
+}  // namespace tnt

@@ -1,0 +1,98 @@
+#include "comm/shm/mailbox.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tnt {
+namespace {
+
+constexpr std::size_t largest_packet = std::size_t{64} * 1024;
+constexpr std::size_t all_packets = std::size_t{1} << 30;  // about: what many ranks' packets may take of the address space
+constexpr std::size_t page = 4096;
+
+std::string describe(const char* what, std::uint64_t count, tnt_dtype_t dtype, const char* preposition, int peer) {
+  return fmt::format("{} of {} {} {} rank {}", what, count, dtype_name(dtype), preposition, peer);
+}
+
+}  // namespace
+
+std::size_t ShmMailbox::packet_bytes(std::size_t members) noexcept {
+  return std::clamp(all_packets / (members * members * n_slots) / page * page, page, largest_packet);
+}
+
+std::size_t ShmMailbox::channel_bytes(std::size_t members) noexcept {
+  static_assert(sizeof(Channel) <= page);
+  return page + n_slots * packet_bytes(members);
+}
+
+std::size_t ShmMailbox::bytes(std::size_t members) noexcept { return members * members * channel_bytes(members); }
+
+ShmMailbox::ShmMailbox(Watch& watch, std::byte* memory, const std::vector<int>& members, std::size_t self)
+    : watch_(watch),
+      memory_(memory),
+      members_(members),
+      self_(self),
+      packet_bytes_(packet_bytes(members.size())),
+      patience_(patience_for(members.size())) {}
+
+ShmMailbox::Channel& ShmMailbox::channel(std::size_t from, std::size_t to) const noexcept {
+  return *reinterpret_cast<Channel*>(memory_ + (from * members_.size() + to) * channel_bytes(members_.size()));
+}
+
+std::byte* ShmMailbox::packet(Channel& channel, std::uint64_t number) const noexcept {
+  return reinterpret_cast<std::byte*>(&channel) + page + number % n_slots * packet_bytes_;
+}
+
+void ShmMailbox::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) {
+  watch_.throw_if_aborted();
+  Channel& way = channel(self_, to);
+  const Deadline deadline(context.timeout);
+  const auto room = [&] { return way.written.load() - way.taken.load() < n_slots; };
+  const Wanted wanted{
+      .members = members_,
+      .missing = [&](std::size_t member) { return member == to && !room(); },
+      .place =
+          [&] { return fmt::format("rank {} in {}", members_[self_], describe("send", count, dtype, "to", members_[to])); }};
+  const std::size_t size = count * dtype_size(dtype);
+  std::size_t begin = 0;
+  do {  // a message without elements is a packet, too
+    wait_until(way.bell, patience_, room, [&] { watch_.check(wanted, deadline); });
+    const std::uint64_t number = way.written.load();
+    const std::size_t part = std::min(packet_bytes_, size - begin);
+    if (begin == 0) way.messages[number % n_slots] = {count, dtype};
+    if (part > 0) std::memcpy(packet(way, number), static_cast<const std::byte*>(in) + begin, part);
+    way.written.store(number + 1);
+    ring(way.bell);
+    begin += part;
+  } while (begin < size);
+}
+
+void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) {
+  watch_.throw_if_aborted();
+  Channel& way = channel(from, self_);
+  const Deadline deadline(context.timeout);
+  const auto there = [&] { return way.written.load() > way.taken.load(); };
+  const auto here = [&] { return describe("recv", count, dtype, "from", members_[from]); };
+  const Wanted wanted{.members = members_,
+                      .missing = [&](std::size_t member) { return member == from && !there(); },
+                      .place = [&] { return fmt::format("rank {} in {}", members_[self_], here()); }};
+  const std::size_t size = count * dtype_size(dtype);
+  std::size_t begin = 0;
+  do {
+    wait_until(way.bell, patience_, there, [&] { watch_.check(wanted, deadline); });
+    const std::uint64_t number = way.taken.load();
+    const Message sent = way.messages[number % n_slots];
+    if (begin == 0 && sent != Message{count, dtype}) {
+      watch_.end_job(TNT_MISMATCH,
+                     fmt::format("rank {} called {} while rank {} called {}: both must say the same", members_[self_], here(),
+                                 members_[from], describe("send", sent.count, sent.dtype, "to", members_[self_])));
+    }
+    const std::size_t part = std::min(packet_bytes_, size - begin);
+    if (part > 0) std::memcpy(static_cast<std::byte*>(out) + begin, packet(way, number), part);
+    way.taken.store(number + 1);
+    ring(way.bell);
+    begin += part;
+  } while (begin < size);
+}
+
+}  // namespace tnt

@@ -1,0 +1,60 @@
+// Messages from one rank to another through shared memory: a ring of packets for each ordered pair, apart from collectives.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "comm/communicator.hpp"
+#include "comm/shm/wait.hpp"
+#include "comm/shm/watch.hpp"
+
+namespace tnt {
+
+// A message travels in packets; two of a pair may be on their way. Threads may send and receive at once, one for each peer
+// and direction.
+class ShmMailbox {
+ public:
+  [[nodiscard]] static std::size_t bytes(std::size_t members) noexcept;
+
+  // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into them.
+  ShmMailbox(Watch& watch, std::byte* memory, const std::vector<int>& members, std::size_t self);
+
+  // Returns when `in` may be changed: all of the message has been taken or is in the ring.
+  void send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context);
+
+  // A message of another count or dtype than the sender's is TNT_MISMATCH on all ranks.
+  void recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context);
+
+ private:
+  static constexpr std::size_t n_slots = 2;
+  struct Message {  // in the first packet
+    std::uint64_t count;
+    tnt_dtype_t dtype;
+    bool operator==(const Message&) const = default;
+  };
+  struct Channel {
+    Bell bell;
+    alignas(64) std::atomic<std::uint64_t> written;  // packets so far
+    alignas(64) std::atomic<std::uint64_t> taken;
+    std::array<Message, n_slots> messages;
+  };
+
+  [[nodiscard]] static std::size_t packet_bytes(std::size_t members) noexcept;
+  [[nodiscard]] static std::size_t channel_bytes(std::size_t members) noexcept;
+  [[nodiscard]] Channel& channel(std::size_t from, std::size_t to) const noexcept;
+  [[nodiscard]] std::byte* packet(Channel& channel, std::uint64_t number) const noexcept;
+
+  Watch& watch_;
+  std::byte* memory_;
+  const std::vector<int>& members_;
+  std::size_t self_;
+  std::size_t packet_bytes_;
+  Patience patience_;
+};
+
+}  // namespace tnt

@@ -1,0 +1,43 @@
+#include "comm/shm/watch.hpp"
+
+#include "comm/shm/wait.hpp"
+
+namespace tnt {
+
+void Watch::throw_if_aborted() const {
+  if (auto error = world_->aborted()) throw Error(*error);
+}
+
+void Watch::check(const Wanted& wanted, const Deadline& deadline) {
+  throw_if_aborted();
+  if (cancelled_) fail(TNT_ABORTED, "{}: given up, as its communicator is being destroyed", wanted.place());
+  for (std::size_t member = 0; member < wanted.members.size(); ++member) {
+    if (!wanted.missing(member)) continue;
+    const int rank = wanted.members[member];
+    const ShmWorld::Peer peer = world_->peer(rank);
+    if (peer == ShmWorld::Peer::alive || !wanted.missing(member)) continue;  // it came before it went
+    const std::string how = peer == ShmWorld::Peer::left ? "left the job (its script has ended)"
+                                                         : fmt::format("(process {}) died", world_->pid(rank));
+    end_job(TNT_PEER_LOST, fmt::format("rank {} {} while {} waited for it", rank, how, wanted.place()));
+  }
+  if (!deadline.passed()) return;
+  std::string who;
+  for (std::size_t member = 0; member < wanted.members.size(); ++member) {
+    if (wanted.missing(member)) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", wanted.members[member]);
+  }
+  end_job(TNT_TIMEOUT, fmt::format("{} did not come within {} s, for which {} waited (it may be stopped, or busy with "
+                                   "something else; TNT_TIMEOUT sets the deadline)",
+                                   who, deadline.seconds(), wanted.place()));
+}
+
+void Watch::end_job(tnt_status_t status, const std::string& sentence) {
+  world_->abort(status, sentence);
+  // another rank may have been first with another sentence: all ranks say the same; it is being written at most for a moment
+  for (int i = 0; i < 1000; ++i) {
+    throw_if_aborted();
+    yield_core();
+  }
+  throw Error(status, sentence);
+}
+
+}  // namespace tnt
