@@ -98,6 +98,39 @@ TEST_P(WorkProcessTest, CommunicatorsDoNotWaitForEachOther) {
   });
 }
 
+// More than fits between two ranks, to and from everybody, the sends first: only works that proceed side by side get through.
+TEST_P(WorkProcessTest, EverybodySendsToEverybody) {
+  run_processes(GetParam(), [](int rank) {
+    const Joined job;
+    constexpr std::size_t count = 100'000;
+    const auto message = [](int from, int to) {
+      return exact_values(TNT_FLOAT32, count, static_cast<unsigned>(from * 8 + to));
+    };
+    std::vector<Array> in;
+    std::vector<Array> out;
+    std::vector<tnt_work_t> works;
+    for (int peer = 0; peer < job.size; ++peer) {
+      in.push_back(message(rank, peer));
+      out.emplace_back(TNT_FLOAT32, count);
+    }
+    for (int peer = 0; peer < job.size; ++peer) {
+      if (peer == rank) continue;
+      const auto i = static_cast<std::size_t>(peer);
+      check(tnt_send(job.world, in[i].data(), count, TNT_FLOAT32, peer, nullptr, &works.emplace_back()));
+      check(tnt_recv(job.world, out[i].data(), count, TNT_FLOAT32, peer, nullptr, &works.emplace_back()));
+    }
+    check(tnt_barrier(job.world, nullptr, nullptr));
+    for (tnt_work_t work : works) {
+      EXPECT_EQ(tnt_work_wait(work, -1), TNT_SUCCESS) << tnt_last_error();
+      EXPECT_EQ(tnt_work_destroy(work), TNT_SUCCESS);
+    }
+    for (int peer = 0; peer < job.size; ++peer) {
+      if (peer == rank) continue;
+      EXPECT_EQ(out[static_cast<std::size_t>(peer)], message(peer, rank)) << "from rank " << peer;
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, WorkProcessTest, ::testing::Values(2, 3, 4, 8));
 
 TEST(WorkProcess, EveryOutstandingOperationLearnsOfADeath) {

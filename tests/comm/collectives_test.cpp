@@ -145,6 +145,27 @@ TEST_P(CollectivesTest, BroadcastFromEveryRoot) {
   }
 }
 
+TEST_P(CollectivesTest, AllToAll) {
+  const std::size_t block = slot_bytes / n() / 64 * 64;
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_UINT8, TNT_INT64}) {
+    const std::size_t chunk = block / dtype_size(dtype);
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{33}, chunk - 1, chunk, 2 * chunk + 1}) {
+      const auto in = inputs(ranks, dtype, count * n());
+      run_threads(ranks, [&](Communicator& comm) {
+        const auto self = static_cast<std::size_t>(comm.rank());
+        Array expected(dtype, count * n());
+        for (std::size_t rank = 0; rank < n(); ++rank) expected.place(rank * count, in[rank].part(self * count, count));
+        Array out(dtype, count * n());
+        comm.all_to_all(in[self].data(), out.data(), count, dtype, call());
+        EXPECT_EQ(out, expected) << name_of("all_to_all", dtype, TNT_SUM, count);
+        Array in_place = in[self];
+        comm.all_to_all(in_place.data(), in_place.data(), count, dtype, call());
+        EXPECT_EQ(in_place, expected) << name_of("all_to_all in place", dtype, TNT_SUM, count);
+      });
+    }
+  }
+}
+
 TEST_P(CollectivesTest, NoBufferNeedsAlignment) {
   constexpr std::size_t count = 3001;
   const auto in = inputs(ranks, TNT_FLOAT32, count * n());
