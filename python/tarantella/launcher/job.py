@@ -211,8 +211,8 @@ class Job:
                 self._end_soon()
         elif rank.number == 0 and self._running:
             self._refusal = Refusal(self._meeting, self._selector)
-        elif 0 in self._running:
-            self._notices.add(rank.number, outcome.code, time.monotonic())
+        if rank.number != 0 and 0 in self._running:
+            self._notices.add(rank.number, outcome.exit_code, time.monotonic())
 
     def _conclude(self) -> int:
         """Says how the job ended, if not well, and returns the exit code for it."""

@@ -1,7 +1,7 @@
 """Telling ranks that wait for each other of a rank that has already gone.
 
 While a job starts, rank 0 listens on an abstract Unix-domain socket until all ranks have joined. A rank
-that ended before, without an error, will never join: without a word the others would wait for a timeout.
+that ended before will never join: without a word the others would wait for a timeout, or until they are ended.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ except TimeoutError: mark("once")
     assert here.read("once") == ""
 
 
-def test_a_rank_that_fails_ends_the_job_without_a_notice(here):
+def test_rank_0_is_told_of_a_rank_that_fails(here):
     body = """
 if rank: wait_for("ready"); sys.exit(3)
 listener = listen(); mark("ready")
@@ -54,7 +54,7 @@ mark("heard", heard(listener))
 """
     result = here.ranks(2, SOCKET + body)
     assert result.returncode == 3
-    assert not (here.folder / "heard").exists()
+    assert here.read("heard").endswith(" exit 1 3\n")
 
 
 def test_the_others_are_told_of_a_rank_0_that_has_exited(here):
