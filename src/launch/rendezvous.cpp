@@ -162,8 +162,8 @@ class Leader {
     for (const auto& [rank, socket] : joined_) send_line(socket, "ok", &segment_);
   }
 
-  // Tells all who have joined, and for a moment those who were on their way: they would wait for a rank 0 that has gone. Who has
-  // been told may try again, so nobody is told before the door is shut, but for those who would wait for a latecomer.
+  // Tells all who have joined, and for a moment those who were on their way: they would wait for a rank 0 that has gone. Who
+  // has been told may try again, so nobody is told before the door is shut, but for those who would wait for a latecomer.
   void tell(const Error& error) {
     const std::string line = error_line(error.status(), error.what());
     if (error.status() != TNT_MISMATCH && error.status() != TNT_PEER_LOST) return tell_joined(line);
