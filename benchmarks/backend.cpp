@@ -12,7 +12,10 @@ namespace {
 
 class OwnBackend final : public Backend {
  public:
-  OwnBackend(std::string name, tnt_comm_t comm) : name_(std::move(name)), comm_(comm) {}
+  OwnBackend(std::string name, tnt_comm_t comm) : name_(std::move(name)), comm_(comm) {
+    check(tnt_comm_rank(comm, &rank_));
+    check(tnt_comm_size(comm, &ranks_));
+  }
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] std::string version() const override { return fmt::format("Tarantella {}", tnt_version()); }
   [[nodiscard]] bool supports(tnt_dtype_t /*dtype*/, tnt_op_t /*op*/) const override { return true; }
@@ -24,14 +27,26 @@ class OwnBackend final : public Backend {
       case Collective::reduce_scatter: return check(tnt_reduce_scatter(comm_, in, out, count, dtype, op, nullptr, nullptr));
       case Collective::all_gather: return check(tnt_all_gather(comm_, in, out, count, dtype, nullptr, nullptr));
       case Collective::broadcast: return check(tnt_broadcast(comm_, in, out, count, dtype, root, nullptr, nullptr));
+      case Collective::all_to_all: return check(tnt_all_to_all(comm_, in, out, count, dtype, nullptr, nullptr));
+      case Collective::sendrecv: return round_the_ring(in, out, count, dtype);
       case Collective::barrier: return check(tnt_barrier(comm_, nullptr, nullptr));
       default: throw Failure(fmt::format("{} is no collective of a communicator", bench::name(collective)));
     }
   }
 
  private:
+  // To the next rank, from the one before. Even ranks send first: somebody always receives.
+  void round_the_ring(const void* in, void* out, std::size_t count, tnt_dtype_t dtype) const {
+    const auto send = [&] { check(tnt_send(comm_, in, count, dtype, (rank_ + 1) % ranks_, nullptr, nullptr)); };
+    if (rank_ % 2 == 0) send();
+    check(tnt_recv(comm_, out, count, dtype, (rank_ + ranks_ - 1) % ranks_, nullptr, nullptr));
+    if (rank_ % 2 != 0) send();
+  }
+
   std::string name_;
   tnt_comm_t comm_;
+  int rank_ = 0;
+  int ranks_ = 1;
 };
 
 // MPI lives in a library of its own beside this program: what was built against one MPI must not keep this program from

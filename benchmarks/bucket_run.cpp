@@ -7,6 +7,7 @@
 
 #include "benchmarks/gradients.hpp"
 #include "benchmarks/measure.hpp"
+#include "benchmarks/models.hpp"
 #include "benchmarks/shape.hpp"
 
 namespace tnt::bench {
@@ -79,10 +80,7 @@ Verdict verified(const Gradients& gradients, const Team& team) {
   return verdict;
 }
 
-}  // namespace
-
-int run_bucket(const Options& options, const Team& team, Field& field, Report& report) {
-  const Model& model = find_model(options.model);
+int run_model(const Model& model, const Options& options, const Team& team, Field& field, Report& report) {
   const Gradients gradients(model, options, team);
   std::vector<Contender> contenders{[&] { step(gradients); }};
   std::optional<ByHand> by_hand;
@@ -120,6 +118,14 @@ int run_bucket(const Options& options, const Team& team, Field& field, Report& r
   if (options.check_exact) row.verdict = verified(gradients, team);
   if (team.leads()) report.row(row);
   return row.verdict.check == "wrong" ? 1 : 0;
+}
+
+}  // namespace
+
+int run_bucket(const Options& options, const Team& team, Field& field, Report& report) {
+  int failures = 0;
+  for (const Model& model : models_of(options)) failures += run_model(model, options, team, field, report);
+  return failures;
 }
 
 }  // namespace tnt::bench

@@ -102,7 +102,9 @@ void check_accuracy(Verdict& verdict, Bench& bench, Backend& backend, const Team
 }
 
 void check_repeat(Verdict& verdict, Bench& bench, Backend& backend, const Team& team) {
-  const bool same_on_all = bench.problem().collective != Collective::reduce_scatter;
+  const Collective collective = bench.problem().collective;
+  const bool same_on_all =
+      collective == Collective::all_reduce || collective == Collective::all_gather || collective == Collective::broadcast;
   for (int run = 0; run < 3; ++run) {
     const std::uint64_t hash = hash_of(bench.operate_on(backend, random_input, 4, false), bench.out_bytes());
     if (run == 0) verdict.hash = hash;
@@ -195,7 +197,7 @@ int run_collective(const Options& options, const Team& team, Field& field, Repor
           const Shape shape = shape_of(options.collective, size.bytes, tnt_dtype_size(dtype), team.ranks());
           const Row row{.collective = options.collective,
                         .ranks = team.ranks(),
-                        .bytes = size.bytes,
+                        .bytes = std::max(shape.in, shape.out) * tnt_dtype_size(dtype),  // what n ranks can share evenly
                         .count = shape.count,
                         .label = size.label,
                         .dtype = dtype,

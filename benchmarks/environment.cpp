@@ -51,8 +51,7 @@ Header describe_machine(const Options& options, const Team& team, const Field& f
   utsname system{};
   uname(&system);
   const std::string clock = proc_value("/proc/cpuinfo", "cpu MHz");
-  header.facts = {{"library", fmt::format("Tarantella {}", tnt_version())},
-                  {"backends", own_names(field)},
+  header.facts = {{"backends", own_names(field)},
                   {"ranks", std::to_string(team.ranks())},
                   {"mpi", field.peer ? field.peer->version() : "not measured"},
                   {"nccl", "not available"},

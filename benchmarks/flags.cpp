@@ -25,7 +25,8 @@ class Group {
 
 void add_subject_flags(CLI::App& app, Given& given) {
   app.add_option("COLLECTIVE", given.collective,
-                 "all_reduce (default), reduce_scatter, all_gather, broadcast, barrier;\n"
+                 "all_reduce (default), reduce_scatter, all_gather, broadcast,\n"
+                 "all_to_all, sendrecv (to the next rank), barrier;\n"
                  "bucket: pack, reduce and unpack a model's gradients;\n"
                  "overlap: the same during a synthetic backward pass")
       ->type_name(" ");
@@ -35,6 +36,7 @@ void add_subject_flags(CLI::App& app, Given& given) {
   group.add("-O,--op", given.op, "LIST", "sum (default), avg, min, max, prod, all; it is -o in nccl-tests");
   group.add("-r,--root", given.root, "RANK", "of broadcast; default 0");
   group.add("--model", given.model, "NAME", "of bucket and overlap: resnet50 (default), transformer_big, bert_large");
+  group.add("--tensors", given.tensors, "N", "of bucket and overlap with sizes: so many equal tensors; default 8");
   group.add("--fusion-threshold", given.fusion_threshold, "SIZE",
             "of bucket and overlap: where a bucket is closed; 0: one tensor each;\ndefault: the library's");
   group.add("--compute-ms", given.compute_ms, "MS", "of overlap: how long the backward pass computes; default 50");
@@ -43,7 +45,8 @@ void add_subject_flags(CLI::App& app, Given& given) {
 void add_size_flags(CLI::App& app, Given& given) {
   Group group(app, "Sizes");
   group.add("-b,--minbytes", given.minbytes, "SIZE",
-            "smallest size: 4, 1K, 1.5M, 1G; binary suffixes; default one element,\n4K for reduce_scatter and all_gather");
+            "smallest size: 4, 1K, 1.5M, 1G; binary suffixes; default one element,\n4K for reduce_scatter, all_gather and "
+            "all_to_all");
   group.add("-e,--maxbytes", given.maxbytes, "SIZE", "largest size; default 64M");
   group.add("-f,--stepfactor", given.stepfactor, "FACTOR", "from one size to the next; default 4");
   group.add("-i,--stepbytes", given.stepbytes, "SIZE", "steps by addition instead");

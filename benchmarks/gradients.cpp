@@ -1,8 +1,19 @@
 #include "benchmarks/gradients.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace tnt::bench {
+
+std::vector<Model> models_of(const Options& options) {
+  if (!options.model.empty()) return {find_model(options.model)};
+  std::vector<Model> models;
+  for (const Size& size : options.sizes) {
+    models.push_back(equal_tensors(options.tensors, size.bytes, fmt::format("{} tensors", options.tensors)));
+  }
+  return models;
+}
 
 Gradients::Gradients(const Model& model, const Options& options, const Team& team) : ranks_(team.ranks()) {
   for (const ModelTensor& tensor : model.tensors) {

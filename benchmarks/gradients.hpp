@@ -12,6 +12,9 @@
 
 namespace tnt::bench {
 
+// What --model or the sizes ask for, one after the other.
+[[nodiscard]] std::vector<Model> models_of(const Options& options);
+
 class Gradients {
  public:
   // Collective.

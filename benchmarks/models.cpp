@@ -49,4 +49,15 @@ const Model& find_model(std::string_view name, std::string_view flag) {
   throw Failure(fmt::format("{}{}: no such model; there are {}", flag, name, fmt::join(model_names(), ", ")), 2);
 }
 
+Model equal_tensors(std::size_t tensors, std::size_t bytes, std::string name) {
+  Model model;
+  model.name = std::move(name);
+  model.parameters = bytes / sizeof(float);
+  for (std::size_t i = 0; i < tensors; ++i) {
+    const std::size_t count = model.parameters / tensors;
+    model.tensors.push_back({fmt::format("tensor_{}", i), {count}, count});
+  }
+  return model;
+}
+
 }  // namespace tnt::bench

@@ -29,6 +29,9 @@ struct Model {
 // The reference lives as long as the program. Throws Failure that lists the known ones; flag: what it names as the cause.
 [[nodiscard]] const Model& find_model(std::string_view name, std::string_view flag = "--model ");
 
+// So many equal tensors of so many bytes in all: a bucket of a size of one's choice.
+[[nodiscard]] Model equal_tensors(std::size_t tensors, std::size_t bytes, std::string name);
+
 // From the generated source: the files of models/.
 struct ModelText {
   std::string_view name;

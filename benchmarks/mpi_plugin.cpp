@@ -69,6 +69,15 @@ MPI_Op op_of(tnt_op_t op) {
   }
 }
 
+int round_the_ring(const void* in, void* out, int count, MPI_Datatype type) {
+  int rank = 0;
+  int ranks = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return MPI_Sendrecv(in, count, type, (rank + 1) % ranks, 0, out, count, type, (rank + ranks - 1) % ranks, 0, MPI_COMM_WORLD,
+                      MPI_STATUS_IGNORE);
+}
+
 int call(Collective collective, const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, int root) {
   const void* from = in == out ? MPI_IN_PLACE : in;
   switch (collective) {
@@ -76,6 +85,8 @@ int call(Collective collective, const void* in, void* out, int count, MPI_Dataty
     case Collective::reduce_scatter: return MPI_Reduce_scatter_block(in, out, count, type, op, MPI_COMM_WORLD);
     case Collective::all_gather: return MPI_Allgather(in, count, type, out, count, type, MPI_COMM_WORLD);
     case Collective::broadcast: return MPI_Bcast(out, count, type, root, MPI_COMM_WORLD);
+    case Collective::all_to_all: return MPI_Alltoall(from, count, type, out, count, type, MPI_COMM_WORLD);
+    case Collective::sendrecv: return round_the_ring(in, out, count, type);
     case Collective::barrier: return MPI_Barrier(MPI_COMM_WORLD);
     default: return MPI_ERR_ARG;
   }

@@ -8,6 +8,7 @@
 
 #include "benchmarks/flags.hpp"
 #include "benchmarks/models.hpp"
+#include "benchmarks/shape.hpp"
 #include "benchmarks/sizes.hpp"
 #include "benchmarks/words.hpp"
 
@@ -22,19 +23,22 @@ void refuse_idle_flags(const Given& given, Collective collective) {
     const Text& text;
     std::vector<Collective> collectives;
   };
-  const std::vector<Collective> sized{all_reduce, reduce_scatter, all_gather, broadcast};
+  const std::vector<Collective> typed{all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv};
+  std::vector<Collective> sized = typed;
+  sized.insert(sized.end(), {bucket, overlap});
   const std::vector<Use> uses{{"-b", given.minbytes, sized},
                               {"-e", given.maxbytes, sized},
                               {"-f", given.stepfactor, sized},
                               {"-i", given.stepbytes, sized},
                               {"--sizes", given.sizes, sized},
-                              {"-d", given.datatype, sized},
+                              {"-d", given.datatype, typed},
                               {"-O", given.op, {all_reduce, reduce_scatter}},
                               {"-r", given.root, {broadcast}},
-                              {"--cache", given.cache, sized},
-                              {"--unalign", given.unalign, sized},
+                              {"--cache", given.cache, typed},
+                              {"--unalign", given.unalign, typed},
                               {"--place", given.place, {all_reduce, broadcast}},
                               {"--model", given.model, {bucket, overlap}},
+                              {"--tensors", given.tensors, {bucket, overlap}},
                               {"--fusion-threshold", given.fusion_threshold, {bucket, overlap}},
                               {"--compute-ms", given.compute_ms, {overlap}}};
   for (const Use& use : uses) {
@@ -58,8 +62,7 @@ void check_elements(const std::vector<Size>& sizes, const std::vector<tnt_dtype_
 std::vector<Size> read_range(const Given& given, Collective collective, const std::vector<tnt_dtype_t>& dtypes) {
   std::size_t widest = 0;
   for (const tnt_dtype_t dtype : dtypes) widest = std::max(widest, tnt_dtype_size(dtype));
-  const bool parted = collective == Collective::all_gather || collective == Collective::reduce_scatter;
-  Range range{.begin = parted ? most_ranks * sizeof(double) : widest, .end = std::size_t{64} << 20};
+  Range range{.begin = parted(collective) ? most_ranks * sizeof(double) : widest, .end = std::size_t{64} << 20};
   if (given.minbytes) {
     range.begin = parse_size("-b", *given.minbytes);
     range.end = std::max(range.end, range.begin);
@@ -94,6 +97,25 @@ std::vector<Size> read_sizes(const Given& given, Collective collective, const st
   return sizes;
 }
 
+// A model's gradients, or --tensors equal ones of each size.
+void read_gradients(const Given& given, Options& options) {
+  const bool sizes = given.sizes || given.minbytes || given.maxbytes;
+  if (sizes && given.model) refuse("--model", *given.model, "excludes sizes");
+  if (given.tensors && !sizes) refuse("--tensors", *given.tensors, "needs sizes (-b and -e, or --sizes)");
+  if (!sizes) {
+    const Model& model = find_model(given.model.value_or("resnet50"));
+    options.model = model.name;
+    options.sizes = {{model.parameters * sizeof(float), model.name}};
+    return;
+  }
+  if (given.tensors) options.tensors = parse_whole("--tensors", *given.tensors, 1, 100'000);
+  options.sizes = read_sizes(given, options.collective, options.dtypes);
+  for (const Size& size : options.sizes) {
+    if (size.bytes % (options.tensors * sizeof(float)) == 0) continue;
+    refuse("--sizes", format_size(size.bytes), fmt::format("not {} tensors of whole float32 numbers", options.tensors));
+  }
+}
+
 void read_subject(const Given& given, Options& options) {
   options.collective = parse_collective(given.collective);
   refuse_idle_flags(given, options.collective);
@@ -101,9 +123,7 @@ void read_subject(const Given& given, Options& options) {
   if (given.op) options.ops = parse_ops("-O", *given.op);
   if (given.root) options.root = static_cast<int>(parse_whole("-r", *given.root, 0, most_ranks - 1));
   if (options.collective == Collective::bucket || options.collective == Collective::overlap) {
-    const Model& model = find_model(given.model.value_or("resnet50"));
-    options.model = model.name;
-    options.sizes = {{model.parameters * sizeof(float), model.name}};
+    read_gradients(given, options);
   } else {
     options.sizes = read_sizes(given, options.collective, options.dtypes);
   }
@@ -190,7 +210,8 @@ Options parse(int argc, const char* const* argv) {
 
 void check_ranks(const Options& options, int ranks) {
   if (options.root >= ranks) refuse("-r", std::to_string(options.root), fmt::format("no rank of {}", ranks));
-  if (options.collective != Collective::all_gather && options.collective != Collective::reduce_scatter) return;
+  if (options.collective == Collective::sendrecv && ranks == 1) refuse("sendrecv", "of 1 rank", "nobody to send to");
+  if (!parted(options.collective)) return;
   for (const Size& size : options.sizes) {
     for (const tnt_dtype_t dtype : options.dtypes) {
       const std::size_t least = tnt_dtype_size(dtype) * static_cast<std::size_t>(ranks);

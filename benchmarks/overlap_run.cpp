@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "benchmarks/gradients.hpp"
 #include "benchmarks/measure.hpp"
+#include "benchmarks/statistics.hpp"
 
 namespace tnt::bench {
 namespace {
@@ -12,13 +14,15 @@ namespace {
 // Work that a core must do and no memory: multiplications that depend on one another, eight chains at once.
 class Compute {
  public:
-  void run(std::size_t rounds) {
+  // Not inlined: the loop that is timed by calibrate is the one that is measured.
+  [[gnu::noinline]] void run(std::size_t rounds) {
     for (std::size_t i = 0; i < rounds; ++i) {
-      for (float& x : chains_) x = x * 1.0000001F + 1e-9F;
+      for (float& x : chains_) x = x * 0.999F + 1e-3F;  // stays near 1
     }
+    sink_ = chains_[0];
   }
 
-  // Rounds that take so many seconds on a core of its own.
+  // Rounds that take so many seconds here.
   [[nodiscard]] std::size_t calibrate(double seconds) {
     constexpr std::size_t trial = 2'000'000;
     run(trial);
@@ -28,16 +32,21 @@ class Compute {
     return static_cast<std::size_t>(seconds / took * static_cast<double>(trial));
   }
 
-  [[nodiscard]] float result() const { return chains_[0]; }
-
  private:
   alignas(64) std::array<float, 8> chains_{1, 1, 1, 1, 1, 1, 1, 1};
+  volatile float sink_ = 0;  // so that the work is not optimised away
 };
+
+// Rounds that take so many seconds on the slowest rank's core: all ranks compute the same.
+std::size_t rounds_for(double seconds, const Team& team) {
+  Compute trial;
+  return static_cast<std::size_t>(-team.maximum(-static_cast<double>(trial.calibrate(seconds))));
+}
 
 // Backward: from the last layer to the first, work in proportion to the tensor, then its gradient is there.
 class Backward {
  public:
-  Backward(const Gradients& gradients, double seconds) : gradients_(gradients), rounds_(compute_.calibrate(seconds)) {}
+  Backward(const Gradients& gradients, std::size_t rounds) : gradients_(gradients), rounds_(rounds) {}
 
   void run(bool hand_over) {
     const std::int64_t begin = tnt_clock_ns();
@@ -47,27 +56,22 @@ class Backward {
       compute_.run(static_cast<std::size_t>(share * static_cast<double>(rounds_)));
       if (hand_over) gradients_.ready(tensor);
     }
-    compute_ns_ += tnt_clock_ns() - begin;
-    ++runs_;
+    compute_ms_.push_back(static_cast<double>(tnt_clock_ns() - begin) * 1e-6);
     if (hand_over) gradients_.finish();
-    sink_ = compute_.result();
   }
 
-  // Mean milliseconds of the computing part since the last call.
-  double compute_ms() {
-    const double mean = runs_ == 0 ? 0 : static_cast<double>(compute_ns_) * 1e-6 / runs_;
-    compute_ns_ = 0;
-    runs_ = 0;
-    return mean;
+  // Median milliseconds of the computing part.
+  [[nodiscard]] double compute_ms() const {
+    std::vector<double> sorted = compute_ms_;
+    std::sort(sorted.begin(), sorted.end());
+    return median(sorted);
   }
 
  private:
   const Gradients& gradients_;
   Compute compute_;
   std::size_t rounds_;
-  std::int64_t compute_ns_ = 0;
-  int runs_ = 0;
-  volatile float sink_ = 0;  // so that the work is not optimised away
+  std::vector<double> compute_ms_;
 };
 
 void reduce_alone(const Gradients& gradients) {
@@ -75,13 +79,11 @@ void reduce_alone(const Gradients& gradients) {
   gradients.finish();
 }
 
-}  // namespace
-
-int run_overlap(const Options& options, const Team& team, Field& field, Report& report) {
-  const Model& model = find_model(options.model);
+void run_model(const Model& model, const Options& options, const Team& team, Field& field, Report& report) {
   const Gradients gradients(model, options, team);
-  Backward alone(gradients, options.compute_ms * 1e-3);
-  Backward together(gradients, options.compute_ms * 1e-3);
+  const std::size_t rounds = rounds_for(options.compute_ms * 1e-3, team);
+  Backward alone(gradients, rounds);
+  Backward together(gradients, rounds);
   const std::vector<Times> times =
       measure({[&] { together.run(true); }, [&] { alone.run(false); }, [&] { reduce_alone(gradients); }}, options, team);
 
@@ -106,6 +108,12 @@ int run_overlap(const Options& options, const Team& team, Field& field, Report& 
                {"hidden_percent", std::clamp(100.0 * (1.0 - exposed / communication), 0.0, 100.0)},
                {"slowdown_percent", 100.0 * (compute_together / compute_alone - 1.0)}};
   if (team.leads()) report.row(row);
+}
+
+}  // namespace
+
+int run_overlap(const Options& options, const Team& team, Field& field, Report& report) {
+  for (const Model& model : models_of(options)) run_model(model, options, team, field, report);
   return 0;
 }
 

@@ -54,7 +54,7 @@ std::string checks(const Options& options) {
 }
 
 std::string sizes(const Options& options) {
-  if (of_model(options)) return fmt::format("the gradients of {}, {} bytes", options.model, options.sizes.front().bytes);
+  if (!options.model.empty()) return fmt::format("the gradients of {}, {} bytes", options.model, options.sizes.front().bytes);
   const auto [least, most] = std::minmax_element(options.sizes.begin(), options.sizes.end(),
                                                  [](const Size& a, const Size& b) { return a.bytes < b.bytes; });
   return fmt::format("{}, from {} to {}", options.sizes.size(), format_size(least->bytes), format_size(most->bytes));
@@ -89,7 +89,7 @@ void check_memory(const Options& options, int ranks, std::size_t available_bytes
 }
 
 std::size_t rows_of(const Options& options) {
-  if (of_model(options)) return 1;
+  if (of_model(options)) return options.sizes.size();
   const std::size_t kinds = options.collective == Collective::barrier ? 1 : options.sizes.size() * options.dtypes.size();
   const std::size_t ops = reduces(options.collective) ? options.ops.size() : 1;
   return kinds * ops * (options.place == Place::both ? 2 : 1) * options.backends.size();

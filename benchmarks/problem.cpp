@@ -40,12 +40,13 @@ double combine(double a, double b, tnt_op_t op) {
 }  // namespace
 
 std::size_t in_count(const Problem& problem) {
-  return problem.collective == Collective::reduce_scatter ? problem.count * static_cast<std::size_t>(problem.ranks)
-                                                          : problem.count;
+  const bool of_all = problem.collective == Collective::reduce_scatter || problem.collective == Collective::all_to_all;
+  return of_all ? problem.count * static_cast<std::size_t>(problem.ranks) : problem.count;
 }
 
 std::size_t out_count(const Problem& problem) {
-  return problem.collective == Collective::all_gather ? problem.count * static_cast<std::size_t>(problem.ranks) : problem.count;
+  const bool of_all = problem.collective == Collective::all_gather || problem.collective == Collective::all_to_all;
+  return of_all ? problem.count * static_cast<std::size_t>(problem.ranks) : problem.count;
 }
 
 double exact_input(const Problem& problem, int rank, std::size_t i) {
@@ -70,6 +71,9 @@ Origin origin(const Problem& problem, std::size_t i) {
   switch (problem.collective) {
     case Collective::all_gather: return {i % problem.count, static_cast<int>(i / problem.count)};
     case Collective::broadcast: return {i, problem.root};
+    case Collective::sendrecv: return {i, (problem.rank + problem.ranks - 1) % problem.ranks};
+    case Collective::all_to_all:
+      return {static_cast<std::size_t>(problem.rank) * problem.count + i % problem.count, static_cast<int>(i / problem.count)};
     case Collective::reduce_scatter: return {static_cast<std::size_t>(problem.rank) * problem.count + i, -1};
     default: return {i, -1};
   }

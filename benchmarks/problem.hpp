@@ -34,7 +34,7 @@ using Input = double (*)(const Problem&, int rank, std::size_t i);
 // Element i of this rank's result, reduced in float64 in the order of the ranks.
 [[nodiscard]] double expected(const Problem& problem, Input input, std::size_t i);
 
-// Where element i of the result comes from: the element of the ranks' inputs; for all_gather and broadcast also whose.
+// Where element i of the result comes from: the element of the ranks' inputs; and, where nothing is reduced, whose.
 struct Origin {
   std::size_t element;
   int rank;  // -1: all ranks

@@ -36,7 +36,9 @@ double busbw_factor(Collective collective, int ranks) {
     case Collective::bucket:
     case Collective::overlap: return 2 * (n - 1) / n;
     case Collective::reduce_scatter:
+    case Collective::all_to_all:
     case Collective::all_gather: return (n - 1) / n;
+    case Collective::sendrecv:
     case Collective::broadcast: return 1;
     case Collective::barrier: return 0;
   }

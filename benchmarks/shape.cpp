@@ -4,12 +4,18 @@ namespace tnt::bench {
 
 bool reduces(Collective collective) { return collective == Collective::all_reduce || collective == Collective::reduce_scatter; }
 
+bool parted(Collective collective) {
+  using enum Collective;
+  return collective == all_gather || collective == reduce_scatter || collective == all_to_all;
+}
+
 Shape shape_of(Collective collective, std::size_t bytes, std::size_t element, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   const std::size_t all = bytes / element;
   switch (collective) {
     case Collective::all_gather: return {all / n, all / n, all / n * n};
     case Collective::reduce_scatter: return {all / n, all / n * n, all / n};
+    case Collective::all_to_all: return {all / n, all / n * n, all / n * n};
     case Collective::barrier: return {};
     default: return {all, all, all};
   }
@@ -18,7 +24,9 @@ Shape shape_of(Collective collective, std::size_t bytes, std::size_t element, in
 double least_traffic(Collective collective, double bytes, int ranks, bool in_place) {
   if (ranks == 1) return in_place ? 0 : 2 * bytes;
   switch (collective) {
-    case Collective::all_reduce: return 2.0 * ranks * bytes;
+    case Collective::all_reduce:
+    case Collective::all_to_all:
+    case Collective::sendrecv: return 2.0 * ranks * bytes;
     case Collective::broadcast: return (in_place ? ranks : ranks + 1.0) * bytes;
     case Collective::all_gather:
     case Collective::reduce_scatter: return (ranks + 1.0) * bytes;

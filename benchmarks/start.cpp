@@ -123,6 +123,7 @@ Start find_start(const Options& options, const GetEnvironment& environment) {
 std::string restart_under_mpirun(int ranks, const std::vector<std::string>& arguments) {
   const std::string n = std::to_string(ranks);
   std::vector<std::string> words{"mpirun", "-n", n};
+  setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);  // as the ranks we fork ourselves
   // Open MPI refuses root and more ranks than cores unless told so; MPICH's mpirun does not know these words
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);

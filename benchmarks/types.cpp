@@ -8,6 +8,8 @@ const char* name(Collective collective) {
     case Collective::reduce_scatter: return "reduce_scatter";
     case Collective::all_gather: return "all_gather";
     case Collective::broadcast: return "broadcast";
+    case Collective::all_to_all: return "all_to_all";
+    case Collective::sendrecv: return "sendrecv";
     case Collective::barrier: return "barrier";
     case Collective::bucket: return "bucket";
     case Collective::overlap: return "overlap";

@@ -11,13 +11,13 @@
 
 namespace tnt::bench {
 
-enum class Collective { all_reduce, reduce_scatter, all_gather, broadcast, barrier, bucket, overlap };
+enum class Collective { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv, barrier, bucket, overlap };
 enum class Cache { hot, rotate };
 enum class Place { out, in, both };
 enum class Format { table, jsonl, csv, md };
 
-// Bytes as nccl-tests counts them: the vector for all_reduce and broadcast, the total over ranks for all_gather and
-// reduce_scatter.
+// Bytes as nccl-tests counts them: the vector for all_reduce, broadcast and sendrecv, the total over ranks for all_gather,
+// reduce_scatter and all_to_all.
 struct Size {
   std::size_t bytes = 0;
   std::string label{};  // a tensor's name in a model's list; empty for plain sizes
@@ -29,7 +29,8 @@ struct Options {
   std::optional<std::string> against{};  // "mpi", "nccl"
   std::optional<int> ranks{};            // fork so many on this host
   std::vector<Size> sizes{};
-  std::string model{};  // of bucket and overlap: "resnet50"
+  std::string model{};  // of bucket and overlap: "resnet50"; empty: sizes, of so many equal tensors
+  std::size_t tensors = 8;
   std::vector<tnt_dtype_t> dtypes{TNT_FLOAT32};
   std::vector<tnt_op_t> ops{TNT_SUM};
   int root = 0;

@@ -29,8 +29,8 @@ constexpr Word<tnt_dtype_t> dtype_words[] = {
 constexpr Word<tnt_op_t> op_words[] = {
     {"sum", TNT_SUM}, {"avg", TNT_AVG}, {"min", TNT_MIN}, {"max", TNT_MAX}, {"prod", TNT_PROD}};
 constexpr std::array collectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                 Collective::broadcast,  Collective::barrier,        Collective::bucket,
-                                 Collective::overlap};
+                                 Collective::broadcast,  Collective::all_to_all,     Collective::sendrecv,
+                                 Collective::barrier,    Collective::bucket,         Collective::overlap};
 
 // A comma list of words, or "all"; every value once.
 template <typename T, std::size_t n>

@@ -50,6 +50,7 @@ const std::map<std::string, Example>& examples() {
       {"--op", {"all_reduce", "max", "plus"}},
       {"--root", {"broadcast", "1", "-1"}},
       {"--model", {"bucket", "bert_large", "vgg"}},
+      {"--tensors", {"bucket -e 64K", "4", "0"}},
       {"--fusion-threshold", {"bucket", "1M", "-1"}},
       {"--compute-ms", {"overlap", "10", "-1"}},
       {"--minbytes", {"all_reduce", "1K", "-4"}},

@@ -35,7 +35,9 @@ TEST(Report, BusBandwidthAsNcclTestsDefinesIt) {
   EXPECT_DOUBLE_EQ(busbw_factor(Collective::bucket, 4), 1.5);
   EXPECT_DOUBLE_EQ(busbw_factor(Collective::all_gather, 4), 0.75);
   EXPECT_DOUBLE_EQ(busbw_factor(Collective::reduce_scatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(busbw_factor(Collective::all_to_all, 4), 0.75);
   EXPECT_DOUBLE_EQ(busbw_factor(Collective::broadcast, 4), 1);
+  EXPECT_DOUBLE_EQ(busbw_factor(Collective::sendrecv, 4), 1);
 }
 
 TEST(Report, EveryLineOfJsonlIsARowWithAllKeys) {
