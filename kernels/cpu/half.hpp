@@ -22,22 +22,23 @@ namespace tnt {
 // variants", 2012: the hardware's own rounding does the work).
 [[nodiscard]] inline float to_float(float16 x) noexcept {
   const std::uint32_t sign = (std::uint32_t{x.bits} & 0x8000U) << 16;
-  const std::uint32_t magnitude = std::uint32_t{x.bits} & 0x7fffU;
-  const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
-  const std::uint32_t special = (magnitude << 13) | 0x7f800000U;  // infinity and NaN
-  return std::bit_cast<float>(sign | (magnitude >= 0x7c00U ? special : std::bit_cast<std::uint32_t>(scaled)));
+  const auto magnitude = static_cast<std::int32_t>(std::uint32_t{x.bits} & 0x7fffU);
+  const auto scaled = std::bit_cast<std::int32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112F);
+  const std::int32_t special = (magnitude << 13) | 0x7f800000;  // infinity and NaN
+  return std::bit_cast<float>(sign | static_cast<std::uint32_t>(magnitude >= 0x7c00 ? special : scaled));
 }
 
+// Signed comparisons and plain choices: what every vector instruction set has.
 [[nodiscard]] inline float16 to_float16(float x) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t sign = (bits >> 16) & 0x8000U;
-  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  const auto magnitude = static_cast<std::int32_t>(bits & 0x7fffffffU);
   // 0.5 has an exponent such that adding it leaves the denormal's mantissa, rounded, in the low bits
-  const std::uint32_t denormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
-  const std::uint32_t normal = (magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
-  std::uint32_t result = magnitude < 0x38800000U ? denormal : normal;
-  if (magnitude >= 0x47800000U) result = magnitude > 0x7f800000U ? 0x7e00U : 0x7c00U;  // NaN, else infinity
-  return {static_cast<std::uint16_t>(sign | result)};
+  const std::int32_t denormal = std::bit_cast<std::int32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000;
+  const std::int32_t normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+  const std::int32_t special = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;  // NaN, else infinity
+  const std::int32_t finite = magnitude < 0x38800000 ? denormal : normal;
+  const std::int32_t result = magnitude >= 0x47800000 ? special : finite;
+  return {static_cast<std::uint16_t>(((bits >> 16) & 0x8000U) | static_cast<std::uint32_t>(result))};
 }
 
 // An element of an array that need not be aligned, as users' buffers need not be. Unlike a memcpy of each element it

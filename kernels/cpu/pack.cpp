@@ -22,10 +22,11 @@ A from_scaled(std::conditional_t<std::is_same_v<A, float>, float, double> scaled
 }
 
 template <typename T>
-void scale_as(Unaligned<T>* to, const Unaligned<T>* from, std::size_t count, double scale) {
+[[gnu::always_inline]] inline void scale_as(Unaligned<T>* to, const Unaligned<T>* from, std::size_t count, double scale) {
   using Acc = Accumulator<T>;
   using A = std::conditional_t<std::is_same_v<typename Acc::type, float>, float, double>;
   const auto factor = static_cast<A>(scale);
+#pragma GCC ivdep  // to may be from, and nothing else that overlaps it
   for (std::size_t i = 0; i < count; ++i) {
     const auto scaled = static_cast<A>(Acc::load(from[i].value)) * factor;
     to[i].value = Acc::store(from_scaled<typename Acc::type>(scaled));
@@ -34,7 +35,7 @@ void scale_as(Unaligned<T>* to, const Unaligned<T>* from, std::size_t count, dou
 
 }  // namespace
 
-void scale(void* to, const void* from, std::size_t count, tnt_dtype_t dtype, double scale) {
+void scale(void* to, const void* from, std::size_t count, tnt_dtype_t dtype, double scale, Isa isa) {
   if (count == 0) return;
   if (scale == 0.0) {
     std::memset(to, 0, count * dtype_size(dtype));
@@ -42,20 +43,26 @@ void scale(void* to, const void* from, std::size_t count, tnt_dtype_t dtype, dou
     if (to != from) std::memcpy(to, from, count * dtype_size(dtype));
   } else {
     dispatch(dtype, [&]<typename T>() {
-      scale_as(static_cast<Unaligned<T>*>(to), static_cast<const Unaligned<T>*>(from), count, scale);
+      with_isa(isa, [&]() TNT_INLINE_LAMBDA {
+        scale_as(static_cast<Unaligned<T>*>(to), static_cast<const Unaligned<T>*>(from), count, scale);
+      });
     });
   }
 }
 
 Run::Run(std::span<const Piece> pieces, tnt_dtype_t dtype) : pieces_(pieces), dtype_(dtype) {
-  ends_.reserve(pieces.size());
-  std::size_t end = 0;
-  for (const Piece& piece : pieces) ends_.push_back(end += piece.count);
+  if (pieces.size() > 1) ends_.reserve(pieces.size());
+  for (const Piece& piece : pieces) {
+    count_ += piece.count;
+    if (pieces.size() > 1) ends_.push_back(count_);
+  }
 }
 
 // Calls use(piece, first element in the piece, elements, byte offset from begin) for each part of [begin, begin + count).
 template <typename Use>
 void Run::for_each_part(std::size_t begin, std::size_t count, Use&& use) const {
+  if (count == 0) return;
+  if (ends_.empty()) return use(pieces_[0], begin, count, 0);
   auto index = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
   for (std::size_t at = begin; at < begin + count; ++index) {
     const Piece& piece = pieces_[index];
@@ -74,12 +81,20 @@ void Run::pack(std::size_t begin, std::size_t count, void* to) const {
   });
 }
 
-void Run::unpack(std::size_t begin, std::size_t count, const void* from) const {
+void Run::unpack(std::size_t begin, std::size_t count, const void* from, Store store) const {
   const std::size_t size = dtype_size(dtype_);
   for_each_part(begin, count, [&](const Piece& piece, std::size_t first, std::size_t part, std::size_t offset) {
     if (piece.out == nullptr) return;
-    std::memcpy(static_cast<std::byte*>(piece.out) + first * size, static_cast<const std::byte*>(from) + offset, part * size);
+    copy(static_cast<std::byte*>(piece.out) + first * size, static_cast<const std::byte*>(from) + offset, part * size, store);
   });
+}
+
+const void* Run::in_place(std::size_t begin, std::size_t count) const noexcept {
+  const void* found = nullptr;
+  for_each_part(begin, count, [&](const Piece& piece, std::size_t first, std::size_t part, std::size_t /*offset*/) {
+    if (part == count && piece.scale == 1.0) found = static_cast<const std::byte*>(piece.in) + first * dtype_size(dtype_);
+  });
+  return found;
 }
 
 }  // namespace tnt

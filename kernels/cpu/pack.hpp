@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "kernels/cpu/copy.hpp"
+#include "kernels/cpu/isa.hpp"
 
 namespace tnt {
 
@@ -18,17 +20,20 @@ struct Piece {
 };
 
 // A run of pieces seen as one vector of elements. Keeps the pieces' borders, so that any part of the run is found in
-// O(log pieces).
+// O(log pieces); one piece, as of a plain all_reduce, allocates nothing.
 class Run {
  public:
   Run(std::span<const Piece> pieces, tnt_dtype_t dtype);
 
-  [[nodiscard]] std::size_t count() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] tnt_dtype_t dtype() const noexcept { return dtype_; }
   [[nodiscard]] std::span<const Piece> pieces() const noexcept { return pieces_; }
 
   void pack(std::size_t begin, std::size_t count, void* to) const;
-  void unpack(std::size_t begin, std::size_t count, const void* from) const;
+  void unpack(std::size_t begin, std::size_t count, const void* from, Store store = Store::cached) const;
+
+  // Where [begin, begin + count) of the input lies as it is to be packed, if it lies in one piece and unscaled; else nullptr.
+  [[nodiscard]] const void* in_place(std::size_t begin, std::size_t count) const noexcept;
 
  private:
   template <typename Use>
@@ -36,10 +41,11 @@ class Run {
 
   std::span<const Piece> pieces_;
   tnt_dtype_t dtype_;
-  std::vector<std::size_t> ends_;  // element after each piece's last
+  std::size_t count_ = 0;
+  std::vector<std::size_t> ends_;  // element after each piece's last; empty for one piece
 };
 
 // to[i] = scale * from[i], rounded once; from is not read if scale is 0. from == to is allowed.
-void scale(void* to, const void* from, std::size_t count, tnt_dtype_t dtype, double scale);
+void scale(void* to, const void* from, std::size_t count, tnt_dtype_t dtype, double scale, Isa isa = best_isa());
 
 }  // namespace tnt

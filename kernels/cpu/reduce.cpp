@@ -23,64 +23,98 @@ A wrapping(A a, A b, F f) {
   }
 }
 
+// combine: one more source. finish: what is left to do when all n are combined.
 struct Sum {
   template <typename A>
-  static A apply(A a, A b) noexcept {
+  static A combine(A a, A b) noexcept {
     return wrapping(a, b, [](auto x, auto y) { return x + y; });
   }
-};
-struct Prod {
   template <typename A>
-  static A apply(A a, A b) noexcept {
+  static A finish(A a, A /*n*/) noexcept {
+    return a;
+  }
+};
+struct Avg : Sum {
+  template <typename A>
+  static A finish(A a, A n) noexcept {
+    return a / n;
+  }
+};
+struct Prod : Sum {
+  template <typename A>
+  static A combine(A a, A b) noexcept {
     return wrapping(a, b, [](auto x, auto y) { return x * y; });
   }
 };
 // A NaN in any source stays: x != x is false for everything else.
-struct Min {
+struct Min : Sum {
   template <typename A>
-  static A apply(A a, A b) noexcept {
+  static A combine(A a, A b) noexcept {
     return (b < a || b != b) ? b : a;
   }
 };
-struct Max {
+struct Max : Sum {
   template <typename A>
-  static A apply(A a, A b) noexcept {
+  static A combine(A a, A b) noexcept {
     return (a < b || b != b) ? b : a;
   }
 };
 
+// The loops below vectorise: an element of out is written after the same elements of the sources were read, and no others.
+#define TNT_ELEMENTS_ARE_INDEPENDENT _Pragma("GCC ivdep")
+
 template <typename T, typename Op>
-void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::size_t count, bool average) {
+[[gnu::always_inline]] inline void reduce_two(Unaligned<T>* out, const Unaligned<T>* first, const Unaligned<T>* second,
+                                              std::size_t count) {
   using Acc = Accumulator<T>;
   using A = typename Acc::type;
-  const auto n = static_cast<A>(sources.size());
-  std::array<A, block> sum;
-  for (std::size_t begin = 0; begin < count; begin += block) {
-    const std::size_t length = std::min(block, count - begin);
-    const auto* first = static_cast<const Unaligned<T>*>(sources[0]) + begin;
-    for (std::size_t i = 0; i < length; ++i) sum[i] = Acc::load(first[i].value);
-    for (const void* source : sources.subspan(1)) {
-      const auto* next = static_cast<const Unaligned<T>*>(source) + begin;
-      for (std::size_t i = 0; i < length; ++i) sum[i] = Op::template apply<A>(sum[i], Acc::load(next[i].value));
-    }
-    if (average) {
-      for (std::size_t i = 0; i < length; ++i) sum[i] = sum[i] / n;
-    }
-    for (std::size_t i = 0; i < length; ++i) out[begin + i].value = Acc::store(sum[i]);
+  TNT_ELEMENTS_ARE_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) {
+    const A sum = Op::template combine<A>(Acc::load(first[i].value), Acc::load(second[i].value));
+    out[i].value = Acc::store(Op::template finish<A>(sum, A{2}));
   }
+}
+
+template <typename T, typename Op>
+[[gnu::always_inline]] inline void reduce_block(Unaligned<T>* out, std::span<const void* const> sources, std::size_t begin,
+                                                std::size_t length) {
+  using Acc = Accumulator<T>;
+  using A = typename Acc::type;
+  std::array<A, block> sum;
+  const auto* first = static_cast<const Unaligned<T>*>(sources[0]) + begin;
+  for (std::size_t i = 0; i < length; ++i) sum[i] = Acc::load(first[i].value);
+  for (const void* source : sources.subspan(1)) {
+    const auto* next = static_cast<const Unaligned<T>*>(source) + begin;
+    for (std::size_t i = 0; i < length; ++i) sum[i] = Op::template combine<A>(sum[i], Acc::load(next[i].value));
+  }
+  const auto n = static_cast<A>(sources.size());
+  for (std::size_t i = 0; i < length; ++i) out[begin + i].value = Acc::store(Op::template finish<A>(sum[i], n));
+}
+
+template <typename T, typename Op>
+void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::size_t count, Isa isa) {
+  with_isa(isa, [&]() TNT_INLINE_LAMBDA {
+    if (sources.size() == 2) {
+      reduce_two<T, Op>(out, static_cast<const Unaligned<T>*>(sources[0]), static_cast<const Unaligned<T>*>(sources[1]), count);
+      return;
+    }
+    for (std::size_t begin = 0; begin < count; begin += block) {
+      reduce_block<T, Op>(out, sources, begin, std::min(block, count - begin));
+    }
+  });
 }
 
 }  // namespace
 
-void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op) {
+void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, Isa isa) {
   dispatch(dtype, [&]<typename T>() {
     auto* typed = static_cast<Unaligned<T>*>(out);
     switch (op) {
-      case TNT_SUM: return reduce_as<T, Sum>(typed, sources, count, false);
-      case TNT_AVG: return reduce_as<T, Sum>(typed, sources, count, true);
-      case TNT_MIN: return reduce_as<T, Min>(typed, sources, count, false);
-      case TNT_MAX: return reduce_as<T, Max>(typed, sources, count, false);
-      case TNT_PROD: return reduce_as<T, Prod>(typed, sources, count, false);
+      case TNT_SUM: return reduce_as<T, Sum>(typed, sources, count, isa);
+      case TNT_AVG: return reduce_as<T, Avg>(typed, sources, count, isa);
+      case TNT_MIN: return reduce_as<T, Min>(typed, sources, count, isa);
+      case TNT_MAX: return reduce_as<T, Max>(typed, sources, count, isa);
+      case TNT_PROD: return reduce_as<T, Prod>(typed, sources, count, isa);
     }
     fail(TNT_INVALID_ARGUMENT, "{} is not a reduction", static_cast<int>(op));
   });

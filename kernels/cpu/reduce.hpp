@@ -5,11 +5,14 @@
 #include <span>
 
 #include "base/dtype.hpp"
+#include "kernels/cpu/isa.hpp"
 
 namespace tnt {
 
 // out[i] = op(sources[0][i], sources[1][i], ...) for count elements; out may be one of the sources. TNT_AVG divides by the
-// number of sources. Cost: n reads and one write of count elements, through a block that stays in the first-level cache.
-void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op);
+// number of sources. Cost: n reads and one write of count elements, sums in registers for two sources, else in a block that
+// stays in the first-level cache. isa changes the speed, not the bits.
+void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+            Isa isa = best_isa());
 
 }  // namespace tnt

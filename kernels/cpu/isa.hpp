@@ -1,0 +1,39 @@
+// The instruction sets that kernels are compiled for, and the choice among them at run time. The same loops, vectorised more or
+// less widely: no sum is reordered and nothing is contracted, so every one gives the same bits.
+#pragma once
+
+#include <cstdint>
+
+namespace tnt {
+
+enum class Isa : std::uint8_t { baseline, avx2, avx512 };
+
+[[nodiscard]] bool has_isa(Isa isa) noexcept;  // this machine
+[[nodiscard]] Isa best_isa() noexcept;         // of this machine
+[[nodiscard]] const char* isa_name(Isa isa) noexcept;
+
+#if defined(__x86_64__)
+template <typename Body>
+[[gnu::target("avx2")]] void run_avx2(const Body& body) {
+  body();
+}
+template <typename Body>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] void run_avx512(const Body& body) {
+  body();
+}
+#endif
+
+// Calls body compiled for the instruction set: what is inlined into it is vectorised for that. body: a lambda that is always
+// inlined, TNT_INLINE_LAMBDA behind its parameters.
+#define TNT_INLINE_LAMBDA __attribute__((always_inline))
+template <typename Body>
+void with_isa(Isa isa, const Body& body) {
+#if defined(__x86_64__)
+  if (isa == Isa::avx512) return run_avx512(body);
+  if (isa == Isa::avx2) return run_avx2(body);
+#endif
+  (void)isa;
+  body();
+}
+
+}  // namespace tnt
