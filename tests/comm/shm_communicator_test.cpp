@@ -40,8 +40,7 @@ TEST(ShmCommunicator, SaysWhereItStands) {
 TEST(ShmCommunicator, ReportsItsPhasesInOrder) {
   const std::vector<std::string> small{"pack", "wait", "reduce", "unpack"};
   const std::vector<std::string> chunk{"pack", "wait", "reduce", "wait", "unpack"};
-  std::vector<std::string> two_chunks = chunk;
-  two_chunks.insert(two_chunks.end(), chunk.begin(), chunk.end());
+  const std::vector<std::string> two_chunks{"pack", "wait", "reduce", "pack", "wait", "unpack", "reduce", "wait", "unpack"};
   run_threads(2, [&](Communicator& comm) {
     const auto phases_of = [&](std::size_t count) {
       std::vector<float> values(count);

@@ -1,19 +1,18 @@
 #include "comm/shm/shm_communicator.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <numeric>
 #include <utility>
 
-#include "base/clock.hpp"
+#include "comm/shm/all_reduce.hpp"
+#include "comm/shm/phases.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace tnt {
 namespace {
 
-constexpr std::size_t slot_bytes = std::size_t{256} * 1024;  // both slots of two ranks fit into a 2 MiB second-level cache
-constexpr std::size_t small_bytes = std::size_t{8} * 1024;   // up to here reading everything is cheaper than a second barrier
+constexpr std::size_t slot_bytes = Slots::slot_bytes;
 constexpr std::size_t cache_line = 64;
 
 std::size_t control_bytes(std::size_t members) {
@@ -21,7 +20,7 @@ std::size_t control_bytes(std::size_t members) {
   return (ShmBarrier::bytes(members) + page - 1) / page * page;
 }
 
-std::size_t mailbox_offset(std::size_t members) { return control_bytes(members) + members * 2 * slot_bytes; }
+std::size_t mailbox_offset(std::size_t members) { return control_bytes(members) + Slots::bytes(members); }
 
 std::size_t region_bytes(std::size_t members) { return mailbox_offset(members) + ShmMailbox::bytes(members); }
 
@@ -38,33 +37,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// Elements [begin, end) that member reduces of count; borders lie on cache lines.
-std::pair<std::size_t, std::size_t> slice(std::size_t member, std::size_t members, std::size_t count, std::size_t size) {
-  const std::size_t line = cache_line / size;
-  const std::size_t lines = (count + line - 1) / line;
-  const auto border = [&](std::size_t index) { return std::min(count, lines * index / members * line); };
-  return {border(member), border(member + 1)};
-}
-
 }  // namespace
-
-// Times the parts of a call for an observer; free of cost without one.
-class ShmCommunicator::Phases {
- public:
-  explicit Phases(const CallContext& context) : observer_(context.observer) {
-    if (observer_ != nullptr) begin_ = now_ns();
-  }
-  void end(const char* name) {
-    if (observer_ == nullptr) return;
-    const std::int64_t now = now_ns();
-    observer_->phase(name, begin_, now);
-    begin_ = now;
-  }
-
- private:
-  PhaseObserver* observer_;
-  std::int64_t begin_ = 0;
-};
 
 std::size_t ShmCommunicator::world_bytes(int ranks) { return region_bytes(static_cast<std::size_t>(ranks)); }
 
@@ -79,14 +52,11 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
       self_(self),
       watch_(world_),
       barrier_(watch_, mapping_->data(), std::move(members), self),
+      slots_(mapping_->data() + control_bytes(barrier_.members().size())),
       mailbox_(watch_, mapping_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self) {}
 
 ShmCommunicator::~ShmCommunicator() {
   if (barrier_.leave()) world_->segment().punch(offset_, region_bytes(members()));
-}
-
-std::byte* ShmCommunicator::slot(std::size_t member) const noexcept {
-  return mapping_->data() + control_bytes(members()) + (member * 2 + chunk_ % 2) * slot_bytes;
 }
 
 void ShmCommunicator::abort(tnt_status_t status, const std::string& sentence) noexcept { world_->abort(status, sentence); }
@@ -96,52 +66,10 @@ void ShmCommunicator::barrier(const CallContext& context) {
   barrier_.meet();
 }
 
-// Reduce-scatter and all-gather by slices, in fixed rank order; small runs are read whole by every rank.
 void ShmCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
   barrier_.begin({.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()}, context);
   Phases phases(context);
-  const std::size_t size = dtype_size(run.dtype());
-  if (run.count() * size <= small_bytes) return all_reduce_small(run, op, phases);
-  const std::size_t per_chunk = slot_bytes / size;
-  for (std::size_t begin = 0; begin < run.count(); begin += per_chunk) {
-    all_reduce_chunk(run, begin, std::min(per_chunk, run.count() - begin), op, phases);
-  }
-}
-
-void ShmCommunicator::all_reduce_small(const Run& run, tnt_op_t op, Phases& phases) {
-  alignas(cache_line) std::array<std::byte, small_bytes> result;
-  std::vector<const void*> sources;
-  for (std::size_t member = 0; member < members(); ++member) sources.push_back(slot(member));
-
-  run.pack(0, run.count(), slot(self_));
-  phases.end("pack");
-  barrier_.meet();
-  phases.end("wait");
-  reduce(result.data(), sources, run.count(), run.dtype(), op);
-  phases.end("reduce");
-  run.unpack(0, run.count(), result.data());
-  phases.end("unpack");
-  next_chunk();
-}
-
-void ShmCommunicator::all_reduce_chunk(const Run& run, std::size_t begin, std::size_t count, tnt_op_t op, Phases& phases) {
-  const std::size_t size = dtype_size(run.dtype());
-  const auto [first, last] = slice(self_, members(), count, size);
-  std::vector<const void*> sources;
-  for (std::size_t member = 0; member < members(); ++member) sources.push_back(slot(member) + first * size);
-  std::byte* result = slot(0);  // in place: a slice is read by nobody but the rank that writes it
-
-  run.pack(begin, count, slot(self_));
-  phases.end("pack");
-  barrier_.meet();
-  phases.end("wait");
-  reduce(result + first * size, sources, last - first, run.dtype(), op);
-  phases.end("reduce");
-  barrier_.meet();
-  phases.end("wait");
-  run.unpack(begin, count, result);
-  phases.end("unpack");
-  next_chunk();
+  ShmAllReduce(barrier_, slots_, self_, run, op, phases)();
 }
 
 // A chunk of each rank's block of the input goes out; each rank reduces its own block's chunk straight into its output.
@@ -156,12 +84,12 @@ void ShmCommunicator::reduce_scatter(const void* in, void* out, std::size_t coun
     const std::size_t part = std::min(per_chunk, count - begin);
     std::vector<const void*> sources;
     for (std::size_t member = 0; member < members(); ++member) {
-      copy_bytes(slot(self_) + member * block, at(in, (member * count + begin) * size), part * size);
-      sources.push_back(slot(member) + self_ * block);
+      copy_bytes(slots_.of(self_) + member * block, at(in, (member * count + begin) * size), part * size);
+      sources.push_back(slots_.of(member) + self_ * block);
     }
     barrier_.meet();
     reduce(at(out, begin * size), sources, part, dtype, op);
-    next_chunk();
+    slots_.finish();
     begin += part;
   } while (begin < count);
 }
@@ -172,10 +100,11 @@ void ShmCommunicator::all_gather(const void* in, void* out, std::size_t count, t
   std::size_t begin = 0;
   do {
     const std::size_t part = std::min(slot_bytes, bytes - begin);
-    copy_bytes(slot(self_), at(in, begin), part);
+    copy_bytes(slots_.of(self_), at(in, begin), part);
     barrier_.meet();
-    for (std::size_t member = 0; member < members(); ++member) copy_bytes(at(out, member * bytes + begin), slot(member), part);
-    next_chunk();
+    for (std::size_t member = 0; member < members(); ++member)
+      copy_bytes(at(out, member * bytes + begin), slots_.of(member), part);
+    slots_.finish();
     begin += part;
   } while (begin < bytes);
 }
@@ -188,10 +117,10 @@ void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tn
   std::size_t begin = 0;
   do {
     const std::size_t part = std::min(slot_bytes, bytes - begin);
-    if (is_root) copy_bytes(slot(self_), at(in, begin), part);
+    if (is_root) copy_bytes(slots_.of(self_), at(in, begin), part);
     barrier_.meet();
-    if (!is_root) copy_bytes(at(out, begin), slot(static_cast<std::size_t>(root)), part);
-    next_chunk();
+    if (!is_root) copy_bytes(at(out, begin), slots_.of(static_cast<std::size_t>(root)), part);
+    slots_.finish();
     begin += part;
   } while (begin < bytes);
   if (is_root && in != out) copy_bytes(out, in, bytes);
@@ -206,13 +135,13 @@ void ShmCommunicator::all_to_all(const void* in, void* out, std::size_t count, t
   do {
     const std::size_t part = std::min(block, bytes - begin);
     for (std::size_t member = 0; member < members(); ++member) {
-      copy_bytes(slot(self_) + member * block, at(in, member * bytes + begin), part);
+      copy_bytes(slots_.of(self_) + member * block, at(in, member * bytes + begin), part);
     }
     barrier_.meet();
     for (std::size_t member = 0; member < members(); ++member) {
-      copy_bytes(at(out, member * bytes + begin), slot(member) + self_ * block, part);
+      copy_bytes(at(out, member * bytes + begin), slots_.of(member) + self_ * block, part);
     }
-    next_chunk();
+    slots_.finish();
     begin += part;
   } while (begin < bytes);
 }

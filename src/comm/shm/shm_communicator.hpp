@@ -10,14 +10,12 @@
 #include "comm/communicator.hpp"
 #include "comm/shm/barrier.hpp"
 #include "comm/shm/mailbox.hpp"
+#include "comm/shm/slots.hpp"
 #include "comm/shm/watch.hpp"
 #include "comm/shm/world.hpp"
 
 namespace tnt {
 
-// Every rank has two slots of 256 KiB in the segment, used in turn: what is bigger goes in chunks. Two slots are enough for
-// one barrier between writing and reading: a rank that writes a slot again has passed the barrier of the other slot's chunk,
-// to which all ranks came after they had read this one.
 class ShmCommunicator final : public Communicator {
  public:
   // The job's communicator. All ranks' worlds are of one segment and made with world_bytes(ranks).
@@ -46,15 +44,9 @@ class ShmCommunicator final : public Communicator {
   void cancel() noexcept override { watch_.cancel(); }
 
  private:
-  class Phases;
-
   ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members, std::size_t self);
 
   [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
-  [[nodiscard]] std::byte* slot(std::size_t member) const noexcept;  // of the current chunk
-  void next_chunk() noexcept { ++chunk_; }
-  void all_reduce_small(const Run& run, tnt_op_t op, Phases& phases);
-  void all_reduce_chunk(const Run& run, std::size_t begin, std::size_t count, tnt_op_t op, Phases& phases);
 
   std::shared_ptr<ShmWorld> world_;
   std::uint64_t offset_;
@@ -62,8 +54,8 @@ class ShmCommunicator final : public Communicator {
   std::size_t self_;
   Watch watch_;
   ShmBarrier barrier_;
+  Slots slots_;
   ShmMailbox mailbox_;
-  std::uint64_t chunk_ = 0;
 };
 
 }  // namespace tnt

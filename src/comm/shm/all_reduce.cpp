@@ -1,0 +1,138 @@
+#include "comm/shm/all_reduce.hpp"
+
+#include <algorithm>
+
+#include "kernels/cpu/reduce.hpp"
+
+namespace tnt {
+namespace {
+
+constexpr std::size_t cache_line = 64;
+constexpr std::size_t small_bytes = std::size_t{8} * 1024;        // up to here reading everything is cheaper than to meet again
+constexpr std::size_t streaming_bytes = std::size_t{512} * 1024;  // from here on the caller's buffers are in no cache
+constexpr std::size_t block_bytes = std::size_t{16} * 1024;       // what is reduced at once: stays in the first-level cache
+
+bool in_place(const Run& run) {
+  return std::all_of(run.pieces().begin(), run.pieces().end(), [](const Piece& piece) { return piece.in == piece.out; });
+}
+
+std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+// In place the lines have just been read, and wait in a cache to be written.
+Store store_for(const Run& run, std::size_t size) {
+  return run.count() * size < streaming_bytes || in_place(run) ? Store::cached : Store::streaming;
+}
+
+}  // namespace
+
+ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, std::size_t self, const Run& run, tnt_op_t op, Phases& phases)
+    : barrier_(barrier),
+      slots_(slots),
+      self_(self),
+      run_(run),
+      op_(op),
+      phases_(phases),
+      size_(dtype_size(run.dtype())),
+      per_slice_(slice_for(run.count() * size_, barrier.members().size()) / size_),
+      store_(store_for(run, size_)) {}
+
+void ShmAllReduce::operator()() { run_.count() * size_ <= small_bytes ? at_once() : in_chunks(); }
+
+void ShmAllReduce::meet() {
+  barrier_.meet();
+  phases_.end("wait");
+}
+
+void ShmAllReduce::at_once() {
+  alignas(cache_line) std::array<std::byte, small_bytes> result;
+  run_.pack(0, run_.count(), slots_.of(self_));
+  phases_.end("pack");
+  meet();
+  reduce(result.data(), sources(0, 0), run_.count(), run_.dtype(), op_);
+  phases_.end("reduce");
+  run_.unpack(0, run_.count(), result.data());
+  phases_.end("unpack");
+  slots_.finish();
+}
+
+// Chunks of the same size, which fit into a slot, of slices of the same size, whose borders lie on cache lines. Bytes.
+std::size_t ShmAllReduce::slice_for(std::size_t bytes, std::size_t members) noexcept {
+  const std::size_t largest = Slots::slot_bytes / members / cache_line * cache_line;
+  const std::size_t chunks = std::max<std::size_t>(1, divide_up(bytes, largest * members));
+  return divide_up(divide_up(bytes, chunks * members), cache_line) * cache_line;
+}
+
+// A pipeline: while a chunk is packed, the one before is reduced and the one before that unpacked, so that one meeting serves
+// all three, and a rank that is late for one finds the others still at work. The result of a slice lies in its owner's slot,
+// where the owner packs nothing as long as all chunks are cut alike: only the result of the slot's next chunk overwrites it,
+// after the meeting that follows its unpacking.
+void ShmAllReduce::in_chunks() {
+  const std::size_t chunks = divide_up(run_.count(), per_slice_ * members());
+  for (std::size_t step = 0; step < chunks + 2; ++step) {
+    if (step >= 2) unpack(step - 2);
+    if (step >= 1 && step <= chunks) reduce_slice(step - 1);
+    if (step < chunks) pack(step);
+    if (step <= chunks) meet();
+  }
+  slots_.finish(chunks);
+}
+
+ShmAllReduce::Range ShmAllReduce::chunk_range(std::size_t chunk) const noexcept {
+  const std::size_t begin = chunk * per_slice_ * members();
+  return {begin, std::min(per_slice_ * members(), run_.count() - begin)};
+}
+
+ShmAllReduce::Range ShmAllReduce::slice(std::size_t chunk, std::size_t member) const noexcept {
+  const std::size_t count = chunk_range(chunk).count;
+  const std::size_t begin = std::min(count, member * per_slice_);
+  return {begin, std::min(per_slice_, count - begin)};
+}
+
+std::span<const void* const> ShmAllReduce::sources(std::size_t chunk, std::size_t offset) {
+  for (std::size_t member = 0; member < members(); ++member) sources_[member] = slots_.of(member, chunk) + offset;
+  return {sources_.data(), members()};
+}
+
+// The slices of the others; this rank's own is read where it is.
+void ShmAllReduce::pack(std::size_t chunk) {
+  const Range own = slice(chunk, self_);
+  pack_slice(chunk, {0, own.begin});
+  const std::size_t end = own.begin + own.count;
+  pack_slice(chunk, {end, chunk_range(chunk).count - end});
+  phases_.end("pack");
+}
+
+void ShmAllReduce::pack_slice(std::size_t chunk, Range range) {
+  run_.pack(chunk_range(chunk).begin + range.begin, range.count, slots_.of(self_, chunk) + range.begin * size_);
+}
+
+// In blocks, of which each is read, summed, kept for the others and given to the caller before it leaves the first-level cache.
+void ShmAllReduce::reduce_slice(std::size_t chunk) {
+  const std::size_t begin = chunk_range(chunk).begin;
+  const Range own = slice(chunk, self_);
+  const std::size_t per_block = block_bytes / size_;
+  for (std::size_t at = own.begin; at < own.begin + own.count; at += per_block) {
+    const std::size_t count = std::min(per_block, own.begin + own.count - at);
+    std::byte* result = slots_.of(self_, chunk) + at * size_;
+    const auto from = sources(chunk, at * size_);
+    if (const void* input = run_.in_place(begin + at, count)) {
+      sources_[self_] = input;
+    } else {
+      run_.pack(begin + at, count, result);
+    }
+    reduce(result, from, count, run_.dtype(), op_);
+    run_.unpack(begin + at, count, result, store_);
+  }
+  phases_.end("reduce");
+}
+
+void ShmAllReduce::unpack(std::size_t chunk) {
+  for (std::size_t member = 0; member < members(); ++member) {
+    if (member == self_) continue;
+    const Range range = slice(chunk, member);
+    run_.unpack(chunk_range(chunk).begin + range.begin, range.count, slots_.of(member, chunk) + range.begin * size_, store_);
+  }
+  phases_.end("unpack");
+}
+
+}  // namespace tnt

@@ -1,0 +1,57 @@
+// The all_reduce of one node: reduce-scatter and all-gather by slices in one pass over the data, in fixed rank order.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "comm/communicator.hpp"
+#include "comm/shm/barrier.hpp"
+#include "comm/shm/phases.hpp"
+#include "comm/shm/slots.hpp"
+#include "comm/shm/world.hpp"
+#include "kernels/cpu/copy.hpp"
+
+namespace tnt {
+
+// One call of one rank; all others are in the same call.
+class ShmAllReduce {
+ public:
+  ShmAllReduce(ShmBarrier& barrier, Slots& slots, std::size_t self, const Run& run, tnt_op_t op, Phases& phases);
+  void operator()();
+
+ private:
+  // Elements of the run, or of a chunk.
+  struct Range {
+    std::size_t begin;
+    std::size_t count;
+  };
+
+  void at_once();    // every rank reads all: one meeting
+  void in_chunks();  // every rank reduces a slice of each chunk: one meeting a chunk, and one more
+  void pack(std::size_t chunk);
+  void reduce_slice(std::size_t chunk);
+  void unpack(std::size_t chunk);
+  void meet();
+  [[nodiscard]] std::span<const void* const> sources(std::size_t chunk, std::size_t offset);
+
+  [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
+  [[nodiscard]] static std::size_t slice_for(std::size_t bytes, std::size_t members) noexcept;
+  [[nodiscard]] Range chunk_range(std::size_t chunk) const noexcept;
+  [[nodiscard]] Range slice(std::size_t chunk, std::size_t member) const noexcept;  // counted from the chunk's begin
+  void pack_slice(std::size_t chunk, Range range);
+
+  ShmBarrier& barrier_;
+  Slots& slots_;
+  const std::size_t self_;
+  const Run& run_;
+  const tnt_op_t op_;
+  Phases& phases_;
+  const std::size_t size_;                      // of an element
+  const std::size_t per_slice_;                 // elements
+  const Store store_;                           // into the caller's buffers
+  std::array<const void*, max_ranks> sources_;  // NOLINT(*-member-init): filled as far as it is used
+};
+
+}  // namespace tnt

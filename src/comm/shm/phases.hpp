@@ -1,0 +1,27 @@
+// Times the parts of a call for whoever observes it.
+#pragma once
+
+#include "base/clock.hpp"
+#include "comm/communicator.hpp"
+
+namespace tnt {
+
+// Free of cost without an observer.
+class Phases {
+ public:
+  explicit Phases(const CallContext& context) : observer_(context.observer) {
+    if (observer_ != nullptr) begin_ = now_ns();
+  }
+  void end(const char* name) {
+    if (observer_ == nullptr) return;
+    const std::int64_t now = now_ns();
+    observer_->phase(name, begin_, now);
+    begin_ = now;
+  }
+
+ private:
+  PhaseObserver* observer_;
+  std::int64_t begin_ = 0;
+};
+
+}  // namespace tnt
