@@ -38,11 +38,12 @@ void check_peer(const Communicator& communicator, int peer, const char* what) {
 }
 
 // Runs the operation here, or starts it and gives out a handle.
-void run_or_start(Executor& executor, Executor::Operation operation, tnt_work_t* work) {
+template <typename Operation>
+void run_or_start(Executor& executor, const Operation& operation, tnt_work_t* work) {
   if (work == nullptr) {
     executor.run(operation);
   } else {
-    *work = new tnt_work{executor.start(std::move(operation))};
+    *work = new tnt_work{executor.start(operation)};
   }
 }
 

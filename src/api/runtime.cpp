@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
@@ -19,6 +20,7 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::unique_ptr<Runtime> runtime;
+  std::atomic<Runtime*> current{nullptr};  // the same, for who only looks: every collective does
 };
 
 Registry& registry() {
@@ -87,10 +89,7 @@ Runtime::Runtime(Settings settings)
   world_.communicator = make_world(settings_);
 }
 
-Runtime& Runtime::get() {
-  const std::scoped_lock lock(registry().mutex);
-  return required(registry().runtime.get(), "tnt_init has not been called: the runtime");
-}
+Runtime& Runtime::get() { return required(registry().current.load(), "tnt_init has not been called: the runtime"); }
 
 }  // namespace tnt
 
@@ -103,6 +102,7 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
     const std::scoped_lock lock(registry().mutex);
     if (registry().runtime) return;
     registry().runtime = std::make_unique<Runtime>(settings_from(options));
+    registry().current = registry().runtime.get();
   });
 }
 
@@ -110,6 +110,7 @@ tnt_status_t tnt_finalize(void) {
   return guarded([&] {
     const std::scoped_lock lock(registry().mutex);
     if (!registry().runtime) return;
+    registry().current = nullptr;
     const std::unique_ptr<Runtime> runtime = std::move(registry().runtime);
     runtime->trace().write();
   });

@@ -20,6 +20,14 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
+// A number that two different calls have in common by accident only.
+[[nodiscard]] constexpr std::uint64_t signature(const Call& call, std::uint64_t number) noexcept {
+  const std::uint64_t small =
+      ((call.kind * 64U + static_cast<std::uint64_t>(call.dtype)) * 64U + static_cast<std::uint64_t>(call.op)) * 65536U +
+      static_cast<std::uint64_t>(call.root);
+  return (small * 0x9e3779b97f4a7c15U ^ call.count) * 0xbf58476d1ce4e5b9U + number;
+}
+
 [[nodiscard]] std::string describe(const Call& call);  // "all_reduce sum of 10 float32"
 
 }  // namespace tnt

@@ -34,25 +34,10 @@ Executor::~Executor() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Executor::set_idle() {
+// The lock makes sure that the thread is not between looking and waiting.
+void Executor::wake() noexcept {
   const std::scoped_lock lock(mutex_);
-  busy_ = false;
   changed_.notify_all();
-}
-
-void Executor::run(const Operation& operation) {
-  bool mine = false;
-  {
-    const std::scoped_lock lock(mutex_);
-    mine = queue_.empty() && !busy_;
-    if (mine) busy_ = true;
-  }
-  if (!mine) {
-    (void)start(operation)->wait(-1);
-    return;
-  }
-  const std::unique_ptr<Executor, void (*)(Executor*)> idle(this, [](Executor* self) { self->set_idle(); });
-  operation();
 }
 
 std::shared_ptr<Work> Executor::start(Operation operation) {
@@ -60,6 +45,7 @@ std::shared_ptr<Work> Executor::start(Operation operation) {
   const std::scoped_lock lock(mutex_);
   if (!thread_.joinable()) thread_ = start_thread("tnt-comm", [this] { loop(); });
   queue_.push_back({std::move(operation), work});
+  state_.fetch_add(1);
   changed_.notify_all();
   return work;
 }
@@ -69,11 +55,10 @@ void Executor::loop() {
     Item item;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !busy_ && (stopping_ || !queue_.empty()); });
+      changed_.wait(lock, [&] { return (state_.load() & here) == 0 && (stopping_ || !queue_.empty()); });
       if (queue_.empty()) return;
       item = std::move(queue_.front());
       queue_.pop_front();
-      busy_ = true;
     }
     std::optional<Error> error;
     try {
@@ -83,7 +68,7 @@ void Executor::loop() {
     } catch (const std::exception& caught) {
       error = Error(TNT_SYSTEM, caught.what());
     }
-    set_idle();
+    state_.fetch_sub(1);
     item.work->finish(std::move(error));
   }
 }

@@ -2,7 +2,9 @@
 // thread of its own, in the order of the calls.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -39,7 +41,16 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
   ~Executor();  // waits for what was started
 
-  void run(const Operation& operation);  // throws the operation's error
+  // Throws the operation's error. On an idle executor nothing is locked or allocated.
+  template <typename F>
+  void run(F&& operation) {
+    if (!begin_here()) {
+      (void)start(std::forward<F>(operation))->wait(-1);
+      return;
+    }
+    const std::unique_ptr<Executor, EndHere> end(this);
+    operation();
+  }
   [[nodiscard]] std::shared_ptr<Work> start(Operation operation);
 
  private:
@@ -47,13 +58,26 @@ class Executor {
     Operation operation;
     std::shared_ptr<Work> work;
   };
+  struct EndHere {
+    void operator()(Executor* self) const noexcept { self->end_here(); }
+  };
+  static constexpr std::uint32_t here = 1U << 31;  // an operation runs in a caller's thread
+
+  [[nodiscard]] bool begin_here() noexcept {
+    std::uint32_t idle = 0;
+    return state_.compare_exchange_strong(idle, here);
+  }
+  void end_here() noexcept {
+    if (state_.fetch_and(~here) != here) wake();
+  }
+  void wake() noexcept;
   void loop();
-  void set_idle();
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> queue_;
-  bool busy_ = false;  // an operation runs, here or in a caller's thread
+  // `here`, and how many operations were started and have not ended: while there is one, nothing begins in a caller's thread
+  std::atomic<std::uint32_t> state_{0};
   bool stopping_ = false;
   std::thread thread_;
 };

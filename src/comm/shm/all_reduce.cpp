@@ -25,9 +25,11 @@ Store store_for(const Run& run, std::size_t size) {
 
 }  // namespace
 
-ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, std::size_t self, const Run& run, tnt_op_t op, Phases& phases)
+ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, std::size_t self, const Run& run, tnt_op_t op,
+                           Phases& phases)
     : barrier_(barrier),
       slots_(slots),
+      lines_(lines),
       self_(self),
       run_(run),
       op_(op),
@@ -36,11 +38,38 @@ ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, std::size_t self, 
       per_slice_(slice_for(run.count() * size_, barrier.members().size()) / size_),
       store_(store_for(run, size_)) {}
 
-void ShmAllReduce::operator()() { run_.count() * size_ <= small_bytes ? at_once() : in_chunks(); }
+void ShmAllReduce::operator()() {
+  const std::size_t bytes = run_.count() * size_;
+  if (bytes <= Lines::most_bytes && members() <= Lines::most_members) return in_lines();
+  bytes <= small_bytes ? at_once() : in_chunks();
+}
 
 void ShmAllReduce::meet() {
   barrier_.meet();
   phases_.end("wait");
+}
+
+void ShmAllReduce::in_lines() {
+  using Message = std::array<std::byte, Lines::most_bytes>;
+  alignas(cache_line) std::array<Message, Lines::most_members> messages;  // NOLINT(*-member-init): read into
+  const std::size_t bytes = run_.count() * size_;
+  const std::uint64_t signature = barrier_.signature();
+  run_.pack(0, run_.count(), messages[self_].data());
+  lines_.write(messages[self_].data(), bytes, signature);
+  barrier_.ring_bell();
+  phases_.end("pack");
+  barrier_.await([&](std::size_t member) {
+    if (member == self_) return false;
+    const Lines::Arrival arrival = lines_.read(member, messages[member].data(), bytes, signature);
+    if (arrival == Lines::Arrival::other) barrier_.compare_calls();
+    return arrival != Lines::Arrival::here;
+  });
+  phases_.end("wait");
+  for (std::size_t member = 0; member < members(); ++member) sources_[member] = messages[member].data();
+  reduce(messages[0].data(), {sources_.data(), members()}, run_.count(), run_.dtype(), op_);
+  phases_.end("reduce");
+  run_.unpack(0, run_.count(), messages[0].data());
+  phases_.end("unpack");
 }
 
 void ShmAllReduce::at_once() {

@@ -8,6 +8,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/shm/barrier.hpp"
+#include "comm/shm/lines.hpp"
 #include "comm/shm/phases.hpp"
 #include "comm/shm/slots.hpp"
 #include "comm/shm/world.hpp"
@@ -18,7 +19,7 @@ namespace tnt {
 // One call of one rank; all others are in the same call.
 class ShmAllReduce {
  public:
-  ShmAllReduce(ShmBarrier& barrier, Slots& slots, std::size_t self, const Run& run, tnt_op_t op, Phases& phases);
+  ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, std::size_t self, const Run& run, tnt_op_t op, Phases& phases);
   void operator()();
 
  private:
@@ -28,6 +29,7 @@ class ShmAllReduce {
     std::size_t count;
   };
 
+  void in_lines();   // every rank reads all, and the data says itself that it is there
   void at_once();    // every rank reads all: one meeting
   void in_chunks();  // every rank reduces a slice of each chunk: one meeting a chunk, and one more
   void pack(std::size_t chunk);
@@ -44,6 +46,7 @@ class ShmAllReduce {
 
   ShmBarrier& barrier_;
   Slots& slots_;
+  Lines& lines_;
   const std::size_t self_;
   const Run& run_;
   const tnt_op_t op_;

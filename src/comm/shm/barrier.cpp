@@ -1,5 +1,7 @@
 #include "comm/shm/barrier.hpp"
 
+#include <algorithm>
+
 namespace tnt {
 
 std::size_t ShmBarrier::bytes(std::size_t members) noexcept { return sizeof(Control) + members * sizeof(Member); }
@@ -19,38 +21,37 @@ void ShmBarrier::begin(const Call& call, const CallContext& context) {
   call_ = call;
   context_ = context;
   compared_ = false;
-  members_memory_[self_].calls[++calls_ % 2] = call;
+  Member& self = members_memory_[self_];
+  self.calls[++calls_ % 2] = call;
+  self.begun.store(calls_, std::memory_order_release);
 }
 
 void ShmBarrier::meet() {
-  ++round_;
-  members_memory_[self_].arrived.store(round_);
+  members_memory_[self_].arrived.store(++round_, std::memory_order_release);
   ring(control_->bell);
-  const auto all_here = [&] {
-    for (std::size_t member = 0; member < members_.size(); ++member) {
-      if (missing(member)) return false;
-    }
-    return true;
-  };
-  if (!all_here()) {
-    const Deadline deadline(context_.timeout);
-    const Wanted wanted{
-        .members = members_, .missing = [&](std::size_t m) { return missing(m); }, .place = [&] { return place(); }};
-    wait_until(control_->bell, patience_, all_here, [&] { watch_.check(wanted, deadline); });
-  }
+  await([this](std::size_t member) { return missing(member); });
   if (!compared_) compare_calls();
+  compared_ = true;
+}
+
+// Who is in another call may never come: that has to be found out by those who wait.
+void ShmBarrier::look_around(const Wanted& wanted, const Deadline& deadline) {
+  if (!compared_) compare_calls();
+  watch_.check(wanted, deadline);
 }
 
 void ShmBarrier::compare_calls() {
-  compared_ = true;
-  const Call& first = members_memory_[0].calls[calls_ % 2];
-  for (std::size_t member = 1; member < members_.size(); ++member) {
+  std::size_t reference = members_.size();  // the first that has begun
+  for (std::size_t member = 0; member < members_.size(); ++member) {
+    if (members_memory_[member].begun.load(std::memory_order_acquire) < calls_) continue;
+    reference = std::min(reference, member);
+    const Call& first = members_memory_[reference].calls[calls_ % 2];
     const Call& other = members_memory_[member].calls[calls_ % 2];
     if (other == first) continue;
     watch_.end_job(TNT_MISMATCH,
                    fmt::format("rank {} called {} while rank {} called {} (call {} of their communicator): all ranks "
                                "must make the same calls in the same order",
-                               members_[member], describe(other), members_[0], describe(first), calls_));
+                               members_[member], describe(other), members_[reference], describe(first), calls_));
   }
 }
 

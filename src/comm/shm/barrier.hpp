@@ -29,6 +29,16 @@ class ShmBarrier {
   // the job's communication: TNT_MISMATCH, TNT_PEER_LOST, TNT_TIMEOUT; or throws what another rank ended it with.
   void meet();
 
+  // Waits in the same way, with the same deadline and errors, until missing(member) is false for all members. For calls that
+  // do without meet(): they compare with signature() and, if it differs, refuse.
+  template <typename Missing>
+  void await(const Missing& missing);
+  void ring_bell() const noexcept { ring(control_->bell); }
+  [[nodiscard]] std::uint64_t signature() const noexcept { return tnt::signature(call_, calls_); }
+
+  // Throws if a member that has begun this rank's call has begun another one.
+  void compare_calls();
+
   // This rank will not come again. True for the last one: the memory is nobody's then.
   [[nodiscard]] bool leave() noexcept;
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
@@ -39,12 +49,15 @@ class ShmBarrier {
     alignas(64) std::atomic<std::uint32_t> left;
   };
   struct Member {
-    alignas(64) std::atomic<std::uint64_t> arrived;
+    alignas(64) std::atomic<std::uint64_t> arrived;  // meetings
+    std::atomic<std::uint64_t> begun;                // calls
     std::array<Call, 2> calls;  // of even and odd calls: who is one call ahead must not overwrite what others still read
   };
 
-  void compare_calls();
-  [[nodiscard]] bool missing(std::size_t member) const { return members_memory_[member].arrived.load() < round_; }
+  void look_around(const Wanted& wanted, const Deadline& deadline);
+  [[nodiscard]] bool missing(std::size_t member) const noexcept {
+    return members_memory_[member].arrived.load(std::memory_order_acquire) < round_;
+  }
   [[nodiscard]] std::string place() const;  // "rank 0, all_reduce sum of 10 float32 (call 7, bucket 3 ...)"
 
   Watch& watch_;
@@ -59,5 +72,18 @@ class ShmBarrier {
   Call call_;
   CallContext context_{0.0};
 };
+
+template <typename Missing>
+void ShmBarrier::await(const Missing& missing) {
+  std::size_t next = 0;  // all before it have come
+  const auto all_here = [&] {
+    while (next < members_.size() && !missing(next)) ++next;
+    return next == members_.size();
+  };
+  if (all_here()) return;
+  const Deadline deadline(context_.timeout);
+  const Wanted wanted{.members = members_, .missing = missing, .place = [&] { return place(); }};
+  wait_until(control_->bell, patience_, all_here, [&] { look_around(wanted, deadline); });
+}
 
 }  // namespace tnt

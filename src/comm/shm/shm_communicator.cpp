@@ -20,7 +20,13 @@ std::size_t control_bytes(std::size_t members) {
   return (ShmBarrier::bytes(members) + page - 1) / page * page;
 }
 
-std::size_t mailbox_offset(std::size_t members) { return control_bytes(members) + Slots::bytes(members); }
+// A communicator's memory: control, slots, lines, mailbox.
+std::size_t lines_offset(std::size_t members) { return control_bytes(members) + Slots::bytes(members); }
+
+std::size_t mailbox_offset(std::size_t members) {
+  const std::size_t page = page_size();
+  return (lines_offset(members) + Lines::bytes(members) + page - 1) / page * page;
+}
 
 std::size_t region_bytes(std::size_t members) { return mailbox_offset(members) + ShmMailbox::bytes(members); }
 
@@ -53,6 +59,7 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
       watch_(world_),
       barrier_(watch_, mapping_->data(), std::move(members), self),
       slots_(mapping_->data() + control_bytes(barrier_.members().size())),
+      lines_(mapping_->data() + lines_offset(barrier_.members().size()), self),
       mailbox_(watch_, mapping_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self) {}
 
 ShmCommunicator::~ShmCommunicator() {
@@ -69,7 +76,7 @@ void ShmCommunicator::barrier(const CallContext& context) {
 void ShmCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
   barrier_.begin({.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()}, context);
   Phases phases(context);
-  ShmAllReduce(barrier_, slots_, self_, run, op, phases)();
+  ShmAllReduce(barrier_, slots_, lines_, self_, run, op, phases)();
 }
 
 // A chunk of each rank's block of the input goes out; each rank reduces its own block's chunk straight into its output.

@@ -9,6 +9,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/shm/barrier.hpp"
+#include "comm/shm/lines.hpp"
 #include "comm/shm/mailbox.hpp"
 #include "comm/shm/slots.hpp"
 #include "comm/shm/watch.hpp"
@@ -55,6 +56,7 @@ class ShmCommunicator final : public Communicator {
   Watch watch_;
   ShmBarrier barrier_;
   Slots slots_;
+  Lines lines_;
   ShmMailbox mailbox_;
 };
 

@@ -15,8 +15,8 @@ void ring(Bell& bell) noexcept {
   syscall(SYS_futex, &bell.count, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void sleep_on(Bell& bell, std::uint32_t ticket) noexcept {
-  const timespec limit{0, 20'000'000};
+void sleep_on(Bell& bell, std::uint32_t ticket, std::int64_t longest_ns) noexcept {
+  const timespec limit{0, static_cast<long>(longest_ns)};
   syscall(SYS_futex, &bell.count, FUTEX_WAIT, ticket, &limit, nullptr, 0);
 }
 

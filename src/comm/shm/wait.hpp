@@ -16,15 +16,29 @@ struct alignas(64) Bell {
   std::atomic<std::uint32_t> sleepers{0};
 };
 
-// Wakes all sleepers. The change must have been stored before, sequentially consistent, so that a rank that is about to sleep
-// either sees it or is seen here. Costs one load when nobody sleeps.
+// Wakes all sleepers. Costs one load when nobody sleeps: there is no fence between the change, stored before, and that load,
+// so that one who is just about to sleep may be overlooked. That is why the first sleep is a nap: when it ends the change has
+// long been seen, and later changes find the sleeper counted.
 void ring(Bell& bell) noexcept;
 
-// Sleeps until the bell rings after its count was `ticket`, or 20 ms have passed.
-void sleep_on(Bell& bell, std::uint32_t ticket) noexcept;
+// Sleeps until the bell rings after its count was `ticket`, or so much time has passed.
+void sleep_on(Bell& bell, std::uint32_t ticket, std::int64_t longest_ns) noexcept;
+inline constexpr std::int64_t nap_ns = 50'000;
+inline constexpr std::int64_t sleep_ns = 20'000'000;
 
 void pause_briefly() noexcept;  // for a spinning loop: lets the other hyper-thread run
 void yield_core() noexcept;
+
+class CountedSleeper {
+ public:
+  explicit CountedSleeper(Bell& bell) noexcept : bell_(bell) { bell_.sleepers.fetch_add(1); }
+  CountedSleeper(const CountedSleeper&) = delete;
+  CountedSleeper& operator=(const CountedSleeper&) = delete;
+  ~CountedSleeper() { bell_.sleepers.fetch_sub(1); }
+
+ private:
+  Bell& bell_;
+};
 
 struct Patience {
   std::int64_t spin_ns = 2'000;    // as long as a neighbour on another core needs for a small message
@@ -38,24 +52,23 @@ struct Patience {
 // looks at within 20 ms.
 template <typename Ready, typename Check>
 void wait_until(Bell& bell, const Patience& patience, Ready&& ready, Check&& check) {
+  constexpr int looks = 16;  // between two at the clock, which costs as much as several
   if (ready()) return;
   const std::int64_t begin = now_ns();
   for (std::int64_t waited = 0; waited < patience.yield_ns; waited = now_ns() - begin) {
-    if (waited < patience.spin_ns) {
-      pause_briefly();
-    } else {
-      yield_core();
+    if (waited >= patience.spin_ns) yield_core();
+    for (int i = 0; i < looks; ++i) {
+      if (ready()) return;
+      if (waited < patience.spin_ns) pause_briefly();
     }
-    if (ready()) return;
   }
-  while (true) {
-    bell.sleepers.fetch_add(1);
+  const CountedSleeper counted(bell);
+  for (std::int64_t longest = nap_ns;; longest = sleep_ns) {
     const std::uint32_t ticket = bell.count.load();
-    const bool done = ready();
-    if (!done) sleep_on(bell, ticket);
-    bell.sleepers.fetch_sub(1);
-    if (done || ready()) return;
-    check();
+    if (ready()) return;
+    sleep_on(bell, ticket, longest);
+    if (ready()) return;
+    if (longest == sleep_ns) check();
   }
 }
 
