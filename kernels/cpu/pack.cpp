@@ -1,6 +1,7 @@
 #include "kernels/cpu/pack.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
 
@@ -50,6 +51,22 @@ void scale(void* to, const void* from, std::size_t count, tnt_dtype_t dtype, dou
   }
 }
 
+namespace {
+
+// Through a block that stays in the first-level cache.
+void scale_streaming(std::byte* to, const std::byte* from, std::size_t count, tnt_dtype_t dtype, double factor) {
+  alignas(64) std::array<std::byte, 4096> block;  // NOLINT(*-member-init): written before it is read
+  const std::size_t size = dtype_size(dtype);
+  const std::size_t per_block = block.size() / size;
+  for (std::size_t at = 0; at < count; at += per_block) {
+    const std::size_t part = std::min(per_block, count - at);
+    scale(block.data(), from == nullptr ? nullptr : from + at * size, part, dtype, factor);
+    copy(to + at * size, block.data(), part * size, Store::streaming);
+  }
+}
+
+}  // namespace
+
 Run::Run(std::span<const Piece> pieces, tnt_dtype_t dtype) : pieces_(pieces), dtype_(dtype) {
   if (pieces.size() > 1) ends_.reserve(pieces.size());
   for (const Piece& piece : pieces) {
@@ -73,11 +90,18 @@ void Run::for_each_part(std::size_t begin, std::size_t count, Use&& use) const {
   }
 }
 
-void Run::pack(std::size_t begin, std::size_t count, void* to) const {
+void Run::pack(std::size_t begin, std::size_t count, void* to, Store store) const {
   const std::size_t size = dtype_size(dtype_);
   for_each_part(begin, count, [&](const Piece& piece, std::size_t first, std::size_t part, std::size_t offset) {
     const auto* from = piece.in == nullptr ? nullptr : static_cast<const std::byte*>(piece.in) + first * size;
-    scale(static_cast<std::byte*>(to) + offset, from, part, dtype_, piece.scale);
+    auto* out = static_cast<std::byte*>(to) + offset;
+    if (store == Store::cached) {
+      scale(out, from, part, dtype_, piece.scale);
+    } else if (piece.scale == 1.0) {
+      copy(out, from, part * size, store);
+    } else {
+      scale_streaming(out, from, part, dtype_, piece.scale);
+    }
   });
 }
 

@@ -29,7 +29,7 @@ class Run {
   [[nodiscard]] tnt_dtype_t dtype() const noexcept { return dtype_; }
   [[nodiscard]] std::span<const Piece> pieces() const noexcept { return pieces_; }
 
-  void pack(std::size_t begin, std::size_t count, void* to) const;
+  void pack(std::size_t begin, std::size_t count, void* to, Store store = Store::cached) const;
   void unpack(std::size_t begin, std::size_t count, const void* from, Store store = Store::cached) const;
 
   // Where [begin, begin + count) of the input lies as it is to be packed, if it lies in one piece and unscaled; else nullptr.

@@ -25,11 +25,12 @@ Store store_for(const Run& run, std::size_t size) {
 
 }  // namespace
 
-ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, std::size_t self, const Run& run, tnt_op_t op,
-                           Phases& phases)
+ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, StoreChoice& choice, std::size_t self,
+                           const Run& run, tnt_op_t op, Phases& phases)
     : barrier_(barrier),
       slots_(slots),
       lines_(lines),
+      choice_(choice),
       self_(self),
       run_(run),
       op_(op),
@@ -41,7 +42,11 @@ ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, std:
 void ShmAllReduce::operator()() {
   const std::size_t bytes = run_.count() * size_;
   if (bytes <= Lines::most_bytes && members() <= Lines::most_members) return in_lines();
-  bytes <= small_bytes ? at_once() : in_chunks();
+  if (bytes <= small_bytes) return at_once();
+  const std::int64_t begin = now_ns();
+  shared_ = choice_.next(bytes);
+  in_chunks();
+  choice_.took(bytes, now_ns() - begin);
 }
 
 void ShmAllReduce::meet() {
@@ -132,25 +137,28 @@ void ShmAllReduce::pack(std::size_t chunk) {
 }
 
 void ShmAllReduce::pack_slice(std::size_t chunk, Range range) {
-  run_.pack(chunk_range(chunk).begin + range.begin, range.count, slots_.of(self_, chunk) + range.begin * size_);
+  run_.pack(chunk_range(chunk).begin + range.begin, range.count, slots_.of(self_, chunk) + range.begin * size_, shared_);
 }
 
 // In blocks, of which each is read, summed, kept for the others and given to the caller before it leaves the first-level cache.
 void ShmAllReduce::reduce_slice(std::size_t chunk) {
+  alignas(cache_line) std::array<std::byte, block_bytes> block;  // NOLINT(*-member-init): written before it is read
   const std::size_t begin = chunk_range(chunk).begin;
   const Range own = slice(chunk, self_);
   const std::size_t per_block = block_bytes / size_;
   for (std::size_t at = own.begin; at < own.begin + own.count; at += per_block) {
     const std::size_t count = std::min(per_block, own.begin + own.count - at);
-    std::byte* result = slots_.of(self_, chunk) + at * size_;
+    std::byte* const shared = slots_.of(self_, chunk) + at * size_;
+    std::byte* const result = shared_ == Store::cached ? shared : block.data();
     const auto from = sources(chunk, at * size_);
-    if (const void* input = run_.in_place(begin + at, count)) {
-      sources_[self_] = input;
-    } else {
+    sources_[self_] = run_.in_place(begin + at, count);
+    if (sources_[self_] == nullptr) {
       run_.pack(begin + at, count, result);
+      sources_[self_] = result;
     }
     reduce(result, from, count, run_.dtype(), op_);
     run_.unpack(begin + at, count, result, store_);
+    copy(shared, result, count * size_, shared_);
   }
   phases_.end("reduce");
 }

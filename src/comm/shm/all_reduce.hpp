@@ -11,6 +11,7 @@
 #include "comm/shm/lines.hpp"
 #include "comm/shm/phases.hpp"
 #include "comm/shm/slots.hpp"
+#include "comm/shm/store_choice.hpp"
 #include "comm/shm/world.hpp"
 #include "kernels/cpu/copy.hpp"
 
@@ -19,7 +20,8 @@ namespace tnt {
 // One call of one rank; all others are in the same call.
 class ShmAllReduce {
  public:
-  ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, std::size_t self, const Run& run, tnt_op_t op, Phases& phases);
+  ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, StoreChoice& choice, std::size_t self, const Run& run,
+               tnt_op_t op, Phases& phases);
   void operator()();
 
  private:
@@ -47,6 +49,7 @@ class ShmAllReduce {
   ShmBarrier& barrier_;
   Slots& slots_;
   Lines& lines_;
+  StoreChoice& choice_;
   const std::size_t self_;
   const Run& run_;
   const tnt_op_t op_;
@@ -54,6 +57,7 @@ class ShmAllReduce {
   const std::size_t size_;                      // of an element
   const std::size_t per_slice_;                 // elements
   const Store store_;                           // into the caller's buffers
+  Store shared_ = Store::cached;                // into the slots
   std::array<const void*, max_ranks> sources_;  // NOLINT(*-member-init): filled as far as it is used
 };
 

@@ -5,36 +5,39 @@
 
 namespace tnt {
 
+// The last line first: who waits looks at the first one, and does not get in the way of the others.
 void Lines::write(const void* data, std::size_t bytes, std::uint64_t signature) noexcept {
   ++number_;
-  Line* line = message(self_);
+  lines_read_.fill(0);
+  Line* const lines = message(self_);
   const auto* from = static_cast<const std::byte*>(data);
-  std::memcpy(line->content.data(), &signature, sizeof(signature));
-  std::size_t at = sizeof(signature);
-  for (std::size_t done = 0;; at = 0, ++line) {
-    const std::size_t part = std::min(payload - at, bytes - done);
-    std::memcpy(line->content.data() + at, from + done, part);
-    line->number.store(number_, std::memory_order_release);
-    done += part;
-    if (done == bytes) return;
+  for (std::size_t line = lines_of(bytes); line-- > 1;) {
+    const std::size_t begin = line * payload - sizeof(signature);
+    std::memcpy(lines[line].content.data(), from + begin, std::min(payload, bytes - begin));
+    lines[line].number.store(number_, std::memory_order_release);
   }
+  std::memcpy(lines->content.data(), &signature, sizeof(signature));
+  std::memcpy(lines->content.data() + sizeof(signature), from, std::min(payload - sizeof(signature), bytes));
+  lines->number.store(number_, std::memory_order_release);
 }
 
-Lines::Arrival Lines::read(std::size_t member, void* data, std::size_t bytes, std::uint64_t signature) const noexcept {
-  const Line* line = message(member);
-  if (line->number.load(std::memory_order_acquire) != number_) return Arrival::missing;
-  std::uint64_t theirs = 0;
-  std::memcpy(&theirs, line->content.data(), sizeof(theirs));
-  if (theirs != signature) return Arrival::other;
-  auto* to = static_cast<std::byte*>(data);
-  std::size_t at = sizeof(signature);
-  for (std::size_t done = 0;; at = 0) {
-    const std::size_t part = std::min(payload - at, bytes - done);
-    std::memcpy(to + done, line->content.data() + at, part);
-    done += part;
-    if (done == bytes) return Arrival::here;
-    if ((++line)->number.load(std::memory_order_acquire) != number_) return Arrival::missing;
+Lines::Arrival Lines::read(std::size_t member, void* data, std::size_t bytes, std::uint64_t signature) noexcept {
+  const Line* const lines = message(member);
+  std::size_t& next = lines_read_[member];
+  for (; next < lines_of(bytes); ++next) {
+    const Line& line = lines[next];
+    if (line.number.load(std::memory_order_acquire) != number_) return Arrival::missing;
+    if (next == 0) {
+      std::uint64_t theirs = 0;
+      std::memcpy(&theirs, line.content.data(), sizeof(theirs));
+      if (theirs != signature) return Arrival::other;
+    }
+    const std::size_t skipped = next == 0 ? sizeof(signature) : 0;
+    const std::size_t begin = next == 0 ? 0 : next * payload - sizeof(signature);
+    std::memcpy(static_cast<std::byte*>(data) + begin, line.content.data() + skipped,
+                std::min(payload - skipped, bytes - begin));
   }
+  return Arrival::here;
 }
 
 }  // namespace tnt

@@ -16,7 +16,7 @@ namespace tnt {
 // in turn: who writes a set again has read the other set's messages, which everybody sent after reading this one's.
 class Lines {
  public:
-  static constexpr std::size_t most_bytes = 1024;
+  static constexpr std::size_t most_bytes = 512;
   static constexpr std::size_t most_members = 16;  // more would read too many lines
   [[nodiscard]] static constexpr std::size_t bytes(std::size_t members) noexcept {
     return members <= most_members ? members * 2 * lines_of(most_bytes) * sizeof(Line) : 0;
@@ -28,8 +28,10 @@ class Lines {
   // Begins an exchange. signature: a number that goes with the data, to tell one kind of message from another.
   void write(const void* data, std::size_t bytes, std::uint64_t signature) noexcept;
 
-  enum class Arrival { missing, here, other };  // other: a message with another signature, of which nothing was read
-  [[nodiscard]] Arrival read(std::size_t member, void* data, std::size_t bytes, std::uint64_t signature) const noexcept;
+  // Reads what is there, and goes on from there when it is called again. other: a message with another signature, of which
+  // nothing was read.
+  enum class Arrival { missing, here, other };
+  [[nodiscard]] Arrival read(std::size_t member, void* data, std::size_t bytes, std::uint64_t signature) noexcept;
 
  private:
   static constexpr std::size_t payload = 56;
@@ -47,6 +49,7 @@ class Lines {
   Line* lines_;
   std::size_t self_;
   std::uint64_t number_ = 0;
+  std::array<std::size_t, most_members> lines_read_{};  // of the current messages
 };
 
 }  // namespace tnt

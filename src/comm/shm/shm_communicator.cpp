@@ -76,7 +76,7 @@ void ShmCommunicator::barrier(const CallContext& context) {
 void ShmCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
   barrier_.begin({.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()}, context);
   Phases phases(context);
-  ShmAllReduce(barrier_, slots_, lines_, self_, run, op, phases)();
+  ShmAllReduce(barrier_, slots_, lines_, choice_, self_, run, op, phases)();
 }
 
 // A chunk of each rank's block of the input goes out; each rank reduces its own block's chunk straight into its output.

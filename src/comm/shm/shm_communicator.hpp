@@ -12,6 +12,7 @@
 #include "comm/shm/lines.hpp"
 #include "comm/shm/mailbox.hpp"
 #include "comm/shm/slots.hpp"
+#include "comm/shm/store_choice.hpp"
 #include "comm/shm/watch.hpp"
 #include "comm/shm/world.hpp"
 
@@ -57,6 +58,7 @@ class ShmCommunicator final : public Communicator {
   ShmBarrier barrier_;
   Slots slots_;
   Lines lines_;
+  StoreChoice choice_;
   ShmMailbox mailbox_;
 };
 

@@ -1,0 +1,40 @@
+#include "comm/shm/store_choice.hpp"
+
+#include <algorithm>
+
+namespace tnt {
+namespace {
+
+constexpr std::uint64_t first_trials = 6;     // calls that try both in turn
+constexpr std::uint64_t between_trials = 64;  // calls, of which one tries the other
+constexpr double weight = 0.25;               // of the last measurement
+constexpr double outlier = 3;                 // times the mean: what is slower was disturbed by something else
+
+Store other(Store store) noexcept { return store == Store::cached ? Store::streaming : Store::cached; }
+std::size_t index(Store store) noexcept { return static_cast<std::size_t>(store); }
+
+}  // namespace
+
+// 16 KiB, 128 KiB, 1 MiB, more.
+std::size_t StoreChoice::class_of(std::size_t bytes) noexcept {
+  std::size_t result = 0;
+  for (std::size_t border = std::size_t{16} << 10; bytes > border && result < 3; border *= 8) ++result;
+  return result;
+}
+
+Store StoreChoice::next(std::size_t bytes) noexcept {
+  Class& size = classes_[class_of(bytes)];
+  const std::uint64_t call = size.calls++;
+  const Store best = size.ns_per_byte[0] <= size.ns_per_byte[1] ? Store::cached : Store::streaming;
+  if (call < first_trials) return size.tried = other(size.tried);
+  return size.tried = call % between_trials == 0 ? other(best) : best;
+}
+
+void StoreChoice::took(std::size_t bytes, std::int64_t ns) noexcept {
+  Class& size = classes_[class_of(bytes)];
+  double& mean = size.ns_per_byte[index(size.tried)];
+  const double now = static_cast<double>(ns) / static_cast<double>(bytes);
+  mean = mean == 0 ? now : mean + weight * (std::min(now, outlier * mean) - mean);
+}
+
+}  // namespace tnt

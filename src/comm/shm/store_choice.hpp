@@ -1,0 +1,35 @@
+// How a rank writes into the memory it shares: through the caches or past them, whichever is faster between the cores on which
+// the ranks happen to run.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/copy.hpp"
+
+namespace tnt {
+
+// Ranks on hardware threads of one core share its caches, and what one writes the other finds there. Between cores with caches
+// of their own a written line has to be taken from the other's cache and given back: three times slower, measured, than to go
+// through memory. Which is the case cannot be asked for in a virtual machine, and changes while it runs; so it is measured, in
+// one call of many. The choice is of speed alone, so ranks need not choose alike.
+class StoreChoice {
+ public:
+  // For the next call, of so many bytes.
+  [[nodiscard]] Store next(std::size_t bytes) noexcept;
+
+  // How long that call took.
+  void took(std::size_t bytes, std::int64_t ns) noexcept;
+
+ private:
+  struct Class {  // of sizes
+    std::uint64_t calls = 0;
+    Store tried = Store::cached;
+    std::array<double, 2> ns_per_byte{};  // of each Store; 0: not known
+  };
+  [[nodiscard]] static std::size_t class_of(std::size_t bytes) noexcept;
+  std::array<Class, 4> classes_;
+};
+
+}  // namespace tnt
