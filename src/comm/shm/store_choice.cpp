@@ -5,10 +5,11 @@
 namespace tnt {
 namespace {
 
-constexpr std::uint64_t first_trials = 6;     // calls that try both in turn
+constexpr std::uint64_t first_trials = 8;     // calls that try both in turn; the first of them find cold memory
 constexpr std::uint64_t between_trials = 64;  // calls, of which one tries the other
-constexpr double weight = 0.25;               // of the last measurement
-constexpr double outlier = 3;                 // times the mean: what is slower was disturbed by something else
+constexpr double weight_slower = 0.25;        // of a measurement above the mean so far: perhaps something else disturbed it
+constexpr double weight_faster = 0.75;        // below it: nothing makes a call faster by accident
+constexpr double outlier = 3;                 // times the mean: certainly disturbed
 
 Store other(Store store) noexcept { return store == Store::cached ? Store::streaming : Store::cached; }
 std::size_t index(Store store) noexcept { return static_cast<std::size_t>(store); }
@@ -34,7 +35,13 @@ void StoreChoice::took(std::size_t bytes, std::int64_t ns) noexcept {
   Class& size = classes_[class_of(bytes)];
   double& mean = size.ns_per_byte[index(size.tried)];
   const double now = static_cast<double>(ns) / static_cast<double>(bytes);
-  mean = mean == 0 ? now : mean + weight * (std::min(now, outlier * mean) - mean);
+  if (mean == 0) {
+    mean = now;
+  } else if (now < mean) {
+    mean += weight_faster * (now - mean);
+  } else {
+    mean += weight_slower * (std::min(now, outlier * mean) - mean);
+  }
 }
 
 }  // namespace tnt

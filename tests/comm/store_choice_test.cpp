@@ -1,0 +1,55 @@
+// The choice between stores through the caches and past them: the faster one, found again when the machine changes.
+#include "comm/shm/store_choice.hpp"
+
+#include <gtest/gtest.h>
+
+namespace tnt {
+namespace {
+
+// Runs calls of a machine on which the two take so many nanoseconds a byte; returns how many were streaming.
+int streaming_calls(StoreChoice& choice, std::size_t bytes, int calls, double cached, double streaming) {
+  int result = 0;
+  for (int call = 0; call < calls; ++call) {
+    const Store store = choice.next(bytes);
+    if (store == Store::streaming) ++result;
+    choice.took(bytes,
+                static_cast<std::int64_t>((store == Store::streaming ? streaming : cached) * static_cast<double>(bytes)));
+  }
+  return result;
+}
+
+TEST(StoreChoice, IsTheFasterOneButForFewTrials) {
+  for (const std::size_t bytes : {std::size_t{9000}, std::size_t{100'000}, std::size_t{1} << 20, std::size_t{1} << 30}) {
+    StoreChoice choice;
+    EXPECT_GE(streaming_calls(choice, bytes, 1000, 3, 1), 970) << bytes;
+    StoreChoice other;
+    EXPECT_LE(streaming_calls(other, bytes, 1000, 1, 3), 30) << bytes;
+    EXPECT_GE(streaming_calls(other, bytes, 1000, 1, 3), 5) << "tried no more, so a change would go unnoticed";
+  }
+}
+
+TEST(StoreChoice, FollowsAMachineThatChanges) {
+  StoreChoice choice;
+  (void)streaming_calls(choice, 1 << 20, 500, 1, 2);
+  (void)streaming_calls(choice, 1 << 20, 500, 4, 2);
+  EXPECT_GE(streaming_calls(choice, 1 << 20, 100, 4, 2), 95);
+}
+
+TEST(StoreChoice, SizesAreApart) {
+  StoreChoice choice;
+  (void)streaming_calls(choice, 16'000, 100, 1, 2);
+  (void)streaming_calls(choice, 1 << 24, 100, 2, 1);
+  EXPECT_LE(streaming_calls(choice, 16'000, 64, 1, 2), 2);
+  EXPECT_GE(streaming_calls(choice, 1 << 24, 64, 2, 1), 62);
+}
+
+TEST(StoreChoice, OneDisturbedCallChangesNothing) {
+  StoreChoice choice;
+  (void)streaming_calls(choice, 1 << 20, 100, 3, 1);
+  EXPECT_EQ(choice.next(1 << 20), Store::streaming);
+  choice.took(1 << 20, std::int64_t{1} << 40);
+  EXPECT_GE(streaming_calls(choice, 1 << 20, 60, 3, 1), 58);
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,96 @@
+// The same bits from every instruction set, denormals and infinities included; a NaN stays one, whatever its bits.
+#include "kernels/cpu/isa.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/half.hpp"
+#include "kernels/cpu/pack.hpp"
+#include "kernels/cpu/reduce.hpp"
+#include "support/array.hpp"
+
+namespace tnt {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// The values, so that any NaN equals any other.
+template <typename T>
+bool same_values(const Bytes& a, const Bytes& b) {
+  for (std::size_t i = 0; i < a.size(); i += sizeof(T)) {
+    T x;
+    T y;
+    std::memcpy(&x, a.data() + i, sizeof(T));
+    std::memcpy(&y, b.data() + i, sizeof(T));
+    const auto value = [](T v) { return Accumulator<T>::load(v); };
+    const bool nan = value(x) != value(x) && value(y) != value(y);
+    if (!nan && std::memcmp(&x, &y, sizeof(T)) != 0) return false;
+  }
+  return true;
+}
+
+bool same(const Bytes& a, const Bytes& b, tnt_dtype_t dtype) {
+  return dispatch(dtype, [&]<typename T>() { return same_values<T>(a, b); });
+}
+
+// Random bits: among 16-bit floats every value there is, NaN of all kinds too.
+Bytes random_bits(std::size_t bytes, unsigned seed) {
+  std::mt19937_64 random(seed);
+  Bytes result(bytes);
+  for (std::size_t i = 0; i + 8 <= bytes; i += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(result.data() + i, &word, 8);
+  }
+  return result;
+}
+
+class IsaTest : public ::testing::TestWithParam<Isa> {
+  void SetUp() override {
+    if (!has_isa(GetParam())) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+  }
+};
+
+TEST_P(IsaTest, ReducesToTheBitsOfTheBaseline) {
+  constexpr std::size_t count = 70'001;
+  for (const tnt_dtype_t dtype : testing::all_dtypes) {
+    const std::size_t bytes = count * dtype_size(dtype);
+    for (const std::size_t n : {2U, 3U, 5U}) {
+      std::vector<Bytes> in;
+      std::vector<const void*> sources;
+      for (unsigned i = 0; i < n; ++i) sources.push_back(in.emplace_back(random_bits(bytes, i)).data());
+      for (std::size_t i = 0; i < n; ++i) sources[i] = in[i].data();
+      for (const tnt_op_t op : testing::all_ops) {
+        Bytes expected(bytes);
+        Bytes found(bytes);
+        reduce(expected.data(), sources, count, dtype, op, Isa::baseline);
+        reduce(found.data(), sources, count, dtype, op, GetParam());
+        EXPECT_TRUE(same(found, expected, dtype)) << op_name(op) << " of " << n << " " << dtype_name(dtype);
+      }
+    }
+  }
+}
+
+TEST_P(IsaTest, ScalesToTheBitsOfTheBaseline) {
+  constexpr std::size_t count = 70'001;
+  for (const tnt_dtype_t dtype : testing::all_dtypes) {
+    const std::size_t bytes = count * dtype_size(dtype);
+    const Bytes in = random_bits(bytes, 1);
+    for (const double factor : {0.5, 1.0 / 3, 1e-30}) {
+      Bytes expected(bytes);
+      Bytes found(bytes);
+      scale(expected.data(), in.data(), count, dtype, factor, Isa::baseline);
+      scale(found.data(), in.data(), count, dtype, factor, GetParam());
+      EXPECT_TRUE(same(found, expected, dtype)) << dtype_name(dtype) << " times " << factor;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, IsaTest, ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512),
+                         [](const auto& info) { return info.param == Isa::avx512 ? "AVX512" : isa_name(info.param); });
+
+}  // namespace
+}  // namespace tnt
