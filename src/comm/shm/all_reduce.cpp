@@ -42,11 +42,11 @@ ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, Stor
 void ShmAllReduce::operator()() {
   const std::size_t bytes = run_.count() * size_;
   if (bytes <= Lines::most_bytes && members() <= Lines::most_members) return in_lines();
-  if (bytes <= small_bytes) return at_once();
-  const std::int64_t begin = now_ns();
-  shared_ = choice_.next(bytes);
-  in_chunks();
-  choice_.took(bytes, now_ns() - begin);
+  const StoreChoice::Next next = choice_.next(bytes);
+  shared_ = next.store;
+  const std::int64_t begin = next.timed ? now_ns() : 0;
+  bytes <= small_bytes ? at_once() : in_chunks();
+  if (next.timed) choice_.took(bytes, now_ns() - begin);
 }
 
 void ShmAllReduce::meet() {
@@ -78,11 +78,14 @@ void ShmAllReduce::in_lines() {
 }
 
 void ShmAllReduce::at_once() {
-  alignas(cache_line) std::array<std::byte, small_bytes> result;
-  run_.pack(0, run_.count(), slots_.of(self_));
+  alignas(cache_line) std::array<std::byte, small_bytes> result;  // NOLINT(*-member-init): written before it is read
+  run_.pack(0, run_.count(), slots_.of(self_), shared_);
   phases_.end("pack");
   meet();
-  reduce(result.data(), sources(0, 0), run_.count(), run_.dtype(), op_);
+  const auto from = sources(0, 0);
+  // what went past the caches would have to come back from memory
+  if (const void* input = run_.in_place(0, run_.count())) sources_[self_] = input;
+  reduce(result.data(), from, run_.count(), run_.dtype(), op_);
   phases_.end("reduce");
   run_.unpack(0, run_.count(), result.data());
   phases_.end("unpack");

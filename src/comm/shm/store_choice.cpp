@@ -6,7 +6,7 @@ namespace tnt {
 namespace {
 
 constexpr std::uint64_t first_trials = 8;     // calls that try both in turn; the first of them find cold memory
-constexpr std::uint64_t between_trials = 64;  // calls, of which one tries the other
+constexpr std::uint64_t between_trials = 64;  // calls, of which one tries the other, and one is timed for comparison
 constexpr double weight_slower = 0.25;        // of a measurement above the mean so far: perhaps something else disturbed it
 constexpr double weight_faster = 0.75;        // below it: nothing makes a call faster by accident
 constexpr double outlier = 3;                 // times the mean: certainly disturbed
@@ -16,19 +16,21 @@ std::size_t index(Store store) noexcept { return static_cast<std::size_t>(store)
 
 }  // namespace
 
-// 16 KiB, 128 KiB, 1 MiB, more.
+// Up to 2 KiB, 16 KiB, 128 KiB, 1 MiB, more.
 std::size_t StoreChoice::class_of(std::size_t bytes) noexcept {
   std::size_t result = 0;
-  for (std::size_t border = std::size_t{16} << 10; bytes > border && result < 3; border *= 8) ++result;
+  for (std::size_t border = std::size_t{2} << 10; bytes > border && result + 1 < n_classes; border *= 8) ++result;
   return result;
 }
 
-Store StoreChoice::next(std::size_t bytes) noexcept {
+StoreChoice::Next StoreChoice::next(std::size_t bytes) noexcept {
   Class& size = classes_[class_of(bytes)];
   const std::uint64_t call = size.calls++;
+  if (call < first_trials) return {size.tried = other(size.tried), true};
   const Store best = size.ns_per_byte[0] <= size.ns_per_byte[1] ? Store::cached : Store::streaming;
-  if (call < first_trials) return size.tried = other(size.tried);
-  return size.tried = call % between_trials == 0 ? other(best) : best;
+  const bool tries_other = call % between_trials == 0;
+  size.tried = tries_other ? other(best) : best;
+  return {size.tried, tries_other || call % between_trials == between_trials / 2};
 }
 
 void StoreChoice::took(std::size_t bytes, std::int64_t ns) noexcept {

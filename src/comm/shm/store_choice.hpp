@@ -16,10 +16,13 @@ namespace tnt {
 // one call of many. The choice is of speed alone, so ranks need not choose alike.
 class StoreChoice {
  public:
-  // For the next call, of so many bytes.
-  [[nodiscard]] Store next(std::size_t bytes) noexcept;
-
-  // How long that call took.
+  // For the next call, of so many bytes; and whether took() wants to know how long it took. Few calls are timed: for a small
+  // one the clock is expensive.
+  struct Next {
+    Store store;
+    bool timed;
+  };
+  [[nodiscard]] Next next(std::size_t bytes) noexcept;
   void took(std::size_t bytes, std::int64_t ns) noexcept;
 
  private:
@@ -29,7 +32,8 @@ class StoreChoice {
     std::array<double, 2> ns_per_byte{};  // of each Store; 0: not known
   };
   [[nodiscard]] static std::size_t class_of(std::size_t bytes) noexcept;
-  std::array<Class, 4> classes_;
+  static constexpr std::size_t n_classes = 5;
+  std::array<Class, n_classes> classes_;
 };
 
 }  // namespace tnt
