@@ -33,8 +33,13 @@ TEST(StoreChoice, IsTheFasterOneButForFewTrials) {
 TEST(StoreChoice, FollowsAMachineThatChanges) {
   StoreChoice choice;
   (void)streaming_calls(choice, 1 << 20, 500, 1, 2);
-  (void)streaming_calls(choice, 1 << 20, 1000, 4, 2);
+  EXPECT_GE(streaming_calls(choice, 1 << 20, 20, 4, 2), 12);
   EXPECT_GE(streaming_calls(choice, 1 << 20, 128, 4, 2), 124);
+  EXPECT_LE(streaming_calls(choice, 1 << 20, 20, 1, 4), 10);
+  StoreChoice small;
+  (void)streaming_calls(small, 1000, 500, 1, 2);
+  (void)streaming_calls(small, 1000, 1000, 4, 2);
+  EXPECT_GE(streaming_calls(small, 1000, 128, 4, 2), 124);
 }
 
 TEST(StoreChoice, SizesAreApart) {
