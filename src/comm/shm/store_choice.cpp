@@ -5,12 +5,13 @@
 namespace tnt {
 namespace {
 
-constexpr std::uint64_t first_trials = 8;     // calls that try both in turn; the first of them find cold memory
-constexpr std::uint64_t between_trials = 64;  // calls, of which one tries the other, and one is timed for comparison
-constexpr double weight_slower = 0.25;        // of a measurement above the mean so far: perhaps something else disturbed it
-constexpr double weight_faster = 0.75;        // below it: nothing makes a call faster by accident
-constexpr double slow = 1.5;                  // times the mean
-constexpr int too_many_slow_calls = 2;
+constexpr std::uint64_t first_trials = 4;      // calls of each, at the beginning
+constexpr std::uint64_t trials = 2;            // calls of the other one, later
+constexpr std::uint64_t between_trials = 128;  // calls
+constexpr double weight_slower = 0.25;         // of a measurement above the mean so far: perhaps something else disturbed it
+constexpr double weight_faster = 0.75;         // below it: nothing makes a call faster by accident
+constexpr double slow = 1.3;                   // times the mean
+constexpr int too_many_slow_calls = 3;
 constexpr std::size_t always_timed = 2;  // from this class of sizes on the clock costs nothing to speak of
 constexpr double outlier = 3;            // times the mean: certainly disturbed
 
@@ -26,16 +27,24 @@ std::size_t StoreChoice::class_of(std::size_t bytes) noexcept {
   return result;
 }
 
+// The first call after a change finds in the caches what the last way of writing has left there: it is not timed.
 StoreChoice::Next StoreChoice::next(std::size_t bytes) noexcept {
   const std::size_t index_of_class = class_of(bytes);
   Class& size = classes_[index_of_class];
+  if (size.slow_calls == too_many_slow_calls) {
+    size.slow_calls = 0;
+    size.calls = (size.calls / between_trials + 1) * between_trials;  // the other one's turn
+  }
   const std::uint64_t call = size.calls++;
-  if (call < first_trials) return {size.tried = other(size.tried), true};
+  if (call < 2 * first_trials) {
+    size.tried = call < first_trials ? Store::streaming : Store::cached;
+    return {size.tried, call % first_trials > 0};
+  }
   const Store best = size.ns_per_byte[0] <= size.ns_per_byte[1] ? Store::cached : Store::streaming;
-  const bool tries_other = call % between_trials == 0 || size.slow_calls == too_many_slow_calls;
-  if (tries_other) size.slow_calls = 0;
-  size.tried = tries_other ? other(best) : best;
-  return {size.tried, tries_other || index_of_class >= always_timed || call % between_trials == between_trials / 2};
+  const std::uint64_t turn = call % between_trials;
+  size.tried = turn < trials ? other(best) : best;
+  const bool after_change = turn == 0 || turn == trials;
+  return {size.tried, !after_change && (turn < trials || index_of_class >= always_timed || turn == between_trials / 2)};
 }
 
 void StoreChoice::took(std::size_t bytes, std::int64_t ns) noexcept {
