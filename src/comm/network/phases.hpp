@@ -1,0 +1,26 @@
+// Tells an observer how long each part of a collective took; costs nothing without one.
+#pragma once
+
+#include "base/clock.hpp"
+#include "comm/communicator.hpp"
+
+namespace tnt {
+
+class NetworkPhases {
+ public:
+  explicit NetworkPhases(const CallContext& context) : observer_(context.observer) {
+    if (observer_ != nullptr) begin_ = now_ns();
+  }
+  void end(const char* name) {
+    if (observer_ == nullptr) return;
+    const std::int64_t now = now_ns();
+    observer_->phase(name, begin_, now);
+    begin_ = now;
+  }
+
+ private:
+  PhaseObserver* observer_;
+  std::int64_t begin_ = 0;
+};
+
+}  // namespace tnt
