@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "comm/hierarchical/hierarchical_communicator.hpp"
 #include "comm/network/network_communicator.hpp"
 #include "comm/shm/shm_communicator.hpp"
 #include "launch/node.hpp"
@@ -73,7 +74,13 @@ std::vector<int> number_nodes(const std::vector<Introduction>& all) {
 
 TransportChoice choose(TransportChoice wanted, const std::vector<int>& nodes) {
   const bool one_node = std::all_of(nodes.begin(), nodes.end(), [](int node) { return node == 0; });
-  if (wanted == TransportChoice::automatic) return one_node ? TransportChoice::shm : TransportChoice::mpi;
+  if (wanted == TransportChoice::automatic) {
+    if (one_node) return TransportChoice::shm;
+    return nodes.size() <= static_cast<std::size_t>(max_ranks) ? TransportChoice::hierarchical : TransportChoice::mpi;
+  }
+  if (wanted == TransportChoice::hierarchical && nodes.size() > static_cast<std::size_t>(max_ranks)) {
+    fail(TNT_UNSUPPORTED, "TNT_TRANSPORT=hierarchical: {} ranks, at most {} are supported; use mpi", nodes.size(), max_ranks);
+  }
   if (wanted == TransportChoice::shm && !one_node) {
     fail(TNT_INVALID_ARGUMENT, "TNT_TRANSPORT=shm: the {} ranks are on {} nodes, which share no memory; use auto", nodes.size(),
          *std::max_element(nodes.begin(), nodes.end()) + 1);
@@ -94,7 +101,16 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
       transport_name(transport), network->name());
   if (transport == TransportChoice::shm) return std::make_unique<ShmCommunicator>(join_node(settings));
   world->set_nodes(nodes);
-  return std::make_unique<NetworkCommunicator>(std::move(world));
+  auto over_network = std::make_unique<NetworkCommunicator>(world);
+  if (transport == TransportChoice::mpi) return over_network;
+
+  std::vector<int> members;  // of this node
+  for (int rank = 0; rank < settings.ranks; ++rank) {
+    if (world->node(rank) == world->node(settings.rank)) members.push_back(rank);
+  }
+  auto node = join_node(settings, members, world->node(settings.rank));
+  node->set_elsewhere(elsewhere(world));
+  return HierarchicalCommunicator::make(std::move(over_network), std::make_unique<ShmCommunicator>(node, members));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 
@@ -26,13 +27,7 @@ std::string kernel() {
   return host.data();
 }
 
-}  // namespace
-
-std::string node_identity(const Settings& settings) {
-  return fmt::format("{} {} {} {}", kernel(), link_text("/proc/self/ns/net"), link_text("/proc/self/ns/pid"), settings.node);
-}
-
-std::shared_ptr<ShmWorld> join_node(const Settings& settings) {
+std::shared_ptr<Segment> share_segment(const Settings& settings) {
   FileDescriptor segment;
   if (settings.rank == 0) {
     segment = Segment::create();
@@ -40,8 +35,27 @@ std::shared_ptr<ShmWorld> join_node(const Settings& settings) {
   } else {
     segment = join_rendezvous(settings);
   }
-  return std::make_shared<ShmWorld>(std::make_shared<Segment>(std::move(segment)), settings.rank, settings.ranks,
+  return std::make_shared<Segment>(std::move(segment));
+}
+
+}  // namespace
+
+std::string node_identity(const Settings& settings) {
+  return fmt::format("{} {} {} {}", kernel(), link_text("/proc/self/ns/net"), link_text("/proc/self/ns/pid"), settings.node);
+}
+
+std::shared_ptr<ShmWorld> join_node(const Settings& settings) {
+  return std::make_shared<ShmWorld>(share_segment(settings), settings.rank, settings.ranks,
                                     ShmCommunicator::world_bytes(settings.ranks));
+}
+
+std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<int>& members, int node) {
+  Settings local = settings;
+  local.rank = static_cast<int>(std::find(members.begin(), members.end(), settings.rank) - members.begin());
+  local.ranks = static_cast<int>(members.size());
+  local.rendezvous += fmt::format("-{}", node);
+  return std::make_shared<ShmWorld>(share_segment(local), settings.rank, settings.ranks,
+                                    ShmCommunicator::world_bytes(local.ranks));
 }
 
 }  // namespace tnt

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/settings.hpp"
 #include "comm/shm/world.hpp"
@@ -15,5 +16,9 @@ namespace tnt {
 
 // Meets the other ranks at settings.rendezvous and shares memory with them.
 [[nodiscard]] std::shared_ptr<ShmWorld> join_node(const Settings& settings);
+
+// The same for the ranks of this node alone, where the job has others: members are theirs, in ascending order, and node is the
+// node's number.
+[[nodiscard]] std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<int>& members, int node);
 
 }  // namespace tnt

@@ -22,6 +22,8 @@ class NetworkTransport final : public Transport {
 
 }  // namespace
 
+bool sums_in_rank_order() { return true; }
+
 std::unique_ptr<Transport> make_transport(int ranks) { return std::make_unique<NetworkTransport>(ranks); }
 
 }  // namespace tnt::testing

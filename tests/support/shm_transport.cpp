@@ -37,6 +37,8 @@ class ShmTransport final : public Transport {
 
 }  // namespace
 
+bool sums_in_rank_order() { return true; }
+
 std::unique_ptr<Transport> make_transport(int ranks) { return std::make_unique<ShmTransport>(ranks); }
 
 }  // namespace tnt::testing

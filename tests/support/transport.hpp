@@ -22,5 +22,6 @@ class Transport {
 };
 
 [[nodiscard]] std::unique_ptr<Transport> make_transport(int ranks);
+[[nodiscard]] bool sums_in_rank_order();  // not node by node
 
 }  // namespace tnt::testing

@@ -42,8 +42,15 @@ class NetworkCommunicator final : public Communicator {
   void cancel() noexcept override { group_.cancelled = true; }
   [[nodiscard]] bool ended() const noexcept override { return group_.world->ended(); }
 
-  // split for those who know of it: this rank's colour >= 0.
+  // For the hierarchical communicator, which has a part of its work done here. part: split, by its type. lane: of these ranks,
+  // this one among them, without a word to the others; each rank may be in one. begin, meet: a collective of which the data
+  // goes other ways; all members compare their calls.
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> part(int color, int key, const CallContext& context);
+  [[nodiscard]] std::unique_ptr<NetworkCommunicator> lane(std::vector<int> members) const;
+  void begin(const Call& call, const CallContext& context) { meeting_.begin(call, context); }
+  void meet() { meeting_.meet(); }
+  [[nodiscard]] NetworkWorld& world() const noexcept { return *group_.world; }
+  [[nodiscard]] const std::vector<int>& members() const noexcept { return group_.members; }
 
  private:
   class AllReduce;
