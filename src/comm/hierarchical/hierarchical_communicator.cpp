@@ -31,6 +31,9 @@ class NetworkElsewhere final : public Elsewhere {
   std::shared_ptr<NetworkWorld> world_;
 };
 
+// Of a chunk: so much that a lane's first and last messages, during which it does nothing else, matter little.
+constexpr std::size_t most_slice_bytes = std::size_t{2} * 1024 * 1024;
+
 bool rounds_twice(tnt_dtype_t dtype, tnt_op_t op) { return op == TNT_AVG || dtype == TNT_FLOAT16 || dtype == TNT_BFLOAT16; }
 
 }  // namespace
@@ -50,19 +53,19 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::make(std::unique_ptr<Net
   const bool equal = std::all_of(seen.begin(), seen.end(), [&](const auto& node) { return node.second == local->size(); });
   if (!equal) log(LogLevel::info, "not equally many ranks on each node: all data goes over the network from rank to rank");
   if (!equal || local->size() == 1) return all;
-  auto peers = all->lane(std::move(lane));
-  return std::unique_ptr<Communicator>(new HierarchicalCommunicator(std::move(all), std::move(local), std::move(peers)));
+  return std::unique_ptr<Communicator>(new HierarchicalCommunicator(std::move(all), std::move(local), lane));
 }
 
 HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all,
-                                                   std::unique_ptr<Communicator> local,
-                                                   std::unique_ptr<NetworkCommunicator> lane)
-    : all_(std::move(all)), local_(std::move(local)), lane_(std::move(lane)) {}
+                                                   std::unique_ptr<Communicator> local, const std::vector<int>& peers)
+    : all_(std::move(all)), local_(std::move(local)) {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].peers = all_->lane(peers, static_cast<int>(i));
+}
 
 void HierarchicalCommunicator::cancel() noexcept {
   all_->cancel();
   local_->cancel();
-  lane_->cancel();
+  for (Lane& lane : lanes_) lane.peers->cancel();
 }
 
 std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key, const CallContext& context) {
@@ -84,8 +87,9 @@ class HierarchicalCommunicator::AllReduce {
         phases_(context),
         size_(dtype_size(run.dtype())),
         locals_(static_cast<std::size_t>(comm.local_->size())) {
-    const std::size_t lanes_share = slice_bytes(run.count() * size_, locals_);
-    per_chunk_ = lanes_share / size_ * locals_;
+    const std::size_t least = std::size_t{32} * 1024;
+    const std::size_t slice = std::clamp(run.count() * size_ / locals_ / 4, least, most_slice_bytes);
+    per_chunk_ = slice / cache_line_bytes * cache_line_bytes / size_ * locals_;
   }
 
   // What the lane's thread still has is done with, or fails as the job's communication does, before its memory goes.
@@ -112,9 +116,10 @@ class HierarchicalCommunicator::AllReduce {
     phases_.end("pack");
     comm_.local_->reduce_scatter(data.get(), own.get(), slice, run_.dtype(), op_, context_);
     phases_.end("reduce");
-    auto work = comm_.lane_thread_.start([this, own, slice] {
+    Lane& lane = comm_.lanes_[index % comm_.lanes_.size()];
+    auto work = lane.thread.start([this, &lane, own, slice] {
       const Piece piece{.in = own.get(), .out = own.get(), .count = slice};
-      comm_.lane_->all_reduce(Run({&piece, 1}, run_.dtype()), op_, context_);
+      lane.peers->all_reduce(Run({&piece, 1}, run_.dtype()), op_, context_);
     });
     chunks_[index % chunks_in_flight] = Chunk{first, count, slice, data, own, std::move(work)};
   }

@@ -1,8 +1,10 @@
 // Collectives among ranks on several nodes: shared memory inside a node, a network between nodes, both at work at once.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "comm/executor.hpp"
@@ -59,15 +61,20 @@ class HierarchicalCommunicator final : public Communicator {
 
  private:
   class AllReduce;
+  // The ranks with this one's place on each node, and a thread that reduces among them. Two take chunks in turn: while one
+  // waits for its last message, the other's fill the network.
+  struct Lane {
+    std::unique_ptr<NetworkCommunicator> peers;
+    Executor thread;
+  };
 
   HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all, std::unique_ptr<Communicator> local,
-                           std::unique_ptr<NetworkCommunicator> lane);
+                           const std::vector<int>& peers);
 
   std::unique_ptr<NetworkCommunicator> all_;
   std::unique_ptr<Communicator> local_;
-  std::unique_ptr<NetworkCommunicator> lane_;  // the ranks with this one's place on each node
   Staging staging_;
-  Executor lane_thread_;
+  std::array<Lane, 2> lanes_;
 };
 
 // Ends what the other ranks of the job wait for in shared memory and on the network with one sentence; for ShmWorld.

@@ -45,10 +45,10 @@ void NetworkCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, 
   post_.recv(out, count, dtype, static_cast<std::size_t>(from), context);
 }
 
-std::unique_ptr<NetworkCommunicator> NetworkCommunicator::lane(std::vector<int> members) const {
+std::unique_ptr<NetworkCommunicator> NetworkCommunicator::lane(std::vector<int> members, int number) const {
   const auto self = static_cast<std::size_t>(std::find(members.begin(), members.end(), group_.world->rank()) - members.begin());
   return std::unique_ptr<NetworkCommunicator>(
-      new NetworkCommunicator(group_.world, group_.context + 1, std::move(members), self));
+      new NetworkCommunicator(group_.world, group_.context + 1 + static_cast<std::uint64_t>(number), std::move(members), self));
 }
 
 std::unique_ptr<Communicator> NetworkCommunicator::split(int color, int key, const CallContext& context) {

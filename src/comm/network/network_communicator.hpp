@@ -14,8 +14,8 @@
 
 namespace tnt {
 
-// Little data goes from each to each with the call's first message. More goes in chunks through staging memory, two of
-// which are on their way while a third is packed, reduced or unpacked: no buffer of the caller is ever the network's, so a call
+// Little data goes from each to each with the call's first message. More goes in chunks through staging memory, some of
+// which are on their way while others are packed, reduced or unpacked: no buffer of the caller is ever the network's, so a call
 // that fails leaves none behind. Cost of all_reduce: 2(n-1)/n S sent by each rank, in two messages' time if S is small.
 class NetworkCommunicator final : public Communicator {
  public:
@@ -43,10 +43,11 @@ class NetworkCommunicator final : public Communicator {
   [[nodiscard]] bool ended() const noexcept override { return group_.world->ended(); }
 
   // For the hierarchical communicator, which has a part of its work done here. part: split, by its type. lane: of these ranks,
-  // this one among them, without a word to the others; each rank may be in one. begin, meet: a collective of which the data
+  // this one among them, without a word to the others; each rank may be in one of each
+  // number, 0 and 1. begin, meet: a collective of which the data
   // goes other ways; all members compare their calls.
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> part(int color, int key, const CallContext& context);
-  [[nodiscard]] std::unique_ptr<NetworkCommunicator> lane(std::vector<int> members) const;
+  [[nodiscard]] std::unique_ptr<NetworkCommunicator> lane(std::vector<int> members, int number) const;
   void begin(const Call& call, const CallContext& context) { meeting_.begin(call, context); }
   void meet() { meeting_.meet(); }
   [[nodiscard]] NetworkWorld& world() const noexcept { return *group_.world; }

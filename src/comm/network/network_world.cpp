@@ -72,7 +72,7 @@ void NetworkWorld::tell_all(const Note& note) noexcept {
 }
 
 std::uint64_t NetworkWorld::allocate_context() noexcept {
-  return 2 * (++contexts_ * static_cast<std::uint64_t>(ranks()) + static_cast<std::uint64_t>(rank()));
+  return 4 * (++contexts_ * static_cast<std::uint64_t>(ranks()) + static_cast<std::uint64_t>(rank()));
 }
 
 int NetworkWorld::tag(std::uint64_t context, int lane) const {

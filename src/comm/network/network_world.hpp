@@ -37,7 +37,7 @@ class NetworkWorld {
   [[nodiscard]] int node(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }
 
   // What tells a communicator's messages from others': a number that no other one of this rank's making has, nor the number
-  // after it, which is for a lane of the communicator's. tag throws TNT_SYSTEM when the network has no more.
+  // after it, which are for lanes of the communicator's. tag throws TNT_SYSTEM when the network has no more.
   [[nodiscard]] std::uint64_t allocate_context() noexcept;
   [[nodiscard]] int tag(std::uint64_t context, int lane) const;
 
