@@ -12,14 +12,14 @@ namespace {
 constexpr std::int64_t check_every_ns = 2'000'000;
 constexpr std::int64_t longest_nap_ns = 500'000;  // of a rank that has waited long; a network makes progress only when asked
 
-// What to do after so much waiting for nothing: spin, let others run, sleep a sixteenth of the time waited so far.
+// What to do after so much waiting for nothing: spin, let others run, then sleep longer the longer it has waited.
 void rest(const Patience& patience, std::int64_t waited) {
   if (waited < patience.spin_ns) {
     pause_briefly();
   } else if (waited < 20 * patience.yield_ns) {
     yield_core();
   } else {
-    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(waited / 16, longest_nap_ns)));
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(waited / 64, longest_nap_ns)));
   }
 }
 
