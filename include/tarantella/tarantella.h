@@ -59,8 +59,9 @@ typedef enum {
 } tnt_dtype_t;
 
 /* Floating-point sums are taken in rank order 0, 1, ... and rounded once (16-bit types accumulate in float32), so
- * the same inputs on the same number of ranks give the same bits, always and on every rank. TNT_AVG divides the
- * sum by the number of ranks (integers: division truncates). Integer sums and products wrap. */
+ * the same inputs on the same number of ranks give the same bits, always and on every rank. Between nodes ("hierarchical")
+ * large sums of other types than 16-bit ones are taken inside each node first, then in the order of the nodes. TNT_AVG divides
+ * the sum by the number of ranks (integers: division truncates). Integer sums and products wrap. */
 typedef enum { TNT_SUM = 0, TNT_AVG = 1, TNT_MIN = 2, TNT_MAX = 3, TNT_PROD = 4 } tnt_op_t;
 
 /* ------------------------------------------------------------------------------------------ the library */
@@ -89,10 +90,11 @@ typedef struct {
 #define TNT_INIT_OPTIONS_INITIALIZER \
   { sizeof(tnt_init_options_t), 0, 1, NULL, NULL, 0.0 }
 
-/* Joins the job. options NULL: from the environment that the launcher sets (TNT_RANK, TNT_SIZE, TNT_RENDEZVOUS, TNT_TOKEN);
- * without these the job is this process alone. Blocks until every rank has joined or the deadline (TNT_TIMEOUT, default
- * 600 s) has passed: then TNT_TIMEOUT names who is missing. A second call without tnt_finalize between succeeds and does
- * nothing. */
+/* Joins the job. options NULL: from the environment that the launcher sets (TNT_RANK, TNT_SIZE, TNT_RENDEZVOUS, TNT_TOKEN),
+ * else as one of the ranks that mpirun or srun started (MPI is initialised, if it is not, and finalized when the process
+ * exits); without either the job is this process alone. Blocks until every rank has joined or the deadline (TNT_TIMEOUT,
+ * default 600 s) has passed: then TNT_TIMEOUT names who is missing. A second call without tnt_finalize between succeeds and
+ * does nothing. */
 TNT_EXPORT tnt_status_t tnt_init(const tnt_init_options_t* options);
 
 /* Leaves the job: stops this process' threads, writes the timeline, unmaps shared memory. Does not wait for other ranks; a
@@ -119,7 +121,7 @@ TNT_EXPORT tnt_status_t tnt_comm_rank(tnt_comm_t comm, int* rank);
 TNT_EXPORT tnt_status_t tnt_comm_size(tnt_comm_t comm, int* size);
 TNT_EXPORT tnt_status_t tnt_comm_local_rank(tnt_comm_t comm, int* local_rank); /* among comm's ranks of this node */
 TNT_EXPORT tnt_status_t tnt_comm_local_size(tnt_comm_t comm, int* local_size);
-TNT_EXPORT tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name); /* "local" or "shm"; static text */
+TNT_EXPORT tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name); /* static text: "local", "shm", ... */
 
 /* Ends the job's communication: every rank's waits fail with TNT_ABORTED and "rank R: reason". The first abort wins. Not
  * collective, never blocks, safe from any thread. */

@@ -6,8 +6,8 @@
     model.compile(...)
     model.fit(dataset_with_global_batches, ...)
 
-started with ``tarantella -n 4 -- train.py``, computes on 4 ranks what one device would. Without the launcher the script
-runs on one rank. TensorFlow is imported when a model is first wrapped, not before.
+started with ``tarantella -n 4 -- train.py`` or ``mpirun -n 4 python train.py``, computes on 4 ranks what one device would.
+Without a launcher the script runs on one rank. TensorFlow is imported when a model is first wrapped, not before.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tarantella import mpi as _mpi
 from tarantella import seeding as _seeding
 from tarantella.errors import (
     AbortedError,
@@ -97,4 +98,6 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
 
 
+if _mpi.started_by_mpi():
+    _mpi.share_cores()  # our launcher has done it already, for its ranks
 _seeding.install()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import secrets
 
 from tarantella.errors import InvalidArgumentError
+from tarantella.mpi import job_name, started_by_mpi
 
 
 def in_job() -> bool:
-    """Whether this process was started as one of several ranks."""
-    return os.environ.get("TNT_SIZE", "1") != "1"
+    """Whether this process was started as one of several ranks, by our launcher, mpirun or srun."""
+    return os.environ.get("TNT_SIZE", "1") != "1" or started_by_mpi()
 
 
 def flag(name: str) -> bool:
@@ -33,6 +36,21 @@ def output_on_all_devices() -> bool:
 
 
 def agreed_seed() -> int:
-    """A random number that is the same on all ranks of the job and another one in the next job."""
-    token = os.environ.get("TNT_TOKEN", str(os.getpid()))
+    """A random number that is the same on all ranks of the job and another one in the next job.
+
+    Collective where neither our launcher nor the one of MPI gives the job a name.
+    """
+    token = os.environ.get("TNT_TOKEN", "")
+    if not token:
+        token = _name_of_mpi_job() if started_by_mpi() else str(os.getpid())
     return int.from_bytes(hashlib.sha256(token.encode()).digest()[:4], "little") & 0x7FFFFFFF
+
+
+@functools.cache
+def _name_of_mpi_job() -> str:
+    name = job_name()
+    if not name:
+        from tarantella import runtime
+
+        name = str(runtime.broadcast(secrets.randbits(62)))
+    return name

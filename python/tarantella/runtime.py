@@ -1,7 +1,7 @@
 """This process as a rank: joining and leaving the job, and the collectives on NumPy arrays.
 
-The process joins at the first call that needs to know where it stands. Without the launcher's environment the job is this
-process alone: everything works, on one rank.
+The process joins at the first call that needs to know where it stands. Without the environment of our launcher, mpirun or
+srun the job is this process alone: everything works, on one rank.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def world() -> _native.Communicator:
             _report_uncaught_exceptions()
         output_on_all_devices()  # nonsense in the environment is refused here, not in the middle of a fit
         _native.init()
-        _configure_logging()
         _world = _native.Communicator.world()
+        _configure_logging(_world.rank)
         atexit.register(_leave, os.getpid())
     return _world
 
@@ -79,14 +79,13 @@ def _leave(pid: int) -> None:
         print(f"tarantella: {error}", file=sys.stderr)
 
 
-def _configure_logging() -> None:
+def _configure_logging(rank: int) -> None:
     level = os.environ.get("TNT_LOG_LEVEL", "WARNING").upper()
     logger.setLevel({"WARN": "WARNING"}.get(level, level))
     if not logger.handlers:
         handler = logging.StreamHandler()
-        rank = os.environ.get("TNT_RANK", "0")
         handler.setFormatter(logging.Formatter(f"tarantella[{rank}]: %(levelname)s: %(message)s"))
-        if rank != "0" and not flag("TNT_LOG_ON_ALL_DEVICES"):
+        if rank != 0 and not flag("TNT_LOG_ON_ALL_DEVICES"):
             handler.setLevel(logging.CRITICAL + 1)
         logger.addHandler(handler)
         logger.propagate = False
@@ -125,7 +124,7 @@ def get_rank() -> int:
 
 
 def get_size() -> int:
-    """How many ranks the job has; 1 without the launcher."""
+    """How many ranks the job has; 1 without a launcher."""
     return world().size
 
 

@@ -9,10 +9,6 @@
 
 #include "api/boundary.hpp"
 #include "base/clock.hpp"
-#include "base/log.hpp"
-#include "comm/local.hpp"
-#include "comm/shm/shm_communicator.hpp"
-#include "launch/rendezvous.hpp"
 
 namespace tnt {
 namespace {
@@ -31,20 +27,6 @@ Registry& registry() {
 std::string& last_error() {
   thread_local std::string text;
   return text;
-}
-
-std::unique_ptr<Communicator> make_world(const Settings& settings) {
-  if (settings.ranks == 1) return std::make_unique<LocalCommunicator>();
-  FileDescriptor segment;
-  if (settings.rank == 0) {
-    segment = Segment::create();
-    lead_rendezvous(settings, segment);
-  } else {
-    segment = join_rendezvous(settings);
-  }
-  auto world = std::make_shared<ShmWorld>(std::make_shared<Segment>(std::move(segment)), settings.rank, settings.ranks,
-                                          ShmCommunicator::world_bytes(settings.ranks));
-  return std::make_unique<ShmCommunicator>(std::move(world));
 }
 
 // What tells one job's timeline from another's: never the token itself, which is a secret.
@@ -83,10 +65,15 @@ Settings settings_from(const tnt_init_options_t* options) {
 
 void set_last_error(const std::string& text) noexcept { last_error() = text; }
 
-Runtime::Runtime(Settings settings)
-    : settings_(std::move(settings)), trace_(settings_.timeline, job_name(settings_), settings_.rank) {
-  configure_log(settings_);
-  world_.communicator = make_world(settings_);
+Runtime::Runtime(Settings settings, Joined joined)
+    : settings_(std::move(settings)),
+      network_(std::move(joined.network)),
+      trace_(settings_.timeline, job_name(settings_), settings_.rank) {
+  world_.communicator = std::move(joined.communicator);
+}
+
+Runtime::~Runtime() {
+  if (network_ && world_.communicator->ended()) network_->give_up();
 }
 
 Runtime& Runtime::get() { return required(registry().current.load(), "tnt_init has not been called: the runtime"); }
@@ -101,7 +88,9 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
   return guarded([&] {
     const std::scoped_lock lock(registry().mutex);
     if (registry().runtime) return;
-    registry().runtime = std::make_unique<Runtime>(settings_from(options));
+    Settings settings = settings_from(options);
+    Joined joined = join_job(settings, options != nullptr);
+    registry().runtime = std::make_unique<Runtime>(std::move(settings), std::move(joined));
     registry().current = registry().runtime.get();
   });
 }

@@ -8,6 +8,7 @@
 #include "base/trace.hpp"
 #include "comm/communicator.hpp"
 #include "comm/executor.hpp"
+#include "launch/join.hpp"
 
 // What a tnt_comm_t points to.
 struct tnt_comm {
@@ -21,7 +22,10 @@ namespace tnt {
 
 class Runtime {
  public:
-  explicit Runtime(Settings settings);
+  Runtime(Settings settings, Joined joined);
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+  ~Runtime();
 
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   [[nodiscard]] Trace& trace() noexcept { return trace_; }
@@ -33,6 +37,7 @@ class Runtime {
 
  private:
   Settings settings_;
+  std::shared_ptr<Network> network_;  // of a job that mpirun or srun started
   Trace trace_;
   tnt_comm world_;
 };

@@ -75,6 +75,15 @@ LogLevel parse_level(const char* name, const char* value) {
   fail(TNT_INVALID_ARGUMENT, "{}={}: expected DEBUG, INFO, WARNING or ERROR", name, value);
 }
 
+TransportChoice parse_transport(const char* name, const char* value) {
+  const std::string text = lower(value);
+  for (const TransportChoice choice :
+       {TransportChoice::automatic, TransportChoice::shm, TransportChoice::mpi, TransportChoice::hierarchical}) {
+    if (text == transport_name(choice)) return choice;
+  }
+  fail(TNT_INVALID_ARGUMENT, "{}={}: expected auto, shm, mpi or hierarchical", name, value);
+}
+
 void check_place(const Settings& settings) {
   if (settings.rank >= settings.ranks) {
     fail(TNT_INVALID_ARGUMENT, "TNT_RANK={} is not below TNT_SIZE={}", settings.rank, settings.ranks);
@@ -87,6 +96,16 @@ void check_place(const Settings& settings) {
 }
 
 }  // namespace
+
+const char* transport_name(TransportChoice choice) noexcept {
+  switch (choice) {
+    case TransportChoice::automatic: return "auto";
+    case TransportChoice::shm: return "shm";
+    case TransportChoice::mpi: return "mpi";
+    case TransportChoice::hierarchical: return "hierarchical";
+  }
+  return "unknown";
+}
 
 Settings read_settings(const Environment& environment) {
   Settings settings;
@@ -102,6 +121,8 @@ Settings read_settings(const Environment& environment) {
   with("TNT_TIMELINE", [&](auto, auto value) { settings.timeline = value; });
   with("TNT_LOG_LEVEL", [&](auto name, auto value) { settings.log_level = parse_level(name, value); });
   with("TNT_LOG_ON_ALL_DEVICES", [&](auto name, auto value) { settings.log_on_all_devices = parse_bool(name, value); });
+  with("TNT_TRANSPORT", [&](auto name, auto value) { settings.transport = parse_transport(name, value); });
+  with("TNT_NODE", [&](auto, auto value) { settings.node = value; });
   check_place(settings);
   return settings;
 }

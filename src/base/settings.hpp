@@ -9,6 +9,7 @@
 namespace tnt {
 
 enum class LogLevel { debug, info, warning, error };
+enum class TransportChoice { automatic, shm, mpi, hierarchical };
 
 struct Settings {
   // where this process stands in the job; the launcher sets these
@@ -18,14 +19,18 @@ struct Settings {
   std::string token;
   double join_timeout = 0.0;  // seconds until all ranks must have joined; 0: timeout
   // what the user may set
-  double timeout = 600.0;                       // TNT_TIMEOUT, seconds, every wait
-  std::optional<std::size_t> fusion_threshold;  // TNT_FUSION_THRESHOLD, kilobytes or with suffix; here bytes
-  std::string timeline;                         // TNT_TIMELINE, a file
-  LogLevel log_level = LogLevel::warning;       // TNT_LOG_LEVEL
-  bool log_on_all_devices = false;              // TNT_LOG_ON_ALL_DEVICES
+  double timeout = 600.0;                                  // TNT_TIMEOUT, seconds, every wait
+  std::optional<std::size_t> fusion_threshold;             // TNT_FUSION_THRESHOLD, kilobytes or with suffix; here bytes
+  std::string timeline;                                    // TNT_TIMELINE, a file
+  LogLevel log_level = LogLevel::warning;                  // TNT_LOG_LEVEL
+  bool log_on_all_devices = false;                         // TNT_LOG_ON_ALL_DEVICES
+  TransportChoice transport = TransportChoice::automatic;  // TNT_TRANSPORT, under mpirun and srun
+  std::string node;                                        // TNT_NODE, for tests: ranks with another one are on another node
 
   [[nodiscard]] double join_seconds() const noexcept { return join_timeout > 0 ? join_timeout : timeout; }
 };
+
+[[nodiscard]] const char* transport_name(TransportChoice choice) noexcept;  // as TNT_TRANSPORT has it
 
 using Environment = std::function<const char*(const char* name)>;  // getenv's manner: nullptr if unset
 

@@ -66,6 +66,11 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "INFO"}}).log_level, LogLevel::info);
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "warn"}}).log_level, LogLevel::warning);
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "error"}}).log_level, LogLevel::error);
+  EXPECT_EQ(read({{"TNT_TRANSPORT", "AUTO"}}).transport, TransportChoice::automatic);
+  EXPECT_EQ(read({{"TNT_TRANSPORT", "shm"}}).transport, TransportChoice::shm);
+  EXPECT_EQ(read({{"TNT_TRANSPORT", "Mpi"}}).transport, TransportChoice::mpi);
+  EXPECT_EQ(read({{"TNT_TRANSPORT", "hierarchical"}}).transport, TransportChoice::hierarchical);
+  EXPECT_EQ(read({{"TNT_NODE", "left"}}).node, "left");
   EXPECT_EQ(read({{"TNT_TIMEOUT", "0.25"}}).timeout, 0.25);
   EXPECT_EQ(read({{"TNT_TIMELINE", "a file"}}).timeline, "a file");
 }
@@ -86,22 +91,21 @@ TEST_P(SettingsNonsense, IsNamed) {
 }
 INSTANTIATE_TEST_SUITE_P(
     All, SettingsNonsense,
-    ::testing::Values(Nonsense{{{"TNT_RANK", "-1"}}, "TNT_RANK=-1"}, Nonsense{{{"TNT_RANK", "one"}}, "TNT_RANK=one"},
-                      Nonsense{{{"TNT_RANK", ""}}, "TNT_RANK="}, Nonsense{{{"TNT_RANK", "1 "}}, "TNT_RANK=1 "},
-                      Nonsense{{{"TNT_RANK", "99999999999"}}, "TNT_RANK=99999999999"},
-                      Nonsense{{{"TNT_SIZE", "0"}}, "TNT_SIZE=0"}, Nonsense{{{"TNT_RANK", "1"}}, "TNT_RANK=1"},
-                      Nonsense{{{"TNT_SIZE", "2"}}, "tarantella -n 2"},
-                      Nonsense{{{"TNT_SIZE", "2"}, {"TNT_RENDEZVOUS", "x"}}, "TNT_TOKEN"},
-                      Nonsense{{{"TNT_TIMEOUT", "0"}}, "TNT_TIMEOUT=0"}, Nonsense{{{"TNT_TIMEOUT", "nan"}}, "TNT_TIMEOUT=nan"},
-                      Nonsense{{{"TNT_TIMEOUT", "inf"}}, "TNT_TIMEOUT=inf"},
-                      Nonsense{{{"TNT_TIMEOUT", "1s"}}, "TNT_TIMEOUT=1s"},
-                      Nonsense{{{"TNT_FUSION_THRESHOLD", "-1"}}, "TNT_FUSION_THRESHOLD=-1"},
-                      Nonsense{{{"TNT_FUSION_THRESHOLD", "4T"}}, "TNT_FUSION_THRESHOLD=4T"},
-                      Nonsense{{{"TNT_FUSION_THRESHOLD", "1e30"}}, "TNT_FUSION_THRESHOLD=1e30"},
-                      Nonsense{{{"TNT_FUSION_THRESHOLD", "nan"}}, "TNT_FUSION_THRESHOLD=nan"},
-                      Nonsense{{{"TNT_FUSION_THRESHOLD", ""}}, "TNT_FUSION_THRESHOLD="},
-                      Nonsense{{{"TNT_LOG_LEVEL", "loud"}}, "TNT_LOG_LEVEL=loud"},
-                      Nonsense{{{"TNT_LOG_ON_ALL_DEVICES", "2"}}, "TNT_LOG_ON_ALL_DEVICES=2"}));
+    ::testing::Values(
+        Nonsense{{{"TNT_RANK", "-1"}}, "TNT_RANK=-1"}, Nonsense{{{"TNT_RANK", "one"}}, "TNT_RANK=one"},
+        Nonsense{{{"TNT_RANK", ""}}, "TNT_RANK="}, Nonsense{{{"TNT_RANK", "1 "}}, "TNT_RANK=1 "},
+        Nonsense{{{"TNT_RANK", "99999999999"}}, "TNT_RANK=99999999999"}, Nonsense{{{"TNT_SIZE", "0"}}, "TNT_SIZE=0"},
+        Nonsense{{{"TNT_RANK", "1"}}, "TNT_RANK=1"}, Nonsense{{{"TNT_SIZE", "2"}}, "tarantella -n 2"},
+        Nonsense{{{"TNT_SIZE", "2"}, {"TNT_RENDEZVOUS", "x"}}, "TNT_TOKEN"}, Nonsense{{{"TNT_TIMEOUT", "0"}}, "TNT_TIMEOUT=0"},
+        Nonsense{{{"TNT_TIMEOUT", "nan"}}, "TNT_TIMEOUT=nan"}, Nonsense{{{"TNT_TIMEOUT", "inf"}}, "TNT_TIMEOUT=inf"},
+        Nonsense{{{"TNT_TIMEOUT", "1s"}}, "TNT_TIMEOUT=1s"},
+        Nonsense{{{"TNT_FUSION_THRESHOLD", "-1"}}, "TNT_FUSION_THRESHOLD=-1"},
+        Nonsense{{{"TNT_FUSION_THRESHOLD", "4T"}}, "TNT_FUSION_THRESHOLD=4T"},
+        Nonsense{{{"TNT_FUSION_THRESHOLD", "1e30"}}, "TNT_FUSION_THRESHOLD=1e30"},
+        Nonsense{{{"TNT_FUSION_THRESHOLD", "nan"}}, "TNT_FUSION_THRESHOLD=nan"},
+        Nonsense{{{"TNT_FUSION_THRESHOLD", ""}}, "TNT_FUSION_THRESHOLD="},
+        Nonsense{{{"TNT_LOG_LEVEL", "loud"}}, "TNT_LOG_LEVEL=loud"}, Nonsense{{{"TNT_TRANSPORT", "tcp"}}, "TNT_TRANSPORT=tcp"},
+        Nonsense{{{"TNT_LOG_ON_ALL_DEVICES", "2"}}, "TNT_LOG_ON_ALL_DEVICES=2"}));
 
 }  // namespace
 }  // namespace tnt

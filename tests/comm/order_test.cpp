@@ -100,6 +100,7 @@ TEST_P(OrderTest, SeveralCommunicatorsRunAtOnce) {
 
 // Values whose sum depends on its order: the same bits on all ranks, and again in the next run.
 TEST_P(OrderTest, SumsHaveTheSameBitsAlways) {
+  if (!testing::sums_in_rank_order()) GTEST_SKIP() << "this transport has a test of its own for its order";
   constexpr std::size_t count = 150'001;
   const auto n = static_cast<std::size_t>(GetParam());
   std::vector<std::vector<float>> in(n, std::vector<float>(count));

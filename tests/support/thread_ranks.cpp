@@ -1,20 +1,12 @@
 #include "support/thread_ranks.hpp"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <thread>
 
-#include "comm/shm/shm_communicator.hpp"
-
 namespace tnt::testing {
 
-ThreadJob::ThreadJob(int ranks) : ranks_(ranks) {
-  FileDescriptor segment = Segment::create();
-  descriptor_ = FileDescriptor(fcntl(segment.get(), F_DUPFD_CLOEXEC, 0));
-  segment_ = std::make_shared<Segment>(std::move(segment));
-}
+ThreadJob::ThreadJob(int ranks) : ranks_(ranks), transport_(make_transport(ranks)) {}
 
 Endings ThreadJob::run(const Body& body) const {
   Endings endings(static_cast<std::size_t>(ranks_));
@@ -22,8 +14,8 @@ Endings ThreadJob::run(const Body& body) const {
   for (int rank = 0; rank < ranks_; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        ShmCommunicator comm(std::make_shared<ShmWorld>(segment_, rank, ranks_, ShmCommunicator::world_bytes(ranks_)));
-        body(comm);
+        const auto comm = transport_->join(rank);
+        body(*comm);
       } catch (const Error& error) {
         endings[static_cast<std::size_t>(rank)] = error;
       }
@@ -31,12 +23,6 @@ Endings ThreadJob::run(const Body& body) const {
   }
   for (std::thread& thread : threads) thread.join();
   return endings;
-}
-
-std::int64_t ThreadJob::bytes_taken() const {
-  struct stat status {};
-  EXPECT_EQ(fstat(descriptor_.get(), &status), 0);
-  return std::int64_t{status.st_blocks} * 512;
 }
 
 void run_threads(int ranks, const Body& body) {

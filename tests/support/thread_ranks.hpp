@@ -1,5 +1,5 @@
-// Ranks that are threads of the test: each has its own world and communicator over one shared segment, at the same addresses,
-// so that sanitizers see what they do to each other.
+// Ranks that are threads of the test: each has its own communicator over the transport that the test program is linked with
+// (support/transport.hpp).
 #pragma once
 
 #include <functional>
@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/file_descriptor.hpp"
 #include "comm/communicator.hpp"
-#include "comm/shm/segment.hpp"
+#include "support/transport.hpp"
 
 namespace tnt::testing {
 
@@ -28,12 +27,11 @@ class ThreadJob {
 
   // Runs body on every rank. Once for each job: a rank that has left does not come again.
   [[nodiscard]] Endings run(const Body& body) const;
-  [[nodiscard]] std::int64_t bytes_taken() const;  // of memory, by the shared segment
+  [[nodiscard]] std::int64_t bytes_taken() const { return transport_->bytes_taken(); }
 
  private:
   int ranks_;
-  FileDescriptor descriptor_;  // the segment's own may not be asked for
-  std::shared_ptr<Segment> segment_;
+  std::unique_ptr<Transport> transport_;
 };
 
 // Runs body on threads as ranks; a rank that throws fails the test.

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "comm/communicator.hpp"
+#include "comm/phases.hpp"
 #include "comm/shm/barrier.hpp"
 #include "comm/shm/lines.hpp"
-#include "comm/shm/phases.hpp"
 #include "comm/shm/slots.hpp"
 #include "comm/shm/store_choice.hpp"
 #include "comm/shm/world.hpp"

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "comm/phases.hpp"
 #include "comm/shm/all_reduce.hpp"
-#include "comm/shm/phases.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace tnt {
@@ -49,6 +49,10 @@ std::size_t ShmCommunicator::world_bytes(int ranks) { return region_bytes(static
 
 ShmCommunicator::ShmCommunicator(const std::shared_ptr<ShmWorld>& world)
     : ShmCommunicator(world, ShmWorld::first_offset(), all_ranks(world->ranks()), static_cast<std::size_t>(world->rank())) {}
+
+ShmCommunicator::ShmCommunicator(const std::shared_ptr<ShmWorld>& world, std::vector<int> members)
+    : ShmCommunicator(world, ShmWorld::first_offset(), members,
+                      static_cast<std::size_t>(std::find(members.begin(), members.end(), world->rank()) - members.begin())) {}
 
 ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members,
                                  std::size_t self)

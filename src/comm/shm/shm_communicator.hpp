@@ -23,6 +23,8 @@ class ShmCommunicator final : public Communicator {
   // The job's communicator. All ranks' worlds are of one segment and made with world_bytes(ranks).
   explicit ShmCommunicator(const std::shared_ptr<ShmWorld>& world);
   [[nodiscard]] static std::size_t world_bytes(int ranks);
+  // The same for a job of which these ranks, in ascending order, share the segment; made with world_bytes(members).
+  ShmCommunicator(const std::shared_ptr<ShmWorld>& world, std::vector<int> members);
   ~ShmCommunicator() override;
 
   [[nodiscard]] int rank() const noexcept override { return static_cast<int>(self_); }
@@ -44,6 +46,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& sentence) noexcept override;
   void cancel() noexcept override { watch_.cancel(); }
+  [[nodiscard]] bool ended() const noexcept override { return world_->aborted().has_value(); }
 
  private:
   ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members, std::size_t self);

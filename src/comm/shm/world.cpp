@@ -72,6 +72,12 @@ std::uint64_t ShmWorld::allocate(std::size_t bytes) {
 }
 
 void ShmWorld::abort(tnt_status_t status, const std::string& sentence) noexcept {
+  if (!elsewhere_) return write_abort(status, sentence);
+  elsewhere_->abort(status, sentence);
+  if (const auto error = elsewhere_->aborted()) write_abort(error->status(), error->what());
+}
+
+void ShmWorld::write_abort(tnt_status_t status, const std::string& sentence) const noexcept {
   Header::Abort& abort = header_->abort;
   std::uint32_t expected = Header::Abort::none;
   if (!abort.state.compare_exchange_strong(expected, Header::Abort::writing)) return;
@@ -84,8 +90,11 @@ void ShmWorld::abort(tnt_status_t status, const std::string& sentence) noexcept 
 
 std::optional<Error> ShmWorld::aborted() const {
   const Header::Abort& abort = header_->abort;
-  if (abort.state.load() != Header::Abort::written) return std::nullopt;
-  return Error(abort.status, abort.sentence.data());
+  if (abort.state.load() == Header::Abort::written) return Error(abort.status, abort.sentence.data());
+  if (!elsewhere_) return std::nullopt;
+  auto error = elsewhere_->aborted();
+  if (error) write_abort(error->status(), error->what());
+  return error;
 }
 
 int ShmWorld::pid(int rank) const noexcept { return header_->ranks[static_cast<std::size_t>(rank)].pid.load(); }

@@ -18,6 +18,17 @@ namespace tnt {
 
 inline constexpr int max_ranks = 512;
 
+// The rest of a job of which one node's ranks share a world: an ending here is told there, and the other way round.
+class Elsewhere {
+ public:
+  Elsewhere() = default;
+  Elsewhere(const Elsewhere&) = delete;
+  Elsewhere& operator=(const Elsewhere&) = delete;
+  virtual ~Elsewhere() = default;
+  virtual void abort(tnt_status_t status, const std::string& sentence) noexcept = 0;
+  [[nodiscard]] virtual std::optional<Error> aborted() noexcept = 0;  // what all of the job say
+};
+
 class ShmWorld {
  public:
   // Every rank of the job, each with the same segment, fresh from Segment::create. first_region: bytes for the region whose
@@ -38,6 +49,9 @@ class ShmWorld {
   // Ends the job's communication. The first sentence wins; every rank's check throws it.
   void abort(tnt_status_t status, const std::string& sentence) noexcept;
   [[nodiscard]] std::optional<Error> aborted() const;
+  void set_elsewhere(std::shared_ptr<Elsewhere> elsewhere) {
+    elsewhere_ = std::move(elsewhere);
+  }  // before the first collective
 
   enum class Peer { alive, left, dead };
   [[nodiscard]] Peer peer(int rank);  // from any thread
@@ -45,10 +59,12 @@ class ShmWorld {
 
  private:
   struct Header;
+  void write_abort(tnt_status_t status, const std::string& sentence) const noexcept;
 
   std::shared_ptr<Segment> segment_;
   std::shared_ptr<Mapping> mapping_;
   Header* header_;
+  std::shared_ptr<Elsewhere> elsewhere_;
   int rank_;
   int ranks_;
   std::size_t first_region_;

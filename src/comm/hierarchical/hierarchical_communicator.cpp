@@ -1,0 +1,179 @@
+#include "comm/hierarchical/hierarchical_communicator.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "base/log.hpp"
+#include "comm/network/chunks.hpp"
+#include "comm/network/pipeline.hpp"
+#include "comm/phases.hpp"
+
+namespace tnt {
+namespace {
+
+class NetworkElsewhere final : public Elsewhere {
+ public:
+  explicit NetworkElsewhere(std::shared_ptr<NetworkWorld> world) : world_(std::move(world)) {}
+  void abort(tnt_status_t status, const std::string& sentence) noexcept override { world_->abort(status, sentence); }
+  [[nodiscard]] std::optional<Error> aborted() noexcept override {
+    try {
+      world_->throw_if_ended();
+      return std::nullopt;
+    } catch (const Error& error) {
+      return error;
+    }
+  }
+
+ private:
+  std::shared_ptr<NetworkWorld> world_;
+};
+
+// Of a chunk: so much that a lane's first and last messages, during which it does nothing else, matter little.
+constexpr std::size_t most_slice_bytes = std::size_t{2} * 1024 * 1024;
+
+bool rounds_twice(tnt_dtype_t dtype, tnt_op_t op) { return op == TNT_AVG || dtype == TNT_FLOAT16 || dtype == TNT_BFLOAT16; }
+
+}  // namespace
+
+std::shared_ptr<Elsewhere> elsewhere(std::shared_ptr<NetworkWorld> world) {
+  return std::make_shared<NetworkElsewhere>(std::move(world));
+}
+
+std::unique_ptr<Communicator> HierarchicalCommunicator::make(std::unique_ptr<NetworkCommunicator> all,
+                                                             std::unique_ptr<Communicator> local) {
+  if (local->size() == all->size()) return local;
+  std::map<int, int> seen;  // members on each node so far
+  std::vector<int> lane;    // those that had as many before them as this rank has
+  for (const int member : all->members()) {
+    if (seen[all->world().node(member)]++ == local->rank()) lane.push_back(member);
+  }
+  const bool equal = std::all_of(seen.begin(), seen.end(), [&](const auto& node) { return node.second == local->size(); });
+  if (!equal) log(LogLevel::info, "not equally many ranks on each node: all data goes over the network from rank to rank");
+  if (!equal || local->size() == 1) return all;
+  return std::unique_ptr<Communicator>(new HierarchicalCommunicator(std::move(all), std::move(local), lane));
+}
+
+HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all,
+                                                   std::unique_ptr<Communicator> local, const std::vector<int>& peers)
+    : all_(std::move(all)), local_(std::move(local)) {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].peers = all_->lane(peers, static_cast<int>(i));
+}
+
+void HierarchicalCommunicator::cancel() noexcept {
+  all_->cancel();
+  local_->cancel();
+  for (Lane& lane : lanes_) lane.peers->cancel();
+}
+
+std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key, const CallContext& context) {
+  auto all = all_->part(color, key, context);
+  auto local = local_->split(color, key, context);
+  if (color < 0) return nullptr;
+  return make(std::move(all), std::move(local));
+}
+
+// A chunk: reduced inside the node to slices (begin), of which the lane's thread takes this rank's; gathered and unpacked when
+// the slices have come back (end).
+class HierarchicalCommunicator::AllReduce {
+ public:
+  AllReduce(HierarchicalCommunicator& comm, const Run& run, tnt_op_t op, const CallContext& context)
+      : comm_(comm),
+        run_(run),
+        op_(op),
+        context_{.timeout = context.timeout, .detail = context.detail},
+        phases_(context),
+        size_(dtype_size(run.dtype())),
+        locals_(static_cast<std::size_t>(comm.local_->size())) {
+    const std::size_t least = std::size_t{32} * 1024;
+    const std::size_t slice = std::clamp(run.count() * size_ / locals_ / 4, least, most_slice_bytes);
+    per_chunk_ = slice / cache_line_bytes * cache_line_bytes / size_ * locals_;
+  }
+
+  // What the lane's thread still has is done with, or fails as the job's communication does, before its memory goes.
+  ~AllReduce() {
+    for (auto& chunk : chunks_) {
+      if (!chunk) continue;
+      comm_.abort(TNT_ABORTED, fmt::format("rank {} could not go on with an all_reduce", comm_.all_->world().rank()));
+      finish(*chunk);
+    }
+  }
+  AllReduce(const AllReduce&) = delete;
+  AllReduce& operator=(const AllReduce&) = delete;
+
+  [[nodiscard]] std::size_t chunks() const { return chunks_of(run_.count(), per_chunk_); }
+
+  void begin(std::size_t index) {
+    const std::size_t first = index * per_chunk_;
+    const std::size_t count = std::min(per_chunk_, run_.count() - first);
+    const std::size_t slice = (count + locals_ - 1) / locals_;
+    const Buffer data = comm_.staging_.take(slice * locals_ * size_);
+    const Buffer own = comm_.staging_.take(slice * size_);
+    run_.pack(first, count, data.get());
+    std::memset(data.get() + count * size_, 0, (slice * locals_ - count) * size_);
+    phases_.end("pack");
+    comm_.local_->reduce_scatter(data.get(), own.get(), slice, run_.dtype(), op_, context_);
+    phases_.end("reduce");
+    Lane& lane = comm_.lanes_[index % comm_.lanes_.size()];
+    auto work = lane.thread.start([this, &lane, own, slice] {
+      const Piece piece{.in = own.get(), .out = own.get(), .count = slice};
+      lane.peers->all_reduce(Run({&piece, 1}, run_.dtype()), op_, context_);
+    });
+    chunks_[index % chunks_in_flight] = Chunk{first, count, slice, data, own, std::move(work)};
+  }
+
+  void turn(std::size_t /*index*/) {}
+
+  void end(std::size_t index) {
+    auto& chunk = chunks_[index % chunks_in_flight];
+    (void)chunk->work->wait(-1);
+    phases_.end("wait");
+    comm_.local_->all_gather(chunk->own.get(), chunk->data.get(), chunk->slice, run_.dtype(), context_);
+    run_.unpack(chunk->first, chunk->count, chunk->data.get());
+    phases_.end("unpack");
+    chunk.reset();
+  }
+
+ private:
+  struct Chunk {
+    std::size_t first;
+    std::size_t count;
+    std::size_t slice;
+    Buffer data;
+    Buffer own;
+    std::shared_ptr<Work> work;
+  };
+  static void finish(Chunk& chunk) noexcept {
+    try {
+      (void)chunk.work->wait(-1);
+    } catch (const Error&) {  // the first error is on its way already
+    }
+  }
+
+  HierarchicalCommunicator& comm_;
+  const Run& run_;
+  tnt_op_t op_;
+  CallContext context_;
+  Phases phases_;
+  std::size_t size_;
+  std::size_t locals_;
+  std::size_t per_chunk_ = 0;
+  std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
+};
+
+void HierarchicalCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
+  const std::size_t bytes = run.count() * dtype_size(run.dtype());
+  if (bytes <= Meeting::largest_payload || rounds_twice(run.dtype(), op)) return all_->all_reduce(run, op, context);
+  const Call call{.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()};
+  all_->begin(call, context);
+  all_->meet();
+  const std::string detail = context.detail.empty()
+                                 ? describe(call)
+                                 : fmt::format("{}, {}", describe(call), context.detail);  // the steps have own names
+  AllReduce stages(*this, run, op, {.timeout = context.timeout, .detail = detail, .observer = context.observer});
+  run_pipeline(stages, stages.chunks(), [] {});
+}
+
+}  // namespace tnt

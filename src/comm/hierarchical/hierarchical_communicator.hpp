@@ -1,0 +1,83 @@
+// Collectives among ranks on several nodes: shared memory inside a node, a network between nodes, both at work at once.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/executor.hpp"
+#include "comm/network/network_communicator.hpp"
+#include "comm/network/staging.hpp"
+#include "comm/shm/shm_communicator.hpp"
+
+namespace tnt {
+
+// all_reduce of much data: in each node its ranks reduce a chunk so that each owns a slice; each owner reduces its slice with
+// its peers on the other nodes (its lane); the node's ranks gather the slices. The network carries one chunk while memory works
+// on the next. Sums are taken inside each node in rank order, then over the nodes: a fixed order, but another one than on one
+// node. What would round twice so (16-bit floats, means) and all else goes over the network from rank to rank. Cost of
+// all_reduce for each rank, with m nodes of l ranks: 2(m-1)/(m l) S on the network.
+class HierarchicalCommunicator final : public Communicator {
+ public:
+  // local: the members of `all` on this rank's node, in the same order. Returns `local` if that is all, and `all` if nothing is
+  // gained: one rank on each node, or not equally many. Not collective.
+  [[nodiscard]] static std::unique_ptr<Communicator> make(std::unique_ptr<NetworkCommunicator> all,
+                                                          std::unique_ptr<Communicator> local);
+
+  [[nodiscard]] int rank() const noexcept override { return all_->rank(); }
+  [[nodiscard]] int size() const noexcept override { return all_->size(); }
+  [[nodiscard]] int local_rank() const noexcept override { return local_->rank(); }
+  [[nodiscard]] int local_size() const noexcept override { return local_->size(); }
+  [[nodiscard]] const char* transport() const noexcept override { return "hierarchical"; }
+
+  void all_reduce(const Run& run, tnt_op_t op, const CallContext& context) override;
+  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                      const CallContext& context) override {
+    all_->reduce_scatter(in, out, count, dtype, op, context);
+  }
+  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override {
+    all_->all_gather(in, out, count, dtype, context);
+  }
+  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                 const CallContext& context) override {
+    all_->broadcast(in, out, count, dtype, root, context);
+  }
+  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override {
+    all_->all_to_all(in, out, count, dtype, context);
+  }
+  void barrier(const CallContext& context) override { all_->barrier(context); }
+  void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override {
+    all_->send(in, count, dtype, to, context);
+  }
+  void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override {
+    all_->recv(out, count, dtype, from, context);
+  }
+  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
+  void abort(tnt_status_t status, const std::string& sentence) noexcept override { all_->abort(status, sentence); }
+  void cancel() noexcept override;
+  [[nodiscard]] bool ended() const noexcept override { return all_->ended(); }
+
+ private:
+  class AllReduce;
+  // The ranks with this one's place on each node, and a thread that reduces among them. Two take chunks in turn: while one
+  // waits for its last message, the other's fill the network.
+  struct Lane {
+    std::unique_ptr<NetworkCommunicator> peers;
+    Executor thread;
+  };
+
+  HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all, std::unique_ptr<Communicator> local,
+                           const std::vector<int>& peers);
+
+  std::unique_ptr<NetworkCommunicator> all_;
+  std::unique_ptr<Communicator> local_;
+  Staging staging_;
+  std::array<Lane, 2> lanes_;
+};
+
+// Ends what the other ranks of the job wait for in shared memory and on the network with one sentence; for ShmWorld.
+[[nodiscard]] std::shared_ptr<Elsewhere> elsewhere(std::shared_ptr<NetworkWorld> world);
+
+}  // namespace tnt

@@ -1,0 +1,123 @@
+#include "comm/mpi/mpi_network.hpp"
+
+#include <optional>
+#include <utility>
+
+#include "comm/mpi/mpi_call.hpp"
+
+namespace tnt {
+
+// The communicator, and the lock that MPI asks for unless it takes any thread at any time.
+class MpiNetwork::Channel {
+ public:
+  explicit Channel(bool serialized) : serialized_(serialized) {
+    TNT_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    TNT_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+  }
+
+  // Calls MPI. Throws TNT_SYSTEM when it was finalized.
+  template <typename Body>
+  void use(Body&& body) {
+    std::optional<std::scoped_lock<std::mutex>> lock;
+    if (serialized_) lock.emplace(mutex_);
+    int finalized = 0;
+    TNT_MPI(MPI_Finalized(&finalized));
+    if (finalized != 0) fail(TNT_SYSTEM, "MPI was finalized before tnt_finalize: call MPI_Finalize after it");
+    body();
+  }
+
+  // Keeps what MPI may still touch: a message that was given up.
+  void keep(MPI_Request request, std::shared_ptr<void> memory) {
+    const std::scoped_lock lock(orphans_mutex_);
+    std::erase_if(orphans_, [&](Orphan& orphan) { return arrived(orphan.request); });
+    if (!arrived(request)) orphans_.push_back({request, std::move(memory)});
+  }
+
+  // What was given up and is not over stays in memory until the process ends.
+  void abandon() {
+    const std::scoped_lock lock(orphans_mutex_);
+    std::erase_if(orphans_, [&](Orphan& orphan) { return arrived(orphan.request); });
+    if (!orphans_.empty()) (void)new std::vector<Orphan>(std::move(orphans_));
+  }
+
+  MPI_Comm comm = MPI_COMM_NULL;
+
+ private:
+  struct Orphan {
+    MPI_Request request;
+    std::shared_ptr<void> memory;
+  };
+  bool arrived(MPI_Request& request) noexcept {
+    int done = 0;
+    try {
+      use([&] { TNT_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE)); });
+    } catch (const Error&) {  // who gave it up does not want to know
+    }
+    return done != 0;
+  }
+
+  bool serialized_;
+  std::mutex mutex_;
+  std::mutex orphans_mutex_;
+  std::vector<Orphan> orphans_;
+};
+
+class MpiNetwork::MpiTransfer final : public Transfer {
+ public:
+  MpiTransfer(std::shared_ptr<Channel> channel, std::shared_ptr<void> memory, bool incoming)
+      : channel_(std::move(channel)), memory_(std::move(memory)), incoming_(incoming) {}
+
+  ~MpiTransfer() override {
+    if (request == MPI_REQUEST_NULL) return;
+    try {
+      if (incoming_) channel_->use([&] { TNT_MPI(MPI_Cancel(&request)); });  // what was sent cannot be called back
+    } catch (const Error&) {                                                 // then it is kept
+    }
+    channel_->keep(request, std::move(memory_));
+  }
+
+  [[nodiscard]] bool test() override {
+    if (request == MPI_REQUEST_NULL) return true;
+    int done = 0;
+    channel_->use([&] { TNT_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE)); });
+    return done != 0;
+  }
+
+  MPI_Request request = MPI_REQUEST_NULL;
+
+ private:
+  std::shared_ptr<Channel> channel_;
+  std::shared_ptr<void> memory_;
+  bool incoming_;
+};
+
+MpiNetwork::MpiNetwork() : channel_(std::make_shared<Channel>(session_.serialized())) {
+  TNT_MPI(MPI_Comm_rank(channel_->comm, &rank_));
+  TNT_MPI(MPI_Comm_size(channel_->comm, &size_));
+  int* last = nullptr;
+  int known = 0;
+  TNT_MPI(MPI_Comm_get_attr(channel_->comm, MPI_TAG_UB, static_cast<void*>(&last), &known));
+  if (known != 0) last_tag_ = *last;
+}
+
+// The communicator is not freed: MPI would wait for other ranks, which tnt_finalize must not.
+MpiNetwork::~MpiNetwork() { channel_->abandon(); }
+
+void MpiNetwork::give_up() noexcept { MpiSession::give_up(); }
+
+std::unique_ptr<Transfer> MpiNetwork::isend(const void* data, std::size_t bytes, int to, int tag,
+                                            std::shared_ptr<void> memory) {
+  auto transfer = std::make_unique<MpiTransfer>(channel_, std::move(memory), false);
+  channel_->use(
+      [&] { TNT_MPI(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, channel_->comm, &transfer->request)); });
+  return transfer;
+}
+
+std::unique_ptr<Transfer> MpiNetwork::irecv(void* data, std::size_t bytes, int from, int tag, std::shared_ptr<void> memory) {
+  auto transfer = std::make_unique<MpiTransfer>(channel_, std::move(memory), true);
+  channel_->use(
+      [&] { TNT_MPI(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, channel_->comm, &transfer->request)); });
+  return transfer;
+}
+
+}  // namespace tnt

@@ -1,0 +1,75 @@
+#include "comm/mpi/mpi_session.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "comm/mpi/mpi_call.hpp"
+
+namespace tnt {
+namespace {
+
+// MPI itself is one for a process and cannot be started twice: what has to be known when the process exits.
+struct Process {
+  std::atomic<bool> ours{false};
+  std::atomic<bool> given_up{false};
+  std::atomic<int> pid{0};
+};
+Process process;
+
+// mpirun ends all ranks when one exits without MPI_Finalize: the others get a moment to say what they know.
+constexpr std::chrono::milliseconds last_words{500};
+
+void finalize() {
+  if (!process.ours || process.pid != getpid()) return;
+  if (process.given_up) return std::this_thread::sleep_for(last_words);
+  int finalized = 0;
+  if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0) (void)MPI_Finalize();
+}
+
+const char* level_name(int level) {
+  if (level == MPI_THREAD_MULTIPLE) return "MPI_THREAD_MULTIPLE";
+  if (level == MPI_THREAD_SERIALIZED) return "MPI_THREAD_SERIALIZED";
+  if (level == MPI_THREAD_FUNNELED) return "MPI_THREAD_FUNNELED";
+  return "MPI_THREAD_SINGLE";
+}
+
+}  // namespace
+
+MpiSession::MpiSession() {
+  int finalized = 0;
+  TNT_MPI(MPI_Finalized(&finalized));
+  if (finalized != 0) fail(TNT_UNSUPPORTED, "MPI was finalized before tnt_init: call MPI_Finalize after tnt_finalize");
+  int initialized = 0;
+  TNT_MPI(MPI_Initialized(&initialized));
+  if (initialized == 0) {
+    TNT_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level_));
+    process.ours = true;
+    process.pid = getpid();
+    (void)std::atexit(finalize);
+  } else {
+    TNT_MPI(MPI_Query_thread(&level_));
+  }
+  ours_ = process.ours;
+  if (level_ < MPI_THREAD_SERIALIZED) {
+    fail(TNT_UNSUPPORTED, "MPI was initialised with {}, but Tarantella reduces in threads of its own: {}", level_name(level_),
+         ours_ ? "use an MPI library that was built with support for threads"
+               : "call MPI_Init_thread with MPI_THREAD_MULTIPLE in place of MPI_Init (mpi4py does by default)");
+  }
+}
+
+std::string MpiSession::describe() const {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  TNT_MPI(MPI_Get_library_version(text, &length));
+  std::string version(text, static_cast<std::size_t>(length));
+  version = version.substr(0, version.find_first_of("\n\0", 0, 2));
+  return fmt::format("{}, {}, initialised by {}", version, level_name(level_), ours_ ? "Tarantella" : "the program");
+}
+
+void MpiSession::give_up() noexcept { process.given_up = true; }
+
+}  // namespace tnt

@@ -1,0 +1,27 @@
+// libtarantella_mpi.so's entry.
+#include "comm/mpi/plugin.hpp"
+
+#include "comm/mpi/mpi_network.hpp"
+
+namespace tnt {
+namespace {
+
+Network* open(tnt_status_t* status, std::string* sentence) {
+  try {
+    return new MpiNetwork();
+  } catch (const Error& error) {
+    *status = error.status();
+    *sentence = error.what();
+  } catch (const std::exception& error) {
+    *status = TNT_SYSTEM;
+    *sentence = error.what();
+  }
+  return nullptr;
+}
+
+constexpr MpiPlugin plugin{TNT_VERSION_TEXT, open};
+
+}  // namespace
+}  // namespace tnt
+
+extern "C" TNT_EXPORT const tnt::MpiPlugin* tnt_mpi_plugin() { return &tnt::plugin; }

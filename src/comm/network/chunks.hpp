@@ -1,0 +1,34 @@
+// How the elements of a collective are cut: into chunks, and a chunk into a slice for each rank.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace tnt {
+
+inline constexpr std::size_t cache_line_bytes = 64;
+// Bytes of one member's slice of each chunk when `bytes` are cut for so many: at least four chunks, so that one is on its way
+// while another is worked on; large enough for a network's full rate; bounded for all members together.
+[[nodiscard]] inline std::size_t slice_bytes(std::size_t bytes, std::size_t members) {
+  constexpr std::size_t most_together = std::size_t{4} * 1024 * 1024;
+  constexpr std::size_t most = std::size_t{512} * 1024;
+  constexpr std::size_t least = std::size_t{32} * 1024;
+  const std::size_t wanted = std::clamp(bytes / members / 4, least, std::max(least, std::min(most, most_together / members)));
+  return wanted / cache_line_bytes * cache_line_bytes;
+}
+
+[[nodiscard]] inline std::size_t chunks_of(std::size_t count, std::size_t per_chunk) {
+  return (count + per_chunk - 1) / per_chunk;
+}
+
+// Elements [first, second) of a chunk of count that are member's; borders lie on cache lines.
+[[nodiscard]] inline std::pair<std::size_t, std::size_t> slice_of(std::size_t member, std::size_t members, std::size_t count,
+                                                                  std::size_t size) {
+  const std::size_t line = cache_line_bytes / size;
+  const std::size_t lines = (count + line - 1) / line;
+  const auto border = [&](std::size_t index) { return std::min(count, lines * index / members * line); };
+  return {border(member), border(member + 1)};
+}
+
+}  // namespace tnt

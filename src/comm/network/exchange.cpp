@@ -1,0 +1,110 @@
+#include "comm/network/exchange.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/clock.hpp"
+
+namespace tnt {
+namespace {
+
+constexpr std::int64_t check_every_ns = 2'000'000;
+constexpr std::int64_t longest_nap_ns = 500'000;  // of a rank that has waited long; a network makes progress only when asked
+
+// What to do after so much waiting for nothing: spin, let others run, then sleep longer the longer it has waited.
+void rest(const Patience& patience, std::int64_t waited) {
+  if (waited < patience.spin_ns) {
+    pause_briefly();
+  } else if (waited < 20 * patience.yield_ns) {
+    yield_core();
+  } else {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(waited / 64, longest_nap_ns)));
+  }
+}
+
+}  // namespace
+
+void end_job(NetworkWorld& world, tnt_status_t status, const std::string& sentence) {
+  world.abort(status, sentence);
+  world.throw_if_ended();
+  throw Error(status, sentence);
+}
+
+void Batch::send(const Part& part, std::size_t member, Lane lane) {
+  NetworkWorld& world = *group_->world;
+  items_.push_back({world.network().isend(part.data(), part.bytes, group_->members[member], world.tag(group_->context, lane),
+                                          std::shared_ptr<void>(part.buffer, part.buffer.get())),
+                    member, false});
+}
+
+void Batch::receive(const Part& part, std::size_t member, Lane lane) {
+  NetworkWorld& world = *group_->world;
+  items_.push_back({world.network().irecv(part.data(), part.bytes, group_->members[member], world.tag(group_->context, lane),
+                                          std::shared_ptr<void>(part.buffer, part.buffer.get())),
+                    member, true});
+}
+
+bool Batch::advance() {
+  const std::size_t before = items_.size();
+  std::erase_if(items_, [](const Item& item) { return item.transfer->test(); });
+  return items_.size() < before;
+}
+
+void Batch::wait(double timeout, const std::function<std::string()>& place) {
+  (void)advance();
+  if (items_.empty()) return;
+  const Deadline deadline(timeout);
+  std::int64_t quiet_since = now_ns();
+  std::int64_t checked = quiet_since;
+  try {
+    while (!items_.empty()) {
+      const std::int64_t now = now_ns();
+      if (now - checked > check_every_ns) {
+        check(timeout, now >= deadline.end_ns(), place);
+        checked = now;
+      }
+      if (advance()) {
+        quiet_since = now;
+      } else {
+        rest(group_->patience, now - quiet_since);
+      }
+    }
+  } catch (const Error& error) {
+    if (error.status() == TNT_SYSTEM) end_job(*group_->world, TNT_SYSTEM, fmt::format("{}: {}", place(), error.what()));
+    throw;
+  }
+}
+
+void Batch::check(double timeout, bool passed, const std::function<std::string()>& place) {
+  NetworkWorld& world = *group_->world;
+  world.throw_if_ended();
+  if (group_->cancelled) fail(TNT_ABORTED, "{}: given up, as its communicator is being destroyed", place());
+  for (const int rank : missing()) {
+    if (!world.left(rank)) continue;
+    if (advance()) return;  // it came before it went: look again
+    end_job(world, TNT_PEER_LOST,
+            fmt::format("rank {} left the job (its script has ended) while {} waited for it", rank, place()));
+  }
+  if (!passed) return;
+  std::string who;
+  for (const int rank : missing()) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", rank);
+  end_job(world, TNT_TIMEOUT,
+          fmt::format("{} did not come within {} s, for which {} waited (it may be stopped, or busy with something else; "
+                      "TNT_TIMEOUT sets the deadline)",
+                      who, timeout, place()));
+}
+
+// Whose messages have not come; if all have, who does not take this rank's.
+std::vector<int> Batch::missing() const {
+  std::vector<int> ranks;
+  const bool incoming = std::any_of(items_.begin(), items_.end(), [](const Item& item) { return item.incoming; });
+  for (const Item& item : items_) {
+    if (item.incoming == incoming) ranks.push_back(group_->members[item.member]);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+}  // namespace tnt

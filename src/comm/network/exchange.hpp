@@ -1,0 +1,68 @@
+// Messages of one call to and from members of a communicator, and waiting for them: as long as it makes sense, and no longer.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/network/network_world.hpp"
+#include "comm/network/staging.hpp"
+#include "comm/shm/wait.hpp"
+
+namespace tnt {
+
+// A group of ranks as its messages see it.
+struct Group {
+  std::shared_ptr<NetworkWorld> world;
+  std::uint64_t context = 0;  // its tags
+  std::vector<int> members;   // ranks in the job
+  std::size_t self = 0;       // an index into them
+  Patience patience{};
+  std::atomic<bool> cancelled{false};
+
+  [[nodiscard]] std::size_t size() const noexcept { return members.size(); }
+};
+
+enum Lane { calls_lane = 0, scatter_lane = 1, gather_lane = 2, message_lane = 3 };
+
+// A part of a buffer.
+struct Part {
+  Buffer buffer;
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+  [[nodiscard]] std::byte* data() const noexcept { return buffer.get() + offset; }
+};
+
+// Some messages that are waited for together. What has not arrived when it is destroyed is given up.
+class Batch {
+ public:
+  explicit Batch(Group& group) : group_(&group) {}
+
+  void send(const Part& part, std::size_t member, Lane lane);
+  void receive(const Part& part, std::size_t member, Lane lane);
+
+  // Returns when all have arrived. Throws, and ends the job's communication: TNT_PEER_LOST if a rank that is missing has left,
+  // TNT_TIMEOUT; or throws what ended it. place: "rank 0 in barrier (call 7)".
+  void wait(double timeout, const std::function<std::string()>& place);
+
+ private:
+  struct Item {
+    std::unique_ptr<Transfer> transfer;
+    std::size_t member;
+    bool incoming;
+  };
+  [[nodiscard]] bool advance();  // true if something has arrived
+  void check(double timeout, bool passed, const std::function<std::string()>& place);
+  [[nodiscard]] std::vector<int> missing() const;
+
+  Group* group_;
+  std::vector<Item> items_;  // that have not arrived
+};
+
+// Ends the job's communication and throws what all ranks throw: this sentence or an earlier one.
+[[noreturn]] void end_job(NetworkWorld& world, tnt_status_t status, const std::string& sentence);
+
+}  // namespace tnt

@@ -1,0 +1,64 @@
+#include "comm/network/meeting.hpp"
+
+#include <cstring>
+
+namespace tnt {
+
+void Meeting::begin(const Call& call, const CallContext& context, std::size_t payload, const Fill& fill) {
+  group_.world->throw_if_ended();
+  call_ = call;
+  context_ = context;
+  const Header header{++calls_, call};
+  outgoing_.reset();
+  incoming_.reset();
+  outgoing_ = staging_.take(group_.size() * slot_bytes);
+  incoming_ = staging_.take(group_.size() * slot_bytes);
+  batch_.emplace(group_);
+  for (std::size_t member = 0; member < group_.size(); ++member) {
+    if (member == group_.self) continue;
+    batch_->receive({incoming_, member * slot_bytes, sizeof(Header) + largest_payload}, member, calls_lane);
+  }
+  for (std::size_t i = 1; i <= group_.size(); ++i) {  // each rank begins with another: not all send to one at first
+    const std::size_t member = (group_.self + i) % group_.size();
+    std::byte* to = slot(member == group_.self ? incoming_ : outgoing_, member);
+    std::memcpy(to, &header, sizeof(header));
+    if (payload > 0) fill(member, to + sizeof(Header));
+    if (member != group_.self) batch_->send({outgoing_, member * slot_bytes, sizeof(Header) + payload}, member, calls_lane);
+  }
+}
+
+void Meeting::meet() {
+  wait(*batch_);
+  batch_.reset();
+  compare();
+}
+
+const std::byte* Meeting::payload(std::size_t member) const { return slot(incoming_, member) + sizeof(Header); }
+
+void Meeting::wait(Batch& batch) const {
+  batch.wait(context_.timeout, [this] { return place(); });
+}
+
+void Meeting::compare() const {
+  const auto header = [&](std::size_t member) {
+    Header result{};
+    std::memcpy(&result, slot(incoming_, member), sizeof(result));
+    return result;
+  };
+  const Header first = header(0);
+  for (std::size_t member = 1; member < group_.size(); ++member) {
+    const Header other = header(member);
+    if (other.call == first.call) continue;
+    end_job(*group_.world, TNT_MISMATCH,
+            fmt::format("rank {} called {} while rank {} called {} (call {} of their communicator): all ranks "
+                        "must make the same calls in the same order",
+                        group_.members[member], describe(other.call), group_.members[0], describe(first.call), calls_));
+  }
+}
+
+std::string Meeting::place() const {
+  const std::string detail = context_.detail.empty() ? "" : fmt::format(", {}", context_.detail);
+  return fmt::format("rank {} in {} (call {}{})", group_.members[group_.self], describe(call_), calls_, detail);
+}
+
+}  // namespace tnt

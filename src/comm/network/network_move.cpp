@@ -1,0 +1,252 @@
+// all_gather, broadcast and all_to_all over a network.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "comm/network/chunks.hpp"
+#include "comm/network/network_communicator.hpp"
+#include "comm/network/pipeline.hpp"
+
+namespace tnt {
+namespace {
+
+const std::byte* at(const void* pointer, std::size_t bytes) { return static_cast<const std::byte*>(pointer) + bytes; }
+std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>(pointer) + bytes; }
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+// Each rank sends a chunk to all (begin); what has come is copied out (turn).
+class NetworkCommunicator::AllGather {
+ public:
+  AllGather(NetworkCommunicator& comm, const void* in, void* out, std::size_t bytes)
+      : comm_(comm),
+        group_(comm.group_),
+        in_(in),
+        out_(out),
+        bytes_(bytes),
+        per_chunk_(slice_bytes(bytes * group_.size(), group_.size())) {}
+  [[nodiscard]] std::size_t chunks() const { return chunks_of(bytes_, per_chunk_); }
+
+  void begin(std::size_t index) {
+    Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
+    chunk.bytes = std::min(per_chunk_, bytes_ - index * per_chunk_);
+    chunk.arrived = comm_.staging_.take(chunk.bytes * group_.size());
+    const Part own{chunk.arrived, group_.self * chunk.bytes, chunk.bytes};
+    std::memcpy(own.data(), at(in_, index * per_chunk_), chunk.bytes);
+    for (std::size_t i = 1; i < group_.size(); ++i) {
+      const std::size_t member = (group_.self + i) % group_.size();
+      chunk.batch.receive({chunk.arrived, member * chunk.bytes, chunk.bytes}, member, gather_lane);
+      chunk.batch.send(own, member, gather_lane);
+    }
+  }
+
+  void turn(std::size_t index) {
+    auto& chunk = chunks_[index % chunks_in_flight];
+    comm_.meeting_.wait(chunk->batch);
+    for (std::size_t member = 0; member < group_.size(); ++member) {
+      std::memcpy(at(out_, member * bytes_ + index * per_chunk_), chunk->arrived.get() + member * chunk->bytes, chunk->bytes);
+    }
+    chunk.reset();
+  }
+
+  void end(std::size_t /*index*/) {}
+
+ private:
+  struct Chunk {
+    explicit Chunk(Group& group) : batch(group) {}
+    std::size_t bytes = 0;
+    Buffer arrived;
+    Batch batch;
+  };
+
+  NetworkCommunicator& comm_;
+  Group& group_;
+  const void* in_;
+  void* out_;
+  std::size_t bytes_;
+  std::size_t per_chunk_;
+  std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
+};
+
+void NetworkCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                     const CallContext& context) {
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Call call{.kind = Call::all_gather, .dtype = dtype, .count = count};
+  if (bytes > Meeting::largest_payload) {
+    AllGather stages(*this, in, out, bytes);
+    meeting_.begin(call, context);
+    return run_pipeline(stages, stages.chunks(), [&] { meeting_.meet(); });
+  }
+  meeting_.begin(call, context, bytes, [&](std::size_t, std::byte* to) { std::memcpy(to, in, bytes); });
+  meeting_.meet();
+  for (std::size_t member = 0; member < group_.size(); ++member) {
+    copy_bytes(at(out, member * bytes), meeting_.payload(member), bytes);
+  }
+}
+
+// The root sends each rank its slice of a chunk (begin), which sends it on to the others (turn): no rank sends more than twice
+// the data, however many there are. The whole chunk is copied out at the end.
+class NetworkCommunicator::Broadcast {
+ public:
+  Broadcast(NetworkCommunicator& comm, const void* in, void* out, std::size_t bytes, std::size_t root)
+      : comm_(comm),
+        group_(comm.group_),
+        in_(in),
+        out_(out),
+        bytes_(bytes),
+        root_(root),
+        per_chunk_(slice_bytes(bytes, group_.size()) * group_.size()) {}
+  [[nodiscard]] std::size_t chunks() const { return chunks_of(bytes_, per_chunk_); }
+
+  void begin(std::size_t index) {
+    Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
+    chunk.bytes = std::min(per_chunk_, bytes_ - index * per_chunk_);
+    chunk.data = comm_.staging_.take(chunk.bytes);
+    if (group_.self == root_) {
+      std::memcpy(chunk.data.get(), at(in_, index * per_chunk_), chunk.bytes);
+      for (std::size_t member = 0; member < group_.size(); ++member) {
+        const Part part = slice(member, chunk);
+        if (member != root_ && part.bytes > 0) chunk.scatter.send(part, member, scatter_lane);
+      }
+    } else if (const Part own = slice(group_.self, chunk); own.bytes > 0) {
+      chunk.scatter.receive(own, root_, scatter_lane);
+    }
+  }
+
+  void turn(std::size_t index) {
+    Chunk& chunk = *chunks_[index % chunks_in_flight];
+    const Part own = slice(group_.self, chunk);
+    for (std::size_t member = 0; member < group_.size() && group_.self != root_; ++member) {
+      const Part part = slice(member, chunk);
+      if (member != group_.self && part.bytes > 0) chunk.gather.receive(part, member, gather_lane);
+    }
+    comm_.meeting_.wait(chunk.scatter);
+    for (std::size_t i = 1; i < group_.size() && own.bytes > 0; ++i) {
+      const std::size_t member = (group_.self + i) % group_.size();
+      if (member != root_) chunk.gather.send(own, member, gather_lane);
+    }
+  }
+
+  void end(std::size_t index) {
+    auto& chunk = chunks_[index % chunks_in_flight];
+    comm_.meeting_.wait(chunk->gather);
+    std::memcpy(at(out_, index * per_chunk_), chunk->data.get(), chunk->bytes);
+    chunk.reset();
+  }
+
+ private:
+  struct Chunk {
+    explicit Chunk(Group& group) : scatter(group), gather(group) {}
+    std::size_t bytes = 0;
+    Buffer data;
+    Batch scatter;
+    Batch gather;
+  };
+  [[nodiscard]] Part slice(std::size_t member, const Chunk& chunk) const {
+    const auto [first, last] = slice_of(member, group_.size(), chunk.bytes, 1);
+    return {chunk.data, first, last - first};
+  }
+
+  NetworkCommunicator& comm_;
+  Group& group_;
+  const void* in_;
+  void* out_;
+  std::size_t bytes_;
+  std::size_t root_;
+  std::size_t per_chunk_;
+  std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
+};
+
+void NetworkCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                                    const CallContext& context) {
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Call call{.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count};
+  if (bytes > Meeting::largest_payload) {
+    Broadcast stages(*this, in, out, bytes, static_cast<std::size_t>(root));
+    meeting_.begin(call, context);
+    return run_pipeline(stages, stages.chunks(), [&] { meeting_.meet(); });
+  }
+  meeting_.begin(call, context, rank() == root ? bytes : 0, [&](std::size_t, std::byte* to) { std::memcpy(to, in, bytes); });
+  meeting_.meet();
+  copy_bytes(out, meeting_.payload(static_cast<std::size_t>(root)), bytes);
+}
+
+// A chunk of each member's block goes to it (begin); what has come is copied out (turn), after the same place of the next chunk
+// has left: so it works in place.
+class NetworkCommunicator::AllToAll {
+ public:
+  AllToAll(NetworkCommunicator& comm, const void* in, void* out, std::size_t bytes)
+      : comm_(comm),
+        group_(comm.group_),
+        in_(in),
+        out_(out),
+        bytes_(bytes),
+        per_chunk_(slice_bytes(bytes * group_.size(), group_.size())) {}
+  [[nodiscard]] std::size_t chunks() const { return chunks_of(bytes_, per_chunk_); }
+
+  void begin(std::size_t index) {
+    Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
+    chunk.bytes = std::min(per_chunk_, bytes_ - index * per_chunk_);
+    chunk.outgoing = comm_.staging_.take(chunk.bytes * group_.size());
+    chunk.arrived = comm_.staging_.take(chunk.bytes * group_.size());
+    for (std::size_t i = 1; i <= group_.size(); ++i) {
+      const std::size_t member = (group_.self + i) % group_.size();
+      const bool other = member != group_.self;
+      if (other) chunk.batch.receive({chunk.arrived, member * chunk.bytes, chunk.bytes}, member, scatter_lane);
+      const Part part{other ? chunk.outgoing : chunk.arrived, member * chunk.bytes, chunk.bytes};
+      std::memcpy(part.data(), at(in_, member * bytes_ + index * per_chunk_), chunk.bytes);
+      if (other) chunk.batch.send(part, member, scatter_lane);
+    }
+  }
+
+  void turn(std::size_t index) {
+    auto& chunk = chunks_[index % chunks_in_flight];
+    comm_.meeting_.wait(chunk->batch);
+    for (std::size_t member = 0; member < group_.size(); ++member) {
+      std::memcpy(at(out_, member * bytes_ + index * per_chunk_), chunk->arrived.get() + member * chunk->bytes, chunk->bytes);
+    }
+    chunk.reset();
+  }
+
+  void end(std::size_t /*index*/) {}
+
+ private:
+  struct Chunk {
+    explicit Chunk(Group& group) : batch(group) {}
+    std::size_t bytes = 0;
+    Buffer outgoing;
+    Buffer arrived;
+    Batch batch;
+  };
+
+  NetworkCommunicator& comm_;
+  Group& group_;
+  const void* in_;
+  void* out_;
+  std::size_t bytes_;
+  std::size_t per_chunk_;
+  std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
+};
+
+void NetworkCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                     const CallContext& context) {
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Call call{.kind = Call::all_to_all, .dtype = dtype, .count = count};
+  if (bytes > Meeting::largest_payload) {
+    AllToAll stages(*this, in, out, bytes);
+    meeting_.begin(call, context);
+    return run_pipeline(stages, stages.chunks(), [&] { meeting_.meet(); });
+  }
+  meeting_.begin(call, context, bytes,
+                 [&](std::size_t member, std::byte* to) { std::memcpy(to, at(in, member * bytes), bytes); });
+  meeting_.meet();
+  for (std::size_t member = 0; member < group_.size(); ++member) {
+    copy_bytes(at(out, member * bytes), meeting_.payload(member), bytes);
+  }
+}
+
+}  // namespace tnt

@@ -1,0 +1,206 @@
+// all_reduce and reduce_scatter over a network.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "comm/network/chunks.hpp"
+#include "comm/network/network_communicator.hpp"
+#include "comm/network/pipeline.hpp"
+#include "comm/phases.hpp"
+#include "kernels/cpu/reduce.hpp"
+
+namespace tnt {
+namespace {
+
+const std::byte* at(const void* pointer, std::size_t bytes) { return static_cast<const std::byte*>(pointer) + bytes; }
+std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>(pointer) + bytes; }
+
+}  // namespace
+
+// A chunk: each member gets its slice from all (begin), sums it in rank order and sends the result to all (turn); what comes is
+// unpacked (end).
+class NetworkCommunicator::AllReduce {
+ public:
+  AllReduce(NetworkCommunicator& comm, const Run& run, tnt_op_t op, Phases& phases)
+      : comm_(comm), group_(comm.group_), run_(run), op_(op), phases_(phases), size_(dtype_size(run.dtype())) {
+    per_chunk_ = slice_bytes(run.count() * size_, group_.size()) * group_.size() / size_;
+  }
+  [[nodiscard]] std::size_t chunks() const { return chunks_of(run_.count(), per_chunk_); }
+
+  void begin(std::size_t index) {
+    Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
+    chunk.first = index * per_chunk_;
+    chunk.count = std::min(per_chunk_, run_.count() - chunk.first);
+    chunk.packed = comm_.staging_.take(chunk.count * size_);
+    const std::size_t own = slice(group_.self, chunk).bytes;
+    chunk.arrived = comm_.staging_.take(own * group_.size());
+    for (std::size_t member = 0; member < group_.size() && own > 0; ++member) {
+      if (member != group_.self) chunk.scatter.receive({chunk.arrived, member * own, own}, member, scatter_lane);
+    }
+    run_.pack(chunk.first, chunk.count, chunk.packed.get());
+    phases_.end("pack");
+    for (std::size_t i = 1; i < group_.size(); ++i) {
+      const std::size_t member = (group_.self + i) % group_.size();
+      const Part part = slice(member, chunk);
+      if (part.bytes > 0) chunk.scatter.send(part, member, scatter_lane);
+    }
+  }
+
+  void turn(std::size_t index) {
+    Chunk& chunk = *chunks_[index % chunks_in_flight];
+    chunk.result = comm_.staging_.take(chunk.count * size_);
+    for (std::size_t member = 0; member < group_.size(); ++member) {
+      Part part = slice(member, chunk);
+      part.buffer = chunk.result;
+      if (member != group_.self && part.bytes > 0) chunk.gather.receive(part, member, gather_lane);
+    }
+    comm_.meeting_.wait(chunk.scatter);
+    phases_.end("wait");
+    const Part packed = slice(group_.self, chunk);
+    const Part own{chunk.result, packed.offset, packed.bytes};
+    std::vector<const void*> sources;
+    for (std::size_t member = 0; member < group_.size(); ++member) {
+      sources.push_back(member == group_.self ? packed.data() : chunk.arrived.get() + member * own.bytes);
+    }
+    reduce(own.data(), sources, own.bytes / size_, run_.dtype(), op_);
+    phases_.end("reduce");
+    for (std::size_t i = 1; i < group_.size() && own.bytes > 0; ++i) {
+      chunk.gather.send(own, (group_.self + i) % group_.size(), gather_lane);
+    }
+  }
+
+  void end(std::size_t index) {
+    auto& chunk = chunks_[index % chunks_in_flight];
+    comm_.meeting_.wait(chunk->gather);
+    phases_.end("wait");
+    run_.unpack(chunk->first, chunk->count, chunk->result.get());
+    phases_.end("unpack");
+    chunk.reset();
+  }
+
+ private:
+  struct Chunk {
+    explicit Chunk(Group& group) : scatter(group), gather(group) {}
+    std::size_t first = 0;
+    std::size_t count = 0;
+    Buffer packed;
+    Buffer arrived;
+    Buffer result;
+    Batch scatter;
+    Batch gather;
+  };
+  [[nodiscard]] Part slice(std::size_t member, const Chunk& chunk) const {
+    const auto [first, last] = slice_of(member, group_.size(), chunk.count, size_);
+    return {chunk.packed, first * size_, (last - first) * size_};
+  }
+
+  NetworkCommunicator& comm_;
+  Group& group_;
+  const Run& run_;
+  tnt_op_t op_;
+  Phases& phases_;
+  std::size_t size_;
+  std::size_t per_chunk_ = 0;
+  std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
+};
+
+void NetworkCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
+  Phases phases(context);
+  const std::size_t bytes = run.count() * dtype_size(run.dtype());
+  const Call call{.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()};
+  if (bytes > Meeting::largest_payload) {
+    AllReduce stages(*this, run, op, phases);
+    meeting_.begin(call, context);
+    return run_pipeline(stages, stages.chunks(), [&] { meeting_.meet(); });
+  }
+  alignas(cache_line_bytes) std::array<std::byte, Meeting::largest_payload> result;
+  run.pack(0, run.count(), result.data());
+  phases.end("pack");
+  meeting_.begin(call, context, bytes, [&](std::size_t, std::byte* to) { std::memcpy(to, result.data(), bytes); });
+  meeting_.meet();
+  phases.end("wait");
+  std::vector<const void*> sources;
+  for (std::size_t member = 0; member < group_.size(); ++member) sources.push_back(meeting_.payload(member));
+  reduce(result.data(), sources, run.count(), run.dtype(), op);
+  phases.end("reduce");
+  run.unpack(0, run.count(), result.data());
+  phases.end("unpack");
+}
+
+// A chunk of each member's block goes to it (begin); each sums what it got straight into its output (turn).
+class NetworkCommunicator::ReduceScatter {
+ public:
+  ReduceScatter(NetworkCommunicator& comm, const void* in, void* out, const Call& call)
+      : comm_(comm), group_(comm.group_), in_(in), out_(out), call_(call), size_(dtype_size(call.dtype)) {
+    per_chunk_ = slice_bytes(call.count * size_ * group_.size(), group_.size()) / size_;
+  }
+  [[nodiscard]] std::size_t chunks() const { return chunks_of(call_.count, per_chunk_); }
+
+  void begin(std::size_t index) {
+    Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
+    chunk.first = index * per_chunk_;
+    chunk.count = std::min(per_chunk_, call_.count - chunk.first);
+    const std::size_t bytes = chunk.count * size_;
+    chunk.outgoing = comm_.staging_.take(bytes * group_.size());
+    chunk.arrived = comm_.staging_.take(bytes * group_.size());
+    for (std::size_t i = 1; i <= group_.size(); ++i) {
+      const std::size_t member = (group_.self + i) % group_.size();
+      const bool other = member != group_.self;
+      if (other) chunk.batch.receive({chunk.arrived, member * bytes, bytes}, member, scatter_lane);
+      const Part part{other ? chunk.outgoing : chunk.arrived, member * bytes, bytes};
+      std::memcpy(part.data(), at(in_, (member * call_.count + chunk.first) * size_), bytes);
+      if (other) chunk.batch.send(part, member, scatter_lane);
+    }
+  }
+
+  void turn(std::size_t index) {
+    auto& chunk = chunks_[index % chunks_in_flight];
+    comm_.meeting_.wait(chunk->batch);
+    std::vector<const void*> sources;
+    for (std::size_t member = 0; member < group_.size(); ++member) {
+      sources.push_back(chunk->arrived.get() + member * chunk->count * size_);
+    }
+    reduce(at(out_, chunk->first * size_), sources, chunk->count, call_.dtype, call_.op);
+    chunk.reset();
+  }
+
+  void end(std::size_t /*index*/) {}
+
+ private:
+  struct Chunk {
+    explicit Chunk(Group& group) : batch(group) {}
+    std::size_t first = 0;
+    std::size_t count = 0;
+    Buffer outgoing;
+    Buffer arrived;
+    Batch batch;
+  };
+
+  NetworkCommunicator& comm_;
+  Group& group_;
+  const void* in_;
+  void* out_;
+  const Call& call_;
+  std::size_t size_;
+  std::size_t per_chunk_ = 0;
+  std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
+};
+
+void NetworkCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                                         const CallContext& context) {
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Call call{.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count};
+  if (bytes > Meeting::largest_payload) {
+    ReduceScatter stages(*this, in, out, call);
+    meeting_.begin(call, context);
+    return run_pipeline(stages, stages.chunks(), [&] { meeting_.meet(); });
+  }
+  meeting_.begin(call, context, bytes,
+                 [&](std::size_t member, std::byte* to) { std::memcpy(to, at(in, member * bytes), bytes); });
+  meeting_.meet();
+  std::vector<const void*> sources;
+  for (std::size_t member = 0; member < group_.size(); ++member) sources.push_back(meeting_.payload(member));
+  reduce(out, sources, count, dtype, op);
+}
+
+}  // namespace tnt

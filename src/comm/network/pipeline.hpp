@@ -1,0 +1,27 @@
+// Chunks of a collective in flight: while one is packed, reduced or unpacked, the network carries others.
+#pragma once
+
+#include <cstddef>
+
+namespace tnt {
+
+// Chunks between two stages of one chunk. A network may hold a message for a long time, such as when an answer waits behind
+// other data in a router's queue: the more are under way, the less it matters.
+inline constexpr std::size_t pipeline_lag = 4;
+inline constexpr std::size_t chunks_in_flight = 2 * pipeline_lag + 1;
+
+// Every chunk goes through begin, turn and end, in this order on all ranks: begin(i), turn(i - lag), end(i - 2 lag).
+// first_begun is called once, after the first begin or, without chunks, at once.
+template <typename Stages, typename FirstBegun>
+void run_pipeline(Stages& stages, std::size_t chunks, FirstBegun&& first_begun) {
+  if (chunks == 0) return first_begun();
+  constexpr std::size_t lag = pipeline_lag;
+  for (std::size_t i = 0; i < chunks + 2 * lag; ++i) {
+    if (i < chunks) stages.begin(i);
+    if (i == 0) first_begun();
+    if (i >= lag && i < chunks + lag) stages.turn(i - lag);
+    if (i >= 2 * lag) stages.end(i - 2 * lag);
+  }
+}
+
+}  // namespace tnt

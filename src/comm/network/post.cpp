@@ -1,0 +1,94 @@
+#include "comm/network/post.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+
+namespace tnt {
+namespace {
+
+constexpr std::size_t first_bytes = std::size_t{8} * 1024;    // of the data, with the header
+constexpr std::size_t chunk_bytes = std::size_t{512} * 1024;  // of what follows
+
+std::string describe(const char* what, std::uint64_t count, tnt_dtype_t dtype, const char* preposition, int peer) {
+  return fmt::format("{} of {} {} {} rank {}", what, count, dtype_name(dtype), preposition, peer);
+}
+
+}  // namespace
+
+std::string Post::place(const std::string& what) const {
+  return fmt::format("rank {} in {}", group_.members[group_.self], what);
+}
+
+void Post::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) {
+  group_.world->throw_if_ended();
+  const auto here = [&] { return place(describe("send", count, dtype, "to", group_.members[to])); };
+  const std::size_t size = count * dtype_size(dtype);
+  const Header header{count, static_cast<std::uint64_t>(dtype)};
+  std::size_t part = std::min(first_bytes, size);
+  std::array<std::optional<Batch>, 2> batches;
+  const auto begin = [&](std::size_t number, const Part& message) {
+    if (auto& before = batches[number % 2]) before->wait(context.timeout, here);
+    batches[number % 2].emplace(group_).send(message, to, message_lane);
+  };
+  const Part first{staging_.take(sizeof(header) + part), 0, sizeof(header) + part};
+  std::memcpy(first.data(), &header, sizeof(header));
+  if (part > 0) std::memcpy(first.data() + sizeof(header), in, part);
+  begin(0, first);
+  std::size_t number = 1;
+  for (std::size_t at = part; at < size; at += part, ++number) {
+    part = std::min(chunk_bytes, size - at);
+    const Part message{staging_.take(part), 0, part};
+    std::memcpy(message.data(), static_cast<const std::byte*>(in) + at, part);
+    begin(number, message);
+  }
+  for (std::size_t i : {number, number + 1}) {
+    if (auto& last = batches[i % 2]) last->wait(context.timeout, here);
+  }
+}
+
+void Post::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) {
+  group_.world->throw_if_ended();
+  const auto what = [&] { return describe("recv", count, dtype, "from", group_.members[from]); };
+  const auto here = [&] { return place(what()); };
+  const std::size_t size = count * dtype_size(dtype);
+  const Part first{staging_.take(sizeof(Header) + first_bytes), 0, sizeof(Header) + first_bytes};
+  Batch batch(group_);
+  batch.receive(first, from, message_lane);
+  batch.wait(context.timeout, here);
+  Header sent{};
+  std::memcpy(&sent, first.data(), sizeof(sent));
+  if (sent.count != count || sent.dtype != static_cast<std::uint64_t>(dtype)) {
+    const int self = group_.members[group_.self];
+    end_job(*group_.world, TNT_MISMATCH,
+            fmt::format("rank {} called {} while rank {} called {}: both must say the same", self, what(), group_.members[from],
+                        describe("send", sent.count, static_cast<tnt_dtype_t>(sent.dtype), "to", self)));
+  }
+  const std::size_t in_first = std::min(first_bytes, size);
+  if (in_first > 0) std::memcpy(out, first.data() + sizeof(sent), in_first);
+
+  struct Arriving {
+    Batch batch;
+    Part part;
+  };
+  std::array<std::optional<Arriving>, 2> arriving;
+  const auto expect = [&](std::size_t at) {
+    if (at >= size) return;
+    const std::size_t bytes = std::min(chunk_bytes, size - at);
+    auto& next = arriving[(at - in_first) / chunk_bytes % 2];
+    next.emplace(Arriving{Batch(group_), {staging_.take(bytes), 0, bytes}});
+    next->batch.receive(next->part, from, message_lane);
+  };
+  expect(in_first);
+  expect(in_first + chunk_bytes);
+  for (std::size_t at = in_first; at < size; at += chunk_bytes) {
+    auto& next = arriving[(at - in_first) / chunk_bytes % 2];
+    next->batch.wait(context.timeout, here);
+    std::memcpy(static_cast<std::byte*>(out) + at, next->part.data(), next->part.bytes);
+    next.reset();
+    expect(at + 2 * chunk_bytes);
+  }
+}
+
+}  // namespace tnt

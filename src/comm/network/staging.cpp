@@ -1,0 +1,27 @@
+#include "comm/network/staging.hpp"
+
+#include <algorithm>
+
+namespace tnt {
+namespace {
+
+constexpr std::size_t smallest = 4096;
+constexpr std::size_t most_idle = 64;  // buffers kept for later
+
+}  // namespace
+
+Buffer Staging::take(std::size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  const auto idle = [](const Entry& entry) { return entry.buffer.use_count() == 1; };
+  for (const Entry& entry : entries_) {
+    if (idle(entry) && entry.bytes >= bytes && entry.bytes / 4 <= std::max(bytes, smallest)) return entry.buffer;
+  }
+  if (static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), idle)) >= most_idle) {
+    std::erase_if(entries_, idle);
+  }
+  const std::size_t rounded = std::max(smallest, (bytes + smallest - 1) / smallest * smallest);
+  entries_.push_back({Buffer(new std::byte[rounded]), rounded});
+  return entries_.back().buffer;
+}
+
+}  // namespace tnt

@@ -1,0 +1,138 @@
+#include "launch/join_network.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/log.hpp"
+#include "comm/hierarchical/hierarchical_communicator.hpp"
+#include "comm/network/network_communicator.hpp"
+#include "comm/shm/shm_communicator.hpp"
+#include "launch/node.hpp"
+
+namespace tnt {
+namespace {
+
+// What each rank says of itself; of rank 0's, all take the meeting place.
+struct Introduction {
+  std::array<char, 32> version{};
+  std::array<char, 192> node{};
+  std::array<char, 64> rendezvous{};
+  std::array<char, 64> token{};
+  TransportChoice transport = TransportChoice::automatic;
+};
+
+template <std::size_t size>
+void write(std::array<char, size>& to, const std::string& text) {
+  std::memcpy(to.data(), text.data(), std::min(text.size(), size - 1));
+}
+
+std::string random_text() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+std::vector<Introduction> introduce(NetworkCommunicator& all, const Settings& settings) {
+  Introduction own;
+  write(own.version, tnt_version());
+  write(own.node, node_identity(settings));
+  write(own.rendezvous, "tarantella-" + random_text());
+  write(own.token, random_text());
+  own.transport = settings.transport;
+  std::vector<Introduction> introductions(static_cast<std::size_t>(all.size()));
+  all.all_gather(&own, introductions.data(), sizeof(own), TNT_UINT8,
+                 {.timeout = settings.join_seconds(), .detail = "joining the job"});
+  return introductions;
+}
+
+void compare(const std::vector<Introduction>& all) {
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank].version != all[0].version) {
+      fail(TNT_MISMATCH, "rank {} runs Tarantella {}, rank 0 runs {}: install one version", rank, all[rank].version.data(),
+           all[0].version.data());
+    }
+    if (all[rank].transport != all[0].transport) {
+      fail(TNT_MISMATCH, "rank {} has TNT_TRANSPORT={}, rank 0 has {}: set it alike on all ranks (mpirun -x TNT_TRANSPORT)",
+           rank, transport_name(all[rank].transport), transport_name(all[0].transport));
+    }
+  }
+}
+
+// Each rank's node, by number in the order of their first ranks.
+std::vector<int> number_nodes(const std::vector<Introduction>& all) {
+  std::vector<int> nodes;
+  std::vector<const Introduction*> first;
+  for (const Introduction& one : all) {
+    const auto known = std::find_if(first.begin(), first.end(), [&](const auto* other) { return other->node == one.node; });
+    nodes.push_back(static_cast<int>(known - first.begin()));
+    if (known == first.end()) first.push_back(&one);
+  }
+  return nodes;
+}
+
+TransportChoice choose(TransportChoice wanted, const std::vector<int>& nodes) {
+  const bool one_node = std::all_of(nodes.begin(), nodes.end(), [](int node) { return node == 0; });
+  if (wanted == TransportChoice::automatic) {
+    if (one_node) return TransportChoice::shm;
+    return nodes.size() <= static_cast<std::size_t>(max_ranks) ? TransportChoice::hierarchical : TransportChoice::mpi;
+  }
+  if (wanted == TransportChoice::hierarchical && nodes.size() > static_cast<std::size_t>(max_ranks)) {
+    fail(TNT_UNSUPPORTED, "TNT_TRANSPORT=hierarchical: {} ranks, at most {} are supported; use mpi", nodes.size(), max_ranks);
+  }
+  if (wanted == TransportChoice::shm && !one_node) {
+    fail(TNT_INVALID_ARGUMENT, "TNT_TRANSPORT=shm: the {} ranks are on {} nodes, which share no memory; use auto", nodes.size(),
+         *std::max_element(nodes.begin(), nodes.end()) + 1);
+  }
+  return wanted;
+}
+
+std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& network, Settings& settings) {
+  auto world = std::make_shared<NetworkWorld>(network);
+  NetworkCommunicator all(world);
+  const auto introductions = introduce(all, settings);
+  compare(introductions);
+  const std::vector<int> nodes = number_nodes(introductions);
+  settings.rendezvous = introductions[0].rendezvous.data();
+  settings.token = introductions[0].token.data();
+  const TransportChoice transport = choose(settings.transport, nodes);
+  log(LogLevel::info, "{} ranks on {} nodes, transport {}: {}", nodes.size(), *std::max_element(nodes.begin(), nodes.end()) + 1,
+      transport_name(transport), network->name());
+  if (transport == TransportChoice::shm) return std::make_unique<ShmCommunicator>(join_node(settings));
+  world->set_nodes(nodes);
+  auto over_network = std::make_unique<NetworkCommunicator>(world);
+  if (transport == TransportChoice::mpi) return over_network;
+
+  std::vector<int> members;  // of this node
+  for (int rank = 0; rank < settings.ranks; ++rank) {
+    if (world->node(rank) == world->node(settings.rank)) members.push_back(rank);
+  }
+  auto node = join_node(settings, members, world->node(settings.rank));
+  node->set_elsewhere(elsewhere(world));
+  return HierarchicalCommunicator::make(std::move(over_network), std::make_unique<ShmCommunicator>(node, members));
+}
+
+}  // namespace
+
+Joined join_network(std::shared_ptr<Network> network, const std::string& sign, Settings& settings) {
+  settings.rank = network->rank();
+  settings.ranks = network->size();
+  configure_log(settings);
+  if (network->size() == 1) {
+    fail(TNT_UNSUPPORTED,
+         "{} says that this process is one of several ranks, but {} knows of this one alone: start it with the mpirun of the "
+         "MPI "
+         "that libtarantella_mpi.so was built for",
+         sign, network->name());
+  }
+  try {
+    auto communicator = make_communicator(network, settings);
+    return {std::move(communicator), std::move(network)};
+  } catch (const Error&) {
+    network->give_up();
+    throw;
+  }
+}
+
+}  // namespace tnt

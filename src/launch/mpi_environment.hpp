@@ -1,0 +1,14 @@
+// What mpirun and srun tell a process in its environment: that it is one of several ranks.
+#pragma once
+
+#include <string>
+
+#include "base/settings.hpp"
+
+namespace tnt {
+
+// The variable that says so, such as "OMPI_COMM_WORLD_SIZE"; "" if this process was not started as one of several MPI ranks.
+[[nodiscard]] std::string started_by_mpi(const Environment& environment);
+[[nodiscard]] std::string started_by_mpi();
+
+}  // namespace tnt

@@ -1,0 +1,61 @@
+#include "launch/node.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "comm/shm/shm_communicator.hpp"
+#include "launch/rendezvous.hpp"
+
+namespace tnt {
+namespace {
+
+// "net:[4026531840]", or "" if the kernel does not tell.
+std::string link_text(const char* path) {
+  std::array<char, 64> text{};
+  const ssize_t length = readlink(path, text.data(), text.size());
+  return length < 0 ? "" : std::string(text.data(), static_cast<std::size_t>(length));
+}
+
+std::string kernel() {
+  std::string boot;
+  if (std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot)) return boot;
+  std::array<char, 65> host{};
+  (void)gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+std::shared_ptr<Segment> share_segment(const Settings& settings) {
+  FileDescriptor segment;
+  if (settings.rank == 0) {
+    segment = Segment::create();
+    lead_rendezvous(settings, segment);
+  } else {
+    segment = join_rendezvous(settings);
+  }
+  return std::make_shared<Segment>(std::move(segment));
+}
+
+}  // namespace
+
+std::string node_identity(const Settings& settings) {
+  return fmt::format("{} {} {} {}", kernel(), link_text("/proc/self/ns/net"), link_text("/proc/self/ns/pid"), settings.node);
+}
+
+std::shared_ptr<ShmWorld> join_node(const Settings& settings) {
+  return std::make_shared<ShmWorld>(share_segment(settings), settings.rank, settings.ranks,
+                                    ShmCommunicator::world_bytes(settings.ranks));
+}
+
+std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<int>& members, int node) {
+  Settings local = settings;
+  local.rank = static_cast<int>(std::find(members.begin(), members.end(), settings.rank) - members.begin());
+  local.ranks = static_cast<int>(members.size());
+  local.rendezvous += fmt::format("-{}", node);
+  return std::make_shared<ShmWorld>(share_segment(local), settings.rank, settings.ranks,
+                                    ShmCommunicator::world_bytes(local.ranks));
+}
+
+}  // namespace tnt

@@ -1,0 +1,135 @@
+// What the hierarchical communicator's own is: chunks in two places at once, groups of all shapes, endings that cross from the
+// network to shared memory and back. The test program has two nodes with the ranks in turn.
+#include "comm/hierarchical/hierarchical_communicator.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "support/array.hpp"
+#include "support/effort.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::Array;
+using testing::call;
+using testing::common_error;
+using testing::exact_values;
+using testing::reduced;
+using testing::run_threads;
+
+std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count) {
+  std::vector<Array> result;
+  for (int rank = 0; rank < ranks; ++rank) result.push_back(exact_values(dtype, count, static_cast<unsigned>(rank)));
+  return result;
+}
+
+TEST(Hierarchical, IsWhatItsRanksAllow) {
+  for (const auto& [ranks, name] : {std::pair{1, "shm"}, {2, "mpi"}, {3, "mpi"}, {4, "hierarchical"}, {8, "hierarchical"}}) {
+    run_threads(ranks, [name = name](Communicator& comm) {
+      EXPECT_STREQ(comm.transport(), name);
+      EXPECT_EQ(comm.local_rank(), comm.rank() / 2);
+      EXPECT_EQ(comm.local_size(), (comm.size() + 1 - comm.rank() % 2) / 2);
+    });
+  }
+}
+
+TEST(Hierarchical, AllReduceAroundItsChunks) {
+  for (const int ranks : {4, 8}) {
+    const std::size_t chunk = std::size_t{32} * 1024 * static_cast<std::size_t>(ranks) / 2;  // bytes
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      for (const std::size_t bytes : {std::size_t{8200}, chunk - 8, chunk, chunk + 8, 3 * chunk + 1024, 9 * chunk}) {
+        if (bytes > chunk && dtype != TNT_FLOAT32 && dtype != TNT_UINT8) continue;
+        const std::size_t count = bytes / dtype_size(dtype);
+        const auto in = inputs(ranks, dtype, count);
+        for (const tnt_op_t op : testing::all_ops) {
+          if (op != TNT_SUM && bytes != 8200) continue;
+          const Array expected = reduced(in, op);
+          run_threads(ranks, [&](Communicator& comm) {
+            Array data = in[static_cast<std::size_t>(comm.rank())];
+            const Piece piece{.in = data.data(), .out = data.data(), .count = count};
+            for (int i = 0; i < 2; ++i) {
+              data = in[static_cast<std::size_t>(comm.rank())];
+              comm.all_reduce(tnt::Run({&piece, 1}, dtype), op, call());
+              EXPECT_EQ(data, expected) << dtype_name(dtype) << ", bytes " << bytes << ", op " << op_name(op);
+            }
+          });
+        }
+      }
+    }
+  }
+}
+
+// Values whose sum depends on its order: node by node.
+TEST(Hierarchical, SumsHaveTheSameBitsAlways) {
+  constexpr std::size_t count = 150'001;
+  const auto value = [](std::size_t rank, std::size_t i) {
+    return std::sin(static_cast<float>((rank + 1) * (i + 3))) *
+           std::ldexp(1.0F, static_cast<int>((i * 7 + rank * 5) % 30) - 15);
+  };
+  std::vector<float> expected(count);
+  for (std::size_t i = 0; i < count; ++i) expected[i] = (value(0, i) + value(2, i)) + (value(1, i) + value(3, i));
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    run_threads(4, [&](Communicator& comm) {
+      std::vector<float> data(count);
+      for (std::size_t i = 0; i < count; ++i) data[i] = value(static_cast<std::size_t>(comm.rank()), i);
+      const Piece piece{.in = data.data(), .out = data.data(), .count = count};
+      comm.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), TNT_SUM, call());
+      EXPECT_EQ(data, expected);
+    });
+  }
+}
+
+TEST(Hierarchical, PartsOfAllShapes) {
+  run_threads(8, [](Communicator& comm) {
+    const auto sum = [](Communicator& part) {
+      std::vector<float> data(50'000, 1.0F);
+      const Piece piece{.in = data.data(), .out = data.data(), .count = data.size()};
+      part.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), TNT_SUM, call());
+      EXPECT_EQ(data, std::vector<float>(data.size(), static_cast<float>(part.size())));
+    };
+    const auto node = comm.split(comm.rank() % 2, 0, call());
+    EXPECT_STREQ(node->transport(), "shm");
+    sum(*node);
+    const auto half = comm.split(comm.rank() / 4, -comm.rank(), call());
+    EXPECT_STREQ(half->transport(), "hierarchical");
+    sum(*half);
+    const auto uneven = comm.split(comm.rank() < 5 ? 0 : -1, 0, call());
+    EXPECT_EQ(uneven == nullptr, comm.rank() >= 5);
+    if (uneven) {
+      EXPECT_STREQ(uneven->transport(), "mpi");
+      sum(*uneven);
+    }
+    sum(comm);
+  });
+}
+
+// Rank 1 is busy while its node's others wait for it in shared memory: they hear what ended the job on the other node.
+TEST(Hierarchical, AnEndingElsewhereReachesWhoWaitsInSharedMemory) {
+  const std::string sentence = common_error(4, TNT_ABORTED, [](Communicator& comm) {
+    const auto node = comm.split(comm.rank() % 2, 0, call());
+    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    if (comm.rank() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      comm.abort(TNT_ABORTED, "the loss is not a number");
+    }
+    while (true) node->barrier(call());
+  });
+  EXPECT_EQ(sentence, "the loss is not a number");
+}
+
+TEST(Hierarchical, ALateRankIsNamedByItsPlaceInTheJob) {
+  const std::string sentence = common_error(4, TNT_TIMEOUT, [](Communicator& comm) {
+    const auto node = comm.split(comm.rank() % 2, 0, call());
+    if (comm.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    (comm.rank() % 2 == 1 ? *node : comm).barrier({.timeout = 0.3});
+  });
+  EXPECT_NE(sentence.find("did not come within 0.3 s, for which rank "), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("rank 3"), std::string::npos) << sentence;
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,190 @@
+// What is the network communicator's own: the borders of its messages and chunks, messages between two ranks, ranks that are
+// late.
+#include "comm/network/network_communicator.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+
+#include "support/array.hpp"
+#include "support/effort.hpp"
+#include "support/fake_network.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::all_dtypes;
+using testing::all_ops;
+using testing::Array;
+using testing::call;
+using testing::common_error;
+using testing::exact_values;
+using testing::reduced;
+using testing::run_threads;
+
+class NetworkTest : public ::testing::TestWithParam<int> {
+ protected:
+  [[nodiscard]] std::vector<Array> inputs(tnt_dtype_t dtype, std::size_t count) const {
+    std::vector<Array> result;
+    for (unsigned rank = 0; rank < n; ++rank) result.push_back(exact_values(dtype, count, rank));
+    return result;
+  }
+  const int ranks = GetParam();
+  const std::size_t n = static_cast<std::size_t>(ranks);
+};
+
+// Around the last call whose data goes with its first message; the first with several chunks; and with the largest chunks.
+std::vector<std::size_t> byte_borders(std::size_t n) {
+  const std::size_t inner = std::size_t{32} * 1024;
+  std::vector<std::size_t> result;
+  for (const std::size_t border : {std::size_t{8} * 1024, inner * n, 4 * inner * n, 4 * inner * n + inner}) {
+    for (const std::size_t near : {border - 8, border, border + 8}) result.push_back(near);
+  }
+  if (n <= 4) result.push_back(9 * std::size_t{512} * 1024 * n + 8);
+  return result;
+}
+
+TEST_P(NetworkTest, AllReduceAroundEveryBorder) {
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16, TNT_UINT8}) {
+    for (const std::size_t bytes : byte_borders(n)) {
+      if (testing::sanitized && bytes > 400'000) continue;
+      const std::size_t count = bytes / dtype_size(dtype);
+      const auto in = inputs(dtype, count);
+      const Array expected = reduced(in, TNT_SUM);
+      run_threads(ranks, [&](Communicator& comm) {
+        Array data = in[static_cast<std::size_t>(comm.rank())];
+        const Piece piece{.in = data.data(), .out = data.data(), .count = count};
+        comm.all_reduce(tnt::Run({&piece, 1}, dtype), TNT_SUM, call());
+        EXPECT_EQ(data, expected) << bytes;
+      });
+    }
+  }
+}
+
+TEST_P(NetworkTest, AllReduceInChunksOfEveryTypeAndOperation) {
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    for (const tnt_op_t op : all_ops) {
+      const std::size_t count = 40'003 / dtype_size(dtype);
+      const auto in = inputs(dtype, count);
+      const Array expected = reduced(in, op);
+      run_threads(ranks, [&](Communicator& comm) {
+        Array out(dtype, count);
+        const Piece piece{.in = in[static_cast<std::size_t>(comm.rank())].data(), .out = out.data(), .count = count};
+        comm.all_reduce(tnt::Run({&piece, 1}, dtype), op, call());
+        EXPECT_EQ(out, expected) << dtype_name(dtype) << op_name(op);
+      });
+    }
+  }
+}
+
+TEST_P(NetworkTest, TheOthersInChunks) {
+  constexpr tnt_dtype_t dtype = TNT_INT32;
+  for (const std::size_t count : {std::size_t{2048}, std::size_t{2049}, std::size_t{8192}, std::size_t{50'001}}) {
+    const auto in = inputs(dtype, count * n);
+    const Array sum = reduced(in, TNT_SUM);
+    run_threads(ranks, [&](Communicator& comm) {
+      const auto self = static_cast<std::size_t>(comm.rank());
+      Array part(dtype, count);
+      comm.reduce_scatter(in[self].data(), part.data(), count, dtype, TNT_SUM, call());
+      EXPECT_EQ(part, sum.part(self * count, count));
+      Array whole(dtype, count * n);
+      comm.all_gather(part.data(), whole.data(), count, dtype, call());
+      EXPECT_EQ(whole, sum);
+      Array exchanged = in[self];
+      comm.all_to_all(exchanged.data(), exchanged.data(), count, dtype, call());
+      for (std::size_t from = 0; from < n; ++from) {
+        EXPECT_EQ(exchanged.part(from * count, count), in[from].part(self * count, count));
+      }
+      for (int root = 0; root < ranks; ++root) {
+        Array data = in[self];
+        comm.broadcast(data.data(), data.data(), count * n, dtype, root, call());
+        EXPECT_EQ(data, in[static_cast<std::size_t>(root)]);
+      }
+    });
+  }
+}
+
+TEST_P(NetworkTest, MessagesTravelInARing) {
+  if (ranks == 1) GTEST_SKIP() << "a rank sends nothing to itself";
+  for (const std::size_t count : {0UL, 1UL, 2048UL, 2049UL, 133'120UL, 133'121UL, 400'000UL}) {
+    run_threads(ranks, [&](Communicator& comm) {
+      const Array own = exact_values(TNT_FLOAT32, count, static_cast<unsigned>(comm.rank()));
+      const int next = (comm.rank() + 1) % ranks;
+      const int before = (comm.rank() + ranks - 1) % ranks;
+      std::thread sending([&] {
+        for (int i = 0; i < 2; ++i) comm.send(own.data(), count, TNT_FLOAT32, next, call());
+      });
+      comm.barrier(call());
+      for (int i = 0; i < 2; ++i) {
+        Array got(TNT_FLOAT32, count);
+        comm.recv(got.data(), count, TNT_FLOAT32, before, call());
+        EXPECT_EQ(got, exact_values(TNT_FLOAT32, count, static_cast<unsigned>(before)));
+      }
+      sending.join();
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, NetworkTest, ::testing::Values(1, 2, 3, 4, 8));
+
+TEST(NetworkMessages, AnotherCountIsTheSameErrorOnBothRanks) {
+  const std::string sentence = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
+    std::vector<float> data(300'000);
+    if (comm.rank() == 0) comm.send(data.data(), 300'000, TNT_FLOAT32, 1, call());
+    if (comm.rank() == 1) comm.recv(data.data(), 7, TNT_FLOAT32, 0, call());
+    comm.barrier(call());
+  });
+  EXPECT_EQ(sentence,
+            "rank 1 called recv of 7 float32 from rank 0 while rank 0 called send of 300000 float32 to rank 1: both "
+            "must say the same");
+}
+
+TEST(NetworkMessages, ALargeMessageThatNobodyTakesIsATimeout) {
+  const std::string sentence = common_error(2, TNT_TIMEOUT, [](Communicator& comm) {
+    std::vector<float> data(300'000);
+    if (comm.rank() == 0) comm.send(data.data(), 300'000, TNT_FLOAT32, 1, call(0.2));
+    comm.barrier(call());
+  });
+  EXPECT_EQ(sentence.find("rank 1 did not come within 0.2 s, for which rank 0 in send of 300000 float32 to rank 1 waited"), 0U)
+      << sentence;
+}
+
+TEST(NetworkFailure, ALateRankOfALargeCallIsNamed) {
+  const std::string sentence = common_error(3, TNT_TIMEOUT, [](Communicator& comm) {
+    std::vector<float> data(300'000);
+    if (comm.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    const Piece piece{.in = data.data(), .out = data.data(), .count = data.size()};
+    comm.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = 0.3, .detail = "bucket 3"});
+  });
+  EXPECT_EQ(sentence.find("rank 2 did not come within 0.3 s, for which rank "), 0U) << sentence;
+  EXPECT_NE(sentence.find("in all_reduce sum of 300000 float32 (call 1, bucket 3)"), std::string::npos) << sentence;
+}
+
+TEST(NetworkFailure, WhenAllGiveUpAtOnceTheySayTheSame) {
+  for (int repeat = 0; repeat < testing::effort(5, 2); ++repeat) {
+    (void)common_error(5, TNT_ABORTED, [](Communicator& comm) {
+      comm.barrier(call());
+      comm.abort(TNT_ABORTED, fmt::format("rank {} has had enough", comm.rank()));
+      while (true) comm.barrier(call());
+    });
+  }
+}
+
+TEST(NetworkFailure, TagsThatRunOutAreSaid) {
+  const testing::ThreadJob job(2);
+  const auto endings = job.run([](Communicator& comm) {
+    for (int i = 0; i < 10'000; ++i) {
+      const auto part = comm.split(0, 0, call());
+      part->barrier(call());
+    }
+  });
+  for (const auto& ending : endings) {
+    ASSERT_TRUE(ending);
+    EXPECT_NE(std::string(ending->what()).find("has no tags left: too many communicators were made"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,38 @@
+// How a process finds out that mpirun or srun started it as one of several.
+#include "launch/mpi_environment.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace tnt {
+namespace {
+
+std::string sign(const std::map<std::string, std::string>& variables) {
+  return started_by_mpi([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(MpiEnvironment, SaysWhoStartedTheRanks) {
+  EXPECT_EQ(sign({{"OMPI_COMM_WORLD_SIZE", "2"}}), "OMPI_COMM_WORLD_SIZE");
+  EXPECT_EQ(sign({{"PMI_SIZE", "3"}, {"PMI_RANK", "0"}}), "PMI_SIZE");
+  EXPECT_EQ(sign({{"SLURM_STEP_NUM_TASKS", "4"}, {"PMIX_RANK", "1"}}), "SLURM_STEP_NUM_TASKS");
+  EXPECT_EQ(sign({{"SLURM_NTASKS", "4"}, {"PMI_RANK", "1"}}), "SLURM_NTASKS");
+}
+
+TEST(MpiEnvironment, OneProcessIsNoJobOfMpis) {
+  EXPECT_EQ(sign({}), "");
+  EXPECT_EQ(sign({{"OMPI_COMM_WORLD_SIZE", "1"}}), "");
+  EXPECT_EQ(sign({{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}}), "");
+  EXPECT_EQ(sign({{"PMIX_RANK", "0"}}), "");
+}
+
+TEST(MpiEnvironment, ABatchScriptIsNoRank) { EXPECT_EQ(sign({{"SLURM_NTASKS", "16"}}), ""); }
+
+TEST(MpiEnvironment, OurLauncherComesFirst) { EXPECT_EQ(sign({{"OMPI_COMM_WORLD_SIZE", "2"}, {"TNT_SIZE", "1"}}), ""); }
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,78 @@
+"""Starts rank scripts under mpirun, with a deadline; tests that need it are skipped, with the reason, where it is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import tarantella
+from support.launch import DEFAULTS
+
+# Open MPI as root, in a container, with more ranks than cores; others look for none of it
+_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+def _why_not() -> str:
+    if shutil.which("mpirun") is None:
+        return "no mpirun on this machine"
+    if not Path(tarantella.__file__).with_name("libtarantella_mpi.so").exists():
+        return "Tarantella was built without MPI"
+    return ""
+
+
+needs_mpirun = pytest.mark.skipif(bool(_why_not()), reason=_why_not() or "available")
+
+
+@dataclass(frozen=True)
+class MpiResult:
+    """How a job under mpirun ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def said(self) -> str:
+        """Everything that was printed."""
+        return f"code {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+
+
+def mpirun(n: int, script: Path, *args: object, timeout: float = 60, env: Mapping[str, str] | None = None) -> MpiResult:
+    """The script on n ranks; its threads are those of the other tests unless env says otherwise ("" unsets)."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("TNT_")}
+    environment = {**inherited, **DEFAULTS, **_MPI, **(env or {})}
+    process = subprocess.Popen(
+        ["mpirun", "-n", str(n), sys.executable, str(script), *map(str, args)],
+        env={key: value for key, value in environment.items() if value},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except BaseException:
+        process.terminate()  # mpirun ends its ranks
+        try:
+            stdout, stderr = process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            stdout, stderr = process.communicate()
+        raise AssertionError(f"did not end within {timeout} s: {MpiResult(-1, stdout, stderr).said}") from None
+    return MpiResult(process.returncode, stdout, stderr)

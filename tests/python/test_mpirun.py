@@ -1,0 +1,155 @@
+"""Jobs that mpirun starts: the same scripts as under our launcher, on every transport; and how such a job ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from support.launch import run_alone
+from support.mpirun import mpirun, needs_mpirun
+
+pytestmark = needs_mpirun
+
+PLACE = """
+    import json, os
+    import numpy as np
+    import tarantella as tnt
+    from tarantella.environment import agreed_seed
+
+    rank, size = tnt.get_rank(), tnt.get_size()
+    mine = {
+        "place": [rank, size, tnt.get_local_rank(), tnt.get_local_size()],
+        "sum": float(tnt.all_reduce(np.full(100_000, rank + 1.0, np.float32))[-1]),
+        "root": int(tnt.broadcast(rank, root=1)),
+        "all": tnt.all_gather(rank).tolist(),
+        "seed": agreed_seed(),
+        "threads": os.environ.get("TF_NUM_INTRAOP_THREADS"),
+        "master": tnt.is_master_rank(),
+    }
+    print(json.dumps(mine) + "\\n", end="", flush=True)
+    """
+
+FIT = """
+    import sys
+    import numpy as np
+    import tarantella as tnt
+    import keras
+
+    keras.utils.set_random_seed(3)
+    x = np.random.default_rng(0).normal(size=(96, 5)).astype("float32")
+    y = x @ np.arange(5, dtype="float32")[:, None]
+    model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(1)])
+    model = tnt.Model(model)
+    model.compile(optimizer=keras.optimizers.SGD(0.05), loss="mse")
+    history = model.fit(x, y, batch_size=24, epochs=2, shuffle=False, verbose=0)
+    if tnt.is_master_rank():
+        print("losses", *(f"{loss:.6f}" for loss in history.history["loss"]), flush=True)
+    """
+
+
+def _script(tmp_path: Path, source: str) -> Path:
+    path = tmp_path / "rank.py"
+    path.write_text(dedent(source))
+    return path
+
+
+@pytest.mark.parametrize("transport", ["auto", "shm", "mpi", "hierarchical"])
+def test_ranks_know_their_place_and_reach_each_other(tmp_path: Path, transport: str):
+    result = mpirun(2, _script(tmp_path, PLACE), env={"TNT_TRANSPORT": transport, "TF_NUM_INTRAOP_THREADS": ""})
+    assert result.code == 0, result.said
+    first, second = sorted((json.loads(line) for line in result.stdout.splitlines()), key=lambda line: line["place"])
+    assert first["place"] == [0, 2, 0, 2] and second["place"] == [1, 2, 1, 2]
+    assert first["master"] and not second["master"]
+    assert int(first["threads"]) >= 1
+    for rank in (first, second):
+        assert rank["sum"] == 3.0 and rank["root"] == 1 and rank["all"] == [0, 1]
+    assert first["seed"] == second["seed"]
+
+
+@pytest.mark.parametrize("transport", ["auto", "mpi"])
+def test_fit_computes_what_one_rank_does(tmp_path: Path, transport: str):
+    script = _script(tmp_path, FIT)
+    alone = run_alone(script, timeout=120).good().stdout.splitlines()
+    result = mpirun(2, script, timeout=120, env={"TNT_TRANSPORT": transport, "TF_CPP_MIN_LOG_LEVEL": "2"})
+    assert result.code == 0, result.said
+    [losses] = [line.split()[1:] for line in result.stdout.splitlines() if line.startswith("losses")]
+    assert [float(loss) for loss in losses] == pytest.approx([float(loss) for loss in alone[0].split()[1:]], rel=1e-5)
+
+
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_an_exception_of_one_rank_ends_the_others(tmp_path: Path, transport: str):
+    source = """
+        import tarantella as tnt
+        tnt.barrier()
+        if tnt.get_rank() == 1:
+            raise RuntimeError("no more data")
+        tnt.barrier()
+        """
+    result = mpirun(2, _script(tmp_path, source), timeout=30, env={"TNT_TRANSPORT": transport})
+    assert result.code != 0
+    assert "AbortedError: rank 1: the script ended with RuntimeError: no more data" in result.stderr, result.said
+
+
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_a_rank_that_leaves_is_named(tmp_path: Path, transport: str):
+    source = """
+        import tarantella as tnt
+        tnt.barrier()
+        if tnt.get_rank() == 0:
+            tnt.barrier()
+        """
+    result = mpirun(2, _script(tmp_path, source), timeout=30, env={"TNT_TRANSPORT": transport})
+    assert result.code != 0
+    assert "PeerLostError: rank 1 left the job (its script has ended) while rank 0 in barrier" in result.stderr, result.said
+
+
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_a_rank_that_does_not_come_is_named(tmp_path: Path, transport: str):
+    source = """
+        import time
+        import tarantella as tnt
+        tnt.barrier()
+        if tnt.get_rank() == 1:
+            time.sleep(20)
+        tnt.barrier()
+        """
+    env = {"TNT_TRANSPORT": transport, "TNT_TIMEOUT": "1"}
+    result = mpirun(2, _script(tmp_path, source), timeout=15, env=env)
+    assert result.code != 0
+    assert "DeadlineError: rank 1 did not come within 1 s, for which rank 0 in barrier (call 2) waited" in result.stderr, (
+        result.said
+    )
+
+
+def test_transports_that_differ_are_refused(tmp_path: Path):
+    source = """
+        import os
+        os.environ["TNT_TRANSPORT"] = ["shm", "mpi"][int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")))]
+        import tarantella as tnt
+        tnt.barrier()
+        """
+    result = mpirun(2, _script(tmp_path, source), timeout=30)
+    assert result.code != 0
+    assert "rank 1 has TNT_TRANSPORT=mpi, rank 0 has shm: set it alike on all ranks" in result.stderr, result.said
+
+
+def test_a_transport_that_nobody_started_is_refused(tmp_path: Path):
+    result = run_alone("import tarantella as tnt\ntnt.get_rank()", env={"TNT_TRANSPORT": "mpi"})
+    assert "TNT_TRANSPORT=mpi: this process was not started by mpirun or srun" in result.stderr, result.said
+
+
+@pytest.mark.parametrize("first", ["program", "tarantella"])
+def test_alongside_mpi4py(tmp_path: Path, first: str):
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    source = f"""
+        import tarantella as tnt
+        if "{first}" == "tarantella":
+            tnt.barrier()
+        from mpi4py import MPI
+        assert MPI.COMM_WORLD.allreduce(tnt.get_rank()) == 1 == tnt.all_reduce(tnt.get_rank())
+        """
+    result = mpirun(2, _script(tmp_path, source), timeout=30, env={"TNT_TRANSPORT": "mpi"})
+    assert result.code == 0, result.said

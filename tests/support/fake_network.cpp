@@ -1,0 +1,108 @@
+#include "support/fake_network.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/clock.hpp"
+
+namespace tnt::testing {
+namespace {
+
+constexpr std::size_t eager_bytes = 4096;
+constexpr unsigned latest_ns = 300'000;
+
+class FakeTransfer final : public Transfer {
+ public:
+  FakeTransfer(std::shared_ptr<FakeHub> hub, FakeHub::Place place, std::shared_ptr<FakeHub::State> state)
+      : hub_(std::move(hub)), place_(place), state_(std::move(state)) {}
+  ~FakeTransfer() override { hub_->give_up(*state_); }
+  [[nodiscard]] bool test() override { return hub_->test(place_, *state_); }
+
+ private:
+  std::shared_ptr<FakeHub> hub_;
+  FakeHub::Place place_;
+  std::shared_ptr<FakeHub::State> state_;
+};
+
+}  // namespace
+
+std::shared_ptr<FakeHub::State> FakeHub::send(const Place& place, const void* data, std::size_t bytes,
+                                              std::shared_ptr<void> memory) {
+  const auto sender = std::make_shared<State>();
+  const auto message = std::make_shared<State>();
+  message->bytes = bytes;
+  if (bytes <= eager_bytes) {
+    message->copy = std::shared_ptr<std::byte[]>(new std::byte[bytes + 1]);
+    if (bytes > 0) std::memcpy(message->copy.get(), data, bytes);
+    message->data = message->copy.get();
+    sender->done = true;
+  } else {
+    message->memory = std::move(memory);
+    message->data = static_cast<std::byte*>(const_cast<void*>(data));  // NOLINT: only read
+    message->sender = sender;
+  }
+  const std::scoped_lock lock(mutex_);
+  const bool late = static_cast<int>(random_() % 100) < late_percent_;
+  message->ready_ns = now_ns() + (late ? static_cast<std::int64_t>(random_() % latest_ns) : 0);
+  Channel& channel = channels_[place];
+  channel.sent.push_back(message);
+  deliver(channel);
+  return sender;
+}
+
+std::shared_ptr<FakeHub::State> FakeHub::receive(const Place& place, void* data, std::size_t bytes,
+                                                 std::shared_ptr<void> memory) {
+  auto wanted = std::make_shared<State>();
+  wanted->memory = std::move(memory);
+  wanted->data = static_cast<std::byte*>(data);
+  wanted->bytes = bytes;
+  const std::scoped_lock lock(mutex_);
+  Channel& channel = channels_[place];
+  channel.wanted.push_back(wanted);
+  deliver(channel);
+  return wanted;
+}
+
+bool FakeHub::test(const Place& place, State& state) {
+  const std::scoped_lock lock(mutex_);
+  if (!state.done) deliver(channels_[place]);
+  return state.done;
+}
+
+void FakeHub::give_up(State& state) {
+  const std::scoped_lock lock(mutex_);
+  state.given_up = !state.done;
+}
+
+void FakeHub::deliver(Channel& channel) {
+  while (!channel.sent.empty() && channel.sent.front()->ready_ns <= now_ns()) {
+    while (!channel.wanted.empty() && channel.wanted.front()->given_up) channel.wanted.pop_front();
+    if (channel.wanted.empty()) return;
+    const auto message = channel.sent.front();
+    const auto wanted = channel.wanted.front();
+    channel.sent.pop_front();
+    channel.wanted.pop_front();
+    if (message->bytes > wanted->bytes) {
+      ADD_FAILURE() << "a message of " << message->bytes << " bytes in room for " << wanted->bytes;
+    } else if (message->bytes > 0) {
+      std::memcpy(wanted->data, message->data, message->bytes);
+    }
+    wanted->done = true;
+    wanted->memory.reset();
+    if (message->sender) message->sender->done = true;
+  }
+}
+
+std::unique_ptr<Transfer> FakeNetwork::isend(const void* data, std::size_t bytes, int to, int tag,
+                                             std::shared_ptr<void> memory) {
+  const FakeHub::Place place{rank_, to, tag};
+  return std::make_unique<FakeTransfer>(hub_, place, hub_->send(place, data, bytes, std::move(memory)));
+}
+
+std::unique_ptr<Transfer> FakeNetwork::irecv(void* data, std::size_t bytes, int from, int tag, std::shared_ptr<void> memory) {
+  const FakeHub::Place place{from, rank_, tag};
+  return std::make_unique<FakeTransfer>(hub_, place, hub_->receive(place, data, bytes, std::move(memory)));
+}
+
+}  // namespace tnt::testing

@@ -1,0 +1,72 @@
+// A network within a process: ranks are threads. Messages of one sender, receiver and tag keep their order, as MPI's do; others
+// overtake each other, and some are late. Small ones leave their sender at once, large ones when they are received.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <tuple>
+
+#include "comm/network/network.hpp"
+
+namespace tnt::testing {
+
+class FakeHub {
+ public:
+  FakeHub(int ranks, int late_percent, unsigned seed = 1) : ranks_(ranks), late_percent_(late_percent), random_(seed) {}
+
+  struct State {  // of one message's end; the hub's mutex protects it
+    std::shared_ptr<void> memory;
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    bool done = false;
+    bool given_up = false;
+    std::int64_t ready_ns = 0;
+    std::shared_ptr<State> sender;
+    std::shared_ptr<std::byte[]> copy;
+  };
+  using Place = std::tuple<int, int, int>;  // from, to, tag
+
+  [[nodiscard]] int ranks() const { return ranks_; }
+  [[nodiscard]] std::shared_ptr<State> send(const Place& place, const void* data, std::size_t bytes,
+                                            std::shared_ptr<void> memory);
+  [[nodiscard]] std::shared_ptr<State> receive(const Place& place, void* data, std::size_t bytes, std::shared_ptr<void> memory);
+  [[nodiscard]] bool test(const Place& place, State& state);
+  void give_up(State& state);
+
+ private:
+  struct Channel {
+    std::deque<std::shared_ptr<State>> sent;
+    std::deque<std::shared_ptr<State>> wanted;
+  };
+  void deliver(Channel& channel);
+
+  int ranks_;
+  int late_percent_;
+  std::mutex mutex_;
+  std::mt19937 random_;
+  std::map<Place, Channel> channels_;
+};
+
+class FakeNetwork final : public Network {
+ public:
+  FakeNetwork(std::shared_ptr<FakeHub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int size() const noexcept override { return hub_->ranks(); }
+  [[nodiscard]] std::string name() const override { return "the tests' network"; }
+  [[nodiscard]] int last_tag() const noexcept override { return 32767; }  // the least that MPI promises
+  [[nodiscard]] std::unique_ptr<Transfer> isend(const void* data, std::size_t bytes, int to, int tag,
+                                                std::shared_ptr<void> memory) override;
+  [[nodiscard]] std::unique_ptr<Transfer> irecv(void* data, std::size_t bytes, int from, int tag,
+                                                std::shared_ptr<void> memory) override;
+  void give_up() noexcept override {}
+
+ private:
+  std::shared_ptr<FakeHub> hub_;
+  int rank_;
+};
+
+}  // namespace tnt::testing

@@ -1,0 +1,45 @@
+// The hierarchical communicator: ranks in turn on two nodes, each with a segment of its own, and the fake network between them.
+#include <vector>
+
+#include "comm/hierarchical/hierarchical_communicator.hpp"
+#include "support/fake_network.hpp"
+#include "support/transport.hpp"
+
+namespace tnt::testing {
+namespace {
+
+class HierarchicalTransport final : public Transport {
+ public:
+  explicit HierarchicalTransport(int ranks) : hub_(std::make_shared<FakeHub>(ranks, 10)), members_(2) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      nodes_.push_back(rank % 2);
+      members_[static_cast<std::size_t>(rank % 2)].push_back(rank);
+    }
+    for (int node = 0; node < 2; ++node) segments_.push_back(std::make_shared<Segment>(Segment::create()));
+  }
+
+  [[nodiscard]] std::unique_ptr<Communicator> join(int rank) override {
+    const auto node = static_cast<std::size_t>(rank % 2);
+    auto world = std::make_shared<NetworkWorld>(std::make_shared<FakeNetwork>(hub_, rank));
+    world->set_nodes(nodes_);
+    const auto bytes = ShmCommunicator::world_bytes(static_cast<int>(members_[node].size()));
+    auto shared = std::make_shared<ShmWorld>(segments_[node], rank, hub_->ranks(), bytes);
+    shared->set_elsewhere(elsewhere(world));
+    return HierarchicalCommunicator::make(std::make_unique<NetworkCommunicator>(world),
+                                          std::make_unique<ShmCommunicator>(shared, members_[node]));
+  }
+
+ private:
+  std::shared_ptr<FakeHub> hub_;
+  std::vector<int> nodes_;
+  std::vector<std::vector<int>> members_;
+  std::vector<std::shared_ptr<Segment>> segments_;
+};
+
+}  // namespace
+
+bool sums_in_rank_order() { return false; }
+
+std::unique_ptr<Transport> make_transport(int ranks) { return std::make_unique<HierarchicalTransport>(ranks); }
+
+}  // namespace tnt::testing

@@ -1,0 +1,44 @@
+// Shared memory: all ranks' worlds are of one segment at the same addresses, so that sanitizers see what they do to each other.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "base/file_descriptor.hpp"
+#include "comm/shm/shm_communicator.hpp"
+#include "support/transport.hpp"
+
+namespace tnt::testing {
+namespace {
+
+class ShmTransport final : public Transport {
+ public:
+  explicit ShmTransport(int ranks) : ranks_(ranks) {
+    FileDescriptor segment = Segment::create();
+    descriptor_ = FileDescriptor(fcntl(segment.get(), F_DUPFD_CLOEXEC, 0));
+    segment_ = std::make_shared<Segment>(std::move(segment));
+  }
+
+  [[nodiscard]] std::unique_ptr<Communicator> join(int rank) override {
+    return std::make_unique<ShmCommunicator>(
+        std::make_shared<ShmWorld>(segment_, rank, ranks_, ShmCommunicator::world_bytes(ranks_)));
+  }
+
+  [[nodiscard]] std::int64_t bytes_taken() const override {
+    struct stat status {};
+    EXPECT_EQ(fstat(descriptor_.get(), &status), 0);
+    return std::int64_t{status.st_blocks} * 512;
+  }
+
+ private:
+  int ranks_;
+  FileDescriptor descriptor_;  // the segment's own may not be asked for
+  std::shared_ptr<Segment> segment_;
+};
+
+}  // namespace
+
+bool sums_in_rank_order() { return true; }
+
+std::unique_ptr<Transport> make_transport(int ranks) { return std::make_unique<ShmTransport>(ranks); }
+
+}  // namespace tnt::testing

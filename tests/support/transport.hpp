@@ -1,0 +1,27 @@
+// What carries the collectives of ranks that are threads: the test programs are linked with one of its implementations each
+// (shm_transport.cpp, network_transport.cpp, hierarchical_transport.cpp), so that every transport passes the same tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "comm/communicator.hpp"
+
+namespace tnt::testing {
+
+class Transport {
+ public:
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+  virtual ~Transport() = default;
+
+  // The communicator of all ranks; called once by each rank's thread.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> join(int rank) = 0;
+  [[nodiscard]] virtual std::int64_t bytes_taken() const { return 0; }  // of memory, by the shared segment
+};
+
+[[nodiscard]] std::unique_ptr<Transport> make_transport(int ranks);
+[[nodiscard]] bool sums_in_rank_order();  // not node by node
+
+}  // namespace tnt::testing
