@@ -89,7 +89,9 @@ Found find_own(const std::string& name, const Team& team) {
   check(tnt_comm_transport(team.comm(), &transport));
   if (name == transport || (name == "shm" && team.ranks() == 1)) return {std::make_unique<OwnBackend>(name, team.comm()), ""};
   if (name == "local") return {nullptr, fmt::format("one rank only, here are {}", team.ranks())};
-  return {nullptr, fmt::format("not available in Tarantella {}", tnt_version())};
+  if (name == "nccl") return {nullptr, "not available: it needs GPUs"};
+  return {nullptr,
+          fmt::format("for a run of its own (--backend {}): the ranks of this one are joined over {}", name, transport)};
 }
 
 Found find_peer(const std::string& name, const Team& team) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -54,7 +55,7 @@ Field gather_field(const Options& options, const Team& team) {
 
 int run(const Options& options, const Start& start) {
   try {
-    const Team team(start, options.timeout);
+    const Team team(start, options);
     Field field = gather_field(options, team);
     Report report(options, team.leads());
     if (team.leads()) report.header(describe_machine(options, team, field));
@@ -73,6 +74,12 @@ int run(const Options& options, const Start& start) {
   }
 }
 
+// Ranks that are to use MPI, or to be measured beside it, have to be started by its mpirun.
+bool needs_mpi(const Options& options) {
+  const auto over_mpi = [](const std::string& backend) { return backend == "mpi" || backend == "hierarchical"; };
+  return options.against == "mpi" || std::any_of(options.backends.begin(), options.backends.end(), over_mpi);
+}
+
 int measure_main(int argc, char** argv) {
   const Options options = parse(argc, argv);
   const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
@@ -83,10 +90,9 @@ int measure_main(int argc, char** argv) {
     print_plan(options, start.ranks, stdout);
     return 0;
   }
-  if (start.kind == StartKind::fork && options.against == "mpi" && std::getenv(restarted) == nullptr) {
+  if (start.kind == StartKind::fork && needs_mpi(options) && std::getenv(restarted) == nullptr) {
     setenv(restarted, "1", 1);
-    const std::string reason = restart_under_mpirun(start.ranks, {argv + 1, argv + argc});
-    say(fmt::format("--against mpi is skipped: {}", reason));
+    say(restart_under_mpirun(start.ranks, {argv + 1, argv + argc}) + ": nothing is measured over MPI");
   }
   if (start.kind == StartKind::fork) {
     return run_forked(start, [&](const Start& rank) { return run(options, rank); });

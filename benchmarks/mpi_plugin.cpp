@@ -20,6 +20,8 @@ const char* error_text(int code) {
   return text.c_str();
 }
 
+bool we_have_begun = false;  // the library may have, and ends MPI itself then
+
 const char* init(int* rank, int* ranks) {
   int initialized = 0;
   MPI_Initialized(&initialized);
@@ -27,6 +29,7 @@ const char* init(int* rank, int* ranks) {
     int provided = 0;
     const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
     if (code != MPI_SUCCESS) return error_text(code);
+    we_have_begun = true;
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, rank);
@@ -107,7 +110,7 @@ const char* run(int collective, const void* in, void* out, std::size_t count, tn
 void finalize() {
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (finalized == 0) MPI_Finalize();
+  if (finalized == 0 && we_have_begun) MPI_Finalize();
 }
 
 }  // namespace

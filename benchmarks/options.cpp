@@ -112,7 +112,8 @@ void read_gradients(const Given& given, Options& options) {
   options.sizes = read_sizes(given, options.collective, options.dtypes);
   for (const Size& size : options.sizes) {
     if (size.bytes % (options.tensors * sizeof(float)) == 0) continue;
-    refuse("--sizes", format_size(size.bytes), fmt::format("not {} tensors of whole float32 numbers", options.tensors));
+    refuse(name(options.collective), fmt::format("of {} bytes", size.bytes),
+           fmt::format("not {} equal tensors of float32 (--tensors)", options.tensors));
   }
 }
 

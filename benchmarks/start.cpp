@@ -20,18 +20,16 @@ constexpr double join_seconds = 10.0;
 
 int number(const char* text) { return text == nullptr ? 0 : std::atoi(text); }
 
-// The variables with which each starter says rank, size and nodes.
+// The variables with which each starter says rank and size.
 struct Starter {
   const char* rank;
   const char* ranks;
-  const char* nodes;  // may be nullptr
-  const char* job;    // what tells this job from others on the node; may be nullptr
 };
 constexpr std::array<Starter, 4> starters{{
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", nullptr, "PMIX_NAMESPACE"},
-    {"PMI_RANK", "PMI_SIZE", nullptr, nullptr},
-    {"PMIX_RANK", "PMIX_SIZE", nullptr, "PMIX_NAMESPACE"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_STEP_ID"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"PMI_RANK", "PMI_SIZE"},
+    {"PMIX_RANK", "PMIX_SIZE"},
+    {"SLURM_PROCID", "SLURM_NTASKS"},
 }};
 
 std::string random_name() {
@@ -73,18 +71,7 @@ std::optional<Start> from_starter(const Starter& starter, const GetEnvironment& 
   Start start{
       .kind = StartKind::mpirun, .rank = number(environment(starter.rank)), .ranks = number(environment(starter.ranks))};
   if (start.ranks < 2) return std::nullopt;
-  if (starter.nodes != nullptr && number(environment(starter.nodes)) > 1) {
-    throw Failure(fmt::format("{}={}: this version measures the ranks of one node", starter.nodes, environment(starter.nodes)));
-  }
-  if (environment("OMPI_COMM_WORLD_LOCAL_SIZE") != nullptr &&
-      number(environment("OMPI_COMM_WORLD_LOCAL_SIZE")) != start.ranks) {
-    throw Failure("the ranks were started on several nodes: this version measures the ranks of one node");
-  }
-  const char* job = starter.job == nullptr ? nullptr : environment(starter.job);
-  // ranks of one mpirun share their parent; other users' processes are kept out by the socket's owner check
-  start.rendezvous = fmt::format("tnt-bench-{}-{}-{}", getuid(), getppid(), job == nullptr ? "" : job);
-  start.token = "started-by-mpirun";
-  return start;
+  return start;  // where and how they meet is the library's to find out
 }
 
 }  // namespace
@@ -166,15 +153,19 @@ void check(tnt_status_t status) {
   if (status != TNT_SUCCESS) throw Failure(tnt_last_error());
 }
 
-Team::Team(const Start& start, double timeout) {
-  setenv("TNT_TIMEOUT", fmt::format("{}", timeout).c_str(), 1);
+Team::Team(const Start& start, const Options& given) {
+  setenv("TNT_TIMEOUT", fmt::format("{}", given.timeout).c_str(), 1);
   tnt_init_options_t options = TNT_INIT_OPTIONS_INITIALIZER;
   options.rank = start.rank;
   options.ranks = start.ranks;
   options.rendezvous = start.rendezvous.c_str();
   options.token = start.token.c_str();
   options.join_timeout = join_seconds;
-  check(tnt_init(&options));
+  const std::string& transport = given.backends.front();
+  if (start.kind == StartKind::mpirun && (transport == "mpi" || transport == "hierarchical" || transport == "shm")) {
+    setenv("TNT_TRANSPORT", transport.c_str(), 1);
+  }
+  check(tnt_init(start.kind == StartKind::mpirun ? nullptr : &options));
   check(tnt_comm_world(&comm_));
   check(tnt_comm_rank(comm_, &rank_));
   check(tnt_comm_size(comm_, &ranks_));

@@ -28,7 +28,7 @@ struct Start {
 
 using GetEnvironment = std::function<const char*(const char*)>;
 
-// Reads how this process was started. Throws Failure if --ranks contradicts it, or if the ranks are on several nodes.
+// Reads how this process was started. Throws Failure if --ranks contradicts it.
 [[nodiscard]] Start find_start(const Options& options, const GetEnvironment& environment);
 
 // Replaces this process by `mpirun -n N tnt-bench ...`, so that MPI can be measured beside us. Returns, with the reason, if
@@ -42,7 +42,8 @@ using GetEnvironment = std::function<const char*(const char*)>;
 // A rank that has joined: its communicator, and small collectives of the benchmark's own.
 class Team {
  public:
-  Team(const Start& start, double timeout);  // joins within 10 s or throws Failure naming who is missing
+  // Joins within 10 s or throws Failure naming who is missing. Under mpirun with the transport of the first backend.
+  Team(const Start& start, const Options& options);
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
   ~Team();

@@ -50,7 +50,7 @@ const std::map<std::string, Example>& examples() {
       {"--op", {"all_reduce", "max", "plus"}},
       {"--root", {"broadcast", "1", "-1"}},
       {"--model", {"bucket", "bert_large", "vgg"}},
-      {"--tensors", {"bucket -e 64K", "4", "0"}},
+      {"--tensors", {"bucket -b 64K", "4", "0"}},
       {"--fusion-threshold", {"bucket", "1M", "-1"}},
       {"--compute-ms", {"overlap", "10", "-1"}},
       {"--minbytes", {"all_reduce", "1K", "-4"}},
@@ -88,7 +88,8 @@ TEST(Help, EveryFlagItShowsIsAcceptedAndRefusesNonsense) {
     ASSERT_TRUE(examples().contains(longest)) << longest << " is in the help text, but this test has no example for it";
     const Example& example = examples().at(longest);
     for (const std::string& name : names) {
-      std::vector<std::string> words{example.collective, name};
+      std::vector<std::string> words = testing::words_of(example.collective);
+      words.push_back(name);
       if (!example.sense.empty()) words.push_back(example.sense);
       EXPECT_NO_THROW((void)parse_words(words)) << name;
       if (example.nonsense.empty()) continue;

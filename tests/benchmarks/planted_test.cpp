@@ -40,7 +40,7 @@ int hunt(const Bug& bug, const std::string& words) {
   const Options options{.ranks = 2};
   const auto nothing = [](const char*) -> const char* { return nullptr; };
   return run_forked(find_start(options, nothing), [&](const Start& start) {
-    const Team team(start, 20);
+    const Team team(start, options);
     Found real = find_own("shm", team);
     Planted planted(*real.backend, team.rank(), bug);
     const Row row{.ranks = 2, .bytes = count * sizeof(float), .count = count};

@@ -28,12 +28,14 @@ inline Options parse_words(const std::vector<std::string>& words) {
 }
 
 // "-b  4 -e 64M": separated by spaces.
-inline Options parse_line(const std::string& line) {
+inline std::vector<std::string> words_of(const std::string& line) {
   std::istringstream stream(line);
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
-  return parse_words(words);
+  return words;
 }
+
+inline Options parse_line(const std::string& line) { return parse_words(words_of(line)); }
 
 // The text of the Failure that f throws, which must have this code and be one line; "" and a failed test if there is none.
 template <typename F>
