@@ -9,6 +9,9 @@
 namespace tnt {
 namespace {
 
+// As long as waking a thread takes, this many bytes are reduced.
+constexpr std::size_t bytes_left_to_who_waits = std::size_t{64} * 1024;
+
 // Adds up a bucket's phases, and puts them into the timeline if there is one.
 class BucketObserver final : public PhaseObserver {
  public:
@@ -44,6 +47,7 @@ Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions o
     for (std::size_t position = 0; position < bucket.tensors.size(); ++position)
       slots_[bucket.tensors[position]] = {b, position};
   }
+  for (std::size_t b = 0; b < states_.size(); ++b) details_.push_back(fmt::format("{} {}", options_.name, plan_.describe(b)));
   if (!states_.empty()) thread_ = start_thread("tnt-reducer", [this] { loop(); });
 }
 
@@ -93,7 +97,9 @@ void Reducer::ready(std::size_t tensor, const Piece& piece) {
     trace_->add(
         {options_.name, fmt::format("ready {}", bucket), last_full_ns_, last_full_ns_, static_cast<std::int64_t>(bucket)});
   }
-  changed_.notify_all();
+  // the end of a step is waited for at once: if it is small, who waits will find it due
+  const bool small_end = bucket + 1 == states_.size() && plan_.buckets()[bucket].bytes() <= bytes_left_to_who_waits;
+  if (!small_end || waiting_ > 0) changed_.notify_all();
 }
 
 std::string Reducer::missing_tensor(std::size_t bucket) const {
@@ -124,7 +130,14 @@ void Reducer::await(std::unique_lock<std::mutex>& lock, std::size_t bucket) {
   const auto limit = std::chrono::duration<double>(options_.timeout);
   // while the bucket collects, this wait has its own deadline; once it is full, the thread's collective has one
   while (state.steps < wanted && !error_) {
-    if (changed_.wait_for(lock, limit, [&] { return state.steps >= wanted || error_; })) break;
+    if (next_is_due()) {
+      reduce_next(lock);
+      continue;
+    }
+    ++waiting_;
+    const bool changed = changed_.wait_for(lock, limit, [&] { return state.steps >= wanted || error_ || next_is_due(); });
+    --waiting_;
+    if (changed) continue;
     if (state.stage == Stage::collecting) {
       fail(TNT_TIMEOUT, "rank {}: bucket {} of {} waited {} s for the gradient of '{}', which this rank did not hand over",
            comm_->rank(), bucket, options_.name, options_.timeout, missing_tensor(bucket));
@@ -150,41 +163,50 @@ void Reducer::finish() {
 }
 
 void Reducer::loop() {
-  for (std::size_t next = 0;; next = (next + 1) % states_.size()) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || states_[next].stage == Stage::full; });
-      if (stopping_) return;
-    }
-    std::optional<Error> failed;
-    try {
-      reduce_bucket(next);
-    } catch (const Error& error) {
-      failed = error;
-    } catch (const std::exception& error) {
-      failed = Error(TNT_SYSTEM, fmt::format("reducing bucket {} of {}: {}", next, options_.name, error.what()));
-    }
-    if (failed) {
-      const std::scoped_lock lock(mutex_);
-      error_ = std::move(failed);
-      changed_.notify_all();
-      return;
-    }
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || error_ || next_is_due(); });
+    if (stopping_ || error_) return;
+    reduce_next(lock);
   }
 }
 
-// The bucket is full: its pieces do not change until it is done, so no lock is held while they are reduced.
-void Reducer::reduce_bucket(std::size_t bucket) {
+bool Reducer::next_is_due() const { return !reducing_ && states_[next_].stage == Stage::full; }
+
+// Called by the thread, and by a caller that waits: while nobody does it, waking the thread would cost more than a small
+// bucket's reduction. The lock is not held meanwhile.
+void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
+  const std::size_t bucket = next_;
+  reducing_ = true;
+  lock.unlock();
   const std::int64_t begin = now_ns();
-  const Run run(states_[bucket].pieces, plan_.buckets()[bucket].dtype);
-  const std::string detail = fmt::format("{} {}", options_.name, plan_.describe(bucket));
   BucketObserver observer(trace_, options_.name, bucket);
-  comm_->all_reduce(run, TNT_SUM, {.timeout = options_.timeout, .detail = detail, .observer = &observer});
-  count_step(bucket, begin, observer.sums());
+  std::optional<Error> failed;
+  try {
+    reduce_bucket(bucket, observer);
+  } catch (const Error& error) {
+    failed = error;
+  } catch (const std::exception& error) {
+    failed = Error(TNT_SYSTEM, fmt::format("reducing bucket {} of {}: {}", bucket, options_.name, error.what()));
+  }
+  lock.lock();
+  reducing_ = false;
+  next_ = (next_ + 1) % states_.size();
+  if (failed) {
+    error_ = std::move(failed);
+  } else {
+    count_step(bucket, begin, observer.sums());
+  }
+  changed_.notify_all();
+}
+
+// The bucket is full: its pieces do not change until it is done, so no lock is held while they are reduced.
+void Reducer::reduce_bucket(std::size_t bucket, PhaseObserver& observer) {
+  const Run run(states_[bucket].pieces, plan_.buckets()[bucket].dtype);
+  comm_->all_reduce(run, TNT_SUM, {.timeout = options_.timeout, .detail = details_[bucket], .observer = &observer});
 }
 
 void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns) {
-  const std::scoped_lock lock(mutex_);
   const std::int64_t end_ns = now_ns();
   State& state = states_[bucket];
   ++state.steps;
@@ -197,7 +219,6 @@ void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, const std::a
     stats_.exposed_ns += std::max<std::int64_t>(0, end_ns - last_full_ns_);
   }
   state.stage = Stage::done;
-  changed_.notify_all();
 }
 
 std::uint64_t Reducer::tensor_steps(std::size_t tensor) const {

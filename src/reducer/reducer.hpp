@@ -1,5 +1,5 @@
 // Takes gradients as backward makes them and brings back their sum over ranks: buckets in one fixed order, packed, reduced
-// and unpacked by a thread while the caller goes on.
+// and unpacked by a thread while the caller goes on, or by the caller when it waits.
 #pragma once
 
 #include <array>
@@ -35,9 +35,9 @@ struct ReducerStats {
   std::array<std::int64_t, 4> phase_ns{};  // the parts of busy, as phase_names has them
 };
 
-// Order is what keeps ranks together: the thread takes bucket 0, 1, ... whatever order the gradients come in. A bucket goes
-// through collecting -> full -> done; its next step may begin when somebody has waited for it, so that handing over twice is
-// an error whatever the timing. Buckets need not be in the same step.
+// Order is what keeps ranks together: buckets are taken in the order 0, 1, ... whatever order the gradients come in. A bucket
+// goes through collecting -> full -> done; its next step may begin when somebody has waited for it, so that handing over twice
+// is an error whatever the timing. Buckets need not be in the same step.
 class Reducer {
  public:
   // comm: the reducer's own, nobody else's traffic in it. trace may be null.
@@ -71,7 +71,9 @@ class Reducer {
   };
 
   void loop();
-  void reduce_bucket(std::size_t bucket);
+  [[nodiscard]] bool next_is_due() const;
+  void reduce_next(std::unique_lock<std::mutex>& lock);
+  void reduce_bucket(std::size_t bucket, PhaseObserver& observer);
   void count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns);
   void throw_if_failed() const;
   [[nodiscard]] std::string missing_tensor(std::size_t bucket) const;
@@ -86,6 +88,10 @@ class Reducer {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<State> states_;
+  std::vector<std::string> details_;  // of each bucket, for errors
+  std::size_t next_ = 0;              // the bucket whose turn it is
+  bool reducing_ = false;             // somebody reduces it
+  int waiting_ = 0;                   // callers that sleep
   std::optional<Error> error_;
   bool stopping_ = false;
   ReducerStats stats_;
