@@ -1,5 +1,6 @@
 // The instruction sets that kernels are compiled for, and the choice among them at run time. The same loops, vectorised more or
-// less widely: no sum is reordered and nothing is contracted, so every one gives the same bits (but for those of a NaN, which processors do not promise).
+// less widely: no sum is reordered and nothing is contracted, so every one gives the same bits (but for those of a NaN, which
+// processors do not promise).
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ template <typename T>
 
 void scale(void* to, const void* from, std::size_t count, tnt_dtype_t dtype, double scale, Isa isa) {
   if (count == 0) return;
-  if (scale == 0.0) {
+  if (scale == 0.0 || from == nullptr) {  // nothing to add
     std::memset(to, 0, count * dtype_size(dtype));
   } else if (scale == 1.0) {
     if (to != from) std::memcpy(to, from, count * dtype_size(dtype));

@@ -22,9 +22,10 @@ struct Call {
 
 // A number that two different calls have in common by accident only.
 [[nodiscard]] constexpr std::uint64_t signature(const Call& call, std::uint64_t number) noexcept {
-  const std::uint64_t small =
-      ((call.kind * 64U + static_cast<std::uint64_t>(call.dtype)) * 64U + static_cast<std::uint64_t>(call.op)) * 65536U +
-      static_cast<std::uint64_t>(call.root);
+  std::uint64_t small = call.kind;
+  small = small * 64 + static_cast<std::uint64_t>(call.dtype);
+  small = small * 64 + static_cast<std::uint64_t>(call.op);
+  small = small * 65536 + static_cast<std::uint64_t>(call.root);
   return (small * 0x9e3779b97f4a7c15U ^ call.count) * 0xbf58476d1ce4e5b9U + number;
 }
 

@@ -15,7 +15,7 @@ std::vector<int> all_ranks(int ranks) {
 
 }  // namespace
 
-NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world)
+NetworkCommunicator::NetworkCommunicator(const std::shared_ptr<NetworkWorld>& world)
     : NetworkCommunicator(world, 0, all_ranks(world->ranks()), static_cast<std::size_t>(world->rank())) {}
 
 NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, std::uint64_t context, std::vector<int> members,

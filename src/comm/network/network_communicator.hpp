@@ -19,7 +19,7 @@ namespace tnt {
 // that fails leaves none behind. Cost of all_reduce: 2(n-1)/n S sent by each rank, in two messages' time if S is small.
 class NetworkCommunicator final : public Communicator {
  public:
-  explicit NetworkCommunicator(std::shared_ptr<NetworkWorld> world);  // of all ranks
+  explicit NetworkCommunicator(const std::shared_ptr<NetworkWorld>& world);  // of all ranks
 
   [[nodiscard]] int rank() const noexcept override { return static_cast<int>(group_.self); }
   [[nodiscard]] int size() const noexcept override { return static_cast<int>(group_.size()); }
