@@ -92,6 +92,7 @@ void add_output_flags(CLI::App& app, Given& given) {
 constexpr const char* footer =
     "Then: tnt-bench compare A.jsonl B.jsonl [--threshold 10%]   what became slower; exit code 1 if anything did\n"
     "      tnt-bench plot A.jsonl ... -o bench.png               latency and bandwidth over size\n"
+    "      tnt-bench tune                                        choose algorithms for this host\n"
     "For example:\n"
     "      tnt-bench all_reduce --ranks 2 --against mpi -b 4 -e 64M -f 4 --format jsonl -o cpu.jsonl\n"
     "      tnt-bench bucket --ranks 2 --model bert_large\n";

@@ -18,6 +18,7 @@
 #include "benchmarks/plan.hpp"
 #include "benchmarks/report.hpp"
 #include "benchmarks/start.hpp"
+#include "benchmarks/tune.hpp"
 
 namespace tnt::bench {
 namespace {
@@ -115,6 +116,7 @@ int main(int argc, char** argv) {
   try {
     const std::string first = argc > 1 ? argv[1] : "";
     if (first == "compare") return compare_main(argc - 1, argv + 1);
+    if (first == "tune") return tune_main(argc - 1, argv + 1);
     if (first == "plot") return plot(argc, argv);
     return measure_main(argc, argv);
   } catch (const Failure& failure) {

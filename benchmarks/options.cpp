@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "benchmarks/flags.hpp"
 #include "benchmarks/models.hpp"
@@ -187,12 +186,7 @@ void read_output(const Given& given, Options& options) {
   if (is_op(*given.output) || *given.output == "all") {
     refuse("-o", *given.output, fmt::format("the output file here; for the operation say --op {}", *given.output));
   }
-  const std::filesystem::path path(*given.output);
-  std::error_code ignored;
-  if (path.empty() || std::filesystem::is_directory(path, ignored)) refuse("-o", *given.output, "not the name of a file");
-  if (path.has_parent_path() && !std::filesystem::is_directory(path.parent_path(), ignored)) {
-    refuse("-o", *given.output, fmt::format("there is no directory {}", path.parent_path().string()));
-  }
+  check_file_name("-o", *given.output);
   options.output = *given.output;
 }
 

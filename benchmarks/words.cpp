@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 
 namespace tnt::bench {
 namespace {
@@ -115,7 +116,7 @@ Collective parse_collective(const std::string& text) {
   if (plain(text) == "alltoall" || plain(text) == "sendrecv") {
     throw Failure(fmt::format("{}: the library does not have this collective yet", text), 2);
   }
-  throw Failure(fmt::format("{}: not a collective ({}), nor compare or plot", text, fmt::join(names, ", ")), 2);
+  throw Failure(fmt::format("{}: not a collective ({}), nor compare, plot or tune", text, fmt::join(names, ", ")), 2);
 }
 
 std::vector<tnt_dtype_t> parse_dtypes(std::string_view flag, const std::string& text) {
@@ -140,6 +141,15 @@ std::vector<std::string> parse_backends(std::string_view flag, const std::string
     if (std::find(backends.begin(), backends.end(), backend) == backends.end()) backends.push_back(backend);
   }
   return backends;
+}
+
+void check_file_name(std::string_view flag, const std::string& text) {
+  const std::filesystem::path path(text);
+  std::error_code ignored;
+  if (path.empty() || std::filesystem::is_directory(path, ignored)) refuse(flag, text, "not the name of a file");
+  if (path.has_parent_path() && !std::filesystem::is_directory(path.parent_path(), ignored)) {
+    refuse(flag, text, fmt::format("there is no directory {}", path.parent_path().string()));
+  }
 }
 
 std::size_t parse_choice(std::string_view flag, const std::string& text, const std::vector<std::string>& choices) {

@@ -27,6 +27,9 @@ namespace tnt::bench {
 [[nodiscard]] std::vector<std::string> parse_backends(std::string_view flag, const std::string& text);
 [[nodiscard]] bool is_op(std::string_view word);
 
+// Refuses what is a directory, or lies in one that is not there.
+void check_file_name(std::string_view flag, const std::string& text);
+
 // The place of text in a list of alternatives; refuses what is none of them.
 [[nodiscard]] std::size_t parse_choice(std::string_view flag, const std::string& text, const std::vector<std::string>& choices);
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/host_cache.hpp"
 
 namespace tnt {
 namespace {
@@ -122,6 +123,8 @@ Settings read_settings(const Environment& environment) {
   with("TNT_LOG_LEVEL", [&](auto name, auto value) { settings.log_level = parse_level(name, value); });
   with("TNT_LOG_ON_ALL_DEVICES", [&](auto name, auto value) { settings.log_on_all_devices = parse_bool(name, value); });
   with("TNT_TRANSPORT", [&](auto name, auto value) { settings.transport = parse_transport(name, value); });
+  with("TNT_TUNING", [&](auto, auto value) { settings.tuning = value; });
+  settings.tuning_cache = host_cache_file(environment, "tuning");
   with("TNT_NODE", [&](auto, auto value) { settings.node = value; });
   check_place(settings);
   return settings;

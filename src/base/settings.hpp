@@ -25,6 +25,8 @@ struct Settings {
   LogLevel log_level = LogLevel::warning;                  // TNT_LOG_LEVEL
   bool log_on_all_devices = false;                         // TNT_LOG_ON_ALL_DEVICES
   TransportChoice transport = TransportChoice::automatic;  // TNT_TRANSPORT, under mpirun and srun
+  std::string tuning;                                      // TNT_TUNING, a file; of rank 0
+  std::string tuning_cache;                                // the file that is taken without TNT_TUNING, if it exists
   std::string node;                                        // TNT_NODE, for tests: ranks with another one are on another node
 
   [[nodiscard]] double join_seconds() const noexcept { return join_timeout > 0 ? join_timeout : timeout; }

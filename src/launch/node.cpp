@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 
+#include "base/log.hpp"
 #include "comm/shm/shm_communicator.hpp"
 #include "launch/rendezvous.hpp"
 
@@ -27,11 +29,24 @@ std::string kernel() {
   return host.data();
 }
 
+// Rank 0's, for all. A file that somebody named must be right; the cache is only a help.
+TuningTable find_tuning(const Settings& settings) {
+  if (!settings.tuning.empty()) return read_tuning_file(settings.tuning);
+  std::error_code ignored;
+  if (settings.tuning_cache.empty() || !std::filesystem::exists(settings.tuning_cache, ignored)) return {};
+  try {
+    return read_tuning_file(settings.tuning_cache);
+  } catch (const Error& error) {
+    log(LogLevel::warning, "ignored: {}", error.what());
+    return {};
+  }
+}
+
 std::shared_ptr<Segment> share_segment(const Settings& settings) {
   FileDescriptor segment;
   if (settings.rank == 0) {
     segment = Segment::create();
-    lead_rendezvous(settings, segment);
+    lead_rendezvous(settings, segment, [&] { ShmWorld::publish(segment, find_tuning(settings)); });
   } else {
     segment = join_rendezvous(settings);
   }

@@ -152,13 +152,14 @@ class Leader {
  public:
   Leader(const Settings& settings, const FileDescriptor& segment) : settings_(settings), segment_(segment) {}
 
-  void run() {
+  void run(const std::function<void()>& prepare) {
     listen();
     const Deadline deadline(settings_.join_seconds());
     while (joined_.size() + 1 < static_cast<std::size_t>(settings_.ranks)) {
       if (deadline.passed()) fail(TNT_TIMEOUT, "{} did not join within {} s", missing(), deadline.seconds());
       wait(deadline);
     }
+    if (prepare) prepare();
     for (const auto& [rank, socket] : joined_) send_line(socket, "ok", &segment_);
   }
 
@@ -307,11 +308,11 @@ FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
 
 }  // namespace
 
-void lead_rendezvous(const Settings& settings, const FileDescriptor& segment) {
+void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, const std::function<void()>& prepare) {
   check_token(settings.token);
   Leader leader(settings, segment);
   try {
-    leader.run();
+    leader.run(prepare);
   } catch (const Error& error) {
     leader.tell(error);
     throw;

@@ -2,6 +2,8 @@
 // get the shared segment's descriptor. Nothing of it has a name in the file system, so nothing can be left behind.
 #pragma once
 
+#include <functional>
+
 #include "base/file_descriptor.hpp"
 #include "base/settings.hpp"
 
@@ -14,8 +16,9 @@ namespace tnt {
 // Connections without the job's token, or of another user, are closed unheard.
 
 // Rank 0: waits for all other ranks and gives them segment. Throws TNT_TIMEOUT, TNT_PEER_LOST or TNT_MISMATCH, naming the
-// rank, and tells those who had joined.
-void lead_rendezvous(const Settings& settings, const FileDescriptor& segment);
+// rank, and tells those who had joined. prepare is called when all have come, before they get the segment: what it throws, all
+// throw.
+void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, const std::function<void()>& prepare = {});
 
 // Every other rank: returns the segment. Throws the same status and sentence as rank 0. Does not tell the token to a process
 // of another user that has taken the name.

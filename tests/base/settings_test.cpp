@@ -71,6 +71,9 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   EXPECT_EQ(read({{"TNT_TRANSPORT", "Mpi"}}).transport, TransportChoice::mpi);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "hierarchical"}}).transport, TransportChoice::hierarchical);
   EXPECT_EQ(read({{"TNT_NODE", "left"}}).node, "left");
+  EXPECT_EQ(read({{"TNT_TUNING", "a file"}}).tuning, "a file");
+  EXPECT_EQ(read({{"TNT_TUNING", "a file"}}).tuning_cache, "");
+  EXPECT_NE(read({{"HOME", "/home/me"}}).tuning_cache.find("/home/me/.cache/tarantella/tuning-"), std::string::npos);
   EXPECT_EQ(read({{"TNT_TIMEOUT", "0.25"}}).timeout, 0.25);
   EXPECT_EQ(read({{"TNT_TIMELINE", "a file"}}).timeline, "a file");
 }

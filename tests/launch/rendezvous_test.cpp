@@ -193,6 +193,21 @@ TEST_F(RendezvousTest, ARankThatEndsAfterItJoinedIsNamed) {
   EXPECT_EQ(seen.sentence, "rank 1 ended before all ranks had joined");
 }
 
+TEST_F(RendezvousTest, WhatRankZeroCannotPrepareIsToldToAll) {
+  auto leader = std::async(std::launch::async, [settings = settings(0, 3)] {
+    try {
+      lead_rendezvous(settings, Segment::create(), [] { fail(TNT_INVALID_ARGUMENT, "nonsense in a file"); });
+    } catch (const Error& error) {
+      return Outcome{error.status(), error.what()};
+    }
+    return Outcome{};
+  });
+  std::vector<std::future<Outcome>> outcomes;
+  for (const int rank : {1, 2}) outcomes.push_back(start(settings(rank, 3)));
+  outcomes.push_back(std::move(leader));
+  expect_all(outcomes, TNT_INVALID_ARGUMENT, "nonsense in a file");
+}
+
 TEST_F(RendezvousTest, StrangersAreNotHeard) {
   auto leader = start(settings(0, 2));
   for (const char* text :

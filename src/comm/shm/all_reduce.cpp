@@ -8,9 +8,7 @@ namespace tnt {
 namespace {
 
 constexpr std::size_t cache_line = 64;
-constexpr std::size_t small_bytes = std::size_t{8} * 1024;        // up to here reading everything is cheaper than to meet again
-constexpr std::size_t streaming_bytes = std::size_t{512} * 1024;  // from here on the caller's buffers are in no cache
-constexpr std::size_t block_bytes = std::size_t{16} * 1024;       // what is reduced at once: stays in the first-level cache
+constexpr std::size_t block_bytes = std::size_t{16} * 1024;  // what is reduced at once: stays in the first-level cache
 
 bool in_place(const Run& run) {
   return std::all_of(run.pieces().begin(), run.pieces().end(), [](const Piece& piece) { return piece.in == piece.out; });
@@ -19,33 +17,36 @@ bool in_place(const Run& run) {
 std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 // In place the lines have just been read, and wait in a cache to be written.
-Store store_for(const Run& run, std::size_t size) {
+Store store_for(const Run& run, std::size_t size, std::size_t streaming_bytes) {
   return run.count() * size < streaming_bytes || in_place(run) ? Store::cached : Store::streaming;
 }
 
+static_assert(Tuning::least_chunk / max_ranks >= cache_line && Tuning::most_at_once <= Slots::slot_bytes);
+
 }  // namespace
 
-ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, StoreChoice& choice, std::size_t self,
-                           const Run& run, tnt_op_t op, Phases& phases)
+ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, StoreChoice& choice, const Tuning& tuning,
+                           std::size_t self, const Run& run, tnt_op_t op, Phases& phases)
     : barrier_(barrier),
       slots_(slots),
       lines_(lines),
       choice_(choice),
+      tuning_(tuning),
       self_(self),
       run_(run),
       op_(op),
       phases_(phases),
       size_(dtype_size(run.dtype())),
-      per_slice_(slice_for(run.count() * size_, barrier.members().size()) / size_),
-      store_(store_for(run, size_)) {}
+      per_slice_(slice_for(run.count() * size_) / size_),
+      store_(store_for(run, size_, tuning.streaming_bytes)) {}
 
 void ShmAllReduce::operator()() {
   const std::size_t bytes = run_.count() * size_;
-  if (bytes <= Lines::most_bytes && members() <= Lines::most_members) return in_lines();
+  if (bytes <= tuning_.lines_bytes && members() <= Lines::most_members) return in_lines();
   const StoreChoice::Next next = choice_.next(bytes);
   shared_ = next.store;
   const std::int64_t begin = next.timed ? now_ns() : 0;
-  bytes <= small_bytes ? at_once() : in_chunks();
+  bytes <= tuning_.at_once_bytes ? at_once() : in_chunks();
   if (next.timed) choice_.took(bytes, now_ns() - begin);
 }
 
@@ -77,26 +78,31 @@ void ShmAllReduce::in_lines() {
   phases_.end("unpack");
 }
 
+// In blocks, of which each is summed and given to the caller before it leaves the first-level cache.
 void ShmAllReduce::at_once() {
-  alignas(cache_line) std::array<std::byte, small_bytes> result;  // NOLINT(*-member-init): written before it is read
+  alignas(cache_line) std::array<std::byte, block_bytes> result;  // NOLINT(*-member-init): written before it is read
   run_.pack(0, run_.count(), slots_.of(self_), shared_);
   phases_.end("pack");
   meet();
-  const auto from = sources(0, 0);
-  // what went past the caches would have to come back from memory
-  if (const void* input = run_.in_place(0, run_.count())) sources_[self_] = input;
-  reduce(result.data(), from, run_.count(), run_.dtype(), op_);
-  phases_.end("reduce");
-  run_.unpack(0, run_.count(), result.data());
-  phases_.end("unpack");
+  const std::size_t per_block = block_bytes / size_;
+  for (std::size_t at = 0; at < run_.count(); at += per_block) {
+    const std::size_t count = std::min(per_block, run_.count() - at);
+    const auto from = sources(0, at * size_);
+    // what went past the caches would have to come back from memory
+    if (const void* input = run_.in_place(at, count)) sources_[self_] = input;
+    reduce(result.data(), from, count, run_.dtype(), op_);
+    phases_.end("reduce");
+    run_.unpack(at, count, result.data());
+    phases_.end("unpack");
+  }
   slots_.finish();
 }
 
 // Chunks of the same size, which fit into a slot, of slices of the same size, whose borders lie on cache lines. Bytes.
-std::size_t ShmAllReduce::slice_for(std::size_t bytes, std::size_t members) noexcept {
-  const std::size_t largest = Slots::slot_bytes / members / cache_line * cache_line;
-  const std::size_t chunks = std::max<std::size_t>(1, divide_up(bytes, largest * members));
-  return divide_up(divide_up(bytes, chunks * members), cache_line) * cache_line;
+std::size_t ShmAllReduce::slice_for(std::size_t bytes) const noexcept {
+  const std::size_t largest = tuning_.chunk_bytes / members() / cache_line * cache_line;
+  const std::size_t chunks = std::max<std::size_t>(1, divide_up(bytes, largest * members()));
+  return divide_up(divide_up(bytes, chunks * members()), cache_line) * cache_line;
 }
 
 // A pipeline: while a chunk is packed, the one before is reduced and the one before that unpacked, so that one meeting serves

@@ -12,6 +12,7 @@
 #include "comm/shm/lines.hpp"
 #include "comm/shm/slots.hpp"
 #include "comm/shm/store_choice.hpp"
+#include "comm/shm/tuning.hpp"
 #include "comm/shm/world.hpp"
 #include "kernels/cpu/copy.hpp"
 
@@ -20,8 +21,8 @@ namespace tnt {
 // One call of one rank; all others are in the same call.
 class ShmAllReduce {
  public:
-  ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, StoreChoice& choice, std::size_t self, const Run& run,
-               tnt_op_t op, Phases& phases);
+  ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, StoreChoice& choice, const Tuning& tuning, std::size_t self,
+               const Run& run, tnt_op_t op, Phases& phases);
   void operator()();
 
  private:
@@ -41,7 +42,7 @@ class ShmAllReduce {
   [[nodiscard]] std::span<const void* const> sources(std::size_t chunk, std::size_t offset);
 
   [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
-  [[nodiscard]] static std::size_t slice_for(std::size_t bytes, std::size_t members) noexcept;
+  [[nodiscard]] std::size_t slice_for(std::size_t bytes) const noexcept;
   [[nodiscard]] Range chunk_range(std::size_t chunk) const noexcept;
   [[nodiscard]] Range slice(std::size_t chunk, std::size_t member) const noexcept;  // counted from the chunk's begin
   void pack_slice(std::size_t chunk, Range range);
@@ -50,6 +51,7 @@ class ShmAllReduce {
   Slots& slots_;
   Lines& lines_;
   StoreChoice& choice_;
+  const Tuning& tuning_;
   const std::size_t self_;
   const Run& run_;
   const tnt_op_t op_;

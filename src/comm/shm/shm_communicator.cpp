@@ -60,6 +60,7 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
       offset_(offset),
       mapping_(world_->segment().map(offset, region_bytes(members.size()))),
       self_(self),
+      tuning_(world_->tuning(members.size())),
       watch_(world_),
       barrier_(watch_, mapping_->data(), std::move(members), self),
       slots_(mapping_->data() + control_bytes(barrier_.members().size())),
@@ -80,7 +81,7 @@ void ShmCommunicator::barrier(const CallContext& context) {
 void ShmCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
   barrier_.begin({.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()}, context);
   Phases phases(context);
-  ShmAllReduce(barrier_, slots_, lines_, choice_, self_, run, op, phases)();
+  ShmAllReduce(barrier_, slots_, lines_, choice_, tuning_, self_, run, op, phases)();
 }
 
 // A chunk of each rank's block of the input goes out; each rank reduces its own block's chunk straight into its output.

@@ -57,6 +57,7 @@ class ShmCommunicator final : public Communicator {
   std::uint64_t offset_;
   std::shared_ptr<Mapping> mapping_;
   std::size_t self_;
+  Tuning tuning_;
   Watch watch_;
   ShmBarrier barrier_;
   Slots slots_;

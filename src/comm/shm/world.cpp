@@ -45,6 +45,8 @@ struct ShmWorld::Header {
   };
 
   std::atomic<std::uint64_t> allocated;
+  std::uint32_t has_tuning;  // written before the segment is shared
+  TuningTable tuning;
   Abort abort;
   std::array<Rank, max_ranks> ranks;
 };
@@ -60,12 +62,22 @@ ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::s
   if (ranks > max_ranks) fail(TNT_UNSUPPORTED, "{} ranks on one node: at most {} are supported", ranks, max_ranks);
   mapping_ = segment_->map(0, sizeof(Header));
   header_ = reinterpret_cast<Header*>(mapping_->data());
+  if (header_->has_tuning != 0) tuning_ = header_->tuning;
   Header::Rank& self = header_->ranks[static_cast<std::size_t>(rank_)];
   self.pid.store(getpid());
   self.presence.store(Presence::joined);
 }
 
 ShmWorld::~ShmWorld() { header_->ranks[static_cast<std::size_t>(rank_)].presence.store(Presence::left); }
+
+void ShmWorld::publish(const FileDescriptor& segment, const TuningTable& tuning) {
+  const Mapping mapping(segment, 0, sizeof(Header));
+  auto* header = reinterpret_cast<Header*>(mapping.data());
+  header->tuning = tuning;
+  header->has_tuning = 1;
+}
+
+const Tuning& ShmWorld::tuning(std::size_t members) const noexcept { return tuning_.of(members); }
 
 std::uint64_t ShmWorld::allocate(std::size_t bytes) {
   return first_offset() + first_region_ + header_->allocated.fetch_add(round_up(bytes));

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/file_descriptor.hpp"
 #include "comm/shm/segment.hpp"
+#include "comm/shm/tuning.hpp"
 
 namespace tnt {
 
@@ -42,6 +43,11 @@ class ShmWorld {
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] Segment& segment() const noexcept { return *segment_; }
 
+  // Writes the table that all ranks take into a fresh segment, before any rank makes its world of it: the ranks must not
+  // differ in what they choose. Unless this is called, all take the default.
+  static void publish(const FileDescriptor& segment, const TuningTable& tuning);
+  [[nodiscard]] const Tuning& tuning(std::size_t members) const noexcept;
+
   [[nodiscard]] static std::uint64_t first_offset() noexcept;
   // Offset of so many zero bytes that nobody else has, on a page border.
   [[nodiscard]] std::uint64_t allocate(std::size_t bytes);
@@ -64,6 +70,7 @@ class ShmWorld {
   std::shared_ptr<Segment> segment_;
   std::shared_ptr<Mapping> mapping_;
   Header* header_;
+  TuningTable tuning_;
   std::shared_ptr<Elsewhere> elsewhere_;
   int rank_;
   int ranks_;

@@ -1,0 +1,188 @@
+#include "benchmarks/tune.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/file_descriptor.hpp"
+#include "base/host_cache.hpp"
+#include "benchmarks/options.hpp"
+#include "benchmarks/sizes.hpp"
+#include "benchmarks/tune_run.hpp"
+#include "benchmarks/words.hpp"
+
+namespace tnt::bench {
+namespace {
+
+constexpr double seconds_in_all = 26.0;
+constexpr int most_rounds = 9;
+
+int usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+// Two, all cores, and more ranks than cores where these are few.
+std::vector<int> usual_ranks(int cores) { return {2, std::clamp(cores, 4, most_ranks)}; }
+
+std::vector<int> parse_ranks(const std::string& text) {
+  std::set<int> ranks;
+  for (const std::string& part : split(text)) ranks.insert(static_cast<int>(parse_whole("--ranks", part, 2, most_ranks)));
+  if (ranks.size() > TuningTable::most_entries) {
+    refuse("--ranks", text, fmt::format("more than {} numbers", TuningTable::most_entries));
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
+void refuse_inside_a_job(const GetEnvironment& environment) {
+  if (find_start({}, environment).kind == StartKind::alone) return;
+  throw Failure("tune starts its own ranks: run it alone, not under the launcher, mpirun or srun", 2);
+}
+
+std::string described(const Tuning& tuning) {
+  const std::string streaming =
+      tuning.streaming_bytes == Tuning::never_streaming ? "never" : "from " + format_size(tuning.streaming_bytes);
+  return fmt::format("lines up to {}, at once up to {}, past the caches {}, chunks of {}",
+                     tuning.lines_bytes == 0 ? "0" : format_size(tuning.lines_bytes), format_size(tuning.at_once_bytes),
+                     streaming, format_size(tuning.chunk_bytes));
+}
+
+void print_plan(const TuneOptions& options, std::FILE* out) {
+  fmt::print(out, "ranks       {}\n", fmt::join(options.ranks, ", "));
+  fmt::print(out, "file        {}\n", options.output);
+  fmt::print(out, "time        {} s in all, or one round if that takes longer; at most {} rounds each\n", seconds_in_all,
+             most_rounds);
+  const std::size_t each = 2 * tune_pool_bytes() >> 20;
+  fmt::print(out, "memory      {} MiB, {} a rank\n", each * static_cast<std::size_t>(options.ranks.back()), each);
+  for (const Candidate& candidate : candidates_for(options.ranks.front())) {
+    std::vector<std::string> sizes;
+    for (const std::size_t size : candidate.sizes) sizes.push_back(format_size(size));
+    fmt::print(out, "{:<12}{}\n", candidate.name, fmt::join(sizes, ", "));
+  }
+}
+
+// What the file has for other numbers of ranks stays.
+TuningTable known_table(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  try {
+    return read_tuning_file(path);
+  } catch (const Error& error) {
+    fmt::print(stderr, "tnt-bench: tune: replaced: {}\n", error.what());
+    return {};
+  }
+}
+
+void measure_and_write(const TuneOptions& options) {
+  TuningTable table = known_table(options.output);
+  for (std::size_t i = 0; i < options.ranks.size(); ++i) {
+    const int ranks = options.ranks[i];
+    const double seconds = seconds_in_all / static_cast<double>(options.ranks.size());
+    const Rounds rounds = measure_candidates(candidates_for(ranks), ranks, seconds, most_rounds);
+    const Tuning chosen = choose(rounds.medians);
+    fmt::print("# {} ranks: microseconds, medians of {} rounds\n", ranks, rounds.rounds);
+    print_times(rounds.medians, chosen, ranks, stdout);
+    fmt::print("# {} ranks: {}{}\n\n", ranks, described(chosen), chosen == Tuning{} ? " (as by default)" : "");
+    std::fflush(stdout);
+    table.set(static_cast<std::size_t>(ranks), chosen);
+  }
+  write_file(options.output, table.to_json(fmt::format("written by tnt-bench tune, Tarantella {}", tnt_version())));
+  fmt::print("written to {}\n", options.output);
+}
+
+}  // namespace
+
+TuneOptions parse_tune(int argc, const char* const* argv, const GetEnvironment& environment, int cores) {
+  TuneOptions options;
+  std::string ranks;
+  std::string output;
+  CLI::App app(
+      "tnt-bench tune: which algorithm of all_reduce is fastest on this host, by size and number of ranks. Takes less than "
+      "half\n"
+      "a minute and writes the file that every later job reads; the machine should have nothing else to do meanwhile",
+      "tnt-bench tune");
+  CLI::Option* const given_ranks =
+      app.add_option("--ranks", ranks, "numbers of ranks: 2,4; default: 2 and all cores, at least 4")->type_name("LIST");
+  CLI::Option* const given_output =
+      app.add_option("-o,--output", output, "default: the file of this host in the user's cache; TNT_TUNING names another one")
+          ->type_name("FILE");
+  app.add_flag("--dry-run", options.dry_run, "print what would be measured, and stop");
+  app.set_help_flag("-h,--help", "print this and stop");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw Failure(app.help(), 0);
+  } catch (const CLI::ParseError& error) {
+    throw Failure(fmt::format("tune: {}; see tnt-bench tune --help", error.what()), 2);
+  }
+  options.ranks = given_ranks->count() > 0 ? parse_ranks(ranks) : usual_ranks(cores);
+  if (given_output->count() > 0) check_file_name("-o", output);
+  options.output = given_output->count() > 0 ? output : host_cache_file(environment, "tuning");
+  if (options.output.empty()) throw Failure("tune: neither XDG_CACHE_HOME nor HOME is set: say where with -o FILE", 2);
+  refuse_inside_a_job(environment);
+  return options;
+}
+
+void print_times(const Measured& measured, const Tuning& chosen, int ranks, std::FILE* out) {
+  const std::vector<Candidate> candidates = candidates_for(ranks);
+  std::set<std::size_t> sizes;
+  fmt::print(out, "{:>8}", "size");
+  for (const Candidate& candidate : candidates) {
+    fmt::print(out, "{:>13}", candidate.name);
+    sizes.insert(candidate.sizes.begin(), candidate.sizes.end());
+  }
+  fmt::print(out, "  choice\n");
+  for (const std::size_t size : sizes) {
+    fmt::print(out, "{:>8}", format_size(size));
+    for (const Candidate& candidate : candidates) {
+      const auto times = measured.find(candidate.name);
+      const bool known = times != measured.end() && times->second.contains(size);
+      fmt::print(out, "{:>13}", known ? fmt::format("{:.2f}", times->second.at(size)) : "-");
+    }
+    fmt::print(out, "  {}\n", algorithm_at(chosen, ranks, size));
+  }
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  const auto fail_with = [&path](const char* what) {
+    throw Failure(fmt::format("{}: {} ({}); say another file with -o FILE", path, what, std::strerror(errno)));
+  };
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::string aside = fmt::format("{}.{}", path, getpid());
+  const FileDescriptor file(open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file) fail_with("cannot be written");
+  const bool written = write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (!written || fsync(file.get()) != 0 || std::rename(aside.c_str(), path.c_str()) != 0) {
+    const int reason = errno;
+    unlink(aside.c_str());
+    errno = reason;
+    fail_with("cannot be written");
+  }
+  const FileDescriptor directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory) (void)fsync(directory.get());  // the new name outlives a crash, too; where that is not known, it is no error
+}
+
+int tune_main(int argc, const char* const* argv) {
+  const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
+  const TuneOptions options = parse_tune(argc, argv, environment, usable_cores());
+  if (options.dry_run) {
+    print_plan(options, stdout);
+  } else {
+    measure_and_write(options);
+  }
+  return 0;
+}
+
+}  // namespace tnt::bench

@@ -1,0 +1,143 @@
+#include "benchmarks/tune_choice.hpp"
+
+#include <fmt/format.h>
+#include <cmath>
+
+#include "benchmarks/sizes.hpp"
+
+namespace tnt::bench {
+namespace {
+
+constexpr double worth_a_change = 0.05;  // less is noise, and the default was measured longer
+constexpr std::size_t kilo = 1024;
+
+constexpr const char* lines = "lines";
+constexpr const char* at_once = "at once";
+constexpr const char* chunks = "chunks";
+constexpr const char* streaming = "past caches";
+
+std::vector<std::size_t> doubling(std::size_t begin, std::size_t end) {
+  std::vector<std::size_t> sizes;
+  for (std::size_t size = begin; size <= end; size *= 2) sizes.push_back(size);
+  return sizes;
+}
+
+std::string chunks_of(std::size_t bytes) { return format_size(bytes) + " chunks"; }
+
+constexpr std::size_t smaller_chunks[] = {128 * kilo, 64 * kilo};
+
+// Of the sizes that both were measured at: how much longer the first takes, as a logarithm.
+SizeTimes log_ratios(const SizeTimes& first, const SizeTimes& second) {
+  SizeTimes ratios;
+  for (const auto& [bytes, time] : first) {
+    if (const auto other = second.find(bytes); other != second.end()) ratios[bytes] = std::log(time / other->second);
+  }
+  return ratios;
+}
+
+const SizeTimes& times_of(const Measured& measured, const std::string& name) {
+  static const SizeTimes none;
+  const auto found = measured.find(name);
+  return found == measured.end() ? none : found->second;
+}
+
+struct Border {
+  std::size_t last = 0;   // size that goes below; 0: none
+  std::size_t first = 0;  // size that goes above; 0: none
+};
+
+// standard: the last size that goes below by default.
+Border border_between(const SizeTimes& below, const SizeTimes& above, std::size_t standard, std::size_t least) {
+  std::vector<std::size_t> sizes;
+  std::size_t by_default = 0;
+  for (const auto& [bytes, ratio] : log_ratios(below, above)) {
+    sizes.push_back(bytes);
+    by_default += bytes <= standard ? 1 : 0;
+  }
+  const std::size_t n = choose_border(below, above, by_default, least);
+  return {n > 0 ? sizes[n - 1] : 0, n < sizes.size() ? sizes[n] : 0};
+}
+
+std::size_t choose_chunks(const Measured& measured) {
+  std::size_t best = Tuning{}.chunk_bytes;
+  double most = worth_a_change;
+  for (const std::size_t bytes : smaller_chunks) {
+    double saved = 0;
+    const SizeTimes ratios = log_ratios(times_of(measured, streaming), times_of(measured, chunks_of(bytes)));
+    for (const auto& [size, ratio] : ratios) saved += ratio / static_cast<double>(ratios.size());
+    if (saved <= most) continue;
+    most = saved;
+    best = bytes;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::vector<Candidate> candidates_for(int ranks) {
+  const Tuning in_chunks{.lines_bytes = 0, .at_once_bytes = 0, .streaming_bytes = Tuning::never_streaming};
+  Tuning past_caches = in_chunks;
+  past_caches.streaming_bytes = 0;
+  std::vector<Candidate> all;
+  const bool with_lines = static_cast<std::size_t>(ranks) <= Lines::most_members;
+  if (with_lines) all.push_back({lines, {.lines_bytes = Lines::most_bytes}, doubling(64, Lines::most_bytes)});
+  all.push_back({at_once,
+                 {.lines_bytes = 0, .at_once_bytes = Tuning::most_at_once},
+                 doubling(with_lines ? 64 : Lines::most_bytes, Tuning::most_at_once)});
+  all.push_back({chunks, in_chunks, doubling(Lines::most_bytes, 4096 * kilo)});
+  all.push_back({streaming, past_caches, doubling(2 * Tuning::most_at_once, 4096 * kilo)});
+  for (const std::size_t bytes : smaller_chunks) {
+    past_caches.chunk_bytes = bytes;
+    all.push_back({chunks_of(bytes), past_caches, {1024 * kilo, 4096 * kilo}});
+  }
+  return all;
+}
+
+std::size_t choose_border(const SizeTimes& below, const SizeTimes& above, std::size_t standard, std::size_t least) {
+  std::vector<double> ratios;
+  for (const auto& [bytes, ratio] : log_ratios(below, above)) ratios.push_back(ratio);
+  std::size_t best = standard;
+  double most = 0;
+  const auto consider = [&](std::size_t border, double saved, std::size_t moved) {
+    if (border < least || saved <= most || saved <= static_cast<double>(moved) * worth_a_change) return;
+    most = saved;
+    best = border;
+  };
+  // outwards from the standard, so that of two equal ones the nearer is taken
+  double saved = 0;
+  for (std::size_t border = standard; border > 0; --border) {
+    saved += ratios[border - 1];  // now above
+    consider(border - 1, saved, standard - border + 1);
+  }
+  saved = 0;
+  for (std::size_t border = standard; border < ratios.size(); ++border) {
+    saved -= ratios[border];  // now below
+    consider(border + 1, saved, border + 1 - standard);
+  }
+  return best;
+}
+
+Tuning choose(const Measured& measured) {
+  Tuning tuning;
+  const SizeTimes& once = times_of(measured, at_once);
+  const SizeTimes& chunked = times_of(measured, chunks);
+  if (measured.contains(lines)) {
+    tuning.lines_bytes = border_between(times_of(measured, lines), once, tuning.lines_bytes, 0).last;
+  }
+  // at least the smallest size: what chunks would take below it was not measured
+  tuning.at_once_bytes = border_between(once, chunked, tuning.at_once_bytes, 1).last;
+  const Border border = border_between(chunked, times_of(measured, streaming), tuning.streaming_bytes - 1, 0);
+  tuning.streaming_bytes = border.first > 0 ? border.first : Tuning::never_streaming;
+  tuning.chunk_bytes = choose_chunks(measured);
+  return tuning;
+}
+
+std::string algorithm_at(const Tuning& tuning, int ranks, std::size_t bytes) {
+  if (bytes <= tuning.lines_bytes && static_cast<std::size_t>(ranks) <= Lines::most_members) return lines;
+  if (bytes <= tuning.at_once_bytes) return at_once;
+  const bool smaller = tuning.chunk_bytes < bytes && tuning.chunk_bytes != Tuning{}.chunk_bytes;
+  const std::string name = bytes < tuning.streaming_bytes ? chunks : streaming;
+  return smaller ? fmt::format("{}, {}", name, chunks_of(tuning.chunk_bytes)) : name;
+}
+
+}  // namespace tnt::bench
