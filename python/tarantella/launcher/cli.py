@@ -17,7 +17,7 @@ from tarantella.launcher.environment import Meeting, mpi_environment, rank_envir
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import describe as describe_hosts
 from tarantella.launcher.job import Job
-from tarantella.launcher.mpi_job import run_mpirun
+from tarantella.launcher.mpi_job import MpiJob
 from tarantella.launcher.mpirun import find_mpirun, mpirun_command
 from tarantella.launcher.options import Options, parse
 from tarantella.launcher.output import STDOUT, Console
@@ -74,7 +74,7 @@ def _run_on_hosts(options: Options, console: Console) -> int:
         console.write(STDOUT, os.fsencode(f"{variables}{shlex.join(command)}\n"))
         console.drain()
         return 0
-    return run_mpirun(command, everything, options.ranks, console)
+    return MpiJob(command, everything, options.ranks, console).run()
 
 
 def _describe_rank(rank: int, environment: Mapping[str, str], options: Options) -> bytes:
