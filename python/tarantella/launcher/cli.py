@@ -11,10 +11,15 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping
+from functools import partial
 
-from tarantella.launcher.environment import Meeting, rank_environment, shared_environment
+from tarantella.launcher.environment import Meeting, mpi_environment, rank_environment, shared_environment
+from tarantella.launcher.errors import UsageError
+from tarantella.launcher.hosts import describe as describe_hosts
 from tarantella.launcher.job import Job
-from tarantella.launcher.options import Options, UsageError, parse
+from tarantella.launcher.mpi_job import MpiJob
+from tarantella.launcher.mpirun import find_mpirun, mpirun_command
+from tarantella.launcher.options import Options, parse
 from tarantella.launcher.output import STDOUT, Console
 from tarantella.launcher.threads import describe, usable_cores
 
@@ -39,6 +44,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str], console: Console) -> int:
     options = parse(argv)
+    if options.hosts:
+        return _run_on_hosts(options, console)
     cores = usable_cores()
     shared = shared_environment(options, os.environ, cores)
     meeting = Meeting.random()
@@ -47,11 +54,27 @@ def _run(argv: list[str], console: Console) -> int:
     console.drain()
     if options.dry_run:
         for rank in range(options.ranks):
-            ours = rank_environment(shared, rank, options.ranks, meeting, "<a pipe to the launcher>")
+            ours = rank_environment(shared, options.ranks, meeting, rank, "<a pipe to the launcher>")
             console.write(STDOUT, _describe_rank(rank, ours, options))
         console.drain()
         return 0
-    return Job(options, shared, meeting, console).run()
+    environment = partial(rank_environment, shared, options.ranks, meeting)
+    return Job(options, environment, meeting, console).run()
+
+
+def _run_on_hosts(options: Options, console: Console) -> int:
+    mpirun = find_mpirun(options.mpirun)
+    ours = mpi_environment(options, os.environ)
+    everything = {**os.environ, **ours}
+    command = mpirun_command(mpirun, options.hosts, options, everything, root=os.geteuid() == 0)
+    console.say(f"{describe_hosts(options.hosts)}, started by {mpirun}")
+    console.drain()
+    if options.dry_run:
+        variables = "".join(f"{key}={shlex.quote(value)} " for key, value in ours.items())
+        console.write(STDOUT, os.fsencode(f"{variables}{shlex.join(command)}\n"))
+        console.drain()
+        return 0
+    return MpiJob(command, everything, options.ranks, console).run()
 
 
 def _describe_rank(rank: int, environment: Mapping[str, str], options: Options) -> bytes:

@@ -25,6 +25,8 @@ LAUNCH_VARIABLES = (
     "TNT_TOKEN",
     "TNT_REPORT_FD",
 )
+ALWAYS = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1"}
+"""What a rank gets wherever it runs, unless somebody has set it."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,17 @@ class Meeting:
 
 def shared_environment(options: Options, inherited: Mapping[str, str], cores: int) -> dict[str, str]:
     """What the launcher sets alike for every rank."""
-    defaults = thread_environment(options.ranks, cores)
-    defaults |= {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1"}
+    defaults = thread_environment(options.ranks, cores) | ALWAYS
     return {key: value for key, value in defaults.items() if key not in inherited} | options.variables
 
 
+def mpi_environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The same where mpirun starts the ranks: how many threads each gets is known on its host alone (tarantella.mpi)."""
+    return {key: value for key, value in ALWAYS.items() if key not in inherited} | options.variables
+
+
 def rank_environment(
-    shared: Mapping[str, str], rank: int, size: int, meeting: Meeting, report: str
+    shared: Mapping[str, str], size: int, meeting: Meeting, rank: int, report: str
 ) -> dict[str, str]:
     """All that the launcher sets for one rank. report: the number of its descriptor for its last words."""
     values = (rank, size, rank, size, meeting.name, meeting.token, report)

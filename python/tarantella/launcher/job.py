@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from tarantella.launcher.environment import Meeting, rank_environment
+from tarantella.launcher.environment import Meeting
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDERR, STDOUT, Console, Stream
 from tarantella.launcher.process import Outcome, RankProcess, Starter
@@ -66,10 +67,26 @@ class Job:
     """Starts the ranks, and stays until the last has ended."""
 
     def __init__(
-        self, options: Options, shared: Mapping[str, str], meeting: Meeting, console: Console
+        self,
+        options: Options,
+        environment: Callable[[int, str], Mapping[str, str]],
+        meeting: Meeting,
+        console: Console,
+        *,
+        only: int | None = None,
+        passed_on: Sequence[int] = (),
     ) -> None:
+        """environment: what to set for a rank, given its number and its report descriptor.
+
+        only: the one rank of a larger job that is started here, by mpirun. It then speaks of its own failures alone, and
+        ends when whoever started this process has gone.
+        passed_on: descriptors that the ranks get and this process gives up.
+        """
         self._options = options
-        self._shared = shared
+        self._environment = environment
+        self._only = only
+        self._passed_on = passed_on
+        self._parent = os.getppid()
         self._meeting = meeting
         self._console = console
         self._selector = selectors.PollSelector()  # epoll refuses files, and output may go to one
@@ -104,11 +121,10 @@ class Job:
 
     def _start(self) -> bool:
         size = self._options.ranks
-        starter = Starter(size, self._options.command, self._options.output_on_all_devices)
-        for number in range(size):
+        starter = Starter(size, self._options.command, self._options.output_on_all_devices, self._passed_on)
+        for number in range(size) if self._only is None else [self._only]:
             try:
-                environment = partial(rank_environment, self._shared, number, size, self._meeting)
-                process = starter.start(number, environment)
+                process = starter.start(number, partial(self._environment, number))
             except (OSError, subprocess.SubprocessError) as error:
                 self._console.say(f"cannot start rank {number}: {self._options.command[0]!r}: {error}")
                 return False
@@ -116,6 +132,8 @@ class Job:
             self._running[number] = rank
             for stream in rank.streams:
                 self._watch(stream)
+        for descriptor in self._passed_on:
+            os.close(descriptor)
         return True
 
     def _kill_all(self) -> None:
@@ -140,6 +158,8 @@ class Job:
         if self._check_children or not events:
             self._check_children = False
             self._collect()
+        if self._only is not None and os.getppid() != self._parent and not self._ending():
+            self._interrupt(signal.SIGTERM)
         now = time.monotonic()
         while self._steps and self._steps[0][0] <= now:
             self._tell_all(self._steps.popleft()[1])
@@ -172,7 +192,8 @@ class Job:
 
     def _interrupt(self, number: int) -> None:
         self._interrupted = number
-        self._console.say(f"interrupted; ending {counted(len(self._running), 'rank')}")
+        if self._only is None:
+            self._console.say(f"interrupted; ending {counted(len(self._running), 'rank')}")
         self._tell_all(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
         self._end_soon()
 
@@ -201,7 +222,8 @@ class Job:
             stream.finish()
         del self._running[rank.number]
         report = read_report(rank.reports)
-        self._endings.append(Ending(rank.number, rank.process.pid, outcome, rank.told_to_end, report))
+        host = "" if self._only is None else socket.gethostname()
+        self._endings.append(Ending(rank.number, rank.process.pid, outcome, rank.told_to_end, report, host))
         self._tails[rank.number] = [rank.prefix + line for line in rank.tail]
         if rank.number == 0:
             self._notices.clear()
@@ -221,6 +243,8 @@ class Job:
         failed = culprit(self._endings)
         if failed is None:
             return 0
+        if self._only is not None and not failed.failed_by_itself:
+            return failed.exit_code
         for line in self._tails[failed.rank]:
             self._console.write(STDERR, line + b"\n")
         others = "" if failed.report and failed.report.message else self._others()

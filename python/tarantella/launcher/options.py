@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -18,15 +19,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from tarantella.launcher.environment import LAUNCH_VARIABLES
+from tarantella.launcher.errors import UsageError
+from tarantella.launcher.hosts import Host, all_here, place, read_hostfile, read_hosts, slots
 
 MAX_RANKS = 512
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 DECIMAL = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 EXAMPLE = "tarantella -n 4 -- train.py"
-
-
-class UsageError(Exception):
-    """The command line cannot be run; the text is the whole message."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,9 @@ class Options:
     output_on_all_devices: bool
     log_on_all_devices: bool
     dry_run: bool
+    hosts: tuple[Host, ...] = ()
+    """Where mpirun starts how many of the ranks; empty where the launcher starts all of them itself, on this node."""
+    mpirun: tuple[str, ...] = ("mpirun",)
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -53,17 +55,22 @@ def parse(argv: Sequence[str]) -> Options:
         raise UsageError(f"{extra[0]!r} is no option: put `--` before the script, as in {EXAMPLE}")
     if extra:
         raise UsageError(f"unexpected word {extra[0]!r} before `--`")
-    if given.ranks is None:
+    hosts = _hosts(given)
+    if given.ranks is None and not hosts:
         raise UsageError(f"-n is missing: the number of ranks to start, as in {EXAMPLE}")
     if not after:
         raise UsageError(f"no script to run: put it after `--`, as in {EXAMPLE}")
+    ranks = slots(hosts) if given.ranks is None else given.ranks
+    _check_room(ranks, hosts)
     return Options(
-        ranks=given.ranks,
+        ranks=ranks,
         command=_command(after, given.python_interpreter),
         variables=_variables(given),
         output_on_all_devices=given.output_on_all_devices,
         log_on_all_devices=given.log_on_all_devices,
         dry_run=given.dry_run,
+        hosts=place(hosts, ranks) if given.mpirun or not all_here(hosts) else (),
+        mpirun=given.mpirun or ("mpirun",),
     )
 
 
@@ -97,11 +104,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="tarantella",
         usage="tarantella -n N [options] -- SCRIPT [args...]",
-        description="Starts N ranks of SCRIPT on this node, and ends them together when one fails.",
+        description="Starts N ranks of SCRIPT, on this node or on several hosts, and ends them together when one fails.",
         allow_abbrev=False,
     )
     add = parser.add_argument
     add("-n", dest="ranks", metavar="N", type=_ranks, help=f"number of ranks to start, 1 to {MAX_RANKS}")
+    add("--hostfile", metavar="FILE",
+        help="start the ranks on the hosts that FILE names, one per line as `name`, `name slots=2` or `name:2`, by mpirun")
+    add("--hosts", metavar="LIST", help="the same with a list: a:2,b:2")
+    add("--mpirun", metavar="COMMAND", type=_mpirun,
+        help="what starts ranks on hosts: Open MPI's or MPICH's mpirun, with options of its own (default: mpirun)")
     add("-x", dest="environment", metavar="KEY=VALUE", nargs="+", action="extend", default=[],
         type=_assignment, help="set variables in the environment of every rank; wins over the options below")
     add("--output-on-all-devices", action="store_true",
@@ -124,6 +136,36 @@ def _ranks(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_RANKS):
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MAX_RANKS}, not {text!r}")
     return int(text)
+
+
+def _mpirun(text: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    if not words:
+        raise argparse.ArgumentTypeError("must be a command, not an empty one")
+    return words
+
+
+def _hosts(given: argparse.Namespace) -> tuple[Host, ...]:
+    if given.hostfile is not None and given.hosts is not None:
+        raise UsageError("--hostfile and --hosts: give one of them")
+    if given.hostfile is not None:
+        return read_hostfile(given.hostfile)
+    if given.hosts is not None:
+        return read_hosts(given.hosts)
+    if given.mpirun is not None:
+        raise UsageError("--mpirun: give the hosts to start ranks on, too, with --hostfile or --hosts")
+    return ()
+
+
+def _check_room(ranks: int, hosts: Sequence[Host]) -> None:
+    room = slots(hosts)
+    if hosts and ranks > room:
+        raise UsageError(f"-n: {ranks} ranks, but the hosts take {room}: give them more slots, or start fewer ranks")
+    if ranks > MAX_RANKS:
+        raise UsageError(f"the hosts take {room} ranks, and a job has at most {MAX_RANKS}: say with -n how many to start")
 
 
 def _assignment(text: str) -> tuple[str, str]:

@@ -81,8 +81,12 @@ class RankProcess:
 class Starter:
     """Starts the ranks of a job."""
 
-    def __init__(self, ranks: int, command: Sequence[str], output_on_all_devices: bool) -> None:
+    def __init__(
+        self, ranks: int, command: Sequence[str], output_on_all_devices: bool, passed_on: Sequence[int] = ()
+    ) -> None:
+        """passed_on: descriptors that a rank inherits as they are."""
         self._command = command
+        self._passed_on = tuple(passed_on)
         self._output_on_all_devices = output_on_all_devices
         self._prepare = _preparation(_make_room(3 * ranks))
 
@@ -107,7 +111,7 @@ class Starter:
                 stdin=None if rank == 0 else subprocess.DEVNULL,
                 stdout=stdout_write,
                 stderr=stderr_write,
-                pass_fds=(report_write,),
+                pass_fds=(report_write, *self._passed_on),
                 start_new_session=True,
                 preexec_fn=self._prepare,
             )

@@ -33,6 +33,8 @@ class Ending:
     told_to_end: bool
     """The launcher had sent it a signal before, so that how it ended says nothing by itself."""
     report: Report | None
+    host: str = ""
+    """Where it ran, if the job has several hosts."""
 
     @property
     def failed_by_itself(self) -> bool:
@@ -47,7 +49,8 @@ class Ending:
     def __str__(self) -> str:
         how = "failed" if self.told_to_end and self.outcome.signal else str(self.outcome)
         message = f": {self.report.message}" if self.report and self.report.message else ""
-        return f"rank {self.rank} (pid {self.pid}) {how}{message}"
+        where = f" on {self.host}" if self.host else ""
+        return f"rank {self.rank} (pid {self.pid}{where}) {how}{message}"
 
 
 def read_report(lines: Iterable[bytes]) -> Report | None:

@@ -1,0 +1,107 @@
+"""The hosts of a job, from a hostfile or from --hosts: their names, and how many ranks each takes.
+
+A hostfile has one host per line, as `name`, `name slots=2` or `name:2`. Empty lines and what follows a # do not count, and a
+host that is named again takes so many more.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tarantella.launcher.errors import UsageError
+from tarantella.launcher.threads import counted
+
+HOST = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)(:(?P<count>[0-9]{1,6}))?")
+SLOTS = re.compile(r"slots=(?P<count>[0-9]{1,6})")
+SHOWN = 4
+"""So many hosts are named in the line that says what is started."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine, and how many ranks it takes."""
+
+    name: str
+    slots: int
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.slots}"
+
+
+def read_hostfile(path: str) -> tuple[Host, ...]:
+    """The hosts of a file. Raises UsageError with the number of the line that makes no sense."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError as error:
+        raise UsageError(f"--hostfile: cannot read {path!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--hostfile: {path!r} is not a text file") from None
+    hosts = []
+    for number, line in enumerate(lines, 1):
+        words = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
+        if words:
+            hosts.append(_host(words, f"{path}:{number}"))
+    if not hosts:
+        raise UsageError(f"--hostfile: {path!r} names no host")
+    return _added_up(hosts)
+
+
+def read_hosts(text: str) -> tuple[Host, ...]:
+    """The hosts of a list such as a:2,b:2. Raises UsageError."""
+    return _added_up([_host([word.strip()], "--hosts") for word in text.split(",")])
+
+
+def place(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
+    """The hosts that so many ranks need, each with the number it gets: the first host is filled first."""
+    placed = []
+    for host in hosts:
+        taken = min(host.slots, ranks)
+        ranks -= taken
+        if taken:
+            placed.append(Host(host.name, taken))
+    return tuple(placed)
+
+
+def slots(hosts: Iterable[Host]) -> int:
+    """The ranks that there is room for."""
+    return sum(host.slots for host in hosts)
+
+
+def all_here(hosts: Iterable[Host]) -> bool:
+    """Whether every one of them is this machine."""
+    own = socket.gethostname()
+    return {host.name for host in hosts} <= {"localhost", "127.0.0.1", own, own.partition(".")[0]}
+
+
+def describe(hosts: Sequence[Host]) -> str:
+    """How many ranks are on which host: 4 ranks on 2 hosts (a: 2, b: 2)."""
+    named = [f"{host.name}: {host.slots}" for host in hosts[:SHOWN]] + ["..."] * (len(hosts) > SHOWN)
+    return f"{counted(slots(hosts), 'rank')} on {counted(len(hosts), 'host')} ({', '.join(named)})"
+
+
+def _host(words: Sequence[str], where: str) -> Host:
+    host = HOST.fullmatch(words[0])
+    if host is None:
+        raise UsageError(f"{where}: {words[0]!r} is no host: write `name`, `name slots=2` or `name:2`")
+    count = host["count"]
+    for word in words[1:]:
+        match = SLOTS.fullmatch(word)
+        if match is None:
+            raise UsageError(f"{where}: unexpected {word!r}: write a host as `name`, `name slots=2` or `name:2`")
+        if count is not None:
+            raise UsageError(f"{where}: {host['name']!r} is given its number of ranks twice")
+        count = match["count"]
+    if count is not None and int(count) == 0:
+        raise UsageError(f"{where}: {host['name']!r} with 0 ranks: leave it out")
+    return Host(host["name"], int(count or 1))
+
+
+def _added_up(hosts: Iterable[Host]) -> tuple[Host, ...]:
+    found: dict[str, int] = {}
+    for host in hosts:
+        found[host.name] = found.get(host.name, 0) + host.slots
+    return tuple(Host(name, count) for name, count in found.items())

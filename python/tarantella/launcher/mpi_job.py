@@ -1,0 +1,147 @@
+"""A job on several hosts: mpirun starts the ranks, this starts mpirun, passes signals on and stays until it has ended.
+
+mpirun waits for all hosts, one that has gone included, for minutes. So what it says is read on its way to the terminal: once
+a rank has failed, it gets some seconds to end the others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from tarantella.launcher.output import STDERR, Console
+from tarantella.launcher.process import PR_SET_PDEATHSIG
+from tarantella.launcher.signals import SignalPipe
+from tarantella.launcher.threads import counted
+
+CANNOT_START = 126
+GRACE = 8.0
+"""Seconds in which mpirun may end its ranks after it was asked to, or after one has failed."""
+SAFETY_NET = 1.0
+FAILURES = (b"tarantella: rank ", b"the job has been aborted", b"mpirun noticed that process rank")
+"""What is said when a rank has failed: by the part of the launcher that looks after it, and by Open MPI."""
+PIECE = 64 * 1024
+
+
+class MpiJob:
+    """One mpirun, from its start to its end."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], ranks: int, console: Console) -> None:
+        self._command = command
+        self._environment = environment
+        self._ranks = ranks
+        self._console = console
+        self._interrupted = 0
+        self._given_up = False
+        self._patience = float("inf")
+        self._last = b""
+
+    def run(self) -> int:
+        """Returns what mpirun does, or 128 + the number of the signal that ended the job."""
+        with SignalPipe() as signals, selectors.PollSelector() as selector:
+            try:
+                mpirun = subprocess.Popen(
+                    self._command,
+                    env=self._environment,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                    preexec_fn=_preparation(),
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                self._console.say(f"cannot start {self._command[0]!r}: {error}")
+                self._console.drain()
+                return CANNOT_START
+            assert mpirun.stderr is not None
+            words = mpirun.stderr.fileno()
+            os.set_blocking(words, False)
+            selector.register(signals.descriptor, selectors.EVENT_READ, lambda: self._on_signals(mpirun, signals.read()))
+            try:
+                while not _ended(mpirun):
+                    _watch(selector, words, None if self._console.full else lambda: self._relay(selector, words))
+                    self._console.watch(selector)
+                    for key, _ in selector.select(SAFETY_NET):
+                        key.data()
+                    if time.monotonic() > self._patience:
+                        self._give_up(mpirun)
+            finally:
+                _kill_group(mpirun)  # before it is reaped: until then its number cannot be another's
+                code = mpirun.wait()
+            self._relay(selector, words)
+            mpirun.stderr.close()
+        self._console.drain()
+        if self._interrupted:
+            return 128 + self._interrupted
+        if self._given_up:
+            return 1
+        return 128 - code if code < 0 else code
+
+    def _relay(self, selector: selectors.BaseSelector, words: int) -> None:
+        """Shows what has been said, as it is, and looks for what tells of a failure."""
+        with suppress(BlockingIOError):
+            while not self._console.full:
+                piece = os.read(words, PIECE)
+                if not piece:
+                    _watch(selector, words, None)
+                    return
+                self._console.write(STDERR, piece)
+                said = self._last + piece
+                self._last = said[-max(map(len, FAILURES)) :]
+                if self._patience == float("inf") and any(failure in said for failure in FAILURES):
+                    self._patience = time.monotonic() + GRACE
+
+    def _on_signals(self, mpirun: subprocess.Popen[bytes], numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if number == signal.SIGCHLD:
+                continue
+            if not self._interrupted:
+                self._interrupted = number
+                self._patience = min(self._patience, time.monotonic() + GRACE)
+                self._console.say(f"interrupted; ending {counted(self._ranks, 'rank')}")
+                with suppress(ProcessLookupError):
+                    os.kill(mpirun.pid, signal.SIGTERM)  # it alone: it needs its ssh connections to end the others
+            elif number == signal.SIGINT:  # asked again: no more patience
+                self._patience = 0
+
+    def _give_up(self, mpirun: subprocess.Popen[bytes]) -> None:
+        if not self._given_up and self._patience > 0:
+            self._console.say(
+                f"mpirun has not ended within {GRACE:g} s and is killed; ranks on hosts that it does not reach end by "
+                "themselves when they have missed the others for TNT_TIMEOUT"
+            )
+        self._given_up = True
+        _kill_group(mpirun)
+
+
+def _watch(selector: selectors.BaseSelector, descriptor: int, callback: Callable[[], None] | None) -> None:
+    if descriptor in selector.get_map():
+        selector.unregister(descriptor)
+    if callback is not None:
+        selector.register(descriptor, selectors.EVENT_READ, callback)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _preparation() -> Callable[[], None]:
+    """What mpirun does between fork and exec; it ends its ranks when the launcher dies without a chance to say so."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    launcher = os.getpid()
+
+    def prepare() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != launcher:
+            os._exit(1)
+
+    return prepare

@@ -1,0 +1,56 @@
+"""`python -m tarantella.launcher.mpi_rank [options] -- COMMAND...`: looks after one rank of a job on several hosts.
+
+mpirun starts it once for each rank. It shows, hides or prefixes what the rank prints as the launcher does on one node, says
+the rank's name when it fails, and ends it with all that it started when mpirun says so, or has gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+
+from tarantella.launcher.environment import Meeting
+from tarantella.launcher.job import Job
+from tarantella.launcher.options import Options
+from tarantella.launcher.output import Console
+from tarantella.mpi import share_cores
+
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the rank and returns what it returned."""
+    at = argv.index("--")
+    flags, command = argv[:at], argv[at + 1 :]
+    share_cores()
+    options = Options(
+        ranks=1,
+        command=tuple(command),
+        variables={},
+        output_on_all_devices="--output-on-all-devices" in flags,
+        log_on_all_devices="--log-on-all-devices" in flags,
+        dry_run=False,
+    )
+    pmi = os.environ.get("PMI_FD", "")  # of MPICH's Hydra; that it is closed tells Hydra that the rank has gone
+    code = Job(
+        options, _environment, Meeting.random(), Console(), only=_rank(), passed_on=[int(pmi)] if pmi.isdigit() else []
+    ).run()
+    if code != 0 and "PMI_FD" in os.environ:
+        # to Hydra an exit code is no reason to end the other ranks, which may wait in MPI_Init for this one
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    return code
+
+
+def _rank() -> int:
+    return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), 0)
+
+
+def _environment(_rank: int, report: str) -> Mapping[str, str]:
+    return {"TNT_REPORT_FD": report}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
