@@ -100,9 +100,9 @@ int be_rank(const Start& start, const Candidate& candidate, const std::string& t
     const std::size_t used = candidate.sizes.back() > small ? pool : candidate.sizes.back();
     touch(own, used);
     touch(own + pool, used);
-    const Team team(start, timeout);
     // as many as the choice of stores needs to know its mind
-    const Options options{.warmup = 10, .target = 0.03, .max_time = seconds_per_size};
+    const Options options{.warmup = 10, .target = 0.03, .max_time = seconds_per_size, .timeout = timeout};
+    const Team team(start, options);
     for (std::size_t i = 0; i < candidate.sizes.size(); ++i) {
       Buffers buffers(own, candidate.sizes[i]);
       const auto times = measure({[&] { buffers.operate(team); }}, options, team);
