@@ -71,6 +71,15 @@ void print_plan(const TuneOptions& options, std::FILE* out) {
   }
 }
 
+// Who competes for cores waits differently, and other algorithms win.
+void warn_if_busy(int cores) {
+  double load = 0;
+  if (getloadavg(&load, 1) != 1 || load < 0.5 * cores) return;
+  fmt::print(stderr,
+             "tnt-bench: tune: the load of this machine is {:.1f} on {} cores: tune again when it has nothing else to do\n",
+             load, cores);
+}
+
 // What the file has for other numbers of ranks stays.
 TuningTable known_table(const std::string& path) {
   std::error_code ignored;
@@ -180,6 +189,7 @@ int tune_main(int argc, const char* const* argv) {
   if (options.dry_run) {
     print_plan(options, stdout);
   } else {
+    warn_if_busy(usable_cores());
     measure_and_write(options);
   }
   return 0;

@@ -99,7 +99,8 @@ std::size_t choose_border(const SizeTimes& below, const SizeTimes& above, std::s
   std::size_t best = standard;
   double most = 0;
   const auto consider = [&](std::size_t border, double saved, std::size_t moved) {
-    if (border < least || saved <= most || saved <= static_cast<double>(moved) * worth_a_change) return;
+    saved -= static_cast<double>(moved) * worth_a_change;
+    if (border < least || saved <= most) return;
     most = saved;
     best = border;
   };

@@ -24,8 +24,8 @@ struct Candidate {
 using SizeTimes = std::map<std::size_t, double>;    // microseconds by bytes
 using Measured = std::map<std::string, SizeTimes>;  // by the candidate's name
 
-// How many of the sizes, ascending, go to `below`, the others to `above`: `standard`, unless another border makes the sizes
-// that it moves faster by more than 5 % in the mean; then the one that saves most. At least `least`.
+// How many of the sizes, ascending, go to `below`, the others to `above`; at least `least`. It is the border that saves most,
+// where each size that it moves away from `standard` has to be worth 5 %.
 [[nodiscard]] std::size_t choose_border(const SizeTimes& below, const SizeTimes& above, std::size_t standard,
                                         std::size_t least);
 

@@ -20,22 +20,21 @@ namespace {
 constexpr double seconds_per_size = 0.02;
 constexpr double timeout = 20.0;  // seconds for any wait of a rank
 constexpr std::size_t pool = std::size_t{32} << 20;
-constexpr std::size_t small = Tuning::most_at_once;  // up to here the same buffers are used each time
+constexpr std::size_t gap = 128;  // between buffers, so that small ones are not one stream of lines
 
-// Memory that this process and those it forks share; untouched pages cost nothing.
-class SharedMemory {
+template <typename T>
+class Memory {
  public:
-  explicit SharedMemory(std::size_t bytes)
-      : bytes_(bytes), memory_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-    if (memory_ == MAP_FAILED) throw Failure(fmt::format("tune: no memory for {} bytes of buffers", bytes));
+  // sharing: MAP_SHARED, with the processes that this one forks, or MAP_PRIVATE.
+  Memory(std::size_t count, int sharing)
+      : bytes_(count * sizeof(T)), memory_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ == MAP_FAILED) throw Failure(fmt::format("no memory for {} bytes of buffers", bytes_));
+    (void)madvise(memory_, bytes_, MADV_HUGEPAGE);  // as the other measurements have it; refused, it is only slower
   }
-  SharedMemory(const SharedMemory&) = delete;
-  SharedMemory& operator=(const SharedMemory&) = delete;
-  ~SharedMemory() { munmap(memory_, bytes_); }
-  template <typename T>
-  [[nodiscard]] T* as() const noexcept {
-    return static_cast<T*>(memory_);
-  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { munmap(memory_, bytes_); }
+  [[nodiscard]] T* data() const noexcept { return static_cast<T*>(memory_); }
 
  private:
   std::size_t bytes_;
@@ -67,45 +66,34 @@ void check_room(int ranks) {
                 2);
 }
 
-// One rank's buffers in a job: of large sizes the next one each time.
+// One rank's buffers in a job: the next one each time, as in training.
 class Buffers {
  public:
-  Buffers(std::byte* memory, std::size_t size) : memory_(memory), size_(size), count_(size > small ? pool / size : 1) {}
-  void operate(const Team& team) {
-    std::byte* const in = memory_ + turn_++ % count_ * size_;
-    check(tnt_all_reduce(team.comm(), in, in + pool, size_ / sizeof(float), TNT_FLOAT32, TNT_SUM, nullptr, nullptr));
+  // Numbers in all of them: the first use of a page would be longer than what is measured.
+  Buffers() : memory_(2 * pool / sizeof(float), MAP_PRIVATE) { std::fill_n(memory_.data(), 2 * pool / sizeof(float), 1.0F); }
+
+  void operate(const Team& team, std::size_t bytes) {
+    const std::size_t stride = bytes + gap;
+    float* const in = memory_.data() + turn_++ % (pool / stride) * stride / sizeof(float);
+    check(tnt_all_reduce(team.comm(), in, in + pool / sizeof(float), bytes / sizeof(float), TNT_FLOAT32, TNT_SUM, nullptr,
+                         nullptr));
   }
 
  private:
-  std::byte* memory_;
-  std::size_t size_;
-  std::size_t count_;
+  Memory<float> memory_;  // pool bytes of inputs, as many of outputs
   std::size_t turn_ = 0;
 };
 
-// Every page once, in the process that will use it: the first use of each is a page fault, longer than what is measured.
-void touch(std::byte* memory, std::size_t bytes) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  for (std::size_t at = 0; at < bytes; at += page) {
-    volatile auto* const number = reinterpret_cast<float*>(memory + at);
-    *number = 1.0F;
-  }
-}
-
 // The ranks' part: every size's median goes to medians, from rank 0.
-int be_rank(const Start& start, const Candidate& candidate, const std::string& tuning, std::byte* memory, double* medians) {
+int be_rank(const Start& start, const Candidate& candidate, const std::string& tuning, double* medians) {
   try {
     setenv("TNT_TUNING", tuning.c_str(), 1);
-    std::byte* const own = memory + 2 * pool * static_cast<std::size_t>(start.rank);
-    const std::size_t used = candidate.sizes.back() > small ? pool : candidate.sizes.back();
-    touch(own, used);
-    touch(own + pool, used);
+    Buffers buffers;
     // as many as the choice of stores needs to know its mind
     const Options options{.warmup = 10, .target = 0.03, .max_time = seconds_per_size, .timeout = timeout};
     const Team team(start, options);
     for (std::size_t i = 0; i < candidate.sizes.size(); ++i) {
-      Buffers buffers(own, candidate.sizes[i]);
-      const auto times = measure({[&] { buffers.operate(team); }}, options, team);
+      const auto times = measure({[&] { buffers.operate(team, candidate.sizes[i]); }}, options, team);
       if (team.leads()) medians[i] = times.front().p50;
     }
     return 0;
@@ -121,11 +109,9 @@ std::size_t tune_pool_bytes() noexcept { return pool; }
 
 Rounds measure_candidates(const std::vector<Candidate>& candidates, int ranks, double seconds, int most_rounds) {
   check_room(ranks);
-  const SharedMemory memory(2 * pool * static_cast<std::size_t>(ranks));
-  std::fill_n(memory.as<float>(), 2 * pool * static_cast<std::size_t>(ranks) / sizeof(float), 1.0F);
   std::size_t most_sizes = 0;
   for (const Candidate& candidate : candidates) most_sizes = std::max(most_sizes, candidate.sizes.size());
-  const SharedMemory medians(most_sizes * sizeof(double));
+  const Memory<double> medians(most_sizes, MAP_SHARED);
   const auto nothing = [](const char*) -> const char* { return nullptr; };
 
   const std::int64_t begin = tnt_clock_ns();
@@ -136,12 +122,11 @@ Rounds measure_candidates(const std::vector<Candidate>& candidates, int ranks, d
   while (result.rounds == 0 || (result.rounds < most_rounds && elapsed * (result.rounds + 1) / result.rounds <= seconds)) {
     for (const Candidate& candidate : candidates) {
       const TuningFile file(candidate.tuning);
-      const int code = run_forked(find_start(Options{.ranks = ranks}, nothing), [&](const Start& start) {
-        return be_rank(start, candidate, file.path(), memory.as<std::byte>(), medians.as<double>());
-      });
+      const int code = run_forked(find_start(Options{.ranks = ranks}, nothing),
+                                  [&](const Start& start) { return be_rank(start, candidate, file.path(), medians.data()); });
       if (code != 0) throw Failure(fmt::format("tune: the measurement with {} ranks failed", ranks));
       for (std::size_t i = 0; i < candidate.sizes.size(); ++i) {
-        all[{candidate.name, candidate.sizes[i]}].push_back(medians.as<double>()[i]);
+        all[{candidate.name, candidate.sizes[i]}].push_back(medians.data()[i]);
       }
     }
     ++result.rounds;
