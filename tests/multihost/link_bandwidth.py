@@ -33,7 +33,12 @@ def exchange(own: int, megabytes: int) -> float:
         other.recv(1)
         piece = bytes(PIECE)
         started = time.perf_counter()
-        sender = threading.Thread(target=lambda: [other.sendall(piece) for _ in range(megabytes)])
+
+        def send() -> None:
+            for _ in range(megabytes):
+                other.sendall(piece)
+
+        sender = threading.Thread(target=send)
         sender.start()
         left, into = megabytes * PIECE, bytearray(PIECE)
         while left:

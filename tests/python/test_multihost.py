@@ -1,4 +1,4 @@
-"""Jobs on two hosts, which are network namespaces with a link between them: ranks started by mpirun and by our launcher."""
+"""Jobs on two hosts, which are network namespaces with a link between them: ranks started by mpirun, srun and our launcher."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from textwrap import dedent
 
 import pytest
 
+from slurm import Slurm, slurm, why_no_slurm
 from support.launch import DEFAULTS, LAUNCHER, run_alone
 from support.mpirun import needs_mpirun
-from two_hosts import ADDRESSES, TwoHosts, two_hosts, why_not
+from two_hosts import ADDRESSES, Ended, TwoHosts, two_hosts, why_not
 
 REASON = why_not()
+NO_SLURM = why_no_slurm()
+needs_slurm = pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "available")
 pytestmark = [needs_mpirun, pytest.mark.skipif(bool(REASON), reason=REASON or "available")]
 
 SUMS = """
@@ -83,6 +86,15 @@ def hosts() -> Iterator[TwoHosts]:
         yield hosts
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    with two_hosts() as hosts, slurm(hosts, tmp_path_factory.mktemp("slurm")) as cluster:
+        listed = cluster.srun("--mpi=list", timeout=30)
+        if "pmix" not in listed.stdout + listed.stderr:
+            pytest.skip(f"this Slurm has no PMIx plugin: {listed.stdout}{listed.stderr}")
+        yield cluster
+
+
 @pytest.fixture
 def environment(monkeypatch) -> dict[str, str]:
     for name in [name for name in os.environ if name.startswith("TNT_")]:
@@ -117,6 +129,16 @@ def gone(hosts: TwoHosts, within: float) -> bool:
     return not hosts.processes()
 
 
+def check_sums(result: Ended, namespaces: tuple[str, str]) -> None:
+    assert result.code == 0, result.said
+    said = [json.loads(line[line.index("{") :]) for line in result.stdout.splitlines()]
+    said.sort(key=lambda one: one["place"])
+    assert [one["place"] for one in said] == [[0, 4, 0, 2], [1, 4, 1, 2], [2, 4, 0, 2], [3, 4, 1, 2]]
+    assert [one["host"] for one in said] == [name for name in namespaces for _ in range(2)]
+    assert all(one["right"] for one in said), result.said
+    assert "4 ranks on 2 nodes, transport hierarchical" in result.stderr, result.said
+
+
 @pytest.mark.parametrize("starter", ["mpirun", "launcher"])
 def test_sums_over_two_hosts(hosts: TwoHosts, environment, tmp_path: Path, starter: str):
     path = script(tmp_path, SUMS)
@@ -125,13 +147,7 @@ def test_sums_over_two_hosts(hosts: TwoHosts, environment, tmp_path: Path, start
     else:
         command = by_launcher(tmp_path, 2, path, options=("--output-on-all-devices",))
     result = hosts.run(command, timeout=60, env=environment)
-    assert result.code == 0, result.said
-    said = [json.loads(line[line.index("{") :]) for line in result.stdout.splitlines()]
-    said.sort(key=lambda one: one["place"])
-    assert [one["place"] for one in said] == [[0, 4, 0, 2], [1, 4, 1, 2], [2, 4, 0, 2], [3, 4, 1, 2]]
-    assert [one["host"] for one in said] == [name for name in hosts.namespaces for _ in range(2)]
-    assert all(one["right"] for one in said), result.said
-    assert "4 ranks on 2 nodes, transport hierarchical" in result.stderr, result.said
+    check_sums(result, hosts.namespaces)
     assert gone(hosts, within=5)
 
 
@@ -191,6 +207,21 @@ def test_mpich_starts_ranks_on_both_hosts(hosts: TwoHosts, environment, tmp_path
     assert result.code == 0, result.said
     expected = [f"[rank {rank}] {rank} {name} 1 2" for rank, name in enumerate(hosts.namespaces)]
     assert sorted(result.stdout.splitlines()) == expected, result.said
+
+
+@needs_slurm
+def test_srun_starts_ranks_that_sum_over_two_hosts(cluster: Slurm, environment, tmp_path: Path):
+    words = ["--mpi=pmix", "-N", "2", "--ntasks-per-node=2", sys.executable, script(tmp_path, SUMS)]
+    check_sums(cluster.srun(*words, timeout=60, env=environment), cluster.hosts.namespaces)
+
+
+@needs_slurm
+def test_srun_and_a_killed_rank(cluster: Slurm, environment, tmp_path: Path):
+    words = ["--mpi=pmix", "-N", "2", "--kill-on-bad-exit=1", sys.executable, script(tmp_path, LOST)]
+    result = cluster.srun(*words, timeout=30, env=environment)
+    assert result.code != 0
+    assert result.seconds < 10, result.said
+    assert re.search(rf"{cluster.hosts.namespaces[1]}: task 1: Killed|PeerLostError: rank 1 ", result.stderr), result.said
 
 
 def test_a_host_that_cannot_be_reached_is_said(hosts: TwoHosts, environment, tmp_path: Path):

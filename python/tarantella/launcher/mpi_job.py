@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -24,9 +25,16 @@ CANNOT_START = 126
 GRACE = 8.0
 """Seconds in which mpirun may end its ranks after it was asked to, or after one has failed."""
 SAFETY_NET = 1.0
-FAILURES = (b"tarantella: rank ", b"the job has been aborted", b"mpirun noticed that process rank")
+FAILURE = re.compile(
+    rb"^(tarantella: rank \d+ \(pid \d+ on "
+    rb"|a non-zero exit code\. Per user-direction, the job has been aborted"
+    rb"|mpirun noticed that process rank )",
+    re.MULTILINE,
+)
 """What is said when a rank has failed: by the part of the launcher that looks after it, and by Open MPI."""
 PIECE = 64 * 1024
+LONGEST_START = 200
+"""Of a line that is not complete so much is looked at again with what follows."""
 
 
 class MpiJob:
@@ -72,6 +80,7 @@ class MpiJob:
             finally:
                 _kill_group(mpirun)  # before it is reaped: until then its number cannot be another's
                 code = mpirun.wait()
+            self._console.drain()  # makes room for the last words
             self._relay(selector, words)
             mpirun.stderr.close()
         self._console.drain()
@@ -91,8 +100,8 @@ class MpiJob:
                     return
                 self._console.write(STDERR, piece)
                 said = self._last + piece
-                self._last = said[-max(map(len, FAILURES)) :]
-                if self._patience == float("inf") and any(failure in said for failure in FAILURES):
+                self._last = said.rpartition(b"\n")[2][:LONGEST_START]
+                if self._patience == float("inf") and FAILURE.search(said):
                     self._patience = time.monotonic() + GRACE
 
     def _on_signals(self, mpirun: subprocess.Popen[bytes], numbers: Sequence[int]) -> None:

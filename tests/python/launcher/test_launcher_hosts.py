@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,33 @@ def test_nothing_is_left_after_a_signal(here, gone, mpirun, sent):
     launcher.send_signal(sent)
     assert launcher.wait(timeout=20) == (-9 if sent == signal.SIGKILL else 128 + sent)
     gone(pids, within=5)
+
+
+def test_an_mpirun_that_does_not_end_after_a_failure_is_ended(here, gone):
+    path = here.folder / "mpirun"
+    path.write_text(
+        "#!/bin/sh\n[ $1 = --version ] && exec echo 'mpirun (Open MPI) 4.1.4'\n"
+        "echo $$ > pid.part; mv pid.part pid\n"
+        "echo 'tarantella: rank 1 (pid 5 on b) exited with code 1' >&2\ntrap '' TERM\nwhile :; do sleep 1; done\n"
+    )
+    path.chmod(0o755)
+    started = time.monotonic()
+    result = here.run("--hosts", "a,b", "--mpirun", "./mpirun", "--", here.script(""))
+    assert 7 < time.monotonic() - started < 12
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[1] == "tarantella: rank 1 (pid 5 on b) exited with code 1"
+    assert result.stderr.splitlines()[2].startswith("tarantella: mpirun has not ended within 8 s and is killed; ")
+    gone(here.pids("pid"), within=1)
+
+
+def test_all_that_mpirun_says_arrives(here):
+    path = here.folder / "mpirun"
+    path.write_text(
+        "#!/bin/sh\n[ $1 = --version ] && exec echo 'mpirun (Open MPI) 4.1.4'\n"
+        "i=0; while [ $i -lt 3000 ]; do echo $i tarantella: rank 1 is what the script says >&2; i=$((i+1)); done; exit 3\n"
+    )
+    path.chmod(0o755)
+    result = here.run("--hosts", "a,b", "--mpirun", "./mpirun", "--", here.script(""))
+    assert result.returncode == 3
+    said = [f"{number} tarantella: rank 1 is what the script says" for number in range(3000)]
+    assert result.stderr.splitlines()[1:] == said
