@@ -59,6 +59,14 @@ TEST(StoreChoice, OneDisturbedCallChangesNothing) {
   EXPECT_GE(streaming_calls(choice, 1 << 20, 60, 3, 1), 58);
 }
 
+TEST(StoreChoice, CallsWithoutBytesSayNothing) {
+  StoreChoice choice;
+  for (int call = 0; call < 8; ++call) {
+    EXPECT_FALSE(choice.next(0).timed);
+  }
+  EXPECT_GE(streaming_calls(choice, 1000, 256, 3, 1), 240);
+}
+
 TEST(StoreChoice, TimesFewCalls) {
   StoreChoice choice;
   int timed = 0;

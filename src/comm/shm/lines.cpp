@@ -4,6 +4,14 @@
 #include <cstring>
 
 namespace tnt {
+namespace {
+
+// A message of nothing may come from nowhere.
+void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
 
 // The last line first: who waits looks at the first one, and does not get in the way of the others.
 void Lines::write(const void* data, std::size_t bytes, std::uint64_t signature) noexcept {
@@ -13,11 +21,11 @@ void Lines::write(const void* data, std::size_t bytes, std::uint64_t signature) 
   const auto* from = static_cast<const std::byte*>(data);
   for (std::size_t line = lines_of(bytes); line-- > 1;) {
     const std::size_t begin = line * payload - sizeof(signature);
-    std::memcpy(lines[line].content.data(), from + begin, std::min(payload, bytes - begin));
+    copy_bytes(lines[line].content.data(), from + begin, std::min(payload, bytes - begin));
     lines[line].number.store(number_, std::memory_order_release);
   }
   std::memcpy(lines->content.data(), &signature, sizeof(signature));
-  std::memcpy(lines->content.data() + sizeof(signature), from, std::min(payload - sizeof(signature), bytes));
+  copy_bytes(lines->content.data() + sizeof(signature), from, std::min(payload - sizeof(signature), bytes));
   lines->number.store(number_, std::memory_order_release);
 }
 
@@ -34,8 +42,8 @@ Lines::Arrival Lines::read(std::size_t member, void* data, std::size_t bytes, st
     }
     const std::size_t skipped = next == 0 ? sizeof(signature) : 0;
     const std::size_t begin = next == 0 ? 0 : next * payload - sizeof(signature);
-    std::memcpy(static_cast<std::byte*>(data) + begin, line.content.data() + skipped,
-                std::min(payload - skipped, bytes - begin));
+    copy_bytes(static_cast<std::byte*>(data) + begin, line.content.data() + skipped,
+               std::min(payload - skipped, bytes - begin));
   }
   return Arrival::here;
 }

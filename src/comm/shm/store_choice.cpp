@@ -29,6 +29,7 @@ std::size_t StoreChoice::class_of(std::size_t bytes) noexcept {
 
 // The first call after a change finds in the caches what the last way of writing has left there: it is not timed.
 StoreChoice::Next StoreChoice::next(std::size_t bytes) noexcept {
+  if (bytes == 0) return {Store::cached, false};
   const std::size_t index_of_class = class_of(bytes);
   Class& size = classes_[index_of_class];
   if (size.slow_calls == too_many_slow_calls) {
