@@ -47,11 +47,6 @@ class ByHand {
   std::vector<std::vector<float>> fused_;
 };
 
-void step(const Gradients& gradients) {
-  for (std::size_t tensor = gradients.size(); tensor-- > 0;) gradients.ready(tensor);
-  gradients.finish();
-}
-
 // One step on known numbers: every element of every tensor must be the mean over ranks, computed as the library does.
 Verdict verified(const Gradients& gradients, const Team& team) {
   const auto value = [](std::size_t tensor, std::size_t i, int rank) {
@@ -60,7 +55,7 @@ Verdict verified(const Gradients& gradients, const Team& team) {
   for (std::size_t tensor = 0; tensor < gradients.size(); ++tensor) {
     for (std::size_t i = 0; i < gradients.count(tensor); ++i) gradients.data(tensor)[i] = value(tensor, i, team.rank());
   }
-  step(gradients);
+  gradients.step();
   const auto scale = static_cast<float>(1.0 / team.ranks());
   Verdict verdict{.check = "ok"};
   for (std::size_t tensor = 0; tensor < gradients.size(); ++tensor) {
@@ -82,7 +77,7 @@ Verdict verified(const Gradients& gradients, const Team& team) {
 
 int run_model(const Model& model, const Options& options, const Team& team, Field& field, Report& report) {
   const Gradients gradients(model, options, team);
-  std::vector<Contender> contenders{[&] { step(gradients); }};
+  std::vector<Contender> contenders{[&] { gradients.step(); }};
   std::optional<ByHand> by_hand;
   if (field.peer) {
     by_hand.emplace(gradients, *field.peer);
@@ -92,14 +87,7 @@ int run_model(const Model& model, const Options& options, const Team& team, Fiel
   const std::vector<Times> times = measure(contenders, options, team);
   const tnt_reducer_stats_t after = gradients.stats();
 
-  Row row{.collective = Collective::bucket,
-          .backend = field.own.front()->name(),
-          .ranks = team.ranks(),
-          .bytes = gradients.bytes(),
-          .count = gradients.bytes() / sizeof(float),
-          .label = model.name,
-          .in_place = true,
-          .times = times[0]};
+  Row row = gradients.row(Collective::bucket, model, field.own.front()->name(), times[0]);
   const double seconds = row.times.p50 * 1e-6;
   row.algbw_gbps = static_cast<double>(row.bytes) / seconds * 1e-9;
   row.busbw_gbps = *row.algbw_gbps * busbw_factor(Collective::all_reduce, team.ranks());

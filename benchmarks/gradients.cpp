@@ -49,4 +49,20 @@ void Gradients::ready(std::size_t tensor) const {
 
 void Gradients::finish() const { check(tnt_reducer_finish(reducer_, nullptr)); }
 
+void Gradients::step() const {
+  for (std::size_t tensor = size(); tensor-- > 0;) ready(tensor);
+  finish();
+}
+
+Row Gradients::row(Collective collective, const Model& model, const std::string& backend, const Times& times) const {
+  return {.collective = collective,
+          .backend = backend,
+          .ranks = ranks_,
+          .bytes = bytes_,
+          .count = bytes_ / sizeof(float),
+          .label = model.name,
+          .in_place = true,
+          .times = times};
+}
+
 }  // namespace tnt::bench

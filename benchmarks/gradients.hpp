@@ -32,6 +32,10 @@ class Gradients {
 
   void ready(std::size_t tensor) const;  // in place
   void finish() const;
+  void step() const;  // all of them at once, as nothing else has to be done
+
+  // What every row about these gradients has in common.
+  [[nodiscard]] Row row(Collective collective, const Model& model, const std::string& backend, const Times& times) const;
 
  private:
   std::vector<tnt_tensor_t> tensors_;

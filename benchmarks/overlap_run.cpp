@@ -74,18 +74,13 @@ class Backward {
   std::vector<double> compute_ms_;
 };
 
-void reduce_alone(const Gradients& gradients) {
-  for (std::size_t tensor = gradients.size(); tensor-- > 0;) gradients.ready(tensor);
-  gradients.finish();
-}
-
 void run_model(const Model& model, const Options& options, const Team& team, Field& field, Report& report) {
   const Gradients gradients(model, options, team);
   const std::size_t rounds = rounds_for(options.compute_ms * 1e-3, team);
   Backward alone(gradients, rounds);
   Backward together(gradients, rounds);
   const std::vector<Times> times =
-      measure({[&] { together.run(true); }, [&] { alone.run(false); }, [&] { reduce_alone(gradients); }}, options, team);
+      measure({[&] { together.run(true); }, [&] { alone.run(false); }, [&] { gradients.step(); }}, options, team);
 
   const double step = times[0].p50 * 1e-3;
   const double without = times[1].p50 * 1e-3;
@@ -93,14 +88,7 @@ void run_model(const Model& model, const Options& options, const Team& team, Fie
   const double exposed = std::max(0.0, step - without);
   const double compute_together = team.maximum(together.compute_ms());
   const double compute_alone = team.maximum(alone.compute_ms());
-  Row row{.collective = Collective::overlap,
-          .backend = field.own.front()->name(),
-          .ranks = team.ranks(),
-          .bytes = gradients.bytes(),
-          .count = gradients.bytes() / sizeof(float),
-          .label = model.name,
-          .in_place = true,
-          .times = times[0]};
+  Row row = gradients.row(Collective::overlap, model, field.own.front()->name(), times[0]);
   row.extra = {{"step_ms", step},
                {"step_ms_without_communication", without},
                {"communication_ms", communication},

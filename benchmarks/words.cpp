@@ -113,9 +113,6 @@ Collective parse_collective(const std::string& text) {
     if (plain(text) == plain(name(collective))) return collective;
     names.emplace_back(name(collective));
   }
-  if (plain(text) == "alltoall" || plain(text) == "sendrecv") {
-    throw Failure(fmt::format("{}: the library does not have this collective yet", text), 2);
-  }
   throw Failure(fmt::format("{}: not a collective ({}), nor compare, plot or tune", text, fmt::join(names, ", ")), 2);
 }
 

@@ -30,10 +30,14 @@ void check_op(tnt_op_t op) {
   if (!is_op(op)) fail(TNT_INVALID_ARGUMENT, "op {} is not a tnt_op_t", static_cast<int>(op));
 }
 
-void check_peer(const Communicator& communicator, int peer, const char* what) {
-  if (peer < 0 || peer >= communicator.size()) {
-    fail(TNT_INVALID_ARGUMENT, "{} {} is not a rank of the communicator's {}", what, peer, communicator.size());
+void check_rank(const Communicator& communicator, int rank, const char* what) {
+  if (rank < 0 || rank >= communicator.size()) {
+    fail(TNT_INVALID_ARGUMENT, "{} {} is not a rank of the communicator's {}", what, rank, communicator.size());
   }
+}
+
+void check_peer(const Communicator& communicator, int peer, const char* what) {
+  check_rank(communicator, peer, what);
   if (peer == communicator.rank()) fail(TNT_INVALID_ARGUMENT, "{} {} is the calling rank itself", what, peer);
 }
 
@@ -154,9 +158,7 @@ tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t co
     tnt_comm& on = required(comm, "comm");
     check_stream(stream);
     const Communicator& communicator = *on.communicator;
-    if (root < 0 || root >= communicator.size()) {
-      fail(TNT_INVALID_ARGUMENT, "root {} is not a rank of the communicator's {}", root, communicator.size());
-    }
+    check_rank(communicator, root, "root");
     check_buffers(communicator.rank() == root ? in : out, out, count, dtype);
     const CallContext call = context();
     run_or_start(

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "comm/sentences.hpp"
 
 namespace tnt {
 namespace {
@@ -83,16 +84,10 @@ void Batch::check(double timeout, bool passed, const std::function<std::string()
   for (const int rank : missing()) {
     if (!world.left(rank)) continue;
     if (advance()) return;  // it came before it went: look again
-    end_job(world, TNT_PEER_LOST,
-            fmt::format("rank {} left the job (its script has ended) while {} waited for it", rank, place()));
+    end_job(world, TNT_PEER_LOST, left_sentence(rank, place()));
   }
   if (!passed) return;
-  std::string who;
-  for (const int rank : missing()) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", rank);
-  end_job(world, TNT_TIMEOUT,
-          fmt::format("{} did not come within {} s, for which {} waited (it may be stopped, or busy with something else; "
-                      "TNT_TIMEOUT sets the deadline)",
-                      who, timeout, place()));
+  end_job(world, TNT_TIMEOUT, timeout_sentence(missing(), timeout, place()));
 }
 
 // Whose messages have not come; if all have, who does not take this rank's.

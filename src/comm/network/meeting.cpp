@@ -1,5 +1,7 @@
 #include "comm/network/meeting.hpp"
 
+#include "comm/sentences.hpp"
+
 #include <cstring>
 
 namespace tnt {
@@ -50,9 +52,7 @@ void Meeting::compare() const {
     const Header other = header(member);
     if (other.call == first.call) continue;
     end_job(*group_.world, TNT_MISMATCH,
-            fmt::format("rank {} called {} while rank {} called {} (call {} of their communicator): all ranks "
-                        "must make the same calls in the same order",
-                        group_.members[member], describe(other.call), group_.members[0], describe(first.call), calls_));
+            mismatch_sentence(group_.members[member], other.call, group_.members[0], first.call, calls_));
   }
 }
 

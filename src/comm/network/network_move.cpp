@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "comm/network/block_exchange.hpp"
 #include "comm/network/chunks.hpp"
 #include "comm/network/network_communicator.hpp"
 #include "comm/network/pipeline.hpp"
@@ -175,61 +176,31 @@ void NetworkCommunicator::broadcast(const void* in, void* out, std::size_t count
   copy_bytes(out, meeting_.payload(static_cast<std::size_t>(root)), bytes);
 }
 
-// A chunk of each member's block goes to it (begin); what has come is copied out (turn), after the same place of the next chunk
-// has left: so it works in place.
+// What has come is copied out (turn) after the same place of the next chunk has left (begin): so it works in place.
 class NetworkCommunicator::AllToAll {
  public:
   AllToAll(NetworkCommunicator& comm, const void* in, void* out, std::size_t bytes)
-      : comm_(comm),
-        group_(comm.group_),
-        in_(in),
-        out_(out),
-        bytes_(bytes),
-        per_chunk_(slice_bytes(bytes * group_.size(), group_.size())) {}
-  [[nodiscard]] std::size_t chunks() const { return chunks_of(bytes_, per_chunk_); }
+      : comm_(comm), blocks_(comm.group_, comm.staging_, in, bytes), out_(out), bytes_(bytes) {}
+  [[nodiscard]] std::size_t chunks() const { return blocks_.chunks(); }
 
-  void begin(std::size_t index) {
-    Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
-    chunk.bytes = std::min(per_chunk_, bytes_ - index * per_chunk_);
-    chunk.outgoing = comm_.staging_.take(chunk.bytes * group_.size());
-    chunk.arrived = comm_.staging_.take(chunk.bytes * group_.size());
-    for (std::size_t i = 1; i <= group_.size(); ++i) {
-      const std::size_t member = (group_.self + i) % group_.size();
-      const bool other = member != group_.self;
-      if (other) chunk.batch.receive({chunk.arrived, member * chunk.bytes, chunk.bytes}, member, scatter_lane);
-      const Part part{other ? chunk.outgoing : chunk.arrived, member * chunk.bytes, chunk.bytes};
-      std::memcpy(part.data(), at(in_, member * bytes_ + index * per_chunk_), chunk.bytes);
-      if (other) chunk.batch.send(part, member, scatter_lane);
-    }
-  }
+  void begin(std::size_t index) { blocks_.begin(index); }
 
   void turn(std::size_t index) {
-    auto& chunk = chunks_[index % chunks_in_flight];
-    comm_.meeting_.wait(chunk->batch);
-    for (std::size_t member = 0; member < group_.size(); ++member) {
-      std::memcpy(at(out_, member * bytes_ + index * per_chunk_), chunk->arrived.get() + member * chunk->bytes, chunk->bytes);
+    BlockExchange::Chunk& chunk = blocks_.chunk(index);
+    comm_.meeting_.wait(chunk.batch);
+    for (std::size_t member = 0; member < comm_.group_.size(); ++member) {
+      std::memcpy(at(out_, member * bytes_ + chunk.first), chunk.from(member), chunk.bytes);
     }
-    chunk.reset();
+    blocks_.finish(index);
   }
 
   void end(std::size_t /*index*/) {}
 
  private:
-  struct Chunk {
-    explicit Chunk(Group& group) : batch(group) {}
-    std::size_t bytes = 0;
-    Buffer outgoing;
-    Buffer arrived;
-    Batch batch;
-  };
-
   NetworkCommunicator& comm_;
-  Group& group_;
-  const void* in_;
+  BlockExchange blocks_;
   void* out_;
   std::size_t bytes_;
-  std::size_t per_chunk_;
-  std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
 
 void NetworkCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "comm/network/block_exchange.hpp"
 #include "comm/network/chunks.hpp"
 #include "comm/network/network_communicator.hpp"
 #include "comm/network/pipeline.hpp"
@@ -127,63 +128,36 @@ void NetworkCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallCont
   phases.end("unpack");
 }
 
-// A chunk of each member's block goes to it (begin); each sums what it got straight into its output (turn).
+// Each sums what it got straight into its output (turn).
 class NetworkCommunicator::ReduceScatter {
  public:
   ReduceScatter(NetworkCommunicator& comm, const void* in, void* out, const Call& call)
-      : comm_(comm), group_(comm.group_), in_(in), out_(out), call_(call), size_(dtype_size(call.dtype)) {
-    per_chunk_ = slice_bytes(call.count * size_ * group_.size(), group_.size()) / size_;
-  }
-  [[nodiscard]] std::size_t chunks() const { return chunks_of(call_.count, per_chunk_); }
+      : comm_(comm),
+        blocks_(comm.group_, comm.staging_, in, call.count * dtype_size(call.dtype)),
+        out_(out),
+        call_(call),
+        size_(dtype_size(call.dtype)) {}
+  [[nodiscard]] std::size_t chunks() const { return blocks_.chunks(); }
 
-  void begin(std::size_t index) {
-    Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
-    chunk.first = index * per_chunk_;
-    chunk.count = std::min(per_chunk_, call_.count - chunk.first);
-    const std::size_t bytes = chunk.count * size_;
-    chunk.outgoing = comm_.staging_.take(bytes * group_.size());
-    chunk.arrived = comm_.staging_.take(bytes * group_.size());
-    for (std::size_t i = 1; i <= group_.size(); ++i) {
-      const std::size_t member = (group_.self + i) % group_.size();
-      const bool other = member != group_.self;
-      if (other) chunk.batch.receive({chunk.arrived, member * bytes, bytes}, member, scatter_lane);
-      const Part part{other ? chunk.outgoing : chunk.arrived, member * bytes, bytes};
-      std::memcpy(part.data(), at(in_, (member * call_.count + chunk.first) * size_), bytes);
-      if (other) chunk.batch.send(part, member, scatter_lane);
-    }
-  }
+  void begin(std::size_t index) { blocks_.begin(index); }
 
   void turn(std::size_t index) {
-    auto& chunk = chunks_[index % chunks_in_flight];
-    comm_.meeting_.wait(chunk->batch);
+    BlockExchange::Chunk& chunk = blocks_.chunk(index);
+    comm_.meeting_.wait(chunk.batch);
     std::vector<const void*> sources;
-    for (std::size_t member = 0; member < group_.size(); ++member) {
-      sources.push_back(chunk->arrived.get() + member * chunk->count * size_);
-    }
-    reduce(at(out_, chunk->first * size_), sources, chunk->count, call_.dtype, call_.op);
-    chunk.reset();
+    for (std::size_t member = 0; member < comm_.group_.size(); ++member) sources.push_back(chunk.from(member));
+    reduce(at(out_, chunk.first), sources, chunk.bytes / size_, call_.dtype, call_.op);
+    blocks_.finish(index);
   }
 
   void end(std::size_t /*index*/) {}
 
  private:
-  struct Chunk {
-    explicit Chunk(Group& group) : batch(group) {}
-    std::size_t first = 0;
-    std::size_t count = 0;
-    Buffer outgoing;
-    Buffer arrived;
-    Batch batch;
-  };
-
   NetworkCommunicator& comm_;
-  Group& group_;
-  const void* in_;
+  BlockExchange blocks_;
   void* out_;
   const Call& call_;
   std::size_t size_;
-  std::size_t per_chunk_ = 0;
-  std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
 
 void NetworkCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,

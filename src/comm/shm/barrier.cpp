@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "comm/sentences.hpp"
+
 namespace tnt {
 
 std::size_t ShmBarrier::bytes(std::size_t members) noexcept { return sizeof(Control) + members * sizeof(Member); }
@@ -48,10 +50,7 @@ void ShmBarrier::compare_calls() {
     const Call& first = members_memory_[reference].calls[calls_ % 2];
     const Call& other = members_memory_[member].calls[calls_ % 2];
     if (other == first) continue;
-    watch_.end_job(TNT_MISMATCH,
-                   fmt::format("rank {} called {} while rank {} called {} (call {} of their communicator): all ranks "
-                               "must make the same calls in the same order",
-                               members_[member], describe(other), members_[reference], describe(first), calls_));
+    watch_.end_job(TNT_MISMATCH, mismatch_sentence(members_[member], other, members_[reference], first, calls_));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "comm/shm/watch.hpp"
 
+#include "comm/sentences.hpp"
 #include "comm/shm/wait.hpp"
 
 namespace tnt {
@@ -16,18 +17,16 @@ void Watch::check(const Wanted& wanted, const Deadline& deadline) {
     const int rank = wanted.members[member];
     const ShmWorld::Peer peer = world_->peer(rank);
     if (peer == ShmWorld::Peer::alive || !wanted.missing(member)) continue;  // it came before it went
-    const std::string how = peer == ShmWorld::Peer::left ? "left the job (its script has ended)"
-                                                         : fmt::format("(process {}) died", world_->pid(rank));
-    end_job(TNT_PEER_LOST, fmt::format("rank {} {} while {} waited for it", rank, how, wanted.place()));
+    end_job(TNT_PEER_LOST, peer == ShmWorld::Peer::left ? left_sentence(rank, wanted.place())
+                                                        : fmt::format("rank {} (process {}) died while {} waited for it", rank,
+                                                                      world_->pid(rank), wanted.place()));
   }
   if (!deadline.passed()) return;
-  std::string who;
+  std::vector<int> missing;
   for (std::size_t member = 0; member < wanted.members.size(); ++member) {
-    if (wanted.missing(member)) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", wanted.members[member]);
+    if (wanted.missing(member)) missing.push_back(wanted.members[member]);
   }
-  end_job(TNT_TIMEOUT, fmt::format("{} did not come within {} s, for which {} waited (it may be stopped, or busy with "
-                                   "something else; TNT_TIMEOUT sets the deadline)",
-                                   who, deadline.seconds(), wanted.place()));
+  end_job(TNT_TIMEOUT, timeout_sentence(missing, deadline.seconds(), wanted.place()));
 }
 
 void Watch::end_job(tnt_status_t status, const std::string& sentence) {

@@ -1,0 +1,25 @@
+#include "comm/sentences.hpp"
+
+namespace tnt {
+
+std::string mismatch_sentence(int rank, const Call& call, int other_rank, const Call& other_call, std::uint64_t number) {
+  return fmt::format(
+      "rank {} called {} while rank {} called {} (call {} of their communicator): all ranks must make the same calls in the "
+      "same order",
+      rank, describe(call), other_rank, describe(other_call), number);
+}
+
+std::string left_sentence(int rank, const std::string& place) {
+  return fmt::format("rank {} left the job (its script has ended) while {} waited for it", rank, place);
+}
+
+std::string timeout_sentence(const std::vector<int>& missing, double seconds, const std::string& place) {
+  std::string who;
+  for (const int rank : missing) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", rank);
+  return fmt::format(
+      "{} did not come within {} s, for which {} waited (it may be stopped, or busy with something else; TNT_TIMEOUT sets the "
+      "deadline)",
+      who, seconds, place);
+}
+
+}  // namespace tnt
