@@ -1,8 +1,8 @@
 #include "comm/network/meeting.hpp"
 
-#include "comm/sentences.hpp"
-
 #include <cstring>
+
+#include "comm/sentences.hpp"
 
 namespace tnt {
 
