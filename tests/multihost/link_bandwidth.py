@@ -1,7 +1,7 @@
 """How much of the link between two hosts an all_reduce uses: `python tests/multihost/link_bandwidth.py`.
 
-Two ranks, one on each of two namespaces with a link of 1 Gbit/s (two_hosts.py). In an all_reduce of S bytes over two hosts each
-of them must send S bytes and receive S. The share is that of the rate of a plain TCP exchange both ways at once, which is
+One rank (or `--per-host` of them) on each of two namespaces with a link of 1 Gbit/s (two_hosts.py). In an all_reduce of S bytes
+over two hosts each of them must send S bytes and receive S. The share is that of the rate of a plain TCP exchange both ways at once, which is
 measured before and after. Says what it measures; asserts nothing.
 """
 
@@ -75,6 +75,8 @@ def reduce(sizes: Sequence[int], calls: int) -> None:
 
     import tarantella as tnt
 
+    if tnt.get_size() < 2:
+        raise SystemExit("these ranks do not know of each other: build and install tarantella with its MPI plug-in")
     for size in sizes:
         values = np.ones(size * MIB // 4, np.float32)
         seconds = []
@@ -104,11 +106,11 @@ def measure_tcp(hosts: TwoHosts, megabytes: int) -> float:
     return min(rates)
 
 
-def measure_all_reduce(hosts: TwoHosts, sizes: Sequence[int], calls: int) -> list[tuple[int, list[float]]]:
+def measure_all_reduce(hosts: TwoHosts, per_host: int, sizes: Sequence[int], calls: int) -> list[tuple[int, list[float]]]:
     """For each size in MiB, the seconds of each call."""
-    names = ",".join(f"{address}:1" for address in ADDRESSES)
+    names = ",".join(f"{address}:{per_host}" for address in ADDRESSES)
     words = [word for size in sizes for word in ("--mib", size)]
-    command = ["mpirun", "--host", names, "-n", "2", "--bind-to", "none", "-x", "PATH"]
+    command = ["mpirun", "--host", names, "-n", str(2 * per_host), "--bind-to", "none", "-x", "PATH"]
     result = hosts.run([*command, *_own("--reduce", "--calls", calls, *words)], timeout=RUN_SECONDS)
     if result.code:
         raise RuntimeError(f"the job failed: {result.said}")
@@ -120,6 +122,7 @@ def main() -> int:
     """Measures and prints a line for each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, action="append", help="sizes (default: 16 and 64)")
+    parser.add_argument("--per-host", type=int, default=1, help="ranks on each host (default: 1)")
     parser.add_argument("--calls", type=int, default=7, help="timed calls of each size")
     parser.add_argument("--exchange", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--reduce", action="store_true", help=argparse.SUPPRESS)
@@ -137,7 +140,7 @@ def main() -> int:
         return 0
     with two_hosts() as hosts:
         before = measure_tcp(hosts, 256)
-        measured = measure_all_reduce(hosts, sizes, given.calls)
+        measured = measure_all_reduce(hosts, given.per_host, sizes, given.calls)
         after = measure_tcp(hosts, 256)
     rate = (before + after) / 2
     print(f"plain TCP, both ways at once: {before / 1e6:.1f} and {after / 1e6:.1f} MB/s in each direction")
