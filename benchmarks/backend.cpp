@@ -3,9 +3,10 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
 
-#include "benchmarks/mpi_plugin.hpp"
+#include "benchmarks/peer.hpp"
 
 namespace tnt::bench {
 namespace {
@@ -18,7 +19,7 @@ class OwnBackend final : public Backend {
   }
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] std::string version() const override { return fmt::format("Tarantella {}", tnt_version()); }
-  [[nodiscard]] bool supports(tnt_dtype_t /*dtype*/, tnt_op_t /*op*/) const override { return true; }
+  [[nodiscard]] bool supports(Collective /*collective*/, tnt_dtype_t /*dtype*/, tnt_op_t /*op*/) const override { return true; }
 
   void run(Collective collective, const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
            int root) override {
@@ -49,37 +50,54 @@ class OwnBackend final : public Backend {
   int ranks_ = 1;
 };
 
-// MPI lives in a library of its own beside this program: what was built against one MPI must not keep this program from
-// starting without any.
-class MpiBackend final : public Backend {
+// A peer lives in a library of its own: what was built against one MPI must not keep this program from starting without any.
+class PeerBackend final : public Backend {
  public:
-  explicit MpiBackend(const MpiFunctions& functions) : functions_(functions) {}
-  ~MpiBackend() override { functions_.finalize(); }
-  [[nodiscard]] std::string name() const override { return "mpi"; }
+  PeerBackend(std::string name, const PeerFunctions& functions) : name_(std::move(name)), functions_(functions) {}
+  ~PeerBackend() override { functions_.finalize(); }
+  [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] std::string version() const override { return functions_.version(); }
-  [[nodiscard]] bool supports(tnt_dtype_t dtype, tnt_op_t op) const override {
-    return dtype != TNT_FLOAT16 && dtype != TNT_BFLOAT16 && op != TNT_AVG;
+  [[nodiscard]] bool supports(Collective collective, tnt_dtype_t dtype, tnt_op_t op) const override {
+    return functions_.supports(static_cast<int>(collective), dtype, op);
   }
 
   void run(Collective collective, const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
            int root) override {
     const char* error = functions_.run(static_cast<int>(collective), in, out, count, dtype, op, root);
-    if (error != nullptr) throw Failure(fmt::format("MPI: {}", error));
+    if (error != nullptr) throw Failure(fmt::format("{}: {}", name_, error));
   }
 
  private:
-  MpiFunctions functions_;
+  std::string name_;
+  PeerFunctions functions_;
 };
 
-std::string mpi_unavailable(const MpiFunctions& functions, const Team& team) {
-  int rank = 0;
-  int ranks = 0;
-  if (const char* error = functions.init(&rank, &ranks); error != nullptr) return error;
-  if (ranks == team.ranks() && rank == team.rank()) return "";
-  return fmt::format(
-      "MPI sees {} rank{} where there are {}: start tnt-bench with mpirun, or with --ranks where mpirun is "
-      "installed",
-      ranks, ranks == 1 ? "" : "s", team.ranks());
+// A folder for the peer's ranks to find each other in, gone afterwards.
+class MeetingPlace {
+ public:
+  explicit MeetingPlace(const Team& team) {
+    if (team.rank() == 0) {
+      std::string made = (std::filesystem::temp_directory_path() / "tnt-bench-XXXXXX").string();
+      if (mkdtemp(made.data()) != nullptr) own_ = made;
+    }
+    name_ = team.first_text(own_);
+  }
+  MeetingPlace(const MeetingPlace&) = delete;
+  MeetingPlace& operator=(const MeetingPlace&) = delete;
+  ~MeetingPlace() {
+    std::error_code ignored;  // a leftover in the folder for temporary files is no reason to fail
+    if (!own_.empty()) std::filesystem::remove_all(own_, ignored);
+  }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+ private:
+  std::string own_;
+  std::string name_;
+};
+
+std::filesystem::path folder_of_peers() {
+  if (const char* named = std::getenv("TNT_BENCH_PEERS"); named != nullptr && *named != '\0') return named;
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path();
 }
 
 }  // namespace
@@ -95,20 +113,26 @@ Found find_own(const std::string& name, const Team& team) {
 }
 
 Found find_peer(const std::string& name, const Team& team) {
-  if (name != "mpi") return {nullptr, fmt::format("{} is not available on this machine: it needs GPUs", name)};
-  const auto beside = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libtnt_bench_mpi.so";
+  if (name == "nccl") return {nullptr, "nccl is not available on this machine: it needs GPUs"};
+  const auto file = folder_of_peers() / fmt::format("libtnt_bench_{}.so", name);
   // global: Open MPI's own plug-ins look for its symbols there
-  void* library = dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  std::string reason = library == nullptr ? fmt::format("built without MPI, or its library is gone ({})", dlerror()) : "";
-  MpiFunctions functions{};
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  std::string reason = library == nullptr ? fmt::format("built without {}, or its library is gone ({})", name, dlerror()) : "";
+  PeerFunctions functions{};
   if (library != nullptr) {
-    auto* open = reinterpret_cast<MpiOpen*>(dlsym(library, "tnt_bench_mpi_open"));
-    open(&functions);
-    reason = mpi_unavailable(functions, team);
+    if (auto* open = reinterpret_cast<PeerOpen*>(dlsym(library, peer_symbol)); open != nullptr) {
+      open(&functions);
+    } else {
+      reason = fmt::format("{} is no peer of this tnt-bench", file.string());
+    }
   }
   reason = team.first_text(reason);  // all ranks have the peer, or none
   if (!reason.empty()) return {nullptr, reason};
-  return {std::make_unique<MpiBackend>(functions), ""};
+  const MeetingPlace meeting(team);
+  const char* error = functions.init(meeting.name().c_str(), team.rank(), team.ranks());
+  reason = team.first_text(error == nullptr ? "" : error);
+  if (!reason.empty()) return {nullptr, reason};
+  return {std::make_unique<PeerBackend>(name, functions), ""};
 }
 
 }  // namespace tnt::bench

@@ -19,7 +19,7 @@ class Backend {
   [[nodiscard]] virtual std::string name() const = 0;     // "shm", "mpi"
   [[nodiscard]] virtual std::string version() const = 0;  // "Open MPI 4.1.4"
 
-  [[nodiscard]] virtual bool supports(tnt_dtype_t dtype, tnt_op_t op) const = 0;
+  [[nodiscard]] virtual bool supports(Collective collective, tnt_dtype_t dtype, tnt_op_t op) const = 0;
 
   // count: elements as in tarantella.h: of the vector for all_reduce and broadcast, of one rank's part for the others.
   virtual void run(Collective collective, const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
@@ -35,7 +35,8 @@ struct Found {
 // Our library with the transport of that name. Collective.
 [[nodiscard]] Found find_own(const std::string& name, const Team& team);
 
-// A peer, such as MPI, among the same processes. Collective.
+// A peer, "mpi" or "gloo", among the same processes: libtnt_bench_NAME.so beside this program, or in the folder that
+// TNT_BENCH_PEERS names, where plug-ins built against other MPI libraries may lie. Collective.
 [[nodiscard]] Found find_peer(const std::string& name, const Team& team);
 
 }  // namespace tnt::bench

@@ -155,7 +155,7 @@ void add_bandwidth(Row& row, const Field& field) {
 
 int run_row(const Row& plan, const Options& options, const Team& team, Field& field, Report& report) {
   std::vector<Times> times;
-  const bool with_peer = field.peer && field.peer->supports(plan.dtype, plan.op);
+  const bool with_peer = field.peer && field.peer->supports(plan.collective, plan.dtype, plan.op);
   {
     Bench bench(plan, team);
     bench.fill_all();

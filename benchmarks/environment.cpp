@@ -4,9 +4,11 @@
 #include <sched.h>
 #include <sys/utsname.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "base/host_cache.hpp"
 #include "benchmarks/buffers.hpp"
 
 namespace tnt::bench {
@@ -35,6 +37,18 @@ std::string own_names(const Field& field) {
   return names;
 }
 
+// Where shared memory's sizes come from, by the same rule as the library's (src/launch/node.cpp).
+std::string tuning_in_use() {
+  if (const char* named = std::getenv("TNT_TUNING"); named != nullptr && *named != '\0') return named;
+  const std::string cache = host_cache_file([](const char* name) { return std::getenv(name); }, "tuning");
+  std::error_code ignored;  // what cannot be looked at is not used by the library either
+  return !cache.empty() && std::filesystem::exists(cache, ignored) ? cache : "built-in";
+}
+
+std::string peer_version(const Field& field, const std::string& name) {
+  return field.peer && field.peer->name() == name ? field.peer->version() : "not measured";
+}
+
 }  // namespace
 
 std::size_t available_memory() {
@@ -53,7 +67,8 @@ Header describe_machine(const Options& options, const Team& team, const Field& f
   const std::string clock = proc_value("/proc/cpuinfo", "cpu MHz");
   header.facts = {{"backends", own_names(field)},
                   {"ranks", std::to_string(team.ranks())},
-                  {"mpi", field.peer ? field.peer->version() : "not measured"},
+                  {"mpi", peer_version(field, "mpi")},
+                  {"gloo", peer_version(field, "gloo")},
                   {"nccl", "not available"},
                   {"cuda", "not available"},
                   {"cpu", proc_value("/proc/cpuinfo", "model name")},
@@ -61,6 +76,7 @@ Header describe_machine(const Options& options, const Team& team, const Field& f
                   {"clock", clock.empty() ? "not known" : clock + " MHz"},
                   {"last level cache", fmt::format("{} MiB", last_level_cache_bytes() >> 20)},
                   {"kernel", system.release},
+                  {"tuning", tuning_in_use()},
                   {"cache", name(options.cache)}};
   if (field.bytes_per_second) {
     header.facts.emplace_back("memory limit",

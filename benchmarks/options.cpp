@@ -139,7 +139,7 @@ void read_start(const Given& given, Options& options) {
   if (given.ranks) options.ranks = static_cast<int>(parse_whole("--ranks", *given.ranks, 1, most_ranks));
   if (given.backend) options.backends = parse_backends("--backend", *given.backend);
   if (given.against) {
-    static_cast<void>(parse_choice("--against", *given.against, {"mpi", "nccl"}));
+    static_cast<void>(parse_choice("--against", *given.against, {"mpi", "gloo", "nccl"}));
     options.against = given.against;
   }
 }

@@ -26,7 +26,7 @@ struct Size {
 struct Options {
   Collective collective = Collective::all_reduce;
   std::vector<std::string> backends{"shm"};
-  std::optional<std::string> against{};  // "mpi", "nccl"
+  std::optional<std::string> against{};  // "mpi", "gloo", "nccl"
   std::optional<int> ranks{};            // fork so many on this host
   std::vector<Size> sizes{};
   std::string model{};  // of bucket and overlap: "resnet50"; empty: sizes, of so many equal tensors

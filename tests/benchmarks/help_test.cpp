@@ -60,7 +60,7 @@ const std::map<std::string, Example>& examples() {
       {"--sizes", {"all_reduce", "1K,1M", "@vgg"}},
       {"--ranks", {"all_reduce", "2", "0"}},
       {"--backend", {"all_reduce", "shm,mpi", "tcp"}},
-      {"--against", {"all_reduce", "mpi", "gloo"}},
+      {"--against", {"all_reduce", "gloo", "tcp"}},
       {"--iters", {"all_reduce", "10", "0"}},
       {"--warmup_iters", {"all_reduce", "10", "-1"}},
       {"--target", {"all_reduce", "1%", "3"}},

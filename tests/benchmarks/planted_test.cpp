@@ -22,7 +22,9 @@ class Planted final : public Backend {
   Planted(Backend& real, int rank, Bug bug) : real_(real), rank_(rank), bug_(std::move(bug)) {}
   [[nodiscard]] std::string name() const override { return "planted"; }
   [[nodiscard]] std::string version() const override { return real_.version(); }
-  [[nodiscard]] bool supports(tnt_dtype_t dtype, tnt_op_t op) const override { return real_.supports(dtype, op); }
+  [[nodiscard]] bool supports(Collective collective, tnt_dtype_t dtype, tnt_op_t op) const override {
+    return real_.supports(collective, dtype, op);
+  }
   void run(Collective collective, const void* in, void* out, std::size_t n, tnt_dtype_t dtype, tnt_op_t op, int root) override {
     const std::vector<float> before(static_cast<const float*>(in), static_cast<const float*>(in) + n);
     real_.run(collective, in, out, n, dtype, op, root);

@@ -2,6 +2,10 @@
 #include "comm/shm/wait.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <stdexcept>
@@ -54,6 +58,57 @@ TEST(Wait, TheCheckMayGiveUp) {
     EXPECT_EQ(checks, 3);
     EXPECT_EQ(bell.sleepers, 0U);
   }
+}
+
+// A child bound to one core, for a test of what is known of other processes.
+class Bound {
+ public:
+  explicit Bound(int core) : pid_(fork()) {
+    if (pid_ == 0) {
+      pause();
+      _exit(0);
+    }
+    bind(pid_, core);
+  }
+  Bound(const Bound&) = delete;
+  Bound& operator=(const Bound&) = delete;
+  ~Bound() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  [[nodiscard]] int pid() const { return pid_; }
+
+  static void bind(int pid, int core) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ASSERT_EQ(sched_setaffinity(pid, sizeof(one), &one), 0);
+  }
+
+ private:
+  int pid_;
+};
+
+TEST(Patience, RanksOnCoresOfTheirOwnSpinHoweverFewEachHas) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one core";
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE && cores.size() < 2; ++core) {
+    if (CPU_ISSET(core, &all)) cores.push_back(core);
+  }
+  const Bound first(cores[0]);
+  const Bound second(cores[1]);
+  EXPECT_GT(patience_for({0, first.pid()}).spin_ns, 0);
+  std::thread([&] {  // bound itself: another thread's cores stay as they are
+    Bound::bind(0, cores[0]);
+    EXPECT_GT(patience_for({0, second.pid()}).spin_ns, 0) << "each has a core of its own";
+    EXPECT_EQ(patience_for({0, first.pid()}).spin_ns, 0) << "two on one core";
+    EXPECT_EQ(patience_for({0, 0}).spin_ns, 0) << "nothing is known of one";
+  })
+      .join();
+  const std::vector<int> more(static_cast<std::size_t>(CPU_COUNT(&all)) + 1, 0);
+  EXPECT_EQ(patience_for(more).spin_ns, 0) << "more ranks than cores";
 }
 
 TEST(Wait, ARingWithoutSleepersCostsNothing) {

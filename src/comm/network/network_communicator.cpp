@@ -28,7 +28,7 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, st
     if (member < self) ++local_rank_;
     ++local_size_;
   }
-  group_.patience = patience_for(static_cast<std::size_t>(local_size_));
+  group_.patience = patience_for(std::vector<int>(static_cast<std::size_t>(local_size_), 0));
 }
 
 // The messages with which every call begins are a barrier.

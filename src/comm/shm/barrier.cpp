@@ -14,7 +14,7 @@ ShmBarrier::ShmBarrier(Watch& watch, std::byte* memory, std::vector<int> members
       members_memory_(reinterpret_cast<Member*>(memory + sizeof(Control))),
       members_(std::move(members)),
       self_(self),
-      patience_(patience_for(members_.size())) {}
+      patience_(watch.world().patience(members_)) {}
 
 bool ShmBarrier::leave() noexcept { return control_->left.fetch_add(1) + 1 == members_.size(); }
 
@@ -23,6 +23,7 @@ void ShmBarrier::begin(const Call& call, const CallContext& context) {
   call_ = call;
   context_ = context;
   compared_ = false;
+  if (calls_ == 1) patience_ = watch_.world().patience(members_);  // all have joined by now
   Member& self = members_memory_[self_];
   self.calls[++calls_ % 2] = call;
   self.begun.store(calls_, std::memory_order_release);

@@ -33,7 +33,7 @@ ShmMailbox::ShmMailbox(Watch& watch, std::byte* memory, const std::vector<int>& 
       members_(members),
       self_(self),
       packet_bytes_(packet_bytes(members.size())),
-      patience_(patience_for(members.size())) {}
+      patience_(watch.world().patience(members)) {}
 
 ShmMailbox::Channel& ShmMailbox::channel(std::size_t from, std::size_t to) const noexcept {
   return *reinterpret_cast<Channel*>(memory_ + (from * members_.size() + to) * channel_bytes(members_.size()));

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 
 namespace tnt {
@@ -30,11 +31,19 @@ void pause_briefly() noexcept {
 
 void yield_core() noexcept { sched_yield(); }
 
-Patience patience_for(std::size_t ranks) noexcept {
-  cpu_set_t cores;
-  const bool known = sched_getaffinity(0, sizeof(cores), &cores) == 0;
-  const bool enough = !known || static_cast<std::size_t>(CPU_COUNT(&cores)) >= ranks;
-  return enough ? Patience{} : Patience{0, 5'000};
+Patience patience_for(const std::vector<int>& pids) noexcept {
+  cpu_set_t own;
+  if (sched_getaffinity(0, sizeof(own), &own) != 0) return {};
+  // ranks that mpirun bound to a core each do not disturb one another, however few cores each of them has
+  const auto runs_here_only = [&own](int pid) {
+    cpu_set_t theirs;
+    if (sched_getaffinity(pid, sizeof(theirs), &theirs) != 0) return true;
+    cpu_set_t both;
+    CPU_AND(&both, &own, &theirs);
+    return CPU_EQUAL(&both, &theirs) != 0;
+  };
+  const auto rivals = std::count_if(pids.begin(), pids.end(), runs_here_only);
+  return rivals <= CPU_COUNT(&own) ? Patience{} : Patience{0, 5'000};
 }
 
 }  // namespace tnt

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/clock.hpp"
 
@@ -45,8 +46,10 @@ struct Patience {
   std::int64_t yield_ns = 20'000;  // then others of this core may run; after it, sleep
 };
 
-// For so many ranks on this process' cores: with fewer cores than ranks, spinning only keeps away the rank one waits for.
-[[nodiscard]] Patience patience_for(std::size_t ranks) noexcept;
+// For a group of ranks on one node, this one included, by their processes: with fewer cores than ranks that can run on no
+// others, spinning only keeps away the rank one waits for. 0, or a process of which nothing is known, counts as one that runs
+// where this one does.
+[[nodiscard]] Patience patience_for(const std::vector<int>& pids) noexcept;
 
 // Returns when ready() is true. check() is called before each sleep and may throw to give up; it sees a change of what it
 // looks at within 20 ms.

@@ -111,6 +111,12 @@ std::optional<Error> ShmWorld::aborted() const {
 
 int ShmWorld::pid(int rank) const noexcept { return header_->ranks[static_cast<std::size_t>(rank)].pid.load(); }
 
+Patience ShmWorld::patience(const std::vector<int>& members) const {
+  std::vector<int> pids;
+  for (const int member : members) pids.push_back(pid(member));
+  return patience_for(pids);
+}
+
 ShmWorld::Peer ShmWorld::peer(int rank) {
   const Header::Rank& peer = header_->ranks[static_cast<std::size_t>(rank)];
   if (peer.presence.load() == Presence::left) return Peer::left;

@@ -14,6 +14,7 @@
 #include "base/file_descriptor.hpp"
 #include "comm/shm/segment.hpp"
 #include "comm/shm/tuning.hpp"
+#include "comm/shm/wait.hpp"
 
 namespace tnt {
 
@@ -62,6 +63,9 @@ class ShmWorld {
   enum class Peer { alive, left, dead };
   [[nodiscard]] Peer peer(int rank);  // from any thread
   [[nodiscard]] int pid(int rank) const noexcept;
+  // How these ranks wait for one another. Of members that have not joined yet nothing is known: better asked again after a call
+  // in which all took part.
+  [[nodiscard]] Patience patience(const std::vector<int>& members) const;
 
  private:
   struct Header;

@@ -1,11 +1,10 @@
 // The plain MPI calls that tnt-bench measures itself against.
-#include "benchmarks/mpi_plugin.hpp"
-
 #include <mpi.h>
 
 #include <climits>
 #include <string>
 
+#include "benchmarks/peer.hpp"
 #include "benchmarks/types.hpp"
 
 namespace tnt::bench {
@@ -22,7 +21,7 @@ const char* error_text(int code) {
 
 bool we_have_begun = false;  // the library may have, and ends MPI itself then
 
-const char* init(int* rank, int* ranks) {
+const char* init(const char* /*meeting*/, int rank, int ranks) {
   int initialized = 0;
   MPI_Initialized(&initialized);
   if (initialized == 0) {
@@ -32,9 +31,15 @@ const char* init(int* rank, int* ranks) {
     we_have_begun = true;
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(MPI_COMM_WORLD, rank);
-  MPI_Comm_size(MPI_COMM_WORLD, ranks);
-  return nullptr;
+  int mpi_rank = 0;
+  int mpi_ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &mpi_rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &mpi_ranks);
+  if (mpi_rank == rank && mpi_ranks == ranks) return nullptr;
+  static std::string text;
+  text = "MPI sees " + std::to_string(mpi_ranks) + (mpi_ranks == 1 ? " rank" : " ranks") + " where there are " +
+         std::to_string(ranks) + ": start tnt-bench with mpirun, or with --ranks where mpirun is installed";
+  return text.c_str();
 }
 
 const char* version() {
@@ -95,14 +100,19 @@ int call(Collective collective, const void* in, void* out, int count, MPI_Dataty
   }
 }
 
+bool reduces(int collective) {
+  return collective == static_cast<int>(Collective::all_reduce) || collective == static_cast<int>(Collective::reduce_scatter);
+}
+
+// MPI has neither a 16-bit floating-point type nor an average.
+bool supports(int collective, tnt_dtype_t dtype, tnt_op_t op) {
+  return type_of(dtype) != MPI_DATATYPE_NULL && (!reduces(collective) || op_of(op) != MPI_OP_NULL);
+}
+
 const char* run(int collective, const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root) {
   if (count > INT_MAX) return "more elements than an int counts";
-  const bool reduces =
-      collective == static_cast<int>(Collective::all_reduce) || collective == static_cast<int>(Collective::reduce_scatter);
   const MPI_Datatype type = type_of(dtype);
-  if (type == MPI_DATATYPE_NULL) return "has no 16-bit floating-point type";
-  const MPI_Op mpi_op = reduces ? op_of(op) : MPI_SUM;
-  if (mpi_op == MPI_OP_NULL) return "has no average";
+  const MPI_Op mpi_op = reduces(collective) ? op_of(op) : MPI_SUM;
   const int code = call(static_cast<Collective>(collective), in, out, static_cast<int>(count), type, mpi_op, root);
   return code == MPI_SUCCESS ? nullptr : error_text(code);
 }
@@ -116,7 +126,7 @@ void finalize() {
 }  // namespace
 }  // namespace tnt::bench
 
-extern "C" __attribute__((visibility("default"))) void tnt_bench_mpi_open(tnt::bench::MpiFunctions* functions) {
+extern "C" __attribute__((visibility("default"))) void tnt_bench_peer_open(tnt::bench::PeerFunctions* functions) {
   using namespace tnt::bench;
-  *functions = {init, version, run, finalize};
+  *functions = {init, version, supports, run, finalize};
 }
