@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"--ranks -2", "--ranks -2: "}, Nonsense{"--ranks 513", "--ranks 513: "},
         Nonsense{"--ranks 2.5", "--ranks 2.5: "}, Nonsense{"--backend tcp", "--backend tcp: 'tcp' is none of"},
         Nonsense{"--backend shm,", "--backend shm,: '' is none of"},
-        Nonsense{"--against shm", "--against shm: none of mpi, nccl"}, Nonsense{"-d f31", "-d f31: 'f31' is none of float32"},
+        Nonsense{"--against shm", "--against shm: none of mpi, gloo, nccl"}, Nonsense{"-d f31", "-d f31: 'f31' is none of float32"},
         Nonsense{"-d f32,x", "-d f32,x: 'x' is none of"}, Nonsense{"-O add", "-O add: 'add' is none of sum"},
         Nonsense{"-o sum", "-o sum: the output file here"},
         Nonsense{"-o /no/such/file", "-o /no/such/file: there is no directory"},
