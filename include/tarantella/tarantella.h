@@ -195,7 +195,8 @@ typedef struct {
   const char* name;        /* shown in errors and in the timeline; NULL: "gradients"                                   */
   const char* context;     /* must be equal on all ranks, such as the framework's version; NULL: ""                    */
   size_t fusion_threshold; /* bytes at which a bucket is closed; 0: one tensor each; TNT_FUSION_DEFAULT: from the
-                              environment (TNT_FUSION_THRESHOLD, kilobytes), else 4 MiB                                */
+                              environment (TNT_FUSION_THRESHOLD, kilobytes), else chosen from the tensors' bytes and
+                              the measured latency and bandwidth of the communicator                                   */
 } tnt_reducer_options_t;
 #define TNT_FUSION_DEFAULT SIZE_MAX
 #define TNT_REDUCER_OPTIONS_INITIALIZER \

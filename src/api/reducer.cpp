@@ -17,8 +17,6 @@ namespace {
 
 using namespace tnt;
 
-constexpr std::size_t default_fusion_threshold = std::size_t{4} * 1024 * 1024;
-
 std::vector<TensorSpec> specs_of(const tnt_tensor_t* tensors, std::size_t n) {
   std::vector<TensorSpec> specs;
   if (n > 0) required(tensors, "tensors");
@@ -38,9 +36,23 @@ tnt_reducer_options_t checked(const tnt_reducer_options_t* options) {
   return *options;
 }
 
-std::size_t threshold_of(const tnt_reducer_options_t& options, const Settings& settings) {
+// Where nothing is gained by measuring: on one rank, and for models of a bucket or two.
+constexpr std::size_t plain_threshold = std::size_t{4} * 1024 * 1024;
+
+// What the user wishes, if anything.
+std::optional<std::size_t> threshold_of(const tnt_reducer_options_t& options, const Settings& settings) {
   if (options.fusion_threshold != TNT_FUSION_DEFAULT) return options.fusion_threshold;
-  return settings.fusion_threshold.value_or(default_fusion_threshold);
+  return settings.fusion_threshold;
+}
+
+// Collective. On the executor of the communicator.
+Plan make_plan(tnt_comm& on, const std::vector<TensorSpec>& specs, std::optional<std::size_t> threshold,
+               const std::string& context, const CallContext& call) {
+  Plan plan(specs, threshold.value_or(plain_threshold));
+  compare_plans(plan, threshold ? context : context + ", bucket size to be measured", *on.communicator, call);
+  if (threshold || on.communicator->size() == 1 || plan.bytes() <= least_threshold) return plan;
+  if (!on.speed) on.speed = measure_speed(*on.communicator, call);
+  return {specs, choose_threshold(plan.bytes(), *on.speed)};
 }
 
 void check_stream(tnt_stream_t stream) {
@@ -66,16 +78,18 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
     const tnt_reducer_options_t wishes = checked(options);
     const ReducerOptions settings{.name = wishes.name == nullptr ? "gradients" : wishes.name,
                                   .timeout = runtime.settings().timeout};
-    Plan plan(specs_of(tensors, n_tensors), threshold_of(wishes, runtime.settings()));
+    const std::vector<TensorSpec> specs = specs_of(tensors, n_tensors);
+    const std::optional<std::size_t> threshold = threshold_of(wishes, runtime.settings());
+    std::optional<Plan> plan;
     std::unique_ptr<Communicator> own;
     on.executor.run([&] {
-      const std::string detail = fmt::format("comparing the plan of {}", settings.name);
+      const std::string detail = fmt::format("making the plan of {}", settings.name);
       const CallContext call{.timeout = settings.timeout, .detail = detail};
-      compare_plans(plan, wishes.context == nullptr ? "" : wishes.context, *on.communicator, call);
+      plan = make_plan(on, specs, threshold, wishes.context == nullptr ? "" : wishes.context, call);
       own = on.communicator->split(0, 0, call);
     });
-    log_plan(plan, settings.name);
-    *reducer = new tnt_reducer(std::move(own), std::move(plan), settings, &runtime.trace());
+    log_plan(*plan, settings.name);
+    *reducer = new tnt_reducer(std::move(own), *std::move(plan), settings, &runtime.trace());
   });
 }
 

@@ -9,13 +9,15 @@
 #include "comm/communicator.hpp"
 #include "comm/executor.hpp"
 #include "launch/join.hpp"
+#include "reducer/threshold.hpp"
 
 // What a tnt_comm_t points to.
 struct tnt_comm {
   std::unique_ptr<tnt::Communicator> communicator;
   // destroyed before it: what was started on the communicator ends first
-  tnt::Executor executor;   // of the collectives
-  tnt::Executors channels;  // of the messages to and from each rank
+  tnt::Executor executor;                      // of the collectives
+  tnt::Executors channels;                     // of the messages to and from each rank
+  std::optional<tnt::TransportSpeed> speed{};  // once a reducer has asked
 };
 
 namespace tnt {

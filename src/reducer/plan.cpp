@@ -1,12 +1,13 @@
 #include "reducer/plan.hpp"
 
 #include <map>
+#include <numeric>
 #include <utility>
 
 namespace tnt {
 namespace {
 
-constexpr std::size_t first_bucket_share = 4;  // the first bucket closes at this part of the threshold
+constexpr std::size_t end_share = 4;  // the first bucket and the last are this part of the threshold
 
 std::string human_bytes(std::size_t bytes) {
   constexpr std::size_t kib = 1024;
@@ -32,12 +33,32 @@ Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold)
     bucket.dtype = spec.dtype;
     bucket.tensors.push_back(tensor);
     bucket.count += spec.count;
-    const std::size_t limit = buckets_.empty() ? fusion_threshold / first_bucket_share : fusion_threshold;
+    const std::size_t limit = buckets_.empty() ? fusion_threshold / end_share : fusion_threshold;
     if (bucket.bytes() >= limit) close(bucket);
   }
   for (auto& [dtype, bucket] : open) {
     if (!bucket.tensors.empty()) close(bucket);
   }
+  if (buckets_.size() > 1) split_last(fusion_threshold / end_share);
+}
+
+void Plan::split_last(std::size_t limit) {
+  Bucket& last = buckets_.back();
+  Bucket end;
+  end.dtype = last.dtype;
+  std::size_t begin = last.tensors.size();
+  while (begin > 0 && (end.count == 0 || end.bytes() < limit)) end.count += tensors_[last.tensors[--begin]].count;
+  if (begin == 0 || last.bytes() <= limit) return;
+  end.tensors.assign(last.tensors.begin() + static_cast<std::ptrdiff_t>(begin), last.tensors.end());
+  last.tensors.resize(begin);
+  last.count -= end.count;
+  for (const std::size_t tensor : end.tensors) bucket_of_[tensor] = buckets_.size();
+  buckets_.push_back(std::move(end));
+}
+
+std::size_t Plan::bytes() const noexcept {
+  return std::accumulate(buckets_.begin(), buckets_.end(), std::size_t{0},
+                         [](std::size_t sum, const Bucket& bucket) { return sum + bucket.bytes(); });
 }
 
 std::string Plan::describe(std::size_t bucket) const {

@@ -30,15 +30,19 @@ class Plan {
  public:
   // tensors in the order of the layers. Buckets are filled from the last tensor to the first, the order in which backward
   // makes gradients, and closed when they hold fusion_threshold bytes (the first at a quarter of it, so that the
-  // wire is busy early); 0: one tensor each. Buckets are numbered in the order in which they close.
+  // wire is busy early; of the last, what comes after a quarter of it goes ahead, so that little is left to wait for when
+  // backward ends); 0: one tensor each. Buckets are numbered in the order in which they close.
   Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold);
 
+  [[nodiscard]] std::size_t bytes() const noexcept;
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const noexcept { return tensors_; }
   [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
   [[nodiscard]] std::size_t bucket_of(std::size_t tensor) const { return bucket_of_[tensor]; }
   [[nodiscard]] std::string describe(std::size_t bucket) const;  // "bucket 0: 1.0 MiB, 14 tensors, dense_9/bias …"
 
  private:
+  void split_last(std::size_t limit);
+
   std::vector<TensorSpec> tensors_;
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_;

@@ -27,9 +27,12 @@ std::vector<std::vector<std::size_t>> buckets_of(const Plan& plan) {
 using Buckets = std::vector<std::vector<std::size_t>>;
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max() / 2;
 
-TEST(Plan, FillsFromTheLastTensorAndClosesTheFirstBucketEarly) {
-  // 400 bytes each; the first closes at 1000 / 4, the others at 1000
-  EXPECT_EQ(buckets_of(Plan(floats({100, 100, 100, 100, 100, 100}), 1000)), (Buckets{{5}, {4, 3, 2}, {1, 0}}));
+TEST(Plan, FillsFromTheLastTensorAndMakesTheFirstBucketAndTheLastSmall) {
+  // 400 bytes each; the first closes at 1000 / 4, the others at 1000, and the last leaves all but 1000 / 4 to the one before
+  EXPECT_EQ(buckets_of(Plan(floats({100, 100, 100, 100, 100, 100}), 1000)), (Buckets{{5}, {4, 3, 2}, {1}, {0}}));
+  EXPECT_EQ(buckets_of(Plan(floats({1, 1, 100, 100, 100}), 1000)), (Buckets{{4}, {3}, {2, 1, 0}})) << "tensors stay whole";
+  EXPECT_EQ(buckets_of(Plan(floats({10, 20, 30, 100}), 1000)), (Buckets{{3}, {2, 1, 0}})) << "240 bytes are small enough";
+  EXPECT_EQ(buckets_of(Plan(floats({100, 20, 300}), 1000)), (Buckets{{2}, {1}, {0}}));
 }
 
 TEST(Plan, ThresholdZeroIsATensorEach) { EXPECT_EQ(buckets_of(Plan(floats({5, 0, 7}), 0)), (Buckets{{2}, {1}, {0}})); }

@@ -1,0 +1,142 @@
+"""How much of a training step the communication of gradients costs: `python benchmarks/training/exposed.py --model deep`.
+
+In every rank, blocks of steps of a `tnt.Model` take turns with blocks of steps of the same model in plain Keras, on the same
+micro-batches and with nothing exchanged; the exposed time is the difference of the medians. All that several ranks bring counts:
+splitting the batch, reducing gradients and metrics, waiting for the other rank. `--beside PYTHON` measures Horovod in turn, in
+processes of its own: an interpreter with TensorFlow 2.15 and Horovod 0.28 (see docs/benchmark.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import workloads
+
+HERE = Path(__file__).resolve()
+JOB_SECONDS = 600
+QUIET = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
+
+
+def measure(name: str, rounds: int, steps: int) -> None:
+    """What each rank runs; the master prints the result as JSON."""
+    import keras
+
+    import tarantella as tnt
+
+    model = tnt.Model(workloads.build(keras, name))
+    plain = tnt.Model(workloads.build(keras, name), tnt.ParallelStrategy.NONE)
+    for each in (model, plain):
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        each.compile(optimizer=keras.optimizers.SGD(workloads.LEARNING_RATE), loss=loss)
+    ranks, rank = tnt.get_size(), tnt.get_rank()
+    x, y = workloads.samples(plain, steps * workloads.GLOBAL_BATCH)
+    whole = _dataset(x, y, workloads.GLOBAL_BATCH)
+    part = _dataset(x[rank::ranks], y[rank::ranks], workloads.GLOBAL_BATCH // ranks)
+    with_communication, without = workloads.step_timer(keras), workloads.step_timer(keras)
+    before: dict[str, float] = {}
+    for turn in range(rounds + 1):
+        tnt.barrier()
+        model.fit(whole, verbose=0, callbacks=[with_communication])
+        tnt.barrier()
+        plain.fit(part, verbose=0, callbacks=[without])
+        if turn == 0:  # traces, connects, warms up
+            with_communication.seconds.clear()
+            without.seconds.clear()
+            before = model.stats()
+    stats = {key: value - before[key] for key, value in model.stats().items()}
+    own = [workloads.median_ms(with_communication.seconds), workloads.median_ms(without.seconds)]
+    slowest = tnt.all_gather(own).max(axis=0)
+    busy = stats["busy_seconds"] / max(stats["steps"], 1) * 1e3
+    if tnt.is_master_rank():
+        print(json.dumps(_result(name, ranks, float(slowest[0]), float(slowest[1]), busy)), flush=True)
+
+
+def _dataset(x: Any, y: Any, batch: int) -> Any:
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(batch, drop_remainder=True).cache().prefetch(2)
+
+
+def _result(name: str, ranks: int, step: float, without: float, busy: float) -> dict[str, Any]:
+    exposed = step - without
+    hidden = 100 * max(0.0, min(1.0, 1 - exposed / busy)) if busy > 0 else 0.0
+    return {
+        "model": name,
+        "ranks": ranks,
+        "step_ms": round(step, 3),
+        "step_ms_without_communication": round(without, 3),
+        "exposed_ms": round(exposed, 3),
+        "hidden_percent": round(hidden, 1),
+        "reducer_busy_ms": round(busy, 3),
+    }
+
+
+def _run(command: list[str]) -> dict[str, Any]:
+    job = subprocess.run(
+        command, env={**os.environ, **QUIET}, stdout=subprocess.PIPE, text=True, timeout=JOB_SECONDS, check=False
+    )
+    lines = [line[line.index("{") :] for line in job.stdout.splitlines() if '"exposed_ms"' in line]
+    if job.returncode or not lines:
+        raise SystemExit(f"{' '.join(command)} failed with code {job.returncode}: {job.stdout}")
+    result: dict[str, Any] = json.loads(lines[-1])
+    return result
+
+
+def _ours(given: argparse.Namespace) -> dict[str, Any]:
+    own = ["--measure", "--model", given.model, "--rounds", str(given.rounds), "--steps", str(given.steps)]
+    return _run([sys.executable, "-m", "tarantella.launcher", "-n", str(given.ranks), "--", str(HERE), *own])
+
+
+def _horovod(given: argparse.Namespace) -> dict[str, Any]:
+    script = [given.beside, str(HERE.with_name("horovod_exposed.py")), given.model, str(given.rounds), str(given.steps)]
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(given.ranks)]
+    threads = [word for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS") for word in ("-x", f"{name}=1")]
+    return _run([*mpirun, *threads, "-x", "HOROVOD_CYCLE_TIME=1", *script])
+
+
+def _median(results: list[dict[str, Any]]) -> dict[str, Any]:
+    return sorted(results, key=lambda result: float(result["exposed_ms"]))[len(results) // 2]
+
+
+def main() -> int:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=workloads.MODELS, required=True)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5, help="turns of both kinds of steps")
+    parser.add_argument("--steps", type=int, default=30, help="steps in a turn")
+    parser.add_argument("--jobs", type=int, default=1, help="the whole so many times; the one with the median exposed time counts")
+    parser.add_argument("--beside", metavar="PYTHON", help="the interpreter of an environment with Horovod, measured in turn")
+    parser.add_argument("--json", action="store_true", help="one line for a program")
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.measure:
+        measure(given.model, given.rounds, given.steps)
+        return 0
+    ours, theirs = [], []
+    for _ in range(given.jobs):
+        ours.append(_ours(given))
+        if given.beside:
+            theirs.append(_horovod(given))
+    result = _median(ours)
+    if theirs:
+        peer = _median(theirs)
+        result["horovod_exposed_ms"] = peer["exposed_ms"]
+        result["horovod_step_ms"] = peer["step_ms"]
+        result["ratio_to_horovod"] = round(peer["exposed_ms"] / max(result["exposed_ms"], 1e-3), 2)
+    if given.json:
+        print(json.dumps(result))
+        return 0
+    for key, value in result.items():
+        print(f"{key:>32}  {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

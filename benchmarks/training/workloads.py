@@ -1,0 +1,84 @@
+"""The models whose exposed communication is measured, for Keras 2 and 3 alike, and how long their steps take."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+GLOBAL_BATCH = 64
+SEED = 2026
+MODELS = ("deep", "wide", "cnn")
+LEARNING_RATE = 1e-5  # the deep one amplifies rounding
+
+
+def build(keras: Any, name: str) -> Any:
+    """An uncompiled model: ``deep`` is bound by latency (128 small gradients), ``wide`` by bandwidth (64 MiB), ``cnn`` by neither."""
+    layers = keras.layers
+    keras.utils.set_random_seed(SEED)
+    if name == "deep":
+        hidden = [layers.Dense(256, activation="relu") for _ in range(64)]
+        return keras.Sequential([keras.Input((256,)), *hidden, layers.Dense(10)])
+    if name == "wide":
+        hidden = [layers.Dense(2048, activation="relu") for _ in range(4)]
+        return keras.Sequential([keras.Input((2048,)), *hidden, layers.Dense(10)])
+    if name == "cnn":
+        return keras.Sequential(
+            [
+                keras.Input((32, 32, 3)),
+                layers.Conv2D(32, 3, activation="relu"),
+                layers.Conv2D(32, 3, activation="relu"),
+                layers.MaxPooling2D(),
+                layers.Conv2D(64, 3, activation="relu"),
+                layers.Conv2D(64, 3, activation="relu"),
+                layers.MaxPooling2D(),
+                layers.Flatten(),
+                layers.Dense(256, activation="relu"),
+                layers.Dense(10),
+            ]
+        )
+    raise ValueError(f"no model {name!r}: one of {', '.join(MODELS)}")
+
+
+def samples(model: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and labels, the same on every rank."""
+    random = np.random.default_rng(SEED)
+    x = random.standard_normal((count, *model.input_shape[1:]), dtype=np.float32)
+    return x, random.integers(0, 10, count)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Medians of a rank, in milliseconds."""
+
+    with_communication: float
+    without: float
+
+
+def step_timer(keras: Any, skip: int = 3) -> Any:
+    """A callback whose ``seconds`` are those from the end of a step to the end of the next, without the first few of each fit."""
+
+    class StepTimer(keras.callbacks.Callback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.seconds: list[float] = []
+            self._ends: list[float] = []
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self._ends = []
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self._ends.append(time.perf_counter())
+
+        def on_train_end(self, logs: Any = None) -> None:
+            self.seconds += np.diff(self._ends[skip:]).tolist()
+
+    return StepTimer()
+
+
+def median_ms(seconds: list[float]) -> float:
+    """The median, in milliseconds."""
+    return statistics.median(seconds) * 1e3

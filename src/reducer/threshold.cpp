@@ -1,0 +1,52 @@
+#include "reducer/threshold.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "base/clock.hpp"
+
+namespace tnt {
+namespace {
+
+constexpr std::size_t small_bytes = 64;
+constexpr std::size_t large_bytes = std::size_t{1024} * 1024;
+constexpr int small_calls = 9;
+constexpr int large_calls = 3;
+// What a bucket costs beside the collective: its two operations in the framework, and waking who reduces.
+constexpr double bucket_seconds = 40e-6;
+
+// The median time of some calls after one that warms up.
+double seconds_of(Communicator& comm, std::size_t bytes, int calls, const CallContext& call) {
+  std::vector<float> data(bytes / sizeof(float), 1.0F);
+  std::array<Piece, 1> piece{Piece{.in = data.data(), .out = data.data(), .count = data.size()}};
+  std::vector<double> seconds;
+  for (int i = 0; i <= calls; ++i) {
+    const std::int64_t begin = now_ns();
+    comm.all_reduce(Run(piece, TNT_FLOAT32), TNT_MAX, call);
+    if (i > 0) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + calls / 2, seconds.end());
+  return seconds[static_cast<std::size_t>(calls / 2)];
+}
+
+}  // namespace
+
+TransportSpeed measure_speed(Communicator& comm, const CallContext& call) {
+  const double small = seconds_of(comm, small_bytes, small_calls, call);
+  const double large = seconds_of(comm, large_bytes, large_calls, call);
+  std::array<double, 2> agreed{small, std::max(large - small, 0.0) / static_cast<double>(large_bytes)};
+  std::array<Piece, 1> piece{Piece{.in = agreed.data(), .out = agreed.data(), .count = agreed.size()}};
+  comm.all_reduce(Run(piece, TNT_FLOAT64), TNT_MAX, call);  // the slowest rank's
+  return {.latency = agreed[0], .seconds_per_byte = agreed[1]};
+}
+
+std::size_t choose_threshold(std::size_t bytes, const TransportSpeed& speed) noexcept {
+  const double best =
+      std::sqrt(static_cast<double>(bytes) * (bucket_seconds + speed.latency) / std::max(speed.seconds_per_byte, 1e-12));
+  const double bounded = std::clamp(best, static_cast<double>(least_threshold), static_cast<double>(most_threshold));
+  return std::size_t{1} << static_cast<unsigned>(std::lround(std::log2(bounded)));
+}
+
+}  // namespace tnt
