@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <regex>
 #include <thread>
 
 #include "support/thread_ranks.hpp"
@@ -46,7 +47,9 @@ TEST_P(MismatchTest, IsTheSameErrorOnAllRanks) {
     });
     const std::string expected =
         fmt::format("rank {} called {} (call 4 of their communicator)", ranks - 1, difference.sentence);
-    EXPECT_EQ(sentence.substr(0, expected.size()), expected);
+    // who notices while rank 0 has not come yet compares with the first that has
+    const std::string compared = std::regex_replace(sentence, std::regex("while rank [0-9] called"), "while rank 0 called");
+    EXPECT_EQ(compared.substr(0, expected.size()), expected);
   }
 }
 
