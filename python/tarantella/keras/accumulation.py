@@ -75,7 +75,7 @@ class OptimizerHooks:
     def _apply_accumulating(self, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
         owner, variables = self._accumulating, self._variables(trainable_variables)
         adapter.build_optimizer(owner, variables)
-        mine = [_weighted(g, v, self.reduction.weight()) for g, v in zip(grads, variables, strict=True)]
+        mine = [gradients.weighted(g, v, self.reduction.weight()) for g, v in zip(grads, variables, strict=True)]
         sums = adapter.accumulators(owner, variables)
 
         def reduced() -> list[tf.Tensor]:
@@ -100,12 +100,6 @@ class OptimizerHooks:
         result = self._original(self.optimizer, adapter.optimizer_hook())(grads, trainable_variables, **kwargs)
         order.done([adapter.micro_steps(self._accumulating)])  # the reduction is inside of a branch; this comes after it
         return result
-
-
-def _weighted(gradient: Any, variable: Any, weight: Any) -> tf.Tensor:
-    """Exact zeros where the weight is 0, whatever the gradient holds."""
-    whole = gradients.dense(gradient, variable)
-    return tf.where(tf.equal(weight, 0), tf.zeros_like(whole), whole * tf.cast(weight, whole.dtype))
 
 
 # ---------------------------------------------------------------------------------------- the borders of a training

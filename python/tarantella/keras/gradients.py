@@ -37,6 +37,12 @@ def dense(gradient: Any, variable: Any) -> tf.Tensor:
     return tf.cast(tf.convert_to_tensor(gradient), dtype)
 
 
+def weighted(gradient: Any, variable: Any, weight: Any) -> tf.Tensor:
+    """``weight * gradient``, dense: exact zeros where the weight is 0, whatever the gradient holds."""
+    whole = dense(gradient, variable)
+    return tf.where(tf.equal(weight, 0), tf.zeros_like(whole), whole * tf.cast(weight, whole.dtype))
+
+
 def reduce(grads: Sequence[Any], variables: Sequence[Any], weight: Any, reducers: Reducers) -> list[Any]:
     """The sum over ranks of ``weight * gradient``. A variable without a gradient keeps none."""
     by_rows = [i for i, (g, v) in enumerate(zip(grads, variables, strict=True)) if sparse.is_worthwhile(g, v)]

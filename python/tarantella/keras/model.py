@@ -11,7 +11,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.environment import agreed_seed, output_on_all_devices
 from tarantella.errors import UnsupportedError
-from tarantella.keras import accumulation, adapter, copies, data, files, ops, weights
+from tarantella.keras import accumulation, adapter, copies, data, files, ops, optimizers, weights
 from tarantella.keras.checks import InStep
 from tarantella.keras.step import StepHooks
 from tarantella.seeding import global_seed
@@ -270,6 +270,11 @@ class Model:
                 raise UnsupportedError(
                     f"a loss with reduction={reduction!r} on several ranks is not available yet: use 'sum_over_batch_size'"
                 )
+        if optimizers.is_distributed(self._tnt_model.optimizer):
+            raise UnsupportedError(
+                "the model was compiled with an optimizer of tnt.optimizers.Optimizer, and tnt.Model reduces gradients itself: "
+                "compile it with the plain optimizer"
+            )
         if adapter.disable_jit(self._tnt_model):
             runtime.logger.warning("jit_compile is switched off: XLA cannot compile a step that reduces over ranks yet")
 

@@ -40,13 +40,12 @@ class SparseReducer:
     def __init__(self, variables: Sequence[Any], context: str = "") -> None:
         tables = [f"{adapter.path(v)} {tuple(v.shape)} {adapter.dtype_of(v)}" for v in variables]
         Reducer("sparse gradients", [], f"{context} with sparse gradients of {', '.join(tables)}").close()  # compares
-        self._variables = list(variables)
+        self._tables = [(tuple(v.shape), tf.as_dtype(adapter.dtype_of(v))) for v in variables]  # not the variables: they may go
         self._communicator = OpCommunicator()
 
     def reduce(self, index: int, gradient: tf.IndexedSlices, weight: Any) -> tf.IndexedSlices:
         """The sum over ranks of ``weight * gradient`` of one of the variables; each row once, in ascending order."""
-        variable = self._variables[index]
-        shape, dtype = tuple(variable.shape), tf.as_dtype(adapter.dtype_of(variable))
+        shape, dtype = self._tables[index]
         wide = dtype if dtype.size >= 4 else tf.float32
         rows = tf.reshape(tf.cast(gradient.indices, tf.int64), [-1])
         width = int(np.prod(shape[1:], dtype=np.int64))
@@ -74,7 +73,7 @@ class SparseReducer:
 
     def stats(self) -> dict[str, float]:
         """What was done so far, as `Reducer.stats` has it; the time of these collectives is not measured."""
-        total = sum(self.counts(i)[2] for i in range(len(self._variables)))
+        total = sum(self.counts(i)[2] for i in range(len(self._tables)))
         return {"steps": 0.0, "bytes": float(total), "busy_seconds": 0.0, "exposed_seconds": 0.0}
 
     def close(self) -> None:
