@@ -13,7 +13,8 @@ TOLERANCE = 1e-6
 
 @pytest.fixture(scope="module")
 def on_three():
-    return Findings(SIZE, RANKS / "custom_loops.py", env={"TNT_TIMEOUT": "20"}, timeout=200)
+    """With one thread for TensorFlow's operations: none may wait in another order than on the other ranks."""
+    return Findings(SIZE, RANKS / "custom_loops.py", env={"TNT_TIMEOUT": "20", "TF_NUM_INTEROP_THREADS": "1"}, timeout=200)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,10 @@ def test_weights(on_three):
     for on_rank in on_three["weights"]:
         for ours, truth in zip(on_rank, [mean, plain_sum, own, by_samples, [0.0] * 2], strict=True):
             assert ours == pytest.approx(truth)
+
+
+def test_weights_on_one_rank(on_one):
+    assert on_one["weights"] == [[[1.0] * 2, [1.0] * 2, [0.0] * 2, [0.0] * 2, [0.0] * 2]]
 
 
 def test_gradients_have_the_structure_of_their_sources(on_three):

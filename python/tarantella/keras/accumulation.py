@@ -75,7 +75,8 @@ class OptimizerHooks:
     def _apply_accumulating(self, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
         owner, variables = self._accumulating, self._variables(trainable_variables)
         adapter.build_optimizer(owner, variables)
-        mine = [gradients.weighted(g, v, self.reduction.weight()) for g, v in zip(grads, variables, strict=True)]
+        weight = self.reduction.weight()
+        mine = [gradients.times(gradients.dense(g, v), weight) for g, v in zip(grads, variables, strict=True)]
         sums = adapter.accumulators(owner, variables)
 
         def reduced() -> list[tf.Tensor]:
@@ -85,8 +86,9 @@ class OptimizerHooks:
                     accumulator.assign(tf.zeros_like(accumulator))
             return [tf.identity(t) for t in total]
 
+        is_update_step = adapter.is_update_step(owner)
         with order.after_last():
-            result = tf.cond(adapter.is_update_step(owner), reduced, lambda: [tf.identity(g) for g in mine])
+            result = tf.cond(is_update_step, reduced, lambda: [tf.identity(g) for g in mine])
         order.done(result)
         given = [None if g is None else r for g, r in zip(grads, result, strict=True)]
         return self._original(owner, adapter.optimizer_hook())(given, trainable_variables, **kwargs)

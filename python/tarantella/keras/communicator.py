@@ -14,10 +14,11 @@ class OpCommunicator:
     """All ranks, for the ops that block until a collective is done. Making one is collective."""
 
     def __init__(self) -> None:
-        part: _native.Communicator | None = runtime.world().split(0, 0)
+        self._native: _native.Communicator | None = None
+        part = runtime.world().split(0, 0)
         if part is None:
             raise RuntimeError("this rank was left out of a communicator of all ranks")
-        self._native: _native.Communicator | None = part
+        self._native = part
         self.attachment = ops.attach_communicator(part.address)
         _live.add(self)
 

@@ -37,10 +37,9 @@ def dense(gradient: Any, variable: Any) -> tf.Tensor:
     return tf.cast(tf.convert_to_tensor(gradient), dtype)
 
 
-def weighted(gradient: Any, variable: Any, weight: Any) -> tf.Tensor:
-    """``weight * gradient``, dense: exact zeros where the weight is 0, whatever the gradient holds."""
-    whole = dense(gradient, variable)
-    return tf.where(tf.equal(weight, 0), tf.zeros_like(whole), whole * tf.cast(weight, whole.dtype))
+def times(gradient: tf.Tensor, weight: Any) -> tf.Tensor:
+    """``weight * gradient``: exact zeros where the weight is 0, whatever the gradient holds."""
+    return tf.where(tf.equal(weight, 0), tf.zeros_like(gradient), gradient * tf.cast(weight, gradient.dtype))
 
 
 def reduce(grads: Sequence[Any], variables: Sequence[Any], weight: Any, reducers: Reducers) -> list[Any]:

@@ -76,23 +76,31 @@ class LoopReduction:
     def _find_weight(self) -> tf.Tensor:
         if self._given is not None:
             return tf.cast(self._given, tf.float64)
-        if self._samples is None or runtime.get_size() == 1:
+        if self._samples is None:
             return tf.constant(1 / runtime.get_size(), tf.float64)
         mine = tf.cast(self._samples, tf.float64)
-        return tf.math.divide_no_nan(mine, reducers().total("samples", mine, tf.float64))
+        total = mine if runtime.get_size() == 1 else reducers().total("samples", mine, tf.float64)
+        return tf.math.divide_no_nan(mine, total)
 
     def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any]:
         """The sum over ranks of each rank's ``weight * gradient``."""
         weight = self.weight() if weight is None else weight
         if runtime.get_size() > 1:
             return gradients.reduce(grads, variables, weight, reducers())
-        if self._given is None:
+        if self._given is None and self._samples is None:
             return grads
-        return [None if g is None else gradients.weighted(g, v, weight) for g, v in zip(grads, variables, strict=True)]
+        return [None if g is None else _of_one_rank(g, weight) for g in grads]
 
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
-        """Whether the flag is true on all ranks."""
+        """Whether the flag is true on all ranks. Collective."""
         return tf.equal(reducers().total("ranks whose gradients are finite", flag, tf.int32), runtime.get_size())
+
+
+def _of_one_rank(gradient: Any, weight: tf.Tensor) -> Any:
+    """What several ranks' sum would be; a sparse gradient stays one."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(_of_one_rank(gradient.values, weight), gradient.indices, gradient.dense_shape)
+    return gradients.times(gradient, weight)
 
 
 def mark(grads: list[Any]) -> list[Any]:

@@ -106,7 +106,11 @@ def translated() -> Iterator[None]:
 
 
 def reduce(
-    reducer: Reducer, tensors: Sequence[tf.Tensor], scale: tf.Tensor, after: Sequence[tf.Tensor] = ()
+    reducer: Reducer,
+    tensors: Sequence[tf.Tensor],
+    scale: tf.Tensor,
+    after: Sequence[tf.Tensor] = (),
+    begin_after: Sequence[tf.Tensor] = (),
 ) -> list[tf.Tensor]:
     """The sum over ranks of ``scale * tensor`` for each tensor of the reducer's plan, in the plan's order.
 
@@ -116,17 +120,16 @@ def reduce(
     Args:
         after: what another reducer gave in the same step. No Finish comes before these: else two ranks with one free thread
             each could block it in Finishes of different reducers, and wait for each other's Starts for ever.
+        begin_after: no Start comes before these: the reducer's own step before this one in the same graph.
     """
     result: list[tf.Tensor] = [None] * len(tensors)
     started = []
     for bucket, members in enumerate(reducer.buckets):
-        outputs = library().tnt_start(
-            scale=scale,
-            gradients=[tensors[i] for i in members],
-            reducer=reducer.attachment,
-            bucket=bucket,
-            tensors=members,
-        )
+        gradients = [tf.convert_to_tensor(tensors[i]) for i in members]
+        with tf.control_dependencies(begin_after):
+            outputs = library().tnt_start(
+                scale=scale, gradients=gradients, reducer=reducer.attachment, bucket=bucket, tensors=members
+            )
         _run_independently(outputs)
         started.append(outputs)
     in_graph = not tf.executing_eagerly()

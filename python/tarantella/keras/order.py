@@ -35,19 +35,19 @@ def done(tensors: Sequence[tf.Tensor]) -> None:
 
 @contextmanager
 def after_last() -> Iterator[None]:
-    """What is added to the graph in this context runs after its last collective."""
+    """What is added to the graph in this context runs after its last collective.
+
+    Add only the collective itself: if what it takes were made in here as well, TensorFlow would keep that back instead, and
+    may then do without it.
+    """
     with tf.control_dependencies(last()):
         yield
 
 
-def begin(attachment: int, tensors: Sequence[Any]) -> Sequence[Any]:
-    """The tensors as a reducer may take them: if it is in this graph already, not before its earlier step has ended."""
+def last_before(attachment: int) -> list[tf.Tensor]:
+    """What a reducer has to wait for before it begins: if it is in this graph already, its earlier step must have ended."""
     graph = _graph()
-    if graph is None:
-        return tensors
     used: set[int] = getattr(graph, _USED, set())
-    setattr(graph, _USED, used | {attachment})
-    if attachment not in used:
-        return tensors
-    with after_last():
-        return [tf.identity(tensor) for tensor in tensors]
+    if graph is not None:
+        setattr(graph, _USED, used | {attachment})
+    return last() if attachment in used else []

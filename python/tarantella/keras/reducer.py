@@ -54,8 +54,8 @@ class Reducer:
         """The sum over ranks of ``scale * tensor``, for the tensors of the specs in their order; graph or eager."""
         if not tensors:
             return []
-        begun = order.begin(self.attachment, tensors)
-        reduced = ops.reduce(self, begun, tf.cast(scale, tf.float64), order.last())
+        begin_after = order.last_before(self.attachment)
+        reduced = ops.reduce(self, tensors, tf.cast(scale, tf.float64), order.last(), begin_after)
         order.done(reduced)
         return reduced
 

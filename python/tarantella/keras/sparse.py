@@ -48,12 +48,13 @@ class SparseReducer:
         shape, dtype = self._tables[index]
         wide = dtype if dtype.size >= 4 else tf.float32
         rows = tf.reshape(tf.cast(gradient.indices, tf.int64), [-1])
-        width = int(np.prod(shape[1:], dtype=np.int64))
+        values = tf.reshape(tf.cast(gradient.values, wide), [tf.size(rows), int(np.prod(shape[1:], dtype=np.int64))])
+        scale = tf.cast(weight, tf.float64)
         with order.after_last():
             rows, values = ops.library().tnt_sparse_sum(
-                scale=tf.cast(weight, tf.float64),
+                scale=scale,
                 indices=rows,
-                values=tf.reshape(tf.cast(gradient.values, wide), [tf.size(rows), width]),
+                values=values,
                 communicator=self._communicator.attachment,
                 tensor=index,
                 rows=shape[0],
