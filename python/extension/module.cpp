@@ -51,6 +51,7 @@ class Communicator {
   }
 
   [[nodiscard]] tnt_comm_t get() const { return comm_; }
+  [[nodiscard]] std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(comm_); }
 
   [[nodiscard]] int rank() const { return number(tnt_comm_rank); }
   [[nodiscard]] int size() const { return number(tnt_comm_size); }
@@ -234,6 +235,7 @@ NB_MODULE(_native, module) {
 
   nb::class_<Communicator>(module, "Communicator")
       .def_static("world", &Communicator::world)
+      .def_prop_ro("address", &Communicator::address)
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
       .def_prop_ro("local_rank", &Communicator::local_rank)

@@ -7,7 +7,8 @@
     model.fit(dataset_with_global_batches, ...)
 
 started with ``tarantella -n 4 -- train.py`` or ``mpirun -n 4 python train.py``, computes on 4 ranks what one device would.
-Without a launcher the script runs on one rank. TensorFlow is imported when a model is first wrapped, not before.
+Without a launcher the script runs on one rank. TensorFlow is imported when a model is first wrapped, or a
+name for training loops of one's own is first used, not before.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ from tarantella.errors import (
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
+    from tarantella.keras import optimizers as optimizers
+    from tarantella.keras.context import no_sync as no_sync
     from tarantella.keras.model import Model as Model
+    from tarantella.keras.tape import DistributedGradientTape as DistributedGradientTape
+    from tarantella.keras.tensors import broadcast_variables as broadcast_variables
     from tarantella.runtime import all_gather as all_gather
     from tarantella.runtime import all_reduce as all_reduce
     from tarantella.runtime import barrier as barrier
@@ -45,7 +50,11 @@ __version__ = "0.1.0"
 
 # names that are loaded when they are first used: NumPy takes 0.1 s to import, TensorFlow several seconds
 _LAZY = {
+    "DistributedGradientTape": "tarantella.keras.tape",
     "Model": "tarantella.keras.model",
+    "broadcast_variables": "tarantella.keras.tensors",
+    "no_sync": "tarantella.keras.context",
+    "optimizers": "tarantella.keras",
     **dict.fromkeys(
         (
             "all_gather",
@@ -66,6 +75,7 @@ _LAZY = {
 __all__ = [
     "AbortedError",
     "DeadlineError",
+    "DistributedGradientTape",
     "InvalidArgumentError",
     "MismatchError",
     "Model",
@@ -77,19 +87,23 @@ __all__ = [
     "all_reduce",
     "barrier",
     "broadcast",
+    "broadcast_variables",
     "get_local_rank",
     "get_local_size",
     "get_master_rank",
     "get_rank",
     "get_size",
     "is_master_rank",
+    "no_sync",
+    "optimizers",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'tarantella' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
+    module = importlib.import_module(_LAZY[name])
+    value = importlib.import_module(f"{module.__name__}.{name}") if name == "optimizers" else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -11,6 +11,9 @@ class TarantellaError(RuntimeError):
 
     status: ClassVar[str] = "TNT_SYSTEM"
 
+    # by this TensorFlow knows that it may make one from a text: else it would raise its own instead out of a tf.function
+    __init__ = Exception.__init__
+
 
 class InvalidArgumentError(TarantellaError, ValueError):
     """The call had no effect: fix the argument and call again."""
@@ -67,7 +70,8 @@ _MARKED = re.compile(r"\[tarantella (TNT_\w+)\] (.*?) \[/tarantella\]", re.DOTAL
 
 def from_status(status: str, sentence: str) -> TarantellaError:
     """The exception for a status of the C API, such as ``"TNT_TIMEOUT"``."""
-    return _CLASSES.get(status, TarantellaError)(sentence)
+    error: TarantellaError = _CLASSES.get(status, TarantellaError)(sentence)
+    return error
 
 
 def mark(status: str, sentence: str) -> str:

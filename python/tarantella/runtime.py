@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tarantella.environment import flag, in_job, output_on_all_devices
-from tarantella.errors import TarantellaError
+from tarantella.errors import TarantellaError, from_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +98,8 @@ def _report_uncaught_exceptions() -> None:
     def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
         previous(kind, value, traceback)
         text = f"{kind.__name__}: {value}".strip()
-        _tell_launcher("secondary" if isinstance(value, TarantellaError) else "primary", text)
+        ours = isinstance(value, TarantellaError) or from_message(text) is not None  # out of a graph: in TensorFlow's words
+        _tell_launcher("secondary" if ours else "primary", text)
         if _world is not None:
             _world.abort(f"the script ended with {text}")
 
@@ -169,15 +170,23 @@ def _wire(array: NDArray[Any]) -> tuple[NDArray[Any], int]:
     return (array.view(np.uint16) if name == "bfloat16" else array), _DTYPES[name]
 
 
-def all_reduce(x: ArrayLike, op: str = "sum") -> NDArray[Any]:
+def _is_tensor(x: Any) -> bool:
+    """Whether it is TensorFlow's or Keras', without importing them."""
+    is_tensor = getattr(sys.modules.get("tensorflow"), "is_tensor", None)
+    return is_tensor is not None and bool(is_tensor(x))
+
+
+def all_reduce(x: ArrayLike | Any, op: str = "sum") -> Any:
     """The elementwise reduction over all ranks, on every rank. Collective.
 
     Args:
-        x: array, tensor, list or number; same shape and dtype on all ranks (float16/32/64, bfloat16, int8/32/64, uint8).
+        x: array, list, number, or a tensor or variable of TensorFlow or Keras; same shape and dtype on all ranks
+            (float16/32/64, bfloat16, int8/32/64, uint8).
         op: ``"sum"``, ``"avg"``, ``"min"``, ``"max"`` or ``"prod"``. Sums are taken in rank order: the same bits always.
 
     Returns:
-        A new array of x's shape and dtype.
+        A new array of x's shape and dtype. Of a tensor or variable: a tensor, also inside a `tf.function`; sums and averages
+        have gradients, which are reduced likewise.
 
     Raises:
         MismatchError: ranks called different things. PeerLostError, DeadlineError: a rank is missing.
@@ -188,6 +197,10 @@ def all_reduce(x: ArrayLike, op: str = "sum") -> NDArray[Any]:
     """
     if op not in _OPS:
         raise ValueError(f"op is {op!r}: use one of {', '.join(_OPS)}")
+    if _is_tensor(x):
+        from tarantella.keras import tensors
+
+        return tensors.all_reduce(x, op)
     source = np.ascontiguousarray(x)
     source = source.astype(source.dtype.newbyteorder("="), copy=False)
     result = np.empty_like(source)

@@ -3,16 +3,41 @@
 namespace tnt_tensorflow {
 namespace {
 
+template <typename Entry>
 struct Table {
   std::mutex mutex;
   std::int64_t last_id = 0;
-  std::map<std::int64_t, std::shared_ptr<Attachment>> entries;
+  std::map<std::int64_t, std::shared_ptr<Entry>> entries;
 };
 
 // Never destroyed: TensorFlow's threads may still run when the process ends.
-Table& table() {
-  static auto* instance = new Table;
+template <typename Entry>
+Table<Entry>& table() {
+  static auto* instance = new Table<Entry>;
   return *instance;
+}
+
+template <typename Entry, typename Handle>
+std::int64_t attach(Handle handle) {
+  auto& entries = table<Entry>();
+  const std::scoped_lock lock(entries.mutex);
+  entries.entries[++entries.last_id] = std::make_shared<Entry>(handle);
+  return entries.last_id;
+}
+
+template <typename Entry>
+void detach(std::int64_t id) {
+  auto& entries = table<Entry>();
+  const std::scoped_lock lock(entries.mutex);
+  entries.entries.erase(id);
+}
+
+template <typename Entry>
+std::shared_ptr<Entry> find(std::int64_t id) {
+  auto& entries = table<Entry>();
+  const std::scoped_lock lock(entries.mutex);
+  const auto found = entries.entries.find(id);
+  return found == entries.entries.end() ? nullptr : found->second;
 }
 
 }  // namespace
@@ -27,24 +52,39 @@ void Attachment::release(std::int64_t bucket) {
   held_.erase(bucket);
 }
 
-std::shared_ptr<Attachment> find_attachment(std::int64_t id) {
-  const std::scoped_lock lock(table().mutex);
-  const auto found = table().entries.find(id);
-  return found == table().entries.end() ? nullptr : found->second;
+std::shared_ptr<Attachment> find_attachment(std::int64_t id) { return find<Attachment>(id); }
+
+void CommunicatorAttachment::count(std::int64_t tensor, const SparseCounts& more) {
+  const std::scoped_lock lock(mutex_);
+  SparseCounts& counts = counts_[tensor];
+  counts.sparse += more.sparse;
+  counts.dense += more.dense;
+  counts.bytes += more.bytes;
 }
+
+SparseCounts CommunicatorAttachment::counts(std::int64_t tensor) {
+  const std::scoped_lock lock(mutex_);
+  return counts_[tensor];
+}
+
+std::shared_ptr<CommunicatorAttachment> find_communicator(std::int64_t id) { return find<CommunicatorAttachment>(id); }
 
 }  // namespace tnt_tensorflow
 
 std::int64_t tnt_tensorflow_attach(tnt_reducer_t reducer) {
-  using tnt_tensorflow::Attachment;
-  auto& table = tnt_tensorflow::table();
-  const std::scoped_lock lock(table.mutex);
-  table.entries[++table.last_id] = std::make_shared<Attachment>(reducer);
-  return table.last_id;
+  return tnt_tensorflow::attach<tnt_tensorflow::Attachment>(reducer);
 }
+void tnt_tensorflow_detach(std::int64_t id) { tnt_tensorflow::detach<tnt_tensorflow::Attachment>(id); }
 
-void tnt_tensorflow_detach(std::int64_t id) {
-  auto& table = tnt_tensorflow::table();
-  const std::scoped_lock lock(table.mutex);
-  table.entries.erase(id);
+std::int64_t tnt_tensorflow_attach_communicator(tnt_comm_t comm) {
+  return tnt_tensorflow::attach<tnt_tensorflow::CommunicatorAttachment>(comm);
+}
+void tnt_tensorflow_detach_communicator(std::int64_t id) { tnt_tensorflow::detach<tnt_tensorflow::CommunicatorAttachment>(id); }
+
+void tnt_tensorflow_sparse_counts(std::int64_t communicator, std::int64_t tensor, std::int64_t counts[3]) {
+  const auto found = tnt_tensorflow::find_communicator(communicator);
+  const auto of_tensor = found ? found->counts(tensor) : tnt_tensorflow::SparseCounts{};
+  counts[0] = of_tensor.sparse;
+  counts[1] = of_tensor.dense;
+  counts[2] = of_tensor.bytes;
 }

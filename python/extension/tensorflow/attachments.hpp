@@ -38,6 +38,31 @@ class Attachment {
 // nullptr if the id was never given out or has been detached.
 [[nodiscard]] std::shared_ptr<Attachment> find_attachment(std::int64_t id);
 
+// How a sparse gradient was reduced so far: as the ranks' rows, or dense.
+struct SparseCounts {
+  std::int64_t sparse = 0;
+  std::int64_t dense = 0;
+  std::int64_t bytes = 0;  // handed to collectives by this rank
+};
+
+// A communicator as ops know it. Its collectives block, so the graph orders them (tarantella/keras/order.py).
+class CommunicatorAttachment {
+ public:
+  explicit CommunicatorAttachment(tnt_comm_t comm) : comm_(comm) {}
+
+  [[nodiscard]] tnt_comm_t comm() const { return comm_; }
+
+  void count(std::int64_t tensor, const SparseCounts& more);
+  [[nodiscard]] SparseCounts counts(std::int64_t tensor);
+
+ private:
+  tnt_comm_t comm_;
+  std::mutex mutex_;
+  std::map<std::int64_t, SparseCounts> counts_;
+};
+
+[[nodiscard]] std::shared_ptr<CommunicatorAttachment> find_communicator(std::int64_t id);
+
 }  // namespace tnt_tensorflow
 
 extern "C" {
@@ -45,4 +70,11 @@ extern "C" {
 // tnt_reducer_destroy, when no step runs.
 TNT_EXPORT std::int64_t tnt_tensorflow_attach(tnt_reducer_t reducer);
 TNT_EXPORT void tnt_tensorflow_detach(std::int64_t id);
+
+// The same for the attribute `communicator`. detach: before tnt_comm_destroy.
+TNT_EXPORT std::int64_t tnt_tensorflow_attach_communicator(tnt_comm_t comm);
+TNT_EXPORT void tnt_tensorflow_detach_communicator(std::int64_t id);
+
+// counts: of a tensor's sparse reductions, how many were sparse, how many dense, and their bytes.
+TNT_EXPORT void tnt_tensorflow_sparse_counts(std::int64_t communicator, std::int64_t tensor, std::int64_t counts[3]);
 }

@@ -7,43 +7,10 @@
 #include <vector>
 
 #include "attachments.hpp"
+#include "kernel.hpp"
 
 namespace tnt_tensorflow {
 namespace {
-
-class Status {
- public:
-  Status() : status_(TF_NewStatus()) {}
-  Status(const Status&) = delete;
-  Status& operator=(const Status&) = delete;
-  ~Status() { TF_DeleteStatus(status_); }
-  [[nodiscard]] TF_Status* get() const { return status_; }
-  [[nodiscard]] bool ok() const { return TF_GetCode(status_) == TF_OK; }
-
- private:
-  TF_Status* status_;
-};
-
-// Python finds the sentence in TensorFlow's message by these marks (tarantella/errors.py).
-void fail(TF_OpKernelContext* context, const char* status_name, const std::string& sentence) {
-  const Status status;
-  TF_SetStatus(status.get(), TF_INTERNAL,
-               ("[tarantella " + std::string(status_name) + "] " + sentence + " [/tarantella]").c_str());
-  TF_OpKernelContext_Failure(context, status.get());
-}
-
-void fail(TF_OpKernelContext* context, tnt_status_t status) { fail(context, tnt_status_name(status), tnt_last_error()); }
-
-bool passed(TF_OpKernelContext* context, const Status& status) {
-  if (!status.ok()) TF_OpKernelContext_Failure(context, status.get());
-  return status.ok();
-}
-
-Tensor input(TF_OpKernelContext* context, int index, const Status& status) {
-  TF_Tensor* tensor = nullptr;
-  TF_GetInput(context, index, &tensor, status.get());
-  return Tensor(tensor);
-}
 
 struct Attributes {
   std::int64_t reducer = 0;

@@ -20,6 +20,17 @@ typedef struct TF_KernelBuilder TF_KernelBuilder;
 typedef struct TF_OpKernelConstruction TF_OpKernelConstruction;
 typedef struct TF_OpKernelContext TF_OpKernelContext;
 
+enum { /* TF_DataType */
+       TF_FLOAT = 1,
+       TF_DOUBLE = 2,
+       TF_INT32 = 3,
+       TF_UINT8 = 4,
+       TF_INT8 = 6,
+       TF_INT64 = 9,
+       TF_BFLOAT16 = 14,
+       TF_HALF = 19
+};
+
 enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_INTERNAL = 13 };
 
 TF_Status* TF_NewStatus(void);
@@ -32,6 +43,9 @@ void TF_DeleteTensor(TF_Tensor*);
 int TF_NumDims(const TF_Tensor*);
 int64_t TF_Dim(const TF_Tensor*, int dimension);
 void* TF_TensorData(const TF_Tensor*);
+int TF_TensorType(const TF_Tensor*);
+size_t TF_TensorByteSize(const TF_Tensor*);
+int64_t TF_TensorElementCount(const TF_Tensor*);
 
 TF_OpDefinitionBuilder* TF_NewOpDefinitionBuilder(const char* name);
 void TF_OpDefinitionBuilderAddAttr(TF_OpDefinitionBuilder*, const char* spec);
@@ -60,6 +74,8 @@ void TF_OpKernelConstruction_GetAttrInt64List(TF_OpKernelConstruction*, const ch
 int TF_NumInputs(TF_OpKernelContext*);
 void TF_GetInput(TF_OpKernelContext*, int index, TF_Tensor**, TF_Status*);
 void TF_SetOutput(TF_OpKernelContext*, int index, const TF_Tensor*, TF_Status*);
+TF_Tensor* TF_AllocateOutput(TF_OpKernelContext*, int index, int dtype, const int64_t* dims, int n_dims, size_t bytes,
+                             TF_Status*);
 TF_Tensor* TF_ForwardInputOrAllocateOutput(TF_OpKernelContext*, const int* candidate_inputs, int n_candidates, int output,
                                            const int64_t* dims, int n_dims, int* forwarded_input, TF_Status*);
 void TF_OpKernelContext_Failure(TF_OpKernelContext*, TF_Status*);

@@ -71,17 +71,22 @@ def moving_statistics(model: Any) -> list[Any]:
 
 def path(variable: Any) -> str:
     """The variable's name with those of its layers: ``"dense_9/kernel"``."""
-    return str(variable.path)
+    return str(variable.path if isinstance(variable, keras.Variable) else variable.name)
 
 
 def dtype_of(variable: Any) -> str:
     """The name of the variable's element type: ``"float32"``."""
-    return str(variable.dtype)
+    return str(tf.as_dtype(variable.dtype).name)
 
 
 def unwrap(variable: Any) -> tf.Variable:
     """The TensorFlow variable inside a Keras variable."""
     return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def is_variable(value: Any) -> bool:
+    """Whether it is a variable of Keras or of TensorFlow."""
+    return isinstance(value, (keras.Variable, tf.Variable))
 
 
 def has_batch_normalization(model: Any) -> bool:
@@ -102,6 +107,57 @@ def swap_functions(model: Any, functions: tuple[Any, Any]) -> tuple[Any, Any]:
     before = (model.train_function, model.test_function)
     model.train_function, model.test_function = functions
     return before
+
+
+# ------------------------------------------------------------------------------------------------------- optimizers
+
+
+def is_optimizer(value: Any) -> bool:
+    """Whether it is one of Keras' optimizers."""
+    return isinstance(value, keras.optimizers.Optimizer)
+
+
+def optimizers_of(optimizer: Any) -> list[Any]:
+    """The optimizer and, if it is a LossScaleOptimizer, the one inside."""
+    inner = getattr(optimizer, "inner_optimizer", None)
+    return [optimizer] if inner is None else [optimizer, inner]
+
+
+def accumulating(optimizer: Any) -> Any:
+    """Which of the optimizer and the one inside adds up gradients over several steps; None if none does."""
+    return next((o for o in optimizers_of(optimizer) if getattr(o, "gradient_accumulation_steps", None)), None)
+
+
+def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Gives the optimizer its state, as its first step would."""
+    if not optimizer.built:
+        with keras.name_scope(optimizer.name, caller=optimizer):
+            optimizer.build(list(variables))
+
+
+def variables_of_optimizer(optimizer: Any) -> list[Any]:
+    """The variables that a built optimizer changes."""
+    return list(optimizer._trainable_variables)
+
+
+def accumulators(optimizer: Any, variables: Sequence[Any]) -> list[tf.Variable]:
+    """Where an accumulating, built optimizer adds up the gradients of each of the variables."""
+    return [unwrap(optimizer._accumulated_gradients[optimizer._get_variable_index(v)]) for v in variables]
+
+
+def is_update_step(optimizer: Any) -> tf.Tensor:
+    """Whether the next call of `apply` of an accumulating optimizer changes the variables."""
+    return tf.equal((micro_steps(optimizer) + 1) % optimizer.gradient_accumulation_steps, 0)
+
+
+def between_updates(optimizer: Any) -> bool:
+    """Whether an accumulating optimizer has gradients that it has not used yet."""
+    return bool(micro_steps(optimizer) % optimizer.gradient_accumulation_steps != 0)
+
+
+def micro_steps(optimizer: Any) -> tf.Tensor:
+    """How often `apply` was called, accumulated or not."""
+    return unwrap(optimizer._iterations).read_value()
 
 
 # -------------------------------------------------------------------------------------------------- losses and metrics

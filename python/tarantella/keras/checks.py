@@ -8,7 +8,7 @@ import keras
 
 from tarantella import _native, runtime
 from tarantella.errors import TarantellaError
-from tarantella.keras import adapter, weights
+from tarantella.keras import accumulation, adapter, weights
 
 if TYPE_CHECKING:
     from tarantella.keras.step import StepHooks
@@ -28,7 +28,7 @@ class InStep(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         _native.trace_span("step", f"step {batch}", self._begin_ns, _native.clock_ns())
-        if not self._checked:
+        if not self._checked and not self._hooks.awaits_reduction():
             self._checked = True
             self._check_first_step()
 
@@ -52,3 +52,4 @@ class InStep(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         weights.average(adapter.moving_statistics(self.model))
+        accumulation.collect_sums(self.model.optimizer)

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.environment import agreed_seed, output_on_all_devices
-from tarantella.errors import UnsupportedError, from_message
-from tarantella.keras import adapter, copies, data, files, ops, weights
+from tarantella.errors import UnsupportedError
+from tarantella.keras import accumulation, adapter, copies, data, files, ops, optimizers, weights
 from tarantella.keras.checks import InStep
 from tarantella.keras.step import StepHooks
 from tarantella.seeding import global_seed
@@ -270,6 +270,11 @@ class Model:
                 raise UnsupportedError(
                     f"a loss with reduction={reduction!r} on several ranks is not available yet: use 'sum_over_batch_size'"
                 )
+        if optimizers.is_distributed(self._tnt_model.optimizer):
+            raise UnsupportedError(
+                "the model was compiled with an optimizer of tnt.optimizers.Optimizer, and tnt.Model reduces gradients itself: "
+                "compile it with the plain optimizer"
+            )
         if adapter.disable_jit(self._tnt_model):
             runtime.logger.warning("jit_compile is switched off: XLA cannot compile a step that reduces over ranks yet")
 
@@ -279,19 +284,14 @@ class Model:
         adapter.build(model, data.batch_spec(batches))
         hooks.prepare()
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
+        accumulation.distribute_sums(model.optimizer)
 
     @contextmanager
     def _distributed(self, hooks: StepHooks, datasets: Sequence[tf.data.Dataset | None]) -> Iterator[None]:
         """Keras runs with our hooks, and what our ops tell TensorFlow becomes our own error again."""
         may_be_empty = any(data.may_be_empty(dataset) for dataset in datasets if dataset is not None)
-        with copies.ours(), hooks.installed(may_be_empty):
-            try:
-                yield
-            except tf.errors.OpError as error:
-                ours = from_message(str(error))
-                if ours is None:
-                    raise
-                raise ours from None
+        with copies.ours(), hooks.installed(may_be_empty), ops.translated():
+            yield
 
     # -------------------------------------------------------------------------------------------------- files
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.errors import UnsupportedError
+from tarantella.errors import UnsupportedError, from_message
 from tarantella.runtime import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tarantella.keras.reducer import Reducer
 
@@ -56,6 +57,12 @@ def _attachments() -> ctypes.CDLL:
     attachments.tnt_tensorflow_attach.restype = ctypes.c_int64
     attachments.tnt_tensorflow_detach.argtypes = [ctypes.c_int64]
     attachments.tnt_tensorflow_detach.restype = None
+    attachments.tnt_tensorflow_attach_communicator.argtypes = [ctypes.c_void_p]
+    attachments.tnt_tensorflow_attach_communicator.restype = ctypes.c_int64
+    attachments.tnt_tensorflow_detach_communicator.argtypes = [ctypes.c_int64]
+    attachments.tnt_tensorflow_detach_communicator.restype = None
+    attachments.tnt_tensorflow_sparse_counts.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)]
+    attachments.tnt_tensorflow_sparse_counts.restype = None
     return attachments
 
 
@@ -69,8 +76,41 @@ def detach(attachment: int) -> None:
     _attachments().tnt_tensorflow_detach(attachment)
 
 
+def attach_communicator(address: int) -> int:
+    """Makes a communicator known to the ops that block; the id is their attribute ``communicator``."""
+    return int(_attachments().tnt_tensorflow_attach_communicator(address))
+
+
+def detach_communicator(attachment: int) -> None:
+    """Forgets a communicator, before it is given back."""
+    _attachments().tnt_tensorflow_detach_communicator(attachment)
+
+
+def sparse_counts(communicator: int, tensor: int) -> tuple[int, int, int]:
+    """Of a tensor's sparse reductions: how many by rows, how many of the whole table, and this rank's bytes."""
+    counts = (ctypes.c_int64 * 3)()
+    _attachments().tnt_tensorflow_sparse_counts(communicator, tensor, counts)
+    return counts[0], counts[1], counts[2]
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """What our ops tell TensorFlow becomes our own error again."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        ours = from_message(str(error))
+        if ours is None:
+            raise
+        raise ours from None
+
+
 def reduce(
-    reducer: Reducer, tensors: Sequence[tf.Tensor], scale: tf.Tensor, after: Sequence[tf.Tensor] = ()
+    reducer: Reducer,
+    tensors: Sequence[tf.Tensor],
+    scale: tf.Tensor,
+    after: Sequence[tf.Tensor] = (),
+    begin_after: Sequence[tf.Tensor] = (),
 ) -> list[tf.Tensor]:
     """The sum over ranks of ``scale * tensor`` for each tensor of the reducer's plan, in the plan's order.
 
@@ -80,17 +120,16 @@ def reduce(
     Args:
         after: what another reducer gave in the same step. No Finish comes before these: else two ranks with one free thread
             each could block it in Finishes of different reducers, and wait for each other's Starts for ever.
+        begin_after: no Start comes before these: the reducer's own step before this one in the same graph.
     """
     result: list[tf.Tensor] = [None] * len(tensors)
     started = []
     for bucket, members in enumerate(reducer.buckets):
-        outputs = library().tnt_start(
-            scale=scale,
-            gradients=[tensors[i] for i in members],
-            reducer=reducer.attachment,
-            bucket=bucket,
-            tensors=members,
-        )
+        gradients = [tf.convert_to_tensor(tensors[i]) for i in members]
+        with tf.control_dependencies(begin_after):
+            outputs = library().tnt_start(
+                scale=scale, gradients=gradients, reducer=reducer.attachment, bucket=bucket, tensors=members
+            )
         _run_independently(outputs)
         started.append(outputs)
     in_graph = not tf.executing_eagerly()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella import _native, runtime
-from tarantella.keras import adapter, ops
+from tarantella.keras import adapter, ops, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,14 +50,14 @@ class Reducer:
         self.attachment = ops.attach(self._native.address)
         _live.add(self)
 
-    def reduce(self, tensors: Sequence[Any], scale: Any = 1.0, after: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
-        """The sum over ranks of ``scale * tensor``, for the tensors of the specs in their order; graph or eager.
-
-        after: what the reducer before this one in the same step gave (see `ops.reduce`).
-        """
+    def reduce(self, tensors: Sequence[Any], scale: Any = 1.0) -> list[tf.Tensor]:
+        """The sum over ranks of ``scale * tensor``, for the tensors of the specs in their order; graph or eager."""
         if not tensors:
             return []
-        return ops.reduce(self, tensors, tf.cast(scale, tf.float64), after)
+        begin_after = order.last_before(self.attachment)
+        reduced = ops.reduce(self, tensors, tf.cast(scale, tf.float64), order.last(), begin_after)
+        order.done(reduced)
+        return reduced
 
     def tensor_steps(self, index: int) -> int:
         """How often the tensor was reduced so far."""

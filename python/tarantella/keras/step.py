@@ -7,15 +7,17 @@ nothing of them gets into a saved file, a clone or a copy.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError, mark
-from tarantella.keras import adapter, data
+from tarantella.keras import accumulation, adapter, context, data, gradients
+from tarantella.keras.accumulation import OptimizerHooks
 from tarantella.keras.reducer import Reducer, Spec
+from tarantella.keras.sparse import SparseReducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,12 +33,11 @@ class StepHooks:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._reducers: dict[tuple[str, tuple[int, ...]], tuple[Reducer, list[Any]]] = {}
+        self._reducers: dict[tuple[str, tuple[int, ...]], tuple[Reducer | SparseReducer, list[Any]]] = {}
         self._share: data.Share | None = None  # of the step that is being traced or run eagerly
         self._training = False
         self._asked_for_metrics = False
         self._total_of_step: tf.Tensor | None = None
-        self._reduced_last: list[tf.Tensor] = []  # in this step, by whatever reducer
         self._results: dict[int, tuple[Any, Any, int]] = {}  # tensors that metrics gave in this step
         self._may_be_empty = True
         self._functions: tuple[Any, Any] = (None, None)  # Keras' traced steps, with our hooks in them
@@ -49,31 +50,32 @@ class StepHooks:
 
     def gradient_reducer(self, variables: Sequence[Any]) -> Reducer:
         """The reducer for the gradients of these variables. Collective when it is asked for the first time."""
-        specs = [
-            Spec(adapter.path(v), int(np.prod(v.shape, dtype=np.int64)), adapter.dtype_of(v)) for v in variables
-        ]
-        return self._reducer("gradients", variables, specs)
+        return self._reducer("gradients", variables, gradients.specs(variables))
+
+    def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:
+        """The reducer for those gradients that are sparse. Collective when it is asked for the first time."""
+        ids = ("sparse gradients", tuple(id(item) for item in variables))
+        if ids not in self._reducers:
+            self._reducers[ids] = (SparseReducer(variables, self._context()), list(variables))
+        return cast("SparseReducer", self._reducers[ids][0])
+
+    def _context(self) -> str:
+        return type(self._model.optimizer).__name__ if self._model.optimizer is not None else ""
 
     def _reducer(self, name: str, key: Sequence[Any], specs: Sequence[Spec]) -> Reducer:
         ids = (name, tuple(id(item) for item in key))
         if ids not in self._reducers:
-            context = type(self._model.optimizer).__name__ if self._model.optimizer is not None else ""
-            self._reducers[ids] = (Reducer(name, specs, context), list(key))  # the key's items must stay alive
-        return self._reducers[ids][0]
+            self._reducers[ids] = (Reducer(name, specs, self._context()), list(key))  # the key's items must stay alive
+        return cast("Reducer", self._reducers[ids][0])
 
-    def _reduce(self, reducer: Reducer, tensors: Sequence[Any], scale: Any = 1.0) -> list[tf.Tensor]:
-        reduced = reducer.reduce(tensors, scale, self._reduced_last)
-        self._reduced_last = reduced or self._reduced_last
-        return reduced
-
-    def reducers(self) -> list[Reducer]:
+    def reducers(self) -> list[Reducer | SparseReducer]:
         """All reducers made so far."""
         return [reducer for reducer, _ in self._reducers.values()]
 
     def gradient_steps(self) -> Iterator[tuple[Any, int]]:
         """Each variable of a reducer of gradients, and how often its gradient was reduced."""
-        for (name, _), (reducer, variables) in self._reducers.items():
-            if name == "gradients":
+        for reducer, variables in self._reducers.values():
+            if reducer.name == "gradients":
                 yield from ((variable, reducer.tensor_steps(i)) for i, variable in enumerate(variables))
 
     def close(self) -> None:
@@ -98,8 +100,7 @@ class StepHooks:
             *((m, "result", self._noted_result(m, m.result)) for m in model.metrics),
         ]
         if model.optimizer is not None:
-            name = adapter.optimizer_hook()
-            hooks.append((model.optimizer, name, self._apply(getattr(model.optimizer, name))))
+            hooks.extend(OptimizerHooks(model.optimizer, self).functions())
         before = [(owner, name, owner.__dict__.get(name)) for owner, name, _ in hooks]
         for owner, name, hook in hooks:
             object.__setattr__(owner, name, hook)
@@ -135,10 +136,10 @@ class StepHooks:
         self._training = training
         self._asked_for_metrics = False
         self._total_of_step = None
-        self._reduced_last = []
         self._results = {}
         try:
-            yield batch
+            with context.model_step():
+                yield batch
         finally:
             self._share = None
             self._training = False
@@ -155,13 +156,6 @@ class StepHooks:
 
         return compute_loss
 
-    def _apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def apply(grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
-            variables = self._model.trainable_variables if trainable_variables is None else trainable_variables
-            return original(self.reduce_gradients(list(grads), list(variables)), trainable_variables, **kwargs)
-
-        return apply
-
     def _metrics_result(self, original: Callable[[], Any]) -> Callable[[], Any]:
         def get_metrics_result() -> Any:
             variables = adapter.metric_variables(self._model)
@@ -177,22 +171,31 @@ class StepHooks:
 
     # ----------------------------------------------------------------------------------------------- gradients
 
-    def reduce_gradients(self, grads: list[Any], variables: list[Any]) -> list[Any]:
+    def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any]:
         """The gradients of the global batch. A variable without a gradient keeps none."""
-        reducer = self.gradient_reducer(variables)
-        dense = [
-            tf.zeros(v.shape, adapter.dtype_of(v)) if g is None else tf.cast(tf.convert_to_tensor(g), adapter.dtype_of(v))
-            for g, v in zip(grads, variables, strict=True)
-        ]
-        reduced = self._reduce(reducer, dense, self._weight())
-        return [None if g is None else r for g, r in zip(grads, reduced, strict=True)]
+        return gradients.reduce(grads, variables, self.weight() if weight is None else weight, self)
 
-    def _weight(self) -> tf.Tensor:
+    def weight(self) -> tf.Tensor:
         """This rank's part of the global batch: the loss is a mean over samples, so the mean over all is their weighted sum."""
         share = self._share
         if share is None:
             raise UnsupportedError("an optimizer step outside of the model's training step is not supported yet")
         return tf.cast(share.samples, tf.float64) / tf.cast(self._total(share), tf.float64)
+
+    def all_true(self, flag: tf.Tensor) -> tf.Tensor:
+        """Whether the flag is true on all ranks."""
+        reducer = self._reducer("finite", (), [Spec("ranks whose gradients are finite", 1, "int32")])
+        return tf.equal(reducer.reduce([tf.reshape(tf.cast(flag, tf.int32), [1])])[0][0], runtime.get_size())
+
+    def awaits_reduction(self) -> bool:
+        """Whether no step was due yet to reduce gradients: an optimizer adds them up, or left a step out, before its first."""
+        if accumulation.awaits_reduction(self._model.optimizer):
+            return True
+        left_out = adapter.accumulating(self._model.optimizer) not in (None, self._model.optimizer)
+        return left_out and not any(steps for _, steps in self.gradient_steps()) and self._asked("finite")
+
+    def _asked(self, name: str) -> bool:
+        return any(reducer.name == name and reducer.tensor_steps(0) > 0 for reducer in self.reducers())
 
     def _total(self, share: data.Share) -> tf.Tensor:
         if share.total.dtype != tf.int64:
@@ -201,7 +204,7 @@ class StepHooks:
             return share.total
         if self._total_of_step is None:  # one sum in a step, however many ask for it
             reducer = self._reducer("samples", (), [Spec("samples", 1, "int64")])
-            self._total_of_step = self._reduce(reducer, [tf.reshape(share.samples, [1])])[0][0]
+            self._total_of_step = reducer.reduce([tf.reshape(share.samples, [1])])[0][0]
         return self._total_of_step
 
     _distributed = True
@@ -218,7 +221,7 @@ class StepHooks:
         """Of several outputs' losses Keras keeps plain means over steps: a rank counts by its part of the batch."""
 
         def update_state(values: Any, sample_weight: Any = None) -> Any:
-            weight = tf.cast(self._weight(), tf.float32)
+            weight = tf.cast(self.weight(), tf.float32)
             return original(values, sample_weight=weight if sample_weight is None else sample_weight)
 
         return update_state
@@ -256,7 +259,7 @@ class StepHooks:
         tensors = [tf.convert_to_tensor(value) for value in values]
         specs = [Spec(f"log {i}", int(np.prod(t.shape, dtype=np.int64)), "float64") for i, t in enumerate(tensors)]
         reducer = self._reducer(f"{len(specs)} logs", (), specs)
-        means = self._reduce(reducer, [tf.cast(t, tf.float64) for t in tensors], self._weight())
+        means = reducer.reduce([tf.cast(t, tf.float64) for t in tensors], self.weight())
         return [tf.cast(mean, t.dtype) for mean, t in zip(means, tensors, strict=True)]
 
     def _reduced_in_step(self, variables: list[Any]) -> list[tf.Tensor]:
@@ -265,13 +268,11 @@ class StepHooks:
         if share is None:
             raise RuntimeError("a training step has no share of a batch")
         states = self._empty_ranks_unchanged(variables)
-        specs = [
-            Spec(adapter.path(v), int(np.prod(v.shape, dtype=np.int64)), adapter.dtype_of(v)) for v in variables
-        ]
+        specs = gradients.specs(variables)
         size, rank = runtime.get_size(), runtime.get_rank()
         fingerprints = tf.one_hot(rank, size, on_value=share.fingerprint, off_value=tf.constant(0, tf.int64), dtype=tf.int64)
         reducer = self._reducer("metrics", variables, [*specs, Spec("fingerprint of the batch", size, "int64")])
-        *sums, fingerprints = self._reduce(reducer, [*states, fingerprints])
+        *sums, fingerprints = reducer.reduce([*states, fingerprints])
         same = tf.reduce_all(fingerprints == fingerprints[0])
         check = tf.debugging.Assert(same, [mark("TNT_MISMATCH", _OTHER_BATCH), fingerprints], summarize=size)
         with tf.control_dependencies([check] if check is not None else []):

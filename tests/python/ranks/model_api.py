@@ -190,7 +190,7 @@ def callbacks() -> list[Any]:
 
 @check
 def tensors_of_tensorflow() -> list[Any]:
-    return [tnt.all_reduce(tf.constant([1.0, 2.0])).tolist(), tnt.broadcast(tf.Variable([3 + RANK])).tolist()]
+    return [tnt.all_reduce(tf.constant([1.0, 2.0])).numpy().tolist(), tnt.broadcast(tf.Variable([3 + RANK])).tolist()]
 
 
 @check

@@ -65,12 +65,12 @@ def two_inputs_data(samples: int = SAMPLES) -> tuple[dict[str, np.ndarray], np.n
 IDS = SAMPLES * 6
 
 
-def embedding() -> keras.Model:
+def embedding(rows: int = IDS + 10) -> keras.Model:
     """Its gradient is sparse: the rows of a batch's ids only."""
     return keras.Sequential(
         [
             keras.Input((6,), dtype="int32"),
-            layers.Embedding(IDS + 10, 4, embeddings_initializer=keras.initializers.RandomUniform(-1, 1)),
+            layers.Embedding(rows, 4, embeddings_initializer=keras.initializers.RandomUniform(-1, 1)),
             layers.Flatten(),
             layers.Dense(1, activation="sigmoid"),
         ]

@@ -133,7 +133,7 @@ def sample_weight_in_the_dataset(job: Job) -> Outcome:
 
 
 @case
-def own_batches(job: Job) -> Outcome:
+def own_batches(job: Job, **how: Any) -> Outcome:
     """Ranks with batches of their own, of different sizes: what one device does with all of them together."""
     x, y = mlp_data(240)
     ends = [0, 7, 30, 60] if job.serial else [0, *np.cumsum(share_of(job.size)).tolist()]
@@ -143,7 +143,7 @@ def own_batches(job: Job) -> Outcome:
         return tf.data.Dataset.from_tensor_slices(tuple(parts))
 
     if job.serial:
-        return train_mlp(job, data=batches(0, 60), validation_data=batches(0, 60))[1]
+        return train_mlp(job, data=batches(0, 60), validation_data=batches(0, 60), **how)[1]
     mine = batches(ends[job.rank], ends[job.rank + 1])
     return train_mlp(
         job,
@@ -151,6 +151,7 @@ def own_batches(job: Job) -> Outcome:
         validation_data=mine,
         tnt_distribute_dataset=False,
         tnt_distribute_validation_dataset=False,
+        **how,
     )[1]
 
 

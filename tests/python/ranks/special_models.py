@@ -174,6 +174,41 @@ def embedding_with_repeated_ids(job: Job) -> Outcome:
 
 
 @case
+def large_embedding(job: Job) -> Outcome:
+    """Its gradient is reduced by rows; no id twice, see `recipes.embedding_data`."""
+    x, y = recipes.embedding_data()
+    return job.train(
+        recipes.embedding(rows=50_000), batched((x, y), BATCH), optimizer=optimizers.Adam(2e-3), loss="binary_crossentropy"
+    )[1]
+
+
+@case
+def large_embedding_with_repeated_ids(job: Job) -> Outcome:
+    x, y = recipes.embedding_data()
+    model = recipes.embedding(rows=50_000)
+    return job.train(model, batched((x % 20, y), BATCH), optimizer=Merging(2e-3), loss="binary_crossentropy", by_step=True)[1]
+
+
+@case
+def embedding_alone(job: Job) -> Outcome:
+    """Every gradient is sparse, and momentum needs each row once."""
+    x, y = recipes.embedding_data()
+    table = layers.Embedding(50_000, 4, embeddings_initializer=keras.initializers.RandomUniform(-1, 1))
+    model = keras.Sequential([keras.Input((6,), dtype="int32"), table, layers.Flatten()])
+    y = np.repeat(y, 24, 1)
+    return job.train(model, batched((x % 20, y), 63), optimizer=optimizers.SGD(0.1, momentum=0.9), loss="mse")[1]
+
+
+@case
+def large_embedding_with_loss_scale(job: Job) -> Outcome:
+    """No id twice: Keras takes the norm of a sparse gradient before it adds up the slices of one row."""
+    x, y = recipes.embedding_data()
+    optimizer = optimizers.LossScaleOptimizer(optimizers.SGD(0.1, global_clipnorm=0.01), initial_scale=64.0)
+    model = recipes.embedding(rows=50_000)
+    return job.train(model, batched((x, y), BATCH), optimizer=optimizer, loss="binary_crossentropy")[1]
+
+
+@case
 def recurrent(job: Job) -> Outcome:
     x, y = mlp_data()
     model = keras.Sequential([keras.Input((4, 2)), layers.LSTM(6), layers.Dense(3)])

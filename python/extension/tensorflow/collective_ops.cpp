@@ -1,0 +1,118 @@
+// TntAllReduce and TntBroadcast: a collective on one tensor, as an op that blocks until it is done. An op that blocks holds one
+// of TensorFlow's threads: all such ops of a graph must be in one order, the same on all ranks (tarantella/keras/order.py).
+#include <array>
+#include <memory>
+
+#include "kernel.hpp"
+
+namespace tnt_tensorflow {
+namespace {
+
+struct Attributes {
+  std::int64_t communicator = 0;
+  std::int64_t choice = 0;  // TntAllReduce: tnt_op_t; TntBroadcast: the root
+};
+
+void* create(TF_OpKernelConstruction* construction, const char* choice) {
+  auto attributes = std::make_unique<Attributes>();
+  const Status status;
+  TF_OpKernelConstruction_GetAttrInt64(construction, "communicator", &attributes->communicator, status.get());
+  if (status.ok()) TF_OpKernelConstruction_GetAttrInt64(construction, choice, &attributes->choice, status.get());
+  if (status.ok()) return attributes.release();
+  TF_OpKernelConstruction_Failure(construction, status.get());
+  return nullptr;
+}
+
+void* create_all_reduce(TF_OpKernelConstruction* construction) { return create(construction, "op"); }
+void* create_broadcast(TF_OpKernelConstruction* construction) { return create(construction, "root"); }
+void destroy(void* attributes) { delete static_cast<Attributes*>(attributes); }
+
+tnt_dtype_t dtype_of(const TF_Tensor* tensor) {
+  switch (TF_TensorType(tensor)) {
+    case TF_DOUBLE: return TNT_FLOAT64;
+    case TF_HALF: return TNT_FLOAT16;
+    case TF_BFLOAT16: return TNT_BFLOAT16;
+    case TF_INT8: return TNT_INT8;
+    case TF_UINT8: return TNT_UINT8;
+    case TF_INT32: return TNT_INT32;
+    case TF_INT64: return TNT_INT64;
+    default: return TNT_FLOAT32;  // the op takes no others
+  }
+}
+
+// The output, of the input's type and shape.
+Tensor allocate_like(TF_OpKernelContext* context, const TF_Tensor* in, const Status& status) {
+  std::array<std::int64_t, 16> dims{};
+  const int n_dims = TF_NumDims(in);
+  if (n_dims > static_cast<int>(dims.size())) {
+    TF_SetStatus(status.get(), TF_INVALID_ARGUMENT, "a tensor has more than 16 dimensions");
+    return nullptr;
+  }
+  for (int i = 0; i < n_dims; ++i) dims[static_cast<std::size_t>(i)] = TF_Dim(in, i);
+  return Tensor(TF_AllocateOutput(context, 0, TF_TensorType(in), dims.data(), n_dims, TF_TensorByteSize(in), status.get()));
+}
+
+template <typename Collective>
+void run(void* kernel, TF_OpKernelContext* context, Collective&& collective) {
+  const auto& attributes = *static_cast<const Attributes*>(kernel);
+  const auto attachment = find_communicator(attributes.communicator);
+  if (!attachment) return fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
+  const Status status;
+  const Tensor in = input(context, 0, status);
+  if (!passed(context, status)) return;
+  const Tensor out = allocate_like(context, in.get(), status);
+  if (!passed(context, status)) return;
+  const tnt_status_t done = collective(attachment->comm(), in.get(), out.get(), attributes.choice);
+  if (done != TNT_SUCCESS) fail(context, done);
+}
+
+void all_reduce(void* kernel, TF_OpKernelContext* context) {
+  run(kernel, context, [](tnt_comm_t comm, const TF_Tensor* in, TF_Tensor* out, std::int64_t op) {
+    return tnt_all_reduce(comm, TF_TensorData(in), TF_TensorData(out), static_cast<std::size_t>(TF_TensorElementCount(in)),
+                          dtype_of(in), static_cast<tnt_op_t>(op), nullptr, nullptr);
+  });
+}
+
+void broadcast(void* kernel, TF_OpKernelContext* context) {
+  run(kernel, context, [](tnt_comm_t comm, const TF_Tensor* in, TF_Tensor* out, std::int64_t root) {
+    return tnt_broadcast(comm, TF_TensorData(in), TF_TensorData(out), TF_TensorByteSize(in), TNT_UINT8, static_cast<int>(root),
+                         nullptr, nullptr);
+  });
+}
+
+void same_shape(TF_ShapeInferenceContext* context, TF_Status* status) {
+  TF_ShapeHandle* shape = TF_NewShapeHandle();
+  TF_ShapeInferenceContextGetInput(context, 0, shape, status);
+  if (TF_GetCode(status) == TF_OK) TF_ShapeInferenceContextSetOutput(context, 0, shape, status);
+  TF_DeleteShapeHandle(shape);
+}
+
+void register_op(const char* name, const char* choice, const char* types, void* (*create_kernel)(TF_OpKernelConstruction*),
+                 void (*compute)(void*, TF_OpKernelContext*)) {
+  const Status status;
+  TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder(name);
+  TF_OpDefinitionBuilderAddInput(op, "input: T");
+  TF_OpDefinitionBuilderAddOutput(op, "output: T");
+  TF_OpDefinitionBuilderAddAttr(op, "communicator: int");
+  TF_OpDefinitionBuilderAddAttr(op, choice);
+  TF_OpDefinitionBuilderAddAttr(op, types);
+  TF_OpDefinitionBuilderSetIsStateful(op, true);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shape);
+  TF_RegisterOpDefinition(op, status.get());
+  TF_RegisterKernelBuilder(name, TF_NewKernelBuilder(name, "CPU", create_kernel, compute, destroy), status.get());
+}
+
+struct Registration {
+  Registration() {
+    register_op("TntAllReduce", "op: int", "T: {float, double, half, bfloat16, int8, uint8, int32, int64}", create_all_reduce,
+                all_reduce);
+    register_op("TntBroadcast", "root: int",
+                "T: {float, double, half, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64, bool, complex64, "
+                "complex128}",
+                create_broadcast, broadcast);
+  }
+};
+const Registration registration;
+
+}  // namespace
+}  // namespace tnt_tensorflow

@@ -1,0 +1,83 @@
+"""What the code around a gradient says about it: that it is inside a step of `tnt.Model`, or of `tnt.no_sync`."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_model_steps = 0
+_no_sync: list[Any] = []  # for each context that is open, the graph in which it was entered (None: eagerly)
+
+
+@contextmanager
+def model_step() -> Iterator[None]:
+    """A step of `tnt.Model` is traced or runs eagerly."""
+    global _model_steps
+    _model_steps += 1
+    try:
+        yield
+    finally:
+        _model_steps -= 1
+
+
+def refuse_in_model_step(what: str, instead: str) -> None:
+    """The gradients of a model's step are reduced by its compiled optimizer, and once is enough."""
+    if _model_steps:
+        raise UnsupportedError(
+            f"{what} inside a training step of tnt.Model, whose compiled optimizer reduces the gradients already: {instead}"
+        )
+
+
+@contextmanager
+def no_sync() -> Iterator[None]:
+    """Context in which `DistributedGradientTape.gradient` gives this rank's own gradients, for accumulation.
+
+    Nothing is communicated inside, and nothing is weighted: add the gradients up, and hand the sum to the optimizer that
+    `tnt.optimizers.Optimizer` gave, outside. There it is reduced, once. Not collective.
+
+    A `tf.function` is traced once and keeps what it was traced with: enter the context inside the function that calls
+    `gradient`, not around its call.
+
+    Raises:
+        UnsupportedError: (by what is called inside) an optimizer of Tarantella was applied, or the context was entered outside
+            of the function that is being traced.
+
+    Example:
+        >>> with tnt.no_sync():
+        ...     sums = [s + g for s, g in zip(sums, tape.gradient(loss, variables))]
+    """
+    _no_sync.append(_graph())
+    try:
+        yield
+    finally:
+        _no_sync.pop()
+
+
+def is_synchronised() -> bool:
+    """Whether gradients are to be reduced here: not inside of `no_sync`."""
+    if not _no_sync:
+        return True
+    if _no_sync[-1] is not _function_graph(_graph(), _no_sync[-1]):
+        raise UnsupportedError(
+            "tnt.no_sync() was entered outside of the tf.function that is being traced: the function would keep its gradients "
+            "to itself wherever it is called. Enter it inside the function"
+        )
+    return False
+
+
+def _graph() -> Any:
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+def _function_graph(graph: Any, wanted: Any) -> Any:
+    """The graph, or what it is a branch or the body of a loop of, up to the wanted one: never out of a tf.function."""
+    while graph is not None and graph is not wanted and type(graph).__name__ != "FuncGraph":
+        graph = getattr(graph, "outer_graph", None)
+    return graph

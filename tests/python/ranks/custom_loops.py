@@ -1,0 +1,484 @@
+"""Training loops that a user writes, compared with what one device computes of all ranks' samples together."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+import tarantella as tnt
+from checks import check, raised, run
+from tarantella.keras import loops
+from tarantella.keras.optimizers import is_distributed
+
+RANK, SIZE = tnt.get_rank(), tnt.get_size()
+x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+y = np.stack([x[:, 0] * x[:, 1], x.sum(1)], 1)
+SHARES = [0, 24, 27, 40] if SIZE == 3 else [0, 40]  # very different ones
+BATCHES = [40, 31, 26, 25, 2, 1]  # the later ones leave ranks without a sample
+
+
+def make(rows: int = 0) -> Any:
+    keras.utils.set_random_seed(11)
+    if rows:
+        table = layers.Embedding(rows, 8)
+        return keras.Sequential([keras.Input((4,), dtype="int32"), table, layers.Flatten(), layers.Dense(2)])
+    return keras.Sequential([keras.Input((4,)), layers.Dense(6, activation="tanh"), layers.Dense(2)])
+
+
+def flat(model: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(w) for w in model.get_weights()])
+
+
+def mine(array: np.ndarray, size: int) -> np.ndarray:
+    """This rank's part of the first samples, and one of nothing but NaN if there is none."""
+    part = array[:size][SHARES[RANK] : SHARES[RANK + 1]]
+    return part if len(part) else np.full_like(array[:1], np.nan if array.dtype.kind == "f" else 0)
+
+
+def loss_of(model: Any, a: Any, b: Any) -> tf.Tensor:
+    return tf.reduce_mean(tf.square(model(a) - b))
+
+
+def serial(optimizer: Any, batches: list[int] = BATCHES, inputs: np.ndarray = x, rows: int = 0) -> np.ndarray:
+    model = make(rows)
+    for size in batches:
+        with tf.GradientTape() as tape:
+            loss = loss_of(model, inputs[:size], y[:size])
+            scaled = optimizer.scale_loss(loss)
+        optimizer.apply(tape.gradient(scaled, model.trainable_variables), model.trainable_variables)
+    return flat(model)
+
+
+Step = Callable[[Any, Any, Any, Any, Any], None]
+
+
+def with_tape(model: Any, optimizer: Any, a: Any, b: Any, samples: Any) -> None:
+    with tnt.DistributedGradientTape(tf.GradientTape()) as tape:
+        loss = loss_of(model, a, b)
+    optimizer.apply(tape.gradient(loss, model.trainable_variables, samples=samples), model.trainable_variables)
+
+
+def with_apply(model: Any, optimizer: Any, a: Any, b: Any, samples: Any) -> None:
+    with tf.GradientTape() as tape:
+        loss = optimizer.scale_loss(loss_of(model, a, b))
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables, samples=samples)
+
+
+def with_apply_gradients(model: Any, optimizer: Any, a: Any, b: Any, samples: Any) -> None:
+    with tf.GradientTape() as tape:
+        loss = optimizer.scale_loss(loss_of(model, a, b))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True), samples=samples)
+
+
+def distributed(
+    step: Step, optimizer: Any, graph: bool, batches: list[int] = BATCHES, inputs: np.ndarray = x, rows: int = 0
+) -> np.ndarray:
+    model = make(rows)
+    for variable in model.variables:
+        variable.assign(variable + RANK)
+    tnt.broadcast_variables(model.variables)
+    if step is not with_tape:
+        optimizer = tnt.optimizers.Optimizer(optimizer)
+    one = tf.function(lambda *batch: step(model, optimizer, *batch)) if graph else lambda *batch: step(model, optimizer, *batch)
+    for size in batches:
+        samples = max(0, min(size, SHARES[RANK + 1]) - SHARES[RANK])
+        one(tf.constant(mine(inputs, size)), tf.constant(mine(y, size)), tf.constant(samples))
+    return flat(model)
+
+
+def away(ours: np.ndarray, truth: np.ndarray) -> list[float]:
+    """How far from it the worst rank is, and how far the ranks are from each other."""
+    spread = tnt.all_reduce(ours, "max") - tnt.all_reduce(ours, "min")
+    return [float(tnt.all_reduce(np.abs(ours - truth).max(), "max")), float(spread.max())]
+
+
+@check
+def equivalence() -> dict[str, list[float]]:
+    adam = keras.optimizers.Adam
+    truth = serial(adam(0.01))
+    return {
+        f"{step.__name__}, {'graph' if graph else 'eager'}": away(distributed(step, adam(0.01), graph), truth)
+        for step in (with_tape, with_apply, with_apply_gradients)
+        for graph in (False, True)
+    }
+
+
+@check
+def optimizers() -> dict[str, list[float]]:
+    """What an optimizer does with gradients before it uses them, it does with those of all ranks."""
+    kinds: dict[str, Callable[[], Any]] = {
+        "clipnorm": lambda: keras.optimizers.SGD(0.1, clipnorm=0.05),
+        "clipvalue": lambda: keras.optimizers.SGD(0.1, clipvalue=0.01),
+        "global_clipnorm": lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.05),
+        "accumulation": lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=2),
+        "loss scale": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01), 64.0),
+        "both": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01, gradient_accumulation_steps=3), 64.0),
+    }
+    found = {}
+    for name, kind in kinds.items():
+        truth = serial(kind())
+        for graph in (False, True):
+            found[f"{name}, {'graph' if graph else 'eager'}"] = away(distributed(with_apply, kind(), graph), truth)
+    return found
+
+
+@check
+def embedding() -> dict[str, list[float]]:
+    ids = np.random.default_rng(1).permutation(4000)[:160].reshape(40, 4).astype(np.int32)
+    adam = keras.optimizers.Adam
+    truth = serial(adam(0.01), inputs=ids, rows=4000)
+    return {
+        f"{step.__name__}, {'graph' if graph else 'eager'}": away(
+            distributed(step, adam(0.01), graph, inputs=ids, rows=4000), truth
+        )
+        for step in (with_tape, with_apply)
+        for graph in (False, True)
+    }
+
+
+@check
+def weights() -> list[Any]:
+    """The mean over ranks; the sum; a factor of one's own; ranks that do not count."""
+    variable = tf.Variable([1.0, 2.0])
+
+    def gradient(**how: Any) -> list[float]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable * (RANK + 1.0))
+        return tnt.DistributedGradientTape(tape).gradient(loss, variable, **how).numpy().tolist()
+
+    return [
+        gradient(),
+        gradient(weight=1),
+        gradient(weight=tf.constant(RANK * 0.5)),
+        gradient(samples=RANK),
+        gradient(samples=0),
+    ]
+
+
+@check
+def structures() -> list[Any]:
+    """What is asked for is what comes: nested, unconnected, of several types."""
+    a, b = tf.Variable([1.0]), keras.Variable([2.0, 3.0], dtype="float64")
+    table, unused = tf.Variable(np.ones((4096, 8), np.float32)), tf.Variable(5.0)
+    sources = {"table": table, "others": (b, [a, unused])}
+
+    @tf.function
+    def gradients() -> Any:
+        with tf.GradientTape() as tape:
+            loss = a[0] + tf.reduce_sum(tf.gather(table, [RANK, RANK, 7])) + tf.cast(tf.reduce_sum(b.value), tf.float32)
+        return tnt.DistributedGradientTape(tape).gradient(loss, sources, weight=1)
+
+    found = gradients()
+    rows = found["table"]
+    b_, (a_, unused_) = found["others"]
+    return [
+        [rows.indices.numpy().tolist(), rows.values.numpy()[:, 0].tolist(), list(rows.shape)],
+        [b_.numpy().tolist(), b_.dtype.name, a_.numpy().tolist(), unused_ is None],
+    ]
+
+
+@check
+def in_a_loop_of_a_graph() -> list[float]:
+    """The same reducers again and again, with nothing that keeps the rounds apart."""
+    model = make()
+
+    @tf.function
+    def summed(dataset: Any) -> Any:
+        total = tuple(tf.zeros(v.shape) for v in model.trainable_variables)
+        for a, b in dataset:
+            with tf.GradientTape() as tape:
+                loss = loss_of(model, a, b)
+            tape = tnt.DistributedGradientTape(tape)
+            gradients = tape.gradient(loss, model.trainable_variables, samples=tf.shape(a)[0])
+            total = tuple(t + g for t, g in zip(total, gradients, strict=True))
+        return total
+
+    part = slice(RANK, 39, SIZE)
+    dataset = tf.data.Dataset.from_tensor_slices((x[part], y[part])).batch(1).repeat(20)
+    found = np.concatenate([np.ravel(t) for t in summed(dataset)])
+    with tf.GradientTape() as tape:
+        loss = loss_of(model, x[:39], y[:39])
+    truth = np.concatenate([np.ravel(g) for g in tape.gradient(loss, model.trainable_variables)]) * 20 * 39 / SIZE
+    return away(found / np.abs(truth).max(), truth / np.abs(truth).max())
+
+
+@check
+def twice_in_a_step() -> list[float]:
+    """Two losses of the same variables."""
+    variable = tf.Variable([3.0])
+
+    @tf.function
+    def gradients() -> Any:
+        with tf.GradientTape(persistent=True) as tape:
+            first, second = variable * (RANK + 1.0), variable * variable
+        tape = tnt.DistributedGradientTape(tape)
+        return tape.gradient(first, [variable], weight=1)[0], tape.gradient(second, [variable], weight=1)[0]
+
+    return [float(g[0]) for g in gradients()]
+
+
+@check
+def no_sync() -> list[Any]:
+    """Four micro-batches, one reduction; in a graph, in a branch of one, and eagerly."""
+
+    def trained(graph: bool) -> list[float]:
+        model, optimizer = make(), tnt.optimizers.Optimizer(keras.optimizers.SGD(0.1))
+
+        def step(a: Any, b: Any) -> None:
+            sums = [tf.zeros(v.shape) for v in model.trainable_variables]
+            for part in range(4):
+                with tnt.no_sync(), tnt.DistributedGradientTape(tf.GradientTape()) as tape:
+                    loss = loss_of(model, a[part::4], b[part::4])
+                with tnt.no_sync():
+                    gradients = tape.gradient(loss, model.trainable_variables)
+                sums = [s + g / 4 for s, g in zip(sums, gradients, strict=True)]
+            optimizer.apply(sums, model.trainable_variables)
+
+        before = reduced()
+        part = slice(8 * RANK, 8 * RANK + 8)
+        (tf.function(step) if graph else step)(tf.constant(x[part]), tf.constant(y[part]))
+        steps = reduced() - before
+        return [*away(flat(model), serial(keras.optimizers.SGD(0.1), [8 * SIZE])), steps]
+
+    return [trained(False), trained(True)]
+
+
+def reduced() -> float:
+    """Steps of all reducers of gradients in custom loops, as long as their variables live."""
+    gc.collect()
+    found = loops.reducers()._reducers.values()
+    return sum(reducer.stats()["steps"] for reducer in found if reducer.name == "gradients")
+
+
+@check
+def accumulation_reduces_once() -> list[float]:
+    model = make()
+    optimizer = tnt.optimizers.Optimizer(keras.optimizers.SGD(0.1, gradient_accumulation_steps=4))
+    step = tf.function(
+        lambda: optimizer.apply([tf.ones(v.shape) for v in model.trainable_variables], model.trainable_variables)
+    )
+    steps = []
+    for _ in range(9):
+        before = reduced()
+        step()
+        steps.append(reduced() - before)
+    return steps
+
+
+@check
+def is_the_optimizer() -> list[Any]:
+    plain = keras.optimizers.Adam(0.01, name="adam")
+    config = keras.optimizers.serialize(plain)
+    ours = tnt.optimizers.Optimizer(plain)
+    ours.learning_rate = 0.5
+    found = [
+        type(ours) is keras.optimizers.Adam,
+        ours is plain,
+        float(ours.learning_rate),
+        tnt.optimizers.Optimizer(ours) is ours,
+    ]
+    ours.learning_rate = 0.01
+    loaded = keras.optimizers.deserialize(keras.optimizers.serialize(ours))
+    copied = copy.deepcopy(ours)
+    return [
+        *found,
+        keras.optimizers.serialize(ours) == config,
+        [is_distributed(one) for one in (ours, loaded, copied, keras.optimizers.LossScaleOptimizer(ours))],
+    ]
+
+
+@check
+def reducers_end_with_their_variables() -> list[bool]:
+    variable = tf.Variable([1.0, 2.0, 3.0])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(variable)
+    tnt.DistributedGradientTape(tape).gradient(loss, [variable])
+    key = ("gradients", (id(variable),))
+    before = key in loops.reducers()._reducers
+    del variable, tape, loss
+    gc.collect()
+    return [before, key in loops.reducers()._reducers]
+
+
+@check
+def broadcast_variables() -> list[Any]:
+    """Of any kind, eagerly; of numbers in a graph."""
+
+    def variables() -> list[Any]:
+        return [
+            tf.Variable([RANK + 1.0, 2.0]),
+            keras.Variable([RANK, 7], dtype="int32"),
+            tf.Variable([RANK == 1]),
+            tf.Variable(np.full((2, 2), RANK, np.complex64)),
+        ]
+
+    def values(found: list[Any]) -> list[Any]:
+        return [np.asarray(v).real.astype(float).ravel().tolist() for v in found]
+
+    eager, graph = variables(), variables()
+    tnt.broadcast_variables({"a": eager[0], "others": eager[1:]}, root=1)
+    tf.function(lambda: tnt.broadcast_variables(graph, root=1))()
+    return [values(eager), values(graph)]
+
+
+# ------------------------------------------------------------------------------------------------------ all_reduce
+
+
+@check
+def all_reduce_of_tensors() -> list[Any]:
+    v = tf.constant([1.0, 2.0]) * (RANK + 1)
+
+    def several(v: Any) -> Any:
+        return (
+            tnt.all_reduce(v),
+            tnt.all_reduce(v, "max"),
+            tnt.all_reduce(tf.cast(v, tf.bfloat16), "avg"),
+            tnt.all_reduce(tf.cast(v, tf.int32), "prod"),
+            tnt.all_reduce(v[:, None, None]),
+            tnt.all_reduce(v[:0]),
+        )
+
+    ways = [several(v), tf.function(several)(v), tf.function(several, input_signature=[tf.TensorSpec([None])])(v)]
+    return [[[np.asarray(t, np.float64).tolist(), t.dtype.name] for t in way] for way in ways]
+
+
+@check
+def all_reduce_of_variables() -> list[Any]:
+    found = [tnt.all_reduce(tf.Variable(RANK + 1.0)), tnt.all_reduce(keras.Variable([RANK + 1.0]))]
+    return [[tf.is_tensor(f), np.ravel(f).tolist()] for f in found]
+
+
+@check
+def gradients_of_all_reduce() -> list[Any]:
+    """Of sum over ranks s of (s+1) * op over r of v_r^2, for one rank's v."""
+
+    def gradient(op: str) -> Any:
+        v = tf.constant([1.0, 2.0]) * (RANK + 1)
+        with tf.GradientTape() as tape:
+            tape.watch(v)
+            loss = tf.reduce_sum(tnt.all_reduce(v * v, op)) * (RANK + 1.0)
+        return tape.gradient(loss, v)
+
+    return [
+        [way(op).numpy().tolist() for op in ("sum", "avg") for way in (gradient, tf.function(gradient))],
+        raised(gradient, "max"),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------- what is refused
+
+
+def apply_reduced() -> None:
+    model, optimizer = make(), tnt.optimizers.Optimizer(keras.optimizers.SGD())
+    with tnt.DistributedGradientTape(tf.GradientTape()) as tape:
+        loss = loss_of(model, x, y)
+    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+
+
+def apply_without_sync() -> None:
+    model, optimizer = make(), tnt.optimizers.Optimizer(keras.optimizers.SGD())
+    with tnt.no_sync():
+        optimizer.apply([tf.ones(v.shape) for v in model.trainable_variables], model.trainable_variables)
+
+
+def gradient_of(sources: Any, **how: Any) -> Any:
+    with tnt.DistributedGradientTape(tf.GradientTape()) as tape:
+        loss = tf.reduce_sum(tf.Variable(1.0))
+    return tape.gradient(loss, sources, **how)
+
+
+def weighted_without_sync() -> None:
+    with tnt.no_sync():
+        gradient_of([], weight=1)
+
+
+def traced_without_sync() -> None:
+    variable = tf.Variable(1.0)
+    with tnt.no_sync():
+        tf.function(lambda: gradient_of([variable]))()
+
+
+class TapeInside(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        with tnt.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = loss_of(self, *data)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+class OptimizerInside(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = loss_of(self, *data)
+        self.own.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+def fit(cls: Any = keras.Sequential, optimizer: Any = "sgd", own: Any = None) -> None:
+    model = cls([keras.Input((4,)), layers.Dense(2)])
+    model.own = own
+    wrapped = tnt.Model(model)
+    wrapped.compile(optimizer, "mse")
+    wrapped.fit(x, y, verbose=0)
+
+
+def mismatch(graph: bool) -> None:
+    variables = [tf.Variable(np.ones(3 + (RANK == 1 and i == 1)), name=f"v{i}") for i in range(3)]
+    with tf.GradientTape() as tape:
+        loss = tf.add_n([tf.reduce_sum(v) for v in variables])
+    reduce: Any = lambda: tnt.DistributedGradientTape(tape).gradient(loss, variables)  # noqa: E731
+    (tf.function(reduce) if graph else reduce)()
+
+
+def sparse_mismatch() -> None:
+    table = tf.Variable(np.ones((4096 + 8 * RANK, 8), np.float32), name="table")
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.gather(table, [1]))
+    tnt.DistributedGradientTape(tape).gradient(loss, [table])
+
+
+@check
+def refused() -> dict[str, list[str]]:
+    ours = tnt.optimizers.Optimizer
+    sgd = keras.optimizers.SGD
+    return {
+        "reduced already": raised(apply_reduced),
+        "reduced already, in a graph": raised(tf.function(apply_reduced)),
+        "applied inside of no_sync": raised(apply_without_sync),
+        "weighted inside of no_sync": raised(weighted_without_sync),
+        "no_sync around a function": raised(traced_without_sync),
+        "tape in a model's step": raised(fit, TapeInside),
+        "optimizer in a model's step": raised(fit, OptimizerInside, own=ours(sgd())),
+        "optimizer of a model": raised(fit, optimizer=ours(sgd())),
+        "optimizer inside of a model's": raised(fit, optimizer=keras.optimizers.LossScaleOptimizer(ours(sgd()))),
+        "other variables": raised(mismatch, False),
+        "other variables, in a graph": raised(mismatch, True),
+        "other tables": raised(sparse_mismatch),
+        "no tape": raised(tnt.DistributedGradientTape, None),
+        "no optimizer": raised(ours, "sgd"),
+        "no variable": raised(gradient_of, [tf.constant(1.0)]),
+        "two weights": raised(gradient_of, [tf.Variable(1.0)], weight=1, samples=2),
+        "jacobian": raised(lambda: tnt.DistributedGradientTape(tf.GradientTape()).jacobian),
+        "nothing to broadcast to": raised(tnt.broadcast_variables, [np.ones(3)]),
+        "no such root": raised(tnt.broadcast_variables, [], root=SIZE),
+        "text": raised(tnt.all_reduce, tf.constant("a")),
+        "no such operation": raised(tnt.all_reduce, tf.constant(1.0), "mean"),
+        "variables unknown": raised(ours(sgd(gradient_accumulation_steps=2)).apply, [tf.constant(1.0)]),
+    }
+
+
+@check
+def the_job_goes_on() -> list[float]:
+    return away(distributed(with_apply, keras.optimizers.Adam(0.01), True), serial(keras.optimizers.Adam(0.01)))
+
+
+run(sys.argv[1])

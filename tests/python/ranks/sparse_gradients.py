@@ -1,0 +1,150 @@
+"""Sums of sparse gradients over ranks, compared with NumPy's of filled-up tables: each rank knows what all ranks put in."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+import tarantella as tnt
+from checks import check, raised, run
+from tarantella.keras import ops
+from tarantella.keras.sparse import SparseReducer, is_worthwhile
+
+RANK, SIZE = tnt.get_rank(), tnt.get_size()
+ROWS = 5000
+
+
+def slices(rank: int, n: int, rows: int, row: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rank's part of a gradient: n rows, some of them the same, not in order."""
+    random = np.random.default_rng(100 * n + rank)
+    return random.integers(0, max(1, rows // 3), n) * 3 % rows, random.normal(size=(n, *row)).astype(dtype)
+
+
+def sum_of_tables(parts: list[tuple[np.ndarray, np.ndarray]], weights: list[float], rows: int) -> np.ndarray:
+    """Rank by rank, each rank's rows added up first, in the type they are in: every bit is known."""
+    total = np.zeros((rows, *parts[0][1].shape[1:]), parts[0][1].dtype)
+    for (indices, values), weight in zip(parts, weights, strict=True):
+        table = np.zeros_like(total)
+        np.add.at(table, indices, values)
+        total += table * total.dtype.type(weight)
+    return total
+
+
+def reduced(
+    counts: list[int], rows: int = ROWS, row: tuple[int, ...] = (6,), dtype: str = "float32", graph: bool = True
+) -> dict[str, Any]:
+    """What the ranks get of so many rows each."""
+    parts = [slices(rank, n, rows, row, dtype) for rank, n in enumerate(counts)]
+    weights = [0.25 * (rank + 1) for rank in range(SIZE)]
+    variable = tf.Variable(np.zeros((rows, *row), dtype))
+    reducer = SparseReducer([tf.Variable(0.0), variable])
+    indices, values = parts[RANK]
+
+    def step(indices: Any, values: Any) -> Any:
+        return reducer.reduce(1, tf.IndexedSlices(values, indices, tf.constant([rows, *row])), weights[RANK])
+
+    run_step = tf.function(step) if graph else step
+    once, again = (run_step(tf.constant(indices), tf.constant(values)) for _ in range(2))
+    found = tf.convert_to_tensor(once).numpy()
+    sparse, dense, gave = reducer.counts(1)
+    result = {
+        "right": found.tobytes() == sum_of_tables(parts, weights, rows).tobytes(),
+        "again": once.values.numpy().tobytes() == again.values.numpy().tobytes(),
+        "once each": bool(np.all(np.diff(once.indices.numpy()) > 0)),
+        "shape": [list(once.shape), once.values.dtype.name, list(found.shape)],
+        "way": [sparse, dense],
+        "bytes": gave,
+        "steps": [reducer.tensor_steps(0), reducer.tensor_steps(1), reducer.stats()["bytes"]],
+    }
+    reducer.close()
+    return result
+
+
+@check
+def sums() -> dict[str, Any]:
+    return {
+        "few": reduced([10, 20, 5]),
+        "few, eager": reduced([10, 20, 5], graph=False),
+        "none on one": reduced([10, 0, 5]),
+        "none": reduced([0, 0, 0]),
+        "just few enough": reduced([900, 900, 900]),  # of distinct rows, what is sent
+        "many": reduced([9000, 10, 0]),
+        "many, eager": reduced([9000, 10, 0], graph=False),
+        "double": reduced([10, 20, 5], dtype="float64"),
+        "many double": reduced([9000, 10, 0], dtype="float64"),
+        "rows of matrices": reduced([10, 20, 5], row=(3, 2)),
+        "rows of one": reduced([10, 20, 5], row=(1,)),
+        "rows of numbers": reduced([10, 20, 5], row=()),
+    }
+
+
+@check
+def half() -> list[Any]:
+    """16 bits are added up in 32 and rounded once."""
+    variable = tf.Variable(tf.zeros((ROWS, 8), tf.bfloat16))
+    reducer = SparseReducer([variable])
+    values = tf.cast(tf.fill([2, 8], 1.0 + RANK / 128), tf.bfloat16)
+    total = reducer.reduce(0, tf.IndexedSlices(values, [3, 3], tf.constant([ROWS, 8])), 1.0)
+    expected = tf.cast(sum(2 * (1 + rank / 128) for rank in range(SIZE)), tf.bfloat16)
+    return [total.values.dtype.name, bool(tf.reduce_all(total.values == expected)), total.indices.numpy().tolist()]
+
+
+@check
+def a_rank_that_does_not_count() -> list[Any]:
+    variable = tf.Variable(tf.zeros((ROWS, 2)))
+    reducer = SparseReducer([variable])
+    values = tf.fill([1, 2], float("nan") if RANK == 0 else 1.0)
+    total = reducer.reduce(0, tf.IndexedSlices(values, [RANK], tf.constant([ROWS, 2])), float(RANK > 0))
+    return [total.indices.numpy().tolist(), total.values.numpy().tolist()]
+
+
+@check
+def which_are_worthwhile() -> list[bool]:
+    def gradient(rows: int, dtype: str = "float32") -> Any:
+        return tf.IndexedSlices(tf.zeros((1, 4), dtype), [0], tf.constant([rows, 4]))
+
+    large, small = tf.Variable(tf.zeros((4096, 4))), tf.Variable(tf.zeros((4095, 4)))
+    numbers = tf.Variable(tf.zeros((9000, 4), tf.int32))
+    return [
+        is_worthwhile(gradient(4096), large),
+        is_worthwhile(gradient(4095), small),
+        is_worthwhile(tf.zeros((4096, 4)), large),
+        is_worthwhile(None, large),
+        is_worthwhile(gradient(9000, "int32"), numbers),
+    ]
+
+
+@check
+def moved_by_a_model() -> dict[str, Any]:
+    """An epoch of a model with a large table: bytes of this rank, and that its gradient counts as reduced."""
+    model = keras.Sequential(
+        [keras.Input((4,), dtype="int32"), layers.Embedding(50_000, 16), layers.Flatten(), layers.Dense(1)]
+    )
+    wrapped = tnt.Model(model)
+    wrapped.compile("sgd", "mse")
+    ids = np.random.default_rng(0).integers(0, 50_000, (60, 4))
+    wrapped.fit(ids, np.ones((60, 1), np.float32), batch_size=15, verbose=0)
+    return wrapped.stats()
+
+
+@check
+def a_row_that_is_not_there() -> list[str]:
+    """The last check: it ends the communication of the others."""
+    reducer = SparseReducer([tf.Variable(tf.zeros((ROWS, 2)))])
+    row = ROWS if RANK == 1 else 0
+
+    def step() -> Any:
+        if RANK == 1:
+            with ops.translated():
+                return reducer.reduce(0, tf.IndexedSlices(tf.ones((1, 2)), [row], tf.constant([ROWS, 2])), 1.0)
+        return None
+
+    return raised(step)
+
+
+run(sys.argv[1])
