@@ -1,7 +1,11 @@
 // The C functions of the reducer.
 #include "reducer/reducer.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <optional>
 
 #include "api/boundary.hpp"
 #include "api/runtime.hpp"
@@ -31,11 +35,39 @@ std::vector<TensorSpec> specs_of(const tnt_tensor_t* tensors, std::size_t n) {
 }
 
 tnt_reducer_options_t checked(const tnt_reducer_options_t* options) {
-  if (options == nullptr) return TNT_REDUCER_OPTIONS_INITIALIZER;
-  if (options->size < sizeof(tnt_reducer_options_t)) {
+  tnt_reducer_options_t result = TNT_REDUCER_OPTIONS_INITIALIZER;
+  if (options == nullptr) return result;
+  if (options->size < offsetof(tnt_reducer_options_t, wire_dtype)) {
     fail(TNT_INVALID_ARGUMENT, "options->size is {}: start from TNT_REDUCER_OPTIONS_INITIALIZER", options->size);
   }
-  return *options;
+  result.wire_dtype = TNT_WIRE_OWN;  // a caller whose header has no such field does not count on it
+  std::memcpy(&result, options, std::min(options->size, sizeof(result)));
+  return result;
+}
+
+std::optional<tnt_dtype_t> wire_of(const tnt_reducer_options_t& options, const Settings& settings) {
+  switch (options.wire_dtype) {
+    case TNT_WIRE_DEFAULT: return settings.gradient_dtype;
+    case TNT_WIRE_OWN: return std::nullopt;
+    case TNT_FLOAT16: return TNT_FLOAT16;
+    case TNT_BFLOAT16: return TNT_BFLOAT16;
+    default: break;
+  }
+  fail(TNT_INVALID_ARGUMENT, "options->wire_dtype is {}: use TNT_FLOAT16, TNT_BFLOAT16, TNT_WIRE_OWN or TNT_WIRE_DEFAULT",
+       options.wire_dtype);
+}
+
+// The C function as the reducer calls it.
+BucketHook hook_of(const Plan& plan, tnt_bucket_hook_t hook, void* user_data) {
+  if (hook == nullptr) return {};
+  return [&plan, hook, user_data](std::size_t index, void* data) -> std::optional<std::string> {
+    const Bucket& of = plan.buckets()[index];
+    tnt_packed_bucket_t packed{index, data, of.count, of.dtype, of.tensors.data(), of.tensors.size(), {}};
+    const int result = hook(&packed, user_data);
+    if (result == 0) return std::nullopt;
+    packed.reason[sizeof(packed.reason) - 1] = '\0';
+    return packed.reason[0] != '\0' ? std::string(packed.reason) : fmt::format("it returned {}", result);
+  };
 }
 
 std::size_t threshold_of(const tnt_reducer_options_t& options, const Settings& settings) {
@@ -66,7 +98,7 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
     const tnt_reducer_options_t wishes = checked(options);
     const ReducerOptions settings{.name = wishes.name == nullptr ? "gradients" : wishes.name,
                                   .timeout = runtime.settings().timeout};
-    Plan plan(specs_of(tensors, n_tensors), threshold_of(wishes, runtime.settings()));
+    Plan plan(specs_of(tensors, n_tensors), threshold_of(wishes, runtime.settings()), wire_of(wishes, runtime.settings()));
     std::unique_ptr<Communicator> own;
     on.executor.run([&] {
       const std::string detail = fmt::format("comparing the plan of {}", settings.name);
@@ -90,6 +122,13 @@ tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_
       fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", index, buckets.size());
     const Bucket& of = buckets[index];
     required(bucket, "bucket") = {of.count, of.bytes(), of.dtype, of.tensors.data(), of.tensors.size()};
+  });
+}
+
+tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_hook_t hook, void* user_data) {
+  return guarded([&] {
+    Reducer& on = required(reducer, "reducer").reducer;
+    on.set_hook(hook_of(on.plan(), hook, user_data));
   });
 }
 
