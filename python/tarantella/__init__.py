@@ -29,6 +29,7 @@ from tarantella.errors import (
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
+    from tarantella.keras.hook import PackedBucket as PackedBucket
     from tarantella.keras.model import Model as Model
     from tarantella.runtime import all_gather as all_gather
     from tarantella.runtime import all_reduce as all_reduce
@@ -46,6 +47,7 @@ __version__ = "0.1.0"
 # names that are loaded when they are first used: NumPy takes 0.1 s to import, TensorFlow several seconds
 _LAZY = {
     "Model": "tarantella.keras.model",
+    "PackedBucket": "tarantella.keras.hook",
     **dict.fromkeys(
         (
             "all_gather",
@@ -69,6 +71,7 @@ __all__ = [
     "InvalidArgumentError",
     "MismatchError",
     "Model",
+    "PackedBucket",
     "ParallelStrategy",
     "PeerLostError",
     "TarantellaError",

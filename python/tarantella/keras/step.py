@@ -15,10 +15,12 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import UnsupportedError, mark
 from tarantella.keras import adapter, data
-from tarantella.keras.reducer import Reducer, Spec
+from tarantella.keras.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from tarantella.keras.hook import PackedBucket
 
 _OTHER_BATCH = (
     "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
@@ -29,8 +31,17 @@ _OTHER_BATCH = (
 class StepHooks:
     """The distributed training and test steps of one compiled model."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        gradient_dtype: str | None = None,
+        bucket_hook: Callable[[PackedBucket], object] | None = None,
+    ) -> None:
         self._model = model
+        self._gradients: dict[str, Any] = {
+            "wire_dtype": gradient_dtype or AS_THE_ENVIRONMENT_SAYS,
+            "bucket_hook": bucket_hook,
+        }
         self._reducers: dict[tuple[str, tuple[int, ...]], tuple[Reducer, list[Any]]] = {}
         self._share: data.Share | None = None  # of the step that is being traced or run eagerly
         self._training = False
@@ -52,13 +63,13 @@ class StepHooks:
         specs = [
             Spec(adapter.path(v), int(np.prod(v.shape, dtype=np.int64)), adapter.dtype_of(v)) for v in variables
         ]
-        return self._reducer("gradients", variables, specs)
+        return self._reducer("gradients", variables, specs, **self._gradients)
 
-    def _reducer(self, name: str, key: Sequence[Any], specs: Sequence[Spec]) -> Reducer:
+    def _reducer(self, name: str, key: Sequence[Any], specs: Sequence[Spec], **options: Any) -> Reducer:
         ids = (name, tuple(id(item) for item in key))
         if ids not in self._reducers:
             context = type(self._model.optimizer).__name__ if self._model.optimizer is not None else ""
-            self._reducers[ids] = (Reducer(name, specs, context), list(key))  # the key's items must stay alive
+            self._reducers[ids] = (Reducer(name, specs, context, **options), list(key))  # the key's items must stay alive
         return self._reducers[ids][0]
 
     def _reduce(self, reducer: Reducer, tensors: Sequence[Any], scale: Any = 1.0) -> list[tf.Tensor]:
@@ -69,6 +80,11 @@ class StepHooks:
     def reducers(self) -> list[Reducer]:
         """All reducers made so far."""
         return [reducer for reducer, _ in self._reducers.values()]
+
+    def hook_error(self) -> Exception | None:
+        """What the user's bucket hook has raised on this rank, if it has."""
+        errors = (reducer.hook.error for reducer in self.reducers() if reducer.hook is not None)
+        return next((error for error in errors if error is not None), None)
 
     def gradient_steps(self) -> Iterator[tuple[Any, int]]:
         """Each variable of a reducer of gradients, and how often its gradient was reduced."""
