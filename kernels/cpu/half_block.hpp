@@ -9,8 +9,8 @@
 
 namespace tnt {
 
-// Buffers must not overlap. Inside with_isa, which sees to the denormals.
-void widen(float* to, const Unaligned<float16>* from, std::size_t count, Isa isa) noexcept;
-void narrow(Unaligned<float16>* to, const float* from, std::size_t count, Isa isa) noexcept;
+// Buffers must not overlap. narrow multiplies first. Inside with_isa, which sees to the denormals.
+void widen(Unaligned<float>* to, const Unaligned<float16>* from, std::size_t count, Isa isa) noexcept;
+void narrow(Unaligned<float16>* to, const Unaligned<float>* from, std::size_t count, float factor, Isa isa) noexcept;
 
 }  // namespace tnt

@@ -42,23 +42,30 @@ template <typename To, typename From>
   }
 }
 
-// To or from float16, or both: in blocks of float that stay in the first-level cache.
+// To or from float16, or both: straight from and to float, else in blocks of float that stay in the first-level cache.
 template <typename To, typename From>
 [[gnu::always_inline]] inline void scale_float16(Unaligned<To>* to, const Unaligned<From>* from, std::size_t count,
                                                  double scale, Isa isa) {
-  alignas(64) std::array<float, 1024> block;  // NOLINT(*-member-init): written before it is read
-  auto* const floats = reinterpret_cast<Unaligned<float>*>(block.data());
-  for (std::size_t at = 0; at < count; at += block.size()) {
-    const std::size_t part = std::min(block.size(), count - at);
-    if constexpr (is_float16<From>) widen(block.data(), from + at, part, isa);
-    if constexpr (!is_float16<From>) {
-      scale_elements(floats, from + at, part, scale);
-    } else if constexpr (is_float16<To>) {
-      scale_elements(floats, floats, part, scale);
-    } else {
-      scale_elements(to + at, floats, part, scale);
+  if constexpr (std::is_same_v<From, float>) {
+    narrow(to, from, count, static_cast<float>(scale), isa);
+  } else if (std::is_same_v<To, float> && scale == 1.0) {
+    if constexpr (std::is_same_v<To, float>) widen(to, from, count, isa);
+  } else {
+    std::array<Unaligned<float>, 1024> block;  // NOLINT(*-member-init): written before it is read
+    for (std::size_t at = 0; at < count; at += block.size()) {
+      const std::size_t part = std::min(block.size(), count - at);
+      if constexpr (!is_float16<From>) {
+        scale_elements(block.data(), from + at, part, scale);
+        narrow(to + at, block.data(), part, 1.0F, isa);
+      } else {
+        widen(block.data(), from + at, part, isa);
+        if constexpr (is_float16<To>) {
+          narrow(to + at, block.data(), part, static_cast<float>(scale), isa);
+        } else {
+          scale_elements(to + at, block.data(), part, scale);
+        }
+      }
     }
-    if constexpr (is_float16<To>) narrow(to + at, block.data(), part, isa);
   }
 }
 

@@ -96,16 +96,16 @@ template <typename T, typename Op>
 template <typename Op>
 [[gnu::always_inline]] inline void reduce_float16_block(Unaligned<float16>* out, std::span<const void* const> sources,
                                                         std::size_t begin, std::size_t length, Isa isa) {
-  std::array<float, block> sum;
-  std::array<float, block> next;
+  std::array<Unaligned<float>, block> sum;
+  std::array<Unaligned<float>, block> next;
   widen(sum.data(), static_cast<const Unaligned<float16>*>(sources[0]) + begin, length, isa);
   for (const void* source : sources.subspan(1)) {
     widen(next.data(), static_cast<const Unaligned<float16>*>(source) + begin, length, isa);
-    for (std::size_t i = 0; i < length; ++i) sum[i] = Op::template combine<float>(sum[i], next[i]);
+    for (std::size_t i = 0; i < length; ++i) sum[i].value = Op::template combine<float>(sum[i].value, next[i].value);
   }
   const auto n = static_cast<float>(sources.size());
-  for (std::size_t i = 0; i < length; ++i) sum[i] = Op::template finish<float>(sum[i], n);
-  narrow(out + begin, sum.data(), length, isa);
+  for (std::size_t i = 0; i < length; ++i) sum[i].value = Op::template finish<float>(sum[i].value, n);
+  narrow(out + begin, sum.data(), length, 1.0F, isa);
 }
 
 template <typename T, typename Op>

@@ -13,6 +13,7 @@ namespace tnt {
 namespace {
 
 using Halves = std::vector<Unaligned<float16>>;
+using Floats = std::vector<Unaligned<float>>;
 
 class HalfBlockTest : public ::testing::TestWithParam<Isa> {
   void SetUp() override {
@@ -50,42 +51,46 @@ std::vector<float> awkward_floats() {
 
 TEST_P(HalfBlockTest, WidensEveryPatternAsTheDefinitionDoes) {
   const Halves in = all_patterns();
-  std::vector<float> out(in.size());
+  Floats out(in.size());
   widen(out.data(), in.data(), in.size(), GetParam());
   for (std::size_t i = 0; i < in.size(); ++i) {
     const float expected = to_float(in[i].value);
     if (std::isnan(expected)) {
-      ASSERT_TRUE(std::isnan(out[i])) << i;
+      ASSERT_TRUE(std::isnan(out[i].value)) << i;
     } else {
-      ASSERT_EQ(std::bit_cast<std::uint32_t>(out[i]), std::bit_cast<std::uint32_t>(expected)) << i;
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(out[i].value), std::bit_cast<std::uint32_t>(expected)) << i;
     }
   }
 }
 
 TEST_P(HalfBlockTest, NarrowsAtEveryBorderAsTheDefinitionDoes) {
-  const std::vector<float> in = awkward_floats();
-  Halves out(in.size());
-  narrow(out.data(), in.data(), in.size(), GetParam());
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    const unsigned bits = out[i].value.bits;
-    if (std::isnan(in[i])) {
-      ASSERT_GT(bits & 0x7fffU, 0x7c00U) << i;
-    } else {
-      ASSERT_EQ(bits, to_float16(in[i]).bits) << std::hexfloat << in[i];
+  Floats in;
+  for (const float value : awkward_floats()) in.push_back({value});
+  for (const float factor : {1.0F, 0.3F}) {
+    Halves out(in.size());
+    narrow(out.data(), in.data(), in.size(), factor, GetParam());
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      const float value = in[i].value * factor;
+      const unsigned bits = out[i].value.bits;
+      if (std::isnan(value)) {
+        ASSERT_GT(bits & 0x7fffU, 0x7c00U) << i;
+      } else {
+        ASSERT_EQ(bits, to_float16(value).bits) << std::hexfloat << value;
+      }
     }
   }
 }
 
 TEST_P(HalfBlockTest, WritesNothingBehindTheEnd) {
   const Halves in = all_patterns();
-  const std::vector<float> floats(50, 1.5F);
+  const Floats floats(50, {1.5F});
   for (std::size_t count = 0; count < 40; ++count) {
-    std::vector<float> wide(50, -1.0F);
+    Floats wide(50, {-1.0F});
     widen(wide.data(), in.data() + 0x3c01, count, GetParam());
     Halves half(50, {float16{0xbeef}});
-    narrow(half.data(), floats.data(), count, GetParam());
+    narrow(half.data(), floats.data(), count, 1.0F, GetParam());
     for (std::size_t i = 0; i < wide.size(); ++i) {
-      EXPECT_EQ(wide[i], i < count ? to_float(in[0x3c01 + i].value) : -1.0F) << count;
+      EXPECT_EQ(wide[i].value, i < count ? to_float(in[0x3c01 + i].value) : -1.0F) << count;
       EXPECT_EQ(half[i].value.bits, i < count ? to_float16(1.5F).bits : 0xbeef) << count;
     }
   }
