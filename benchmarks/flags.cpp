@@ -39,6 +39,8 @@ void add_subject_flags(CLI::App& app, Given& given) {
   group.add("--tensors", given.tensors, "N", "of bucket and overlap with sizes: so many equal tensors; default 8");
   group.add("--fusion-threshold", given.fusion_threshold, "SIZE",
             "of bucket and overlap: where a bucket is closed; 0: one tensor each;\ndefault: the library's");
+  group.add("--wire-dtype", given.wire_dtype, "DTYPE",
+            "of bucket and overlap: send the float32 gradients as bfloat16 or\nfloat16; default float32");
   group.add("--compute-ms", given.compute_ms, "MS", "of overlap: how long the backward pass computes; default 50");
 }
 

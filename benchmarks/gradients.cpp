@@ -15,7 +15,8 @@ std::vector<Model> models_of(const Options& options) {
   return models;
 }
 
-Gradients::Gradients(const Model& model, const Options& options, const Team& team) : ranks_(team.ranks()) {
+Gradients::Gradients(const Model& model, const Options& options, const Team& team)
+    : ranks_(team.ranks()), wire_(options.wire_dtype) {
   for (const ModelTensor& tensor : model.tensors) {
     tensors_.push_back({tensor.name.c_str(), tensor.count, TNT_FLOAT32});
     bytes_ += tensor.count * sizeof(float);
@@ -24,6 +25,7 @@ Gradients::Gradients(const Model& model, const Options& options, const Team& tea
   }
   tnt_reducer_options_t wishes = TNT_REDUCER_OPTIONS_INITIALIZER;
   wishes.fusion_threshold = options.fusion_threshold;
+  wishes.wire_dtype = wire_ == TNT_FLOAT32 ? TNT_WIRE_OWN : wire_;
   check(tnt_reducer_create(team.comm(), tensors_.data(), tensors_.size(), &wishes, &reducer_));
   std::size_t n = 0;
   check(tnt_reducer_bucket_count(reducer_, &n));
@@ -60,7 +62,7 @@ Row Gradients::row(Collective collective, const Model& model, const std::string&
           .ranks = ranks_,
           .bytes = bytes_,
           .count = bytes_ / sizeof(float),
-          .label = model.name,
+          .label = wire_ == TNT_FLOAT32 ? model.name : fmt::format("{} as {}", model.name, name(wire_)),
           .in_place = true,
           .times = times};
 }

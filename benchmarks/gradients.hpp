@@ -26,6 +26,7 @@ class Gradients {
   [[nodiscard]] std::size_t size() const noexcept { return tensors_.size(); }
   [[nodiscard]] std::size_t count(std::size_t tensor) const { return tensors_[tensor].count; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] tnt_dtype_t wire() const noexcept { return wire_; }
   [[nodiscard]] float* data(std::size_t tensor) const { return values_[tensor].get(); }
   [[nodiscard]] const std::vector<std::vector<std::size_t>>& buckets() const noexcept { return buckets_; }
   [[nodiscard]] tnt_reducer_stats_t stats() const;
@@ -43,6 +44,7 @@ class Gradients {
   std::vector<std::vector<std::size_t>> buckets_;
   std::size_t bytes_ = 0;
   int ranks_;
+  tnt_dtype_t wire_;
   tnt_reducer_t reducer_ = nullptr;
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "benchmarks/flags.hpp"
 #include "benchmarks/models.hpp"
@@ -39,6 +40,7 @@ void refuse_idle_flags(const Given& given, Collective collective) {
                               {"--model", given.model, {bucket, overlap}},
                               {"--tensors", given.tensors, {bucket, overlap}},
                               {"--fusion-threshold", given.fusion_threshold, {bucket, overlap}},
+                              {"--wire-dtype", given.wire_dtype, {bucket, overlap}},
                               {"--compute-ms", given.compute_ms, {overlap}}};
   for (const Use& use : uses) {
     if (!use.text || std::count(use.collectives.begin(), use.collectives.end(), collective) > 0) continue;
@@ -131,6 +133,10 @@ void read_subject(const Given& given, Options& options) {
     options.fusion_threshold = parse_size("--fusion-threshold", *given.fusion_threshold);
   } else if (given.fusion_threshold) {
     options.fusion_threshold = 0;
+  }
+  if (given.wire_dtype) {
+    constexpr std::array dtypes{TNT_FLOAT32, TNT_BFLOAT16, TNT_FLOAT16};
+    options.wire_dtype = dtypes.at(parse_choice("--wire-dtype", *given.wire_dtype, {"float32", "bfloat16", "float16"}));
   }
   if (given.compute_ms) options.compute_ms = parse_positive("--compute-ms", *given.compute_ms);
 }

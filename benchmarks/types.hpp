@@ -48,6 +48,7 @@ struct Options {
   std::optional<double> limit_gbps{};  // the memory's bandwidth, given
   bool measure_limit = true;
   std::size_t fusion_threshold = SIZE_MAX;  // bytes; bucket and overlap
+  tnt_dtype_t wire_dtype = TNT_FLOAT32;     // in which gradients are sent
   double compute_ms = 50.0;                 // overlap: the synthetic backward pass of one rank
   Format format = Format::table;
   std::string output{};  // empty: standard output

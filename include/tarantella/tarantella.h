@@ -195,14 +195,27 @@ typedef struct {
   const char* name;        /* shown in errors and in the timeline; NULL: "gradients"                                   */
   const char* context;     /* must be equal on all ranks, such as the framework's version; NULL: ""                    */
   size_t fusion_threshold; /* bytes at which a bucket is closed; 0: one tensor each; TNT_FUSION_DEFAULT: from the
-                              environment (TNT_FUSION_THRESHOLD, kilobytes), else chosen from the tensors' bytes and
-                              the measured latency and bandwidth of the communicator                                   */
+                              environment (TNT_FUSION_THRESHOLD, kilobytes), else chosen from the tensors' bytes and the
+                              measured latency and bandwidth of the communicator. Bytes as they travel                 */
+  int wire_dtype;          /* TNT_FLOAT16 or TNT_BFLOAT16: float32 and float64 tensors travel so; TNT_WIRE_OWN: each tensor
+                              in its own type, also taken if size ends before this field; TNT_WIRE_DEFAULT: from the
+                              environment (TNT_GRADIENT_DTYPE), else as TNT_WIRE_OWN. Equal on all ranks               */
 } tnt_reducer_options_t;
 #define TNT_FUSION_DEFAULT SIZE_MAX
+#define TNT_WIRE_DEFAULT (-1)
+#define TNT_WIRE_OWN (-2)
 #define TNT_REDUCER_OPTIONS_INITIALIZER \
-  { sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT }
+  { sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT, TNT_WIRE_DEFAULT }
 
-/* One bucket of the plan. tensors: indices in the order in which they lie in the bucket; lives as long as the reducer. */
+/* With a wire dtype a tensor's contribution scale * gradient is rounded once to 16 bits when it is packed, summed over ranks in
+ * float32, the sum rounded once, and given back in the tensor's type: |out - exact| <= u (sum over ranks of |scale * gradient|
+ * + |exact|) and terms of higher order, u = 2^-8 for bfloat16 and 2^-11 for float16, on any number of ranks, one included.
+ * Between nodes ("hierarchical") large buckets stay float32 inside a node and are rounded for the network only: the same bound.
+ * float16 ends at 65504: what is beyond becomes infinite on all ranks alike, where loss scaling sees it, and what is below
+ * 2^-25 becomes 0. bfloat16 has float32's range. Integers and 16-bit tensors are left alone. */
+
+/* One bucket of the plan. dtype: in which it travels. tensors: indices in the order in which they lie in the bucket; lives as
+ * long as the reducer. */
 typedef struct {
   size_t count;
   size_t bytes;
@@ -235,6 +248,28 @@ TNT_EXPORT tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* 
 
 TNT_EXPORT tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets);
 TNT_EXPORT tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket);
+
+/* A bucket as a hook sees it: count elements of dtype, the type in which they travel, packed in the order of tensors (each
+ * with the count it was given to tnt_reducer_create). data may be changed in place. All of it is valid during the call only. */
+typedef struct {
+  size_t index; /* of the bucket */
+  void* data;
+  size_t count;
+  tnt_dtype_t dtype;
+  const size_t* tensors;
+  size_t n_tensors;
+  char reason[256]; /* a hook that fails may write why; shown on all ranks */
+} tnt_packed_bucket_t;
+
+/* Returns 0, or another number to end the job's communication: every rank gets TNT_ABORTED and one sentence with the rank, the
+ * bucket and the reason (or the number). */
+typedef int (*tnt_bucket_hook_t)(tnt_packed_bucket_t* bucket, void* user_data);
+
+/* Calls hook for each bucket of each step after it is packed and before it is sent: for statistics, or to change what is
+ * sent. One call at a time, on the reducer's thread or on one that waits for a bucket; the hook must not call this reducer.
+ * NULL takes it away. Not collective: ranks may have different hooks, or none. Between steps only, else TNT_INVALID_ARGUMENT.
+ * Cost: memory of the largest bucket and a copy each way; between nodes, 16-bit buckets go from rank to rank. */
+TNT_EXPORT tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_hook_t hook, void* user_data);
 
 /* Hands over one gradient of the current step. Its contribution is scale * gradient, and 0 * gradient is 0 whatever the
  * gradient holds (it is not read then and may be NULL). The sum over ranks will be in out (may equal gradient; NULL: not

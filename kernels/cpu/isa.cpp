@@ -4,7 +4,7 @@ namespace tnt {
 
 bool has_isa(Isa isa) noexcept {
 #if defined(__x86_64__)
-  if (isa == Isa::avx2) return __builtin_cpu_supports("avx2") != 0;
+  if (isa == Isa::avx2) return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
   if (isa == Isa::avx512) {
     return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
            __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;

@@ -5,6 +5,10 @@
 
 #include <cstdint>
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 namespace tnt {
 
 enum class Isa : std::uint8_t { baseline, avx2, avx512 };
@@ -12,6 +16,32 @@ enum class Isa : std::uint8_t { baseline, avx2, avx512 };
 [[nodiscard]] bool has_isa(Isa isa) noexcept;  // this machine
 [[nodiscard]] Isa best_isa() noexcept;         // of this machine
 [[nodiscard]] const char* isa_name(Isa isa) noexcept;
+
+// Rounding to nearest, denormals kept, while it lives: TensorFlow's threads flush denormals to zero, and what a thread that
+// waits for a sum reduces must have the bits that any other would give it (half of float16's exponents are denormals of float32
+// on their way).
+class StandardFloats {
+ public:
+#if defined(__x86_64__)
+  StandardFloats() noexcept : before_(_mm_getcsr()) {
+    if (before_ != standard) _mm_setcsr(standard);
+  }
+  ~StandardFloats() {
+    if (before_ != standard) _mm_setcsr(before_);
+  }
+#else
+  StandardFloats() noexcept = default;
+  ~StandardFloats() = default;
+#endif
+  StandardFloats(const StandardFloats&) = delete;
+  StandardFloats& operator=(const StandardFloats&) = delete;
+
+ private:
+#if defined(__x86_64__)
+  static constexpr unsigned standard = 0x1f80;  // no exception traps
+  unsigned before_;
+#endif
+};
 
 #if defined(__x86_64__)
 template <typename Body>
@@ -29,6 +59,7 @@ template <typename Body>
 #define TNT_INLINE_LAMBDA __attribute__((always_inline))
 template <typename Body>
 void with_isa(Isa isa, const Body& body) {
+  const StandardFloats standard;
 #if defined(__x86_64__)
   if (isa == Isa::avx512) return run_avx512(body);
   if (isa == Isa::avx2) return run_avx2(body);

@@ -6,61 +6,114 @@
 #include <type_traits>
 
 #include "kernels/cpu/half.hpp"
+#include "kernels/cpu/half_block.hpp"
 
 namespace tnt {
 namespace {
 
+template <typename T>
+constexpr bool is_float16 = std::is_same_v<T, float16>;
+template <typename T>
+constexpr bool is_floating = std::is_floating_point_v<typename Accumulator<T>::type>;
+
 // Integers saturate at 64 bits, as the conversion of what is beyond is undefined (NaN, from no finite scale, aside).
-template <typename A>
-A from_scaled(std::conditional_t<std::is_same_v<A, float>, float, double> scaled) noexcept {
+template <typename A, typename S>
+A from_scaled(S scaled) noexcept {
   if constexpr (std::is_integral_v<A>) {
     constexpr double low = -0x1p63;
     constexpr double high = 0x1p63 - 1024;  // the greatest double below 2^63
     return static_cast<A>(std::clamp(scaled, low, high));
   } else {
-    return scaled;
+    return static_cast<A>(scaled);
   }
 }
 
-template <typename T>
-[[gnu::always_inline]] inline void scale_as(Unaligned<T>* to, const Unaligned<T>* from, std::size_t count, double scale) {
-  using Acc = Accumulator<T>;
-  using A = std::conditional_t<std::is_same_v<typename Acc::type, float>, float, double>;
+template <typename To, typename From>
+[[gnu::always_inline]] inline void scale_elements(Unaligned<To>* to, const Unaligned<From>* from, std::size_t count,
+                                                  double scale) {
+  using In = Accumulator<From>;
+  using Out = Accumulator<To>;
+  using A = std::conditional_t<std::is_same_v<typename In::type, float>, float, double>;
   const auto factor = static_cast<A>(scale);
 #pragma GCC ivdep  // to may be from, and nothing else that overlaps it
   for (std::size_t i = 0; i < count; ++i) {
-    const auto scaled = static_cast<A>(Acc::load(from[i].value)) * factor;
-    to[i].value = Acc::store(from_scaled<typename Acc::type>(scaled));
+    const auto scaled = static_cast<A>(In::load(from[i].value)) * factor;
+    to[i].value = Out::store(from_scaled<typename Out::type>(scaled));
+  }
+}
+
+// To or from float16, or both: straight from and to float, else in blocks of float that stay in the first-level cache.
+template <typename To, typename From>
+[[gnu::always_inline]] inline void scale_float16(Unaligned<To>* to, const Unaligned<From>* from, std::size_t count,
+                                                 double scale, Isa isa) {
+  if constexpr (std::is_same_v<From, float>) {
+    narrow(to, from, count, static_cast<float>(scale), isa);
+  } else if (std::is_same_v<To, float> && scale == 1.0) {
+    if constexpr (std::is_same_v<To, float>) widen(to, from, count, isa);
+  } else {
+    std::array<Unaligned<float>, 1024> block;  // NOLINT(*-member-init): written before it is read
+    for (std::size_t at = 0; at < count; at += block.size()) {
+      const std::size_t part = std::min(block.size(), count - at);
+      if constexpr (!is_float16<From>) {
+        scale_elements(block.data(), from + at, part, scale);
+        narrow(to + at, block.data(), part, 1.0F, isa);
+      } else {
+        widen(block.data(), from + at, part, isa);
+        if constexpr (is_float16<To>) {
+          narrow(to + at, block.data(), part, static_cast<float>(scale), isa);
+        } else {
+          scale_elements(to + at, block.data(), part, scale);
+        }
+      }
+    }
+  }
+}
+
+template <typename To, typename From>
+void scale_as(void* to, const void* from, std::size_t count, double scale, Isa isa) {
+  if constexpr (std::is_same_v<To, From> || (is_floating<To> && is_floating<From>)) {
+    auto* out = static_cast<Unaligned<To>*>(to);
+    const auto* in = static_cast<const Unaligned<From>*>(from);
+    with_isa(isa, [&]() TNT_INLINE_LAMBDA {
+      if constexpr (is_float16<To> || is_float16<From>) {
+        scale_float16(out, in, count, scale, isa);
+      } else {
+        scale_elements(out, in, count, scale);
+      }
+    });
+  } else {
+    fail(TNT_INVALID_ARGUMENT, "only floating-point types are cast to one another");
   }
 }
 
 }  // namespace
 
-void scale(void* to, const void* from, std::size_t count, tnt_dtype_t dtype, double scale, Isa isa) {
+void scale(void* to, tnt_dtype_t to_dtype, const void* from, tnt_dtype_t from_dtype, std::size_t count, double scale, Isa isa) {
   if (count == 0) return;
   if (scale == 0.0 || from == nullptr) {  // nothing to add
-    std::memset(to, 0, count * dtype_size(dtype));
-  } else if (scale == 1.0) {
-    if (to != from) std::memcpy(to, from, count * dtype_size(dtype));
+    std::memset(to, 0, count * dtype_size(to_dtype));
+  } else if (scale == 1.0 && to_dtype == from_dtype) {
+    if (to != from) std::memcpy(to, from, count * dtype_size(to_dtype));
   } else {
-    dispatch(dtype, [&]<typename T>() {
-      with_isa(isa, [&]() TNT_INLINE_LAMBDA {
-        scale_as(static_cast<Unaligned<T>*>(to), static_cast<const Unaligned<T>*>(from), count, scale);
-      });
+    dispatch(to_dtype, [&]<typename To>() {
+      dispatch(from_dtype, [&]<typename From>() { scale_as<To, From>(to, from, count, scale, isa); });
     });
   }
 }
 
 namespace {
 
-// Through a block that stays in the first-level cache.
-void scale_streaming(std::byte* to, const std::byte* from, std::size_t count, tnt_dtype_t dtype, double factor) {
+void scale_into(std::byte* to, tnt_dtype_t to_dtype, const std::byte* from, tnt_dtype_t from_dtype, std::size_t count,
+                double factor, Store store) {
+  if (factor == 1.0 && to_dtype == from_dtype && from != nullptr) return copy(to, from, count * dtype_size(to_dtype), store);
+  if (store == Store::cached) return scale(to, to_dtype, from, from_dtype, count, factor);
+  // through a block that stays in the first-level cache
   alignas(64) std::array<std::byte, 4096> block;  // NOLINT(*-member-init): written before it is read
-  const std::size_t size = dtype_size(dtype);
+  const std::size_t size = dtype_size(to_dtype);
   const std::size_t per_block = block.size() / size;
   for (std::size_t at = 0; at < count; at += per_block) {
     const std::size_t part = std::min(per_block, count - at);
-    scale(block.data(), from == nullptr ? nullptr : from + at * size, part, dtype, factor);
+    scale(block.data(), to_dtype, from == nullptr ? nullptr : from + at * dtype_size(from_dtype), from_dtype, part, factor);
     copy(to + at * size, block.data(), part * size, Store::streaming);
   }
 }
@@ -91,34 +144,34 @@ void Run::for_each_part(std::size_t begin, std::size_t count, Use&& use) const {
 }
 
 void Run::pack(std::size_t begin, std::size_t count, void* to, Store store) const {
-  const std::size_t size = dtype_size(dtype_);
   for_each_part(begin, count, [&](const Piece& piece, std::size_t first, std::size_t part, std::size_t offset) {
-    const auto* from = piece.in == nullptr ? nullptr : static_cast<const std::byte*>(piece.in) + first * size;
-    auto* out = static_cast<std::byte*>(to) + offset;
-    if (store == Store::cached) {
-      scale(out, from, part, dtype_, piece.scale);
-    } else if (piece.scale == 1.0) {
-      copy(out, from, part * size, store);
-    } else {
-      scale_streaming(out, from, part, dtype_, piece.scale);
-    }
+    const tnt_dtype_t own = dtype_of(piece);
+    const auto* from = piece.in == nullptr ? nullptr : static_cast<const std::byte*>(piece.in) + first * dtype_size(own);
+    scale_into(static_cast<std::byte*>(to) + offset, dtype_, from, own, part, piece.scale, store);
   });
 }
 
 void Run::unpack(std::size_t begin, std::size_t count, const void* from, Store store) const {
-  const std::size_t size = dtype_size(dtype_);
   for_each_part(begin, count, [&](const Piece& piece, std::size_t first, std::size_t part, std::size_t offset) {
     if (piece.out == nullptr) return;
-    copy(static_cast<std::byte*>(piece.out) + first * size, static_cast<const std::byte*>(from) + offset, part * size, store);
+    const tnt_dtype_t own = dtype_of(piece);
+    scale_into(static_cast<std::byte*>(piece.out) + first * dtype_size(own), own, static_cast<const std::byte*>(from) + offset,
+               dtype_, part, 1.0, store);
   });
 }
 
 const void* Run::in_place(std::size_t begin, std::size_t count) const noexcept {
   const void* found = nullptr;
   for_each_part(begin, count, [&](const Piece& piece, std::size_t first, std::size_t part, std::size_t /*offset*/) {
-    if (part == count && piece.scale == 1.0) found = static_cast<const std::byte*>(piece.in) + first * dtype_size(dtype_);
+    if (part != count || piece.scale != 1.0 || dtype_of(piece) != dtype_) return;
+    found = static_cast<const std::byte*>(piece.in) + first * dtype_size(dtype_);
   });
   return found;
+}
+
+bool Run::narrows() const noexcept {
+  return std::all_of(pieces_.begin(), pieces_.end(),
+                     [&](const Piece& piece) { return dtype_size(dtype_of(piece)) > dtype_size(dtype_); });
 }
 
 }  // namespace tnt

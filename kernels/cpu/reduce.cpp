@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/half.hpp"
+#include "kernels/cpu/half_block.hpp"
 
 namespace tnt {
 namespace {
@@ -91,9 +92,31 @@ template <typename T, typename Op>
   for (std::size_t i = 0; i < length; ++i) out[begin + i].value = Acc::store(Op::template finish<A>(sum[i], n));
 }
 
+// The conversions are instructions that the loops above would not be compiled to.
+template <typename Op>
+[[gnu::always_inline]] inline void reduce_float16_block(Unaligned<float16>* out, std::span<const void* const> sources,
+                                                        std::size_t begin, std::size_t length, Isa isa) {
+  std::array<Unaligned<float>, block> sum;
+  std::array<Unaligned<float>, block> next;
+  widen(sum.data(), static_cast<const Unaligned<float16>*>(sources[0]) + begin, length, isa);
+  for (const void* source : sources.subspan(1)) {
+    widen(next.data(), static_cast<const Unaligned<float16>*>(source) + begin, length, isa);
+    for (std::size_t i = 0; i < length; ++i) sum[i].value = Op::template combine<float>(sum[i].value, next[i].value);
+  }
+  const auto n = static_cast<float>(sources.size());
+  for (std::size_t i = 0; i < length; ++i) sum[i].value = Op::template finish<float>(sum[i].value, n);
+  narrow(out + begin, sum.data(), length, 1.0F, isa);
+}
+
 template <typename T, typename Op>
 void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::size_t count, Isa isa) {
   with_isa(isa, [&]() TNT_INLINE_LAMBDA {
+    if constexpr (std::is_same_v<T, float16>) {
+      for (std::size_t begin = 0; begin < count; begin += block) {
+        reduce_float16_block<Op>(out, sources, begin, std::min(block, count - begin), isa);
+      }
+      return;
+    }
     if (sources.size() == 2) {
       reduce_two<T, Op>(out, static_cast<const Unaligned<T>*>(sources[0]), static_cast<const Unaligned<T>*>(sources[1]), count);
       return;

@@ -153,12 +153,13 @@ class Reducer {
   using Spec = std::tuple<std::string, std::size_t, int>;  // name, elements, dtype
 
   Reducer(const Communicator& comm, const std::vector<Spec>& specs, const std::string& name, const std::string& context,
-          double fusion_threshold) {
+          double fusion_threshold, int wire_dtype) {
     std::vector<tnt_tensor_t> tensors;
     for (const auto& [tensor, count, dtype] : specs) tensors.push_back({tensor.c_str(), count, tnt_dtype_t(dtype)});
     tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
     options.name = name.c_str();
     options.context = context.c_str();
+    options.wire_dtype = wire_dtype;
     if (fusion_threshold >= 0) {
       constexpr double unlimited = 1e18;
       options.fusion_threshold = static_cast<std::size_t>(fusion_threshold < unlimited ? fusion_threshold : unlimited);
@@ -175,9 +176,18 @@ class Reducer {
   ~Reducer() { close(); }
 
   void close() {
-    const nb::gil_scoped_release released;
-    tnt_reducer_destroy(reducer_);
-    reducer_ = nullptr;
+    {
+      const nb::gil_scoped_release released;  // a hook that still runs needs it to end
+      tnt_reducer_destroy(reducer_);
+      reducer_ = nullptr;
+    }
+    hook_ = nb::none();
+  }
+
+  // hook(index, memory, dtype, tensors) returns None, or a text that says what went wrong; None for no hook.
+  void set_hook(nb::object hook) {
+    check(tnt_reducer_set_hook(reducer_, hook.is_none() ? nullptr : &call_hook, this));
+    hook_ = std::move(hook);
   }
 
   [[nodiscard]] std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(reducer_); }
@@ -210,7 +220,31 @@ class Reducer {
   }
 
  private:
+  static int call_hook(tnt_packed_bucket_t* bucket, void* self) {
+    const nb::gil_scoped_acquire acquired;
+    try {
+      const auto bytes = static_cast<Py_ssize_t>(bucket->count * tnt_dtype_size(bucket->dtype));
+      const auto memory = nb::steal<nb::object>(PyMemoryView_FromMemory(static_cast<char*>(bucket->data), bytes, PyBUF_WRITE));
+      if (!memory.is_valid()) throw nb::python_error();
+      const std::vector<std::size_t> tensors(bucket->tensors, bucket->tensors + bucket->n_tensors);
+      const nb::object wrong =
+          static_cast<Reducer*>(self)->hook_(bucket->index, memory, static_cast<int>(bucket->dtype), tensors);
+      if (wrong.is_none()) return 0;
+      say(*bucket, nb::cast<std::string>(wrong));
+    } catch (nb::python_error& error) {  // what hooks do not catch: the end of the interpreter, no memory
+      say(*bucket, std::string("an exception of type ") + Py_TYPE(error.value().ptr())->tp_name);
+      error.discard_as_unraisable("tarantella's bucket hook");
+    } catch (const std::exception& error) {
+      say(*bucket, error.what());
+    }
+    return 1;
+  }
+  static void say(tnt_packed_bucket_t& bucket, const std::string& reason) {
+    bucket.reason[reason.copy(bucket.reason, sizeof(bucket.reason) - 1)] = '\0';
+  }
+
   tnt_reducer_t reducer_ = nullptr;
+  nb::object hook_ = nb::none();
 };
 
 void init() {
@@ -250,8 +284,10 @@ NB_MODULE(_native, module) {
       .def("split", &Communicator::split, "color"_a, "key"_a);
 
   nb::class_<Reducer>(module, "Reducer")
-      .def(nb::init<const Communicator&, const std::vector<Reducer::Spec>&, const std::string&, const std::string&, double>(),
-           "comm"_a, "tensors"_a, "name"_a, "context"_a, "fusion_threshold"_a = -1.0)
+      .def(nb::init<const Communicator&, const std::vector<Reducer::Spec>&, const std::string&, const std::string&, double,
+                    int>(),
+           "comm"_a, "tensors"_a, "name"_a, "context"_a, "fusion_threshold"_a = -1.0, "wire_dtype"_a = TNT_WIRE_OWN)
+      .def("set_hook", &Reducer::set_hook, "hook"_a.none())
       .def("close", &Reducer::close)
       .def_prop_ro("address", &Reducer::address)
       .def_prop_ro("buckets", &Reducer::buckets)

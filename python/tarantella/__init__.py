@@ -32,6 +32,7 @@ from tarantella.strategy import ParallelStrategy
 if TYPE_CHECKING:
     from tarantella.keras import optimizers as optimizers
     from tarantella.keras.context import no_sync as no_sync
+    from tarantella.keras.hook import PackedBucket as PackedBucket
     from tarantella.keras.model import Model as Model
     from tarantella.keras.tape import DistributedGradientTape as DistributedGradientTape
     from tarantella.keras.tensors import broadcast_variables as broadcast_variables
@@ -52,6 +53,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "DistributedGradientTape": "tarantella.keras.tape",
     "Model": "tarantella.keras.model",
+    "PackedBucket": "tarantella.keras.hook",
     "broadcast_variables": "tarantella.keras.tensors",
     "no_sync": "tarantella.keras.context",
     "optimizers": "tarantella.keras",
@@ -79,6 +81,7 @@ __all__ = [
     "InvalidArgumentError",
     "MismatchError",
     "Model",
+    "PackedBucket",
     "ParallelStrategy",
     "PeerLostError",
     "TarantellaError",

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 from numpy.typing import NDArray
@@ -39,7 +40,9 @@ class Reducer:
         name: str,
         context: str,
         fusion_threshold: float = -1.0,
+        wire_dtype: int = -2,
     ) -> None: ...
+    def set_hook(self, hook: Callable[[int, memoryview, int, list[int]], str | None] | None) -> None: ...
     def close(self) -> None: ...
     @property
     def address(self) -> int: ...

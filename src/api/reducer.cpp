@@ -1,7 +1,11 @@
 // The C functions of the reducer.
 #include "reducer/reducer.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <optional>
 
 #include "api/boundary.hpp"
 #include "api/runtime.hpp"
@@ -29,11 +33,39 @@ std::vector<TensorSpec> specs_of(const tnt_tensor_t* tensors, std::size_t n) {
 }
 
 tnt_reducer_options_t checked(const tnt_reducer_options_t* options) {
-  if (options == nullptr) return TNT_REDUCER_OPTIONS_INITIALIZER;
-  if (options->size < sizeof(tnt_reducer_options_t)) {
+  tnt_reducer_options_t result = TNT_REDUCER_OPTIONS_INITIALIZER;
+  if (options == nullptr) return result;
+  if (options->size < offsetof(tnt_reducer_options_t, wire_dtype)) {
     fail(TNT_INVALID_ARGUMENT, "options->size is {}: start from TNT_REDUCER_OPTIONS_INITIALIZER", options->size);
   }
-  return *options;
+  result.wire_dtype = TNT_WIRE_OWN;  // a caller whose header has no such field does not count on it
+  std::memcpy(&result, options, std::min(options->size, sizeof(result)));
+  return result;
+}
+
+std::optional<tnt_dtype_t> wire_of(const tnt_reducer_options_t& options, const Settings& settings) {
+  switch (options.wire_dtype) {
+    case TNT_WIRE_DEFAULT: return settings.gradient_dtype;
+    case TNT_WIRE_OWN: return std::nullopt;
+    case TNT_FLOAT16: return TNT_FLOAT16;
+    case TNT_BFLOAT16: return TNT_BFLOAT16;
+    default: break;
+  }
+  fail(TNT_INVALID_ARGUMENT, "options->wire_dtype is {}: use TNT_FLOAT16, TNT_BFLOAT16, TNT_WIRE_OWN or TNT_WIRE_DEFAULT",
+       options.wire_dtype);
+}
+
+// The C function as the reducer calls it.
+BucketHook hook_of(const Plan& plan, tnt_bucket_hook_t hook, void* user_data) {
+  if (hook == nullptr) return {};
+  return [&plan, hook, user_data](std::size_t index, void* data) -> std::optional<std::string> {
+    const Bucket& of = plan.buckets()[index];
+    tnt_packed_bucket_t packed{index, data, of.count, of.dtype, of.tensors.data(), of.tensors.size(), {}};
+    const int result = hook(&packed, user_data);
+    if (result == 0) return std::nullopt;
+    packed.reason[sizeof(packed.reason) - 1] = '\0';
+    return packed.reason[0] != '\0' ? std::string(packed.reason) : fmt::format("it returned {}", result);
+  };
 }
 
 // Where nothing is gained by measuring: on one rank, and for models of a bucket or two.
@@ -47,12 +79,12 @@ std::optional<std::size_t> threshold_of(const tnt_reducer_options_t& options, co
 
 // Collective. On the executor of the communicator.
 Plan make_plan(tnt_comm& on, const std::vector<TensorSpec>& specs, std::optional<std::size_t> threshold,
-               const std::string& context, const CallContext& call) {
-  Plan plan(specs, threshold.value_or(plain_threshold));
+               std::optional<tnt_dtype_t> wire, const std::string& context, const CallContext& call) {
+  Plan plan(specs, threshold.value_or(plain_threshold), wire);
   compare_plans(plan, threshold ? context : context + ", bucket size to be measured", *on.communicator, call);
   if (threshold || on.communicator->size() == 1 || plan.bytes() <= least_threshold) return plan;
   if (!on.speed) on.speed = measure_speed(*on.communicator, call);
-  return {specs, choose_threshold(plan.bytes(), *on.speed)};
+  return {specs, choose_threshold(plan.bytes(), *on.speed), wire};
 }
 
 void check_stream(tnt_stream_t stream) {
@@ -80,12 +112,13 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
                                   .timeout = runtime.settings().timeout};
     const std::vector<TensorSpec> specs = specs_of(tensors, n_tensors);
     const std::optional<std::size_t> threshold = threshold_of(wishes, runtime.settings());
+    const std::optional<tnt_dtype_t> wire = wire_of(wishes, runtime.settings());
     std::optional<Plan> plan;
     std::unique_ptr<Communicator> own;
     on.executor.run([&] {
       const std::string detail = fmt::format("making the plan of {}", settings.name);
       const CallContext call{.timeout = settings.timeout, .detail = detail};
-      plan = make_plan(on, specs, threshold, wishes.context == nullptr ? "" : wishes.context, call);
+      plan = make_plan(on, specs, threshold, wire, wishes.context == nullptr ? "" : wishes.context, call);
       own = on.communicator->split(0, 0, call);
     });
     log_plan(*plan, settings.name);
@@ -104,6 +137,13 @@ tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_
       fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", index, buckets.size());
     const Bucket& of = buckets[index];
     required(bucket, "bucket") = {of.count, of.bytes(), of.dtype, of.tensors.data(), of.tensors.size()};
+  });
+}
+
+tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_hook_t hook, void* user_data) {
+  return guarded([&] {
+    Reducer& on = required(reducer, "reducer").reducer;
+    on.set_hook(hook_of(on.plan(), hook, user_data));
   });
 }
 

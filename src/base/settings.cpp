@@ -60,6 +60,14 @@ std::size_t parse_kilobytes(const char* name, const char* value) {
   return static_cast<std::size_t>(number * factor);
 }
 
+std::optional<tnt_dtype_t> parse_wire_dtype(const char* name, const char* value) {
+  const std::string text = lower(value);
+  if (text == "none") return std::nullopt;
+  if (text == "float16") return TNT_FLOAT16;
+  if (text == "bfloat16") return TNT_BFLOAT16;
+  fail(TNT_INVALID_ARGUMENT, "{}={}: expected bfloat16, float16 or none", name, value);
+}
+
 bool parse_bool(const char* name, const char* value) {
   const std::string text = lower(value);
   if (text == "1" || text == "true" || text == "on" || text == "yes") return true;
@@ -119,6 +127,7 @@ Settings read_settings(const Environment& environment) {
   with("TNT_TOKEN", [&](auto, auto value) { settings.token = value; });
   with("TNT_TIMEOUT", [&](auto name, auto value) { settings.timeout = parse_seconds(name, value); });
   with("TNT_FUSION_THRESHOLD", [&](auto name, auto value) { settings.fusion_threshold = parse_kilobytes(name, value); });
+  with("TNT_GRADIENT_DTYPE", [&](auto name, auto value) { settings.gradient_dtype = parse_wire_dtype(name, value); });
   with("TNT_TIMELINE", [&](auto, auto value) { settings.timeline = value; });
   with("TNT_LOG_LEVEL", [&](auto name, auto value) { settings.log_level = parse_level(name, value); });
   with("TNT_LOG_ON_ALL_DEVICES", [&](auto name, auto value) { settings.log_on_all_devices = parse_bool(name, value); });

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "tarantella/tarantella.h"
+
 namespace tnt {
 
 enum class LogLevel { debug, info, warning, error };
@@ -21,6 +23,7 @@ struct Settings {
   // what the user may set
   double timeout = 600.0;                                  // TNT_TIMEOUT, seconds, every wait
   std::optional<std::size_t> fusion_threshold;             // TNT_FUSION_THRESHOLD, kilobytes or with suffix; here bytes
+  std::optional<tnt_dtype_t> gradient_dtype;               // TNT_GRADIENT_DTYPE: in which gradients travel; none: their own
   std::string timeline;                                    // TNT_TIMELINE, a file
   LogLevel log_level = LogLevel::warning;                  // TNT_LOG_LEVEL
   bool log_on_all_devices = false;                         // TNT_LOG_ON_ALL_DEVICES

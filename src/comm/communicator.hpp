@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -58,7 +59,8 @@ class Communicator {
 
   // Ends the communication of the whole job; the first caller's status and sentence are what every rank gets.
   virtual void abort(tnt_status_t status, const std::string& sentence) noexcept = 0;
-  [[nodiscard]] virtual bool ended() const noexcept = 0;  // whether it was ended, by any rank, as far as is known here
+  // What ended it, by any rank, as far as is known here: the same on all ranks.
+  [[nodiscard]] virtual std::optional<Error> ending() const noexcept = 0;
 
   // Makes a call that blocks in another thread of this process give up soon; for the end of the communicator's life only.
   virtual void cancel() noexcept = 0;

@@ -1,27 +1,46 @@
 #include "comm/local.hpp"
 
-#include <cstring>
+#include <algorithm>
+#include <array>
 
 #include "base/clock.hpp"
 
 namespace tnt {
 namespace {
 
-void copy(const void* in, void* out, std::size_t count, tnt_dtype_t dtype) { scale(out, in, count, dtype, 1.0); }
+void copy(const void* in, void* out, std::size_t count, tnt_dtype_t dtype) { scale(out, dtype, in, dtype, count, 1.0); }
+
+// The values that a sum over one rank has: rounded as those of more ranks are.
+void reduce_alone(const Piece& piece, tnt_dtype_t own, tnt_dtype_t wire) {
+  if (own == wire) return scale(piece.out, own, piece.in, own, piece.count, piece.scale);
+  alignas(64) std::array<std::byte, 4096> block;  // NOLINT(*-member-init): written before it is read
+  const std::size_t per_block = block.size() / dtype_size(wire);
+  const std::size_t size = dtype_size(own);
+  for (std::size_t at = 0; at < piece.count; at += per_block) {
+    const std::size_t part = std::min(per_block, piece.count - at);
+    const auto* in = static_cast<const std::byte*>(piece.in);
+    scale(block.data(), wire, in == nullptr ? nullptr : in + at * size, own, part, piece.scale);
+    scale(static_cast<std::byte*>(piece.out) + at * size, own, block.data(), wire, part, 1.0);
+  }
+}
 
 }  // namespace
 
-void LocalCommunicator::check() const {
-  if (!ending_->set) return;
+std::optional<Error> LocalCommunicator::ending() const noexcept {
+  if (!ending_->set) return std::nullopt;
   const std::scoped_lock lock(ending_->mutex);
-  throw Error(*ending_->error);
+  return ending_->error;
+}
+
+void LocalCommunicator::check() const {
+  if (const auto error = ending()) throw Error(*error);
 }
 
 void LocalCommunicator::all_reduce(const Run& run, tnt_op_t /*op*/, const CallContext& context) {
   check();
   const std::int64_t begin = now_ns();
   for (const Piece& piece : run.pieces()) {
-    if (piece.out != nullptr) scale(piece.out, piece.in, piece.count, run.dtype(), piece.scale);
+    if (piece.out != nullptr) reduce_alone(piece, piece.dtype.value_or(run.dtype()), run.dtype());
   }
   if (context.observer != nullptr) context.observer->phase("unpack", begin, now_ns());
 }

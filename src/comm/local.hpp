@@ -34,7 +34,7 @@ class LocalCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& sentence) noexcept override;
   void cancel() noexcept override {}
-  [[nodiscard]] bool ended() const noexcept override { return ending_->set; }
+  [[nodiscard]] std::optional<Error> ending() const noexcept override;
 
  private:
   // What ended the job's communication: one for a communicator and all that were split from it.

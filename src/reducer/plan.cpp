@@ -17,10 +17,14 @@ std::string human_bytes(std::size_t bytes) {
   return fmt::format("{:.1f} {}", static_cast<double>(bytes) / static_cast<double>(unit), name);
 }
 
+tnt_dtype_t on_wire(tnt_dtype_t own, std::optional<tnt_dtype_t> wire) {
+  return own == TNT_FLOAT32 || own == TNT_FLOAT64 ? wire.value_or(own) : own;
+}
+
 }  // namespace
 
-Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold)
-    : tensors_(std::move(tensors)), bucket_of_(tensors_.size()) {
+Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::optional<tnt_dtype_t> wire)
+    : tensors_(std::move(tensors)), wire_(wire), bucket_of_(tensors_.size()) {
   std::map<tnt_dtype_t, Bucket> open;
   const auto close = [&](Bucket& bucket) {
     for (const std::size_t tensor : bucket.tensors) bucket_of_[tensor] = buckets_.size();
@@ -29,8 +33,9 @@ Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold)
   };
   for (std::size_t tensor = tensors_.size(); tensor-- > 0;) {
     const TensorSpec& spec = tensors_[tensor];
-    Bucket& bucket = open[spec.dtype];
-    bucket.dtype = spec.dtype;
+    const tnt_dtype_t dtype = on_wire(spec.dtype, wire_);
+    Bucket& bucket = open[dtype];
+    bucket.dtype = dtype;
     bucket.tensors.push_back(tensor);
     bucket.count += spec.count;
     const std::size_t limit = buckets_.empty() ? fusion_threshold / end_share : fusion_threshold;
@@ -63,7 +68,8 @@ std::size_t Plan::bytes() const noexcept {
 
 std::string Plan::describe(std::size_t bucket) const {
   const Bucket& of = buckets_[bucket];
-  return fmt::format("bucket {}: {}, {} {}, {}{}", bucket, human_bytes(of.bytes()), of.tensors.size(),
+  return fmt::format("bucket {}: {}{}, {} {}, {}{}", bucket, human_bytes(of.bytes()),
+                     wire_ == of.dtype ? fmt::format(" of {}", dtype_name(of.dtype)) : "", of.tensors.size(),
                      of.tensors.size() == 1 ? "tensor" : "tensors", tensors_[of.tensors.front()].name,
                      of.tensors.size() == 1 ? "" : " …");
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,9 +19,9 @@ struct TensorSpec {
   tnt_dtype_t dtype = TNT_FLOAT32;
 };
 
-// A fused run of tensors of one dtype. tensors: in the order in which they lie in it.
+// A fused run of tensors that travel in one dtype. tensors: in the order in which they lie in it.
 struct Bucket {
-  tnt_dtype_t dtype = TNT_FLOAT32;
+  tnt_dtype_t dtype = TNT_FLOAT32;  // on the wire
   std::vector<std::size_t> tensors;
   std::size_t count = 0;
   [[nodiscard]] std::size_t bytes() const noexcept { return count * dtype_size(dtype); }
@@ -32,10 +33,12 @@ class Plan {
   // makes gradients, and closed when they hold fusion_threshold bytes (the first at a quarter of it, so that the
   // wire is busy early; of the last, what comes after a quarter of it goes ahead, so that little is left to wait for when
   // backward ends); 0: one tensor each. Buckets are numbered in the order in which they close.
-  Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold);
+  // wire: the type in which tensors of a wider floating-point type travel; none: all in their own.
+  Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::optional<tnt_dtype_t> wire = std::nullopt);
 
   [[nodiscard]] std::size_t bytes() const noexcept;
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const noexcept { return tensors_; }
+  [[nodiscard]] std::optional<tnt_dtype_t> wire() const noexcept { return wire_; }
   [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
   [[nodiscard]] std::size_t bucket_of(std::size_t tensor) const { return bucket_of_[tensor]; }
   [[nodiscard]] std::string describe(std::size_t bucket) const;  // "bucket 0: 1.0 MiB, 14 tensors, dense_9/bias …"
@@ -44,6 +47,7 @@ class Plan {
   void split_last(std::size_t limit);
 
   std::vector<TensorSpec> tensors_;
+  std::optional<tnt_dtype_t> wire_;
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_;
 };

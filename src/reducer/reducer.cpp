@@ -5,6 +5,7 @@
 
 #include "base/clock.hpp"
 #include "base/thread.hpp"
+#include "comm/phases.hpp"
 
 namespace tnt {
 namespace {
@@ -17,8 +18,8 @@ class BucketObserver final : public PhaseObserver {
  public:
   BucketObserver(Trace* trace, const std::string& track, std::size_t bucket) : trace_(trace), track_(track), bucket_(bucket) {}
   void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) override {
-    const auto index = std::find(phase_names.begin(), phase_names.end(), name) - phase_names.begin();
-    sums_.at(static_cast<std::size_t>(index)) += end_ns - begin_ns;
+    const auto index = static_cast<std::size_t>(std::find(phase_names.begin(), phase_names.end(), name) - phase_names.begin());
+    if (index < sums_.size()) sums_[index] += end_ns - begin_ns;
     if (trace_ == nullptr) return;
     trace_->add({track_, fmt::format("{} {}", name, bucket_), begin_ns, end_ns, static_cast<std::int64_t>(bucket_)});
   }
@@ -65,6 +66,21 @@ void Reducer::throw_if_failed() const {
   if (error_) throw Error(*error_);
 }
 
+void Reducer::set_hook(BucketHook hook) {
+  const std::scoped_lock lock(mutex_);
+  throw_if_failed();
+  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
+    const Stage stage = states_[bucket].stage;
+    if (stage == Stage::collecting || stage == Stage::full) {
+      fail(TNT_INVALID_ARGUMENT, "a hook cannot be set while {} is in a step: wait for it first", details_[bucket]);
+    }
+  }
+  hook_ = std::move(hook);
+  std::size_t largest = 0;
+  for (const Bucket& bucket : plan_.buckets()) largest = std::max(largest, bucket.bytes());
+  packed_ = std::vector<std::byte>(hook_ ? largest : 0);
+}
+
 void Reducer::ready(std::size_t tensor, const Piece& piece) {
   if (tensor >= slots_.size()) fail(TNT_INVALID_ARGUMENT, "tensor {} is not in the plan of {} tensors", tensor, slots_.size());
   const TensorSpec& spec = plan_.tensors()[tensor];
@@ -89,6 +105,7 @@ void Reducer::ready(std::size_t tensor, const Piece& piece) {
   }
   state.pieces[position] = piece;
   state.pieces[position].count = spec.count;
+  state.pieces[position].dtype = spec.dtype;
   state.handed_over[position] = true;
   if (++state.n_ready < state.pieces.size()) return;
   state.stage = Stage::full;
@@ -203,7 +220,38 @@ void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
 // The bucket is full: its pieces do not change until it is done, so no lock is held while they are reduced.
 void Reducer::reduce_bucket(std::size_t bucket, PhaseObserver& observer) {
   const Run run(states_[bucket].pieces, plan_.buckets()[bucket].dtype);
-  comm_->all_reduce(run, TNT_SUM, {.timeout = options_.timeout, .detail = details_[bucket], .observer = &observer});
+  const CallContext call{.timeout = options_.timeout, .detail = details_[bucket], .observer = &observer};
+  hook_ ? reduce_with_hook(bucket, run, call) : comm_->all_reduce(run, TNT_SUM, call);
+}
+
+void Reducer::reduce_with_hook(std::size_t bucket, const Run& run, const CallContext& call) {
+  {
+    Phases phases(call);
+    run.pack(0, run.count(), packed_.data());
+    phases.end("pack");
+    call_hook(bucket);
+    phases.end("hook");
+  }
+  const Piece packed{.in = packed_.data(), .out = packed_.data(), .count = run.count()};
+  comm_->all_reduce(Run({&packed, 1}, run.dtype()), TNT_SUM, call);
+  Phases phases(call);
+  run.unpack(0, run.count(), packed_.data());
+  phases.end("unpack");
+}
+
+// A failure is the whole job's: the others wait for this bucket.
+void Reducer::call_hook(std::size_t bucket) {
+  std::optional<std::string> wrong;
+  try {
+    wrong = hook_(bucket, packed_.data());
+  } catch (const std::exception& error) {
+    wrong = error.what();
+  }
+  if (!wrong) return;
+  const std::string sentence =
+      fmt::format("rank {}: the bucket hook failed on {}: {}", comm_->rank(), details_[bucket], *wrong);
+  comm_->abort(TNT_ABORTED, sentence);
+  throw Error(comm_->ending().value_or(Error(TNT_ABORTED, sentence)));  // another rank may have been first
 }
 
 void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns) {

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,6 +36,9 @@ struct ReducerStats {
   std::array<std::int64_t, 4> phase_ns{};  // the parts of busy, as phase_names has them
 };
 
+// Sees a bucket as it is packed, before it is sent, and may change it in place. Returns what went wrong; nothing: go on.
+using BucketHook = std::function<std::optional<std::string>(std::size_t bucket, void* packed)>;
+
 // Order is what keeps ranks together: buckets are taken in the order 0, 1, ... whatever order the gradients come in. A bucket
 // goes through collecting -> full -> done; its next step may begin when somebody has waited for it, so that handing over twice
 // is an error whatever the timing. Buckets need not be in the same step.
@@ -48,6 +52,9 @@ class Reducer {
 
   [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
 
+  // Between steps; an empty one takes the hook away. It is called without a lock held, by whoever reduces the bucket. With a
+  // hook, buckets are packed into memory of their own first: one bucket more, and a copy more each way.
+  void set_hook(BucketHook hook);
   void ready(std::size_t tensor, const Piece& piece);
   void wait_bucket(std::size_t bucket);
   void finish();
@@ -74,6 +81,8 @@ class Reducer {
   [[nodiscard]] bool next_is_due() const;
   void reduce_next(std::unique_lock<std::mutex>& lock);
   void reduce_bucket(std::size_t bucket, PhaseObserver& observer);
+  void reduce_with_hook(std::size_t bucket, const Run& run, const CallContext& call);
+  void call_hook(std::size_t bucket);
   void count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns);
   void throw_if_failed() const;
   [[nodiscard]] std::string missing_tensor(std::size_t bucket) const;
@@ -92,6 +101,8 @@ class Reducer {
   std::size_t next_ = 0;              // the bucket whose turn it is
   bool reducing_ = false;             // somebody reduces it
   int waiting_ = 0;                   // callers that sleep
+  BucketHook hook_;
+  std::vector<std::byte> packed_;  // for the hook: as large as the largest bucket
   std::optional<Error> error_;
   bool stopping_ = false;
   ReducerStats stats_;

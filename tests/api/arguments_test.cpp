@@ -146,6 +146,15 @@ const Misuse misuses[] = {
        return tnt_reducer_create(comm, tensors, 2, &options, &made);
      },
      "options->size is 4"},
+    {"WireDtype",
+     [] {
+       tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+       options.wire_dtype = TNT_INT8;
+       tnt_reducer_t made;
+       return tnt_reducer_create(comm, tensors, 2, &options, &made);
+     },
+     "options->wire_dtype is 4: use TNT_FLOAT16"},
+    {"HookNull", [] { return tnt_reducer_set_hook(nullptr, nullptr, nullptr); }, "reducer is NULL"},
     {"BucketCountNull", [] { return tnt_reducer_bucket_count(reducer, nullptr); }, "n_buckets is NULL"},
     {"BucketCountOfNull",
      [] {

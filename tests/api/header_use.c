@@ -37,6 +37,7 @@ static const function_t functions[] = {(function_t)tnt_version,
                                        (function_t)tnt_reducer_create,
                                        (function_t)tnt_reducer_bucket_count,
                                        (function_t)tnt_reducer_bucket,
+                                       (function_t)tnt_reducer_set_hook,
                                        (function_t)tnt_reducer_ready,
                                        (function_t)tnt_reducer_wait_bucket,
                                        (function_t)tnt_reducer_finish,
@@ -52,7 +53,9 @@ int main(void) {
   for (i = 0; i < sizeof(functions) / sizeof(functions[0]); ++i) {
     if (functions[i] == NULL) return 1;
   }
-  if (init.size == 0 || init.ranks != 1 || reducer.fusion_threshold != TNT_FUSION_DEFAULT || stats.steps != 0) return 1;
+  if (init.size == 0 || init.ranks != 1 || reducer.fusion_threshold != TNT_FUSION_DEFAULT ||
+      reducer.wire_dtype != TNT_WIRE_DEFAULT || stats.steps != 0)
+    return 1;
   if (tnt_init(&init) != TNT_SUCCESS || tnt_finalize() != TNT_SUCCESS) return 1;
   return printf("Tarantella %s\n", tnt_version()) > 0 ? 0 : 1;
 }

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -94,6 +97,101 @@ TEST_P(ReducerProcessTest, SumsStepAfterStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ReducerProcessTest, ::testing::Values(2, 3, 4, 8));
+
+// An options struct of a header before wire_dtype, in the environment of a user who wants one.
+TEST(ReducerProcess, TheEnvironmentsWireDtypeIsForThoseWhoAskForIt) {
+  ASSERT_EQ(setenv("TNT_GRADIENT_DTYPE", "bfloat16", 1), 0);
+  run_processes(2, [](int /*rank*/) {
+    const Joined job;
+    tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+    const auto bytes_with = [&](std::size_t size, int wire) {
+      options.size = size;
+      options.wire_dtype = wire;
+      tnt_reducer_t made = nullptr;
+      check(tnt_reducer_create(job.world, tensors.data(), 1, &options, &made));
+      const Reducer reducer(made);
+      tnt_bucket_t bucket;
+      check(tnt_reducer_bucket(made, 0, &bucket));
+      EXPECT_EQ(bucket.bytes, bucket.count * tnt_dtype_size(bucket.dtype));
+      return bucket.bytes;
+    };
+    EXPECT_EQ(bytes_with(sizeof(options), TNT_WIRE_DEFAULT), 140'000U);
+    EXPECT_EQ(bytes_with(sizeof(options), TNT_WIRE_OWN), 280'000U);
+    EXPECT_EQ(bytes_with(sizeof(options), TNT_FLOAT16), 140'000U);
+    EXPECT_EQ(bytes_with(offsetof(tnt_reducer_options_t, wire_dtype), TNT_FLOAT16), 280'000U);
+  });
+  ASSERT_EQ(unsetenv("TNT_GRADIENT_DTYPE"), 0);
+}
+
+TEST(ReducerProcess, WireDtypesThatDifferAreNamed) {
+  run_processes(3, [](int rank) {
+    const Joined job;
+    tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+    if (rank == 2) options.wire_dtype = TNT_BFLOAT16;
+    tnt_reducer_t reducer = nullptr;
+    EXPECT_EQ(tnt_reducer_create(job.world, tensors.data(), tensors.size(), &options, &reducer), TNT_MISMATCH);
+    EXPECT_STREQ(tnt_last_error(),
+                 "rank 2 and rank 0 do not train the same model: the type on the wire (gradient_dtype, TNT_GRADIENT_DTYPE) is "
+                 "bfloat16 on rank 2, each tensor's own on rank 0");
+  });
+}
+
+// What is sent in 16 bits, as a C program's hook sees it.
+TEST(ReducerProcess, AHookSeesThePackedBucket) {
+  run_processes(2, [](int rank) {
+    const Joined job;
+    tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+    options.wire_dtype = TNT_FLOAT16;
+    tnt_reducer_t made = nullptr;
+    check(tnt_reducer_create(job.world, tensors.data(), tensors.size(), &options, &made));
+    const Reducer reducer(made);
+    struct Seen {
+      std::size_t calls = 0;
+      std::size_t elements = 0;
+      std::size_t tensors = 0;
+    } seen;
+    const tnt_bucket_hook_t hook = [](tnt_packed_bucket_t* bucket, void* user_data) {
+      auto& all = *static_cast<Seen*>(user_data);
+      EXPECT_EQ(bucket->index, all.calls++);
+      EXPECT_EQ(bucket->dtype, bucket->tensors[0] == 3 ? TNT_BFLOAT16 : TNT_FLOAT16);
+      EXPECT_NE(bucket->data, nullptr);
+      all.elements += bucket->count;
+      all.tensors += bucket->n_tensors;
+      return 0;
+    };
+    check(tnt_reducer_set_hook(made, hook, &seen));
+    run_step(made, rank, 2, 0);
+    EXPECT_EQ(seen.calls, 2U);
+    EXPECT_EQ(seen.elements, 75'010U);
+    EXPECT_EQ(seen.tensors, 4U);
+  });
+}
+
+TEST(ReducerProcess, AHookThatFailsIsNamedOnAllRanks) {
+  for (const bool says_why : {false, true}) {
+    run_processes(3, [&](int rank) {
+      const Joined job;
+      const Reducer reducer = make(job.world, 0);
+      const tnt_bucket_hook_t hook = [](tnt_packed_bucket_t* bucket, void* user_data) {
+        if (bucket->index != 2) return 0;
+        if (user_data != nullptr) std::fill(std::begin(bucket->reason), std::end(bucket->reason), 'x');  // without an end
+        return 7;
+      };
+      bool why = says_why;
+      if (rank == 1) check(tnt_reducer_set_hook(reducer.get(), hook, why ? &why : nullptr));
+      std::vector<Array> values;
+      for (std::size_t i = 0; i < tensors.size(); ++i) values.push_back(gradient(i, rank, 0));
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const tnt_status_t ready = tnt_reducer_ready(reducer.get(), i, values[i].data(), values[i].data(), 1.0, nullptr);
+        EXPECT_TRUE(ready == TNT_SUCCESS || ready == TNT_ABORTED);  // the others may have got there meanwhile
+      }
+      EXPECT_EQ(tnt_reducer_finish(reducer.get(), nullptr), TNT_ABORTED);
+      EXPECT_EQ(std::string(tnt_last_error()),
+                "rank 1: the bucket hook failed on gradients bucket 2: 19.5 KiB, 1 tensor, kernel: " +
+                    (says_why ? std::string(255, 'x') : std::string("it returned 7")));
+    });
+  }
+}
 
 TEST(ReducerProcess, PlansThatDifferAreNamedAndTheWorldGoesOn) {
   run_processes(3, [](int rank) {

@@ -27,6 +27,7 @@ TEST(Settings, WithoutVariablesTheProcessIsAlone) {
   EXPECT_EQ(settings.ranks, 1);
   EXPECT_EQ(settings.timeout, 600.0);
   EXPECT_FALSE(settings.fusion_threshold);
+  EXPECT_FALSE(settings.gradient_dtype);
   EXPECT_EQ(settings.timeline, "");
   EXPECT_EQ(settings.log_level, LogLevel::warning);
   EXPECT_FALSE(settings.log_on_all_devices);
@@ -75,6 +76,9 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   EXPECT_EQ(read({{"TNT_TUNING", "a file"}}).tuning_cache, "");
   EXPECT_NE(read({{"HOME", "/home/me"}}).tuning_cache.find("/home/me/.cache/tarantella/tuning-"), std::string::npos);
   EXPECT_EQ(read({{"TNT_TIMEOUT", "0.25"}}).timeout, 0.25);
+  EXPECT_EQ(read({{"TNT_GRADIENT_DTYPE", "BFloat16"}}).gradient_dtype, TNT_BFLOAT16);
+  EXPECT_EQ(read({{"TNT_GRADIENT_DTYPE", "float16"}}).gradient_dtype, TNT_FLOAT16);
+  EXPECT_EQ(read({{"TNT_GRADIENT_DTYPE", "none"}}).gradient_dtype, std::nullopt);
   EXPECT_EQ(read({{"TNT_TIMELINE", "a file"}}).timeline, "a file");
 }
 
@@ -108,6 +112,8 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{{{"TNT_FUSION_THRESHOLD", "nan"}}, "TNT_FUSION_THRESHOLD=nan"},
         Nonsense{{{"TNT_FUSION_THRESHOLD", ""}}, "TNT_FUSION_THRESHOLD="},
         Nonsense{{{"TNT_LOG_LEVEL", "loud"}}, "TNT_LOG_LEVEL=loud"}, Nonsense{{{"TNT_TRANSPORT", "tcp"}}, "TNT_TRANSPORT=tcp"},
+        Nonsense{{{"TNT_GRADIENT_DTYPE", "float32"}}, "TNT_GRADIENT_DTYPE=float32: expected bfloat16, float16 or none"},
+        Nonsense{{{"TNT_GRADIENT_DTYPE", ""}}, "TNT_GRADIENT_DTYPE="},
         Nonsense{{{"TNT_LOG_ON_ALL_DEVICES", "2"}}, "TNT_LOG_ON_ALL_DEVICES=2"}));
 
 }  // namespace

@@ -52,6 +52,7 @@ const std::map<std::string, Example>& examples() {
       {"--model", {"bucket", "bert_large", "vgg"}},
       {"--tensors", {"bucket -b 64K", "4", "0"}},
       {"--fusion-threshold", {"bucket", "1M", "-1"}},
+      {"--wire-dtype", {"bucket", "bfloat16", "int8"}},
       {"--compute-ms", {"overlap", "10", "-1"}},
       {"--minbytes", {"all_reduce", "1K", "-4"}},
       {"--maxbytes", {"all_reduce", "1M", "x"}},

@@ -85,6 +85,9 @@ TEST(Options, Models) {
   EXPECT_EQ(bucket.model, "bert_large");
   EXPECT_EQ(bucket.fusion_threshold, 1U << 20);
   EXPECT_EQ(bucket.sizes.at(0).bytes, 335'141'888U * 4);
+  EXPECT_EQ(bucket.wire_dtype, TNT_FLOAT32);
+  EXPECT_EQ(parse_line("bucket --wire-dtype bfloat16").wire_dtype, TNT_BFLOAT16);
+  EXPECT_EQ(parse_line("overlap --wire-dtype float16").wire_dtype, TNT_FLOAT16);
   const Options overlap = parse_line("overlap --compute-ms 2.5 --fusion-threshold 0");
   EXPECT_EQ(overlap.model, "resnet50");
   EXPECT_EQ(overlap.fusion_threshold, 0U);
@@ -153,6 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"bucket --model vgg", "--model vgg: no such model"},
         Nonsense{"bucket --compute-ms 5", "--compute-ms 5: says nothing"},
         Nonsense{"overlap --compute-ms 0", "--compute-ms 0: "},
+        Nonsense{"all_reduce --wire-dtype float16", "--wire-dtype float16: says nothing about all_reduce"},
         Nonsense{"bucket --fusion-threshold -1", "--fusion-threshold -1: "}, Nonsense{"-n 0", "-n 0: "},
         Nonsense{"-n 10 --target 1%", "--target 1%: excludes -n 10"}, Nonsense{"-w -1", "-w -1: "},
         Nonsense{"--target 2", "--target 2: not a share"}, Nonsense{"--target 0", "--target 0: "},

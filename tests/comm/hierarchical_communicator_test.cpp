@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <thread>
 
@@ -81,6 +83,27 @@ TEST(Hierarchical, SumsHaveTheSameBitsAlways) {
       EXPECT_EQ(data, expected);
     });
   }
+}
+
+// Of what travels in 16 bits the node's sum is rounded, once: each rank's own part would lose what is left of this one. Tensors
+// of 16 bits go from rank to rank, summed in float32 as always.
+TEST(Hierarchical, WhatTravelsIn16BitsIsRoundedBetweenNodes) {
+  run_threads(4, [](Communicator& comm) {
+    std::vector<float> data(40'000);
+    const auto fill = [&] {
+      const float value = comm.rank() == 0 ? 1.0F + 0x1p-9F : comm.rank() == 2 ? -1.0F : 0.0F;
+      std::fill(data.begin(), data.end(), value);
+    };
+    fill();
+    const Piece wide{.in = data.data(), .out = data.data(), .count = data.size(), .dtype = TNT_FLOAT32};
+    comm.all_reduce(tnt::Run({&wide, 1}, TNT_BFLOAT16), TNT_SUM, call());
+    EXPECT_EQ(data, std::vector<float>(data.size(), 0x1p-9F));
+    fill();
+    Array half(TNT_BFLOAT16, 1);
+    const std::array<Piece, 2> mixed{wide, Piece{.in = half.data(), .out = half.data(), .count = 1}};
+    comm.all_reduce(tnt::Run(mixed, TNT_BFLOAT16), TNT_SUM, call());
+    EXPECT_EQ(data, std::vector<float>(data.size(), 0.0F));
+  });
 }
 
 TEST(Hierarchical, PartsOfAllShapes) {

@@ -82,12 +82,72 @@ TEST_P(IsaTest, ScalesToTheBitsOfTheBaseline) {
     for (const double factor : {0.5, 1.0 / 3, 1e-30}) {
       Bytes expected(bytes);
       Bytes found(bytes);
-      scale(expected.data(), in.data(), count, dtype, factor, Isa::baseline);
-      scale(found.data(), in.data(), count, dtype, factor, GetParam());
+      scale(expected.data(), dtype, in.data(), dtype, count, factor, Isa::baseline);
+      scale(found.data(), dtype, in.data(), dtype, count, factor, GetParam());
       EXPECT_TRUE(same(found, expected, dtype)) << dtype_name(dtype) << " times " << factor;
     }
   }
 }
+
+constexpr tnt_dtype_t floating[] = {TNT_FLOAT32, TNT_FLOAT64, TNT_FLOAT16, TNT_BFLOAT16};
+
+TEST_P(IsaTest, CastsToTheBitsOfTheBaseline) {
+  constexpr std::size_t count = 70'001;
+  for (const tnt_dtype_t from : floating) {
+    const Bytes in = random_bits(count * dtype_size(from), 1);
+    for (const tnt_dtype_t to : floating) {
+      for (const double factor : {1.0, 1.0 / 3}) {
+        Bytes expected(count * dtype_size(to));
+        Bytes found(expected.size());
+        scale(expected.data(), to, in.data(), from, count, factor, Isa::baseline);
+        scale(found.data(), to, in.data(), from, count, factor, GetParam());
+        EXPECT_TRUE(same(found, expected, to)) << dtype_name(from) << " to " << dtype_name(to) << " times " << factor;
+      }
+    }
+  }
+}
+
+#if defined(__x86_64__)
+// As TensorFlow's threads do.
+class FlushesDenormals {
+ public:
+  FlushesDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | flush_to_zero | denormals_are_zero); }
+  FlushesDenormals(const FlushesDenormals&) = delete;
+  FlushesDenormals& operator=(const FlushesDenormals&) = delete;
+  ~FlushesDenormals() { _mm_setcsr(before_); }
+  [[nodiscard]] static bool still() { return (_mm_getcsr() & (flush_to_zero | denormals_are_zero)) == 0x8040U; }
+
+ private:
+  static constexpr unsigned flush_to_zero = 0x8000;
+  static constexpr unsigned denormals_are_zero = 0x0040;
+  unsigned before_;
+};
+
+TEST_P(IsaTest, AThreadThatFlushesDenormalsGetsTheSameBits) {
+  constexpr std::size_t count = 66'000;
+  for (const tnt_dtype_t dtype : floating) {
+    const std::size_t size = dtype_size(dtype);
+    Bytes in = random_bits(count * size, 1);
+    for (std::size_t i = 0; i < count; i += 2) in[i * size + size - 1] &= std::byte{0x80};  // small ones in plenty
+    const std::vector<const void*> sources{in.data(), in.data() + size};
+    for (const bool sum : {true, false}) {
+      const auto compute = [&](Bytes& to) {
+        if (sum) return reduce(to.data(), sources, count - 1, dtype, TNT_SUM, GetParam());
+        scale(to.data(), dtype == TNT_FLOAT32 ? TNT_FLOAT16 : TNT_FLOAT32, in.data(), dtype, count - 1, 0.5, GetParam());
+      };
+      Bytes expected(count * sizeof(double));
+      Bytes found(expected.size());
+      compute(expected);
+      {
+        const FlushesDenormals flushing;
+        compute(found);
+        EXPECT_TRUE(FlushesDenormals::still());
+      }
+      EXPECT_TRUE(same(found, expected, sum ? dtype : dtype == TNT_FLOAT32 ? TNT_FLOAT16 : TNT_FLOAT32)) << dtype_name(dtype);
+    }
+  }
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(All, IsaTest, ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512),
                          [](const auto& info) { return info.param == Isa::avx512 ? "AVX512" : isa_name(info.param); });

@@ -81,6 +81,82 @@ TEST(Run, PacksAndUnpacksInAnyChunks) {
   }
 }
 
+// Values that the run's type does not hold are rounded to the nearest that it holds, straight or past the caches, in any
+// chunks.
+TEST(Run, CastsPiecesOfOtherTypes) {
+  for (const tnt_dtype_t wire : {TNT_FLOAT16, TNT_BFLOAT16, TNT_FLOAT32}) {
+    for (const Store store : {Store::cached, Store::streaming}) {
+      std::mt19937 random(7);
+      std::vector<Array> in;
+      std::vector<Array> out;
+      std::vector<Piece> pieces;
+      for (const tnt_dtype_t own : {TNT_FLOAT32, TNT_FLOAT16, TNT_BFLOAT16, TNT_FLOAT64, wire}) {
+        in.emplace_back(own, 3001);
+        out.emplace_back(own, 3001);
+        for (std::size_t i = 0; i < 3001; ++i) {  // 24 bits: by way of float32 nothing is rounded twice
+          in.back().set(i,
+                        std::ldexp(static_cast<double>(random() % 0x1000000) - 0x1p23, static_cast<int>(random() % 20) - 30));
+        }
+      }
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        pieces.push_back(
+            {.in = in[i].data(), .out = out[i].data(), .count = 3001, .scale = i == 1 ? 0.25 : 1.0, .dtype = in[i].dtype()});
+      }
+      const tnt::Run run(pieces, wire);
+      Array packed(wire, run.count());
+      const std::size_t size = dtype_size(wire);
+      for (std::size_t begin = 0; begin < run.count();) {
+        const std::size_t part = std::min<std::size_t>(1 + random() % 2000, run.count() - begin);
+        run.pack(begin, part, static_cast<std::byte*>(packed.data()) + begin * size, store);
+        run.unpack(begin, part, static_cast<std::byte*>(packed.data()) + begin * size, store);
+        begin += part;
+      }
+      for (std::size_t i = 0, at = 0; i < in.size(); ++i) {
+        for (std::size_t k = 0; k < 3001; ++k, ++at) {
+          Array expected(wire, 1);
+          expected.set(0, pieces[i].scale * in[i].get(k));
+          ASSERT_EQ(packed.get(at), expected.get(0)) << dtype_name(wire) << ", piece " << i << ", element " << k;
+          Array back(in[i].dtype(), 1);
+          back.set(0, packed.get(at));
+          ASSERT_EQ(out[i].get(k), back.get(0)) << dtype_name(wire) << ", piece " << i << ", element " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(Run, CastsDenormalsZerosAndInfinities) {
+  const std::vector<float> values{0x1p-24F, -0x1.8p-20F, 0x1p-26F, 70'000.0F, -std::numeric_limits<float>::infinity(), -0.0F};
+  std::vector<float> out(values.size());
+  const Piece piece{.in = values.data(), .out = out.data(), .count = values.size(), .dtype = TNT_FLOAT32};
+  const tnt::Run run({&piece, 1}, TNT_FLOAT16);
+  Array packed(TNT_FLOAT16, values.size());
+  run.pack(0, values.size(), packed.data());
+  run.unpack(0, values.size(), packed.data());
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(out, (std::vector<float>{0x1p-24F, -0x1.8p-20F, 0.0F, infinity, -infinity, -0.0F}));
+  EXPECT_TRUE(std::signbit(out[5]));
+}
+
+TEST(Run, KnowsWhetherItNarrows) {
+  const auto narrows = [](std::vector<std::optional<tnt_dtype_t>> dtypes, tnt_dtype_t wire) {
+    std::vector<Piece> pieces;
+    for (const auto& dtype : dtypes) pieces.push_back({.dtype = dtype});
+    return tnt::Run(pieces, wire).narrows();
+  };
+  EXPECT_TRUE(narrows({TNT_FLOAT32, TNT_FLOAT64}, TNT_FLOAT16));
+  EXPECT_FALSE(narrows({TNT_FLOAT32, TNT_FLOAT16}, TNT_FLOAT16));
+  EXPECT_FALSE(narrows({std::nullopt}, TNT_FLOAT32));
+  EXPECT_FALSE(narrows({TNT_FLOAT16}, TNT_FLOAT32));
+}
+
+TEST(Scale, DoesNotCastIntegers) {
+  std::int32_t integer = 1;
+  float number = 1;
+  EXPECT_THROW(scale(&number, TNT_FLOAT32, &integer, TNT_INT32, 1, 1.0), Error);
+  EXPECT_THROW(scale(&integer, TNT_INT32, &number, TNT_FLOAT32, 1, 1.0), Error);
+}
+
 TEST(Run, MayBeEmpty) {
   const tnt::Run none({}, TNT_FLOAT32);
   EXPECT_EQ(none.count(), 0U);
@@ -95,12 +171,12 @@ TEST(Run, MayBeEmpty) {
 TEST(Scale, ZeroReadsNothing) {
   for (const tnt_dtype_t dtype : all_dtypes) {
     Array to = exact_values(dtype, 9, 1);
-    scale(to.data(), nullptr, 9, dtype, 0.0);
+    scale(to.data(), dtype, nullptr, dtype, 9, 0.0);
     EXPECT_EQ(to, Array(dtype, 9)) << dtype_name(dtype);
   }
   Array nan(TNT_FLOAT32, 2);
   nan.set(0, std::numeric_limits<double>::quiet_NaN());
-  scale(nan.data(), nan.data(), 2, TNT_FLOAT32, 0.0);
+  scale(nan.data(), TNT_FLOAT32, nan.data(), TNT_FLOAT32, 2, 0.0);
   EXPECT_EQ(nan.get(0), 0.0);
 }
 
@@ -117,17 +193,17 @@ TEST(Scale, RoundsOnceAndWorksInPlaceUnaligned) {
     std::vector<std::byte> memory(in.bytes().size() + 1);
     std::byte* unaligned = memory.data() + 1;
     std::memcpy(unaligned, in.data(), in.bytes().size());
-    scale(unaligned, unaligned, count, dtype, 0.375);
+    scale(unaligned, dtype, unaligned, dtype, count, 0.375);
     EXPECT_EQ(std::memcmp(unaligned, expected.data(), in.bytes().size()), 0) << dtype_name(dtype);
   }
 }
 
 TEST(Scale, IntegersSaturateAt64Bits) {
   std::int64_t value = std::numeric_limits<std::int64_t>::max();
-  scale(&value, &value, 1, TNT_INT64, 4.0);
+  scale(&value, TNT_INT64, &value, TNT_INT64, 1, 4.0);
   EXPECT_GT(value, std::int64_t{1} << 62);
   value = std::numeric_limits<std::int64_t>::min();
-  scale(&value, &value, 1, TNT_INT64, 4.0);
+  scale(&value, TNT_INT64, &value, TNT_INT64, 1, 4.0);
   EXPECT_EQ(value, std::numeric_limits<std::int64_t>::min());
 }
 

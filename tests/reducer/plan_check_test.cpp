@@ -15,6 +15,7 @@ struct Model {
   std::vector<TensorSpec> tensors{{"a", 10, TNT_FLOAT32}, {"b", 20, TNT_FLOAT64}, {"c", 30, TNT_FLOAT32}};
   std::size_t threshold = 1'000'000;
   std::string context = "Keras 3";
+  std::optional<tnt_dtype_t> wire = std::nullopt;
 };
 
 struct Change {
@@ -31,7 +32,7 @@ TEST_P(PlanCheckTest, NamesRankAndPlaceOnAllRanks) {
       Model model;
       if (comm.rank() == odd) GetParam().apply(model);
       try {
-        compare_plans(Plan(model.tensors, model.threshold), model.context, comm, call());
+        compare_plans(Plan(model.tensors, model.threshold, model.wire), model.context, comm, call());
       } catch (const Error&) {
         comm.barrier(call());  // the communicator stays usable
         throw;
@@ -62,6 +63,8 @@ const Change changes[] = {
      "version is Tarantella 0.1.0, Keras 2 on rank {}, Tarantella 0.1.0, Keras 3 on rank 0"},
     {"NoContext", [](Model& model) { model.context = ""; },
      "version is Tarantella 0.1.0 on rank {}, Tarantella 0.1.0, Keras 3 on rank 0"},
+    {"Wire", [](Model& model) { model.wire = TNT_BFLOAT16; },
+     "the type on the wire (gradient_dtype, TNT_GRADIENT_DTYPE) is bfloat16 on rank {}, each tensor's own on rank 0"},
     {"Threshold", [](Model& model) { model.threshold = 0; },
      "bucket 0 (TNT_FUSION_THRESHOLD) is 1 tensors (30 float32) on rank {}, 2 tensors (40 float32) on rank 0"}};
 INSTANTIATE_TEST_SUITE_P(Changes, PlanCheckTest, ::testing::ValuesIn(changes),

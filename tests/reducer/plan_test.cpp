@@ -47,6 +47,26 @@ TEST(Plan, WithoutALimitThereIsABucketForEachType) {
   EXPECT_EQ(plan.buckets()[1].bytes(), 48U);
 }
 
+TEST(Plan, PutsTensorsThatTravelInOneTypeIntoOneBucket) {
+  auto tensors = floats({5, 6, 7, 8, 9});
+  tensors[1].dtype = TNT_FLOAT64;
+  tensors[2].dtype = TNT_INT32;
+  tensors[3].dtype = TNT_BFLOAT16;
+  const Plan plan(tensors, unlimited, TNT_BFLOAT16);
+  EXPECT_EQ(buckets_of(plan), (Buckets{{4, 3, 1, 0}, {2}}));
+  EXPECT_EQ(plan.buckets()[0].dtype, TNT_BFLOAT16);
+  EXPECT_EQ(plan.buckets()[0].bytes(), 56U);
+  EXPECT_EQ(plan.buckets()[1].dtype, TNT_INT32);
+  EXPECT_EQ(plan.describe(0), "bucket 0: 56 B of bfloat16, 4 tensors, t4 …");
+  EXPECT_EQ(plan.describe(1), "bucket 1: 28 B, 1 tensor, t2");
+  EXPECT_EQ(buckets_of(Plan(tensors, unlimited, TNT_FLOAT16)), (Buckets{{4, 1, 0}, {3}, {2}}));
+}
+
+// 200 bytes each on the wire; the first closes at 500 / 4, the others at 500.
+TEST(Plan, CountsTheBytesThatTravel) {
+  EXPECT_EQ(buckets_of(Plan(floats({100, 100, 100, 100}), 500, TNT_FLOAT16)), (Buckets{{3}, {2, 1, 0}}));
+}
+
 TEST(Plan, MayBeEmpty) { EXPECT_EQ(buckets_of(Plan({}, 1000)), Buckets{}); }
 
 TEST(Plan, DescribesBuckets) {

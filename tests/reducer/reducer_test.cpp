@@ -286,6 +286,108 @@ TEST_F(ThreeBuckets, TheEndDoesNotWaitForOthers) {
   });
 }
 
+TEST(Reducer, TensorsTravelInTheWireDtype) {
+  run_threads(3, [](Communicator& world) {
+    const auto reducer =
+        make(world, Plan({{"a", 1000, TNT_FLOAT32}, {"b", 10, TNT_INT32}, {"c", 5, TNT_FLOAT64}}, 1'000'000, TNT_BFLOAT16));
+    std::vector<float> a(1000, 1.0F + 0x1p-9F);  // rounds to 1
+    std::vector<std::int32_t> b(10, 1'000'001);
+    std::vector<double> c(5, 3.0);
+    reducer->ready(1, {.in = b.data(), .out = b.data()});
+    reducer->ready(0, {.in = a.data(), .out = a.data()});
+    reducer->ready(2, {.in = c.data(), .out = c.data(), .scale = 0.5});
+    reducer->finish();
+    EXPECT_EQ(a, std::vector<float>(1000, 3.0F));
+    EXPECT_EQ(b, std::vector<std::int32_t>(10, 3'000'003));
+    EXPECT_EQ(c, std::vector<double>(5, 4.5));
+    EXPECT_EQ(reducer->stats().bytes, 1005U * 2 + 10U * 4);
+  });
+}
+
+// Each rank's hook sees what its rank sends, scaled and in the wire's type, in the order of the buckets, and changes it.
+TEST(Reducer, AHookSeesAndChangesWhatIsSent) {
+  for (const std::size_t count : {1U, 3000U, 300'000U}) {
+    run_threads(3, [&](Communicator& world) {
+      const auto reducer = make(world, Plan({{"a", count, TNT_FLOAT32}, {"b", count, TNT_FLOAT32}}, 0, TNT_BFLOAT16));
+      std::vector<std::size_t> seen;
+      reducer->set_hook([&](std::size_t bucket, void* packed) -> std::optional<std::string> {
+        seen.push_back(bucket);
+        auto* data = static_cast<std::uint16_t*>(packed);
+        const std::uint16_t one = 0x3f80;
+        const std::uint16_t two = 0x4000;
+        EXPECT_TRUE(std::all_of(data, data + count, [&](std::uint16_t bits) { return bits == (bucket == 1 ? one : two); }));
+        if (world.rank() == 1 && bucket == 0) data[count - 1] = 0;
+        return std::nullopt;
+      });
+      for (int step = 0; step < 2; ++step) {
+        std::vector<float> a(count, 2.0F);
+        std::vector<float> b(count, 4.0F);
+        reducer->ready(0, {.in = a.data(), .out = a.data(), .scale = 0.5});
+        reducer->ready(1, {.in = b.data(), .out = b.data(), .scale = 0.5});
+        reducer->finish();
+        EXPECT_EQ(a, std::vector<float>(count, 3.0F));
+        EXPECT_EQ(b.back(), 4.0F);
+        b.back() = 6.0F;
+        EXPECT_EQ(b, std::vector<float>(count, 6.0F));
+      }
+      EXPECT_EQ(seen, (std::vector<std::size_t>{0, 1, 0, 1}));
+      reducer->set_hook({});
+      std::vector<float> again(count, 1.0F);
+      reducer->ready(0, {.in = again.data(), .out = again.data()});
+      reducer->ready(1, {.in = again.data(), .out = nullptr});
+      reducer->finish();
+      EXPECT_EQ(again.back(), 3.0F);
+      EXPECT_EQ(seen.size(), 4U);
+    });
+  }
+}
+
+// On one rank, on some, on all of them at once: one sentence, soon, on every rank, also on those without a hook.
+TEST_F(ThreeBuckets, AHookThatFailsEndsTheJobWithOneSentence) {
+  for (const int failing : {1, 2, 3}) {
+    const std::string sentence = testing::common_error(3, TNT_ABORTED, [&](Communicator& world) {
+      const auto reducer = make(world, plan());
+      if (world.rank() < failing) {
+        reducer->set_hook([](std::size_t bucket, void*) -> std::optional<std::string> {
+          if (bucket == 1) throw std::runtime_error("the norm is not a number");
+          return std::nullopt;
+        });
+      }
+      std::array<float, 3> values{1, 2, 3};
+      for (const std::size_t tensor : {0U, 1U, 2U}) reducer->ready(tensor, {.in = &values[tensor], .out = &values[tensor]});
+      reducer->finish();
+    });
+    EXPECT_EQ(sentence.find("rank "), 0U) << sentence;
+    EXPECT_LT(sentence.at(5) - '0', failing) << sentence;
+    EXPECT_EQ(sentence.substr(6),
+              ": the bucket hook failed on gradients bucket 1: 4 B, 1 tensor, second: the norm is not a number");
+  }
+}
+
+TEST_F(ThreeBuckets, AHookIsSetBetweenSteps) {
+  run_threads(2, [](Communicator& world) {
+    const auto reducer = std::make_unique<Reducer>(
+        world.split(0, 0, call()), Plan({{"a", 1, TNT_INT8}, {"b", 1, TNT_INT8}}, 1000), ReducerOptions{}, nullptr);
+    int calls = 0;
+    const auto hook = [&](std::size_t, void*) -> std::optional<std::string> {
+      ++calls;
+      return std::nullopt;
+    };
+    char value = 1;
+    reducer->ready(1, {.in = &value, .out = nullptr});
+    expect_refused([&] { reducer->set_hook(hook); }, "while gradients bucket 0: 2 B, 2 tensors, b … is in a step");
+    reducer->ready(0, {.in = &value, .out = nullptr});
+    reducer->finish();
+    EXPECT_EQ(calls, 0);
+    reducer->set_hook(hook);
+    reducer->ready(0, {.in = &value, .out = nullptr});
+    reducer->ready(1, {.in = &value, .out = &value});
+    reducer->finish();
+    EXPECT_EQ(calls, 1);
+    EXPECT_EQ(value, 2);
+  });
+}
+
 TEST(Reducer, WithoutTensorsEveryStepIsDone) {
   run_threads(2, [](Communicator& world) {
     const auto reducer = make(world, Plan({}, 1000));

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context, gradients, ops
-from tarantella.keras.reducer import Reducer, Spec
+from tarantella.keras.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
 from tarantella.keras.sparse import SparseReducer
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ class LoopReducers:
 
     def gradient_reducer(self, variables: Sequence[Any]) -> Reducer:
         """The reducer of these variables' gradients. Collective when it is asked for the first time."""
-        made = self._of("gradients", variables, lambda: Reducer("gradients", gradients.specs(variables), "a custom loop"))
+        specs, wire_dtype = gradients.specs(variables), AS_THE_ENVIRONMENT_SAYS
+        made = self._of("gradients", variables, lambda: Reducer("gradients", specs, "a custom loop", wire_dtype=wire_dtype))
         return cast("Reducer", made)
 
     def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:

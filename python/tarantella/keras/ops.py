@@ -15,7 +15,7 @@ from tarantella.errors import UnsupportedError, from_message
 from tarantella.runtime import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tarantella.keras.reducer import Reducer
 
@@ -94,15 +94,15 @@ def sparse_counts(communicator: int, tensor: int) -> tuple[int, int, int]:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """What our ops tell TensorFlow becomes our own error again."""
+def translated(cause: Callable[[], BaseException | None] = lambda: None) -> Iterator[None]:
+    """What our ops tell TensorFlow becomes our own error again; cause() says what it comes from on this rank, if known."""
     try:
         yield
     except tf.errors.OpError as error:
         ours = from_message(str(error))
         if ours is None:
             raise
-        raise ours from None
+        raise ours from cause()
 
 
 def reduce(

@@ -10,11 +10,17 @@ import tensorflow as tf
 
 from tarantella import _native, runtime
 from tarantella.keras import adapter, ops, order
+from tarantella.keras.hook import BucketHook, PackedBucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _live: weakref.WeakSet[Reducer] = weakref.WeakSet()
+
+
+# how tensors are sent: wire_dtype of tnt_reducer_options_t
+AS_THEY_ARE = -2
+AS_THE_ENVIRONMENT_SAYS = -1
 
 
 @dataclass(frozen=True)
@@ -29,11 +35,22 @@ class Spec:
 class Reducer:
     """Sums the same list of tensors over all ranks, again and again. Making one is collective.
 
+    Args:
+        wire_dtype: ``"float16"`` or ``"bfloat16"``, in which float32 and float64 tensors are sent, or how else they are.
+        bucket_hook: sees each bucket before it is sent; this rank's own affair.
+
     Raises:
         MismatchError: a rank's list, TensorFlow, Keras or `context` differs; the text names the rank and the tensor.
     """
 
-    def __init__(self, name: str, specs: Sequence[Spec], context: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        specs: Sequence[Spec],
+        context: str = "",
+        wire_dtype: str | int = AS_THEY_ARE,
+        bucket_hook: Callable[[PackedBucket], object] | None = None,
+    ) -> None:
         for spec in specs:
             if spec.dtype not in runtime._DTYPES:
                 raise TypeError(f"cannot reduce {spec.name}: elements of type {spec.dtype} are not supported")
@@ -43,7 +60,11 @@ class Reducer:
             [(spec.name, spec.count, runtime._DTYPES[spec.dtype]) for spec in specs],
             name,
             f"{versions}, {context}" if context else versions,
+            wire_dtype=runtime._DTYPES[wire_dtype] if isinstance(wire_dtype, str) else wire_dtype,
         )
+        self.hook = BucketHook(bucket_hook, [spec.name for spec in specs]) if bucket_hook is not None else None
+        if self.hook is not None:
+            self._native.set_hook(self.hook)
         self.name = name
         self.specs = tuple(specs)
         self.buckets: list[list[int]] = self._native.buckets

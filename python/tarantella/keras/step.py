@@ -16,11 +16,13 @@ from tarantella import runtime
 from tarantella.errors import UnsupportedError, mark
 from tarantella.keras import accumulation, adapter, context, data, gradients
 from tarantella.keras.accumulation import OptimizerHooks
-from tarantella.keras.reducer import Reducer, Spec
+from tarantella.keras.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
 from tarantella.keras.sparse import SparseReducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from tarantella.keras.hook import PackedBucket
 
 _OTHER_BATCH = (
     "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
@@ -31,8 +33,17 @@ _OTHER_BATCH = (
 class StepHooks:
     """The distributed training and test steps of one compiled model."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        gradient_dtype: str | None = None,
+        bucket_hook: Callable[[PackedBucket], object] | None = None,
+    ) -> None:
         self._model = model
+        self._gradients: dict[str, Any] = {
+            "wire_dtype": gradient_dtype or AS_THE_ENVIRONMENT_SAYS,
+            "bucket_hook": bucket_hook,
+        }
         self._reducers: dict[tuple[str, tuple[int, ...]], tuple[Reducer | SparseReducer, list[Any]]] = {}
         self._share: data.Share | None = None  # of the step that is being traced or run eagerly
         self._training = False
@@ -50,7 +61,7 @@ class StepHooks:
 
     def gradient_reducer(self, variables: Sequence[Any]) -> Reducer:
         """The reducer for the gradients of these variables. Collective when it is asked for the first time."""
-        return self._reducer("gradients", variables, gradients.specs(variables))
+        return self._reducer("gradients", variables, gradients.specs(variables), **self._gradients)
 
     def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:
         """The reducer for those gradients that are sparse. Collective when it is asked for the first time."""
@@ -62,15 +73,21 @@ class StepHooks:
     def _context(self) -> str:
         return type(self._model.optimizer).__name__ if self._model.optimizer is not None else ""
 
-    def _reducer(self, name: str, key: Sequence[Any], specs: Sequence[Spec]) -> Reducer:
+    def _reducer(self, name: str, key: Sequence[Any], specs: Sequence[Spec], **options: Any) -> Reducer:
         ids = (name, tuple(id(item) for item in key))
         if ids not in self._reducers:
-            self._reducers[ids] = (Reducer(name, specs, self._context()), list(key))  # the key's items must stay alive
+            reducer = Reducer(name, specs, self._context(), **options)
+            self._reducers[ids] = (reducer, list(key))  # the key's items must stay alive
         return cast("Reducer", self._reducers[ids][0])
 
     def reducers(self) -> list[Reducer | SparseReducer]:
         """All reducers made so far."""
         return [reducer for reducer, _ in self._reducers.values()]
+
+    def hook_error(self) -> Exception | None:
+        """What the user's bucket hook has raised on this rank, if it has."""
+        errors = (r.hook.error for r in self.reducers() if isinstance(r, Reducer) and r.hook is not None)
+        return next((error for error in errors if error is not None), None)
 
     def gradient_steps(self) -> Iterator[tuple[Any, int]]:
         """Each variable of a reducer of gradients, and how often its gradient was reduced."""

@@ -23,6 +23,7 @@ from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, all_here, place, read_hostfile, read_hosts, slots
 
 MAX_RANKS = 512
+GRADIENT_DTYPES = ("bfloat16", "float16", "none")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 DECIMAL = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 EXAMPLE = "tarantella -n 4 -- train.py"
@@ -122,6 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--log-on-all-devices", action="store_true", help="log on every rank, instead of rank 0 alone")
     add("--fusion-threshold", metavar="KB", type=_fusion_threshold,
         help="size of a bucket of gradients in kilobytes (or with K, M or G); 0: no fusion, inf: one bucket")
+    add("--gradient-dtype", metavar="DTYPE", type=_gradient_dtype,
+        help=f"in which gradients are sent: one of {', '.join(GRADIENT_DTYPES)} (as they are)")
     add("--timeout", metavar="SECONDS", type=_seconds, help="the longest that a rank waits for another one")
     add("--timeline", metavar="FILE", type=_timeline, help="write a timeline of the run to FILE")
     add("--python-interpreter", metavar="PATH",
@@ -183,6 +186,12 @@ def _log_level(text: str) -> str:
     return text.upper()
 
 
+def _gradient_dtype(text: str) -> str:
+    if text.lower() not in GRADIENT_DTYPES:
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(GRADIENT_DTYPES)}, not {text!r}")
+    return text.lower()
+
+
 def _fusion_threshold(text: str) -> str:
     if not re.fullmatch(rf"{DECIMAL}[kmg]?|inf", text, re.IGNORECASE):
         raise argparse.ArgumentTypeError(f"must be kilobytes, a number with K, M or G, or inf, not {text!r}")
@@ -205,6 +214,7 @@ def _timeline(text: str) -> str:
 def _variables(given: argparse.Namespace) -> dict[str, str]:
     from_options = {
         "TNT_FUSION_THRESHOLD": given.fusion_threshold,
+        "TNT_GRADIENT_DTYPE": given.gradient_dtype,
         "TNT_TIMEOUT": given.timeout,
         "TNT_TIMELINE": given.timeline,
         "TNT_LOG_LEVEL": given.log_level,

@@ -18,14 +18,7 @@ class NetworkElsewhere final : public Elsewhere {
  public:
   explicit NetworkElsewhere(std::shared_ptr<NetworkWorld> world) : world_(std::move(world)) {}
   void abort(tnt_status_t status, const std::string& sentence) noexcept override { world_->abort(status, sentence); }
-  [[nodiscard]] std::optional<Error> aborted() noexcept override {
-    try {
-      world_->throw_if_ended();
-      return std::nullopt;
-    } catch (const Error& error) {
-      return error;
-    }
-  }
+  [[nodiscard]] std::optional<Error> aborted() noexcept override { return world_->ending(); }
 
  private:
   std::shared_ptr<NetworkWorld> world_;
@@ -34,7 +27,10 @@ class NetworkElsewhere final : public Elsewhere {
 // Of a chunk: so much that a lane's first and last messages, during which it does nothing else, matter little.
 constexpr std::size_t most_slice_bytes = std::size_t{2} * 1024 * 1024;
 
-bool rounds_twice(tnt_dtype_t dtype, tnt_op_t op) { return op == TNT_AVG || dtype == TNT_FLOAT16 || dtype == TNT_BFLOAT16; }
+// What travels in 16 bits goes through a node's memory in float32, if it has so many: only the nodes' sums are rounded then.
+bool rounds_twice(const Run& run, tnt_op_t op) {
+  return op == TNT_AVG || ((run.dtype() == TNT_FLOAT16 || run.dtype() == TNT_BFLOAT16) && !run.narrows());
+}
 
 }  // namespace
 
@@ -79,9 +75,11 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key
 // the slices have come back (end).
 class HierarchicalCommunicator::AllReduce {
  public:
-  AllReduce(HierarchicalCommunicator& comm, const Run& run, tnt_op_t op, const CallContext& context)
+  // run: as it goes through the nodes' memory. wire: the type in which a lane's slices travel.
+  AllReduce(HierarchicalCommunicator& comm, const Run& run, tnt_dtype_t wire, tnt_op_t op, const CallContext& context)
       : comm_(comm),
         run_(run),
+        wire_(wire),
         op_(op),
         context_{.timeout = context.timeout, .detail = context.detail},
         phases_(context),
@@ -118,8 +116,8 @@ class HierarchicalCommunicator::AllReduce {
     phases_.end("reduce");
     Lane& lane = comm_.lanes_[index % comm_.lanes_.size()];
     auto work = lane.thread.start([this, &lane, own, slice] {
-      const Piece piece{.in = own.get(), .out = own.get(), .count = slice};
-      lane.peers->all_reduce(Run({&piece, 1}, run_.dtype()), op_, context_);
+      const Piece piece{.in = own.get(), .out = own.get(), .count = slice, .dtype = run_.dtype()};
+      lane.peers->all_reduce(Run({&piece, 1}, wire_), op_, context_);
     });
     chunks_[index % chunks_in_flight] = Chunk{first, count, slice, data, own, std::move(work)};
   }
@@ -154,6 +152,7 @@ class HierarchicalCommunicator::AllReduce {
 
   HierarchicalCommunicator& comm_;
   const Run& run_;
+  tnt_dtype_t wire_;
   tnt_op_t op_;
   CallContext context_;
   Phases phases_;
@@ -165,14 +164,16 @@ class HierarchicalCommunicator::AllReduce {
 
 void HierarchicalCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
   const std::size_t bytes = run.count() * dtype_size(run.dtype());
-  if (bytes <= Meeting::largest_payload || rounds_twice(run.dtype(), op)) return all_->all_reduce(run, op, context);
+  if (bytes <= Meeting::largest_payload || rounds_twice(run, op)) return all_->all_reduce(run, op, context);
   const Call call{.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()};
   all_->begin(call, context);
   all_->meet();
   const std::string detail = context.detail.empty()
                                  ? describe(call)
                                  : fmt::format("{}, {}", describe(call), context.detail);  // the steps have own names
-  AllReduce stages(*this, run, op, {.timeout = context.timeout, .detail = detail, .observer = context.observer});
+  const Run inside(run.pieces(), run.narrows() ? TNT_FLOAT32 : run.dtype());
+  AllReduce stages(*this, inside, run.dtype(), op,
+                   {.timeout = context.timeout, .detail = detail, .observer = context.observer});
   run_pipeline(stages, stages.chunks(), [] {});
 }
 

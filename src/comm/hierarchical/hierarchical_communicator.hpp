@@ -17,7 +17,8 @@ namespace tnt {
 // all_reduce of much data: in each node its ranks reduce a chunk so that each owns a slice; each owner reduces its slice with
 // its peers on the other nodes (its lane); the node's ranks gather the slices. The network carries one chunk while memory works
 // on the next. Sums are taken inside each node in rank order, then over the nodes: a fixed order, but another one than on one
-// node. What would round twice so (16-bit floats, means) and all else goes over the network from rank to rank. Cost of
+// node. Wider tensors that travel as 16-bit floats are cast for the network alone: a node's sum is rounded, not its ranks'
+// parts. What would round twice so (16-bit tensors, means) and all else goes over the network from rank to rank. Cost of
 // all_reduce for each rank, with m nodes of l ranks: 2(m-1)/(m l) S on the network.
 class HierarchicalCommunicator final : public Communicator {
  public:
@@ -57,7 +58,7 @@ class HierarchicalCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& sentence) noexcept override { all_->abort(status, sentence); }
   void cancel() noexcept override;
-  [[nodiscard]] bool ended() const noexcept override { return all_->ended(); }
+  [[nodiscard]] std::optional<Error> ending() const noexcept override { return all_->ending(); }
 
  private:
   class AllReduce;

@@ -40,7 +40,7 @@ class NetworkCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& sentence) noexcept override { group_.world->abort(status, sentence); }
   void cancel() noexcept override { group_.cancelled = true; }
-  [[nodiscard]] bool ended() const noexcept override { return group_.world->ended(); }
+  [[nodiscard]] std::optional<Error> ending() const noexcept override { return group_.world->ending(); }
 
   // For the hierarchical communicator, which has a part of its work done here. part: split, by its type. lane: of these ranks,
   // this one among them, without a word to the others; each rank may be in one of each

@@ -136,6 +136,15 @@ void NetworkWorld::throw_if_ended() {
   throw Error(*decided_);
 }
 
+std::optional<Error> NetworkWorld::ending() noexcept {
+  try {
+    throw_if_ended();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
 bool NetworkWorld::left(int rank) {
   const std::scoped_lock lock(mutex_);
   const std::int64_t since = controls_[static_cast<std::size_t>(rank)].left_ns;

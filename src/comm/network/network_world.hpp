@@ -42,9 +42,9 @@ class NetworkWorld {
   [[nodiscard]] int tag(std::uint64_t context, int lane) const;
 
   void abort(tnt_status_t status, const std::string& sentence) noexcept;
-  void throw_if_ended();  // looks at the network at most once in a millisecond
-  [[nodiscard]] bool ended() const noexcept { return ending_; }
-  [[nodiscard]] bool left(int rank);  // and what it sent before has had time to arrive
+  void throw_if_ended();                                 // looks at the network at most once in a millisecond
+  [[nodiscard]] std::optional<Error> ending() noexcept;  // what throw_if_ended throws
+  [[nodiscard]] bool left(int rank);                     // and what it sent before has had time to arrive
 
  private:
   struct Note;

@@ -46,7 +46,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& sentence) noexcept override;
   void cancel() noexcept override { watch_.cancel(); }
-  [[nodiscard]] bool ended() const noexcept override { return world_->aborted().has_value(); }
+  [[nodiscard]] std::optional<Error> ending() const noexcept override { return world_->aborted(); }
 
  private:
   ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members, std::size_t self);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 namespace tnt {
 namespace {
@@ -92,7 +93,11 @@ void ShmWorld::abort(tnt_status_t status, const std::string& sentence) noexcept 
 void ShmWorld::write_abort(tnt_status_t status, const std::string& sentence) const noexcept {
   Header::Abort& abort = header_->abort;
   std::uint32_t expected = Header::Abort::none;
-  if (!abort.state.compare_exchange_strong(expected, Header::Abort::writing)) return;
+  if (!abort.state.compare_exchange_strong(expected, Header::Abort::writing)) {
+    // another rank was first; its sentence is there in a moment, unless that rank dies in it
+    for (int i = 0; i < 1000 && abort.state.load() == Header::Abort::writing; ++i) std::this_thread::yield();
+    return;
+  }
   abort.status = status;
   const std::size_t length = std::min(sentence.size(), abort.sentence.size() - 1);
   std::memcpy(abort.sentence.data(), sentence.data(), length);

@@ -48,6 +48,8 @@ def shown(result: subprocess.CompletedProcess[str]) -> tuple[dict[str, str], lis
          "--log-level: must be one of DEBUG, INFO, WARNING, ERROR, not 'LOUD'"),
         ("-n 2 --fusion-threshold 1T -- rank.py",
          "--fusion-threshold: must be kilobytes, a number with K, M or G, or inf, not '1T'"),
+        ("-n 2 --gradient-dtype float32 -- rank.py",
+         "--gradient-dtype: must be one of bfloat16, float16, none, not 'float32'"),
         ("-n 2 --timeout 0 -- rank.py", "--timeout: must be a number of seconds above 0, not '0'"),
         ("-n 2 --timeout soon -- rank.py", "--timeout: must be a number of seconds above 0, not 'soon'"),
         ("-n 2 --timeline none/t -- rank.py",
@@ -69,12 +71,13 @@ def test_what_makes_no_sense_is_refused_in_one_line(here, words, message):
 
 def test_options_become_variables(here):
     options = ["--fusion-threshold", "32", "--timeout", "1.5", "--timeline", "t.json", "--log-level", "info"]
-    options += ["--log-on-all-devices", "--output-on-all-devices"]
+    options += ["--log-on-all-devices", "--output-on-all-devices", "--gradient-dtype", "BFloat16"]
     result = here.ranks(1, SHOW, *options)
     result.stdout = result.stdout.removeprefix("[rank 0] ")
     ours, _ = shown(result)
     assert ours["TNT_FUSION_THRESHOLD"] == "32"
     assert ours["TNT_TIMEOUT"] == "1.5"
+    assert ours["TNT_GRADIENT_DTYPE"] == "bfloat16"
     assert ours["TNT_TIMELINE"] == str(here.folder / "t.json")
     assert ours["TNT_LOG_LEVEL"] == "INFO"
     assert ours["TNT_LOG_ON_ALL_DEVICES"] == "1"
