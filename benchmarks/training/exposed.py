@@ -1,9 +1,9 @@
 """How much of a training step the communication of gradients costs: `python benchmarks/training/exposed.py --model deep`.
 
 In every rank, blocks of steps of a `tnt.Model` take turns with blocks of steps of the same model in plain Keras, on the same
-micro-batches and with nothing exchanged; the exposed time is the difference of the medians. All that several ranks bring counts:
-splitting the batch, reducing gradients and metrics, waiting for the other rank. `--beside PYTHON` measures Horovod in turn, in
-processes of its own: an interpreter with TensorFlow 2.15 and Horovod 0.28 (see docs/benchmark.md).
+micro-batches and with nothing exchanged; the exposed time is the difference of the medians. All that several ranks bring
+counts: splitting the batch, reducing gradients and metrics, waiting for the other rank. `--beside PYTHON` measures Horovod in
+turn, in processes of its own: an interpreter with TensorFlow 2.15 and Horovod 0.28 (see docs/benchmark.md).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5, help="turns of both kinds of steps")
     parser.add_argument("--steps", type=int, default=30, help="steps in a turn")
-    parser.add_argument("--jobs", type=int, default=1, help="the whole so many times; the one with the median exposed time counts")
+    parser.add_argument("--jobs", type=int, default=1, help="the whole so many times; the median exposed time counts")
     parser.add_argument("--beside", metavar="PYTHON", help="the interpreter of an environment with Horovod, measured in turn")
     parser.add_argument("--json", action="store_true", help="one line for a program")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)

@@ -21,14 +21,14 @@ def main() -> None:
     optimizers = [keras.optimizers.legacy.SGD(workloads.LEARNING_RATE) for _ in models]
     optimizers[0] = hvd.DistributedOptimizer(optimizers[0])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    for model, optimizer in zip(models, optimizers):
+    for model, optimizer in zip(models, optimizers, strict=True):
         model.compile(optimizer=optimizer, loss=loss)
     x, y = workloads.samples(models[0], steps * workloads.GLOBAL_BATCH)
     part = tf.data.Dataset.from_tensor_slices((x[rank::ranks], y[rank::ranks]))
     part = part.batch(workloads.GLOBAL_BATCH // ranks, drop_remainder=True).cache().prefetch(2)
     timers = [workloads.step_timer(keras) for _ in models]
     for turn in range(rounds + 1):
-        for model, timer in zip(models, timers):
+        for model, timer in zip(models, timers, strict=True):
             hvd.allreduce(tf.zeros(1), name="barrier")
             model.fit(part, verbose=0, callbacks=[timer])
             if turn == 0:

@@ -16,7 +16,7 @@ LEARNING_RATE = 1e-5  # the deep one amplifies rounding
 
 
 def build(keras: Any, name: str) -> Any:
-    """An uncompiled model: ``deep`` is bound by latency (128 small gradients), ``wide`` by bandwidth (64 MiB), ``cnn`` by neither."""
+    """An uncompiled model: ``deep`` is bound by latency (130 small gradients), ``wide`` by bandwidth (64 MiB)."""
     layers = keras.layers
     keras.utils.set_random_seed(SEED)
     if name == "deep":
@@ -59,7 +59,7 @@ class Measured:
 
 
 def step_timer(keras: Any, skip: int = 3) -> Any:
-    """A callback whose ``seconds`` are those from the end of a step to the end of the next, without the first few of each fit."""
+    """A callback with the ``seconds`` from the end of a step to the end of the next, without the first few of each fit."""
 
     class StepTimer(keras.callbacks.Callback):  # type: ignore[misc]
         def __init__(self) -> None:

@@ -222,6 +222,7 @@ typedef struct {
   tnt_dtype_t dtype;
   const size_t* tensors;
   size_t n_tensors;
+  const char* description; /* for people: "bucket 0: 1.0 MiB, 14 tensors, dense_9/bias ..."; lives as long as the reducer */
 } tnt_bucket_t;
 
 /* What the reducer has done so far, summed over steps; seconds of this rank. busy: packing, reducing (waits for other ranks

@@ -203,6 +203,17 @@ class Reducer {
     }
     return result;
   }
+  [[nodiscard]] std::vector<std::string> descriptions() const {
+    std::size_t n = 0;
+    check(tnt_reducer_bucket_count(reducer_, &n));
+    std::vector<std::string> result;
+    for (std::size_t i = 0; i < n; ++i) {
+      tnt_bucket_t bucket;
+      check(tnt_reducer_bucket(reducer_, i, &bucket));
+      result.emplace_back(bucket.description);
+    }
+    return result;
+  }
   [[nodiscard]] std::uint64_t tensor_steps(std::size_t tensor) const {
     std::uint64_t steps = 0;
     check(tnt_reducer_tensor_steps(reducer_, tensor, &steps));
@@ -291,6 +302,7 @@ NB_MODULE(_native, module) {
       .def("close", &Reducer::close)
       .def_prop_ro("address", &Reducer::address)
       .def_prop_ro("buckets", &Reducer::buckets)
+      .def_prop_ro("descriptions", &Reducer::descriptions)
       .def("tensor_steps", &Reducer::tensor_steps, "tensor"_a)
       .def("stats", &Reducer::stats);
 }

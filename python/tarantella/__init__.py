@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tarantella.keras.context import no_sync as no_sync
     from tarantella.keras.hook import PackedBucket as PackedBucket
     from tarantella.keras.model import Model as Model
+    from tarantella.keras.plan import plan as plan
     from tarantella.keras.tape import DistributedGradientTape as DistributedGradientTape
     from tarantella.keras.tensors import broadcast_variables as broadcast_variables
     from tarantella.runtime import all_gather as all_gather
@@ -57,6 +58,7 @@ _LAZY = {
     "broadcast_variables": "tarantella.keras.tensors",
     "no_sync": "tarantella.keras.context",
     "optimizers": "tarantella.keras",
+    "plan": "tarantella.keras.plan",
     **dict.fromkeys(
         (
             "all_gather",
@@ -99,6 +101,7 @@ __all__ = [
     "is_master_rank",
     "no_sync",
     "optimizers",
+    "plan",
 ]
 
 

@@ -136,7 +136,9 @@ tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_
     if (index >= buckets.size())
       fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", index, buckets.size());
     const Bucket& of = buckets[index];
-    required(bucket, "bucket") = {of.count, of.bytes(), of.dtype, of.tensors.data(), of.tensors.size()};
+    required(bucket, "bucket") = {of.count,          of.bytes(),
+                                  of.dtype,          of.tensors.data(),
+                                  of.tensors.size(), required(reducer, "reducer").reducer.description(index).c_str()};
   });
 }
 

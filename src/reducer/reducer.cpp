@@ -48,7 +48,10 @@ Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions o
     for (std::size_t position = 0; position < bucket.tensors.size(); ++position)
       slots_[bucket.tensors[position]] = {b, position};
   }
-  for (std::size_t b = 0; b < states_.size(); ++b) details_.push_back(fmt::format("{} {}", options_.name, plan_.describe(b)));
+  for (std::size_t b = 0; b < states_.size(); ++b) {
+    descriptions_.push_back(plan_.describe(b));
+    details_.push_back(fmt::format("{} {}", options_.name, descriptions_.back()));
+  }
   if (!states_.empty()) thread_ = start_thread("tnt-reducer", [this] { loop(); });
 }
 

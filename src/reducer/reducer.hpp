@@ -51,6 +51,7 @@ class Reducer {
   ~Reducer();
 
   [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
+  [[nodiscard]] const std::string& description(std::size_t bucket) const { return descriptions_[bucket]; }
 
   // Between steps; an empty one takes the hook away. It is called without a lock held, by whoever reduces the bucket. With a
   // hook, buckets are packed into memory of their own first: one bucket more, and a copy more each way.
@@ -97,10 +98,11 @@ class Reducer {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<State> states_;
-  std::vector<std::string> details_;  // of each bucket, for errors
-  std::size_t next_ = 0;              // the bucket whose turn it is
-  bool reducing_ = false;             // somebody reduces it
-  int waiting_ = 0;                   // callers that sleep
+  std::vector<std::string> descriptions_;  // of each bucket
+  std::vector<std::string> details_;       // for errors: with the reducer's name
+  std::size_t next_ = 0;                   // the bucket whose turn it is
+  bool reducing_ = false;                  // somebody reduces it
+  int waiting_ = 0;                        // callers that sleep
   BucketHook hook_;
   std::vector<std::byte> packed_;  // for the hook: as large as the largest bucket
   std::optional<Error> error_;

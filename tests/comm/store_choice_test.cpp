@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 namespace tnt {
 namespace {
 
@@ -23,9 +26,9 @@ TEST(StoreChoice, IsTheFasterOneButForFewTrials) {
   for (const std::size_t bytes :
        {std::size_t{600}, std::size_t{9000}, std::size_t{100'000}, std::size_t{1} << 20, std::size_t{1} << 30}) {
     StoreChoice choice;
-    EXPECT_GE(streaming_calls(choice, bytes, 1000, 3, 1), 970) << bytes;
+    EXPECT_GE(streaming_calls(choice, bytes, 1000, 3, 1), 960) << bytes;
     StoreChoice other;
-    EXPECT_LE(streaming_calls(other, bytes, 1000, 1, 3), 30) << bytes;
+    EXPECT_LE(streaming_calls(other, bytes, 1000, 1, 3), 40) << bytes;
     EXPECT_GE(streaming_calls(other, bytes, 1000, 1, 3), 5) << "tried no more, so a change would go unnoticed";
   }
 }
@@ -33,13 +36,34 @@ TEST(StoreChoice, IsTheFasterOneButForFewTrials) {
 TEST(StoreChoice, FollowsAMachineThatChanges) {
   StoreChoice choice;
   (void)streaming_calls(choice, 1 << 20, 500, 1, 2);
-  EXPECT_GE(streaming_calls(choice, 1 << 20, 20, 4, 2), 12);
+  (void)streaming_calls(choice, 1 << 20, 256, 4, 2);
   EXPECT_GE(streaming_calls(choice, 1 << 20, 128, 4, 2), 124);
-  EXPECT_LE(streaming_calls(choice, 1 << 20, 20, 1, 4), 10);
-  StoreChoice small;
-  (void)streaming_calls(small, 1000, 500, 1, 2);
-  (void)streaming_calls(small, 1000, 1000, 4, 2);
-  EXPECT_GE(streaming_calls(small, 1000, 128, 4, 2), 124);
+  (void)streaming_calls(choice, 1 << 20, 64, 1, 4);
+  EXPECT_LE(streaming_calls(choice, 1 << 20, 128, 1, 4), 4);
+}
+
+// A call takes as long as its slowest rank: one that writes the other way gains nothing by it, and must not conclude from that.
+TEST(StoreChoice, RanksFindTogetherWhatAllGain) {
+  for (const bool streaming_is_best : {false, true}) {
+    std::array<StoreChoice, 2> ranks;
+    constexpr std::size_t bytes = 1 << 20;
+    const auto time_of = [&](Store store) {
+      return static_cast<std::int64_t>(bytes) * ((store == Store::streaming) == streaming_is_best ? 1 : 2);
+    };
+    std::array<int, 2> best{};
+    for (int call = 0; call < 512; ++call) {
+      const std::array<StoreChoice::Next, 2> next{ranks[0].next(bytes), ranks[1].next(bytes)};
+      const std::int64_t slowest = std::max(time_of(next[0].store), time_of(next[1].store));
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        // at first a disturbance makes either way look bad to one of them
+        const bool disturbed = call < 8 && (next[rank].store == Store::streaming) == (rank == 0);
+        if (next[rank].timed) ranks[rank].took(bytes, disturbed ? 5 * slowest : slowest);
+        if (call >= 256 && (next[rank].store == Store::streaming) == streaming_is_best) ++best[rank];
+      }
+    }
+    EXPECT_GE(best[0], 240);
+    EXPECT_GE(best[1], 240);
+  }
 }
 
 TEST(StoreChoice, SizesAreApart) {

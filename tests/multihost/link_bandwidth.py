@@ -1,8 +1,8 @@
 """How much of the link between two hosts an all_reduce uses: `python tests/multihost/link_bandwidth.py`.
 
 One rank (or `--per-host` of them) on each of two namespaces with a link of 1 Gbit/s (two_hosts.py). In an all_reduce of S bytes
-over two hosts each of them must send S bytes and receive S. The share is that of the rate of a plain TCP exchange both ways at once, which is
-measured before and after. Says what it measures; asserts nothing.
+over two hosts each of them must send S bytes and receive S. The share is that of the rate of a plain TCP exchange both ways at
+once, which is measured before and after. Says what it measures; asserts nothing.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ TEST(Plan, PutsTensorsThatTravelInOneTypeIntoOneBucket) {
 
 // 200 bytes each on the wire; the first closes at 500 / 4, the others at 500.
 TEST(Plan, CountsTheBytesThatTravel) {
-  EXPECT_EQ(buckets_of(Plan(floats({100, 100, 100, 100}), 500, TNT_FLOAT16)), (Buckets{{3}, {2, 1, 0}}));
+  EXPECT_EQ(buckets_of(Plan(floats({100, 100, 100, 100}), 500, TNT_FLOAT16)), (Buckets{{3}, {2, 1}, {0}}));
 }
 
 TEST(Plan, MayBeEmpty) { EXPECT_EQ(buckets_of(Plan({}, 1000)), Buckets{}); }

@@ -11,8 +11,9 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.environment import agreed_seed, output_on_all_devices
 from tarantella.errors import InvalidArgumentError, UnsupportedError
-from tarantella.keras import accumulation, adapter, copies, data, files, ops, optimizers, weights
+from tarantella.keras import accumulation, adapter, copies, data, exposure, files, ops, optimizers, weights
 from tarantella.keras.checks import InStep
+from tarantella.keras.plan import Plan
 from tarantella.keras.step import StepHooks
 from tarantella.seeding import global_seed
 from tarantella.strategy import ParallelStrategy
@@ -43,11 +44,15 @@ class Model:
         bucket_hook: a function that is called with each `tnt.PackedBucket` of gradients before it is sent, on any thread, one
             call at a time; the other ranks wait for it. It may change ``bucket.data`` in place, and must not keep it. What it
             raises ends the step on all ranks with one `AbortedError`. Ranks may have different ones.
+        fusion_threshold: bytes, as they are sent, at which a bucket of gradients is closed; 0: one reduction for each tensor,
+            ``math.inf``: one for each step and type. None: as ``TNT_FUSION_THRESHOLD`` says, else chosen from the
+            gradients' bytes and the measured speed of the transport. Changes no bits. `tnt.plan` shows what comes of it.
 
     On one rank nothing is sent: no gradient is rounded, no hook is called.
 
     Raises:
-        InvalidArgumentError: gradient_dtype is neither of these. TypeError: model or bucket_hook is something else.
+        InvalidArgumentError: gradient_dtype or fusion_threshold is none of these. TypeError: model or bucket_hook is something
+            else.
 
     Example:
         >>> model = tnt.Model(keras.Sequential([keras.layers.Dense(10)]))
@@ -64,7 +69,7 @@ class Model:
 
     _tnt_model: Any
     _tnt_hooks: StepHooks | None
-    _tnt_gradients: tuple[str | None, Callable[[PackedBucket], object] | None]
+    _tnt_gradients: tuple[str | None, Callable[[PackedBucket], object] | None, float | None]
 
     def __new__(
         cls,
@@ -72,6 +77,7 @@ class Model:
         parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
         gradient_dtype: str | None = None,
         bucket_hook: Callable[[PackedBucket], object] | None = None,
+        fusion_threshold: float | None = None,
     ) -> Any:
         if type(model) is Model:
             model = model.model
@@ -83,6 +89,8 @@ class Model:
             raise InvalidArgumentError(f"gradient_dtype is {gradient_dtype!r}: use 'bfloat16', 'float16' or None")
         if bucket_hook is not None and not callable(bucket_hook):
             raise TypeError(f"bucket_hook is {bucket_hook!r}: use a function of a tnt.PackedBucket")
+        if fusion_threshold is not None and not (isinstance(fusion_threshold, (int, float)) and fusion_threshold >= 0):
+            raise InvalidArgumentError(f"fusion_threshold is {fusion_threshold!r}: use a number of bytes, 0, math.inf or None")
         copies.watch()
         if parallel_strategy == ParallelStrategy.NONE:
             copies.leave_alone(model)
@@ -93,7 +101,7 @@ class Model:
         self = object.__new__(cls)
         object.__setattr__(self, "_tnt_model", model)
         object.__setattr__(self, "_tnt_hooks", None)
-        object.__setattr__(self, "_tnt_gradients", (gradient_dtype, bucket_hook))
+        object.__setattr__(self, "_tnt_gradients", (gradient_dtype, bucket_hook, fusion_threshold))
         copies.wrap(model)
         return self
 
@@ -217,7 +225,7 @@ class Model:
         hooks = self._hooks()
         hooks.set_distributed(tnt_distribute_dataset)
         self._start_alike(hooks, training)
-        with self._distributed(hooks, [training, validation]):
+        with self._distributed(hooks, [training, validation]), exposure.logged(self.stats):
             return model.fit(
                 training,
                 shuffle=False,  # as it is already, where it shall be
@@ -290,6 +298,13 @@ class Model:
             if reducer.name == "gradients":
                 result = {key: value + reducer.stats()[key] for key, value in result.items()}
         return result
+
+    def _tnt_plan(self) -> Plan:
+        """See `tnt.plan`. Collective."""
+        model = self._tnt_model
+        if not adapter.trainable_variables(model) and not model.built:
+            raise RuntimeError("the model has no variables yet: build it (give it an Input, or call it) before tnt.plan")
+        return Plan(self._hooks().gradient_reducer(adapter.trainable_variables(model)).descriptions)
 
     def _hooks(self) -> StepHooks:
         if self._tnt_hooks is None:

@@ -38,6 +38,7 @@ class Reducer:
     Args:
         wire_dtype: ``"float16"`` or ``"bfloat16"``, in which float32 and float64 tensors are sent, or how else they are.
         bucket_hook: sees each bucket before it is sent; this rank's own affair.
+        fusion_threshold: bytes at which a bucket is closed; None: as the environment says, else chosen.
 
     Raises:
         MismatchError: a rank's list, TensorFlow, Keras or `context` differs; the text names the rank and the tensor.
@@ -50,6 +51,7 @@ class Reducer:
         context: str = "",
         wire_dtype: str | int = AS_THEY_ARE,
         bucket_hook: Callable[[PackedBucket], object] | None = None,
+        fusion_threshold: float | None = None,
     ) -> None:
         for spec in specs:
             if spec.dtype not in runtime._DTYPES:
@@ -60,6 +62,7 @@ class Reducer:
             [(spec.name, spec.count, runtime._DTYPES[spec.dtype]) for spec in specs],
             name,
             f"{versions}, {context}" if context else versions,
+            fusion_threshold=-1.0 if fusion_threshold is None else float(fusion_threshold),
             wire_dtype=runtime._DTYPES[wire_dtype] if isinstance(wire_dtype, str) else wire_dtype,
         )
         self.hook = BucketHook(bucket_hook, [spec.name for spec in specs]) if bucket_hook is not None else None
@@ -68,6 +71,7 @@ class Reducer:
         self.name = name
         self.specs = tuple(specs)
         self.buckets: list[list[int]] = self._native.buckets
+        self.descriptions: list[str] = self._native.descriptions
         self.attachment = ops.attach(self._native.address)
         _live.add(self)
 

@@ -38,11 +38,13 @@ class StepHooks:
         model: Any,
         gradient_dtype: str | None = None,
         bucket_hook: Callable[[PackedBucket], object] | None = None,
+        fusion_threshold: float | None = None,
     ) -> None:
         self._model = model
         self._gradients: dict[str, Any] = {
             "wire_dtype": gradient_dtype or AS_THE_ENVIRONMENT_SAYS,
             "bucket_hook": bucket_hook,
+            "fusion_threshold": fusion_threshold,
         }
         self._reducers: dict[tuple[str, tuple[int, ...]], tuple[Reducer | SparseReducer, list[Any]]] = {}
         self._share: data.Share | None = None  # of the step that is being traced or run eagerly

@@ -1,0 +1,31 @@
+"""What a training's communication has cost, said once at its end."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tarantella import runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@contextmanager
+def logged(stats: Callable[[], dict[str, float]]) -> Iterator[None]:
+    """Logs, at INFO, the exposed time of the reductions of gradients in between, and which part of them was hidden."""
+    before = stats()
+    yield
+    done = {key: value - before[key] for key, value in stats().items()}
+    if done["steps"] > 0:
+        runtime.logger.info(describe(done))
+
+
+def describe(stats: dict[str, float]) -> str:
+    """``"20 steps reduced 16.5 MiB each in 4.1 ms, of which 2.9 ms were exposed (29 % hidden)"``."""
+    steps = stats["steps"]
+    busy, exposed = stats["busy_seconds"] / steps * 1e3, stats["exposed_seconds"] / steps * 1e3
+    hidden = max(0.0, 1 - exposed / busy) if busy > 0 else 0.0
+    mib = stats["bytes"] / steps / (1 << 20)
+    took = f"{steps:.0f} steps reduced {mib:.3g} MiB each in {busy:.3g} ms"
+    return f"{took}, of which {exposed:.3g} ms were exposed ({hidden:.0%} hidden)"
