@@ -62,8 +62,9 @@ void add_start_flags(CLI::App& app, Given& given) {
   group.add("--ranks", given.ranks, "N",
             "start N ranks on this machine; default: the ranks that the launcher,\nmpirun or srun started");
   group.add("--backend", given.backend, "LIST", "shm (default), mpi, hierarchical, nccl: in turn, side by side");
-  group.add("--against", given.against, "PEER",
-            "mpi, gloo (all_reduce only) or nccl: measure it in the same run, with\nthe ratio of times; above 1: ours is faster");
+  group.add(
+      "--against", given.against, "PEER",
+      "mpi, gloo (all_reduce only) or nccl: measure it in the same run, with\nthe ratio of times; above 1: ours is faster");
 }
 
 void add_method_flags(CLI::App& app, Given& given) {
