@@ -1,10 +1,29 @@
 #include "kernels/cpu/isa.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace tnt {
+
+#if defined(__x86_64__)
+namespace {
+
+// Not all compilers know the name "f16c" in __builtin_cpu_supports.
+bool has_f16c() noexcept {
+  unsigned int a = 0;
+  unsigned int b = 0;
+  unsigned int c = 0;
+  unsigned int d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+}  // namespace
+#endif
 
 bool has_isa(Isa isa) noexcept {
 #if defined(__x86_64__)
-  if (isa == Isa::avx2) return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
+  if (isa == Isa::avx2) return __builtin_cpu_supports("avx2") != 0 && has_f16c();
   if (isa == Isa::avx512) {
     return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
            __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
