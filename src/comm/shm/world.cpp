@@ -118,6 +118,7 @@ int ShmWorld::pid(int rank) const noexcept { return header_->ranks[static_cast<s
 
 Patience ShmWorld::patience(const std::vector<int>& members) const {
   std::vector<int> pids;
+  pids.reserve(members.size());
   for (const int member : members) pids.push_back(pid(member));
   return patience_for(pids);
 }
