@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "tarantella/tarantella.h"
@@ -193,26 +194,11 @@ class Reducer {
   [[nodiscard]] std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(reducer_); }
 
   [[nodiscard]] std::vector<std::vector<std::size_t>> buckets() const {
-    std::size_t n = 0;
-    check(tnt_reducer_bucket_count(reducer_, &n));
-    std::vector<std::vector<std::size_t>> result;
-    for (std::size_t i = 0; i < n; ++i) {
-      tnt_bucket_t bucket;
-      check(tnt_reducer_bucket(reducer_, i, &bucket));
-      result.emplace_back(bucket.tensors, bucket.tensors + bucket.n_tensors);
-    }
-    return result;
+    return of_each_bucket(
+        [](const tnt_bucket_t& bucket) { return std::vector<std::size_t>(bucket.tensors, bucket.tensors + bucket.n_tensors); });
   }
   [[nodiscard]] std::vector<std::string> descriptions() const {
-    std::size_t n = 0;
-    check(tnt_reducer_bucket_count(reducer_, &n));
-    std::vector<std::string> result;
-    for (std::size_t i = 0; i < n; ++i) {
-      tnt_bucket_t bucket;
-      check(tnt_reducer_bucket(reducer_, i, &bucket));
-      result.emplace_back(bucket.description);
-    }
-    return result;
+    return of_each_bucket([](const tnt_bucket_t& bucket) { return std::string(bucket.description); });
   }
   [[nodiscard]] std::uint64_t tensor_steps(std::size_t tensor) const {
     std::uint64_t steps = 0;
@@ -231,6 +217,19 @@ class Reducer {
   }
 
  private:
+  template <typename View>
+  [[nodiscard]] std::vector<std::invoke_result_t<View, const tnt_bucket_t&>> of_each_bucket(View view) const {
+    std::size_t n = 0;
+    check(tnt_reducer_bucket_count(reducer_, &n));
+    std::vector<std::invoke_result_t<View, const tnt_bucket_t&>> result;
+    for (std::size_t i = 0; i < n; ++i) {
+      tnt_bucket_t bucket;
+      check(tnt_reducer_bucket(reducer_, i, &bucket));
+      result.push_back(view(bucket));
+    }
+    return result;
+  }
+
   static int call_hook(tnt_packed_bucket_t* bucket, void* self) {
     const nb::gil_scoped_acquire acquired;
     try {

@@ -1,6 +1,5 @@
 // TntAllReduce and TntBroadcast: a collective on one tensor, as an op that blocks until it is done. An op that blocks holds one
 // of TensorFlow's threads: all such ops of a graph must be in one order, the same on all ranks (tarantella/keras/order.py).
-#include <array>
 #include <memory>
 
 #include "kernel.hpp"
@@ -42,14 +41,10 @@ tnt_dtype_t dtype_of(const TF_Tensor* tensor) {
 
 // The output, of the input's type and shape.
 Tensor allocate_like(TF_OpKernelContext* context, const TF_Tensor* in, const Status& status) {
-  std::array<std::int64_t, 16> dims{};
-  const int n_dims = TF_NumDims(in);
-  if (n_dims > static_cast<int>(dims.size())) {
-    TF_SetStatus(status.get(), TF_INVALID_ARGUMENT, "a tensor has more than 16 dimensions");
-    return nullptr;
-  }
-  for (int i = 0; i < n_dims; ++i) dims[static_cast<std::size_t>(i)] = TF_Dim(in, i);
-  return Tensor(TF_AllocateOutput(context, 0, TF_TensorType(in), dims.data(), n_dims, TF_TensorByteSize(in), status.get()));
+  const Dims dims = dims_of(in, status);
+  if (!status.ok()) return nullptr;
+  return Tensor(
+      TF_AllocateOutput(context, 0, TF_TensorType(in), dims.sizes.data(), dims.count, TF_TensorByteSize(in), status.get()));
 }
 
 template <typename Collective>

@@ -1,6 +1,8 @@
 // What the kernels of all our ops share: statuses, errors with a sentence that Python finds again, inputs.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string>
 
 #include "attachments.hpp"
@@ -39,6 +41,22 @@ inline Tensor input(TF_OpKernelContext* context, int index, const Status& status
   TF_Tensor* tensor = nullptr;
   TF_GetInput(context, index, &tensor, status.get());
   return Tensor(tensor);
+}
+
+struct Dims {
+  std::array<std::int64_t, 16> sizes{};
+  int count = 0;
+};
+
+// status says so if the tensor has more dimensions than there is room for.
+inline Dims dims_of(const TF_Tensor* tensor, const Status& status) {
+  Dims dims{.sizes = {}, .count = TF_NumDims(tensor)};
+  if (dims.count > static_cast<int>(dims.sizes.size())) {
+    TF_SetStatus(status.get(), TF_INVALID_ARGUMENT, "a tensor has more than 16 dimensions");
+    return dims;
+  }
+  for (int i = 0; i < dims.count; ++i) dims.sizes[static_cast<std::size_t>(i)] = TF_Dim(tensor, i);
+  return dims;
 }
 
 }  // namespace tnt_tensorflow

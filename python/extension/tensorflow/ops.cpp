@@ -1,6 +1,5 @@
 // The two TensorFlow ops of a bucket: TntStart hands its gradients to the reducer and returns at once, TntFinish waits for
 // their sum. Every Finish of a step must depend on all its Starts: then it cannot block a thread that a Start needs.
-#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -53,16 +52,12 @@ std::shared_ptr<Attachment> attachment_of(const Attributes& attributes, TF_OpKer
 Tensor forward_or_allocate(TF_OpKernelContext* context, int index, int output, const Status& status) {
   Tensor source = input(context, index, status);
   if (!status.ok()) return nullptr;
-  std::array<std::int64_t, 16> dims{};
-  const int n_dims = TF_NumDims(source.get());
-  if (n_dims > static_cast<int>(dims.size())) {
-    TF_SetStatus(status.get(), TF_INVALID_ARGUMENT, "a gradient has more than 16 dimensions");
-    return nullptr;
-  }
-  for (int i = 0; i < n_dims; ++i) dims[static_cast<std::size_t>(i)] = TF_Dim(source.get(), i);
+  const Dims dims = dims_of(source.get(), status);
+  if (!status.ok()) return nullptr;
   source.reset();
   int forwarded = -1;
-  return Tensor(TF_ForwardInputOrAllocateOutput(context, &index, 1, output, dims.data(), n_dims, &forwarded, status.get()));
+  return Tensor(
+      TF_ForwardInputOrAllocateOutput(context, &index, 1, output, dims.sizes.data(), dims.count, &forwarded, status.get()));
 }
 
 void start(void* kernel, TF_OpKernelContext* context) {

@@ -53,7 +53,7 @@ def no_sync() -> Iterator[None]:
         >>> with tnt.no_sync():
         ...     sums = [s + g for s, g in zip(sums, tape.gradient(loss, variables))]
     """
-    _no_sync.append(_graph())
+    _no_sync.append(graph())
     try:
         yield
     finally:
@@ -64,7 +64,7 @@ def is_synchronised() -> bool:
     """Whether gradients are to be reduced here: not inside of `no_sync`."""
     if not _no_sync:
         return True
-    if _no_sync[-1] is not _function_graph(_graph(), _no_sync[-1]):
+    if _no_sync[-1] is not _function_graph(graph(), _no_sync[-1]):
         raise UnsupportedError(
             "tnt.no_sync() was entered outside of the tf.function that is being traced: the function would keep its gradients "
             "to itself wherever it is called. Enter it inside the function"
@@ -72,12 +72,13 @@ def is_synchronised() -> bool:
     return False
 
 
-def _graph() -> Any:
+def graph() -> Any:
+    """The graph to which operations are being added; None when they run eagerly."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
-def _function_graph(graph: Any, wanted: Any) -> Any:
+def _function_graph(inner: Any, wanted: Any) -> Any:
     """The graph, or what it is a branch or the body of a loop of, up to the wanted one: never out of a tf.function."""
-    while graph is not None and graph is not wanted and type(graph).__name__ != "FuncGraph":
-        graph = getattr(graph, "outer_graph", None)
-    return graph
+    while inner is not None and inner is not wanted and type(inner).__name__ != "FuncGraph":
+        inner = getattr(inner, "outer_graph", None)
+    return inner

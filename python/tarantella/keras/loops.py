@@ -40,7 +40,7 @@ class LoopReducers:
     def total(self, name: str, number: Any, dtype: tf.DType) -> tf.Tensor:
         """The sum over ranks of a number."""
         made = self._of(name, (), lambda: Reducer(name, [Spec(name, 1, dtype.name)], "a custom loop"))
-        return cast("Reducer", made).reduce([tf.reshape(tf.cast(number, dtype), [1])])[0][0]
+        return cast("Reducer", made).total(number)
 
     def _of(self, name: str, variables: Sequence[Any], make: Callable[[], Reducer | SparseReducer]) -> Reducer | SparseReducer:
         key = (name, tuple(id(variable) for variable in variables))

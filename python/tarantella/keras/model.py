@@ -296,7 +296,8 @@ class Model:
         result = {"steps": 0.0, "bytes": 0.0, "busy_seconds": 0.0, "exposed_seconds": 0.0}
         for reducer in self._tnt_hooks.reducers() if self._tnt_hooks is not None else []:
             if reducer.name == "gradients":
-                result = {key: value + reducer.stats()[key] for key, value in result.items()}
+                done = reducer.stats()
+                result = {key: value + done[key] for key, value in result.items()}
         return result
 
     def _tnt_plan(self) -> Plan:

@@ -7,9 +7,11 @@ one only; so whatever waits comes after all that waited before it, in the order 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
+
+from tarantella.keras import context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,18 +19,14 @@ if TYPE_CHECKING:
 _LAST, _USED = "_tnt_last_collective", "_tnt_used_reducers"  # attributes of a graph: they go when it goes
 
 
-def _graph() -> Any:
-    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-
-
 def last() -> list[tf.Tensor]:
     """What the last collective of this graph gave; empty if there is none, and when running eagerly."""
-    return list(getattr(_graph(), _LAST, []))
+    return list(getattr(context.graph(), _LAST, []))
 
 
 def done(tensors: Sequence[tf.Tensor]) -> None:
     """These come from a collective that was just added to the graph."""
-    graph = _graph()
+    graph = context.graph()
     if graph is not None and tensors:
         setattr(graph, _LAST, list(tensors))
 
@@ -46,7 +44,7 @@ def after_last() -> Iterator[None]:
 
 def last_before(attachment: int) -> list[tf.Tensor]:
     """What a reducer has to wait for before it begins: if it is in this graph already, its earlier step must have ended."""
-    graph = _graph()
+    graph = context.graph()
     used: set[int] = getattr(graph, _USED, set())
     if graph is not None:
         setattr(graph, _USED, used | {attachment})

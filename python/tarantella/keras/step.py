@@ -204,7 +204,7 @@ class StepHooks:
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
         """Whether the flag is true on all ranks."""
         reducer = self._reducer("finite", (), [Spec("ranks whose gradients are finite", 1, "int32")])
-        return tf.equal(reducer.reduce([tf.reshape(tf.cast(flag, tf.int32), [1])])[0][0], runtime.get_size())
+        return tf.equal(reducer.total(flag), runtime.get_size())
 
     def awaits_reduction(self) -> bool:
         """Whether no step was due yet to reduce gradients: an optimizer adds them up, or left a step out, before its first."""
@@ -223,7 +223,7 @@ class StepHooks:
             return share.total
         if self._total_of_step is None:  # one sum in a step, however many ask for it
             reducer = self._reducer("samples", (), [Spec("samples", 1, "int64")])
-            self._total_of_step = reducer.reduce([tf.reshape(share.samples, [1])])[0][0]
+            self._total_of_step = reducer.total(share.samples)
         return self._total_of_step
 
     _distributed = True

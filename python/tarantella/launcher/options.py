@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -119,11 +119,11 @@ def _parser() -> argparse.ArgumentParser:
         type=_assignment, help="set variables in the environment of every rank; wins over the options below")
     add("--output-on-all-devices", action="store_true",
         help="show the output of every rank, each line with its rank, instead of rank 0's alone")
-    add("--log-level", metavar="LEVEL", type=_log_level, help=f"one of {', '.join(LOG_LEVELS)}")
+    add("--log-level", metavar="LEVEL", type=_one_of(LOG_LEVELS), help=f"one of {', '.join(LOG_LEVELS)}")
     add("--log-on-all-devices", action="store_true", help="log on every rank, instead of rank 0 alone")
     add("--fusion-threshold", metavar="KB", type=_fusion_threshold,
         help="size of a bucket of gradients in kilobytes (or with K, M or G); 0: no fusion, inf: one bucket")
-    add("--gradient-dtype", metavar="DTYPE", type=_gradient_dtype,
+    add("--gradient-dtype", metavar="DTYPE", type=_one_of(GRADIENT_DTYPES),
         help=f"in which gradients are sent: one of {', '.join(GRADIENT_DTYPES)} (as they are)")
     add("--timeout", metavar="SECONDS", type=_seconds, help="the longest that a rank waits for another one")
     add("--timeline", metavar="FILE", type=_timeline, help="write a timeline of the run to FILE")
@@ -180,16 +180,16 @@ def _assignment(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _log_level(text: str) -> str:
-    if text.upper() not in LOG_LEVELS:
-        raise argparse.ArgumentTypeError(f"must be one of {', '.join(LOG_LEVELS)}, not {text!r}")
-    return text.upper()
+def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
+    """Takes one of the words, in whatever case."""
 
+    def chosen(text: str) -> str:
+        found = next((choice for choice in choices if choice.lower() == text.lower()), None)
+        if found is None:
+            raise argparse.ArgumentTypeError(f"must be one of {', '.join(choices)}, not {text!r}")
+        return found
 
-def _gradient_dtype(text: str) -> str:
-    if text.lower() not in GRADIENT_DTYPES:
-        raise argparse.ArgumentTypeError(f"must be one of {', '.join(GRADIENT_DTYPES)}, not {text!r}")
-    return text.lower()
+    return chosen
 
 
 def _fusion_threshold(text: str) -> str:
