@@ -109,7 +109,8 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
     Runtime& runtime = Runtime::get();
     const tnt_reducer_options_t wishes = checked(options);
     const ReducerOptions settings{.name = wishes.name == nullptr ? "gradients" : wishes.name,
-                                  .timeout = runtime.settings().timeout};
+                                  .timeout = runtime.settings().timeout,
+                                  .overlap = runtime.settings().overlap};
     const std::vector<TensorSpec> specs = specs_of(tensors, n_tensors);
     const std::optional<std::size_t> threshold = threshold_of(wishes, runtime.settings());
     const std::optional<tnt_dtype_t> wire = wire_of(wishes, runtime.settings());

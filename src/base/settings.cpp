@@ -93,6 +93,15 @@ TransportChoice parse_transport(const char* name, const char* value) {
   fail(TNT_INVALID_ARGUMENT, "{}={}: expected auto, shm, mpi or hierarchical", name, value);
 }
 
+Overlap parse_overlap(const char* name, const char* value) {
+  if (lower(value) == "auto") return Overlap::automatic;
+  try {
+    return parse_bool(name, value) ? Overlap::on : Overlap::off;
+  } catch (const Error&) {
+    fail(TNT_INVALID_ARGUMENT, "{}={}: expected auto, on or off", name, value);
+  }
+}
+
 void check_place(const Settings& settings) {
   if (settings.rank >= settings.ranks) {
     fail(TNT_INVALID_ARGUMENT, "TNT_RANK={} is not below TNT_SIZE={}", settings.rank, settings.ranks);
@@ -128,6 +137,7 @@ Settings read_settings(const Environment& environment) {
   with("TNT_TIMEOUT", [&](auto name, auto value) { settings.timeout = parse_seconds(name, value); });
   with("TNT_FUSION_THRESHOLD", [&](auto name, auto value) { settings.fusion_threshold = parse_kilobytes(name, value); });
   with("TNT_GRADIENT_DTYPE", [&](auto name, auto value) { settings.gradient_dtype = parse_wire_dtype(name, value); });
+  with("TNT_OVERLAP", [&](auto name, auto value) { settings.overlap = parse_overlap(name, value); });
   with("TNT_TIMELINE", [&](auto, auto value) { settings.timeline = value; });
   with("TNT_LOG_LEVEL", [&](auto name, auto value) { settings.log_level = parse_level(name, value); });
   with("TNT_LOG_ON_ALL_DEVICES", [&](auto name, auto value) { settings.log_on_all_devices = parse_bool(name, value); });

@@ -12,6 +12,7 @@ namespace tnt {
 
 enum class LogLevel { debug, info, warning, error };
 enum class TransportChoice { automatic, shm, mpi, hierarchical };
+enum class Overlap { automatic, on, off };  // whether a thread reduces gradients while the step goes on
 
 struct Settings {
   // where this process stands in the job; the launcher sets these
@@ -24,6 +25,7 @@ struct Settings {
   double timeout = 600.0;                                  // TNT_TIMEOUT, seconds, every wait
   std::optional<std::size_t> fusion_threshold;             // TNT_FUSION_THRESHOLD, kilobytes or with suffix; here bytes
   std::optional<tnt_dtype_t> gradient_dtype;               // TNT_GRADIENT_DTYPE: in which gradients travel; none: their own
+  Overlap overlap = Overlap::automatic;                    // TNT_OVERLAP
   std::string timeline;                                    // TNT_TIMELINE, a file
   LogLevel log_level = LogLevel::warning;                  // TNT_LOG_LEVEL
   bool log_on_all_devices = false;                         // TNT_LOG_ON_ALL_DEVICES

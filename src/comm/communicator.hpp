@@ -25,6 +25,7 @@ struct CallContext {
   double timeout;                     // seconds: the deadline of every wait inside the call
   std::string_view detail = {};       // for errors: "bucket 3 of gradients: dense/kernel, ..."
   PhaseObserver* observer = nullptr;  // may be null
+  bool has_core = false;              // nothing else of this process wants to run meanwhile: may spin longer
 };
 
 class Communicator {

@@ -7,7 +7,8 @@
 namespace tnt {
 namespace {
 
-constexpr std::size_t end_share = 4;  // the first bucket and the last are this part of the threshold
+constexpr std::size_t end_share = 4;         // the first bucket and the last are this part of the threshold ...
+constexpr std::size_t end_buckets_from = 3;  // ... if there are so many thresholds of bytes
 
 std::string human_bytes(std::size_t bytes) {
   constexpr std::size_t kib = 1024;
@@ -25,6 +26,10 @@ tnt_dtype_t on_wire(tnt_dtype_t own, std::optional<tnt_dtype_t> wire) {
 
 Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::optional<tnt_dtype_t> wire)
     : tensors_(std::move(tensors)), wire_(wire), bucket_of_(tensors_.size()) {
+  std::size_t bytes = 0;
+  for (const TensorSpec& spec : tensors_) bytes += spec.count * dtype_size(on_wire(spec.dtype, wire_));
+  // of two or three buckets, two more would cost more than they hide
+  const std::size_t end_limit = bytes / end_buckets_from < fusion_threshold ? fusion_threshold : fusion_threshold / end_share;
   std::map<tnt_dtype_t, Bucket> open;
   const auto close = [&](Bucket& bucket) {
     for (const std::size_t tensor : bucket.tensors) bucket_of_[tensor] = buckets_.size();
@@ -38,13 +43,13 @@ Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::o
     bucket.dtype = dtype;
     bucket.tensors.push_back(tensor);
     bucket.count += spec.count;
-    const std::size_t limit = buckets_.empty() ? fusion_threshold / end_share : fusion_threshold;
+    const std::size_t limit = buckets_.empty() ? end_limit : fusion_threshold;
     if (bucket.bytes() >= limit) close(bucket);
   }
   for (auto& [dtype, bucket] : open) {
     if (!bucket.tensors.empty()) close(bucket);
   }
-  if (buckets_.size() > 1) split_last(fusion_threshold / end_share);
+  if (buckets_.size() > 1) split_last(end_limit);
 }
 
 void Plan::split_last(std::size_t limit) {

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "base/thread.hpp"
 #include "comm/phases.hpp"
 
@@ -12,6 +13,19 @@ namespace {
 
 // As long as waking a thread takes, this many bytes are reduced.
 constexpr std::size_t bytes_left_to_who_waits = std::size_t{64} * 1024;
+// What is left to callers, but none of them waits for: perhaps they wait for something else first, which needs it done.
+constexpr std::int64_t longest_left_ns = 1'000'000'000;
+
+// The end of a step is waited for at once: the first of the buckets that who waits will find due, and has reduced sooner than
+// the thread is awake.
+std::size_t small_end_of(const Plan& plan) {
+  std::size_t bucket = plan.buckets().size();
+  for (std::size_t bytes = 0; bucket > 0; --bucket) {
+    bytes += plan.buckets()[bucket - 1].bytes();
+    if (bytes > bytes_left_to_who_waits) break;
+  }
+  return bucket;
+}
 
 // Adds up a bucket's phases, and puts them into the timeline if there is one.
 class BucketObserver final : public PhaseObserver {
@@ -39,6 +53,8 @@ Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions o
       plan_(std::move(plan)),
       options_(std::move(options)),
       trace_(trace != nullptr && trace->enabled() ? trace : nullptr),
+      overlap_(options_.overlap),
+      small_end_(small_end_of(plan_)),
       slots_(plan_.tensors().size()) {
   for (std::size_t b = 0; b < plan_.buckets().size(); ++b) {
     const Bucket& bucket = plan_.buckets()[b];
@@ -60,6 +76,7 @@ Reducer::~Reducer() {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
+    due_.notify_all();
   }
   comm_->cancel();
   if (thread_.joinable()) thread_.join();
@@ -112,14 +129,13 @@ void Reducer::ready(std::size_t tensor, const Piece& piece) {
   state.handed_over[position] = true;
   if (++state.n_ready < state.pieces.size()) return;
   state.stage = Stage::full;
-  last_full_ns_ = now_ns();
+  state.full_ns = last_full_ns_ = now_ns();
   if (trace_ != nullptr) {
     trace_->add(
         {options_.name, fmt::format("ready {}", bucket), last_full_ns_, last_full_ns_, static_cast<std::int64_t>(bucket)});
   }
-  // the end of a step is waited for at once: if it is small, who waits will find it due
-  const bool small_end = bucket + 1 == states_.size() && plan_.buckets()[bucket].bytes() <= bytes_left_to_who_waits;
-  if (!small_end || waiting_ > 0) changed_.notify_all();
+  if (waiting_ > 0) changed_.notify_all();
+  if (bucket == next_ && is_for_thread(bucket)) due_.notify_one();
 }
 
 std::string Reducer::missing_tensor(std::size_t bucket) const {
@@ -149,11 +165,13 @@ void Reducer::await(std::unique_lock<std::mutex>& lock, std::size_t bucket) {
   const std::uint64_t wanted = state.stage == Stage::done ? state.steps : state.steps + 1;
   const auto limit = std::chrono::duration<double>(options_.timeout);
   // while the bucket collects, this wait has its own deadline; once it is full, the thread's collective has one
-  while (state.steps < wanted && !error_) {
-    if (next_is_due()) {
+  while (!error_) {
+    // without the thread all that is due: ranks would meet anew for each bucket, and wait for one another each time
+    if (next_is_due() && (state.steps < wanted || !overlap_.threaded())) {
       reduce_next(lock);
       continue;
     }
+    if (state.steps >= wanted) break;
     ++waiting_;
     const bool changed = changed_.wait_for(lock, limit, [&] { return state.steps >= wanted || error_ || next_is_due(); });
     --waiting_;
@@ -182,28 +200,36 @@ void Reducer::finish() {
   }
 }
 
+bool Reducer::next_is_due() const { return !reducing_ && states_[next_].stage == Stage::full; }
+
+bool Reducer::is_for_thread(std::size_t bucket) const { return overlap_.threaded() && bucket < small_end_; }
+
 void Reducer::loop() {
   std::unique_lock lock(mutex_);
+  const auto has_work = [&] {
+    if (stopping_ || error_) return true;
+    return next_is_due() && (is_for_thread(next_) || now_ns() - states_[next_].full_ns >= longest_left_ns);
+  };
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || error_ || next_is_due(); });
+    due_.wait_for(lock, std::chrono::nanoseconds(longest_left_ns), has_work);  // nobody rings for what is left to callers
     if (stopping_ || error_) return;
-    reduce_next(lock);
+    if (has_work()) reduce_next(lock);
   }
 }
-
-bool Reducer::next_is_due() const { return !reducing_ && states_[next_].stage == Stage::full; }
 
 // Called by the thread, and by a caller that waits: while nobody does it, waking the thread would cost more than a small
 // bucket's reduction. The lock is not held meanwhile.
 void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   const std::size_t bucket = next_;
+  const bool by_caller = !overlap_.threaded();  // and it is all that the step does
   reducing_ = true;
   lock.unlock();
   const std::int64_t begin = now_ns();
   BucketObserver observer(trace_, options_.name, bucket);
   std::optional<Error> failed;
   try {
-    reduce_bucket(bucket, observer);
+    reduce_bucket(bucket, by_caller, observer);
+    if (bucket + 1 == states_.size()) end_step();
   } catch (const Error& error) {
     failed = error;
   } catch (const std::exception& error) {
@@ -218,12 +244,32 @@ void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
     count_step(bucket, begin, observer.sums());
   }
   changed_.notify_all();
+  if (error_ || (next_is_due() && is_for_thread(next_))) due_.notify_one();
+}
+
+void Reducer::end_step() {
+  if (small_end_ == 0) return;  // nothing to choose
+  OverlapChoice::Seconds seconds;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!overlap_.step_ended(now_ns())) return;
+    seconds = overlap_.seconds();
+  }
+  const Piece piece{.in = seconds.data(), .out = seconds.data(), .count = seconds.size(), .dtype = TNT_FLOAT64};
+  const std::string detail = fmt::format("choosing who reduces {}", options_.name);
+  comm_->all_reduce(Run({&piece, 1}, TNT_FLOAT64), TNT_MAX, {.timeout = options_.timeout, .detail = detail});
+  const std::scoped_lock lock(mutex_);
+  overlap_.agreed(seconds);
+  if (options_.overlap != Overlap::automatic) return;
+  log(LogLevel::info, "{}: {} (steps of {:.2f} ms with a thread that reduces meanwhile, {:.2f} without)", options_.name,
+      overlap_.threaded() ? "reduced while the step goes on" : "reduced when the step waits for it", seconds[1] * 1e3,
+      seconds[0] * 1e3);
 }
 
 // The bucket is full: its pieces do not change until it is done, so no lock is held while they are reduced.
-void Reducer::reduce_bucket(std::size_t bucket, PhaseObserver& observer) {
+void Reducer::reduce_bucket(std::size_t bucket, bool by_caller, PhaseObserver& observer) {
   const Run run(states_[bucket].pieces, plan_.buckets()[bucket].dtype);
-  const CallContext call{.timeout = options_.timeout, .detail = details_[bucket], .observer = &observer};
+  const CallContext call{.timeout = options_.timeout, .detail = details_[bucket], .observer = &observer, .has_core = by_caller};
   hook_ ? reduce_with_hook(bucket, run, call) : comm_->all_reduce(run, TNT_SUM, call);
 }
 

@@ -1,5 +1,5 @@
 // Takes gradients as backward makes them and brings back their sum over ranks: buckets in one fixed order, packed, reduced
-// and unpacked by a thread while the caller goes on, or by the caller when it waits.
+// and unpacked by a thread while the caller goes on, or by the caller when it waits (overlap_choice.hpp).
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@
 
 #include "base/trace.hpp"
 #include "comm/communicator.hpp"
+#include "reducer/overlap_choice.hpp"
 #include "reducer/plan.hpp"
 
 namespace tnt {
@@ -24,6 +25,7 @@ namespace tnt {
 struct ReducerOptions {
   std::string name = "gradients";
   double timeout = 600.0;  // seconds, every wait
+  Overlap overlap = Overlap::automatic;
 };
 
 inline constexpr std::array<std::string_view, 4> phase_names{"pack", "wait", "reduce", "unpack"};
@@ -70,8 +72,9 @@ class Reducer {
     std::vector<bool> handed_over;  // likewise
     std::size_t n_ready = 0;
     std::uint64_t steps = 0;
-    bool waited_for = true;  // the caller knows that the last step is done: what is handed over next is of a new one
-    bool finished = true;    // by finish(): the last step has ended
+    std::int64_t full_ns = 0;  // when it became full
+    bool waited_for = true;    // the caller knows that the last step is done: what is handed over next is of a new one
+    bool finished = true;      // by finish(): the last step has ended
   };
   struct Slot {  // where a tensor lies
     std::size_t bucket;
@@ -80,10 +83,12 @@ class Reducer {
 
   void loop();
   [[nodiscard]] bool next_is_due() const;
+  [[nodiscard]] bool is_for_thread(std::size_t bucket) const;
   void reduce_next(std::unique_lock<std::mutex>& lock);
-  void reduce_bucket(std::size_t bucket, PhaseObserver& observer);
+  void reduce_bucket(std::size_t bucket, bool by_caller, PhaseObserver& observer);
   void reduce_with_hook(std::size_t bucket, const Run& run, const CallContext& call);
   void call_hook(std::size_t bucket);
+  void end_step();
   void count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns);
   void throw_if_failed() const;
   [[nodiscard]] std::string missing_tensor(std::size_t bucket) const;
@@ -93,10 +98,13 @@ class Reducer {
   const Plan plan_;
   const ReducerOptions options_;
   Trace* const trace_;
+  OverlapChoice overlap_;
+  const std::size_t small_end_;  // from this bucket on, all are left to who waits
   std::vector<Slot> slots_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  // callers wait for it
+  std::condition_variable due_;      // the thread does
   std::vector<State> states_;
   std::vector<std::string> descriptions_;  // of each bucket
   std::vector<std::string> details_;       // for errors: with the reducer's name

@@ -64,7 +64,7 @@ TEST_F(ReducerPlanTest, ShowsItsBuckets) {
     const char* environment;
     std::vector<std::vector<std::size_t>> buckets;
   };
-  for (const Case& of : {Case{0, "", {{2}, {1}, {0}}}, Case{200, "", {{2}, {1, 0}}}, Case{TNT_FUSION_DEFAULT, "", {{2, 1, 0}}},
+  for (const Case& of : {Case{0, "", {{2}, {1}, {0}}}, Case{200, "", {{2, 1}, {0}}}, Case{TNT_FUSION_DEFAULT, "", {{2, 1, 0}}},
                          Case{TNT_FUSION_DEFAULT, "0", {{2}, {1}, {0}}}}) {
     setenv("TNT_FUSION_THRESHOLD", of.environment, 1);
     if (of.environment[0] == '\0') unsetenv("TNT_FUSION_THRESHOLD");

@@ -71,6 +71,9 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   EXPECT_EQ(read({{"TNT_TRANSPORT", "shm"}}).transport, TransportChoice::shm);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "Mpi"}}).transport, TransportChoice::mpi);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "hierarchical"}}).transport, TransportChoice::hierarchical);
+  EXPECT_EQ(read({{"TNT_OVERLAP", "Auto"}}).overlap, Overlap::automatic);
+  EXPECT_EQ(read({{"TNT_OVERLAP", "on"}}).overlap, Overlap::on);
+  EXPECT_EQ(read({{"TNT_OVERLAP", "0"}}).overlap, Overlap::off);
   EXPECT_EQ(read({{"TNT_NODE", "left"}}).node, "left");
   EXPECT_EQ(read({{"TNT_TUNING", "a file"}}).tuning, "a file");
   EXPECT_EQ(read({{"TNT_TUNING", "a file"}}).tuning_cache, "");

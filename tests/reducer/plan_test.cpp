@@ -29,10 +29,15 @@ constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max() / 2;
 
 TEST(Plan, FillsFromTheLastTensorAndMakesTheFirstBucketAndTheLastSmall) {
   // 400 bytes each; the first closes at 1000 / 4, the others at 1000, and the last leaves all but 1000 / 4 to the one before
-  EXPECT_EQ(buckets_of(Plan(floats({100, 100, 100, 100, 100, 100}), 1000)), (Buckets{{5}, {4, 3, 2}, {1}, {0}}));
-  EXPECT_EQ(buckets_of(Plan(floats({1, 1, 100, 100, 100}), 1000)), (Buckets{{4}, {3}, {2, 1, 0}})) << "tensors stay whole";
-  EXPECT_EQ(buckets_of(Plan(floats({10, 20, 30, 100}), 1000)), (Buckets{{3}, {2, 1, 0}})) << "240 bytes are small enough";
-  EXPECT_EQ(buckets_of(Plan(floats({100, 20, 300}), 1000)), (Buckets{{2}, {1}, {0}}));
+  EXPECT_EQ(buckets_of(Plan(floats(std::vector<std::size_t>(9, 100)), 1000)), (Buckets{{8}, {7, 6, 5}, {4, 3, 2}, {1}, {0}}));
+  EXPECT_EQ(buckets_of(Plan(floats({1, 1, 100, 100, 100}), 400)), (Buckets{{4}, {3}, {2}, {1, 0}}))
+      << "8 bytes are small enough";
+  EXPECT_EQ(buckets_of(Plan(floats({10, 20, 30, 100}), 210)), (Buckets{{3}, {2}, {1, 0}})) << "tensors stay whole";
+  EXPECT_EQ(buckets_of(Plan(floats({100, 20, 300}), 500)), (Buckets{{2}, {1}, {0}}));
+}
+
+TEST(Plan, MakesNoBucketSmallWhereThereAreFew) {
+  EXPECT_EQ(buckets_of(Plan(floats(std::vector<std::size_t>(6, 100)), 1000)), (Buckets{{5, 4, 3}, {2, 1, 0}}));
 }
 
 TEST(Plan, ThresholdZeroIsATensorEach) { EXPECT_EQ(buckets_of(Plan(floats({5, 0, 7}), 0)), (Buckets{{2}, {1}, {0}})); }
@@ -62,9 +67,9 @@ TEST(Plan, PutsTensorsThatTravelInOneTypeIntoOneBucket) {
   EXPECT_EQ(buckets_of(Plan(tensors, unlimited, TNT_FLOAT16)), (Buckets{{4, 1, 0}, {3}, {2}}));
 }
 
-// 200 bytes each on the wire; the first closes at 500 / 4, the others at 500.
+// 200 bytes each on the wire: too few in all for small buckets.
 TEST(Plan, CountsTheBytesThatTravel) {
-  EXPECT_EQ(buckets_of(Plan(floats({100, 100, 100, 100}), 500, TNT_FLOAT16)), (Buckets{{3}, {2, 1}, {0}}));
+  EXPECT_EQ(buckets_of(Plan(floats({100, 100, 100, 100}), 500, TNT_FLOAT16)), (Buckets{{3, 2, 1}, {0}}));
 }
 
 TEST(Plan, MayBeEmpty) { EXPECT_EQ(buckets_of(Plan({}, 1000)), Buckets{}); }

@@ -60,8 +60,10 @@ class Model {
   std::size_t threshold_ = 0;
 };
 
-std::unique_ptr<Reducer> make(Communicator& world, Plan plan, double timeout = testing::patience) {
-  return std::make_unique<Reducer>(world.split(0, 0, call()), std::move(plan), ReducerOptions{"gradients", timeout}, nullptr);
+std::unique_ptr<Reducer> make(Communicator& world, Plan plan, double timeout = testing::patience,
+                              Overlap overlap = Overlap::automatic) {
+  return std::make_unique<Reducer>(world.split(0, 0, call()), std::move(plan), ReducerOptions{"gradients", timeout, overlap},
+                                   nullptr);
 }
 
 // Hands over all gradients of a step in an order of this rank's own, from two threads, in place for every other tensor.
@@ -127,6 +129,18 @@ TEST_P(ReducerTest, TwoAtOnceDoNotMix) {
   });
 }
 
+// Through a trial of both ways; ranks may have wishes of their own.
+TEST_P(ReducerTest, WhoeverReducesTheSumsAreRight) {
+  const Model model(102);
+  run_threads(GetParam(), [&](Communicator& world) {
+    const Overlap wish = std::array{Overlap::automatic, Overlap::off, Overlap::on}[static_cast<std::size_t>(world.rank()) % 3];
+    const auto reducer = make(world, model.plan(), testing::patience, wish);
+    for (unsigned step = 0; step < OverlapChoice::trial_ends + 2; ++step) {
+      run_step(*reducer, model, world.rank(), world.size(), step);
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, ReducerTest, ::testing::Values(1, 2, 3, 4, 8));
 
 // Three tensors of one float each, a bucket each: 2 is bucket 0, 0 is bucket 2.
@@ -161,6 +175,24 @@ TEST_F(ThreeBuckets, AnotherThreadMayWaitForEach) {
       waiting.join();
     }
     EXPECT_EQ(reducer->tensor_steps(1), 50U);
+  });
+}
+
+// Each rank waits for what the other one has left to its own wait for something else.
+TEST_F(ThreeBuckets, WithoutOverlapRanksMayStillWaitInAnyOrder) {
+  run_threads(2, [&](Communicator& world) {
+    const auto one = make(world, plan(), testing::patience, Overlap::off);
+    const auto two = make(world, plan(), testing::patience, Overlap::off);
+    std::array<float, 3> value{1.0F, 2.0F, 3.0F};
+    std::array<float, 3> other{4.0F, 5.0F, 6.0F};
+    for (std::size_t tensor = 0; tensor < 3; ++tensor) {
+      one->ready(tensor, {.in = &value[tensor], .out = &value[tensor]});
+      two->ready(tensor, {.in = &other[tensor], .out = &other[tensor]});
+    }
+    (world.rank() == 0 ? one : two)->finish();
+    (world.rank() == 0 ? two : one)->finish();
+    EXPECT_EQ(value, (std::array<float, 3>{2.0F, 4.0F, 6.0F}));
+    EXPECT_EQ(other, (std::array<float, 3>{8.0F, 10.0F, 12.0F}));
   });
 }
 

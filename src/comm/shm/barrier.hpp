@@ -83,7 +83,9 @@ void ShmBarrier::await(const Missing& missing) {
   if (all_here()) return;
   const Deadline deadline(context_.timeout);
   const Wanted wanted{.members = members_, .missing = missing, .place = [&] { return place(); }};
-  wait_until(control_->bell, patience_, all_here, [&] { look_around(wanted, deadline); });
+  const bool near = compared_;  // all are in this call
+  wait_until(control_->bell, near && context_.has_core ? patience_.engaged() : patience_, all_here,
+             [&] { look_around(wanted, deadline); });
 }
 
 }  // namespace tnt

@@ -44,6 +44,11 @@ class CountedSleeper {
 struct Patience {
   std::int64_t spin_ns = 2'000;    // as long as a neighbour on another core needs for a small message
   std::int64_t yield_ns = 20'000;  // then others of this core may run; after it, sleep
+
+  // Of one who has nothing else to do, for others who are a few microseconds of work away. To be woken takes some 50 us, in
+  // which they fall asleep in turn, and all go on waking one another: spin for longer than that. Not with more ranks than
+  // cores.
+  [[nodiscard]] Patience engaged() const noexcept { return spin_ns == 0 ? *this : Patience{100'000, 100'000}; }
 };
 
 // For a group of ranks on one node, this one included, by their processes: with fewer cores than ranks that can run on no

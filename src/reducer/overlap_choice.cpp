@@ -1,0 +1,48 @@
+#include "reducer/overlap_choice.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace tnt {
+namespace {
+
+constexpr std::size_t steps_in_turn = 4;  // of which the first is not timed: the other way reaches into it
+constexpr double least_gain = 0.97;       // below it the difference is noise
+
+bool in_trial(std::size_t step) { return step >= OverlapChoice::trial_begins && step < OverlapChoice::trial_ends; }
+bool is_threaded_turn(std::size_t step) { return (step - OverlapChoice::trial_begins) / steps_in_turn % 2 == 0; }
+bool is_timed(std::size_t step) { return in_trial(step) && (step - OverlapChoice::trial_begins) % steps_in_turn != 0; }
+
+double median_seconds(std::vector<std::int64_t> ns) {
+  const auto middle = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2);
+  std::nth_element(ns.begin(), middle, ns.end());
+  return static_cast<double>(*middle) * 1e-9;
+}
+
+}  // namespace
+
+bool OverlapChoice::threaded() const noexcept {
+  if (wish_ != Overlap::automatic) return wish_ == Overlap::on;
+  return in_trial(step_) ? is_threaded_turn(step_) : threaded_;
+}
+
+bool OverlapChoice::step_ended(std::int64_t now_ns) {
+  if (is_timed(step_)) times_ns_[is_threaded_turn(step_) ? 1 : 0].push_back(now_ns - last_ns_);
+  last_ns_ = now_ns;
+  if (++step_ == steps_between_trials) step_ = 0;
+  return step_ == trial_ends;
+}
+
+OverlapChoice::Seconds OverlapChoice::seconds() const {
+  constexpr double never = std::numeric_limits<double>::infinity();
+  return {wish_ == Overlap::on ? never : median_seconds(times_ns_[0]),
+          wish_ == Overlap::off ? never : median_seconds(times_ns_[1])};
+}
+
+void OverlapChoice::agreed(const Seconds& of_slowest) noexcept {
+  const auto& [by_caller, with_thread] = of_slowest;
+  threaded_ = by_caller >= least_gain * with_thread;
+  for (auto& times : times_ns_) times.clear();
+}
+
+}  // namespace tnt
