@@ -107,9 +107,20 @@ Start find_start(const Options& options, const GetEnvironment& environment) {
   return start;
 }
 
+std::vector<std::string> without_ranks(const std::vector<std::string>& arguments) {
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--ranks") {
+      ++i;  // and its value
+    } else if (!arguments[i].starts_with("--ranks=")) {
+      rest.push_back(arguments[i]);
+    }
+  }
+  return rest;
+}
+
 std::string restart_under_mpirun(int ranks, const std::vector<std::string>& arguments) {
-  const std::string n = std::to_string(ranks);
-  std::vector<std::string> words{"mpirun", "-n", n};
+  std::vector<std::string> words{"mpirun", "-n", std::to_string(ranks)};
   setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);  // as the ranks we fork ourselves
   // Open MPI refuses root and more ranks than cores unless told so; MPICH's mpirun does not know these words
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
@@ -119,10 +130,7 @@ std::string restart_under_mpirun(int ranks, const std::vector<std::string>& argu
   const ssize_t length = readlink("/proc/self/exe", self.data(), self.size() - 1);
   if (length <= 0) return "this program's own file cannot be found";
   words.emplace_back(self.data(), static_cast<std::size_t>(length));
-  for (const std::string& argument : arguments) {
-    if (argument == "--ranks" || argument == n) continue;
-    if (!argument.starts_with("--ranks=")) words.push_back(argument);
-  }
+  for (std::string& argument : without_ranks(arguments)) words.push_back(std::move(argument));
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);

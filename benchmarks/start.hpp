@@ -31,6 +31,9 @@ using GetEnvironment = std::function<const char*(const char*)>;
 // Reads how this process was started. Throws Failure if --ranks contradicts it.
 [[nodiscard]] Start find_start(const Options& options, const GetEnvironment& environment);
 
+// The words of a command line but for --ranks and its value.
+[[nodiscard]] std::vector<std::string> without_ranks(const std::vector<std::string>& arguments);
+
 // Replaces this process by `mpirun -n N tnt-bench ...`, so that MPI can be measured beside us. Returns, with the reason, if
 // there is no mpirun.
 [[nodiscard]] std::string restart_under_mpirun(int ranks, const std::vector<std::string>& arguments);
