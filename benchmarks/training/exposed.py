@@ -23,7 +23,7 @@ JOB_SECONDS = 600
 QUIET = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
 
 
-def measure(name: str, rounds: int, steps: int) -> None:
+def measure(name: str, batch: int, rounds: int, steps: int) -> None:
     """What each rank runs; the master prints the result as JSON."""
     import keras
 
@@ -35,9 +35,9 @@ def measure(name: str, rounds: int, steps: int) -> None:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         each.compile(optimizer=keras.optimizers.SGD(workloads.LEARNING_RATE), loss=loss)
     ranks, rank = tnt.get_size(), tnt.get_rank()
-    x, y = workloads.samples(plain, steps * workloads.GLOBAL_BATCH)
-    whole = _dataset(x, y, workloads.GLOBAL_BATCH)
-    part = _dataset(x[rank::ranks], y[rank::ranks], workloads.GLOBAL_BATCH // ranks)
+    x, y = workloads.samples(plain, steps * batch)
+    whole = _dataset(x, y, batch)
+    part = _dataset(x[rank::ranks], y[rank::ranks], batch // ranks)
     with_communication, without = workloads.step_timer(keras), workloads.step_timer(keras)
     before: dict[str, float] = {}
     for turn in range(rounds + 1):
@@ -89,8 +89,9 @@ def _run(command: list[str]) -> dict[str, Any]:
 
 
 def _ours(given: argparse.Namespace) -> dict[str, Any]:
-    own = ["--measure", "--model", given.model, "--rounds", str(given.rounds), "--steps", str(given.steps)]
-    return _run([sys.executable, "-m", "tarantella.launcher", "-n", str(given.ranks), "--", str(HERE), *own])
+    own = [word for name in ("model", "batch", "rounds", "steps") for word in (f"--{name}", str(getattr(given, name)))]
+    where = ["--hostfile", given.hostfile] if given.hostfile else ["-n", str(given.ranks)]
+    return _run([sys.executable, "-m", "tarantella.launcher", *where, "--", str(HERE), "--measure", *own])
 
 
 def _horovod(given: argparse.Namespace) -> dict[str, Any]:
@@ -108,7 +109,10 @@ def main() -> int:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=workloads.MODELS, required=True)
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=workloads.GLOBAL_BATCH, help="samples of all ranks in a step; ours only")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--ranks", type=int, default=2)
+    where.add_argument("--hostfile", help="of the launcher: ranks on several hosts; ours only")
     parser.add_argument("--rounds", type=int, default=5, help="turns of both kinds of steps")
     parser.add_argument("--steps", type=int, default=30, help="steps in a turn")
     parser.add_argument("--jobs", type=int, default=1, help="the whole so many times; the median exposed time counts")
@@ -117,7 +121,7 @@ def main() -> int:
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        measure(given.model, given.rounds, given.steps)
+        measure(given.model, given.batch, given.rounds, given.steps)
         return 0
     ours, theirs = [], []
     for _ in range(given.jobs):

@@ -11,12 +11,15 @@ import numpy as np
 
 GLOBAL_BATCH = 64
 SEED = 2026
-MODELS = ("deep", "wide", "cnn")
+MODELS = ("deep", "wide", "tall", "cnn")
 LEARNING_RATE = 1e-5  # the deep one amplifies rounding
 
 
 def build(keras: Any, name: str) -> Any:
-    """An uncompiled model: ``deep`` is bound by latency (130 small gradients), ``wide`` by bandwidth (64 MiB)."""
+    """An uncompiled model: ``deep`` is bound by latency (130 small gradients), ``wide`` and ``tall`` by bandwidth (64 MiB).
+
+    The last gradient of ``wide``, a quarter of all bytes, comes when there is nothing left to hide it behind.
+    """
     layers = keras.layers
     keras.utils.set_random_seed(SEED)
     if name == "deep":
@@ -25,6 +28,9 @@ def build(keras: Any, name: str) -> Any:
     if name == "wide":
         hidden = [layers.Dense(2048, activation="relu") for _ in range(4)]
         return keras.Sequential([keras.Input((2048,)), *hidden, layers.Dense(10)])
+    if name == "tall":
+        hidden = [layers.Dense(1024, activation="relu") for _ in range(16)]
+        return keras.Sequential([keras.Input((1024,)), *hidden, layers.Dense(10)])
     if name == "cnn":
         return keras.Sequential(
             [

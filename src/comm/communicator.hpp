@@ -21,11 +21,15 @@ class PhaseObserver {
   virtual void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) = 0;
 };
 
+// What else of this process wants its core while a call waits for others. One that keeps a computation waiting must not look
+// about all the time; one that keeps nothing waiting had better not fall asleep.
+enum class Meanwhile { unknown, computing, nothing };
+
 struct CallContext {
   double timeout;                     // seconds: the deadline of every wait inside the call
   std::string_view detail = {};       // for errors: "bucket 3 of gradients: dense/kernel, ..."
   PhaseObserver* observer = nullptr;  // may be null
-  bool has_core = false;              // nothing else of this process wants to run meanwhile: may spin longer
+  Meanwhile meanwhile = Meanwhile::unknown;
 };
 
 class Communicator {

@@ -221,14 +221,14 @@ void Reducer::loop() {
 // bucket's reduction. The lock is not held meanwhile.
 void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   const std::size_t bucket = next_;
-  const bool by_caller = !overlap_.threaded();  // and it is all that the step does
+  const Meanwhile meanwhile = overlap_.threaded() ? Meanwhile::computing : Meanwhile::nothing;
   reducing_ = true;
   lock.unlock();
   const std::int64_t begin = now_ns();
   BucketObserver observer(trace_, options_.name, bucket);
   std::optional<Error> failed;
   try {
-    reduce_bucket(bucket, by_caller, observer);
+    reduce_bucket(bucket, meanwhile, observer);
     if (bucket + 1 == states_.size()) end_step();
   } catch (const Error& error) {
     failed = error;
@@ -267,9 +267,10 @@ void Reducer::end_step() {
 }
 
 // The bucket is full: its pieces do not change until it is done, so no lock is held while they are reduced.
-void Reducer::reduce_bucket(std::size_t bucket, bool by_caller, PhaseObserver& observer) {
+void Reducer::reduce_bucket(std::size_t bucket, Meanwhile meanwhile, PhaseObserver& observer) {
   const Run run(states_[bucket].pieces, plan_.buckets()[bucket].dtype);
-  const CallContext call{.timeout = options_.timeout, .detail = details_[bucket], .observer = &observer, .has_core = by_caller};
+  const CallContext call{
+      .timeout = options_.timeout, .detail = details_[bucket], .observer = &observer, .meanwhile = meanwhile};
   hook_ ? reduce_with_hook(bucket, run, call) : comm_->all_reduce(run, TNT_SUM, call);
 }
 

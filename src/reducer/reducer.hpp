@@ -85,7 +85,7 @@ class Reducer {
   [[nodiscard]] bool next_is_due() const;
   [[nodiscard]] bool is_for_thread(std::size_t bucket) const;
   void reduce_next(std::unique_lock<std::mutex>& lock);
-  void reduce_bucket(std::size_t bucket, bool by_caller, PhaseObserver& observer);
+  void reduce_bucket(std::size_t bucket, Meanwhile meanwhile, PhaseObserver& observer);
   void reduce_with_hook(std::size_t bucket, const Run& run, const CallContext& call);
   void call_hook(std::size_t bucket);
   void end_step();

@@ -12,15 +12,18 @@ namespace {
 
 constexpr std::int64_t check_every_ns = 2'000'000;
 constexpr std::int64_t longest_nap_ns = 500'000;  // of a rank that has waited long; a network makes progress only when asked
+constexpr std::int64_t least_nap_ns = 50'000;     // of one that takes the core from a computation each time that it looks
 
 // What to do after so much waiting for nothing: spin, let others run, then sleep longer the longer it has waited.
-void rest(const Patience& patience, std::int64_t waited) {
+void rest(const Patience& patience, Meanwhile meanwhile, std::int64_t waited) {
+  const bool computing = meanwhile == Meanwhile::computing;
   if (waited < patience.spin_ns) {
     pause_briefly();
-  } else if (waited < 20 * patience.yield_ns) {
+  } else if (waited < (computing ? 1 : 20) * patience.yield_ns) {
     yield_core();
   } else {
-    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(waited / 64, longest_nap_ns)));
+    const std::int64_t nap = computing ? std::max(waited / 8, least_nap_ns) : waited / 64;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(nap, longest_nap_ns)));
   }
 }
 
@@ -52,23 +55,23 @@ bool Batch::advance() {
   return items_.size() < before;
 }
 
-void Batch::wait(double timeout, const std::function<std::string()>& place) {
+void Batch::wait(const CallContext& context, const std::function<std::string()>& place) {
   (void)advance();
   if (items_.empty()) return;
-  const Deadline deadline(timeout);
+  const Deadline deadline(context.timeout);
   std::int64_t quiet_since = now_ns();
   std::int64_t checked = quiet_since;
   try {
     while (!items_.empty()) {
       const std::int64_t now = now_ns();
       if (now - checked > check_every_ns) {
-        check(timeout, now >= deadline.end_ns(), place);
+        check(context.timeout, now >= deadline.end_ns(), place);
         checked = now;
       }
       if (advance()) {
         quiet_since = now;
       } else {
-        rest(group_->patience, now - quiet_since);
+        rest(group_->patience, context.meanwhile, now - quiet_since);
       }
     }
   } catch (const Error& error) {

@@ -46,7 +46,7 @@ class Batch {
 
   // Returns when all have arrived. Throws, and ends the job's communication: TNT_PEER_LOST if a rank that is missing has left,
   // TNT_TIMEOUT; or throws what ended it. place: "rank 0 in barrier (call 7)".
-  void wait(double timeout, const std::function<std::string()>& place);
+  void wait(const CallContext& context, const std::function<std::string()>& place);
 
  private:
   struct Item {

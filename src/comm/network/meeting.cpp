@@ -38,7 +38,7 @@ void Meeting::meet() {
 const std::byte* Meeting::payload(std::size_t member) const { return slot(incoming_, member) + sizeof(Header); }
 
 void Meeting::wait(Batch& batch) const {
-  batch.wait(context_.timeout, [this] { return place(); });
+  batch.wait(context_, [this] { return place(); });
 }
 
 void Meeting::compare() const {

@@ -29,7 +29,7 @@ void Post::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_
   std::size_t part = std::min(first_bytes, size);
   std::array<std::optional<Batch>, 2> batches;
   const auto begin = [&](std::size_t number, const Part& message) {
-    if (auto& before = batches[number % 2]) before->wait(context.timeout, here);
+    if (auto& before = batches[number % 2]) before->wait(context, here);
     batches[number % 2].emplace(group_).send(message, to, message_lane);
   };
   const Part first{staging_.take(sizeof(header) + part), 0, sizeof(header) + part};
@@ -44,7 +44,7 @@ void Post::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_
     begin(number, message);
   }
   for (std::size_t i : {number, number + 1}) {
-    if (auto& last = batches[i % 2]) last->wait(context.timeout, here);
+    if (auto& last = batches[i % 2]) last->wait(context, here);
   }
 }
 
@@ -56,7 +56,7 @@ void Post::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t fro
   const Part first{staging_.take(sizeof(Header) + first_bytes), 0, sizeof(Header) + first_bytes};
   Batch batch(group_);
   batch.receive(first, from, message_lane);
-  batch.wait(context.timeout, here);
+  batch.wait(context, here);
   Header sent{};
   std::memcpy(&sent, first.data(), sizeof(sent));
   if (sent.count != count || sent.dtype != static_cast<std::uint64_t>(dtype)) {
@@ -84,7 +84,7 @@ void Post::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t fro
   expect(in_first + chunk_bytes);
   for (std::size_t at = in_first; at < size; at += chunk_bytes) {
     auto& next = arriving[(at - in_first) / chunk_bytes % 2];
-    next->batch.wait(context.timeout, here);
+    next->batch.wait(context, here);
     std::memcpy(static_cast<std::byte*>(out) + at, next->part.data(), next->part.bytes);
     next.reset();
     expect(at + 2 * chunk_bytes);

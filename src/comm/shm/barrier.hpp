@@ -84,7 +84,7 @@ void ShmBarrier::await(const Missing& missing) {
   const Deadline deadline(context_.timeout);
   const Wanted wanted{.members = members_, .missing = missing, .place = [&] { return place(); }};
   const bool near = compared_;  // all are in this call
-  wait_until(control_->bell, near && context_.has_core ? patience_.engaged() : patience_, all_here,
+  wait_until(control_->bell, near && context_.meanwhile == Meanwhile::nothing ? patience_.engaged() : patience_, all_here,
              [&] { look_around(wanted, deadline); });
 }
 
