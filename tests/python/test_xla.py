@@ -13,7 +13,8 @@ from support.launch import RANKS, run_alone, run_ranks
 from support.outcomes import Outcomes
 
 SIZE = 2
-MODELS = ["sequential", "functional", "with_local_state", "subclassed", "own_step", "parts", "recurrent", "not_for_xla"]
+MODELS = ["sequential", "functional", "with_local_state", "subclassed", "own_step", "parts", "recurrent", "branching"]
+MODELS.append("not_for_xla")
 
 
 # --------------------------------------------------------------------------------------- the numbers of one device
@@ -50,9 +51,11 @@ def test_all_ranks_have_the_same_bits(trained, name):
 
 def test_what_runs_without_xla_is_named_once(trained):
     said = [line for line in trained[0].stderr.splitlines() if "jit_compile=True" in line]
-    assert len(said) == 2, said
-    assert "lstm (LSTM) runs without XLA on several ranks, as it has a loop" in said[0]
-    assert "printing (Printing) runs without XLA on several ranks, as XLA has no PyFunc" in said[1]
+    for line, name in zip(said, ("lstm (LSTM)", "branch (Branch)", "calculating (Calculating)"), strict=True):
+        assert f"{name} runs without XLA on several ranks, as " in line
+    assert "loop" in said[0]
+    assert "branch in it" in said[1]
+    assert "PyFunc" in said[2]
 
 
 # ----------------------------------------------------------------------------------------- what a step is made of

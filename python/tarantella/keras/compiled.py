@@ -293,7 +293,7 @@ def _forget(left: Sequence[tuple[Any, Any, tf.Tensor]]) -> None:
         (dict if isinstance(owner, dict) else list).__delitem__(owner, key)
 
 
-_LOOPS = {"While", "StatelessWhile"}
+_CONTROL = {"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"}
 _PLACEHOLDERS = {"Placeholder"}  # the function's own arguments
 
 
@@ -302,8 +302,10 @@ def _check(graph: Any, training: bool) -> None:
     definition = graph.as_graph_def()
     nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
     kinds = {node.op for node in nodes} - {function.signature.name for function in definition.library.function}
-    if training and kinds & _LOOPS:
-        raise _NotCompilable("it has a loop, and what a loop keeps for its gradients cannot leave what XLA compiles")
+    if training and kinds & _CONTROL:
+        raise _NotCompilable("what a loop or a branch in it keeps for its gradients cannot leave what XLA compiles")
+    if any(tensor.dtype == tf.string for tensor in graph.inputs):
+        raise _NotCompilable("XLA has no strings")
     unknown = sorted(kinds - _PLACEHOLDERS - _kernels()) if _kernels() else []
     if unknown:
         raise _NotCompilable(f"XLA has no {unknown[0]}")

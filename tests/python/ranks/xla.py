@@ -185,7 +185,20 @@ def recurrent() -> keras.Model:
     return keras.Model(inputs, layers.Dense(3)(layers.Dense(4, activation="tanh")(x)))
 
 
-class Printing(layers.Layer):
+class Branch(layers.Layer):
+    def build(self, shape: Any) -> None:
+        self.sign = self.add_weight(name="sign", trainable=False, initializer="ones", shape=())
+
+    def call(self, x: Any) -> Any:
+        return tf.cond(self.sign > 0, lambda: tf.sin(x), lambda: tf.cos(x))
+
+
+@model()
+def branching() -> keras.Model:
+    return keras.Sequential([keras.Input((8,)), layers.Dense(16, activation="tanh"), Branch(), layers.Dense(3)])
+
+
+class Calculating(layers.Layer):
     """Of what it calls, XLA has nothing."""
 
     def call(self, x: Any) -> Any:
@@ -194,7 +207,7 @@ class Printing(layers.Layer):
 
 @model()
 def not_for_xla() -> keras.Model:
-    return keras.Sequential([keras.Input((8,)), Printing(), layers.Dense(16, activation="tanh"), layers.Dense(3)])
+    return keras.Sequential([keras.Input((8,)), Calculating(), layers.Dense(16, activation="tanh"), layers.Dense(3)])
 
 
 def main(folder: str, *words: str) -> None:
