@@ -238,7 +238,8 @@ def _call_compiled(
             _forget(_left_behind(layers, kept["graph"]))
         if isinstance(error, _NotCompilable):
             raise
-        raise _NotCompilable(f"it cannot be traced alone: {type(error).__name__}: {error}") from error
+        words = " ".join(str(error).split())[:200]
+        raise _NotCompilable(f"it cannot be traced alone: {type(error).__name__}: {words}") from error
     for (owner, key, _), tensor in zip(kept["left"], left, strict=True):
         _put(owner, key, tensor)
     return kept["result"].with_tensors(tensors, masks)
