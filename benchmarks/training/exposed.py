@@ -23,7 +23,7 @@ JOB_SECONDS = 600
 QUIET = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
 
 
-def measure(name: str, batch: int, rounds: int, steps: int) -> None:
+def measure(name: str, batch: int, rounds: int, steps: int, jit: bool) -> None:
     """What each rank runs; the master prints the result as JSON."""
     import keras
 
@@ -33,7 +33,7 @@ def measure(name: str, batch: int, rounds: int, steps: int) -> None:
     plain = tnt.Model(workloads.build(keras, name), tnt.ParallelStrategy.NONE)
     for each in (model, plain):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        each.compile(optimizer=keras.optimizers.SGD(workloads.LEARNING_RATE), loss=loss)
+        each.compile(optimizer=keras.optimizers.SGD(workloads.LEARNING_RATE), loss=loss, jit_compile=jit)
     ranks, rank = tnt.get_size(), tnt.get_rank()
     x, y = workloads.samples(plain, steps * batch)
     whole = _dataset(x, y, batch)
@@ -90,6 +90,7 @@ def _run(command: list[str]) -> dict[str, Any]:
 
 def _ours(given: argparse.Namespace) -> dict[str, Any]:
     own = [word for name in ("model", "batch", "rounds", "steps") for word in (f"--{name}", str(getattr(given, name)))]
+    own += ["--jit"] if given.jit else []
     where = ["--hostfile", given.hostfile] if given.hostfile else ["-n", str(given.ranks)]
     return _run([sys.executable, "-m", "tarantella.launcher", *where, "--", str(HERE), "--measure", *own])
 
@@ -116,12 +117,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="turns of both kinds of steps")
     parser.add_argument("--steps", type=int, default=30, help="steps in a turn")
     parser.add_argument("--jobs", type=int, default=1, help="the whole so many times; the median exposed time counts")
+    parser.add_argument("--jit", action="store_true", help="both kinds of steps with jit_compile=True")
     parser.add_argument("--beside", metavar="PYTHON", help="the interpreter of an environment with Horovod, measured in turn")
     parser.add_argument("--json", action="store_true", help="one line for a program")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        measure(given.model, given.batch, given.rounds, given.steps)
+        measure(given.model, given.batch, given.rounds, given.steps, given.jit)
         return 0
     ours, theirs = [], []
     for _ in range(given.jobs):

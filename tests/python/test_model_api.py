@@ -60,14 +60,6 @@ def test_what_is_not_available_is_named(found, name):
         assert name in text
 
 
-def test_jit_compile_is_switched_off(found):
-    errors, messages, weights = zip(*found["jit_compile"], strict=True)
-    assert not any(errors)
-    assert all(len(on_rank) == 1 and "jit_compile is switched off" in on_rank[0] for on_rank in messages)
-    assert weights[0] == weights[1]
-    assert found.result.stderr.count("jit_compile is switched off") == 1
-
-
 def test_training_begins_with_rank_0s_state(found):
     assert found["training_begins_with_rank_0s_state"] == [[[1.0], 5 + 4]] * SIZE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -94,12 +95,44 @@ def has_batch_normalization(model: Any) -> bool:
     return any(isinstance(layer, keras.layers.BatchNormalization) for layer in model._flatten_layers())
 
 
-def disable_jit(model: Any) -> bool:
-    """Keeps Keras from compiling the step with XLA; whether it would have done so."""
-    wanted = bool(model.jit_compile)
-    if wanted:
-        model.jit_compile = False
-    return wanted
+def is_jit_compiled(model: Any) -> bool:
+    """Whether Keras would compile the model's steps with XLA."""
+    return bool(model.jit_compile)
+
+
+def without_jit(model: Any, make: Callable[..., Any]) -> Callable[..., Any]:
+    """Keras' method that makes a step, such as `make_train_function`, but of a step that is not compiled as a whole."""
+
+    def make_plain(*args: Any, **kwargs: Any) -> Any:
+        wanted, model.jit_compile = model.jit_compile, False
+        try:
+            return make(*args, **kwargs)
+        finally:
+            model.jit_compile = wanted
+
+    return make_plain
+
+
+@contextmanager
+def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
+    """In this context ``jit_compile="auto"`` becomes False; `said` is called where it would have become True."""
+    decide = getattr(model, "_resolve_auto_jit_compile", None)
+    if decide is None:  # an older Keras
+        yield
+        return
+    decisions = []
+
+    def decide_against() -> bool:
+        decisions.append(decide())
+        return False
+
+    object.__setattr__(model, "_resolve_auto_jit_compile", decide_against)
+    try:
+        yield
+    finally:
+        object.__delattr__(model, "_resolve_auto_jit_compile")
+    if any(decisions):
+        said()
 
 
 def swap_functions(model: Any, functions: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -107,6 +140,59 @@ def swap_functions(model: Any, functions: tuple[Any, Any]) -> tuple[Any, Any]:
     before = (model.train_function, model.test_function)
     model.train_function, model.test_function = functions
     return before
+
+
+# ---------------------------------------------------------------------------------------------- layers and their graph
+
+
+def layers_of(model: Any) -> list[Any]:
+    """The model and all layers in it, however deep."""
+    return list(model._flatten_layers())
+
+
+def graph_of(layer: Any) -> Any:
+    """What runs the layers of a functional or Sequential model, one by one; None if the layer is none."""
+    graph = getattr(layer, "_functional", layer)  # Sequential has one inside
+    return graph if hasattr(graph, "_run_through_graph") and hasattr(graph, "_nodes_by_depth") else None
+
+
+def graph_runner() -> str:
+    """The method of `graph_of` that does so, called with the inputs and ``operation_fn``."""
+    return "_run_through_graph"
+
+
+def nodes(graph: Any) -> list[Any]:
+    """The graph's calls of layers and operations, in the order in which they run."""
+    by_depth = graph._nodes_by_depth
+    ordered = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
+    return [node for node in ordered if node.operation and not node.is_input]
+
+
+def run_nodes(calls: Sequence[Any], operation_fn: Callable[[Any], Any], values: dict[int, Any]) -> None:
+    """Makes the calls. values: by id of the graph's symbolic tensors; what comes of the calls is added."""
+    for node in calls:
+        if all(id(tensor) in values for tensor in node.input_tensors):
+            args, kwargs = node.arguments.fill_in(values)
+            outputs = keras.tree.flatten(operation_fn(node.operation)(*args, **kwargs))
+            values.update(zip(map(id, node.outputs), outputs, strict=False))
+
+
+def outputs_of(graph: Any, values: dict[int, Any]) -> Any:
+    """What the graph gives, of all that was computed in it."""
+    missing = [tensor.name for tensor in graph.outputs if id(tensor) not in values]
+    if missing:
+        raise ValueError(f"the model's output {missing[0]} does not follow from the inputs that were given")
+    return keras.tree.pack_sequence_as(graph._outputs_struct, [values[id(tensor)] for tensor in graph.outputs])
+
+
+def mask_of(tensor: Any) -> Any:
+    """The mask that goes with a tensor from layer to layer; None without one."""
+    return getattr(tensor, "_keras_mask", None)
+
+
+def set_mask(tensor: Any, mask: Any) -> None:
+    """Gives a tensor the mask that went with another."""
+    tensor._keras_mask = mask
 
 
 # ------------------------------------------------------------------------------------------------------- optimizers
@@ -171,7 +257,7 @@ def loss_reductions(loss: Any) -> Iterator[str]:
 
 def has_mask(outputs: Any) -> bool:
     """Whether a model's output tells the loss to leave samples out."""
-    return any(getattr(output, "_keras_mask", None) is not None for output in keras.tree.flatten(outputs))
+    return any(mask_of(output) is not None for output in keras.tree.flatten(outputs))
 
 
 def metric_variables(model: Any) -> list[Any]:

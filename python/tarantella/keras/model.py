@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -20,6 +20,7 @@ from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from tarantella.keras.hook import PackedBucket
 
@@ -149,14 +150,26 @@ class Model:
     # -------------------------------------------------------------------------------------------------- compile
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Like Keras' `compile`, with its arguments. On more than one rank the step is not compiled by XLA."""
+        """Like Keras' `compile`, with its arguments.
+
+        On several ranks ``jit_compile=True`` compiles the model with XLA in segments, between which gradients are reduced, and
+        ``"auto"`` does not (docs/xla.md).
+        """
         self._forget_hooks()
-        self._tnt_model.compile(*args, **kwargs)
+        with self._no_jit_unasked():
+            self._tnt_model.compile(*args, **kwargs)
 
     def compile_from_config(self, config: Any) -> None:
         """Like Keras' `compile_from_config`."""
         self._forget_hooks()
-        self._tnt_model.compile_from_config(config)
+        with self._no_jit_unasked():
+            self._tnt_model.compile_from_config(config)
+
+    def _no_jit_unasked(self) -> AbstractContextManager[None]:
+        if runtime.get_size() == 1:
+            return nullcontext()
+        text = 'jit_compile="auto" leaves XLA off on several ranks: compile the model with jit_compile=True to use it'
+        return adapter.no_jit_unasked(self._tnt_model, lambda: runtime.logger.warning(text))
 
     def _forget_hooks(self) -> None:
         if self._tnt_hooks is not None:
@@ -325,8 +338,6 @@ class Model:
                 "the model was compiled with an optimizer of tnt.optimizers.Optimizer, and tnt.Model reduces gradients itself: "
                 "compile it with the plain optimizer"
             )
-        if adapter.disable_jit(self._tnt_model):
-            runtime.logger.warning("jit_compile is switched off: XLA cannot compile a step that reduces over ranks yet")
 
     def _start_alike(self, hooks: StepHooks, batches: tf.data.Dataset) -> None:
         """All ranks have the same model, and rank 0's weights and optimizer state. Collective."""

@@ -6,7 +6,7 @@ nothing of them gets into a saved file, a clone or a copy.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -16,6 +16,7 @@ from tarantella import runtime
 from tarantella.errors import UnsupportedError, mark
 from tarantella.keras import accumulation, adapter, context, data, gradients
 from tarantella.keras.accumulation import OptimizerHooks
+from tarantella.keras.compiled import CompiledCalls
 from tarantella.keras.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
 from tarantella.keras.sparse import SparseReducer
 
@@ -54,6 +55,7 @@ class StepHooks:
         self._results: dict[int, tuple[Any, Any, int]] = {}  # tensors that metrics gave in this step
         self._may_be_empty = True
         self._functions: tuple[Any, Any] = (None, None)  # Keras' traced steps, with our hooks in them
+        self._compiled = CompiledCalls(model, self._bucket_of) if adapter.is_jit_compiled(model) else None
 
     # ------------------------------------------------------------------------------------------------ reducers
 
@@ -64,6 +66,12 @@ class StepHooks:
     def gradient_reducer(self, variables: Sequence[Any]) -> Reducer:
         """The reducer for the gradients of these variables. Collective when it is asked for the first time."""
         return self._reducer("gradients", variables, gradients.specs(variables), **self._gradients)
+
+    def _bucket_of(self) -> dict[int, int]:
+        """In which bucket the gradient of each trainable variable is, by the variable's id."""
+        variables = adapter.trainable_variables(self._model)
+        buckets = self.gradient_reducer(variables).buckets
+        return {id(variables[i]): number for number, bucket in enumerate(buckets) for i in bucket}
 
     def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:
         """The reducer for those gradients that are sparse. Collective when it is asked for the first time."""
@@ -120,6 +128,8 @@ class StepHooks:
         ]
         if model.optimizer is not None:
             hooks.extend(OptimizerHooks(model.optimizer, self).functions())
+        if self._compiled is not None:
+            hooks.extend(self._compiled.functions())
         before = [(owner, name, owner.__dict__.get(name)) for owner, name, _ in hooks]
         for owner, name, hook in hooks:
             object.__setattr__(owner, name, hook)
@@ -157,7 +167,7 @@ class StepHooks:
         self._total_of_step = None
         self._results = {}
         try:
-            with context.model_step():
+            with context.model_step(), self._compiled.step(training) if self._compiled is not None else nullcontext():
                 yield batch
         finally:
             self._share = None

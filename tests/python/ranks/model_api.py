@@ -130,14 +130,6 @@ def not_available() -> dict[str, list[str]]:
 
 
 @check
-def jit_compile() -> list[Any]:
-    messages.clear()
-    wrapped = compiled(jit_compile=True)
-    errors = raised(wrapped.fit, dataset, verbose=0) + raised(wrapped.fit, dataset, verbose=0)
-    return [errors, list(messages), flat(wrapped)]
-
-
-@check
 def training_begins_with_rank_0s_state() -> list[Any]:
     """Weights and optimizer differ before; nothing is learned."""
     wrapped = compiled(optimizer=keras.optimizers.Adam(0.0))
