@@ -305,7 +305,8 @@ class Model:
         model = self._tnt_model
         if not adapter.trainable_variables(model) and not model.built:
             raise RuntimeError("the model has no variables yet: build it (give it an Input, or call it) before tnt.plan")
-        return Plan(self._hooks().gradient_reducer(adapter.trainable_variables(model)).descriptions)
+        self._hooks().prepare()
+        return Plan(self._hooks().plan())
 
     def _hooks(self) -> StepHooks:
         if self._tnt_hooks is None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError, mark
-from tarantella.keras import accumulation, adapter, context, data, gradients
+from tarantella.keras import accumulation, adapter, arrival, context, data, gradients
 from tarantella.keras.accumulation import OptimizerHooks
 from tarantella.keras.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
 from tarantella.keras.sparse import SparseReducer
@@ -28,6 +28,13 @@ _OTHER_BATCH = (
     "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
     "(give a seed to whatever is random in it: shuffle, map, the generator of NumPy)"
 )
+
+
+_Key = tuple[str, tuple[int, ...]]
+
+
+def _key(name: str, of: Sequence[Any]) -> _Key:
+    return name, tuple(id(item) for item in of)
 
 
 class StepHooks:
@@ -46,7 +53,8 @@ class StepHooks:
             "bucket_hook": bucket_hook,
             "fusion_threshold": fusion_threshold,
         }
-        self._reducers: dict[tuple[str, tuple[int, ...]], tuple[Reducer | SparseReducer, list[Any]]] = {}
+        self._reducers: dict[_Key, tuple[Reducer | SparseReducer, list[Any]]] = {}
+        self._provisional: _Key | None = None  # of the reducer that was made before any gradient was seen
         self._share: data.Share | None = None  # of the step that is being traced or run eagerly
         self._training = False
         self._asked_for_metrics = False
@@ -58,29 +66,49 @@ class StepHooks:
     # ------------------------------------------------------------------------------------------------ reducers
 
     def prepare(self) -> None:
-        """Makes the reducer of the gradients, so that the first step already has it. Collective."""
-        self.gradient_reducer(adapter.trainable_variables(self._model))
+        """Makes a reducer of gradients if there is none: models that differ are noticed before the first step. Collective."""
+        if not any(reducer.name == "gradients" for reducer in self.reducers()):
+            variables = adapter.trainable_variables(self._model)
+            self._reducer("gradients", variables, gradients.specs(variables), **self._gradients)
+            self._provisional = _key("gradients", variables)
 
-    def gradient_reducer(self, variables: Sequence[Any]) -> Reducer:
-        """The reducer for the gradients of these variables. Collective when it is asked for the first time."""
-        return self._reducer("gradients", variables, gradients.specs(variables), **self._gradients)
+    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any]) -> Reducer:
+        """The reducer for these variables' gradients. Collective when it is asked for the first time.
+
+        What was prepared is for the usual order of arrival and for dense gradients. Where the first trace shows something else,
+        the final one takes its place before anything was reduced.
+        """
+        key, provisional = _key("gradients", variables), self._provisional
+        self._provisional = None
+        if provisional is not None or key not in self._reducers:
+            order = arrival.agreed_order(grads)
+            if provisional is not None and (key != provisional or order != arrival.usual_order(len(order))):
+                runtime.logger.info("the plan changes: the traced step makes the gradients in another order, or some as rows")
+                self._reducers.pop(provisional)[0].close()
+            return self._reducer("gradients", variables, gradients.specs(variables), arrival=order, **self._gradients)
+        return cast("Reducer", self._reducers[key][0])
+
+    def plan(self) -> list[str]:
+        """A line for each bucket of gradients."""
+        reducers = (r for r in self.reducers() if isinstance(r, Reducer) and r.name == "gradients")
+        return [line for reducer in reducers for line in reducer.descriptions]
 
     def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:
         """The reducer for those gradients that are sparse. Collective when it is asked for the first time."""
-        ids = ("sparse gradients", tuple(id(item) for item in variables))
-        if ids not in self._reducers:
-            self._reducers[ids] = (SparseReducer(variables, self._context()), list(variables))
-        return cast("SparseReducer", self._reducers[ids][0])
+        key = _key("sparse gradients", variables)
+        if key not in self._reducers:
+            self._reducers[key] = (SparseReducer(variables, self._context()), list(variables))
+        return cast("SparseReducer", self._reducers[key][0])
 
     def _context(self) -> str:
         return type(self._model.optimizer).__name__ if self._model.optimizer is not None else ""
 
-    def _reducer(self, name: str, key: Sequence[Any], specs: Sequence[Spec], **options: Any) -> Reducer:
-        ids = (name, tuple(id(item) for item in key))
-        if ids not in self._reducers:
+    def _reducer(self, name: str, of: Sequence[Any], specs: Sequence[Spec], **options: Any) -> Reducer:
+        key = _key(name, of)
+        if key not in self._reducers:
             reducer = Reducer(name, specs, self._context(), **options)
-            self._reducers[ids] = (reducer, list(key))  # the key's items must stay alive
-        return cast("Reducer", self._reducers[ids][0])
+            self._reducers[key] = (reducer, list(of))  # what the key is made of must stay alive
+        return cast("Reducer", self._reducers[key][0])
 
     def reducers(self) -> list[Reducer | SparseReducer]:
         """All reducers made so far."""
