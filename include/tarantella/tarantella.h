@@ -249,6 +249,9 @@ typedef struct {
 TNT_EXPORT tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, size_t n_tensors,
                                            const tnt_reducer_options_t* options, tnt_reducer_t* reducer);
 
+/* The threshold of the plan: as it was given, or as it was chosen. */
+TNT_EXPORT tnt_status_t tnt_reducer_fusion_threshold(tnt_reducer_t reducer, size_t* bytes);
+
 TNT_EXPORT tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets);
 TNT_EXPORT tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket);
 

@@ -195,6 +195,11 @@ class Reducer {
 
   [[nodiscard]] std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(reducer_); }
 
+  [[nodiscard]] std::size_t fusion_threshold() const {
+    std::size_t bytes = 0;
+    check(tnt_reducer_fusion_threshold(reducer_, &bytes));
+    return bytes;
+  }
   [[nodiscard]] std::vector<std::vector<std::size_t>> buckets() const {
     return of_each_bucket(
         [](const tnt_bucket_t& bucket) { return std::vector<std::size_t>(bucket.tensors, bucket.tensors + bucket.n_tensors); });
@@ -303,6 +308,7 @@ NB_MODULE(_native, module) {
       .def("set_hook", &Reducer::set_hook, "hook"_a.none())
       .def("close", &Reducer::close)
       .def_prop_ro("address", &Reducer::address)
+      .def_prop_ro("fusion_threshold", &Reducer::fusion_threshold)
       .def_prop_ro("buckets", &Reducer::buckets)
       .def_prop_ro("descriptions", &Reducer::descriptions)
       .def("tensor_steps", &Reducer::tensor_steps, "tensor"_a)

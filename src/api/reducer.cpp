@@ -133,6 +133,10 @@ tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets) 
   return guarded([&] { required(n_buckets, "n_buckets") = required(reducer, "reducer").reducer.plan().buckets().size(); });
 }
 
+tnt_status_t tnt_reducer_fusion_threshold(tnt_reducer_t reducer, size_t* bytes) {
+  return guarded([&] { required(bytes, "bytes") = required(reducer, "reducer").reducer.plan().fusion_threshold(); });
+}
+
 tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket) {
   return guarded([&] {
     const auto& buckets = required(reducer, "reducer").reducer.plan().buckets();

@@ -45,6 +45,7 @@ Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::o
            std::vector<std::size_t> arrival)
     : tensors_(std::move(tensors)),
       arrival_(checked_arrival(std::move(arrival), tensors_.size())),
+      fusion_threshold_(fusion_threshold),
       wire_(wire),
       bucket_of_(tensors_.size()) {
   std::map<tnt_dtype_t, Bucket> open;

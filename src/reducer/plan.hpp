@@ -39,6 +39,7 @@ class Plan {
        std::vector<std::size_t> arrival = {});
 
   [[nodiscard]] std::size_t bytes() const noexcept;
+  [[nodiscard]] std::size_t fusion_threshold() const noexcept { return fusion_threshold_; }
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const noexcept { return tensors_; }
   [[nodiscard]] const std::vector<std::size_t>& arrival() const noexcept { return arrival_; }
   [[nodiscard]] std::optional<tnt_dtype_t> wire() const noexcept { return wire_; }
@@ -51,6 +52,7 @@ class Plan {
 
   std::vector<TensorSpec> tensors_;
   std::vector<std::size_t> arrival_;
+  std::size_t fusion_threshold_;
   std::optional<tnt_dtype_t> wire_;
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_;

@@ -164,6 +164,7 @@ const Misuse misuses[] = {
      },
      "the order of arrival does not name each of the 2 tensors once"},
     {"HookNull", [] { return tnt_reducer_set_hook(nullptr, nullptr, nullptr); }, "reducer is NULL"},
+    {"FusionThresholdNull", [] { return tnt_reducer_fusion_threshold(reducer, nullptr); }, "bytes is NULL"},
     {"BucketCountNull", [] { return tnt_reducer_bucket_count(reducer, nullptr); }, "n_buckets is NULL"},
     {"BucketCountOfNull",
      [] {

@@ -146,6 +146,9 @@ TEST(ReducerProcess, BucketsFollowTheOrderOfArrival) {
     tnt_reducer_t made = nullptr;
     check(tnt_reducer_create(job.world, tensors.data(), 3, &options, &made));
     const Reducer reducer(made);
+    std::size_t threshold = 1;
+    check(tnt_reducer_fusion_threshold(made, &threshold));
+    EXPECT_EQ(threshold, 0U);
     for (std::size_t index = 0; index < 3; ++index) {
       tnt_bucket_t bucket;
       check(tnt_reducer_bucket(made, index, &bucket));

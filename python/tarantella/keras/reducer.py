@@ -73,6 +73,8 @@ class Reducer:
             self._native.set_hook(self.hook)
         self.name = name
         self.specs = tuple(specs)
+        self.arrival = tuple(arrival or ())
+        self.fusion_threshold: int = self._native.fusion_threshold
         self.buckets: list[list[int]] = self._native.buckets
         self.descriptions: list[str] = self._native.descriptions
         self.attachment = ops.attach(self._native.address)
