@@ -11,7 +11,7 @@ from support.launch import RANKS, run_ranks
 
 SCRIPT = RANKS / "autotune.py"
 TRIED = ("two fits", "several steps", "accumulating", "eager", "damaged")
-CASES = (*TRIED, "taken", "given", "too few", "random", "small")
+CASES = (*TRIED, "taken", "given", "hooked", "too few", "random", "small")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,11 @@ def test_what_was_found_is_logged_kept_and_taken(jobs):
 def test_a_given_threshold_wins(jobs):
     assert jobs["with"][0]["given"]["plan"] == jobs["without"][0]["given"]["plan"]
     assert jobs["with said"].count("TNT_AUTOTUNE tries nothing: the fusion threshold is given") == 1
+
+
+def test_one_ranks_bucket_hook_keeps_the_plan(jobs):
+    assert jobs["with said"].count("the fusion threshold stays as it is: a bucket_hook sees which gradients lie together") == 1
+    assert jobs["with"][0]["hooked"]["threshold"] == "None"
 
 
 def test_a_fit_that_is_too_short_says_so_and_the_next_goes_on(jobs):

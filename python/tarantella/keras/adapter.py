@@ -111,7 +111,8 @@ def swap_functions(model: Any, functions: tuple[Any, Any]) -> tuple[Any, Any]:
 
 def new_train_function(model: Any) -> Any:
     """A training step that will be traced when it is called for the first time; the model's own from now on."""
-    model.make_train_function(force=True)
+    model.train_function = None  # Keras would keep it
+    model.make_train_function()
     return model.train_function
 
 

@@ -133,8 +133,11 @@ class Autotune(keras.callbacks.Callback):  # type: ignore[misc]
         if runtime.all_reduce(len(random), op="max") > 0:
             self._end("the step draws random numbers by %s, and would draw others if it were traced again", ", ".join(random))
             return
-        usual = float(self._hooks.threshold_in_use())
         self._thresholds, plans = [None], [self._hooks.buckets()]
+        if not plans[0]:
+            self._end("no gradient lies in a bucket")
+            return
+        usual = float(self._hooks.threshold_in_use())
         for threshold in (usual * factor for factor in FACTORS[1:]):
             threshold = math.floor(threshold) if math.isfinite(threshold) else threshold
             runtime.logger.info("TNT_AUTOTUNE: the plan with fusion threshold %s:", shown(threshold))

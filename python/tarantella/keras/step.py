@@ -92,15 +92,20 @@ class StepHooks:
         What was prepared is for the usual order of arrival and for dense gradients. Where the first trace shows something else,
         the final one takes its place before anything was reduced.
         """
-        key, provisional = _key("gradients", variables, self.fusion_threshold), self._provisional
-        self._provisional = None
-        if provisional is not None or key not in self._reducers:
-            order = arrival.agreed_order(grads)
-            if provisional is not None and (key != provisional or order != arrival.usual_order(len(order))):
-                runtime.logger.info("the plan changes: the traced step makes the gradients in another order, or some as rows")
-                self._reducers.pop(provisional)[0].close()
-            return self._gradient_reducer(key, variables, order)
-        return cast("Reducer", self._reducers[key][0])
+        key = _key("gradients", variables, self.fusion_threshold)
+        if self._provisional is None and key in self._reducers:
+            return cast("Reducer", self._reducers[key][0])
+        order = arrival.agreed_order(grads)
+        if key == self._provisional and order == arrival.usual_order(len(order)):
+            self._provisional = None
+        self._drop_provisional()
+        return self._gradient_reducer(key, variables, order)
+
+    def _drop_provisional(self) -> None:
+        if self._provisional is not None:
+            runtime.logger.info("the plan changes: the traced step makes the gradients in another order, or some as rows")
+            self._reducers.pop(self._provisional)[0].close()
+            self._provisional = None
 
     def _gradient_reducer(self, key: _Key, variables: Sequence[Any], order: Sequence[int] | None = None) -> Reducer:
         options = {**self._gradients, "fusion_threshold": key.fusion_threshold, "arrival": order}
@@ -157,6 +162,7 @@ class StepHooks:
 
     def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:
         """The reducer for those gradients that are sparse. Collective when it is asked for the first time."""
+        self._drop_provisional()
         key = _key("sparse gradients", variables)
         if key not in self._reducers:
             self._reducers[key] = (SparseReducer(variables, self._context()), list(variables))

@@ -29,11 +29,12 @@ class Noise(layers.Layer):
         return x + tf.random.normal(tf.shape(x), stddev=0.01) if training else x
 
 
-def model(*extra: Any, width: int = WIDTH, threshold: float | None = None, **options: Any) -> Any:
+def model(*extra: Any, width: int = WIDTH, threshold: float | None = None, hook: Any = None, **options: Any) -> Any:
     keras.utils.set_random_seed(1)
     accumulate = options.pop("accumulate", None)
     hidden = [layers.Dense(width, activation="tanh") for _ in range(DEPTH)]
-    built = tnt.Model(keras.Sequential([keras.Input((WIDTH,)), *hidden, *extra, layers.Dense(1)]), fusion_threshold=threshold)
+    plain = keras.Sequential([keras.Input((WIDTH,)), *hidden, *extra, layers.Dense(1)])
+    built = tnt.Model(plain, fusion_threshold=threshold, bucket_hook=hook)
     optimizer = keras.optimizers.Adam(1e-3, gradient_accumulation_steps=accumulate)
     built.compile(optimizer, "mse", metrics=["mae"], **options)
     return built
@@ -68,6 +69,7 @@ found["two fits"] = fitted(model(), 3, 2)
 found["kept"] = kept()
 found["taken"] = fitted(model(), 1)
 found["given"] = fitted(model(threshold=math.inf), 1)
+found["hooked"] = fitted(model(hook=(lambda bucket: None) if tnt.is_master_rank() else None), 1)
 found["several steps"] = fitted(model(layers.Dropout(0.5), layers.BatchNormalization(), width=96, steps_per_execution=3), 12)
 found["accumulating"] = fitted(model(width=104, accumulate=2), 9)
 found["eager"] = fitted(model(width=112, run_eagerly=True), 5)
