@@ -181,8 +181,8 @@ TNT_EXPORT tnt_status_t tnt_work_destroy(tnt_work_t work);
 
 /* -------------------------------------------------------------------------------------------- reducer
  * Gradients in, their sum over ranks out, packed into buckets that are reduced in one fixed order by a thread of the
- * library while the caller goes on. Tensors are given in the order of the layers; buckets are filled from the last tensor to
- * the first, the order in which backward makes gradients. */
+ * library while the caller goes on. Tensors are given in the order of the layers; buckets are filled in the order in which
+ * backward makes gradients: if the caller does not know it, from the last tensor to the first. */
 
 typedef struct {
   const char* name;
@@ -200,12 +200,14 @@ typedef struct {
   int wire_dtype;          /* TNT_FLOAT16 or TNT_BFLOAT16: float32 and float64 tensors travel so; TNT_WIRE_OWN: each tensor
                               in its own type, also taken if size ends before this field; TNT_WIRE_DEFAULT: from the
                               environment (TNT_GRADIENT_DTYPE), else as TNT_WIRE_OWN. Equal on all ranks               */
+  const size_t* arrival;   /* the index of every tensor once, in the order in which gradients come; NULL: from the last to
+                              the first. Equal on all ranks                                                            */
 } tnt_reducer_options_t;
 #define TNT_FUSION_DEFAULT SIZE_MAX
 #define TNT_WIRE_DEFAULT (-1)
 #define TNT_WIRE_OWN (-2)
 #define TNT_REDUCER_OPTIONS_INITIALIZER \
-  { sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT, TNT_WIRE_DEFAULT }
+  { sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT, TNT_WIRE_DEFAULT, NULL }
 
 /* With a wire dtype a tensor's contribution scale * gradient is rounded once to 16 bits when it is packed, summed over ranks in
  * float32, the sum rounded once, and given back in the tensor's type: |out - exact| <= u (sum over ranks of |scale * gradient|
@@ -246,6 +248,9 @@ typedef struct {
  * thread. TNT_MISMATCH names the rank and the tensor that differ; the communicator stays usable then. options may be NULL. */
 TNT_EXPORT tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, size_t n_tensors,
                                            const tnt_reducer_options_t* options, tnt_reducer_t* reducer);
+
+/* The threshold of the plan: as it was given, or as it was chosen. */
+TNT_EXPORT tnt_status_t tnt_reducer_fusion_threshold(tnt_reducer_t reducer, size_t* bytes);
 
 TNT_EXPORT tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets);
 TNT_EXPORT tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket);

@@ -154,13 +154,15 @@ class Reducer {
   using Spec = std::tuple<std::string, std::size_t, int>;  // name, elements, dtype
 
   Reducer(const Communicator& comm, const std::vector<Spec>& specs, const std::string& name, const std::string& context,
-          double fusion_threshold, int wire_dtype) {
+          double fusion_threshold, int wire_dtype, const std::vector<std::size_t>& arrival) {
     std::vector<tnt_tensor_t> tensors;
     for (const auto& [tensor, count, dtype] : specs) tensors.push_back({tensor.c_str(), count, tnt_dtype_t(dtype)});
     tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
     options.name = name.c_str();
     options.context = context.c_str();
     options.wire_dtype = wire_dtype;
+    if (!arrival.empty() && arrival.size() != specs.size()) throw nb::value_error("arrival does not name each tensor once");
+    options.arrival = arrival.empty() ? nullptr : arrival.data();
     if (fusion_threshold >= 0) {
       constexpr double unlimited = 1e18;
       options.fusion_threshold = static_cast<std::size_t>(fusion_threshold < unlimited ? fusion_threshold : unlimited);
@@ -193,6 +195,11 @@ class Reducer {
 
   [[nodiscard]] std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(reducer_); }
 
+  [[nodiscard]] std::size_t fusion_threshold() const {
+    std::size_t bytes = 0;
+    check(tnt_reducer_fusion_threshold(reducer_, &bytes));
+    return bytes;
+  }
   [[nodiscard]] std::vector<std::vector<std::size_t>> buckets() const {
     return of_each_bucket(
         [](const tnt_bucket_t& bucket) { return std::vector<std::size_t>(bucket.tensors, bucket.tensors + bucket.n_tensors); });
@@ -294,12 +301,14 @@ NB_MODULE(_native, module) {
       .def("split", &Communicator::split, "color"_a, "key"_a);
 
   nb::class_<Reducer>(module, "Reducer")
-      .def(nb::init<const Communicator&, const std::vector<Reducer::Spec>&, const std::string&, const std::string&, double,
-                    int>(),
-           "comm"_a, "tensors"_a, "name"_a, "context"_a, "fusion_threshold"_a = -1.0, "wire_dtype"_a = TNT_WIRE_OWN)
+      .def(nb::init<const Communicator&, const std::vector<Reducer::Spec>&, const std::string&, const std::string&, double, int,
+                    const std::vector<std::size_t>&>(),
+           "comm"_a, "tensors"_a, "name"_a, "context"_a, "fusion_threshold"_a = -1.0, "wire_dtype"_a = TNT_WIRE_OWN,
+           "arrival"_a = std::vector<std::size_t>{})
       .def("set_hook", &Reducer::set_hook, "hook"_a.none())
       .def("close", &Reducer::close)
       .def_prop_ro("address", &Reducer::address)
+      .def_prop_ro("fusion_threshold", &Reducer::fusion_threshold)
       .def_prop_ro("buckets", &Reducer::buckets)
       .def_prop_ro("descriptions", &Reducer::descriptions)
       .def("tensor_steps", &Reducer::tensor_steps, "tensor"_a)

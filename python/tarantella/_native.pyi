@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -41,11 +41,14 @@ class Reducer:
         context: str,
         fusion_threshold: float = -1.0,
         wire_dtype: int = -2,
+        arrival: Sequence[int] = (),
     ) -> None: ...
     def set_hook(self, hook: Callable[[int, memoryview, int, list[int]], str | None] | None) -> None: ...
     def close(self) -> None: ...
     @property
     def address(self) -> int: ...
+    @property
+    def fusion_threshold(self) -> int: ...
     @property
     def descriptions(self) -> list[str]: ...
     @property

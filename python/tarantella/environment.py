@@ -6,6 +6,8 @@ import functools
 import hashlib
 import os
 import secrets
+import socket
+from pathlib import Path
 
 from tarantella.errors import InvalidArgumentError
 from tarantella.mpi import job_name, started_by_mpi
@@ -33,6 +35,20 @@ def flag(name: str) -> bool:
 def output_on_all_devices() -> bool:
     """Whether ranks other than the master show progress and summaries too."""
     return flag("TNT_OUTPUT_ON_ALL_DEVICES")
+
+
+def autotune() -> bool:
+    """Whether the fusion threshold is to be chosen by trying some."""
+    return flag("TNT_AUTOTUNE")
+
+
+def host_cache_file(subject: str) -> Path | None:
+    """Where this host keeps what was measured on it, as `src/base/host_cache.cpp` has it; None where there is no such place."""
+    host = socket.gethostname().replace("/", "_")
+    for folder, below in (("XDG_CACHE_HOME", ""), ("HOME", ".cache")):
+        if os.environ.get(folder, "").startswith("/"):  # a relative path is to be ignored, says the XDG specification
+            return Path(os.environ[folder], below, "tarantella", f"{subject}-{host}.json")
+    return None
 
 
 def agreed_seed() -> int:

@@ -79,12 +79,13 @@ std::optional<std::size_t> threshold_of(const tnt_reducer_options_t& options, co
 
 // Collective. On the executor of the communicator.
 Plan make_plan(tnt_comm& on, const std::vector<TensorSpec>& specs, std::optional<std::size_t> threshold,
-               std::optional<tnt_dtype_t> wire, const std::string& context, const CallContext& call) {
-  Plan plan(specs, threshold.value_or(plain_threshold), wire);
+               std::optional<tnt_dtype_t> wire, const std::vector<std::size_t>& arrival, const std::string& context,
+               const CallContext& call) {
+  Plan plan(specs, threshold.value_or(plain_threshold), wire, arrival);
   compare_plans(plan, threshold ? context : context + ", bucket size to be measured", *on.communicator, call);
   if (threshold || on.communicator->size() == 1 || plan.bytes() <= least_threshold) return plan;
   if (!on.speed) on.speed = measure_speed(*on.communicator, call);
-  return {specs, choose_threshold(plan.bytes(), *on.speed), wire};
+  return {specs, choose_threshold(plan.bytes(), *on.speed), wire, arrival};
 }
 
 void check_stream(tnt_stream_t stream) {
@@ -114,12 +115,14 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
     const std::vector<TensorSpec> specs = specs_of(tensors, n_tensors);
     const std::optional<std::size_t> threshold = threshold_of(wishes, runtime.settings());
     const std::optional<tnt_dtype_t> wire = wire_of(wishes, runtime.settings());
+    const std::vector<std::size_t> arrival =
+        wishes.arrival == nullptr ? std::vector<std::size_t>{} : std::vector(wishes.arrival, wishes.arrival + n_tensors);
     std::optional<Plan> plan;
     std::unique_ptr<Communicator> own;
     on.executor.run([&] {
       const std::string detail = fmt::format("making the plan of {}", settings.name);
       const CallContext call{.timeout = settings.timeout, .detail = detail};
-      plan = make_plan(on, specs, threshold, wire, wishes.context == nullptr ? "" : wishes.context, call);
+      plan = make_plan(on, specs, threshold, wire, arrival, wishes.context == nullptr ? "" : wishes.context, call);
       own = on.communicator->split(0, 0, call);
     });
     log_plan(*plan, settings.name);
@@ -129,6 +132,10 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
 
 tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets) {
   return guarded([&] { required(n_buckets, "n_buckets") = required(reducer, "reducer").reducer.plan().buckets().size(); });
+}
+
+tnt_status_t tnt_reducer_fusion_threshold(tnt_reducer_t reducer, size_t* bytes) {
+  return guarded([&] { required(bytes, "bytes") = required(reducer, "reducer").reducer.plan().fusion_threshold(); });
 }
 
 tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket) {

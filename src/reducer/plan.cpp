@@ -1,8 +1,11 @@
 #include "reducer/plan.hpp"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <utility>
+
+#include "base/error.hpp"
 
 namespace tnt {
 namespace {
@@ -22,10 +25,30 @@ tnt_dtype_t on_wire(tnt_dtype_t own, std::optional<tnt_dtype_t> wire) {
   return own == TNT_FLOAT32 || own == TNT_FLOAT64 ? wire.value_or(own) : own;
 }
 
+std::vector<std::size_t> checked_arrival(std::vector<std::size_t> arrival, std::size_t n_tensors) {
+  if (arrival.empty()) {
+    arrival.resize(n_tensors);
+    std::iota(arrival.rbegin(), arrival.rend(), std::size_t{0});
+  }
+  std::vector<bool> named(n_tensors);
+  for (const std::size_t tensor : arrival) {
+    if (tensor < n_tensors) named[tensor] = true;
+  }
+  if (arrival.size() != n_tensors || std::find(named.begin(), named.end(), false) != named.end()) {
+    fail(TNT_INVALID_ARGUMENT, "the order of arrival does not name each of the {} tensors once", n_tensors);
+  }
+  return arrival;
+}
+
 }  // namespace
 
-Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::optional<tnt_dtype_t> wire)
-    : tensors_(std::move(tensors)), wire_(wire), bucket_of_(tensors_.size()) {
+Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::optional<tnt_dtype_t> wire,
+           std::vector<std::size_t> arrival)
+    : tensors_(std::move(tensors)),
+      arrival_(checked_arrival(std::move(arrival), tensors_.size())),
+      fusion_threshold_(fusion_threshold),
+      wire_(wire),
+      bucket_of_(tensors_.size()) {
   std::size_t bytes = 0;
   for (const TensorSpec& spec : tensors_) bytes += spec.count * dtype_size(on_wire(spec.dtype, wire_));
   // of two or three buckets, two more would cost more than they hide
@@ -36,7 +59,7 @@ Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::o
     buckets_.push_back(std::move(bucket));
     bucket = {};
   };
-  for (std::size_t tensor = tensors_.size(); tensor-- > 0;) {
+  for (const std::size_t tensor : arrival_) {
     const TensorSpec& spec = tensors_[tensor];
     const tnt_dtype_t dtype = on_wire(spec.dtype, wire_);
     Bucket& bucket = open[dtype];

@@ -29,15 +29,19 @@ struct Bucket {
 
 class Plan {
  public:
-  // tensors in the order of the layers. Buckets are filled from the last tensor to the first, the order in which backward
-  // makes gradients, and closed when they hold fusion_threshold bytes (the first at a quarter of it, so that the
-  // wire is busy early; of the last, what comes after a quarter of it goes ahead, so that little is left to wait for when
-  // backward ends); 0: one tensor each. Buckets are numbered in the order in which they close.
+  // tensors in the order of the layers. Buckets are filled in the order of arrival, in which backward makes gradients, and
+  // closed when they hold fusion_threshold bytes (the first at a quarter of it, so that the wire is busy early; of the last,
+  // what comes after a quarter of it goes ahead, so that little is left to wait for when backward ends); 0: one tensor each.
+  // Buckets are numbered in the order in which they close.
   // wire: the type in which tensors of a wider floating-point type travel; none: all in their own.
-  Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::optional<tnt_dtype_t> wire = std::nullopt);
+  // arrival: every tensor once; empty: from the last to the first. Throws TNT_INVALID_ARGUMENT if it is something else.
+  Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::optional<tnt_dtype_t> wire = std::nullopt,
+       std::vector<std::size_t> arrival = {});
 
   [[nodiscard]] std::size_t bytes() const noexcept;
+  [[nodiscard]] std::size_t fusion_threshold() const noexcept { return fusion_threshold_; }
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const noexcept { return tensors_; }
+  [[nodiscard]] const std::vector<std::size_t>& arrival() const noexcept { return arrival_; }
   [[nodiscard]] std::optional<tnt_dtype_t> wire() const noexcept { return wire_; }
   [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
   [[nodiscard]] std::size_t bucket_of(std::size_t tensor) const { return bucket_of_[tensor]; }
@@ -47,6 +51,8 @@ class Plan {
   void split_last(std::size_t limit);
 
   std::vector<TensorSpec> tensors_;
+  std::vector<std::size_t> arrival_;
+  std::size_t fusion_threshold_;
   std::optional<tnt_dtype_t> wire_;
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_;

@@ -17,13 +17,14 @@ std::string describe(const Bucket& bucket) {
   return fmt::format("{} tensors ({} {})", bucket.tensors.size(), bucket.count, dtype_name(bucket.dtype));
 }
 
-// The text of which ranks compare the hash, and the lines if it differs: the context, the type on the wire, then a line for
-// each tensor, then the borders of the buckets.
+// The text of which ranks compare the hash, and the lines if it differs: the context, the type on the wire, a line for each
+// tensor, a line for each in the order of arrival, then the borders of the buckets.
 std::vector<std::string> lines_of(const Plan& plan, const std::string& context) {
   std::vector<std::string> lines{fmt::format("Tarantella {}{}{}", tnt_version(), context.empty() ? "" : ", ", context)};
   lines.emplace_back(plan.wire() ? dtype_name(*plan.wire()) : "each tensor's own");
   for (const TensorSpec& tensor : plan.tensors()) lines.push_back(describe(tensor));
   lines.emplace_back(end_of_tensors);
+  for (const std::size_t tensor : plan.arrival()) lines.push_back(describe(plan.tensors()[tensor]));
   for (const Bucket& bucket : plan.buckets()) lines.push_back(describe(bucket));
   return lines;
 }
@@ -58,10 +59,12 @@ std::string difference(int rank, const std::vector<std::string>& theirs, const s
   const std::string their = line < theirs.size() ? theirs[line] : "nothing more";
   const std::string our = line < ours.size() ? ours[line] : "nothing more";
   const auto end = static_cast<std::size_t>(std::find(ours.begin(), ours.end(), end_of_tensors) - ours.begin());
-  const std::string where = line == 0    ? "version"
-                            : line == 1  ? "the type on the wire (gradient_dtype, TNT_GRADIENT_DTYPE)"
-                            : line > end ? fmt::format("bucket {} (TNT_FUSION_THRESHOLD)", line - end - 1)
-                                         : fmt::format("tensor {}", line - 2);
+  const std::size_t buckets = end + 1 + (end - 2);  // where their lines begin, if all tensors are the same
+  const std::string where = line == 0         ? "version"
+                            : line == 1       ? "the type on the wire (gradient_dtype, TNT_GRADIENT_DTYPE)"
+                            : line <= end     ? fmt::format("tensor {}", line - 2)
+                            : line >= buckets ? fmt::format("bucket {} (TNT_FUSION_THRESHOLD)", line - buckets)
+                                              : fmt::format("gradient {} in order of arrival", line - end - 1);
   return fmt::format("rank {} and rank 0 do not train the same model: {} is {} on rank {}, {} on rank 0", rank, where, their,
                      rank, our);
 }

@@ -154,7 +154,17 @@ const Misuse misuses[] = {
        return tnt_reducer_create(comm, tensors, 2, &options, &made);
      },
      "options->wire_dtype is 4: use TNT_FLOAT16"},
+    {"Arrival",
+     [] {
+       constexpr std::size_t arrival[] = {1, 1};
+       tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+       options.arrival = arrival;
+       tnt_reducer_t made;
+       return tnt_reducer_create(comm, tensors, 2, &options, &made);
+     },
+     "the order of arrival does not name each of the 2 tensors once"},
     {"HookNull", [] { return tnt_reducer_set_hook(nullptr, nullptr, nullptr); }, "reducer is NULL"},
+    {"FusionThresholdNull", [] { return tnt_reducer_fusion_threshold(reducer, nullptr); }, "bytes is NULL"},
     {"BucketCountNull", [] { return tnt_reducer_bucket_count(reducer, nullptr); }, "n_buckets is NULL"},
     {"BucketCountOfNull",
      [] {

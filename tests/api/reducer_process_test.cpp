@@ -136,6 +136,27 @@ TEST(ReducerProcess, WireDtypesThatDifferAreNamed) {
   });
 }
 
+TEST(ReducerProcess, BucketsFollowTheOrderOfArrival) {
+  run_processes(2, [](int /*rank*/) {
+    const Joined job;
+    constexpr std::size_t arrival[] = {1, 2, 0};
+    tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+    options.fusion_threshold = 0;
+    options.arrival = arrival;
+    tnt_reducer_t made = nullptr;
+    check(tnt_reducer_create(job.world, tensors.data(), 3, &options, &made));
+    const Reducer reducer(made);
+    std::size_t threshold = 1;
+    check(tnt_reducer_fusion_threshold(made, &threshold));
+    EXPECT_EQ(threshold, 0U);
+    for (std::size_t index = 0; index < 3; ++index) {
+      tnt_bucket_t bucket;
+      check(tnt_reducer_bucket(made, index, &bucket));
+      EXPECT_EQ(bucket.tensors[0], arrival[index]);
+    }
+  });
+}
+
 // What is sent in 16 bits, as a C program's hook sees it.
 TEST(ReducerProcess, AHookSeesThePackedBucket) {
   run_processes(2, [](int rank) {

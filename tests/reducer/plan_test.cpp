@@ -1,4 +1,4 @@
-// The plan: every tensor in one bucket of its type, from the last layer to the first, closed at the threshold.
+// The plan: every tensor in one bucket of its type, in the order of arrival, closed at the threshold.
 #include "reducer/plan.hpp"
 
 #include <gtest/gtest.h>
@@ -70,6 +70,26 @@ TEST(Plan, PutsTensorsThatTravelInOneTypeIntoOneBucket) {
 // 200 bytes each on the wire: too few in all for small buckets.
 TEST(Plan, CountsTheBytesThatTravel) {
   EXPECT_EQ(buckets_of(Plan(floats({100, 100, 100, 100}), 500, TNT_FLOAT16)), (Buckets{{3, 2, 1}, {0}}));
+}
+
+TEST(Plan, FillsInTheOrderOfArrival) {
+  const auto plan_of = [](std::vector<std::size_t> arrival) {
+    return buckets_of(Plan(floats({100, 100, 100, 100, 100, 100}), 700, std::nullopt, std::move(arrival)));
+  };
+  EXPECT_EQ(plan_of({2, 0, 5, 4, 3, 1}), (Buckets{{2}, {0, 5}, {4, 3}, {1}}));
+  EXPECT_EQ(plan_of({5, 4, 3, 2, 1, 0}), plan_of({}));
+}
+
+TEST(Plan, RefusesAnOrderOfArrivalThatDoesNotNameEachTensorOnce) {
+  for (const std::vector<std::size_t>& wrong : {std::vector<std::size_t>{0}, {0, 0}, {0, 2}, {0, 1, 1}}) {
+    try {
+      (void)Plan(floats({1, 2}), 1000, std::nullopt, wrong);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), TNT_INVALID_ARGUMENT);
+      EXPECT_STREQ(error.what(), "the order of arrival does not name each of the 2 tensors once");
+    }
+  }
 }
 
 TEST(Plan, MayBeEmpty) { EXPECT_EQ(buckets_of(Plan({}, 1000)), Buckets{}); }

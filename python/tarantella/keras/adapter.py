@@ -142,6 +142,13 @@ def swap_functions(model: Any, functions: tuple[Any, Any]) -> tuple[Any, Any]:
     return before
 
 
+def new_train_function(model: Any) -> Any:
+    """A training step that will be traced when it is called for the first time; the model's own from now on."""
+    model.train_function = None  # Keras would keep it
+    model.make_train_function()
+    return model.train_function
+
+
 # ---------------------------------------------------------------------------------------------- layers and their graph
 
 
@@ -212,6 +219,12 @@ def optimizers_of(optimizer: Any) -> list[Any]:
 def accumulating(optimizer: Any) -> Any:
     """Which of the optimizer and the one inside adds up gradients over several steps; None if none does."""
     return next((o for o in optimizers_of(optimizer) if getattr(o, "gradient_accumulation_steps", None)), None)
+
+
+def steps_of_update(optimizer: Any) -> int:
+    """After how many steps the optimizer changes the variables."""
+    owner = accumulating(optimizer)
+    return 1 if owner is None else int(owner.gradient_accumulation_steps)
 
 
 def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+NOTHING = {"steps": 0.0, "bytes": 0.0, "busy_seconds": 0.0, "exposed_seconds": 0.0}
+"""The stats of who has not reduced anything."""
+
+
 @contextmanager
 def logged(stats: Callable[[], dict[str, float]]) -> Iterator[None]:
     """Logs, at INFO, the exposed time of the reductions of gradients in between, and which part of them was hidden."""

@@ -29,13 +29,14 @@ def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = Fa
     failure: BaseException | None = None
     if on_all_ranks or runtime.is_master_rank():
         try:
-            _replace(Path(os.fspath(filepath)), write_to)
+            replace(Path(os.fspath(filepath)), write_to)
         except Exception as error:
             failure = error
     runtime.agree_on_failure(failure)
 
 
-def _replace(path: Path, write_to: Callable[[str], Any]) -> None:
+def replace(path: Path, write_to: Callable[[str], Any]) -> None:
+    """Writes a file of this process' own, as `write` does. Not collective."""
     suffix = "".join(path.suffixes[-2:]) if path.name.endswith(".weights.h5") else path.suffix
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{suffix}")
     try:

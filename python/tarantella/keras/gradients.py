@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Reducers(Protocol):
     """Where reducers are kept between steps. Each is made, collectively, when it is asked for the first time."""
 
-    def gradient_reducer(self, variables: Sequence[Any]) -> Reducer:
-        """The reducer of these variables' gradients."""
+    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any]) -> Reducer:
+        """The reducer of these variables' gradients; its plan follows the order in which the first graph makes them."""
 
     def sparse_reducer(self, variables: Sequence[Any]) -> sparse.SparseReducer:
         """The reducer of these variables' gradients, which are sparse."""
@@ -48,7 +48,7 @@ def reduce(grads: Sequence[Any], variables: Sequence[Any], weight: Any, reducers
     whole = [i for i in range(len(variables)) if i not in by_rows]
     result: list[Any] = [None] * len(variables)
     if whole:
-        reducer = reducers.gradient_reducer([variables[i] for i in whole])
+        reducer = reducers.gradient_reducer([variables[i] for i in whole], [grads[i] for i in whole])
         reduced = reducer.reduce([dense(grads[i], variables[i]) for i in whole], weight)
         for i, tensor in zip(whole, reduced, strict=True):
             result[i] = None if grads[i] is None else tensor

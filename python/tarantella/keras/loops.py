@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
-from tarantella.keras import adapter, context, gradients, ops
+from tarantella.keras import adapter, arrival, context, gradients, ops
 from tarantella.keras.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
 from tarantella.keras.sparse import SparseReducer
 
@@ -26,11 +26,14 @@ class LoopReducers:
     def __init__(self) -> None:
         self._reducers: dict[tuple[str, tuple[int, ...]], Reducer | SparseReducer] = {}
 
-    def gradient_reducer(self, variables: Sequence[Any]) -> Reducer:
+    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any]) -> Reducer:
         """The reducer of these variables' gradients. Collective when it is asked for the first time."""
-        specs, wire_dtype = gradients.specs(variables), AS_THE_ENVIRONMENT_SAYS
-        made = self._of("gradients", variables, lambda: Reducer("gradients", specs, "a custom loop", wire_dtype=wire_dtype))
-        return cast("Reducer", made)
+
+        def make() -> Reducer:
+            wishes: dict[str, Any] = {"wire_dtype": AS_THE_ENVIRONMENT_SAYS, "arrival": arrival.agreed_order(grads)}
+            return Reducer("gradients", gradients.specs(variables), "a custom loop", **wishes)
+
+        return cast("Reducer", self._of("gradients", variables, make))
 
     def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:
         """The reducer of these variables' gradients, which are sparse. Collective when it is asked for the first time."""

@@ -47,7 +47,9 @@ class Model:
             raises ends the step on all ranks with one `AbortedError`. Ranks may have different ones.
         fusion_threshold: bytes, as they are sent, at which a bucket of gradients is closed; 0: one reduction for each tensor,
             ``math.inf``: one for each step and type. None: as ``TNT_FUSION_THRESHOLD`` says, else chosen from the
-            gradients' bytes and the measured speed of the transport. Changes no bits. `tnt.plan` shows what comes of it.
+            gradients' bytes and the measured speed of the transport, or by trying (``TNT_AUTOTUNE=1``). Changes no bits, unless
+            several nodes have several ranks each.
+            `tnt.plan` shows what comes of it.
 
     On one rank nothing is sent: no gradient is rounded, no hook is called.
 
@@ -306,19 +308,15 @@ class Model:
 
     def stats(self) -> dict[str, float]:
         """What this model's reducers have done on this rank: ``bytes``, ``steps``, ``busy_seconds``, ``exposed_seconds``."""
-        result = {"steps": 0.0, "bytes": 0.0, "busy_seconds": 0.0, "exposed_seconds": 0.0}
-        for reducer in self._tnt_hooks.reducers() if self._tnt_hooks is not None else []:
-            if reducer.name == "gradients":
-                done = reducer.stats()
-                result = {key: value + done[key] for key, value in result.items()}
-        return result
+        return dict(exposure.NOTHING) if self._tnt_hooks is None else self._tnt_hooks.stats()
 
     def _tnt_plan(self) -> Plan:
         """See `tnt.plan`. Collective."""
         model = self._tnt_model
         if not adapter.trainable_variables(model) and not model.built:
             raise RuntimeError("the model has no variables yet: build it (give it an Input, or call it) before tnt.plan")
-        return Plan(self._hooks().gradient_reducer(adapter.trainable_variables(model)).descriptions)
+        self._hooks().prepare()
+        return Plan(self._hooks().plan())
 
     def _hooks(self) -> StepHooks:
         if self._tnt_hooks is None:
@@ -405,6 +403,7 @@ def _callbacks(callbacks: Any, hooks: StepHooks) -> list[Any]:
         if adapter.cannot_distribute(callback):
             raise UnsupportedError(f"{type(callback).__name__} on several ranks is not available yet: use ModelCheckpoint")
     mine = [c for c in given if runtime.is_master_rank() or not adapter.writes_files(c)]
-    return [InStep(hooks), *mine]
+    ours = [InStep(hooks), *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]
+    return [*ours, *mine]
 
 

@@ -31,7 +31,8 @@ class Plan:
 def plan(model: Any) -> Plan:
     """Prints on the master how the gradients of a `tnt.Model` are fused, and returns it on every rank. Collective.
 
-    The plan is made here if no `fit` has made it yet; `fit` keeps it.
+    If no `fit` has made the plan yet, it is made here, for gradients that come from the last variable to the first. `fit` keeps
+    it, or replaces it before its first step if the traced step makes gradients in another order.
 
     Args:
         model: what `tnt.Model` returned, with its variables built.

@@ -39,6 +39,7 @@ class Reducer:
         wire_dtype: ``"float16"`` or ``"bfloat16"``, in which float32 and float64 tensors are sent, or how else they are.
         bucket_hook: sees each bucket before it is sent; this rank's own affair.
         fusion_threshold: bytes at which a bucket is closed; None: as the environment says, else chosen.
+        arrival: the tensors' positions in the order in which they will come; None: from the last to the first.
 
     Raises:
         MismatchError: a rank's list, TensorFlow, Keras or `context` differs; the text names the rank and the tensor.
@@ -52,6 +53,7 @@ class Reducer:
         wire_dtype: str | int = AS_THEY_ARE,
         bucket_hook: Callable[[PackedBucket], object] | None = None,
         fusion_threshold: float | None = None,
+        arrival: Sequence[int] | None = None,
     ) -> None:
         for spec in specs:
             if spec.dtype not in runtime._DTYPES:
@@ -64,12 +66,15 @@ class Reducer:
             f"{versions}, {context}" if context else versions,
             fusion_threshold=-1.0 if fusion_threshold is None else float(fusion_threshold),
             wire_dtype=runtime._DTYPES[wire_dtype] if isinstance(wire_dtype, str) else wire_dtype,
+            arrival=arrival or (),
         )
         self.hook = BucketHook(bucket_hook, [spec.name for spec in specs]) if bucket_hook is not None else None
         if self.hook is not None:
             self._native.set_hook(self.hook)
         self.name = name
         self.specs = tuple(specs)
+        self.arrival = tuple(arrival or ())
+        self.fusion_threshold: int = self._native.fusion_threshold
         self.buckets: list[list[int]] = self._native.buckets
         self.descriptions: list[str] = self._native.descriptions
         self.attachment = ops.attach(self._native.address)

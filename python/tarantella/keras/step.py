@@ -6,15 +6,16 @@ nothing of them gets into a saved file, a clone or a copy.
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError, mark
-from tarantella.keras import accumulation, adapter, context, data, gradients
+from tarantella.keras import accumulation, adapter, arrival, autotune, context, data, exposure, gradients
 from tarantella.keras.accumulation import OptimizerHooks
 from tarantella.keras.compiled import CompiledCalls
 from tarantella.keras.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
@@ -23,12 +24,25 @@ from tarantella.keras.sparse import SparseReducer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tarantella.keras.autotune import Autotune
     from tarantella.keras.hook import PackedBucket
 
 _OTHER_BATCH = (
     "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
     "(give a seed to whatever is random in it: shuffle, map, the generator of NumPy)"
 )
+
+
+class _Key(NamedTuple):
+    """Of a reducer."""
+
+    name: str
+    of: tuple[int, ...]
+    fusion_threshold: float | None  # of gradients: None as for all
+
+
+def _key(name: str, of: Sequence[Any], fusion_threshold: float | None = None) -> _Key:
+    return _Key(name, tuple(id(item) for item in of), fusion_threshold)
 
 
 class StepHooks:
@@ -45,9 +59,14 @@ class StepHooks:
         self._gradients: dict[str, Any] = {
             "wire_dtype": gradient_dtype or AS_THE_ENVIRONMENT_SAYS,
             "bucket_hook": bucket_hook,
-            "fusion_threshold": fusion_threshold,
         }
-        self._reducers: dict[tuple[str, tuple[int, ...]], tuple[Reducer | SparseReducer, list[Any]]] = {}
+        self.fusion_threshold = fusion_threshold  # of the step that is being traced or run eagerly
+        self.autotune: Autotune | None = None
+        self.random_operations: list[str] = []  # of the last step that was traced, while thresholds are tried
+        self._begun = False
+        self._stats_of_dropped = dict(exposure.NOTHING)
+        self._reducers: dict[_Key, tuple[Reducer | SparseReducer, list[Any]]] = {}
+        self._provisional: _Key | None = None  # of the reducer that was made before any gradient was seen
         self._share: data.Share | None = None  # of the step that is being traced or run eagerly
         self._training = False
         self._asked_for_metrics = False
@@ -60,35 +79,114 @@ class StepHooks:
     # ------------------------------------------------------------------------------------------------ reducers
 
     def prepare(self) -> None:
-        """Makes the reducer of the gradients, so that the first step already has it. Collective."""
-        self.gradient_reducer(adapter.trainable_variables(self._model))
+        """Makes a reducer of gradients if there is none: models that differ are noticed before the first step. Collective."""
+        if not self._begun:
+            self._begun = True
+            self.autotune = autotune.begin(self, self._model)
+        if not any(reducer.name == "gradients" for reducer in self.reducers()):
+            variables = adapter.trainable_variables(self._model)
+            self._provisional = _key("gradients", variables, self.fusion_threshold)
+            self._gradient_reducer(self._provisional, variables)
 
-    def gradient_reducer(self, variables: Sequence[Any]) -> Reducer:
-        """The reducer for the gradients of these variables. Collective when it is asked for the first time."""
-        return self._reducer("gradients", variables, gradients.specs(variables), **self._gradients)
+    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any]) -> Reducer:
+        """The reducer for these variables' gradients. Collective when it is asked for the first time.
+
+        What was prepared is for the usual order of arrival and for dense gradients. Where the first trace shows something else,
+        the final one takes its place before anything was reduced.
+        """
+        key = _key("gradients", variables, self.fusion_threshold)
+        if self._provisional is None and key in self._reducers:
+            return cast("Reducer", self._reducers[key][0])
+        order = arrival.agreed_order(grads)
+        if key == self._provisional and order == arrival.usual_order(len(order)):
+            self._provisional = None
+        self._drop_provisional()
+        return self._gradient_reducer(key, variables, order)
+
+    def _drop_provisional(self) -> None:
+        if self._provisional is not None:
+            runtime.logger.info("the plan changes: the traced step makes the gradients in another order, or some as rows")
+            self._reducers.pop(self._provisional)[0].close()
+            self._provisional = None
+
+    def _gradient_reducer(self, key: _Key, variables: Sequence[Any], order: Sequence[int] | None = None) -> Reducer:
+        options = {**self._gradients, "fusion_threshold": key.fusion_threshold, "arrival": order}
+        return self._reducer(key, variables, gradients.specs(variables), **options)
+
+    # ------------------------------------------------------------------------------------- plans that are tried
+
+    def add_plan(self, threshold: float) -> None:
+        """Makes reducers like those of the gradients, with another threshold. Collective."""
+        for key, (reducer, variables) in list(self._gradient_reducers()):
+            self._gradient_reducer(key._replace(fusion_threshold=threshold), variables, reducer.arrival)
+
+    def drop_plan(self, threshold: float | None) -> None:
+        """Closes the reducers of a threshold. What they have done still counts."""
+        for key, (reducer, _) in list(self._gradient_reducers(threshold)):
+            for name, value in reducer.stats().items():
+                self._stats_of_dropped[name] += value
+            reducer.close()
+            del self._reducers[key]
+
+    def plan(self) -> list[str]:
+        """A line for each bucket of gradients."""
+        return [line for _, (reducer, _) in self._gradient_reducers(self.fusion_threshold) for line in reducer.descriptions]
+
+    def buckets(self, threshold: float | None = None) -> list[list[list[int]]]:
+        """Which gradients lie together, of each reducer of this threshold (None: the one that is chosen as for all)."""
+        return [reducer.buckets for _, (reducer, _) in self._gradient_reducers(threshold)]
+
+    def threshold_in_use(self, threshold: float | None = None) -> int:
+        """The threshold in bytes, also where it was chosen."""
+        return max(reducer.fusion_threshold for _, (reducer, _) in self._gradient_reducers(threshold))
+
+    def _gradient_reducers(self, threshold: float | None = None) -> Iterator[tuple[_Key, tuple[Reducer, list[Any]]]]:
+        for key, (reducer, variables) in self._reducers.items():
+            if isinstance(reducer, Reducer) and key.name == "gradients" and key.fusion_threshold == threshold:
+                yield key, (reducer, variables)
+
+    def has_bucket_hook(self) -> bool:
+        """Whether a function of the user's sees the buckets."""
+        return self._gradients["bucket_hook"] is not None
+
+    def wire_dtype(self) -> str:
+        """In which gradients are sent, ``"none"`` for as they are."""
+        given = self._gradients["wire_dtype"]
+        return given if isinstance(given, str) else os.environ.get("TNT_GRADIENT_DTYPE", "none").lower()
+
+    def stats(self) -> dict[str, float]:
+        """What the reducers of gradients have done."""
+        total = dict(self._stats_of_dropped)
+        for reducer in self.reducers():
+            if reducer.name == "gradients":
+                total = {name: total[name] + value for name, value in reducer.stats().items()}
+        return total
 
     def _bucket_of(self) -> dict[int, int]:
-        """In which bucket the gradient of each trainable variable is, by the variable's id."""
-        variables = adapter.trainable_variables(self._model)
-        buckets = self.gradient_reducer(variables).buckets
-        return {id(variables[i]): number for number, bucket in enumerate(buckets) for i in bucket}
+        """In which bucket the gradient of each variable is, by the variable's id."""
+        return {
+            id(variables[i]): number
+            for _, (reducer, variables) in self._gradient_reducers(self.fusion_threshold)
+            for number, bucket in enumerate(reducer.buckets)
+            for i in bucket
+        }
 
     def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:
         """The reducer for those gradients that are sparse. Collective when it is asked for the first time."""
-        ids = ("sparse gradients", tuple(id(item) for item in variables))
-        if ids not in self._reducers:
-            self._reducers[ids] = (SparseReducer(variables, self._context()), list(variables))
-        return cast("SparseReducer", self._reducers[ids][0])
+        self._drop_provisional()
+        key = _key("sparse gradients", variables)
+        if key not in self._reducers:
+            self._reducers[key] = (SparseReducer(variables, self._context()), list(variables))
+        return cast("SparseReducer", self._reducers[key][0])
 
     def _context(self) -> str:
         return type(self._model.optimizer).__name__ if self._model.optimizer is not None else ""
 
-    def _reducer(self, name: str, key: Sequence[Any], specs: Sequence[Spec], **options: Any) -> Reducer:
-        ids = (name, tuple(id(item) for item in key))
-        if ids not in self._reducers:
-            reducer = Reducer(name, specs, self._context(), **options)
-            self._reducers[ids] = (reducer, list(key))  # the key's items must stay alive
-        return cast("Reducer", self._reducers[ids][0])
+    def _reducer(self, key: _Key, of: Sequence[Any], specs: Sequence[Spec], **options: Any) -> Reducer:
+        if key not in self._reducers:
+            reducer = Reducer(key.name, specs, self._context(), **options)
+            self._reducers[key] = (reducer, list(of))  # what the key is made of must stay alive
+        return cast("Reducer", self._reducers[key][0])
 
     def reducers(self) -> list[Reducer | SparseReducer]:
         """All reducers made so far."""
@@ -147,7 +245,10 @@ class StepHooks:
     def _train_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def train_step(element: Any) -> Any:
             with self._step(element, training=True) as batch, self._unchanged_if_empty(self._state_of_training()):
-                return self._reduced_logs(original(batch))
+                logs = self._reduced_logs(original(batch))
+                if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
+                    self.random_operations = autotune.random_operations(context.graph())
+                return logs
 
         return train_step
 
@@ -213,7 +314,7 @@ class StepHooks:
 
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
         """Whether the flag is true on all ranks."""
-        reducer = self._reducer("finite", (), [Spec("ranks whose gradients are finite", 1, "int32")])
+        reducer = self._reducer(_key("finite", ()), (), [Spec("ranks whose gradients are finite", 1, "int32")])
         return tf.equal(reducer.total(flag), runtime.get_size())
 
     def awaits_reduction(self) -> bool:
@@ -229,19 +330,19 @@ class StepHooks:
     def _total(self, share: data.Share) -> tf.Tensor:
         if share.total.dtype != tf.int64:
             raise TypeError("the share of a batch is not int64")
-        if self._distributed:
+        if self.distributed:
             return share.total
         if self._total_of_step is None:  # one sum in a step, however many ask for it
-            reducer = self._reducer("samples", (), [Spec("samples", 1, "int64")])
+            reducer = self._reducer(_key("samples", ()), (), [Spec("samples", 1, "int64")])
             self._total_of_step = reducer.total(share.samples)
         return self._total_of_step
 
-    _distributed = True
+    distributed = True
 
     def set_distributed(self, distributed: bool) -> None:
         """Whether the ranks have parts of one batch, or batches of their own whose sizes must be added up in each step."""
-        if distributed != self._distributed:
-            self._distributed = distributed
+        if distributed != self.distributed:
+            self.distributed = distributed
             self._functions = (None, None)
 
     # ------------------------------------------------------------------------------------------------- metrics
@@ -287,7 +388,7 @@ class StepHooks:
             return []
         tensors = [tf.convert_to_tensor(value) for value in values]
         specs = [Spec(f"log {i}", int(np.prod(t.shape, dtype=np.int64)), "float64") for i, t in enumerate(tensors)]
-        reducer = self._reducer(f"{len(specs)} logs", (), specs)
+        reducer = self._reducer(_key(f"{len(specs)} logs", ()), (), specs)
         means = reducer.reduce([tf.cast(t, tf.float64) for t in tensors], self.weight())
         return [tf.cast(mean, t.dtype) for mean, t in zip(means, tensors, strict=True)]
 
@@ -300,7 +401,8 @@ class StepHooks:
         specs = gradients.specs(variables)
         size, rank = runtime.get_size(), runtime.get_rank()
         fingerprints = tf.one_hot(rank, size, on_value=share.fingerprint, off_value=tf.constant(0, tf.int64), dtype=tf.int64)
-        reducer = self._reducer("metrics", variables, [*specs, Spec("fingerprint of the batch", size, "int64")])
+        specs.append(Spec("fingerprint of the batch", size, "int64"))
+        reducer = self._reducer(_key("metrics", variables), variables, specs)
         *sums, fingerprints = reducer.reduce([*states, fingerprints])
         same = tf.reduce_all(fingerprints == fingerprints[0])
         check = tf.debugging.Assert(same, [mark("TNT_MISMATCH", _OTHER_BATCH), fingerprints], summarize=size)

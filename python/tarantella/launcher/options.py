@@ -123,6 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--log-on-all-devices", action="store_true", help="log on every rank, instead of rank 0 alone")
     add("--fusion-threshold", metavar="KB", type=_fusion_threshold,
         help="size of a bucket of gradients in kilobytes (or with K, M or G); 0: no fusion, inf: one bucket")
+    add("--autotune", action="store_true",
+        help="choose the size of a bucket by trying some in the first steps of training, and keep it for the next run")
     add("--gradient-dtype", metavar="DTYPE", type=_one_of(GRADIENT_DTYPES),
         help=f"in which gradients are sent: one of {', '.join(GRADIENT_DTYPES)} (as they are)")
     add("--timeout", metavar="SECONDS", type=_seconds, help="the longest that a rank waits for another one")
@@ -214,6 +216,7 @@ def _timeline(text: str) -> str:
 def _variables(given: argparse.Namespace) -> dict[str, str]:
     from_options = {
         "TNT_FUSION_THRESHOLD": given.fusion_threshold,
+        "TNT_AUTOTUNE": "1" if given.autotune else None,
         "TNT_GRADIENT_DTYPE": given.gradient_dtype,
         "TNT_TIMEOUT": given.timeout,
         "TNT_TIMELINE": given.timeline,

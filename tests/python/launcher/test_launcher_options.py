@@ -71,12 +71,13 @@ def test_what_makes_no_sense_is_refused_in_one_line(here, words, message):
 
 def test_options_become_variables(here):
     options = ["--fusion-threshold", "32", "--timeout", "1.5", "--timeline", "t.json", "--log-level", "info"]
-    options += ["--log-on-all-devices", "--output-on-all-devices", "--gradient-dtype", "BFloat16"]
+    options += ["--log-on-all-devices", "--output-on-all-devices", "--autotune", "--gradient-dtype", "BFloat16"]
     result = here.ranks(1, SHOW, *options)
     result.stdout = result.stdout.removeprefix("[rank 0] ")
     ours, _ = shown(result)
     assert ours["TNT_FUSION_THRESHOLD"] == "32"
     assert ours["TNT_TIMEOUT"] == "1.5"
+    assert ours["TNT_AUTOTUNE"] == "1"
     assert ours["TNT_GRADIENT_DTYPE"] == "bfloat16"
     assert ours["TNT_TIMELINE"] == str(here.folder / "t.json")
     assert ours["TNT_LOG_LEVEL"] == "INFO"
