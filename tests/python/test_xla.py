@@ -69,7 +69,7 @@ def found():
 SEGMENTS = {
     "0": ["hidden_0", "hidden_1", "hidden_2", "hidden_3", "last"],
     "300": ["hidden_0", "hidden_1_to_hidden_2", "hidden_3_to_last"],  # a kernel and its bias may be in two buckets
-    "600": ["hidden_0_to_hidden_2", "hidden_3_to_last"],
+    "600": ["hidden_0_to_hidden_1", "hidden_2_to_last"],
     "inf": ["whole"],
 }
 
