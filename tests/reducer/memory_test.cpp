@@ -1,0 +1,58 @@
+// How much memory reducing needs beyond the gradients themselves.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "reducer/reducer.hpp"
+#include "support/effort.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::call;
+using testing::run_threads;
+
+// A line of /proc/self/status, in bytes: VmRSS is what the process has in memory, VmHWM the most since the mark.
+std::size_t memory(const std::string& line) {
+  std::ifstream status("/proc/self/status");
+  for (std::string name; status >> name;) {
+    std::size_t kib = 0;
+    if (name == line + ":" && status >> kib) return kib * 1024;
+  }
+  return 0;
+}
+
+bool mark_most_memory() {
+  std::ofstream marks("/proc/self/clear_refs");
+  marks << "5" << std::flush;
+  return marks.good();
+}
+
+// Gradients go straight from where they are into what ranks share, chunk by chunk, and back: no bucket is ever held whole.
+TEST(ReducerMemory, IsFarLessThanABucket) {
+  constexpr std::size_t count = std::size_t{16} * 1024 * 1024;  // 64 MiB a rank, in one bucket
+  constexpr std::size_t bound = std::size_t{16} * 1024 * 1024;
+  if (testing::sanitized) GTEST_SKIP() << "the sanitizer's own memory would be counted";
+  if (!mark_most_memory()) GTEST_SKIP() << "/proc/self/clear_refs cannot be written to";
+  run_threads(2, [&](Communicator& world) {
+    std::vector<float> gradient(count, 1.0F);
+    const Plan plan({{"gradient", count, TNT_FLOAT32}}, 2 * count * sizeof(float));
+    Reducer reducer(world.split(0, 0, call()), plan, {}, nullptr);
+    world.barrier(call());
+    const std::size_t before = memory("VmRSS");
+    if (world.rank() == 0) (void)mark_most_memory();
+    world.barrier(call());
+    for (int step = 0; step < 2; ++step) {
+      reducer.ready(0, {.in = gradient.data(), .out = gradient.data(), .scale = 0.5});
+      reducer.finish();
+    }
+    world.barrier(call());
+    EXPECT_LT(memory("VmHWM"), before + bound);
+    EXPECT_EQ(gradient[count / 2], 1.0F);
+  });
+}
+
+}  // namespace
+}  // namespace tnt
