@@ -37,7 +37,7 @@ SUMS = """
         wanted = sum(np.random.default_rng(other).integers(-99, 99, count).astype(np.float32) for other in range(size))
         right = right and np.array_equal(tnt.all_reduce(mine), wanted)
     place = [rank, size, tnt.get_local_rank(), tnt.get_local_size()]
-    print(json.dumps({"place": place, "host": socket.gethostname(), "right": bool(right)}), flush=True)
+    print(json.dumps({"place": place, "host": socket.gethostname(), "right": bool(right)}) + "\\n", end="", flush=True)
     """
 
 FIT = """

@@ -55,7 +55,7 @@ class Here:
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
-            "preexec_fn": heed_ctrl_c,
+            "preexec_fn": heed_signals,
         } | how
         launcher = subprocess.Popen(
             [*LAUNCHER, *map(str, words)],
@@ -85,9 +85,10 @@ class Here:
         return [int(self.read(name)) for name in names]
 
 
-def heed_ctrl_c() -> None:
-    """Undoes what a shell does to jobs in the background, which the tests may be."""
+def heed_signals() -> None:
+    """Undoes what a shell and nohup do to jobs in the background, which the tests may be."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def alive(pid: int) -> bool:
