@@ -31,5 +31,9 @@ def describe(stats: dict[str, float]) -> str:
     busy, exposed = stats["busy_seconds"] / steps * 1e3, stats["exposed_seconds"] / steps * 1e3
     hidden = max(0.0, 1 - exposed / busy) if busy > 0 else 0.0
     mib = stats["bytes"] / steps / (1 << 20)
-    took = f"{steps:.0f} steps reduced {mib:.3g} MiB each in {busy:.3g} ms"
-    return f"{took}, of which {exposed:.3g} ms were exposed ({hidden:.0%} hidden)"
+    took = f"{steps:.0f} steps reduced {_shown(mib)} MiB each in {_shown(busy)} ms"
+    return f"{took}, of which {_shown(exposed)} ms were exposed ({hidden:.0%} hidden)"
+
+
+def _shown(value: float) -> str:
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
