@@ -42,6 +42,16 @@ def autotune() -> bool:
     return flag("TNT_AUTOTUNE")
 
 
+def has_fusion_threshold() -> bool:
+    """Whether the environment says at how many bytes a bucket of gradients is closed."""
+    return "TNT_FUSION_THRESHOLD" in os.environ
+
+
+def gradient_dtype() -> str:
+    """In which gradients of models that do not say are sent, ``"none"`` for as they are."""
+    return os.environ.get("TNT_GRADIENT_DTYPE", "none").lower()
+
+
 def host_cache_file(subject: str) -> Path | None:
     """Where this host keeps what was measured on it, as `src/base/host_cache.cpp` has it; None where there is no such place."""
     host = socket.gethostname().replace("/", "_")

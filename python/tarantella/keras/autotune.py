@@ -7,7 +7,6 @@ disturbs all of them alike, and the one with the shortest median step is kept. W
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import time
 from itertools import chain
@@ -197,7 +196,7 @@ def begin(hooks: StepHooks, model: Any) -> Autotune | None:
     """What tries thresholds, or None where that is not wished or not needed: a threshold found earlier is taken. Collective."""
     if runtime.get_size() == 1:
         return None
-    wished, given = environment.autotune(), hooks.fusion_threshold is not None or "TNT_FUSION_THRESHOLD" in os.environ
+    wished, given = environment.autotune(), hooks.fusion_threshold is not None or environment.has_fusion_threshold()
     on_ranks = runtime.all_gather(np.array([wished, given, hooks.has_bucket_hook()]))
     _check_agreement(on_ranks[:, 0])
     one_given, one_hook = on_ranks[:, 1].any(), on_ranks[:, 2].any()

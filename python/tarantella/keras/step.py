@@ -6,14 +6,13 @@ nothing of them gets into a saved file, a clone or a copy.
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import environment, runtime
 from tarantella.errors import UnsupportedError, mark
 from tarantella.keras import accumulation, adapter, arrival, autotune, context, data, exposure, gradients
 from tarantella.keras.accumulation import OptimizerHooks
@@ -152,7 +151,7 @@ class StepHooks:
     def wire_dtype(self) -> str:
         """In which gradients are sent, ``"none"`` for as they are."""
         given = self._gradients["wire_dtype"]
-        return given if isinstance(given, str) else os.environ.get("TNT_GRADIENT_DTYPE", "none").lower()
+        return given if isinstance(given, str) else environment.gradient_dtype()
 
     def stats(self) -> dict[str, float]:
         """What the reducers of gradients have done."""

@@ -6,6 +6,7 @@ Each rank runs all of them in order and writes what they returned, or raised, to
 from __future__ import annotations
 
 import json
+import logging
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,18 @@ def raised(action: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
     except Exception as error:
         return [type(error).__name__, str(error)]
     return []
+
+
+def log_messages() -> list[str]:
+    """What the library logs from now on; grows as it does."""
+    messages: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    logging.getLogger("TNT_LIB").addHandler(Keep())
+    return messages
 
 
 def run(folder: str) -> None:

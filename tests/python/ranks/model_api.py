@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,6 @@ folder = Path(sys.argv[1])
 x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
 y = x.sum(1, keepdims=True)
 dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
-messages: list[str] = []
-
-
-class Keep(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        messages.append(record.getMessage())
-
-
-logging.getLogger("TNT_LIB").addHandler(Keep())
 
 
 def plain(**last: Any) -> Any:

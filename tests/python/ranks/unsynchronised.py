@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import pickle
 import sys
 import tempfile
@@ -16,22 +15,14 @@ import tensorflow as tf
 from keras import layers
 
 import tarantella as tnt
-from checks import check, raised, run
+from checks import check, log_messages, raised, run
 from tarantella.keras.step import StepHooks
 
 RANK = tnt.get_rank()
 x = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
 y = x.sum(1, keepdims=True)
 dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(5)
-messages: list[str] = []
-
-
-class Keep(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        messages.append(record.getMessage())
-
-
-logging.getLogger("TNT_LIB").addHandler(Keep())
+messages = log_messages()
 
 
 def plain(cls: Any = keras.Sequential) -> Any:

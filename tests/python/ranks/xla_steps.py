@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -13,20 +12,12 @@ import tensorflow as tf
 from keras import layers
 
 import tarantella as tnt
-from checks import check, run
+from checks import check, log_messages, run
 
 x = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
 y = x.sum(1, keepdims=True)
 dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
-messages: list[str] = []
-
-
-class Keep(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        messages.append(record.getMessage())
-
-
-logging.getLogger("TNT_LIB").addHandler(Keep())
+messages = log_messages()
 
 
 def plain(hidden: int = 4) -> Any:
