@@ -1,0 +1,48 @@
+// A group of ranks and the collectives among their devices. Everything is enqueued and nothing waits: the calling stream gets
+// one event record and one wait, the work runs on a stream of the communicator's own.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "comm/communicator.hpp"
+#include "device/device.hpp"
+
+namespace tnt {
+
+class DeviceCommunicator {
+ public:
+  DeviceCommunicator() = default;
+  DeviceCommunicator(const DeviceCommunicator&) = delete;
+  DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
+  virtual ~DeviceCommunicator() = default;
+
+  [[nodiscard]] virtual const char* transport() const noexcept = 0;  // "nccl"
+  [[nodiscard]] virtual std::string version() const = 0;             // "NCCL 2.28.9"
+  // The communicator's own, of high priority. What is enqueued on it lies between the collectives.
+  [[nodiscard]] virtual StreamHandle stream() const noexcept = 0;
+
+  // Each is enqueued on stream(), in the order of the calls, which is the same on all ranks; detail: for errors, copied.
+  // Buffers are device memory that must live until the stream has come past. Throws what ended the job's communication, if
+  // anything has: then nothing was enqueued.
+  virtual void all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                          std::string_view detail) = 0;
+  virtual void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                              std::string_view detail) = 0;
+  virtual void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) = 0;
+  virtual void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                         std::string_view detail) = 0;
+  virtual void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) = 0;
+  virtual void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, std::string_view detail) = 0;
+  virtual void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, std::string_view detail) = 0;
+
+  // Throws what ended the communication; a caller that waits on the host asks now and then.
+  virtual void throw_if_ended() = 0;
+
+  // Collective; nullptr for a negative colour. host: the host communicator of the part, made by the same split.
+  [[nodiscard]] virtual std::unique_ptr<DeviceCommunicator> split(int color, int key, Communicator* host) = 0;
+};
+
+}  // namespace tnt
