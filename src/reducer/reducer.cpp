@@ -213,7 +213,9 @@ void Reducer::loop() {
   while (true) {
     due_.wait_for(lock, std::chrono::nanoseconds(longest_left_ns), has_work);  // nobody rings for what is left to callers
     if (stopping_ || error_) return;
-    if (has_work()) reduce_next(lock);
+    if (!has_work()) continue;
+    reduce_next(lock);
+    changed_.notify_all();
   }
 }
 
@@ -243,7 +245,9 @@ void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   } else {
     count_step(bucket, begin, observer.sums());
   }
-  changed_.notify_all();
+  // a caller that goes on with what is due wakes the others when all is done: what they do next would take its core
+  const bool goes_on = !error_ && !overlap_.threaded() && next_is_due();
+  if (!goes_on) changed_.notify_all();
   if (error_ || (next_is_due() && is_for_thread(next_))) due_.notify_one();
 }
 
