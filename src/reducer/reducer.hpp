@@ -19,6 +19,7 @@
 #include "comm/communicator.hpp"
 #include "reducer/overlap_choice.hpp"
 #include "reducer/plan.hpp"
+#include "reducer/step_state.hpp"
 
 namespace tnt {
 
@@ -41,9 +42,7 @@ struct ReducerStats {
 // Sees a bucket as it is packed, before it is sent, and may change it in place. Returns what went wrong; nothing: go on.
 using BucketHook = std::function<std::optional<std::string>(std::size_t bucket, void* packed)>;
 
-// Order is what keeps ranks together: buckets are taken in the order 0, 1, ... whatever order the gradients come in. A bucket
-// goes through collecting -> full -> done; its next step may begin when somebody has waited for it, so that handing over twice
-// is an error whatever the timing. Buckets need not be in the same step.
+// Order is what keeps ranks together: buckets are taken in the order 0, 1, ... whatever order the gradients come in.
 class Reducer {
  public:
   // comm: the reducer's own, nobody else's traffic in it. trace may be null.
@@ -65,20 +64,10 @@ class Reducer {
   [[nodiscard]] ReducerStats stats() const;
 
  private:
-  enum class Stage { idle, collecting, full, done };
-  struct State {
-    Stage stage = Stage::idle;
-    std::vector<Piece> pieces;      // in the bucket's order
-    std::vector<bool> handed_over;  // likewise
-    std::size_t n_ready = 0;
-    std::uint64_t steps = 0;
-    std::int64_t full_ns = 0;  // when it became full
-    bool waited_for = true;    // the caller knows that the last step is done: what is handed over next is of a new one
-    bool finished = true;      // by finish(): the last step has ended
-  };
-  struct Slot {  // where a tensor lies
-    std::size_t bucket;
-    std::size_t position;
+  using Stage = StepState::Stage;
+  struct Handed {               // of one bucket
+    std::vector<Piece> pieces;  // in the bucket's order
+    std::int64_t full_ns = 0;   // when it became full
   };
 
   void loop();
@@ -91,7 +80,6 @@ class Reducer {
   void end_step();
   void count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns);
   void throw_if_failed() const;
-  [[nodiscard]] std::string missing_tensor(std::size_t bucket) const;
   void await(std::unique_lock<std::mutex>& lock, std::size_t bucket);
 
   std::unique_ptr<Communicator> comm_;
@@ -100,12 +88,12 @@ class Reducer {
   Trace* const trace_;
   OverlapChoice overlap_;
   const std::size_t small_end_;  // from this bucket on, all are left to who waits
-  std::vector<Slot> slots_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // callers wait for it
   std::condition_variable due_;      // the thread does
-  std::vector<State> states_;
+  StepState steps_;
+  std::vector<Handed> handed_;
   std::vector<std::string> descriptions_;  // of each bucket
   std::vector<std::string> details_;       // for errors: with the reducer's name
   std::size_t next_ = 0;                   // the bucket whose turn it is
