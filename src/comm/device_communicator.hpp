@@ -38,6 +38,8 @@ class DeviceCommunicator {
   virtual void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, std::string_view detail) = 0;
   virtual void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, std::string_view detail) = 0;
 
+  // Ends the communication of the whole job, as Communicator::abort does.
+  virtual void abort(tnt_status_t status, const std::string& sentence) noexcept = 0;
   // Throws what ended the communication; a caller that waits on the host asks now and then.
   virtual void throw_if_ended() = 0;
 

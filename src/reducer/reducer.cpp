@@ -80,6 +80,17 @@ void Reducer::throw_if_failed() const {
   if (error_) throw Error(*error_);
 }
 
+void Reducer::check_stream(StreamHandle stream) const {
+  if (stream == nullptr) return;
+  fail(TNT_INVALID_ARGUMENT,
+       "stream is not NULL: the gradients of {} lie in host memory (tnt_reducer_options_t.device says so)", options_.name);
+}
+
+void* Reducer::gradient_buffer(std::size_t tensor) {
+  (void)steps_.slot(tensor);
+  fail(TNT_UNSUPPORTED, "{}: a bucket in host memory is never held whole, so no gradient can lie in it", options_.name);
+}
+
 void Reducer::set_hook(BucketHook hook) {
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
@@ -93,7 +104,8 @@ void Reducer::set_hook(BucketHook hook) {
   packed_ = std::vector<std::byte>(hook_ ? largest : 0);
 }
 
-void Reducer::ready(std::size_t tensor, const Piece& piece) {
+void Reducer::ready(std::size_t tensor, const Piece& piece, StreamHandle stream) {
+  check_stream(stream);
   const StepState::Slot slot = steps_.slot(tensor);
   const TensorSpec& spec = plan_.tensors()[tensor];
   if (piece.in == nullptr && spec.count > 0 && piece.scale != 0.0) {
@@ -117,7 +129,8 @@ void Reducer::ready(std::size_t tensor, const Piece& piece) {
   if (bucket == next_ && is_for_thread(bucket)) due_.notify_one();
 }
 
-void Reducer::wait_bucket(std::size_t bucket) {
+void Reducer::wait_bucket(std::size_t bucket, StreamHandle stream) {
+  check_stream(stream);
   std::unique_lock lock(mutex_);
   throw_if_failed();
   steps_.check_begun(bucket);
@@ -149,7 +162,8 @@ void Reducer::await(std::unique_lock<std::mutex>& lock, std::size_t bucket) {
   steps_.waited_for(bucket);
 }
 
-void Reducer::finish() {
+void Reducer::finish(StreamHandle stream) {
+  check_stream(stream);
   std::unique_lock lock(mutex_);
   throw_if_failed();
   steps_.check_can_finish();

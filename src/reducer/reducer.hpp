@@ -6,17 +6,16 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/trace.hpp"
 #include "comm/communicator.hpp"
+#include "reducer/gradient_reducer.hpp"
 #include "reducer/overlap_choice.hpp"
 #include "reducer/plan.hpp"
 #include "reducer/step_state.hpp"
@@ -29,39 +28,25 @@ struct ReducerOptions {
   Overlap overlap = Overlap::automatic;
 };
 
-inline constexpr std::array<std::string_view, 4> phase_names{"pack", "wait", "reduce", "unpack"};
-
-struct ReducerStats {
-  std::uint64_t steps = 0;
-  std::uint64_t bytes = 0;
-  std::int64_t busy_ns = 0;
-  std::int64_t exposed_ns = 0;
-  std::array<std::int64_t, 4> phase_ns{};  // the parts of busy, as phase_names has them
-};
-
-// Sees a bucket as it is packed, before it is sent, and may change it in place. Returns what went wrong; nothing: go on.
-using BucketHook = std::function<std::optional<std::string>(std::size_t bucket, void* packed)>;
-
 // Order is what keeps ranks together: buckets are taken in the order 0, 1, ... whatever order the gradients come in.
-class Reducer {
+class Reducer final : public GradientReducer {
  public:
   // comm: the reducer's own, nobody else's traffic in it. trace may be null.
   Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions options, Trace* trace);
-  Reducer(const Reducer&) = delete;
-  Reducer& operator=(const Reducer&) = delete;
-  ~Reducer();
+  ~Reducer() override;
 
-  [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
-  [[nodiscard]] const std::string& description(std::size_t bucket) const { return descriptions_[bucket]; }
+  [[nodiscard]] const Plan& plan() const noexcept override { return plan_; }
+  [[nodiscard]] const std::string& description(std::size_t bucket) const override { return descriptions_[bucket]; }
 
   // Between steps; an empty one takes the hook away. It is called without a lock held, by whoever reduces the bucket. With a
   // hook, buckets are packed into memory of their own first: one bucket more, and a copy more each way.
-  void set_hook(BucketHook hook);
-  void ready(std::size_t tensor, const Piece& piece);
-  void wait_bucket(std::size_t bucket);
-  void finish();
-  [[nodiscard]] std::uint64_t tensor_steps(std::size_t tensor) const;
-  [[nodiscard]] ReducerStats stats() const;
+  void set_hook(BucketHook hook) override;
+  void ready(std::size_t tensor, const Piece& piece, StreamHandle stream = nullptr) override;
+  void wait_bucket(std::size_t bucket, StreamHandle stream = nullptr) override;
+  void finish(StreamHandle stream = nullptr) override;
+  [[nodiscard]] void* gradient_buffer(std::size_t tensor) override;  // TNT_UNSUPPORTED
+  [[nodiscard]] std::uint64_t tensor_steps(std::size_t tensor) const override;
+  [[nodiscard]] ReducerStats stats() const override;
 
  private:
   using Stage = StepState::Stage;
@@ -79,6 +64,7 @@ class Reducer {
   void call_hook(std::size_t bucket);
   void end_step();
   void count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns);
+  void check_stream(StreamHandle stream) const;
   void throw_if_failed() const;
   void await(std::unique_lock<std::mutex>& lock, std::size_t bucket);
 
