@@ -225,9 +225,11 @@ typedef struct {
 #define TNT_FUSION_DEFAULT SIZE_MAX
 #define TNT_WIRE_DEFAULT (-1)
 #define TNT_WIRE_OWN (-2)
-#define TNT_REDUCER_OPTIONS_INITIALIZER \
-  { sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT, TNT_WIRE_DEFAULT, NULL, TNT_DEVICE_HOST, \
-    TNT_DETERMINISM_DEFAULT, 0, 0 }
+#define TNT_REDUCER_OPTIONS_INITIALIZER                                                                     \
+  {                                                                                                         \
+    sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT, TNT_WIRE_DEFAULT, NULL, TNT_DEVICE_HOST, \
+        TNT_DETERMINISM_DEFAULT, 0, 0                                                                       \
+  }
 
 /* Which runs give the same bits. In host memory every run on the same ranks does. */
 typedef enum {
@@ -320,8 +322,8 @@ TNT_EXPORT tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, 
  * of this bucket and of those before it have to be handed over. */
 TNT_EXPORT tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bucket, tnt_stream_t stream);
 
-/* Ends a step: waits for all buckets; with a stream, the stream waits. TNT_INVALID_ARGUMENT names a tensor that was not handed over; nothing is lost: hand
- * it over and call again. */
+/* Ends a step: waits for all buckets; with a stream, the stream waits. TNT_INVALID_ARGUMENT names a tensor that was not handed
+ * over; nothing is lost: hand it over and call again. */
 TNT_EXPORT tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t stream);
 
 /* Gradients on a device: where tensor lies in its bucket, for a gradient that is computed right there. Handed over from there,

@@ -32,8 +32,8 @@ class DeviceSide : public std::enable_shared_from_this<DeviceSide> {
   [[nodiscard]] Device& device() noexcept { return *group_.device; }
   [[nodiscard]] DeviceCommunicator& comm() noexcept { return *group_.comm; }
 
-  // operation(DeviceCommunicator&) enqueues, in the order of the calls. Without start the caller's stream waits for it; else the
-  // handle does.
+  // operation(DeviceCommunicator&) enqueues, in the order of the calls. Without start the caller's stream waits for it; else
+  // the handle does.
   template <typename Operation>
   [[nodiscard]] std::shared_ptr<Waitable> enqueue(StreamHandle caller, bool start, Operation&& operation) {
     const std::scoped_lock lock(mutex_);
@@ -42,7 +42,7 @@ class DeviceSide : public std::enable_shared_from_this<DeviceSide> {
       order_(caller, [&] { operation(*group_.comm); });
       return nullptr;
     }
-    order_.before(caller);
+    order_.after(caller);
     operation(*group_.comm);
     return started();
   }

@@ -31,12 +31,10 @@ void DeviceReducer::Mark::wait_on(StreamHandle stream, bool capturing) const {
   if (recorded_ && captured_ == capturing) event_.wait_on(stream);
 }
 
-DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<DeviceCommunicator> comm, int rank, int ranks,
-                             Plan plan, DeviceReducerOptions options)
+DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<DeviceCommunicator> comm, Plan plan,
+                             DeviceReducerOptions options)
     : device_(std::move(device)),
       comm_(std::move(comm)),
-      rank_(rank),
-      ranks_(ranks),
       plan_(std::move(plan)),
       options_(std::move(options)),
       pack_stream_(*device_, Priority::high),
@@ -72,7 +70,7 @@ DeviceReducer::State DeviceReducer::make_state(std::size_t bucket) {
   gpu::BucketLayout layout = gpu::lay_out(shapes_of(plan_, bucket), plan_.buckets()[bucket].dtype);
   const std::size_t n_tiles = layout.tiles.size();
   // whole lines for every rank's slice
-  const std::size_t unit = options_.any_rank_count ? static_cast<std::size_t>(ranks_) * 64 : 1;
+  const std::size_t unit = options_.any_rank_count ? static_cast<std::size_t>(comm_->size()) * 64 : 1;
   State state{.layout = std::move(layout),
               .count = 0,
               .tiles = DeviceBuffer(*device_, n_tiles * sizeof(gpu::Tile), stream),
@@ -101,7 +99,7 @@ void DeviceReducer::make_buffers(std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
     const std::size_t bytes = n == states_.size() ? bytes_of(i) : largest;
     Buffer& buffer = buffers_.emplace_back(Buffer{DeviceBuffer(*device_, bytes, stream), std::nullopt, Mark(*device_)});
-    if (options_.any_rank_count && ranks_ > 1) buffer.gathered.emplace(*device_, bytes, stream);
+    if (options_.any_rank_count && comm_->size() > 1) buffer.gathered.emplace(*device_, bytes, stream);
     device_->fill_zero(buffer.memory.get(), bytes, stream);  // what lies between tensors travels, too
   }
   device_->synchronize(stream);
@@ -213,7 +211,7 @@ void DeviceReducer::launch_due(StreamHandle stream) {
     }
   } catch (const Error& error) {
     // half of it may be enqueued, and the other ranks wait for the rest
-    error_ = Error(error.status(), fmt::format("rank {}: {}: {}", rank_, details_[next_], error.what()));
+    error_ = Error(error.status(), fmt::format("rank {}: {}: {}", comm_->rank(), details_[next_], error.what()));
     comm_->abort(error.status(), error_->what());
     throw Error(*error_);
   }
@@ -276,14 +274,14 @@ void DeviceReducer::reduce(std::size_t bucket) {
     comm_->all_reduce(data, data, state.count, dtype, TNT_SUM, details_[bucket]);
     return;
   }
-  const std::size_t slice = state.count / static_cast<std::size_t>(ranks_);
+  const std::size_t slice = state.count / static_cast<std::size_t>(comm_->size());
   const std::size_t bytes = slice * dtype_size(dtype);
   auto* const gathered = static_cast<std::byte*>(buffer.gathered->get());
-  auto* const own = static_cast<std::byte*>(data) + static_cast<std::size_t>(rank_) * bytes;
+  auto* const own = static_cast<std::byte*>(data) + static_cast<std::size_t>(comm_->rank()) * bytes;
   comm_->all_to_all(data, gathered, slice, dtype, details_[bucket]);
   std::vector<const void*> sources;
-  for (int rank = 0; rank < ranks_; ++rank) sources.push_back(gathered + static_cast<std::size_t>(rank) * bytes);
-  device_->reduce(own, sources.data(), ranks_, slice, dtype, gpu::Order::tree, comm_->stream());
+  for (int rank = 0; rank < comm_->size(); ++rank) sources.push_back(gathered + static_cast<std::size_t>(rank) * bytes);
+  device_->reduce(own, sources.data(), comm_->size(), slice, dtype, gpu::Order::tree, comm_->stream());
   comm_->all_gather(own, data, slice, dtype, details_[bucket]);
 }
 

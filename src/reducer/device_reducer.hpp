@@ -40,7 +40,7 @@ struct DeviceReducerOptions {
 class DeviceReducer final : public GradientReducer {
  public:
   // comm: the reducer's own, nobody else's traffic in it.
-  DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<DeviceCommunicator> comm, int rank, int ranks, Plan plan,
+  DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<DeviceCommunicator> comm, Plan plan,
                 DeviceReducerOptions options);
   ~DeviceReducer() override;
 
@@ -112,8 +112,6 @@ class DeviceReducer final : public GradientReducer {
 
   const std::shared_ptr<Device> device_;
   const std::unique_ptr<DeviceCommunicator> comm_;
-  const int rank_;
-  const int ranks_;
   const Plan plan_;
   const DeviceReducerOptions options_;
   Stream pack_stream_;
