@@ -65,7 +65,7 @@ static void shuffle(uint64_t seed, long epoch, int* order) {
 }
 
 /* The most samples that a rank has of a batch. */
-static long largest_share(long batch, int ranks) { return ((batch < SAMPLES ? batch : SAMPLES) + ranks - 1) / ranks; }
+static long largest_share(long batch, int ranks) { return ((batch < SAMPLES ? batch : (long)SAMPLES) + ranks - 1) / ranks; }
 
 /* Rank r of n trains on samples r, r + n, r + 2 n ... of the batch that begins at first. Makes them; returns how many. */
 static int make_share(uint64_t seed, const int* order, long first, long size, int rank, int ranks, float* features,
