@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import secrets
+import shlex
 import socket
 from pathlib import Path
 
@@ -52,13 +53,24 @@ def gradient_dtype() -> str:
     return os.environ.get("TNT_GRADIENT_DTYPE", "none").lower()
 
 
-def host_cache_file(subject: str) -> Path | None:
-    """Where this host keeps what was measured on it, as `src/base/host_cache.cpp` has it; None where there is no such place."""
-    host = socket.gethostname().replace("/", "_")
+def cxx() -> list[str]:
+    """The C++ compiler that the environment names, with its options; empty if it names none."""
+    return shlex.split(os.environ.get("CXX", ""))
+
+
+def cache_folder() -> Path | None:
+    """Where this user's programs keep what they can make again; None where the environment names no home."""
     for folder, below in (("XDG_CACHE_HOME", ""), ("HOME", ".cache")):
         if os.environ.get(folder, "").startswith("/"):  # a relative path is to be ignored, says the XDG specification
-            return Path(os.environ[folder], below, "tarantella", f"{subject}-{host}.json")
+            return Path(os.environ[folder], below, "tarantella")
     return None
+
+
+def host_cache_file(subject: str) -> Path | None:
+    """Where this host keeps what was measured on it, as `src/base/host_cache.cpp` has it; None where there is no such place."""
+    folder = cache_folder()
+    host = socket.gethostname().replace("/", "_")
+    return None if folder is None else folder / f"{subject}-{host}.json"
 
 
 def agreed_seed() -> int:
