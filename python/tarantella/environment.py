@@ -19,6 +19,13 @@ def in_job() -> bool:
     return os.environ.get("TNT_SIZE", "1") != "1" or started_by_mpi()
 
 
+def local_rank() -> int | None:
+    """This process among the job's on this machine, as far as the environment says."""
+    names = ("TNT_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+    values = (os.environ.get(name, "") for name in names)
+    return next((int(value) for value in values if value.isdigit()), None)
+
+
 def flag(name: str) -> bool:
     """Whether the variable is set to what means yes.
 
