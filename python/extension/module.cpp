@@ -284,7 +284,7 @@ NB_MODULE(_native, module) {
     int count = 0;
     const char* why = "";
     check(tnt_device_count(&count, &why));
-    return std::pair<int, std::string>(count, why);
+    return std::tuple<int, std::string>(count, why);
   });
   module.def("clock_ns", &tnt_clock_ns);
   module.def("trace_span", [](const std::string& track, const std::string& name, std::int64_t begin_ns, std::int64_t end_ns) {

@@ -1,0 +1,173 @@
+// Element types on the device, and the way from one to another: round to nearest even, denormals kept, as kernels/cpu/half.hpp.
+// Where a processor has an instruction it is used; what stands beside it computes the same bits, those of a NaN aside.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/cuda/launch.cuh"
+
+namespace tnt::gpu {
+
+struct Float16 {
+  std::uint16_t bits;
+};
+struct Bfloat16 {
+  std::uint16_t bits;
+};
+
+template <typename To, typename From>
+__device__ __forceinline__ To bits_as(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof(To));
+  return to;
+}
+
+__device__ __forceinline__ float to_float(Bfloat16 x) { return bits_as<float>(std::uint32_t{x.bits} << 16); }
+
+__device__ __forceinline__ Bfloat16 to_bfloat16(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  Bfloat16 result;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+  return result;
+#else
+  const auto bits = bits_as<std::uint32_t>(x);
+  if ((bits & 0x7fffffffU) > 0x7f800000U) return {static_cast<std::uint16_t>((bits >> 16) | 0x40U)};  // NaN
+  return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16)};
+#endif
+}
+
+__device__ __forceinline__ float to_float(Float16 x) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x.bits));
+  return result;
+#else
+  const std::uint32_t sign = (std::uint32_t{x.bits} & 0x8000U) << 16;
+  const std::uint32_t magnitude = (std::uint32_t{x.bits} & 0x7fffU) << 13;
+  if (magnitude >= 0x0f800000U) return bits_as<float>(sign | 0x7f800000U | magnitude);  // infinity, NaN
+  // the multiplication moves the exponent to float's bias, and makes a denormal a normal number
+  return bits_as<float>(sign | bits_as<std::uint32_t>(bits_as<float>(magnitude) * 0x1p112F));
+#endif
+}
+
+__device__ __forceinline__ Float16 to_float16(float x) {
+#if defined(__CUDA_ARCH__)
+  Float16 result;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+  return result;
+#else
+  const auto bits = bits_as<std::uint32_t>(x);
+  const std::uint32_t sign = (bits >> 16) & 0x8000U;
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  std::uint32_t result = 0;
+  if (magnitude > 0x7f800000U) {
+    result = 0x7e00U;
+  } else if (magnitude >= 0x47800000U) {
+    result = 0x7c00U;
+  } else if (magnitude >= 0x38800000U) {
+    result = (magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
+  } else {  // in the sum the denormal's bits are the last ones, rounded
+    result = bits_as<std::uint32_t>(bits_as<float>(magnitude) + 0.5F) - 0x3f000000U;
+  }
+  return {static_cast<std::uint16_t>(sign | result)};
+#endif
+}
+
+// The type in which is computed, and the way there and back: float for 16 bits, 64 bits for integers.
+template <typename T>
+struct Accumulator {
+  using type = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
+  static __device__ __forceinline__ type load(T x) { return static_cast<type>(x); }
+  static __device__ __forceinline__ T store(type x) { return static_cast<T>(x); }
+};
+template <>
+struct Accumulator<Float16> {
+  using type = float;
+  static __device__ __forceinline__ float load(Float16 x) { return to_float(x); }
+  static __device__ __forceinline__ Float16 store(float x) { return to_float16(x); }
+};
+template <>
+struct Accumulator<Bfloat16> {
+  using type = float;
+  static __device__ __forceinline__ float load(Bfloat16 x) { return to_float(x); }
+  static __device__ __forceinline__ Bfloat16 store(float x) { return to_bfloat16(x); }
+};
+
+template <typename T>
+using AccumulatorType = typename Accumulator<T>::type;
+template <typename T>
+inline constexpr bool is_floating = std::is_floating_point_v<AccumulatorType<T>>;
+
+// Integers wrap, which is defined for unsigned ones only.
+template <typename A>
+__device__ __forceinline__ A added(A a, A b) {
+  if constexpr (std::is_integral_v<A>) {
+    return static_cast<A>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+  } else {
+    return a + b;
+  }
+}
+
+// Integers are multiplied in double and saturate at 64 bits.
+__device__ __forceinline__ std::int64_t saturated(double x) {
+  constexpr double low = -0x1p63;
+  constexpr double high = 0x1p63 - 1024;  // the greatest double below 2^63
+  return static_cast<std::int64_t>(x < low ? low : high < x ? high : x);
+}
+
+// scale * x, as tnt::scale of kernels/cpu/pack.hpp. By 1 within a type: the same bits.
+template <typename To, typename From>
+struct Scale {
+  using A = std::conditional_t<std::is_same_v<AccumulatorType<From>, float>, float, double>;
+
+  A factor;
+  bool unchanged;
+
+  explicit __device__ Scale(double scale = 1.0)
+      : factor(static_cast<A>(scale)), unchanged(std::is_same_v<To, From> && scale == 1.0) {}
+
+  __device__ __forceinline__ To operator()(From x) const {
+    if constexpr (std::is_same_v<To, From>) {
+      if (unchanged) return x;
+    }
+    const A scaled = static_cast<A>(Accumulator<From>::load(x)) * factor;
+    if constexpr (std::is_integral_v<To>) {
+      return Accumulator<To>::store(saturated(scaled));
+    } else {
+      return Accumulator<To>::store(static_cast<AccumulatorType<To>>(scaled));
+    }
+  }
+};
+
+// old + x: in float if neither has more than 32 bits, else in double.
+template <typename To, typename From>
+struct Add {
+  using A = std::conditional_t<std::is_same_v<AccumulatorType<To>, AccumulatorType<From>>, AccumulatorType<To>, double>;
+
+  __device__ __forceinline__ To operator()(From x, To old) const {
+    const A sum = added(static_cast<A>(Accumulator<To>::load(old)), static_cast<A>(Accumulator<From>::load(x)));
+    return Accumulator<To>::store(static_cast<AccumulatorType<To>>(sum));
+  }
+};
+
+// old + a * x, fused: rounded once in the accumulator's type, and alike wherever it is compiled.
+template <typename T>
+struct Axpy {
+  double a;
+
+  __device__ __forceinline__ T operator()(T x, T old) const {
+    using A = AccumulatorType<T>;
+    if constexpr (std::is_integral_v<T>) {
+      const std::int64_t product = a == 1.0 ? Accumulator<T>::load(x) : saturated(static_cast<double>(x) * a);
+      return Accumulator<T>::store(added(Accumulator<T>::load(old), product));
+    } else {
+      return Accumulator<T>::store(std::fma(static_cast<A>(a), Accumulator<T>::load(x), Accumulator<T>::load(old)));
+    }
+  }
+};
+
+}  // namespace tnt::gpu

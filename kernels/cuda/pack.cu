@@ -1,0 +1,37 @@
+#include "kernels/cuda/move.cuh"
+#include "kernels/cuda/wire.cuh"
+
+namespace tnt::gpu {
+namespace {
+
+template <typename Wire>
+__device__ void pack_tile(const Tile& tile, const TensorArgument& tensor, std::byte* to, Share& share) {
+  if (tensor.in == nullptr || tensor.scale == 0.0) return fill_zero(to, std::size_t{tile.count} * sizeof(Wire));
+  dispatch_tensor<Wire>(tile.dtype, [&](auto element) {
+    using From = decltype(element);
+    const auto* from = static_cast<const std::byte*>(tensor.in) + tile.first * sizeof(From);
+    move<Wire, From>(to, from, tile.count, Scale<Wire, From>(tensor.scale), share);
+  });
+}
+
+template <typename Wire>
+__global__ void __launch_bounds__(threads) pack_kernel(const BucketLaunch launch) {
+  for (std::uint64_t i = blockIdx.x; i < launch.n_tiles; i += gridDim.x) {
+    const Tile tile = launch.tiles[i];
+    auto* to = static_cast<std::byte*>(launch.bucket) + tile.slot * sizeof(Wire);
+    Share share(launch.statistics != nullptr);
+    pack_tile<Wire>(tile, launch.tensors[tile.tensor], to, share);
+    fill_zero(to + std::size_t{tile.count} * sizeof(Wire), std::size_t{tile.padding} * sizeof(Wire));
+    share.write_total(launch.statistics, i);
+  }
+}
+
+}  // namespace
+
+void pack(const BucketLaunch& launch, Stream stream) {
+  if (launch.n_tiles == 0) return;
+  const unsigned blocks = blocks_for(launch.n_tiles, launch.max_ctas);
+  dispatch_wire(launch.wire, [&](auto element) { TNT_LAUNCH(blocks, stream, pack_kernel<decltype(element)>, launch); });
+}
+
+}  // namespace tnt::gpu

@@ -1,0 +1,125 @@
+#include "kernels/cuda/arguments.hpp"
+#include "kernels/cuda/chunks.cuh"
+#include "kernels/cuda/move.cuh"
+#include "kernels/cuda/sum_order.cuh"
+#include "kernels/cuda/wire.cuh"
+
+namespace tnt::gpu {
+namespace {
+
+struct Sources {  // by value: half a kilobyte of the kernel's arguments
+  const std::byte* at[most_sources];
+  int n;
+};
+
+// Elements in the accumulator's type.
+template <typename T, unsigned n>
+struct Values {
+  AccumulatorType<T> value[n];
+
+  friend __device__ __forceinline__ Values operator+(const Values& a, const Values& b) {
+    Values sum;
+    TNT_UNROLL
+    for (unsigned i = 0; i < n; ++i) sum.value[i] = added(a.value[i], b.value[i]);
+    return sum;
+  }
+};
+
+// The same element of all sources.
+template <typename T>
+struct ElementTerms {
+  using Begun = T;
+  using Value = Values<T, 1>;
+  const Sources& sources;
+  std::uint64_t at;
+
+  __device__ __forceinline__ T begin(int source) const { return load_element<T>(sources.at[source] + at * sizeof(T)); }
+  __device__ __forceinline__ Value end(int /*source*/, T x) const { return {{Accumulator<T>::load(x)}}; }
+};
+
+// The same vector of all sources.
+template <typename T, bool aligned>
+struct UnitTerms {
+  static constexpr unsigned elements = Unit<T, T>::elements;
+  using Begun = typename Source<T, 16>::Begun;
+  using Value = Values<T, elements>;
+  const Sources& sources;
+  std::uint64_t first;  // element at which the vectors begin
+  std::uint32_t units;
+  std::uint32_t unit;
+
+  __device__ __forceinline__ Source<T, 16> source(int index) const {
+    return Source<T, 16>(sources.at[index] + first * sizeof(T), units);
+  }
+  __device__ __forceinline__ Begun begin(int index) const { return source(index).template begin<aligned>(unit); }
+  __device__ __forceinline__ Value end(int index, const Begun& begun) const {
+    T element[elements];
+    const Vector<16> vector = source(index).template end<aligned>(unit, begun);
+    std::memcpy(element, &vector, sizeof(vector));
+    Value value;
+    TNT_UNROLL
+    for (unsigned i = 0; i < elements; ++i) value.value[i] = Accumulator<T>::load(element[i]);
+    return value;
+  }
+};
+
+template <typename T, Order order, bool aligned>
+__device__ __forceinline__ void reduce_units(std::byte* out, const Sources& sources, std::uint64_t first, std::uint32_t units) {
+  using Terms = UnitTerms<T, aligned>;
+  auto* to = reinterpret_cast<Vector<16>*>(out + first * sizeof(T));
+  for (std::uint32_t unit = threadIdx.x; unit < units; unit += threads) {
+    const typename Terms::Value sum = sum_of<order>(Terms{sources, first, units, unit}, sources.n);
+    T element[Terms::elements];
+    TNT_UNROLL
+    for (unsigned i = 0; i < Terms::elements; ++i) element[i] = Accumulator<T>::store(sum.value[i]);
+    Vector<16> vector;
+    std::memcpy(&vector, element, sizeof(vector));
+    store(to + unit, vector);
+  }
+}
+
+template <typename T, Order order>
+__device__ void reduce_chunk(std::byte* out, const Sources& sources, std::uint64_t first, std::uint32_t count) {
+  const Cut cut(out + first * sizeof(T), sizeof(T), 16, count);
+  for (std::uint32_t i = threadIdx.x; i < cut.head + cut.tail; i += threads) {
+    const std::uint64_t at = first + cut.single(i, Unit<T, T>::elements);
+    const Values<T, 1> sum = sum_of<order>(ElementTerms<T>{sources, at}, sources.n);
+    store_element(out + at * sizeof(T), Accumulator<T>::store(sum.value[0]));
+  }
+  if (cut.units == 0) return;
+  unsigned askew = 0;
+  for (int i = 0; i < sources.n; ++i) askew |= misalignment(sources.at[i] + (first + cut.head) * sizeof(T), 16);
+  if (askew == 0) {
+    reduce_units<T, order, true>(out, sources, first + cut.head, cut.units);
+  } else {
+    reduce_units<T, order, false>(out, sources, first + cut.head, cut.units);
+  }
+}
+
+template <typename T, Order order>
+__global__ void __launch_bounds__(threads) reduce_kernel(std::byte* out, const Sources sources, std::uint64_t count) {
+  for_each_chunk<T>(count,
+                    [&](std::uint64_t first, std::uint32_t length) { reduce_chunk<T, order>(out, sources, first, length); });
+}
+
+}  // namespace
+
+void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, Order order, Stream stream) {
+  check_sources(n);
+  if (count == 0) return;
+  Sources copied = {};
+  for (int i = 0; i < n; ++i) copied.at[i] = static_cast<const std::byte*>(sources[i]);
+  copied.n = n;
+  dispatch_wire(dtype, [&](auto element) {
+    using T = decltype(element);
+    const unsigned blocks = blocks_for(chunks_of<T>(count), 0);
+    auto* to = static_cast<std::byte*>(out);
+    if (order == Order::ranks || !is_floating<T>) {  // integers wrap to the same in any order
+      TNT_LAUNCH(blocks, stream, (reduce_kernel<T, Order::ranks>), to, copied, count);
+    } else if constexpr (is_floating<T>) {
+      TNT_LAUNCH(blocks, stream, (reduce_kernel<T, Order::tree>), to, copied, count);
+    }
+  });
+}
+
+}  // namespace tnt::gpu

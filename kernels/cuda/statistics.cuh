@@ -1,0 +1,81 @@
+// Sum of squares and number of non-finite values of what a block writes: each thread's own, then a fixed tree over the block.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/cuda/convert.cuh"
+
+namespace tnt::gpu {
+
+inline constexpr unsigned warp_size = 32;
+inline constexpr unsigned whole_warp = 0xffffffff;
+
+// By the exponent's bits: no compiler takes that for a constant.
+template <typename T>
+[[nodiscard]] __device__ __forceinline__ bool is_non_finite(T x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return (bits_as<std::uint32_t>(x) & 0x7f800000U) == 0x7f800000U;
+  } else if constexpr (std::is_same_v<T, double>) {
+    return (bits_as<std::uint64_t>(x) & 0x7ff0000000000000U) == 0x7ff0000000000000U;
+  } else if constexpr (std::is_same_v<T, Float16>) {
+    return (x.bits & 0x7c00U) == 0x7c00U;
+  } else if constexpr (std::is_same_v<T, Bfloat16>) {
+    return (x.bits & 0x7f80U) == 0x7f80U;
+  } else {
+    return false;
+  }
+}
+
+// One thread's share.
+class Share {
+ public:
+  explicit __device__ Share(bool wanted) : wanted_(wanted) {}
+  __device__ Share(double sum_of_squares, std::uint64_t non_finite)
+      : wanted_(true), sum_(sum_of_squares), non_finite_(non_finite) {}
+
+  template <typename T>
+  __device__ __forceinline__ void add(T written) {
+    if (!wanted_) return;
+    const auto x = static_cast<double>(Accumulator<T>::load(written));
+    sum_ = std::fma(x, x, sum_);
+    non_finite_ += is_non_finite(written) ? 1 : 0;
+  }
+
+  __device__ void add(const Statistics& partial) {
+    sum_ += partial.sum_of_squares;
+    non_finite_ += partial.non_finite;
+  }
+
+  // totals[index] = all threads' shares, if they are wanted. Every thread of the block has to call it.
+  __device__ void write_total(Statistics* totals, std::uint64_t index) {
+    if (!wanted_) return;
+    __shared__ double sums[threads / warp_size];
+    __shared__ std::uint64_t counts[threads / warp_size];
+    for (unsigned step = warp_size / 2; step > 0; step /= 2) {
+      sum_ += __shfl_down_sync(whole_warp, sum_, step);
+      non_finite_ += __shfl_down_sync(whole_warp, non_finite_, step);
+    }
+    if (threadIdx.x % warp_size == 0) {
+      sums[threadIdx.x / warp_size] = sum_;
+      counts[threadIdx.x / warp_size] = non_finite_;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (unsigned warp = 1; warp < threads / warp_size; ++warp) {
+        sum_ += sums[warp];
+        non_finite_ += counts[warp];
+      }
+      totals[index].sum_of_squares = sum_;
+      totals[index].non_finite = non_finite_;
+    }
+    __syncthreads();  // the arrays are the next tile's
+  }
+
+ private:
+  bool wanted_;
+  double sum_ = 0.0;
+  std::uint64_t non_finite_ = 0;
+};
+
+}  // namespace tnt::gpu

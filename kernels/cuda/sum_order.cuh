@@ -1,0 +1,95 @@
+// The sum of n terms in a fixed order. Eight terms are loaded before the first is needed, and nothing is indexed at run time,
+// so that all of it stays in registers.
+#pragma once
+
+#include "kernels/cuda/launch.cuh"
+
+namespace tnt::gpu {
+
+inline constexpr int group = 8;
+
+// Terms: begin(i) -> Begun starts to load term i, end(i, begun) -> Value is the term.
+template <typename Terms>
+__device__ __forceinline__ void begin_group(const Terms& terms, int first, int n, typename Terms::Begun (&begun)[group]) {
+  TNT_UNROLL
+  for (int i = 0; i < group; ++i) {
+    if (first + i < n) begun[i] = terms.begin(first + i);
+  }
+}
+
+// ((0 + 1) + 2) + 3
+template <typename Terms>
+__device__ __forceinline__ typename Terms::Value sum_in_order(const Terms& terms, int n) {
+  typename Terms::Value sum = {};
+  for (int first = 0; first < n; first += group) {
+    typename Terms::Begun begun[group] = {};
+    begin_group(terms, first, n, begun);
+    TNT_UNROLL
+    for (int i = 0; i < group; ++i) {
+      if (first + i >= n) break;
+      const typename Terms::Value term = terms.end(first + i, begun[i]);
+      sum = first + i == 0 ? term : sum + term;  // no 0 + term: that would lose the sign of a zero
+    }
+  }
+  return sum;
+}
+
+// The tree over the terms [first + at, first + at + 2^level) of a group that ends at n.
+template <int level, int at, typename Terms>
+__device__ __forceinline__ typename Terms::Value tree_in_group(const Terms& terms, int first, int n,
+                                                               const typename Terms::Begun (&begun)[group]) {
+  if constexpr (level == 0) {
+    return terms.end(first + at, begun[at]);
+  } else {
+    constexpr int half = 1 << (level - 1);
+    const typename Terms::Value left = tree_in_group<level - 1, at>(terms, first, n, begun);
+    if (first + at + half >= n) return left;
+    return left + tree_in_group<level - 1, at + half>(terms, first, n, begun);
+  }
+}
+
+// Groups add up as a binary counter counts: pending[k] is the sum of 2^k groups that waits for its neighbour. What is left over
+// at the end goes up, from the last to the first.
+template <typename Terms>
+__device__ __forceinline__ typename Terms::Value sum_in_tree(const Terms& terms, int n) {
+  constexpr int levels = 4;
+  static_assert(group << (levels - 1) == most_sources && group == 8);
+  typename Terms::Value pending[levels] = {};
+  const int groups = (n + group - 1) / group;
+  for (int index = 0; index < groups; ++index) {
+    typename Terms::Begun begun[group] = {};
+    begin_group(terms, index * group, n, begun);
+    typename Terms::Value sum = tree_in_group<3, 0>(terms, index * group, n, begun);
+    bool waits = false;
+    TNT_UNROLL
+    for (int level = 0; level < levels; ++level) {
+      if (waits) continue;
+      if ((index >> level & 1) != 0) {
+        sum = pending[level] + sum;
+      } else {
+        pending[level] = sum;
+        waits = true;
+      }
+    }
+  }
+  typename Terms::Value total = {};
+  bool begun = false;
+  TNT_UNROLL
+  for (int level = 0; level < levels; ++level) {
+    if ((groups >> level & 1) == 0) continue;
+    total = begun ? pending[level] + total : pending[level];
+    begun = true;
+  }
+  return total;
+}
+
+template <Order order, typename Terms>
+__device__ __forceinline__ typename Terms::Value sum_of(const Terms& terms, int n) {
+  if constexpr (order == Order::ranks) {
+    return sum_in_order(terms, n);
+  } else {
+    return sum_in_tree(terms, n);
+  }
+}
+
+}  // namespace tnt::gpu

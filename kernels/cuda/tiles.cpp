@@ -1,0 +1,72 @@
+#include "kernels/cuda/tiles.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace tnt::gpu {
+namespace {
+
+constexpr std::size_t most_tile_bytes = 32 * 1024;  // 8 loads of 16 bytes for each of 256 threads
+constexpr std::size_t granule = 128;                // elements; of any type they are whole cache lines
+constexpr std::size_t vector_bytes = 16;
+constexpr std::size_t line_bytes = 128;
+constexpr std::size_t big_bytes = 4096;  // from here on a line of padding is nothing
+
+std::size_t rounded_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+bool is_floating(tnt_dtype_t dtype) {
+  return dtype == TNT_FLOAT32 || dtype == TNT_FLOAT64 || dtype == TNT_FLOAT16 || dtype == TNT_BFLOAT16;
+}
+
+void check(std::size_t index, const TensorShape& tensor, tnt_dtype_t wire) {
+  if (tensor.dtype == wire || (is_floating(tensor.dtype) && is_floating(wire))) return;
+  fail(TNT_INVALID_ARGUMENT, "tensor {} of {} cannot travel as {}: only floating-point types are cast to one another", index,
+       dtype_name(tensor.dtype), dtype_name(wire));
+}
+
+// Cuts a tensor into tiles whose numbers of granules differ by one at most; the remainder is the last one's.
+void cut(std::vector<Tile>& tiles, std::size_t index, const TensorShape& tensor, std::size_t slot, std::size_t larger_size) {
+  const std::size_t granules = (tensor.count + granule - 1) / granule;
+  const std::size_t granules_per_tile = most_tile_bytes / larger_size / granule;
+  const std::size_t n = (granules + granules_per_tile - 1) / granules_per_tile;
+  for (std::size_t i = 0, first = 0; i < n; ++i) {
+    const std::size_t length = (granules / n + (i < granules % n ? 1 : 0)) * granule;
+    const std::size_t count = std::min(length, tensor.count - first);
+    tiles.push_back({.first = first,
+                     .slot = slot + first,
+                     .tensor = static_cast<std::uint32_t>(index),
+                     .count = static_cast<std::uint32_t>(count),
+                     .dtype = static_cast<std::uint32_t>(tensor.dtype)});
+    first += count;
+  }
+}
+
+}  // namespace
+
+BucketLayout lay_out(std::span<const TensorShape> tensors, tnt_dtype_t wire) {
+  BucketLayout layout;
+  layout.slots.reserve(tensors.size());
+  const std::size_t wire_size = dtype_size(wire);
+  // What lies before an element and belongs to no tensor is the padding of the tile before.
+  const auto begin_at = [&](std::size_t multiple_bytes) {
+    const std::size_t begin = rounded_up(layout.count, multiple_bytes / wire_size);
+    if (!layout.tiles.empty()) layout.tiles.back().padding += static_cast<std::uint32_t>(begin - layout.count);
+    layout.count = begin;
+  };
+  for (std::size_t index = 0; index < tensors.size(); ++index) {
+    const TensorShape& tensor = tensors[index];
+    check(index, tensor, wire);
+    begin_at(tensor.count * wire_size < big_bytes ? vector_bytes : line_bytes);
+    layout.slots.push_back(layout.count);
+    cut(layout.tiles, index, tensor, layout.count, std::max(wire_size, dtype_size(tensor.dtype)));
+    layout.count += tensor.count;
+  }
+  begin_at(vector_bytes);
+  if (layout.tiles.size() > std::numeric_limits<std::uint32_t>::max()) {
+    fail(TNT_INVALID_ARGUMENT, "a bucket of {} elements has {} tiles, more than 32 bits count: make smaller buckets",
+         layout.count, layout.tiles.size());
+  }
+  return layout;
+}
+
+}  // namespace tnt::gpu

@@ -1,0 +1,40 @@
+#include "kernels/cuda/move.cuh"
+#include "kernels/cuda/wire.cuh"
+
+namespace tnt::gpu {
+namespace {
+
+template <typename Wire, bool accumulate>
+__global__ void __launch_bounds__(threads) unpack_kernel(const BucketLaunch launch) {
+  for (std::uint64_t i = blockIdx.x; i < launch.n_tiles; i += gridDim.x) {
+    const Tile tile = launch.tiles[i];
+    auto* out = static_cast<std::byte*>(launch.tensors[tile.tensor].out);
+    const auto* from = static_cast<const std::byte*>(launch.bucket) + tile.slot * sizeof(Wire);
+    Share share(launch.statistics != nullptr);
+    if (out != nullptr) {
+      dispatch_tensor<Wire>(tile.dtype, [&](auto element) {
+        using To = decltype(element);
+        using Function = std::conditional_t<accumulate, Add<To, Wire>, Scale<To, Wire>>;
+        move<To, Wire>(out + tile.first * sizeof(To), from, tile.count, Function(), share);
+      });
+    }
+    share.write_total(launch.statistics, i);
+  }
+}
+
+}  // namespace
+
+void unpack(const BucketLaunch& launch, bool accumulate, Stream stream) {
+  if (launch.n_tiles == 0) return;
+  const unsigned blocks = blocks_for(launch.n_tiles, launch.max_ctas);
+  dispatch_wire(launch.wire, [&](auto element) {
+    using Wire = decltype(element);
+    if (accumulate) {
+      TNT_LAUNCH(blocks, stream, (unpack_kernel<Wire, true>), launch);
+    } else {
+      TNT_LAUNCH(blocks, stream, (unpack_kernel<Wire, false>), launch);
+    }
+  });
+}
+
+}  // namespace tnt::gpu

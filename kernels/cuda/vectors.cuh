@@ -1,0 +1,192 @@
+// Memory in aligned vectors of 4, 8 or 16 bytes, from any address: what lies askew is put together from the two aligned vectors
+// that hold it. Nothing outside of what was asked for is read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cuda/launch.cuh"
+
+namespace tnt::gpu {
+
+template <int n>
+struct alignas(n) Vector {
+  static constexpr int words = n / 4;
+  std::uint32_t word[words];
+};
+
+// Past the first-level cache: nothing is read twice. Not by the read-only path, as a kernel may write where it read.
+template <int n>
+__device__ __forceinline__ Vector<n> load_once(const Vector<n>* from) {
+#if defined(__CUDA_ARCH__)
+  Vector<n> v;
+  const auto address = __cvta_generic_to_global(from);
+  if constexpr (n == 16) {
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "l"(address));
+  } else if constexpr (n == 8) {
+    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "l"(address));
+  } else {
+    asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(v.word[0]) : "l"(address));
+  }
+  return v;
+#else
+  return TNT_AT(from);
+#endif
+}
+
+// Through the first-level cache: the neighbouring thread reads the same.
+template <int n>
+__device__ __forceinline__ Vector<n> load(const Vector<n>* from) {
+#if defined(__CUDA_ARCH__)
+  Vector<n> v;
+  const auto address = __cvta_generic_to_global(from);
+  if constexpr (n == 16) {
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "l"(address));
+  } else if constexpr (n == 8) {
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "l"(address));
+  } else {
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(v.word[0]) : "l"(address));
+  }
+  return v;
+#else
+  return TNT_AT(from);
+#endif
+}
+
+template <int n>
+__device__ __forceinline__ void store(Vector<n>* to, const Vector<n>& v) {
+#if defined(__CUDA_ARCH__)
+  const auto address = __cvta_generic_to_global(to);
+  if constexpr (n == 16) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(address), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
+                 : "memory");
+  } else if constexpr (n == 8) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" : : "l"(address), "r"(v.word[0]), "r"(v.word[1]) : "memory");
+  } else {
+    asm volatile("st.global.u32 [%0], %1;" : : "l"(address), "r"(v.word[0]) : "memory");
+  }
+#else
+  TNT_AT(to) = v;
+#endif
+}
+
+[[nodiscard]] __device__ __forceinline__ unsigned misalignment(const void* address, unsigned alignment) {
+  return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(address) % alignment);
+}
+
+// One element at any address: whole where it is aligned, else byte by byte.
+template <typename T>
+__device__ __forceinline__ T load_element(const std::byte* from) {
+  if (misalignment(from, alignof(T)) == 0) return *reinterpret_cast<const T*>(from);
+  std::byte bytes[sizeof(T)];
+  TNT_UNROLL
+  for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) bytes[i] = from[i];
+  T element;
+  std::memcpy(&element, bytes, sizeof(T));
+  return element;
+}
+
+template <typename T>
+__device__ __forceinline__ void store_element(std::byte* to, T element) {
+  if (misalignment(to, alignof(T)) == 0) {
+    *reinterpret_cast<T*>(to) = element;
+    return;
+  }
+  std::byte bytes[sizeof(T)];
+  std::memcpy(bytes, &element, sizeof(T));
+  TNT_UNROLL
+  for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) to[i] = bytes[i];
+}
+
+// The n bytes from byte `offset` < n of low on, low and high being neighbours. Words are chosen by steps, as registers have no
+// index at run time.
+template <int n>
+__device__ __forceinline__ Vector<n> shifted(const Vector<n>& low, const Vector<n>& high, unsigned offset) {
+  constexpr int words = Vector<n>::words;
+  std::uint32_t word[2 * words];
+  TNT_UNROLL
+  for (int i = 0; i < words; ++i) {
+    word[i] = low.word[i];
+    word[words + i] = high.word[i];
+  }
+  TNT_UNROLL
+  for (int step = words / 2; step > 0; step /= 2) {
+    const bool skip = (offset / 4 & static_cast<unsigned>(step)) != 0;
+    TNT_UNROLL
+    for (int i = 0; i + step < 2 * words; ++i) word[i] = skip ? word[i + step] : word[i];
+  }
+  Vector<n> result;
+  TNT_UNROLL
+  for (int i = 0; i < words; ++i) result.word[i] = __funnelshift_r(word[i], word[i + 1], offset % 4 * 8);
+  return result;
+}
+
+// `count` vectors of n bytes that lie one after the other from any address on, as elements of T. A vector is read in two steps,
+// so that a thread may begin several before it needs the first.
+template <typename T, int n>
+class Source {
+ public:
+  __device__ Source(const std::byte* begin, std::uint32_t count)
+      : begin_(begin),
+        offset_(misalignment(begin, n)),
+        aligned_(reinterpret_cast<const Vector<n>*>(begin - offset_)),
+        last_(count - 1) {}
+
+  [[nodiscard]] __device__ bool is_aligned() const { return offset_ == 0; }
+
+  struct Begun {
+    Vector<n> low;
+    Vector<n> high;
+  };
+
+  // aligned: whether the whole source is, known when it is compiled
+  template <bool aligned>
+  [[nodiscard]] __device__ __forceinline__ Begun begin(std::uint32_t index) const {
+    if constexpr (aligned) {
+      return {load_once(aligned_ + index), {}};
+    } else {
+      if (offset_ == 0) return {load_once(aligned_ + index), {}};
+      if (is_outer(index)) return {};
+      return {load(aligned_ + index), load(aligned_ + index + 1)};
+    }
+  }
+
+  template <bool aligned>
+  [[nodiscard]] __device__ __forceinline__ Vector<n> end(std::uint32_t index, const Begun& begun) const {
+    if constexpr (aligned) {
+      return begun.low;
+    } else {
+      if (offset_ == 0) return begun.low;
+      return is_outer(index) ? by_elements(index) : shifted(begun.low, begun.high, offset_);
+    }
+  }
+
+ private:
+  // The aligned vectors that hold it may reach beyond the source.
+  [[nodiscard]] __device__ __forceinline__ bool is_outer(std::uint32_t index) const { return index == 0 || index == last_; }
+
+  [[nodiscard]] __device__ Vector<n> by_elements(std::uint32_t index) const {
+    T elements[n / sizeof(T)];
+    TNT_UNROLL
+    for (unsigned i = 0; i < n / sizeof(T); ++i) {
+      elements[i] = load_element<T>(begin_ + std::size_t{index} * n + i * sizeof(T));
+    }
+    Vector<n> result;
+    std::memcpy(&result, elements, n);
+    return result;
+  }
+
+  const std::byte* begin_;
+  unsigned offset_;
+  const Vector<n>* aligned_;
+  std::uint32_t last_;
+};
+
+}  // namespace tnt::gpu

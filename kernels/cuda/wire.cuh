@@ -1,0 +1,41 @@
+// From a dtype to the device's type, on the host for a bucket's and in the kernel for a tensor's: a block's tensor is of one.
+#pragma once
+
+#include "kernels/cuda/arguments.hpp"
+#include "kernels/cuda/convert.cuh"
+
+namespace tnt::gpu {
+
+// Calls f with an element of the type that travels.
+template <typename F>
+void dispatch_wire(tnt_dtype_t wire, const F& f) {
+  switch (wire) {
+    case TNT_FLOAT32: return f(float{});
+    case TNT_FLOAT64: return f(double{});
+    case TNT_FLOAT16: return f(Float16{});
+    case TNT_BFLOAT16: return f(Bfloat16{});
+    case TNT_INT8: return f(std::int8_t{});
+    case TNT_UINT8: return f(std::uint8_t{});
+    case TNT_INT32: return f(std::int32_t{});
+    case TNT_INT64: return f(std::int64_t{});
+  }
+  refuse_dtype(wire);
+}
+
+// Calls f with an element of a tensor's type. Integers travel as they are (lay_out sees to that).
+template <typename Wire, typename F>
+__device__ __forceinline__ void dispatch_tensor(std::uint32_t dtype, const F& f) {
+  if constexpr (!is_floating<Wire>) {
+    f(Wire{});
+  } else {
+    switch (dtype) {
+      case TNT_FLOAT32: return f(float{});
+      case TNT_FLOAT64: return f(double{});
+      case TNT_FLOAT16: return f(Float16{});
+      case TNT_BFLOAT16: return f(Bfloat16{});
+      default: return;
+    }
+  }
+}
+
+}  // namespace tnt::gpu

@@ -1,0 +1,115 @@
+#include "comm/nccl/nccl_handle.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+
+namespace tnt {
+namespace {
+
+// A call that is in progress connects ranks, which takes milliseconds: who waits for it does not keep its core.
+void nap() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
+
+// An abort waits so long for a thread that is inside a call.
+constexpr double courtesy = 1.0;
+
+}  // namespace
+
+NcclHandle::~NcclHandle() { abort(); }
+
+nccl::ncclComm_t NcclHandle::alive() {
+  const nccl::ncclComm_t comm = comm_;
+  if (comm == nullptr) {
+    interrupt_();  // says why
+    fail(TNT_ABORTED, "the communicator of {} was aborted", library_->text());
+  }
+  return comm;
+}
+
+void NcclHandle::settle(const char* what) {
+  const Deadline deadline(timeout_);
+  while (true) {
+    nccl::ncclResult_t state = nccl::ncclSuccess;
+    {
+      const std::scoped_lock lock(mutex_);
+      const nccl::ncclComm_t comm = alive();
+      TNT_NCCL(*library_, comm, CommGetAsyncError, comm, &state);
+      check_nccl(state, what, *library_, comm, __FILE__, __LINE__);
+    }
+    if (state != nccl::ncclInProgress) return;
+    interrupt_();
+    if (deadline.passed()) {
+      fail(TNT_TIMEOUT,
+           "{} of {} has not finished within {} s: a rank has not come, or cannot be reached (NCCL_DEBUG=INFO tells more; "
+           "NCCL_SOCKET_IFNAME chooses the network; TNT_TIMEOUT sets the deadline)",
+           what, library_->text(), timeout_);
+    }
+    nap();
+  }
+}
+
+void NcclHandle::open(const char* what, const std::function<nccl::ncclResult_t(nccl::ncclComm_t*)>& make) {
+  {
+    const std::scoped_lock lock(mutex_);
+    nccl::ncclComm_t comm = nullptr;
+    check_nccl(make(&comm), what, *library_, nullptr, __FILE__, __LINE__);
+    comm_ = comm;
+  }
+  settle(what);
+}
+
+// The parent is in progress until the part's handle is known, then the part may still be.
+void NcclHandle::split(NcclHandle& parent, int color, int key) {
+  nccl::ncclComm_t part = nullptr;
+  parent.call("ncclCommSplit",
+              [&](nccl::ncclComm_t comm) { return TNT_NCCL(*library_, comm, CommSplit, comm, color, key, &part, nullptr); });
+  if (part == nullptr) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    comm_ = part;
+  }
+  settle("ncclCommSplit");
+}
+
+std::optional<Error> NcclHandle::fault() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  const nccl::ncclComm_t comm = comm_;
+  if (!lock || comm == nullptr) return std::nullopt;
+  try {
+    nccl::ncclResult_t state = nccl::ncclSuccess;
+    TNT_NCCL(*library_, comm, CommGetAsyncError, comm, &state);
+    if (state == nccl::ncclSuccess || state == nccl::ncclInProgress) return std::nullopt;
+    return Error(TNT_SYSTEM, fmt::format("{} failed: {}", library_->text(), library_->words(state, comm)));
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+// A thread that is inside a call is let out first. One that does not come out waits for the device, which waits for ranks that
+// will not come: only the abort itself frees it.
+void NcclHandle::abort() noexcept {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  for (const Deadline deadline(courtesy); !lock.try_lock() && !deadline.passed();) nap();
+  const nccl::ncclComm_t comm = comm_.exchange(nullptr);
+  if (comm == nullptr) return;
+  const nccl::ncclResult_t result = (*library_)->CommAbort(comm);
+  if (result != nccl::ncclSuccess && result != nccl::ncclInProgress) {
+    log(LogLevel::warning, "ncclCommAbort failed: {}", (*library_)->GetErrorString(result));
+  }
+}
+
+void NcclHandle::close() noexcept {
+  try {
+    call("ncclCommFinalize", [&](nccl::ncclComm_t comm) { return TNT_NCCL(*library_, comm, CommFinalize, comm); });
+    const std::scoped_lock lock(mutex_);
+    const nccl::ncclComm_t comm = comm_.exchange(nullptr);
+    if (comm != nullptr) TNT_NCCL(*library_, nullptr, CommDestroy, comm);
+  } catch (const Error& error) {
+    log(LogLevel::info, "{}", error.what());
+    abort();
+  }
+}
+
+}  // namespace tnt
