@@ -30,8 +30,7 @@ void expect_covers_once(const BucketLayout& layout, const std::vector<TensorShap
   std::size_t next = 0;
   for (std::size_t index = 0; index < tensors.size(); ++index) {
     ASSERT_GE(layout.slots[index], at);
-    ASSERT_EQ(layout.slots[index] * wire_size % 16, 0U);
-    if (tensors[index].count * wire_size >= 4096) ASSERT_EQ(layout.slots[index] * wire_size % 128, 0U);
+    ASSERT_EQ(layout.slots[index] * wire_size % (tensors[index].count * wire_size < 4096 ? 16 : 128), 0U);
     for (std::size_t first = 0; first < tensors[index].count; ++next) {
       ASSERT_LT(next, layout.tiles.size());
       const Tile& tile = layout.tiles[next];

@@ -1,6 +1,7 @@
 #include "simt/guarded.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
