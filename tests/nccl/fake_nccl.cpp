@@ -21,6 +21,7 @@ struct Grouped {
 };
 thread_local int group_depth = 0;
 thread_local std::vector<Grouped> grouped;
+thread_local std::string last_words;  // of this thread's calls
 
 bool wished(Comm& comm, const char* key) { return State::get().setting(key, comm.rank) == static_cast<long>(comm.operations); }
 
@@ -35,11 +36,14 @@ bool idle(Comm& comm, const char* function) {
 template <typename Prepare>
 nccl::ncclResult_t take(Comm& comm, Lock& lock, const char* function, Prepare&& prepare) {
   State& state = State::get();
-  if (comm.error != nccl::ncclSuccess) return comm.error;
+  if (comm.error != nccl::ncclSuccess) {
+    last_words = comm.words;
+    return comm.error;
+  }
   if (!idle(comm, function)) return nccl::ncclInvalidUsage;
   ++comm.operations;
   if (wished(comm, "fails_at")) {
-    comm.words = "the fake does not like this argument";
+    last_words = "the fake does not like this argument";
     return nccl::ncclInvalidArgument;
   }
   if (wished(comm, "blocks_at")) {
@@ -169,9 +173,8 @@ FAKE_EXPORT const char* ncclGetErrorString(nccl::ncclResult_t result) {
 FAKE_EXPORT const char* ncclGetLastError(nccl::ncclComm_t handle) {
   State& state = State::get();
   const Lock lock(state.mutex);
-  thread_local std::string words;
-  words = handle == nullptr ? state.last_words : state.usable(handle, "ncclGetLastError") ? comm_of(handle)->words : "";
-  return words.c_str();
+  if (handle != nullptr) last_words = state.usable(handle, "ncclGetLastError") ? comm_of(handle)->words : "";
+  return last_words.c_str();
 }
 
 FAKE_EXPORT nccl::ncclResult_t ncclGetUniqueId(nccl::ncclUniqueId* id) {
@@ -179,7 +182,7 @@ FAKE_EXPORT nccl::ncclResult_t ncclGetUniqueId(nccl::ncclUniqueId* id) {
   const Lock lock(state.mutex);
   state.counted("ncclGetUniqueId");
   if (state.setting("unique_id_fails", -1) != 0) {
-    state.last_words = "the fake has no network interface";
+    last_words = "the fake has no network interface";
     return nccl::ncclSystemError;
   }
   *id = {};

@@ -37,7 +37,6 @@ void State::reset() {
   settings_.clear();
   counts_.clear();
   misuse.clear();
-  last_words.clear();
 }
 
 long State::setting(const std::string& key, int rank, long otherwise) const {

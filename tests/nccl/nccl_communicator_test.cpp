@@ -235,7 +235,8 @@ TEST_F(NcclCommunicatorTest, WhatIsInProgressIsAskedForUntilItWasTaken) {
       const auto in = inputs(3, TNT_FLOAT32, 6, 2);
       const OnDevice data(rank.device, comm->stream(), in[at(comm->rank())]);
       comm->all_reduce(data.get(), data.get(), 6, TNT_FLOAT32, TNT_SUM, "");
-      comm->all_to_all(data.get(), put(rank, Array(TNT_FLOAT32, 6)).get(), 2, TNT_FLOAT32, "");
+      const OnDevice turned(rank.device, comm->stream(), Array(TNT_FLOAT32, 6));
+      comm->all_to_all(data.get(), turned.get(), 2, TNT_FLOAT32, "");
       EXPECT_EQ(data.read(), testing::reduced(in, TNT_SUM));
     }
   });

@@ -67,11 +67,11 @@ void steps(NcclRank& rank) {
 }
 
 TEST_F(NcclFailureTest, ARemoteErrorIsSaidInNcclsWords) {
-  FakeNccl::set("remote_error_at", 2, 1);
+  FakeNccl::set("remote_error_at", 3, 1);
   const std::string sentence = common_nccl_error(3, TNT_SYSTEM, steps);
   EXPECT_EQ(
       sentence,
-      "rank 1: all_reduce sum of 4 float32 (operation 2, bucket 3 of gradients: dense/kernel): NCCL 2.28.9 failed: remote "
+      "rank 1: all_reduce sum of 4 float32 (operation 3, bucket 3 of gradients: dense/kernel): NCCL 2.28.9 failed: remote "
       "process exited or there was a network error: connection closed by the fake's peer");
   expect_aborted(3);
 }

@@ -82,7 +82,7 @@ TEST_F(NcclLibraryTest, AnErrorIsSaidInItsWords) {
   const NcclLibrary library(TNT_FAKE_NCCL);
   nccl::ncclUniqueId id;
   try {
-    TNT_NCCL(library, nullptr, GetUniqueId, &id);
+    TNT_NCCL(library, GetUniqueId, &id);
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), TNT_SYSTEM);
@@ -96,7 +96,7 @@ TEST_F(NcclLibraryTest, AnErrorIsSaidInItsWords) {
 
 TEST_F(NcclLibraryTest, InProgressIsNoError) {
   const NcclLibrary library(TNT_FAKE_NCCL);
-  EXPECT_EQ(check_nccl(nccl::ncclInProgress, "ncclAllReduce", library, nullptr, "file", 1), nccl::ncclInProgress);
+  EXPECT_EQ(check_nccl(nccl::ncclInProgress, "ncclAllReduce", library, "file", 1), nccl::ncclInProgress);
 }
 
 // The system's, where it has one; its other functions need a GPU.

@@ -66,8 +66,9 @@ NcclCommunicator::NcclCommunicator(Device& device, Communicator& host, const Ncc
                                          static_cast<Watched&>(*this));
 }
 
+// What was not closed is aborted.
 NcclCommunicator::~NcclCommunicator() {
-  if (!watchdog_->ended()) handle_.close();
+  if (!watchdog_->ended() && !host_.ending()) handle_.close();
   watchdog_->stop();
 }
 
@@ -85,7 +86,7 @@ void NcclCommunicator::enqueue(const Call& call, const char* what, std::string_v
       if (call.count > 0) handle_.call(what, std::forward<Use>(use));
     });
   } catch (const Error& error) {
-    watchdog_->throw_if_ended();
+    watchdog_->await_reason(error);
     watchdog_->end_job(error.status(), fmt::format("rank {}: {}: {}", job_rank_, place_of(call, 0, detail), error.what()));
   }
 }
@@ -96,7 +97,7 @@ void NcclCommunicator::all_reduce(const void* in, void* out, std::size_t count, 
   const nccl::ncclRedOp_t operation = nccl_op(op);
   check_buffers("all_reduce", in, out, count);
   enqueue({.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, "ncclAllReduce", detail,
-          [&](auto comm) { return TNT_NCCL(*library_, comm, AllReduce, in, out, count, type, operation, comm, stream()); });
+          [&](auto comm) { return TNT_NCCL(*library_, AllReduce, in, out, count, type, operation, comm, stream()); });
 }
 
 void NcclCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
@@ -105,14 +106,14 @@ void NcclCommunicator::reduce_scatter(const void* in, void* out, std::size_t cou
   const nccl::ncclRedOp_t operation = nccl_op(op);
   check_buffers("reduce_scatter", in, out, count);
   enqueue({.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, "ncclReduceScatter", detail,
-          [&](auto comm) { return TNT_NCCL(*library_, comm, ReduceScatter, in, out, count, type, operation, comm, stream()); });
+          [&](auto comm) { return TNT_NCCL(*library_, ReduceScatter, in, out, count, type, operation, comm, stream()); });
 }
 
 void NcclCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) {
   const nccl::ncclDataType_t type = nccl_type(dtype);
   check_buffers("all_gather", in, out, count);
   enqueue({.kind = Call::all_gather, .dtype = dtype, .count = count}, "ncclAllGather", detail,
-          [&](auto comm) { return TNT_NCCL(*library_, comm, AllGather, in, out, count, type, comm, stream()); });
+          [&](auto comm) { return TNT_NCCL(*library_, AllGather, in, out, count, type, comm, stream()); });
 }
 
 void NcclCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
@@ -122,7 +123,7 @@ void NcclCommunicator::broadcast(const void* in, void* out, std::size_t count, t
   // only the root's input is read
   check_buffers("broadcast", root == rank() ? in : out, out, count);
   enqueue({.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, "ncclBroadcast", detail,
-          [&](auto comm) { return TNT_NCCL(*library_, comm, Broadcast, in, out, count, type, root, comm, stream()); });
+          [&](auto comm) { return TNT_NCCL(*library_, Broadcast, in, out, count, type, root, comm, stream()); });
 }
 
 void NcclCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) {
@@ -148,7 +149,7 @@ void NcclCommunicator::exchange(std::span<const Message> messages, tnt_dtype_t d
     if (message.count > 0 && (message.in == nullptr) == (message.out == nullptr)) {
       fail(TNT_INVALID_ARGUMENT, "a message with rank {} needs an input or an output, and one of them only", message.peer);
     }
-    if (message.peer == rank()) to_itself += message.in != nullptr ? 1 : -1;
+    if (message.peer == rank() && message.count > 0) to_itself += message.in != nullptr ? 1 : -1;
     if (message.count == 0 || call.count > 0) continue;
     call.kind = message.in != nullptr ? Call::send : Call::recv;
     call.root = message.peer;
@@ -161,15 +162,15 @@ void NcclCommunicator::exchange(std::span<const Message> messages, tnt_dtype_t d
 // A group that was begun is ended, whatever happens in it.
 nccl::ncclResult_t NcclCommunicator::send_and_receive(nccl::ncclComm_t comm, std::span<const Message> messages,
                                                       nccl::ncclDataType_t type) {
-  TNT_NCCL(*library_, comm, GroupStart);
+  TNT_NCCL(*library_, GroupStart);
   std::optional<Error> failure;
   try {
     for (const Message& message : messages) {
       if (message.count == 0) continue;
       if (message.in != nullptr) {
-        TNT_NCCL(*library_, comm, Send, message.in, message.count, type, message.peer, comm, stream());
+        TNT_NCCL(*library_, Send, message.in, message.count, type, message.peer, comm, stream());
       } else {
-        TNT_NCCL(*library_, comm, Recv, message.out, message.count, type, message.peer, comm, stream());
+        TNT_NCCL(*library_, Recv, message.out, message.count, type, message.peer, comm, stream());
       }
     }
   } catch (const Error& error) {
@@ -177,7 +178,7 @@ nccl::ncclResult_t NcclCommunicator::send_and_receive(nccl::ncclComm_t comm, std
   }
   const nccl::ncclResult_t result = (*library_)->GroupEnd();
   if (failure) throw Error(*failure);
-  return check_nccl(result, "ncclGroupEnd", *library_, comm, __FILE__, __LINE__);
+  return check_nccl(result, "ncclGroupEnd", *library_, __FILE__, __LINE__);
 }
 
 void NcclCommunicator::check_peer(const char* call, int peer) const {

@@ -12,6 +12,8 @@ namespace {
 // A call that is in progress connects ranks, which takes milliseconds: who waits for it does not keep its core.
 void nap() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
+bool is_error(nccl::ncclResult_t state) { return state != nccl::ncclSuccess && state != nccl::ncclInProgress; }
+
 // An abort waits so long for a thread that is inside a call.
 constexpr double courtesy = 1.0;
 
@@ -35,8 +37,8 @@ void NcclHandle::settle(const char* what) {
     {
       const std::scoped_lock lock(mutex_);
       const nccl::ncclComm_t comm = alive();
-      TNT_NCCL(*library_, comm, CommGetAsyncError, comm, &state);
-      check_nccl(state, what, *library_, comm, __FILE__, __LINE__);
+      TNT_NCCL(*library_, CommGetAsyncError, comm, &state);
+      if (is_error(state)) fail(TNT_SYSTEM, "{} failed: {}", what, library_->words(state, comm));
     }
     if (state != nccl::ncclInProgress) return;
     interrupt_();
@@ -53,7 +55,7 @@ void NcclHandle::settle(const char* what) {
 void NcclHandle::open(const char* what, const std::function<nccl::ncclResult_t(nccl::ncclComm_t*)>& make) {
   {
     const std::scoped_lock lock(mutex_);
-    check_nccl(make(&place_), what, *library_, nullptr, __FILE__, __LINE__);
+    check_nccl(make(&place_), what, *library_, __FILE__, __LINE__);
     comm_ = place_;
   }
   settle(what);
@@ -62,9 +64,8 @@ void NcclHandle::open(const char* what, const std::function<nccl::ncclResult_t(n
 // The parent is in progress until the part's handle is known, then the part may still be.
 void NcclHandle::split(NcclHandle& parent, int color, int key) {
   parent.place_ = nullptr;
-  parent.call("ncclCommSplit", [&](nccl::ncclComm_t comm) {
-    return TNT_NCCL(*library_, comm, CommSplit, comm, color, key, &parent.place_, nullptr);
-  });
+  parent.call("ncclCommSplit",
+              [&](nccl::ncclComm_t comm) { return TNT_NCCL(*library_, CommSplit, comm, color, key, &parent.place_, nullptr); });
   comm_ = parent.place_;
   if (comm_ != nullptr) settle("ncclCommSplit");
 }
@@ -75,8 +76,8 @@ std::optional<Error> NcclHandle::fault() {
   if (!lock || comm == nullptr) return std::nullopt;
   try {
     nccl::ncclResult_t state = nccl::ncclSuccess;
-    TNT_NCCL(*library_, comm, CommGetAsyncError, comm, &state);
-    if (state == nccl::ncclSuccess || state == nccl::ncclInProgress) return std::nullopt;
+    TNT_NCCL(*library_, CommGetAsyncError, comm, &state);
+    if (!is_error(state)) return std::nullopt;
     return Error(TNT_SYSTEM, fmt::format("{} failed: {}", library_->text(), library_->words(state, comm)));
   } catch (const Error& error) {
     return error;
@@ -91,17 +92,17 @@ void NcclHandle::abort() noexcept {
   const nccl::ncclComm_t comm = comm_.exchange(nullptr);
   if (comm == nullptr) return;
   const nccl::ncclResult_t result = (*library_)->CommAbort(comm);
-  if (result != nccl::ncclSuccess && result != nccl::ncclInProgress) {
+  if (is_error(result)) {
     log(LogLevel::warning, "ncclCommAbort failed: {}", (*library_)->GetErrorString(result));
   }
 }
 
 void NcclHandle::close() noexcept {
   try {
-    call("ncclCommFinalize", [&](nccl::ncclComm_t comm) { return TNT_NCCL(*library_, comm, CommFinalize, comm); });
+    call("ncclCommFinalize", [&](nccl::ncclComm_t comm) { return TNT_NCCL(*library_, CommFinalize, comm); });
     const std::scoped_lock lock(mutex_);
     const nccl::ncclComm_t comm = comm_.exchange(nullptr);
-    if (comm != nullptr) TNT_NCCL(*library_, nullptr, CommDestroy, comm);
+    if (comm != nullptr) TNT_NCCL(*library_, CommDestroy, comm);
   } catch (const Error& error) {
     log(LogLevel::info, "{}", error.what());
     abort();

@@ -136,11 +136,11 @@ std::string nccl_version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-nccl::ncclResult_t check_nccl(nccl::ncclResult_t result, const char* function, const NcclLibrary& library,
-                              nccl::ncclComm_t comm, const char* file, int line) {
+nccl::ncclResult_t check_nccl(nccl::ncclResult_t result, const char* function, const NcclLibrary& library, const char* file,
+                              int line) {
   if (result == nccl::ncclSuccess || result == nccl::ncclInProgress) return result;
   const std::string_view path(file);
-  fail(TNT_SYSTEM, "{} failed: {} ({}, {}:{})", function, library.words(result, comm), library.text(),
+  fail(TNT_SYSTEM, "{} failed: {} ({}, {}:{})", function, library.words(result, nullptr), library.text(),
        path.substr(path.rfind('/') + 1), line);
 }
 

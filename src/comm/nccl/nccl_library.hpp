@@ -47,7 +47,7 @@ class NcclLibrary {
   [[nodiscard]] int version() const noexcept { return version_; }  // 22809
   [[nodiscard]] std::string text() const;                          // "NCCL 2.28.9"
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
-  // What NCCL says about a result: its name for it and, for this communicator (may be null), what it last complained of.
+  // What NCCL says about a result: its name for it and what it last complained of; of a communicator, null if it may be gone.
   [[nodiscard]] std::string words(nccl::ncclResult_t result, nccl::ncclComm_t comm) const;
 
  private:
@@ -67,11 +67,11 @@ class NcclLibrary {
 [[nodiscard]] std::vector<std::string> nccl_wheels(const std::string& own_file);
 
 // Throws TNT_SYSTEM with NCCL's words unless the call was taken (ncclSuccess) or will be (ncclInProgress), which is returned.
-nccl::ncclResult_t check_nccl(nccl::ncclResult_t result, const char* function, const NcclLibrary& library,
-                              nccl::ncclComm_t comm, const char* file, int line);
+nccl::ncclResult_t check_nccl(nccl::ncclResult_t result, const char* function, const NcclLibrary& library, const char* file,
+                              int line);
 
 }  // namespace tnt
 
-// TNT_NCCL(library, comm, CommFinalize, comm): calls ncclCommFinalize(comm) and checks it; comm: whose words to ask for.
-#define TNT_NCCL(library, comm, function, ...) \
-  ::tnt::check_nccl((library)->function(__VA_ARGS__), "nccl" #function, library, comm, __FILE__, __LINE__)
+// TNT_NCCL(library, CommFinalize, comm): calls ncclCommFinalize(comm) and checks it.
+#define TNT_NCCL(library, function, ...) \
+  ::tnt::check_nccl((library)->function(__VA_ARGS__), "nccl" #function, library, __FILE__, __LINE__)

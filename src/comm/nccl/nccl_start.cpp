@@ -172,7 +172,7 @@ void connect(NcclHandle& handle, Communicator& host, const NcclOptions& options)
   for (int root = 0; root < roots; ++root) {
     if (rank_of(root) != host.rank()) continue;
     try {
-      TNT_NCCL(library, nullptr, GetUniqueId, &ids[static_cast<std::size_t>(root)]);
+      TNT_NCCL(library, GetUniqueId, &ids[static_cast<std::size_t>(root)]);
     } catch (const Error& error) {
       failure = error;
     }

@@ -107,6 +107,14 @@ void Watchdog::set_ended(const Error& error) {
   changed_.notify_all();
 }
 
+void Watchdog::await_reason(const Error& error) const {
+  const Deadline deadline(2 * grace(timeout_));  // longer than this rank's own thread gives them
+  do {
+    throw_if_ended();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (error.status() == TNT_SYSTEM && !deadline.passed());
+}
+
 void Watchdog::end_job(tnt_status_t status, const std::string& sentence) {
   set_ended(end_communication(host_, status, sentence));
   throw_if_ended();

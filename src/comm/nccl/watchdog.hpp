@@ -54,6 +54,8 @@ class Watchdog {
 
   void throw_if_ended() const;
   [[nodiscard]] bool ended() const noexcept { return ended_; }
+  // Gives others a moment to say why an operation failed here, if it may be for a rank that died; throws if they do.
+  void await_reason(const Error& error) const;
   // Ends the job's communication; throws what all ranks say.
   [[noreturn]] void end_job(tnt_status_t status, const std::string& sentence);
 
