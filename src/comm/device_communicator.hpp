@@ -60,6 +60,8 @@ class DeviceCommunicator {
     exchange({&message, 1}, dtype, detail);
   }
 
+  // Ends the communication of the whole job, as Communicator::abort does.
+  virtual void abort(tnt_status_t status, const std::string& sentence) noexcept = 0;
   // Throws what ended the communication; a caller that waits on the host asks now and then.
   virtual void throw_if_ended() = 0;
 

@@ -17,11 +17,16 @@ class StreamOrder {
   // operation enqueues on comm.stream(). If it throws, the caller's stream waits for nothing.
   template <typename Operation>
   void operator()(StreamHandle caller, Operation&& operation) {
-    before_.record(caller);
-    before_.wait_on(comm_->stream());
+    after(caller);
     std::forward<Operation>(operation)();
     after_.record(comm_->stream());
     after_.wait_on(caller);
+  }
+
+  // The first half: what is enqueued on comm.stream() from now on comes after what the caller's stream has.
+  void after(StreamHandle caller) {
+    before_.record(caller);
+    before_.wait_on(comm_->stream());
   }
 
  private:

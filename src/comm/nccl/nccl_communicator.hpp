@@ -56,6 +56,7 @@ class NcclCommunicator final : public DeviceCommunicator, private Watched {
   void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) override;
   void exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
 
+  void abort(tnt_status_t status, const std::string& sentence) noexcept override { host_.abort(status, sentence); }
   void throw_if_ended() override;
   [[nodiscard]] std::unique_ptr<DeviceCommunicator> split(int color, int key, Communicator* host) override;
 
