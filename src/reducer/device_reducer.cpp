@@ -256,13 +256,12 @@ gpu::BucketLaunch DeviceReducer::launch_of(std::size_t bucket) {
 void DeviceReducer::pack(std::size_t bucket, bool capturing) {
   State& state = states_[bucket];
   const StreamHandle packing = pack_stream_.get();
+  // with the buffer's last unpacking all that came before it is done, such as this bucket's, which read the table
   buffer_of(bucket).free.wait_on(packing, capturing);
-  tables_[bucket] = state.table.place(
-      packing, capturing, [&] { state.done.wait_on(packing, capturing); },
-      [&] {
-        comm_->throw_if_ended();
-        std::this_thread::yield();
-      });
+  tables_[bucket] = state.table.place(packing, capturing, [&] {
+    comm_->throw_if_ended();
+    std::this_thread::yield();
+  });
   if (state.views < plan_.buckets()[bucket].tensors.size()) device_->pack(launch_of(bucket), packing);
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -187,6 +188,27 @@ TEST_F(FiveTensors, CallersGetEventsAndWaitsOnly) {
     const auto enqueued = trainer.device->enqueued_on(trainer.stream.get());
     EXPECT_EQ(std::count(enqueued.end() - 4, enqueued.end(), "record"), 3) << fmt::format("{}", fmt::join(enqueued, ", "));
     EXPECT_EQ(enqueued.back(), "wait");
+  });
+}
+
+// A trainer may compute the next step on another stream, with other memory, before the last one has ended.
+TEST_F(FiveTensors, StepsMayKnowNothingOfEachOther) {
+  run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
+    const std::array memory{buffers(trainer), buffers(trainer)};
+    trainer.device->synchronize(trainer.stream.get());
+    for (unsigned i = 0; i < 8; ++i) {
+      const StreamHandle stream = (i % 2 == 0 ? trainer.stream : trainer.other).get();
+      const auto& own = memory[i % 2];
+      for (std::size_t tensor = 5; tensor-- > 0;) {
+        trainer.compute(own[tensor].get(), gradient(rank, tensor, i), stream);
+        trainer.reducer.ready(tensor, {.in = own[tensor].get(), .out = own[tensor].get()}, stream);
+      }
+      trainer.reducer.finish(stream);
+      for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+        trainer.expect(own[tensor].get(), sum(2, tensor, i), fmt::format("tensor {} in step {}", tensor, i), stream);
+      }
+    }
+    trainer.device->synchronize(trainer.other.get());
   });
 }
 
