@@ -81,7 +81,9 @@ TEST_F(DeviceLoad, TheLogSaysOnceWhyNothingIsThere) {
 // The machine's own, whatever it has.
 TEST_F(DeviceLoad, AMachineHasDevicesOrAReason) {
   EXPECT_EQ(why_no_device().empty(), device_count() > 0) << why_no_device();
-  if (device_count() == 0) EXPECT_EQ(refusal(0), "TNT_UNSUPPORTED: device 0 cannot be used: " + why_no_device());
+  if (device_count() == 0) {
+    EXPECT_EQ(refusal(0), "TNT_UNSUPPORTED: device 0 cannot be used: " + why_no_device());
+  }
 }
 
 }  // namespace
