@@ -72,8 +72,10 @@ __device__ __forceinline__ Vector<Unit<To, From>::to_bytes> apply_to_unit(const 
   std::memcpy(to, &old, sizeof(old));
   TNT_UNROLL
   for (unsigned i = 0; i < n; ++i) to[i] = apply(function, from[i], to[i]);
-  TNT_UNROLL
-  for (unsigned i = 0; i < n; ++i) share.add(to[i]);
+  if (share.is_wanted()) {
+    TNT_UNROLL
+    for (unsigned i = 0; i < n; ++i) share.add(to[i]);
+  }
   Vector<Unit<To, From>::to_bytes> out;
   std::memcpy(&out, to, sizeof(out));
   return out;
@@ -86,7 +88,12 @@ __device__ __forceinline__ void move_element(std::byte* to, const std::byte* fro
   if constexpr (std::is_invocable_v<Function, From, To>) old = load_element<To>(to + at * sizeof(To));
   const To result = apply(function, load_element<From>(from + at * sizeof(From)), old);
   store_element(to + at * sizeof(To), result);
-  share.add(result);
+  if (share.is_wanted()) share.add(result);
+}
+
+__device__ __forceinline__ std::uint32_t clamped(std::uint32_t x, std::uint32_t least, std::uint32_t most) {
+  const std::uint32_t low = x < least ? least : x;
+  return low < most ? low : most;
 }
 
 // Without the first and the last, unless the source is aligned.
@@ -97,22 +104,22 @@ __device__ __forceinline__ void move_units(std::byte* to, const std::byte* from,
   using In = Source<U::from_bytes>;
   const In source(from);
   auto* target = reinterpret_cast<Vector<U::to_bytes>*>(to);
-  const std::uint32_t begin = aligned ? 0 : 1;
+  constexpr std::uint32_t begin = aligned ? 0 : 1;
   const std::uint32_t end = aligned ? units : units - 1;
+  if (begin >= end) return;
   for (std::uint32_t first = threadIdx.x; first < end; first += threads * U::batch) {
-    typename In::Begun in[U::batch] = {};
+    typename In::Begun in[U::batch];
     Vector<U::to_bytes> old[U::batch] = {};
     TNT_UNROLL
-    for (unsigned i = 0; i < U::batch; ++i) {
-      const std::uint32_t unit = first + i * threads;
-      if (unit < begin || unit >= end) continue;
+    for (unsigned i = 0; i < U::batch; ++i) {  // without a branch: who has none reads another's
+      const std::uint32_t unit = clamped(first + i * threads, begin, end - 1);
       in[i] = source.template begin<aligned>(unit);
       if constexpr (std::is_invocable_v<Function, From, To>) old[i] = load_once(target + unit);
     }
     TNT_UNROLL
     for (unsigned i = 0; i < U::batch; ++i) {
       const std::uint32_t unit = first + i * threads;
-      if (unit < begin || unit >= end) continue;
+      if (unit != clamped(unit, begin, end - 1)) continue;
       store(target + unit, apply_to_unit<To, From>(function, source.template end<aligned>(in[i]), old[i], share));
     }
   }
