@@ -117,6 +117,23 @@ TEST_F(NcclStartTest, ThereIsOneIdUpTo128Ranks) {
   EXPECT_EQ(FakeNccl::count("ncclCommInitRankScalable"), 0);
 }
 
+TEST_F(NcclStartTest, ThereAreMoreIdsForMoreRanksWhereNcclTakesThem) {
+  NcclOptions wanted = options();
+  wanted.ranks_per_id = 2;
+  const auto connect_five = [&] {
+    testing::run_nccl(
+        5, [](testing::NcclRank& rank) { EXPECT_EQ(rank.comm.size(), 5); }, wanted);
+  };
+  connect_five();
+  EXPECT_EQ(FakeNccl::count("ncclGetUniqueId"), 3);
+  EXPECT_EQ(FakeNccl::count("ncclCommInitRankScalable"), 5);
+  FakeNccl::reset();
+  FakeNccl::set("version", 22200);
+  connect_five();
+  EXPECT_EQ(FakeNccl::count("ncclGetUniqueId"), 1);
+  EXPECT_EQ(FakeNccl::count("ncclCommInitRankConfig"), 5);
+}
+
 TEST(NcclConfig, NeverBlocksAndLeavesTheRestToNccl) {
   const nccl::ncclConfig_t config = nccl_config({});
   EXPECT_EQ(config.size, sizeof(config));

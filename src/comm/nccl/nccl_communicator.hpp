@@ -20,6 +20,7 @@ struct NcclOptions {
   std::string library = {};    // TNT_NCCL_LIBRARY
   bool deterministic = false;  // the same bits run after run: pinned algorithm, protocol and number of channels
   int max_ctas = 0;            // thread blocks that a collective may take from the computation; 0: NCCL's choice
+  int ranks_per_id = 128;      // that one unique id serves, where NCCL takes several
   std::string no_device = {};  // why this rank has no device, if it has none
 };
 

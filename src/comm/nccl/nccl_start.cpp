@@ -15,7 +15,6 @@
 namespace tnt {
 namespace {
 
-constexpr int ranks_per_root = 128;          // that one unique id serves, where a library takes several
 constexpr int several_ranks_on_gpu = 23003;  // the first version that allows it
 constexpr int fixed_ctas = 16;               // enough for NVLink's rate
 
@@ -163,8 +162,8 @@ void pin_environment() {
 void connect(NcclHandle& handle, Communicator& host, const NcclOptions& options) {
   const NcclLibrary& library = handle.library();
   if (options.deterministic) pin_environment();
-  const bool scalable = library->CommInitRankScalable != nullptr && host.size() > ranks_per_root;
-  const int roots = scalable ? (host.size() + ranks_per_root - 1) / ranks_per_root : 1;
+  const bool scalable = library->CommInitRankScalable != nullptr && host.size() > options.ranks_per_id;
+  const int roots = scalable ? (host.size() + options.ranks_per_id - 1) / options.ranks_per_id : 1;
   std::vector<nccl::ncclUniqueId> ids(static_cast<std::size_t>(roots));
   const auto rank_of = [&](int root) { return static_cast<int>(std::int64_t{root} * host.size() / roots); };
 

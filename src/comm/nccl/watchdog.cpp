@@ -76,11 +76,17 @@ bool Watchdog::begin(const Call& call, std::string_view detail) {
   return true;
 }
 
+// The device is called without the lock: where its queue is full a call waits, for what only the watchdog can end. The thread
+// takes no operation away before it is enqueued.
 void Watchdog::end() {
+  Operation* last = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    last = &operations_.back();
+  }
+  last->finished.record(stream_);
   const std::scoped_lock lock(mutex_);
-  if (operations_.empty()) return;
-  operations_.back().finished.record(stream_);
-  operations_.back().enqueued = true;
+  last->enqueued = true;
 }
 
 Event Watchdog::take_event() {
