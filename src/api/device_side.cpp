@@ -63,6 +63,9 @@ void DeviceSide::check_stream(StreamHandle stream) {
 
 std::shared_ptr<Waitable> DeviceSide::started() { return std::make_shared<Enqueued>(shared_from_this()); }
 
-int device_index_of(StreamHandle stream) { return open_device(0)->device_of(stream); }
+int device_index_of(StreamHandle stream) {
+  if (device_count() == 0) fail(TNT_UNSUPPORTED, "stream is not NULL, but there is no CUDA device: {}", why_no_device());
+  return open_device(0)->device_of(stream);
+}
 
 }  // namespace tnt

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.hpp"
+
 namespace tnt {
 namespace {
 

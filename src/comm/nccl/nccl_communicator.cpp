@@ -199,7 +199,7 @@ std::unique_ptr<DeviceCommunicator> NcclCommunicator::split(int color, int key, 
   if (!by_nccl) return nullptr;
   try {
     NcclHandle none(library_, options_.timeout, [this] { throw_if_ended(); });
-    none.split(handle_, nccl::NCCL_SPLIT_NOCOLOR, key);
+    none.split(handle_, nccl::no_color, key);
   } catch (const Error& error) {
     watchdog_->end_job(error.status(), fmt::format("rank {}: {}", job_rank_, error.what()));
   }

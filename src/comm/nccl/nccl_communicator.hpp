@@ -17,10 +17,10 @@ namespace tnt {
 
 struct NcclOptions {
   double timeout = 600.0;      // seconds: TNT_TIMEOUT
-  std::string library;         // TNT_NCCL_LIBRARY
+  std::string library = {};    // TNT_NCCL_LIBRARY
   bool deterministic = false;  // the same bits run after run: pinned algorithm, protocol and number of channels
   int max_ctas = 0;            // thread blocks that a collective may take from the computation; 0: NCCL's choice
-  std::string no_device;       // why this rank has no device, if it has none
+  std::string no_device = {};  // why this rank has no device, if it has none
 };
 
 // Collective over host, which has to live as long, as has the device. device: null if this rank has none. TNT_UNSUPPORTED,

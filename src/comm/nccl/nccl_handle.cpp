@@ -53,24 +53,20 @@ void NcclHandle::settle(const char* what) {
 void NcclHandle::open(const char* what, const std::function<nccl::ncclResult_t(nccl::ncclComm_t*)>& make) {
   {
     const std::scoped_lock lock(mutex_);
-    nccl::ncclComm_t comm = nullptr;
-    check_nccl(make(&comm), what, *library_, nullptr, __FILE__, __LINE__);
-    comm_ = comm;
+    check_nccl(make(&place_), what, *library_, nullptr, __FILE__, __LINE__);
+    comm_ = place_;
   }
   settle(what);
 }
 
 // The parent is in progress until the part's handle is known, then the part may still be.
 void NcclHandle::split(NcclHandle& parent, int color, int key) {
-  nccl::ncclComm_t part = nullptr;
-  parent.call("ncclCommSplit",
-              [&](nccl::ncclComm_t comm) { return TNT_NCCL(*library_, comm, CommSplit, comm, color, key, &part, nullptr); });
-  if (part == nullptr) return;
-  {
-    const std::scoped_lock lock(mutex_);
-    comm_ = part;
-  }
-  settle("ncclCommSplit");
+  parent.place_ = nullptr;
+  parent.call("ncclCommSplit", [&](nccl::ncclComm_t comm) {
+    return TNT_NCCL(*library_, comm, CommSplit, comm, color, key, &parent.place_, nullptr);
+  });
+  comm_ = parent.place_;
+  if (comm_ != nullptr) settle("ncclCommSplit");
 }
 
 std::optional<Error> NcclHandle::fault() {

@@ -57,6 +57,7 @@ class NcclHandle {
   std::function<void()> interrupt_;
   std::mutex mutex_;  // of the communicator: NCCL's calls on one are not for several threads
   std::atomic<nccl::ncclComm_t> comm_{nullptr};
+  nccl::ncclComm_t place_ = nullptr;  // where NCCL writes a new handle, maybe long after the call, from a thread of its own
 };
 
 }  // namespace tnt

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/nccl/nccl_abi.h"
+#include "comm/nccl/nccl_abi.hpp"
 
 namespace tnt {
 

@@ -119,10 +119,10 @@ void compare_ranks(Device& device, Communicator& host, const NcclOptions& option
 }
 
 nccl::ncclConfig_t nccl_config(const NcclOptions& options) {
-  constexpr int unset = nccl::NCCL_CONFIG_UNDEF_INT;
+  constexpr int unset = nccl::undefined_int;
   nccl::ncclConfig_t config{.size = sizeof(config),
-                            .magic = NCCL_CONFIG_MAGIC_NUMBER,
-                            .version = nccl::NCCL_CONFIG_VERSION,
+                            .magic = nccl::config_magic,
+                            .version = nccl::config_version,
                             .blocking = 0,
                             .cgaClusterSize = unset,
                             .minCTAs = unset,

@@ -1,5 +1,6 @@
 #include "device/cuda/cuda_device.hpp"
 
+#include <array>
 #include <limits>
 
 #include "device/cuda/current.hpp"
@@ -48,6 +49,14 @@ CudaDevice::CudaDevice(int index) : index_(index) {
   TNT_CUDA(cudaDeviceGetStreamPriorityRange(&normal_priority_, &high_priority_));
   pool_ = make_pool(index_);
 }
+
+std::string CudaDevice::bus_id() const {
+  std::array<char, 32> text{};
+  TNT_CUDA(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), index_));
+  return text.data();
+}
+
+void CudaDevice::make_current() { TNT_CUDA(cudaSetDevice(index_)); }
 
 CudaDevice::~CudaDevice() { cudaMemPoolDestroy(pool_); }
 

@@ -1,22 +1,24 @@
-/* The part of NCCL's C API (nccl.h of 2.14 to 2.30) that we use, declared here so that neither NCCL nor CUDA is needed to
- * build: the library is opened at run time (nccl_library.hpp). tests/nccl/nccl_abi_test.cpp compares with the real header. */
-#ifndef TARANTELLA_NCCL_ABI_H
-#define TARANTELLA_NCCL_ABI_H
+// The part of NCCL's C API (nccl.h of 2.14 to 2.30) that we use, declared here so that neither NCCL nor CUDA is needed to
+// build: the library is opened at run time (nccl_library.hpp). tests/nccl/nccl_abi_test.cpp compares with the real header.
+#pragma once
 
-#include <limits.h>
-#include <stddef.h>
+#include <climits>
+#include <cstddef>
 
-#ifdef __cplusplus
 namespace tnt::nccl_abi {
+
 extern "C" {
-#endif
 
 typedef struct ncclComm* ncclComm_t;
-typedef void* ncclStream_t; /* cudaStream_t */
+typedef void* ncclStream_t;  // cudaStream_t
 
-enum { NCCL_UNIQUE_ID_BYTES = 128 };
+constexpr int undefined_int = INT_MIN;  // NCCL_CONFIG_UNDEF_INT
+constexpr int no_color = -1;            // NCCL_SPLIT_NOCOLOR
+constexpr unsigned int config_magic = 0xcafebeefU;
+constexpr unsigned int config_version = 22800;
+
 typedef struct {
-  char internal[NCCL_UNIQUE_ID_BYTES];
+  char internal[128];
 } ncclUniqueId;
 
 typedef enum {
@@ -28,7 +30,7 @@ typedef enum {
   ncclInvalidUsage = 5,
   ncclRemoteError = 6,
   ncclInProgress = 7,
-  ncclTimeout = 8 /* from 2.30 on */
+  ncclTimeout = 8  // from 2.30 on
 } ncclResult_t;
 
 typedef enum {
@@ -44,13 +46,9 @@ typedef enum {
 
 typedef enum { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 } ncclRedOp_t;
 
-enum { NCCL_CONFIG_UNDEF_INT = INT_MIN, NCCL_SPLIT_NOCOLOR = -1 };
-enum { NCCL_CONFIG_VERSION = 22800 };
-#define NCCL_CONFIG_MAGIC_NUMBER 0xcafebeefU
-
-/* As of 2.28. A library reads as many bytes of it as it knows: older ones fewer, newer ones take `size` and `version`. */
+// As of 2.28. A library reads as many bytes of it as it knows: older ones fewer, newer ones take `size` and `version`.
 typedef struct {
-  size_t size;
+  std::size_t size;
   unsigned int magic;
   unsigned int version;
   int blocking;
@@ -75,29 +73,27 @@ typedef const char* ncclGetLastError_t(ncclComm_t comm);
 typedef ncclResult_t ncclGetUniqueId_t(ncclUniqueId* id);
 typedef ncclResult_t ncclCommInitRankConfig_t(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
 typedef ncclResult_t ncclCommInitRankScalable_t(ncclComm_t* comm, int ranks, int rank, int n_ids, ncclUniqueId* ids,
-                                                ncclConfig_t* config);                                             /* 2.23 */
-typedef ncclResult_t ncclCommSplit_t(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config); /* 2.18 */
+                                                ncclConfig_t* config);                                              // 2.23
+typedef ncclResult_t ncclCommSplit_t(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config);  // 2.18
 typedef ncclResult_t ncclCommGetAsyncError_t(ncclComm_t comm, ncclResult_t* error);
 typedef ncclResult_t ncclCommFinalize_t(ncclComm_t comm);
 typedef ncclResult_t ncclCommDestroy_t(ncclComm_t comm);
 typedef ncclResult_t ncclCommAbort_t(ncclComm_t comm);
-typedef ncclResult_t ncclAllReduce_t(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+typedef ncclResult_t ncclAllReduce_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                                      ncclComm_t comm, ncclStream_t stream);
-typedef ncclResult_t ncclReduceScatter_t(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+typedef ncclResult_t ncclReduceScatter_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                                          ncclComm_t comm, ncclStream_t stream);
-typedef ncclResult_t ncclAllGather_t(const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t comm,
+typedef ncclResult_t ncclAllGather_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
                                      ncclStream_t stream);
-typedef ncclResult_t ncclBroadcast_t(const void* in, void* out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                                     ncclStream_t stream);
-typedef ncclResult_t ncclSend_t(const void* in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+typedef ncclResult_t ncclBroadcast_t(const void* in, void* out, std::size_t count, ncclDataType_t type, int root,
+                                     ncclComm_t comm, ncclStream_t stream);
+typedef ncclResult_t ncclSend_t(const void* in, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                                 ncclStream_t stream);
-typedef ncclResult_t ncclRecv_t(void* out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, ncclStream_t stream);
+typedef ncclResult_t ncclRecv_t(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                                ncclStream_t stream);
 typedef ncclResult_t ncclGroupStart_t(void);
 typedef ncclResult_t ncclGroupEnd_t(void);
 
-#ifdef __cplusplus
-} /* extern "C" */
-} /* namespace tnt::nccl_abi */
-#endif
+}  // extern "C"
 
-#endif
+}  // namespace tnt::nccl_abi

@@ -1,0 +1,162 @@
+// The cut of buckets into tiles: every element once, nothing overlaps, the promised sizes and borders.
+#include "kernels/cuda/tiles.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "support/array.hpp"
+
+namespace tnt::gpu {
+namespace {
+
+using testing::all_dtypes;
+
+constexpr tnt_dtype_t floats[] = {TNT_FLOAT32, TNT_FLOAT64, TNT_FLOAT16, TNT_BFLOAT16};
+
+std::size_t larger_size(const TensorShape& tensor, tnt_dtype_t wire) {
+  return std::max(dtype_size(tensor.dtype), dtype_size(wire));
+}
+
+// Walks the tiles in their order: each begins where the one before ended, in the tensor and in the bucket.
+void expect_covers_once(const BucketLayout& layout, const std::vector<TensorShape>& tensors, tnt_dtype_t wire) {
+  ASSERT_EQ(layout.slots.size(), tensors.size());
+  const std::size_t wire_size = dtype_size(wire);
+  std::size_t at = 0;  // in the bucket
+  std::size_t next = 0;
+  for (std::size_t index = 0; index < tensors.size(); ++index) {
+    ASSERT_GE(layout.slots[index], at);
+    ASSERT_EQ(layout.slots[index] * wire_size % (tensors[index].count * wire_size < 4096 ? 16 : 128), 0U);
+    for (std::size_t first = 0; first < tensors[index].count; ++next) {
+      ASSERT_LT(next, layout.tiles.size());
+      const Tile& tile = layout.tiles[next];
+      ASSERT_EQ(tile.tensor, index);
+      ASSERT_EQ(tile.dtype, static_cast<std::uint32_t>(tensors[index].dtype));
+      ASSERT_EQ(tile.first, first);
+      ASSERT_EQ(tile.slot, layout.slots[index] + first);
+      ASSERT_GT(tile.count, 0U);
+      if (next == 0) {
+        ASSERT_EQ(tile.slot, 0U);
+      } else {  // the padding of the tile before fills the gap
+        ASSERT_EQ(tile.slot, at);
+      }
+      first += tile.count;
+      ASSERT_LE(first, tensors[index].count);
+      at = tile.slot + tile.count + tile.padding;
+    }
+  }
+  EXPECT_EQ(next, layout.tiles.size());
+  EXPECT_EQ(at, layout.count);
+  EXPECT_EQ(layout.count * wire_size % 16, 0U);
+}
+
+void expect_balanced(const BucketLayout& layout, const std::vector<TensorShape>& tensors, tnt_dtype_t wire) {
+  for (const Tile& tile : layout.tiles) {
+    const TensorShape& tensor = tensors[tile.tensor];
+    const std::size_t size = larger_size(tensor, wire);
+    EXPECT_LE(tile.count * size, 32U * 1024);
+    EXPECT_LT(tile.padding * dtype_size(wire), 128U);
+    if (tensor.count * size <= 32 * 1024) {
+      EXPECT_EQ(tile.count, tensor.count);
+    } else if (tile.first + tile.count < tensor.count) {
+      EXPECT_GE(tile.count * size, 16U * 1024);
+      EXPECT_EQ(tile.count % 128, 0U);
+    } else {
+      EXPECT_GT((tile.count + 128) * size, 16U * 1024);
+    }
+  }
+}
+
+TEST(Tiles, CoverEveryElementOnce) {
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    std::mt19937 random(seed);
+    const tnt_dtype_t wire = all_dtypes[seed % 8];
+    std::vector<TensorShape> tensors(random() % 20);
+    for (TensorShape& tensor : tensors) {
+      const std::size_t limit = std::size_t{1} << random() % 20;
+      tensor.count = std::array<std::size_t, 4>{0, 1, random() % limit, random() % limit | 1}[random() % 4];
+      tensor.dtype = seed % 8 < 4 ? floats[random() % 4] : wire;
+    }
+    const BucketLayout layout = lay_out(tensors, wire);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    expect_covers_once(layout, tensors, wire);
+    expect_balanced(layout, tensors, wire);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(Tiles, AreCutAtTheBordersThatArePromised) {
+  const auto counts = [](std::size_t count) {
+    std::vector<std::size_t> result;
+    for (const Tile& tile : lay_out(std::vector<TensorShape>{{count, TNT_FLOAT32}}, TNT_FLOAT32).tiles) {
+      result.push_back(tile.count);
+    }
+    return result;
+  };
+  EXPECT_EQ(counts(0), (std::vector<std::size_t>{}));
+  EXPECT_EQ(counts(1), (std::vector<std::size_t>{1}));
+  EXPECT_EQ(counts(8192), (std::vector<std::size_t>{8192}));  // 32 KiB
+  EXPECT_EQ(counts(8193), (std::vector<std::size_t>{4224, 3969}));
+  EXPECT_EQ(counts(3 * 8192), (std::vector<std::size_t>{8192, 8192, 8192}));
+  EXPECT_EQ(counts(3 * 8192 + 1), (std::vector<std::size_t>{6272, 6144, 6144, 6017}));
+}
+
+TEST(Tiles, CountBytesOfTheLargerSide) {
+  const std::vector<TensorShape> doubles{{8192, TNT_FLOAT64}};
+  EXPECT_EQ(lay_out(doubles, TNT_FLOAT16).tiles.size(), 2U);
+  const std::vector<TensorShape> halves{{8192, TNT_FLOAT16}};
+  EXPECT_EQ(lay_out(halves, TNT_FLOAT64).tiles.size(), 2U);
+  EXPECT_EQ(lay_out(halves, TNT_FLOAT16).tiles.size(), 1U);
+}
+
+TEST(Tiles, PadToSixteenBytesAndBigTensorsToALine) {
+  const std::vector<TensorShape> tensors{
+      {3, TNT_FLOAT32}, {0, TNT_FLOAT32}, {5, TNT_FLOAT32}, {1024, TNT_FLOAT32}, {1, TNT_FLOAT32}};
+  const BucketLayout layout = lay_out(tensors, TNT_FLOAT32);
+  EXPECT_EQ(layout.slots, (std::vector<std::size_t>{0, 4, 4, 32, 1056}));
+  EXPECT_EQ(layout.count, 1060U);
+  std::vector<std::uint32_t> padding;
+  for (const Tile& tile : layout.tiles) padding.push_back(tile.padding);
+  EXPECT_EQ(padding, (std::vector<std::uint32_t>{1, 23, 0, 3}));
+}
+
+// Embeddings of more elements than 32 bits count.
+TEST(Tiles, CountIn64Bits) {
+  constexpr std::size_t count = (std::size_t{1} << 33) + 3;
+  const std::vector<TensorShape> tensors{{7, TNT_FLOAT32}, {count, TNT_FLOAT32}, {count, TNT_FLOAT16}, {9, TNT_BFLOAT16}};
+  const BucketLayout layout = lay_out(tensors, TNT_FLOAT32);
+  expect_covers_once(layout, tensors, TNT_FLOAT32);
+  EXPECT_GT(layout.slots[3], 2 * count);
+  EXPECT_EQ(layout.tiles.back().slot, layout.slots[3]);
+}
+
+TEST(Tiles, AreTheSameEveryTime) {
+  const std::vector<TensorShape> tensors{{100'000, TNT_FLOAT32}, {17, TNT_FLOAT16}, {64, TNT_FLOAT64}};
+  const BucketLayout one = lay_out(tensors, TNT_BFLOAT16);
+  const BucketLayout other = lay_out(tensors, TNT_BFLOAT16);
+  EXPECT_EQ(one.slots, other.slots);
+  EXPECT_EQ(one.count, other.count);
+  ASSERT_EQ(one.tiles.size(), other.tiles.size());
+  static_assert(sizeof(Tile) == 32, "no bytes that nobody sets: plans are compared and copied as bytes");
+  EXPECT_EQ(std::memcmp(one.tiles.data(), other.tiles.data(), one.tiles.size() * sizeof(Tile)), 0);
+}
+
+TEST(Tiles, RefuseToCastIntegers) {
+  const std::vector<TensorShape> integers{{4, TNT_INT32}, {4, TNT_INT64}};
+  try {
+    static_cast<void>(lay_out(integers, TNT_INT32));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), TNT_INVALID_ARGUMENT);
+    EXPECT_STREQ(error.what(), "tensor 1 of int64 cannot travel as int32: only floating-point types are cast to one another");
+  }
+  EXPECT_THROW(static_cast<void>(lay_out(std::vector<TensorShape>{{1, TNT_FLOAT32}}, TNT_INT32)), Error);
+  EXPECT_EQ(lay_out({}, TNT_FLOAT32).count, 0U);
+}
+
+}  // namespace
+}  // namespace tnt::gpu

@@ -1,0 +1,148 @@
+#include "simt/bucket_case.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "kernels/cpu/half.hpp"
+#include "kernels/cpu/pack.hpp"
+
+namespace tnt::testing {
+namespace {
+
+std::size_t address(Askew askew, tnt_dtype_t dtype, std::mt19937& random) {
+  if (askew == Askew::no) return 0;
+  return askew == Askew::bytes ? random() % 128 : random() % 128 / dtype_size(dtype) * dtype_size(dtype);
+}
+
+template <typename T>
+T element(const std::byte* from, std::size_t index) {
+  T value;
+  std::memcpy(&value, from + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+// old + x in the accumulator's type, if the two have one, else in double.
+template <typename To, typename From>
+To sum(To old, From x) {
+  using In = typename Accumulator<From>::type;
+  using Out = typename Accumulator<To>::type;
+  if constexpr (std::is_integral_v<Out>) {
+    return Accumulator<To>::store(static_cast<Out>(static_cast<std::uint64_t>(Accumulator<To>::load(old)) +
+                                                   static_cast<std::uint64_t>(Accumulator<From>::load(x))));
+  } else if constexpr (std::is_same_v<In, Out>) {
+    return Accumulator<To>::store(Accumulator<To>::load(old) + Accumulator<From>::load(x));
+  } else {
+    return Accumulator<To>::store(
+        static_cast<Out>(static_cast<double>(Accumulator<To>::load(old)) + static_cast<double>(Accumulator<From>::load(x))));
+  }
+}
+
+}  // namespace
+
+std::vector<gpu::TensorShape> random_tensors(tnt_dtype_t wire, std::mt19937& random) {
+  std::vector<gpu::TensorShape> tensors(1 + random() % 8);
+  for (gpu::TensorShape& tensor : tensors) {
+    const std::size_t limit = std::size_t{2} << random() % 13;
+    tensor.count = std::array<std::size_t, 4>{0, 1, random() % limit | 1, random() % limit}[random() % 4];
+    if (random() % 16 == 0) tensor.count += 20'000;
+    tensor.dtype = is_float(wire) ? float_dtypes[random() % 4] : wire;
+  }
+  return tensors;
+}
+
+BucketCase::BucketCase(const CaseOptions& chosen)
+    : options(chosen),
+      layout(gpu::lay_out(options.tensors, options.wire)),
+      bucket(layout.count * dtype_size(options.wire),
+             [&] {
+               std::mt19937 random(options.seed + 1);
+               return address(options.bucket_lies, options.wire, random);
+             }()),
+      statistics(layout.tiles.size()) {
+  std::mt19937 random(options.seed);
+  const auto values = options.whole_numbers ? fill_whole : fill_random;
+  constexpr std::array any_scale{1.0, 1.0, 0.0, 0.5, -2.5, 1.0 / 3, 1e-3, 1e10};
+  constexpr std::array whole_scale{1.0, 2.0, -1.0, 0.0};
+  for (const gpu::TensorShape& tensor : options.tensors) {
+    const std::size_t bytes = tensor.count * dtype_size(tensor.dtype);
+    in.emplace_back(bytes, address(options.tensors_lie, tensor.dtype, random));
+    out.emplace_back(bytes, address(options.tensors_lie, tensor.dtype, random));
+    values(in.back().data(), tensor.dtype, tensor.count, random);
+    values(out.back().data(), tensor.dtype, tensor.count, random);
+    double scale = options.whole_numbers ? whole_scale[random() % 4] : any_scale[random() % 8];
+    if (tensor.dtype == TNT_UINT8 && scale < 0) scale = 1.0;
+    // not read, or in the bucket already
+    const bool from_null = random() % (scale == 0.0 ? 2 : 6) == 0;
+    arguments.push_back(
+        {.in = from_null ? nullptr : in.back().data(), .out = random() % 5 == 0 ? nullptr : out.back().data(), .scale = scale});
+  }
+  values(bucket.data(), options.wire, layout.count, random);
+  in_bucket = bucket.copy();
+}
+
+gpu::BucketLaunch BucketCase::launch(std::uint32_t max_ctas) {
+  return {.tiles = layout.tiles.data(),
+          .n_tiles = static_cast<std::uint32_t>(layout.tiles.size()),
+          .tensors = arguments.data(),
+          .bucket = bucket.data(),
+          .wire = options.wire,
+          .statistics = nullptr,
+          .max_ctas = max_ctas};
+}
+
+std::vector<std::byte> BucketCase::packed() const {
+  std::vector<std::byte> result(bucket.bytes());
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const gpu::TensorShape& tensor = options.tensors[i];
+    const std::size_t at = layout.slots[i] * dtype_size(options.wire);
+    if (arguments[i].in == nullptr && arguments[i].scale != 0.0) {
+      std::memcpy(result.data() + at, in_bucket.data() + at, tensor.count * dtype_size(options.wire));
+      continue;
+    }
+    scale(result.data() + at, options.wire, arguments[i].in, tensor.dtype, tensor.count, arguments[i].scale);
+  }
+  return result;
+}
+
+std::vector<std::byte> BucketCase::unpacked(std::size_t index, bool accumulate) const {
+  std::vector<std::byte> result = out[index].copy();
+  if (arguments[index].out == nullptr) return result;
+  const gpu::TensorShape& tensor = options.tensors[index];
+  const std::byte* from = bucket.data() + layout.slots[index] * dtype_size(options.wire);
+  if (!accumulate) {
+    scale(result.data(), tensor.dtype, from, options.wire, tensor.count, 1.0);
+    return result;
+  }
+  dispatch(tensor.dtype, [&]<typename To>() {
+    dispatch(options.wire, [&]<typename From>() {
+      for (std::size_t i = 0; i < tensor.count; ++i) {
+        if constexpr (std::is_integral_v<To> == std::is_integral_v<From>) {
+          const To value = sum<To, From>(element<To>(result.data(), i), element<From>(from, i));
+          std::memcpy(result.data() + i * sizeof(To), &value, sizeof(To));
+        }
+      }
+    });
+  });
+  return result;
+}
+
+void BucketCase::expect_packed() const {
+  const std::vector<std::byte> expected = packed();
+  const std::size_t at = first_difference(bucket.data(), expected.data(), options.wire, layout.count);
+  EXPECT_EQ(at, layout.count) << "element " << at << " of the bucket of " << dtype_name(options.wire);
+  EXPECT_TRUE(bucket.intact());
+}
+
+void BucketCase::expect_unpacked(const std::vector<std::vector<std::byte>>& expected) const {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const gpu::TensorShape& tensor = options.tensors[i];
+    const std::size_t at = first_difference(out[i].data(), expected[i].data(), tensor.dtype, tensor.count);
+    EXPECT_EQ(at, tensor.count) << "element " << at << " of tensor " << i << ", " << dtype_name(tensor.dtype) << " from "
+                                << dtype_name(options.wire);
+    EXPECT_TRUE(out[i].intact()) << "tensor " << i;
+  }
+}
+
+}  // namespace tnt::testing

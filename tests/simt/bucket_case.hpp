@@ -1,0 +1,57 @@
+// A bucket of random tensors at random addresses, with what the host reference (kernels/cpu) makes of it.
+#pragma once
+
+#include <cstddef>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/tiles.hpp"
+#include "simt/guarded.hpp"
+
+namespace tnt::testing {
+
+// Where tensors lie.
+enum class Askew {
+  no,        // at multiples of 128 bytes
+  elements,  // at any multiple of their element's size
+  bytes      // anywhere
+};
+
+struct CaseOptions {
+  tnt_dtype_t wire = TNT_FLOAT32;
+  std::vector<gpu::TensorShape> tensors;
+  Askew tensors_lie = Askew::elements;
+  Askew bucket_lies = Askew::no;
+  bool whole_numbers = false;  // all exact, scales included
+  unsigned seed = 0;
+};
+
+// Up to 8 tensors that can travel as wire, of 0, 1, odd and other numbers of elements.
+[[nodiscard]] std::vector<gpu::TensorShape> random_tensors(tnt_dtype_t wire, std::mt19937& random);
+
+class BucketCase {
+ public:
+  explicit BucketCase(const CaseOptions& options);
+
+  // The launch with this case's memory.
+  [[nodiscard]] gpu::BucketLaunch launch(std::uint32_t max_ctas = 0);
+
+  // What a bucket and the tensors have to be.
+  [[nodiscard]] std::vector<std::byte> packed() const;
+  [[nodiscard]] std::vector<std::byte> unpacked(std::size_t tensor, bool accumulate) const;
+
+  // Compare, guards included.
+  void expect_packed() const;
+  void expect_unpacked(const std::vector<std::vector<std::byte>>& expected) const;
+
+  CaseOptions options;
+  gpu::BucketLayout layout;
+  std::vector<Guarded> in;
+  std::vector<Guarded> out;
+  std::vector<gpu::TensorArgument> arguments;
+  Guarded bucket;
+  std::vector<std::byte> in_bucket;  // before anything is packed
+  std::vector<gpu::Statistics> statistics;
+};
+
+}  // namespace tnt::testing

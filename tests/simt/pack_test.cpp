@@ -1,0 +1,185 @@
+// Pack and unpack on the device against scale on the host: random plans, every pair of types, every address.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "kernels/cpu/half.hpp"
+#include "kernels/cpu/pack.hpp"
+#include "simt/bucket_case.hpp"
+#include "simt/simt.hpp"
+#include "support/array.hpp"
+
+namespace tnt::gpu {
+namespace {
+
+using namespace tnt::testing;  // NOLINT(*-using-namespace): this is a test
+
+void pack_and_compare(const CaseOptions& options, std::uint32_t max_ctas = 0) {
+  BucketCase test(options);
+  pack(test.launch(max_ctas), nullptr);
+  test.expect_packed();
+}
+
+void unpack_and_compare(const CaseOptions& options, bool accumulate, std::uint32_t max_ctas = 0) {
+  BucketCase test(options);
+  std::vector<std::vector<std::byte>> expected;
+  for (std::size_t i = 0; i < test.out.size(); ++i) expected.push_back(test.unpacked(i, accumulate));
+  const std::vector<std::byte> before = test.bucket.copy();
+  unpack(test.launch(max_ctas), accumulate, nullptr);
+  test.expect_unpacked(expected);
+  EXPECT_EQ(before, test.bucket.copy());
+}
+
+class Buckets : public ::testing::TestWithParam<tnt_dtype_t> {};  // the type that travels
+
+TEST_P(Buckets, OfRandomTensorsArePackedAndUnpacked) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    CaseOptions options{.wire = GetParam(), .tensors = random_tensors(GetParam(), random), .seed = seed};
+    options.tensors_lie = std::array{Askew::no, Askew::elements, Askew::elements, Askew::bytes}[seed % 4];
+    options.bucket_lies = std::array{Askew::no, Askew::no, Askew::elements, Askew::bytes}[seed / 4 % 4];
+    const std::uint32_t max_ctas = std::array{0U, 1U, 7U}[seed % 3];
+    simt::set_schedule(std::array{simt::Schedule::ascending, simt::Schedule::shuffled}[seed % 2], seed);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    pack_and_compare(options, max_ctas);
+    unpack_and_compare(options, false, max_ctas);
+    unpack_and_compare(options, true, max_ctas);
+    if (HasFailure()) break;
+  }
+  simt::set_schedule(simt::Schedule::ascending);
+}
+
+// Every address of a tensor, and every remainder of its length, at every address of the bucket.
+TEST_P(Buckets, LieAnywhere) {
+  const tnt_dtype_t wire = GetParam();
+  for (const tnt_dtype_t own : all_dtypes) {
+    if (own != wire && !(is_float(own) && is_float(wire))) continue;
+    for (std::size_t at = 0; at < 16; ++at) {
+      for (const std::size_t bucket_at : {std::size_t{0}, std::size_t{1}, dtype_size(wire), 3 * dtype_size(wire)}) {
+        for (const std::size_t count : {1U, 2U, 15U, 31U, 33U, 52U, 1019U + static_cast<unsigned>(at)}) {
+          std::mt19937 random(static_cast<unsigned>(at + count));
+          Guarded in(count * dtype_size(own), at);
+          Guarded out(count * dtype_size(own), at);
+          fill_random(in.data(), own, count, random);
+          const BucketLayout layout = lay_out(std::vector<TensorShape>{{count, own}}, wire);
+          Guarded bucket(layout.count * dtype_size(wire), bucket_at);
+          const TensorArgument argument{.in = in.data(), .out = out.data(), .scale = 0.75};
+          const BucketLaunch launch{.tiles = layout.tiles.data(),
+                                    .n_tiles = static_cast<std::uint32_t>(layout.tiles.size()),
+                                    .tensors = &argument,
+                                    .bucket = bucket.data(),
+                                    .wire = wire};
+          pack(launch, nullptr);
+          unpack(launch, false, nullptr);
+          std::vector<std::byte> packed(bucket.bytes());
+          std::vector<std::byte> unpacked(out.bytes());
+          scale(packed.data(), wire, in.data(), own, count, 0.75);
+          scale(unpacked.data(), own, packed.data(), wire, count, 1.0);
+          ASSERT_EQ(first_difference(bucket.data(), packed.data(), wire, layout.count), layout.count) << dtype_name(own);
+          ASSERT_EQ(first_difference(out.data(), unpacked.data(), own, count), count) << dtype_name(own) << " at " << at;
+          ASSERT_TRUE(bucket.intact() && out.intact()) << dtype_name(own) << " at " << at << ", " << count;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Wire, Buckets, ::testing::ValuesIn(all_dtypes),
+                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+
+TEST(Pack, MovesMegabytes) {
+  for (const tnt_dtype_t own : float_dtypes) {
+    const std::vector<TensorShape> tensors{{1'234'567, own}, {3, own}, {262'144, own}};
+    pack_and_compare({.wire = TNT_FLOAT32, .tensors = tensors, .seed = 3});
+    pack_and_compare({.wire = TNT_BFLOAT16, .tensors = tensors, .seed = 4}, 7);
+    unpack_and_compare({.wire = TNT_FLOAT16, .tensors = tensors, .seed = 5}, false);
+    unpack_and_compare({.wire = TNT_FLOAT32, .tensors = tensors, .seed = 6}, true, 7);
+  }
+}
+
+// A copy is a copy: the bits of a NaN too.
+TEST(Pack, KeepsAllBitsWhereNothingIsScaledOrCast) {
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    BucketCase test({.wire = dtype, .tensors = {{5001, dtype}}, .seed = 8});
+    test.arguments[0] = {.in = test.in[0].data(), .out = test.out[0].data()};
+    pack(test.launch(), nullptr);
+    EXPECT_EQ(std::memcmp(test.bucket.data(), test.in[0].data(), test.in[0].bytes()), 0) << dtype_name(dtype);
+    unpack(test.launch(), false, nullptr);
+    EXPECT_EQ(test.out[0].copy(), test.in[0].copy()) << dtype_name(dtype);
+  }
+}
+
+TEST(Pack, ReadsNothingThatIsScaledByZero) {
+  auto* const nowhere = reinterpret_cast<const void*>(std::uintptr_t{16});
+  for (const void* in : {static_cast<const void*>(nullptr), nowhere}) {
+    BucketCase test({.wire = TNT_BFLOAT16, .tensors = {{3001, TNT_FLOAT32}, {7, TNT_FLOAT64}}, .seed = 9});
+    test.arguments[0].in = in;
+    test.arguments[0].scale = 0.0;
+    test.arguments[1].in = nullptr;  // whatever the scale
+    test.arguments[1].scale = 2.0;
+    pack(test.launch(), nullptr);
+    EXPECT_EQ(test.bucket.copy(), std::vector<std::byte>(test.bucket.bytes()));
+    EXPECT_TRUE(test.bucket.intact());
+  }
+}
+
+TEST(Pack, OfNothingDoesNothing) {
+  pack_and_compare({.tensors = {}});
+  pack_and_compare({.tensors = {{0, TNT_FLOAT32}, {0, TNT_FLOAT16}}});
+  unpack_and_compare({.tensors = {{0, TNT_FLOAT32}}}, true);
+}
+
+TEST(Pack, RefusesWhatIsNoDtype) {
+  BucketCase test({.tensors = {{3, TNT_FLOAT32}}});
+  BucketLaunch launch = test.launch();
+  launch.wire = static_cast<tnt_dtype_t>(77);
+  EXPECT_THROW(pack(launch, nullptr), Error);
+  EXPECT_THROW(unpack(launch, false, nullptr), Error);
+}
+
+// Packs and compares with the host's conversion of each value.
+template <typename To, typename From>
+void expect_converted(tnt_dtype_t wire, tnt_dtype_t own, const std::vector<From>& values) {
+  const BucketLayout layout = lay_out(std::vector<TensorShape>{{values.size(), own}}, wire);
+  std::vector<To> bucket(layout.count);
+  const TensorArgument argument{.in = values.data()};
+  pack({.tiles = layout.tiles.data(),
+        .n_tiles = static_cast<std::uint32_t>(layout.tiles.size()),
+        .tensors = &argument,
+        .bucket = bucket.data(),
+        .wire = wire},
+       nullptr);
+  std::vector<To> expected(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) expected[i] = Accumulator<To>::store(Accumulator<From>::load(values[i]));
+  const auto* got = reinterpret_cast<const std::byte*>(bucket.data());
+  EXPECT_EQ(first_difference(got, reinterpret_cast<const std::byte*>(expected.data()), wire, values.size()), values.size());
+}
+
+template <typename Half>
+void expect_converts_all(tnt_dtype_t dtype) {
+  std::vector<Half> all(65536);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<std::uint16_t>(i);
+  expect_converted<float>(TNT_FLOAT32, dtype, all);
+  // every value, every border between two, and their neighbours
+  std::vector<float> floats;
+  for (std::size_t i = 0; i + 1 < all.size(); ++i) {
+    const float value = to_float(all[i]);
+    const float middle = std::isfinite(value) ? value + (to_float(all[i + 1]) - value) / 2 : value;
+    for (const float x : {value, middle}) {
+      floats.insert(floats.end(), {x, std::nextafter(x, -std::numeric_limits<float>::infinity()),
+                                   std::nextafter(x, std::numeric_limits<float>::infinity())});
+    }
+  }
+  expect_converted<Half>(dtype, TNT_FLOAT32, floats);
+}
+
+TEST(Pack, RoundsEveryHalfAsTheHost) {
+  expect_converts_all<float16>(TNT_FLOAT16);
+  expect_converts_all<bfloat16>(TNT_BFLOAT16);
+}
+
+}  // namespace
+}  // namespace tnt::gpu

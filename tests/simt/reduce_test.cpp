@@ -1,0 +1,200 @@
+// Reduce and axpy on the device against the host: every type, number of buffers, order and address.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/half.hpp"
+#include "kernels/cpu/pack.hpp"
+#include "kernels/cpu/reduce.hpp"
+#include "kernels/cuda/bucket_kernels.hpp"
+#include "simt/guarded.hpp"
+#include "simt/simt.hpp"
+#include "support/array.hpp"
+
+namespace tnt::gpu {
+namespace {
+
+using namespace tnt::testing;  // NOLINT(*-using-namespace): this is a test
+
+// n buffers of random values, each at an address of its own.
+struct Buffers {
+  Buffers(int n, tnt_dtype_t dtype, std::size_t count, unsigned seed, std::size_t step = 0) {
+    std::mt19937 random(seed);
+    for (int i = 0; i < n; ++i) {
+      memory.emplace_back(count * dtype_size(dtype), static_cast<std::size_t>(i) * step);
+      fill_random(memory.back().data(), dtype, count, random);
+    }
+    for (const Guarded& buffer : memory) sources.push_back(buffer.data());
+  }
+  std::vector<Guarded> memory;
+  std::vector<const void*> sources;
+};
+
+template <typename T>
+T element_of(const void* from, std::size_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const std::byte*>(from) + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Level by level: neighbours are added, what is left over goes up.
+template <typename A>
+A tree_sum(std::vector<A> terms) {
+  while (terms.size() > 1) {
+    std::vector<A> above;
+    for (std::size_t i = 0; i + 1 < terms.size(); i += 2) above.push_back(terms[i] + terms[i + 1]);
+    if (terms.size() % 2 == 1) above.push_back(terms.back());
+    terms = above;
+  }
+  return terms[0];
+}
+
+std::vector<std::byte> expected_sum(const std::vector<const void*>& sources, std::size_t count, tnt_dtype_t dtype,
+                                    Order order) {
+  std::vector<std::byte> result(count * dtype_size(dtype));
+  if (order == Order::ranks || !is_float(dtype)) {
+    tnt::reduce(result.data(), sources, count, dtype, TNT_SUM);
+    return result;
+  }
+  dispatch(dtype, [&]<typename T>() {
+    for (std::size_t i = 0; i < count; ++i) {
+      std::vector<typename tnt::Accumulator<T>::type> terms;
+      for (const void* source : sources) terms.push_back(tnt::Accumulator<T>::load(element_of<T>(source, i)));
+      if constexpr (!std::is_integral_v<T>) {
+        const T sum = tnt::Accumulator<T>::store(tree_sum(terms));
+        std::memcpy(result.data() + i * sizeof(T), &sum, sizeof(T));
+      }
+    }
+  });
+  return result;
+}
+
+void reduce_and_compare(int n, tnt_dtype_t dtype, std::size_t count, Order order, std::size_t out_at, std::size_t step) {
+  const Buffers buffers(n, dtype, count, static_cast<unsigned>(n + count), step);
+  Guarded out(count * dtype_size(dtype), out_at);
+  reduce(out.data(), buffers.sources.data(), n, count, dtype, order, nullptr);
+  const auto expected = expected_sum(buffers.sources, count, dtype, order);
+  const std::size_t at = first_difference(out.data(), expected.data(), dtype, count);
+  ASSERT_EQ(at, count) << "element " << at << " of " << n << " buffers of " << count << " " << dtype_name(dtype) << " at "
+                       << out_at << ", " << step << (order == Order::tree ? ", tree" : ", ranks");
+  ASSERT_TRUE(out.intact());
+}
+
+class GpuReduce : public ::testing::TestWithParam<int> {};  // number of buffers
+
+TEST_P(GpuReduce, EqualsTheHost) {
+  const int n = GetParam();
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    const std::size_t size = dtype_size(dtype);
+    for (const Order order : {Order::ranks, Order::tree}) {
+      for (const std::size_t count : {0U, 1U, 7U, 63U, 1024U, 1025U}) {
+        ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, order, 0, 0));
+        ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, order, size, size));
+        ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, order, 0, 1));
+        ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, order, 3, size));
+      }
+    }
+  }
+}
+
+TEST_P(GpuReduce, MayWriteOverASource) {
+  const int n = GetParam();
+  constexpr std::size_t count = 6001;
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16, TNT_INT64}) {
+    for (const int target : {0, n / 2, n - 1}) {
+      for (const std::size_t step : {std::size_t{0}, dtype_size(dtype)}) {
+        Buffers buffers(n, dtype, count, 5, step);
+        const auto expected = expected_sum(buffers.sources, count, dtype, Order::ranks);
+        Guarded& out = buffers.memory[static_cast<std::size_t>(target)];
+        reduce(out.data(), buffers.sources.data(), n, count, dtype, Order::ranks, nullptr);
+        ASSERT_EQ(first_difference(out.data(), expected.data(), dtype, count), count)
+            << dtype_name(dtype) << " into " << target;
+        ASSERT_TRUE(out.intact());
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Buffers, GpuReduce, ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 33, 64));
+
+TEST(GpuReduceOnce, MovesMegabytes) {
+  for (const Order order : {Order::ranks, Order::tree}) {
+    ASSERT_NO_FATAL_FAILURE(reduce_and_compare(3, TNT_FLOAT32, 500'003, order, 4, 4));
+    ASSERT_NO_FATAL_FAILURE(reduce_and_compare(4, TNT_BFLOAT16, 1'000'000, order, 0, 0));
+  }
+}
+
+// 1 + 2^-24 is 1 in float: only in the tree do the small ones find each other first.
+TEST(GpuReduceOnce, OrdersDiffer) {
+  const std::vector<float> values{1.0F, 0x1p-24F, 0x1p-24F, 0x1p-24F};
+  std::vector<const void*> sources;
+  for (const float& value : values) sources.push_back(&value);
+  float ranks = 0;
+  float tree = 0;
+  reduce(&ranks, sources.data(), 4, 1, TNT_FLOAT32, Order::ranks, nullptr);
+  reduce(&tree, sources.data(), 4, 1, TNT_FLOAT32, Order::tree, nullptr);
+  EXPECT_EQ(ranks, 1.0F);
+  EXPECT_EQ(tree, 1.0F + 0x1p-23F);
+}
+
+TEST(GpuReduceOnce, RefusesNoBuffersAndTooMany) {
+  float out = 0;
+  const std::vector<const void*> sources(65, &out);
+  for (const int n : {-1, 0, 65}) {
+    try {
+      reduce(&out, sources.data(), n, 1, TNT_FLOAT32, Order::ranks, nullptr);
+      FAIL() << "no error for " << n;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), "cannot reduce " + std::to_string(n) + " buffers on a GPU at once: 1 to 64 can be");
+    }
+  }
+}
+
+template <typename T>
+T expected_axpy(T y, T x, double a) {
+  using Acc = tnt::Accumulator<T>;
+  using A = typename Acc::type;
+  if constexpr (std::is_integral_v<T>) {
+    T scaled = x;
+    const tnt_dtype_t dtype = std::is_same_v<T, std::int8_t>    ? TNT_INT8
+                              : std::is_same_v<T, std::uint8_t> ? TNT_UINT8
+                              : std::is_same_v<T, std::int32_t> ? TNT_INT32
+                                                                : TNT_INT64;
+    tnt::scale(&scaled, dtype, &x, dtype, 1, a);
+    return static_cast<T>(static_cast<std::uint64_t>(y) + static_cast<std::uint64_t>(scaled));
+  } else {
+    return Acc::store(std::fma(static_cast<A>(a), Acc::load(x), Acc::load(y)));
+  }
+}
+
+TEST(Axpy, EqualsTheHost) {
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    for (const double a : {1.0, 0.0, -0.5, 1.0 / 3}) {
+      for (const std::size_t count : {0U, 1U, 1025U, 40'001U}) {
+        for (const std::size_t at : {std::size_t{0}, dtype_size(dtype), std::size_t{5}}) {
+          Buffers buffers(2, dtype, count, 6, at);
+          Guarded& y = buffers.memory[1];
+          const void* x = a == 0.0 ? nullptr : buffers.sources[0];
+          std::vector<std::byte> expected = y.copy();
+          if (a != 0.0) {
+            dispatch(dtype, [&]<typename T>() {
+              for (std::size_t i = 0; i < count; ++i) {
+                const T value = expected_axpy(element_of<T>(expected.data(), i), element_of<T>(x, i), a);
+                std::memcpy(expected.data() + i * sizeof(T), &value, sizeof(T));
+              }
+            });
+          }
+          axpy(y.data(), x, a, count, dtype, nullptr);
+          ASSERT_EQ(first_difference(y.data(), expected.data(), dtype, count), count) << dtype_name(dtype) << " by " << a;
+          ASSERT_TRUE(y.intact());
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tnt::gpu

@@ -1,0 +1,88 @@
+// CUDA's language on the CPU, as far as the kernels use it: the same .cu sources are compiled by the tests' compiler and run,
+// all blocks one after another and the threads of a block in turn, until each has ended. No GPU and no second source: what is
+// tested is the arithmetic, the indices and the barriers, not the speed and not the memory model. Misuse throws simt::Error.
+// Thread-safe: every host thread has its own blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <source_location>
+#include <stdexcept>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __shared__ static thread_local  // the blocks of one host thread run one after another
+
+namespace simt {
+
+class Error : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+struct Index {
+  unsigned x = 0;
+};
+
+// Where the running thread is.
+struct Place {
+  Index thread_index;
+  Index block_index;
+  Index block_size;
+  Index grid_size;
+};
+[[nodiscard]] Place& here() noexcept;
+
+// Runs `blocks` blocks of `threads` threads of the kernel. Throws if threads wait for others that have ended or wait elsewhere.
+void run(const char* kernel, unsigned blocks, unsigned threads, const std::function<void()>& thread);
+
+// In which order the threads of a block are begun: what is right does not depend on it. Of this host thread.
+enum class Schedule { ascending, descending, shuffled };
+void set_schedule(Schedule schedule, unsigned seed = 0) noexcept;
+
+// The running thread waits until all of its block have come to the same call.
+void wait_for_block(std::source_location at);
+
+// Throws unless the address is aligned as T, which a GPU demands of every access.
+void check_alignment(const void* address, std::size_t alignment);
+template <typename T>
+[[nodiscard]] T& checked(T* address) {
+  check_alignment(address, alignof(T));
+  return *address;
+}
+
+// The running thread gives a value to its warp and gets the one that thread `from` of its block gave. The warp waits.
+[[nodiscard]] std::uint64_t exchange(std::uint32_t mask, std::uint64_t value, unsigned from, std::source_location at);
+
+template <typename T>
+[[nodiscard]] T shuffle_down(std::uint32_t mask, T value, unsigned delta, std::source_location at) {
+  static_assert(sizeof(T) <= sizeof(std::uint64_t));
+  const unsigned self = here().thread_index.x;
+  std::uint64_t bits = 0;
+  __builtin_memcpy(&bits, &value, sizeof(T));
+  bits = exchange(mask, bits, self % 32 + delta < 32 ? self + delta : self, at);
+  __builtin_memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+}  // namespace simt
+
+#define threadIdx (::simt::here().thread_index)
+#define blockIdx (::simt::here().block_index)
+#define blockDim (::simt::here().block_size)
+#define gridDim (::simt::here().grid_size)
+
+inline void __syncthreads(std::source_location at = std::source_location::current()) { simt::wait_for_block(at); }
+
+template <typename T>
+[[nodiscard]] T __shfl_down_sync(std::uint32_t mask, T value, unsigned delta,
+                                 std::source_location at = std::source_location::current()) {
+  return simt::shuffle_down(mask, value, delta, at);
+}
+
+[[nodiscard]] inline std::uint32_t __funnelshift_r(std::uint32_t low, std::uint32_t high, std::uint32_t shift) {
+  return static_cast<std::uint32_t>((std::uint64_t{high} << 32 | low) >> (shift & 31));
+}

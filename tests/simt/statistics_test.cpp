@@ -1,0 +1,144 @@
+// Sum of squares and count of non-finite values: right, and the same bits whatever the launch.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "kernels/cpu/half.hpp"
+#include "simt/bucket_case.hpp"
+#include "simt/simt.hpp"
+#include "support/array.hpp"
+
+namespace tnt::gpu {
+namespace {
+
+using namespace tnt::testing;  // NOLINT(*-using-namespace): this is a test
+
+Statistics packed_statistics(BucketCase& test, std::uint32_t max_ctas = 0) {
+  BucketLaunch launch = test.launch(max_ctas);
+  launch.statistics = test.statistics.data();
+  pack(launch, nullptr);
+  Statistics total{-1.0, 99};
+  sum_statistics(test.statistics.data(), launch.n_tiles, &total, nullptr);
+  return total;
+}
+
+// Of elements as they lie in memory, one after another.
+Statistics expected_statistics(const std::byte* values, tnt_dtype_t dtype, std::size_t count) {
+  Statistics result;
+  dispatch(dtype, [&]<typename T>() {
+    for (std::size_t i = 0; i < count; ++i) {
+      T value;
+      std::memcpy(&value, values + i * sizeof(T), sizeof(T));
+      const auto x = static_cast<double>(tnt::Accumulator<T>::load(value));
+      result.sum_of_squares += x * x;
+      result.non_finite += std::isfinite(x) ? 0 : 1;
+    }
+  });
+  return result;
+}
+
+TEST(Statistics, OfAPackedBucketAreExactForWholeNumbers) {
+  for (const tnt_dtype_t wire : all_dtypes) {
+    for (unsigned seed = 0; seed < 12; ++seed) {
+      std::mt19937 random(seed);
+      BucketCase test({.wire = wire,
+                       .tensors = random_tensors(wire, random),
+                       .tensors_lie = seed % 2 == 0 ? Askew::elements : Askew::bytes,
+                       .whole_numbers = true,
+                       .seed = seed});
+      const Statistics total = packed_statistics(test, seed % 3);
+      test.expect_packed();
+      const Statistics expected = expected_statistics(test.bucket.data(), wire, test.layout.count);
+      EXPECT_EQ(total.sum_of_squares, expected.sum_of_squares) << dtype_name(wire) << ", seed " << seed;
+      EXPECT_EQ(total.non_finite, 0U);
+    }
+  }
+}
+
+TEST(Statistics, OfUnpackedTensorsCountWhatIsWritten) {
+  for (const bool accumulate : {false, true}) {
+    for (unsigned seed = 0; seed < 12; ++seed) {
+      std::mt19937 random(seed);
+      const tnt_dtype_t wire = float_dtypes[seed % 4];
+      BucketCase test({.wire = wire, .tensors = random_tensors(wire, random), .whole_numbers = true, .seed = seed});
+      BucketLaunch launch = test.launch();
+      launch.statistics = test.statistics.data();
+      unpack(launch, accumulate, nullptr);
+      Statistics total;
+      sum_statistics(test.statistics.data(), launch.n_tiles, &total, nullptr);
+      double expected = 0.0;
+      for (std::size_t i = 0; i < test.out.size(); ++i) {
+        if (test.arguments[i].out == nullptr) continue;
+        const TensorShape& tensor = test.options.tensors[i];
+        expected += expected_statistics(test.out[i].data(), tensor.dtype, tensor.count).sum_of_squares;
+      }
+      EXPECT_EQ(total.sum_of_squares, expected) << "seed " << seed;
+    }
+  }
+}
+
+TEST(Statistics, CountWhatIsNotFinite) {
+  for (const tnt_dtype_t wire : float_dtypes) {
+    for (unsigned seed = 0; seed < 12; ++seed) {
+      std::mt19937 random(seed);
+      BucketCase test({.wire = wire, .tensors = random_tensors(wire, random), .seed = seed});
+      const Statistics total = packed_statistics(test);
+      const Statistics expected = expected_statistics(test.bucket.data(), wire, test.layout.count);
+      EXPECT_EQ(total.non_finite, expected.non_finite) << dtype_name(wire) << ", seed " << seed;
+      EXPECT_EQ(std::isfinite(total.sum_of_squares), std::isfinite(expected.sum_of_squares));
+    }
+  }
+}
+
+std::vector<Statistics> partials_of(Askew lie, std::uint32_t max_ctas, simt::Schedule schedule) {
+  const std::vector<TensorShape> tensors{{70'001, TNT_FLOAT32}, {333, TNT_BFLOAT16}, {9'999, TNT_FLOAT64}};
+  BucketCase test({.wire = TNT_FLOAT32, .tensors = tensors, .tensors_lie = lie, .seed = 2});
+  std::mt19937 random(5);
+  std::normal_distribution<double> normal;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    dispatch(tensors[i].dtype, [&]<typename T>() {
+      for (std::size_t k = 0; k < tensors[i].count; ++k) {
+        const T value = tnt::Accumulator<T>::store(static_cast<typename tnt::Accumulator<T>::type>(normal(random)));
+        std::memcpy(test.in[i].data() + k * sizeof(T), &value, sizeof(T));
+      }
+    });
+    test.arguments[i] = {.in = test.in[i].data(), .scale = 1.0 / 3};
+  }
+  simt::set_schedule(schedule, 11);
+  static_cast<void>(packed_statistics(test, max_ctas));
+  simt::set_schedule(simt::Schedule::ascending);
+  return test.statistics;
+}
+
+TEST(Statistics, HaveTheSameBitsWhateverTheLaunchAndTheAddresses) {
+  const std::vector<Statistics> one = partials_of(Askew::no, 0, simt::Schedule::ascending);
+  const auto expect_same = [&](const std::vector<Statistics>& other) {
+    ASSERT_EQ(other.size(), one.size());
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_EQ(other[i].sum_of_squares, one[i].sum_of_squares) << i;
+  };
+  EXPECT_GT(one.size(), 10U);
+  expect_same(partials_of(Askew::no, 1, simt::Schedule::ascending));
+  expect_same(partials_of(Askew::elements, 7, simt::Schedule::shuffled));
+  expect_same(partials_of(Askew::bytes, 0, simt::Schedule::descending));
+}
+
+TEST(Statistics, SumAnyNumberOfPartials) {
+  for (const std::uint32_t n : {0U, 1U, 31U, 255U, 256U, 257U, 5000U}) {
+    std::vector<Statistics> partials(n);
+    Statistics expected;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      partials[i] = {.sum_of_squares = i * 0.25, .non_finite = (std::uint64_t{1} << 33) + i};
+      expected.sum_of_squares += partials[i].sum_of_squares;
+      expected.non_finite += partials[i].non_finite;
+    }
+    Statistics total{-1.0, 99};
+    sum_statistics(partials.data(), n, &total, nullptr);
+    EXPECT_EQ(total.sum_of_squares, expected.sum_of_squares) << n;
+    EXPECT_EQ(total.non_finite, expected.non_finite) << n;
+  }
+}
+
+}  // namespace
+}  // namespace tnt::gpu
