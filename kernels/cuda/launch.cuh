@@ -9,6 +9,7 @@
 #include "kernels/cuda/cuda_call.hpp"
 
 #define TNT_UNROLL _Pragma("unroll")
+#define TNT_NO_UNROLL _Pragma("unroll 1")
 #define TNT_AT(address) (*(address))
 // TNT_LAUNCH(blocks, stream, kernel, arguments...): throws TNT_SYSTEM that names the kernel. By the launch's own result: an
 // error that somebody else left behind is not taken for this launch's. No memory, no wait.
@@ -27,6 +28,7 @@
 #include "simt/simt.hpp"
 
 #define TNT_UNROLL
+#define TNT_NO_UNROLL
 #define TNT_AT(address) (::simt::checked(address))  // ends the test if it is not aligned, as a GPU does
 #define TNT_LAUNCH(blocks, stream, kernel, ...) \
   (static_cast<void>(stream), ::simt::run(#kernel, blocks, ::tnt::gpu::threads, [&] { (kernel)(__VA_ARGS__); }))

@@ -27,14 +27,22 @@ struct Cut {
   std::uint32_t units;  // vectors
   std::uint32_t tail;   // elements after the last vector
 
-  __device__ Cut(const std::byte* to, unsigned element_bytes, unsigned unit_bytes, std::uint32_t count)
-      : head(count), units(0), tail(0) {
-    if (misalignment(to, element_bytes) != 0) return;
-    const std::uint32_t to_first = (unit_bytes - misalignment(to, unit_bytes)) % unit_bytes / element_bytes;
-    if (to_first >= count) return;
-    head = to_first;
-    units = (count - head) / (unit_bytes / element_bytes);
-    tail = count - head - units * (unit_bytes / element_bytes);
+  [[nodiscard]] static __device__ Cut of(const std::byte* to, unsigned element_bytes, unsigned unit_bytes,
+                                         std::uint32_t count) {
+    if (misalignment(to, element_bytes) != 0) return {count, 0, 0};
+    const std::uint32_t head = (unit_bytes - misalignment(to, unit_bytes)) % unit_bytes / element_bytes;
+    if (head >= count) return {count, 0, 0};
+    const std::uint32_t unit_elements = unit_bytes / element_bytes;
+    return {head, (count - head) / unit_elements, (count - head) % unit_elements};
+  }
+
+  // The first and the last vector go one by one as well.
+  __device__ void leave_outer_units(unsigned unit_elements) {
+    if (units <= 2) {
+      *this = {head + tail + units * unit_elements, 0, 0};
+    } else {
+      *this = {head + unit_elements, units - 2, tail + unit_elements};
+    }
   }
 
   // The i-th of the elements that go one by one.
@@ -64,65 +72,92 @@ __device__ __forceinline__ Vector<Unit<To, From>::to_bytes> apply_to_unit(const 
   std::memcpy(to, &old, sizeof(old));
   TNT_UNROLL
   for (unsigned i = 0; i < n; ++i) to[i] = apply(function, from[i], to[i]);
-  TNT_UNROLL
-  for (unsigned i = 0; i < n; ++i) share.add(to[i]);
+  if (share.is_wanted()) {
+    TNT_UNROLL
+    for (unsigned i = 0; i < n; ++i) share.add(to[i]);
+  }
   Vector<Unit<To, From>::to_bytes> out;
   std::memcpy(&out, to, sizeof(out));
   return out;
 }
 
+template <typename To, typename From, typename Function>
+__device__ __forceinline__ void move_element(std::byte* to, const std::byte* from, std::size_t at, const Function& function,
+                                             Share& share) {
+  To old = {};
+  if constexpr (std::is_invocable_v<Function, From, To>) old = load_element<To>(to + at * sizeof(To));
+  const To result = apply(function, load_element<From>(from + at * sizeof(From)), old);
+  store_element(to + at * sizeof(To), result);
+  if (share.is_wanted()) share.add(result);
+}
+
+__device__ __forceinline__ std::uint32_t clamped(std::uint32_t x, std::uint32_t least, std::uint32_t most) {
+  const std::uint32_t low = x < least ? least : x;
+  return low < most ? low : most;
+}
+
+// Without the first and the last, unless the source is aligned.
 template <bool aligned, typename To, typename From, typename Function>
-__device__ __forceinline__ void move_units(Vector<Unit<To, From>::to_bytes>* to,
-                                           const Source<From, Unit<To, From>::from_bytes>& source, std::uint32_t units,
-                                           const Function& function, Share& share) {
+__device__ __forceinline__ void move_units(std::byte* to, const std::byte* from, std::uint32_t units, const Function& function,
+                                           Share& share) {
   using U = Unit<To, From>;
-  constexpr bool reads_old = std::is_invocable_v<Function, From, To>;
-  for (std::uint32_t first = threadIdx.x; first < units; first += threads * U::batch) {
-    typename Source<From, U::from_bytes>::Begun in[U::batch];
+  using In = Source<U::from_bytes>;
+  const In source(from);
+  auto* target = reinterpret_cast<Vector<U::to_bytes>*>(to);
+  constexpr std::uint32_t begin = aligned ? 0 : 1;
+  const std::uint32_t end = aligned ? units : units - 1;
+  if (begin >= end) return;
+  for (std::uint32_t first = threadIdx.x; first < end; first += threads * U::batch) {
+    typename In::Begun in[U::batch];
     Vector<U::to_bytes> old[U::batch] = {};
     TNT_UNROLL
-    for (unsigned i = 0; i < U::batch; ++i) {
-      const std::uint32_t unit = first + i * threads < units ? first + i * threads : units - 1;
+    for (unsigned i = 0; i < U::batch; ++i) {  // without a branch: who has none reads another's
+      const std::uint32_t unit = clamped(first + i * threads, begin, end - 1);
       in[i] = source.template begin<aligned>(unit);
-      if constexpr (reads_old) old[i] = load_once(to + unit);
+      if constexpr (std::is_invocable_v<Function, From, To>) old[i] = load_once(target + unit);
     }
     TNT_UNROLL
     for (unsigned i = 0; i < U::batch; ++i) {
       const std::uint32_t unit = first + i * threads;
-      if (unit >= units) break;
-      store(to + unit, apply_to_unit<To, From>(function, source.template end<aligned>(unit, in[i]), old[i], share));
+      if (unit != clamped(unit, begin, end - 1)) continue;
+      store(target + unit, apply_to_unit<To, From>(function, source.template end<aligned>(in[i]), old[i], share));
     }
   }
 }
 
-// to[i] = function(from[i]), or function(from[i], to[i]) if the function takes two; what is written is added to the share.
+// to[i] = function(from[i]), or function(from[i], to[i]) if the function takes two; what is written is added to the share. Each
+// thread adds the same elements in the same order wherever `from` lies.
 template <typename To, typename From, typename Function>
 __device__ __forceinline__ void move(std::byte* to, const std::byte* from, std::uint32_t count, const Function& function,
                                      Share& share) {
   using U = Unit<To, From>;
-  const Cut cut(to, sizeof(To), U::to_bytes, count);
+  const Cut cut = Cut::of(to, sizeof(To), U::to_bytes, count);
+  TNT_NO_UNROLL
   for (std::uint32_t i = threadIdx.x; i < cut.head + cut.tail; i += threads) {
-    const std::size_t at = cut.single(i, U::elements);
-    To old = {};
-    if constexpr (std::is_invocable_v<Function, From, To>) old = load_element<To>(to + at * sizeof(To));
-    const To result = apply(function, load_element<From>(from + at * sizeof(From)), old);
-    store_element(to + at * sizeof(To), result);
-    share.add(result);
+    move_element<To, From>(to, from, cut.single(i, U::elements), function, share);
   }
   if (cut.units == 0) return;
-  auto* units = reinterpret_cast<Vector<U::to_bytes>*>(to + cut.head * sizeof(To));
-  const Source<From, U::from_bytes> source(from + cut.head * sizeof(From), cut.units);
-  if (source.is_aligned()) {
-    move_units<true, To, From>(units, source, cut.units, function, share);
-  } else {
-    move_units<false, To, From>(units, source, cut.units, function, share);
-  }
+  to += cut.head * sizeof(To);
+  from += cut.head * sizeof(From);
+  if (misalignment(from, U::from_bytes) == 0) return move_units<true, To, From>(to, from, cut.units, function, share);
+
+  // The first unit and the last one by one: each by the thread whose first or last it is.
+  const auto move_unit = [&](std::uint32_t unit) {
+    if (threadIdx.x != unit % threads) return;
+    TNT_NO_UNROLL
+    for (unsigned i = 0; i < U::elements; ++i) {
+      move_element<To, From>(to, from, std::size_t{unit} * U::elements + i, function, share);
+    }
+  };
+  move_unit(0);
+  move_units<false, To, From>(to, from, cut.units, function, share);
+  if (cut.units > 1) move_unit(cut.units - 1);
 }
 
 // to[0 .. bytes) = 0
 __device__ inline void fill_zero(std::byte* to, std::size_t bytes) {
   const auto count = static_cast<std::uint32_t>(bytes);
-  const Cut cut(to, 1, 16, count);
+  const Cut cut = Cut::of(to, 1, 16, count);
   for (std::uint32_t i = threadIdx.x; i < cut.head + cut.tail; i += threads) to[cut.single(i, 16)] = std::byte{0};
   auto* units = reinterpret_cast<Vector<16>*>(to + cut.head);
   for (std::uint32_t i = threadIdx.x; i < cut.units; i += threads) store(units + i, Vector<16>{});

@@ -16,7 +16,7 @@ __device__ void pack_tile(const Tile& tile, const TensorArgument& tensor, std::b
 }
 
 template <typename Wire>
-__global__ void __launch_bounds__(threads) pack_kernel(const BucketLaunch launch) {
+__global__ void __launch_bounds__(threads, 4) pack_kernel(const BucketLaunch launch) {
   for (std::uint64_t i = blockIdx.x; i < launch.n_tiles; i += gridDim.x) {
     const Tile tile = launch.tiles[i];
     auto* to = static_cast<std::byte*>(launch.bucket) + tile.slot * sizeof(Wire);

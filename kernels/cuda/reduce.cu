@@ -41,20 +41,17 @@ struct ElementTerms {
 template <typename T, bool aligned>
 struct UnitTerms {
   static constexpr unsigned elements = Unit<T, T>::elements;
-  using Begun = typename Source<T, 16>::Begun;
+  using Begun = typename Source<16>::Begun;
   using Value = Values<T, elements>;
   const Sources& sources;
   std::uint64_t first;  // element at which the vectors begin
-  std::uint32_t units;
   std::uint32_t unit;
 
-  __device__ __forceinline__ Source<T, 16> source(int index) const {
-    return Source<T, 16>(sources.at[index] + first * sizeof(T), units);
-  }
+  __device__ __forceinline__ Source<16> source(int index) const { return Source<16>(sources.at[index] + first * sizeof(T)); }
   __device__ __forceinline__ Begun begin(int index) const { return source(index).template begin<aligned>(unit); }
   __device__ __forceinline__ Value end(int index, const Begun& begun) const {
     T element[elements];
-    const Vector<16> vector = source(index).template end<aligned>(unit, begun);
+    const Vector<16> vector = source(index).template end<aligned>(begun);
     std::memcpy(element, &vector, sizeof(vector));
     Value value;
     TNT_UNROLL
@@ -67,8 +64,9 @@ template <typename T, Order order, bool aligned>
 __device__ __forceinline__ void reduce_units(std::byte* out, const Sources& sources, std::uint64_t first, std::uint32_t units) {
   using Terms = UnitTerms<T, aligned>;
   auto* to = reinterpret_cast<Vector<16>*>(out + first * sizeof(T));
+  TNT_NO_UNROLL
   for (std::uint32_t unit = threadIdx.x; unit < units; unit += threads) {
-    const typename Terms::Value sum = sum_of<order>(Terms{sources, first, units, unit}, sources.n);
+    const typename Terms::Value sum = sum_of<order>(Terms{sources, first, unit}, sources.n);
     T element[Terms::elements];
     TNT_UNROLL
     for (unsigned i = 0; i < Terms::elements; ++i) element[i] = Accumulator<T>::store(sum.value[i]);
@@ -79,16 +77,18 @@ __device__ __forceinline__ void reduce_units(std::byte* out, const Sources& sour
 }
 
 template <typename T, Order order>
-__device__ void reduce_chunk(std::byte* out, const Sources& sources, std::uint64_t first, std::uint32_t count) {
-  const Cut cut(out + first * sizeof(T), sizeof(T), 16, count);
+__device__ __forceinline__ void reduce_chunk(std::byte* out, const Sources& sources, std::uint64_t first, std::uint32_t count) {
+  constexpr unsigned elements = Unit<T, T>::elements;
+  Cut cut = Cut::of(out + first * sizeof(T), sizeof(T), 16, count);
+  unsigned askew = 0;
+  for (int i = 0; i < sources.n; ++i) askew |= misalignment(sources.at[i] + (first + cut.head) * sizeof(T), 16);
+  if (askew != 0) cut.leave_outer_units(elements);
+  TNT_NO_UNROLL
   for (std::uint32_t i = threadIdx.x; i < cut.head + cut.tail; i += threads) {
-    const std::uint64_t at = first + cut.single(i, Unit<T, T>::elements);
+    const std::uint64_t at = first + cut.single(i, elements);
     const Values<T, 1> sum = sum_of<order>(ElementTerms<T>{sources, at}, sources.n);
     store_element(out + at * sizeof(T), Accumulator<T>::store(sum.value[0]));
   }
-  if (cut.units == 0) return;
-  unsigned askew = 0;
-  for (int i = 0; i < sources.n; ++i) askew |= misalignment(sources.at[i] + (first + cut.head) * sizeof(T), 16);
   if (askew == 0) {
     reduce_units<T, order, true>(out, sources, first + cut.head, cut.units);
   } else {

@@ -31,12 +31,11 @@ template <typename T>
 class Share {
  public:
   explicit __device__ Share(bool wanted) : wanted_(wanted) {}
-  __device__ Share(double sum_of_squares, std::uint64_t non_finite)
-      : wanted_(true), sum_(sum_of_squares), non_finite_(non_finite) {}
+
+  [[nodiscard]] __device__ __forceinline__ bool is_wanted() const { return wanted_; }
 
   template <typename T>
   __device__ __forceinline__ void add(T written) {
-    if (!wanted_) return;
     const auto x = static_cast<double>(Accumulator<T>::load(written));
     sum_ = std::fma(x, x, sum_);
     non_finite_ += is_non_finite(written) ? 1 : 0;

@@ -1,4 +1,4 @@
-// The sum of n terms in a fixed order. Eight terms are loaded before the first is needed, and nothing is indexed at run time,
+// The sum of n terms in a fixed order. Four terms are loaded before the first is needed, and nothing is indexed at run time,
 // so that all of it stays in registers.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace tnt::gpu {
 
-inline constexpr int group = 8;
+inline constexpr int group = 4;
 
 // Terms: begin(i) -> Begun starts to load term i, end(i, begun) -> Value is the term.
 template <typename Terms>
@@ -52,14 +52,14 @@ __device__ __forceinline__ typename Terms::Value tree_in_group(const Terms& term
 // at the end goes up, from the last to the first.
 template <typename Terms>
 __device__ __forceinline__ typename Terms::Value sum_in_tree(const Terms& terms, int n) {
-  constexpr int levels = 4;
-  static_assert(group << (levels - 1) == most_sources && group == 8);
+  constexpr int levels = 5;
+  static_assert(group << (levels - 1) == most_sources && group == 4);
   typename Terms::Value pending[levels] = {};
   const int groups = (n + group - 1) / group;
   for (int index = 0; index < groups; ++index) {
     typename Terms::Begun begun[group] = {};
     begin_group(terms, index * group, n, begun);
-    typename Terms::Value sum = tree_in_group<3, 0>(terms, index * group, n, begun);
+    typename Terms::Value sum = tree_in_group<2, 0>(terms, index * group, n, begun);
     bool waits = false;
     TNT_UNROLL
     for (int level = 0; level < levels; ++level) {

@@ -5,7 +5,7 @@ namespace tnt::gpu {
 namespace {
 
 template <typename Wire, bool accumulate>
-__global__ void __launch_bounds__(threads) unpack_kernel(const BucketLaunch launch) {
+__global__ void __launch_bounds__(threads, 4) unpack_kernel(const BucketLaunch launch) {
   for (std::uint64_t i = blockIdx.x; i < launch.n_tiles; i += gridDim.x) {
     const Tile tile = launch.tiles[i];
     auto* out = static_cast<std::byte*>(launch.tensors[tile.tensor].out);

@@ -128,16 +128,14 @@ __device__ __forceinline__ Vector<n> shifted(const Vector<n>& low, const Vector<
   return result;
 }
 
-// `count` vectors of n bytes that lie one after the other from any address on, as elements of T. A vector is read in two steps,
-// so that a thread may begin several before it needs the first.
-template <typename T, int n>
+// Vectors of n bytes that lie one after another from any address on. One that lies askew is put together from the two aligned
+// ones that hold it: the first and the last of an array must not be read like that, as those reach beyond it. In two steps, so
+// that a thread may begin several loads before it needs the first.
+template <int n>
 class Source {
  public:
-  __device__ Source(const std::byte* begin, std::uint32_t count)
-      : begin_(begin),
-        offset_(misalignment(begin, n)),
-        aligned_(reinterpret_cast<const Vector<n>*>(begin - offset_)),
-        last_(count - 1) {}
+  explicit __device__ Source(const std::byte* begin)
+      : offset_(misalignment(begin, n)), aligned_(reinterpret_cast<const Vector<n>*>(begin - offset_)) {}
 
   [[nodiscard]] __device__ bool is_aligned() const { return offset_ == 0; }
 
@@ -146,47 +144,25 @@ class Source {
     Vector<n> high;
   };
 
-  // aligned: whether the whole source is, known when it is compiled
+  // aligned: what is_aligned() says, if that is known where the kernel is compiled; else false
   template <bool aligned>
   [[nodiscard]] __device__ __forceinline__ Begun begin(std::uint32_t index) const {
     if constexpr (aligned) {
       return {load_once(aligned_ + index), {}};
     } else {
       if (offset_ == 0) return {load_once(aligned_ + index), {}};
-      if (is_outer(index)) return {};
       return {load(aligned_ + index), load(aligned_ + index + 1)};
     }
   }
 
   template <bool aligned>
-  [[nodiscard]] __device__ __forceinline__ Vector<n> end(std::uint32_t index, const Begun& begun) const {
-    if constexpr (aligned) {
-      return begun.low;
-    } else {
-      if (offset_ == 0) return begun.low;
-      return is_outer(index) ? by_elements(index) : shifted(begun.low, begun.high, offset_);
-    }
+  [[nodiscard]] __device__ __forceinline__ Vector<n> end(const Begun& begun) const {
+    return aligned ? begun.low : shifted(begun.low, begun.high, offset_);
   }
 
  private:
-  // The aligned vectors that hold it may reach beyond the source.
-  [[nodiscard]] __device__ __forceinline__ bool is_outer(std::uint32_t index) const { return index == 0 || index == last_; }
-
-  [[nodiscard]] __device__ Vector<n> by_elements(std::uint32_t index) const {
-    T elements[n / sizeof(T)];
-    TNT_UNROLL
-    for (unsigned i = 0; i < n / sizeof(T); ++i) {
-      elements[i] = load_element<T>(begin_ + std::size_t{index} * n + i * sizeof(T));
-    }
-    Vector<n> result;
-    std::memcpy(&result, elements, n);
-    return result;
-  }
-
-  const std::byte* begin_;
   unsigned offset_;
   const Vector<n>* aligned_;
-  std::uint32_t last_;
 };
 
 }  // namespace tnt::gpu

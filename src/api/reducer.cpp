@@ -131,6 +131,7 @@ std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanWishes&
   Plan plan =
       make_plan(wishes, *group.host, call, [&] { return measure_speed(*group.device, *group.comm, *group.host, call); });
   const DeviceReducerOptions settings{.name = name,
+                                      .timeout = call.timeout,
                                       .any_rank_count = options.determinism == TNT_DETERMINISM_RANKS,
                                       .statistics = options.statistics != 0,
                                       .max_ctas = static_cast<std::uint32_t>(options.max_ctas)};

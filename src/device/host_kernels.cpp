@@ -123,7 +123,8 @@ void pack(const gpu::BucketLaunch& launch) {
   for (std::uint32_t i = 0; i < launch.n_tiles; ++i) {
     const Part part(launch, i);
     const std::size_t count = part.tile.count;
-    scale(part.bucket, part.wire, part.in(), part.dtype, count, part.tensor.scale);
+    const bool is_there = part.tensor.in == nullptr && part.tensor.scale != 0.0;
+    if (!is_there) scale(part.bucket, part.wire, part.in(), part.dtype, count, part.tensor.scale);
     std::memset(part.bucket + count * dtype_size(part.wire), 0, part.tile.padding * dtype_size(part.wire));
     if (launch.statistics != nullptr) launch.statistics[i] = statistics_of(part.bucket, part.wire, count);
   }

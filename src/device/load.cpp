@@ -2,6 +2,7 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/plugin.hpp"
@@ -32,7 +33,6 @@ DeviceSource machine() {
   } catch (const Error& error) {
     source.why_none = error.what();
   }
-  if (source.count == 0) log(LogLevel::info, "no GPU is used: {}", source.why_none);
   return source;
 }
 
@@ -40,6 +40,7 @@ struct Registry {
   std::mutex mutex;
   const DeviceSource* for_tests = nullptr;
   std::map<int, std::weak_ptr<Device>> open;
+  bool said = false;
 
   [[nodiscard]] const DeviceSource& source() const {
     if (for_tests != nullptr) return *for_tests;
@@ -56,8 +57,11 @@ Registry& registry() {
 }  // namespace
 
 int device_count() {
-  const std::scoped_lock lock(registry().mutex);
-  return registry().source().count;
+  Registry& all = registry();
+  const std::scoped_lock lock(all.mutex);
+  const DeviceSource& source = all.source();
+  if (source.count == 0 && !std::exchange(all.said, true)) log(LogLevel::info, "no GPU is used: {}", source.why_none);
+  return source.count;
 }
 
 const std::string& why_no_device() {
@@ -82,6 +86,7 @@ void set_device_source_for_tests(const DeviceSource* source) {
   const std::scoped_lock lock(registry().mutex);
   registry().for_tests = source;
   registry().open.clear();
+  registry().said = false;
 }
 
 }  // namespace tnt

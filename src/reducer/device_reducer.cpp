@@ -4,6 +4,9 @@
 #include <chrono>
 #include <thread>
 
+#include "base/clock.hpp"
+#include "base/log.hpp"
+
 namespace tnt {
 namespace {
 
@@ -52,16 +55,16 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
   if (options_.statistics) statistics_.emplace(*device_, n * sizeof(gpu::Statistics), unpack_stream_.get());
 }
 
-// What is enqueued reads and writes memory of this object, and of the caller.
+// What is enqueued reads and writes memory of this object, and of the caller. It ends: NCCL's work with the communicator, also
+// when that is given up, and what comes before it with the caller's.
 DeviceReducer::~DeviceReducer() {
+  const Deadline deadline(options_.timeout);
   try {
-    for (const StreamHandle stream : {pack_stream_.get(), unpack_stream_.get()}) {
-      while (!device_->idle(stream)) {
-        comm_->throw_if_ended();
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      }
+    for (const StreamHandle stream : {pack_stream_.get(), comm_->stream(), unpack_stream_.get()}) {
+      while (!device_->idle(stream) && !deadline.passed()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): ended: the communicator's end gives the streams up
+  } catch (const Error& error) {
+    log(LogLevel::warning, "{}: the device failed while its last step was waited for: {}", options_.name, error.what());
   }
 }
 
@@ -253,13 +256,12 @@ gpu::BucketLaunch DeviceReducer::launch_of(std::size_t bucket) {
 void DeviceReducer::pack(std::size_t bucket, bool capturing) {
   State& state = states_[bucket];
   const StreamHandle packing = pack_stream_.get();
+  // with the buffer's last unpacking all that came before it is done, such as this bucket's, which read the table
   buffer_of(bucket).free.wait_on(packing, capturing);
-  tables_[bucket] = state.table.place(
-      packing, capturing, [&] { state.done.wait_on(packing, capturing); },
-      [&] {
-        comm_->throw_if_ended();
-        std::this_thread::yield();
-      });
+  tables_[bucket] = state.table.place(packing, capturing, [&] {
+    comm_->throw_if_ended();
+    std::this_thread::yield();
+  });
   if (state.views < plan_.buckets()[bucket].tensors.size()) device_->pack(launch_of(bucket), packing);
 }
 

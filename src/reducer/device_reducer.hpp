@@ -21,6 +21,7 @@ namespace tnt {
 
 struct DeviceReducerOptions {
   std::string name = "gradients";
+  double timeout = 600.0;  // seconds that the end waits for the device
   bool any_rank_count =
       false;                // sums in one binary tree over ranks: the same bits on any number of ranks that is a power of two
   bool statistics = false;  // of the reduced gradients

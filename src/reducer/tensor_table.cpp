@@ -33,8 +33,7 @@ void TensorTable::set(std::size_t position, const gpu::TensorArgument& argument)
   changed_ = true;
 }
 
-const gpu::TensorArgument* TensorTable::place(StreamHandle stream, bool capturing, const std::function<void()>& before_upload,
-                                              const std::function<void()>& wait) {
+const gpu::TensorArgument* TensorTable::place(StreamHandle stream, bool capturing, const std::function<void()>& wait) {
   if (capturing) return place_captured(stream);
   auto* table = static_cast<gpu::TensorArgument*>(tables_.get());
   if (!changed_) return table;
@@ -42,7 +41,6 @@ const gpu::TensorArgument* TensorTable::place(StreamHandle stream, bool capturin
   next_ = (next_ + 1) % versions;
   while (version.in_use && !version.uploaded.reached()) wait();
   std::memcpy(version.pinned, arguments_.data(), bytes());
-  before_upload();
   device_.copy(table, version.pinned, bytes(), stream);
   version.uploaded.record(stream);
   version.in_use = true;

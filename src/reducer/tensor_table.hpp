@@ -19,11 +19,10 @@ class TensorTable {
 
   void set(std::size_t position, const gpu::TensorArgument& argument);
 
-  // The table in device memory, after an upload on the stream if anything has changed. before_upload is called before
-  // anything is written over what kernels of the last step read. wait: called while the host has to wait for the device, which
-  // has to be several steps behind. Throws TNT_UNSUPPORTED when too many different sets of addresses were captured.
-  [[nodiscard]] const gpu::TensorArgument* place(StreamHandle stream, bool capturing,
-                                                 const std::function<void()>& before_upload, const std::function<void()>& wait);
+  // The table in device memory, after an upload on the stream if anything has changed: kernels that read what it held before
+  // come before on the stream. wait: called while the host has to wait for the device, which has to be several steps behind.
+  // Throws TNT_UNSUPPORTED when too many different sets of addresses were captured.
+  [[nodiscard]] const gpu::TensorArgument* place(StreamHandle stream, bool capturing, const std::function<void()>& wait);
 
   static constexpr std::size_t versions = 4;
   static constexpr std::size_t captures = 4;

@@ -57,22 +57,31 @@ TEST_F(DeviceLoad, ADeviceIsOpenedOnceAsLongAsSomebodyHasIt) {
   EXPECT_EQ(opened, 3);
 }
 
-// The machine's own, whatever it has.
-TEST_F(DeviceLoad, AMachineWithoutDevicesSaysWhyOnce) {
+std::string said_by_counting() {
   Settings settings;
   settings.log_level = LogLevel::info;
   configure_log(settings);
   ::testing::internal::CaptureStderr();
-  const int count = device_count();
-  EXPECT_EQ(device_count(), count);
-  const std::string said = ::testing::internal::GetCapturedStderr();
+  (void)device_count();
+  std::string said = ::testing::internal::GetCapturedStderr();
   configure_log({});
-  if (count > 0) {
-    EXPECT_EQ(why_no_device(), "");
-    EXPECT_EQ(said, "");
-  } else {
-    EXPECT_NE(why_no_device(), "");
-    EXPECT_EQ(said, "tarantella[0]: info: no GPU is used: " + why_no_device() + "\n");
+  return said;
+}
+
+TEST_F(DeviceLoad, TheLogSaysOnceWhyNothingIsThere) {
+  const DeviceSource none{.count = 0, .why_none = "the machine has none", .open = {}};
+  set_device_source_for_tests(&none);
+  EXPECT_EQ(said_by_counting(), "tarantella[0]: info: no GPU is used: the machine has none\n");
+  EXPECT_EQ(said_by_counting(), "");
+  const DeviceSource one{.count = 1, .why_none = "", .open = {}};
+  set_device_source_for_tests(&one);
+  EXPECT_EQ(said_by_counting(), "");
+}
+
+// The machine's own, whatever it has.
+TEST_F(DeviceLoad, AMachineHasDevicesOrAReason) {
+  EXPECT_EQ(why_no_device().empty(), device_count() > 0) << why_no_device();
+  if (device_count() == 0) {
     EXPECT_EQ(refusal(0), "TNT_UNSUPPORTED: device 0 cannot be used: " + why_no_device());
   }
 }

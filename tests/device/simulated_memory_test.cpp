@@ -105,6 +105,16 @@ TEST_F(SimulatedBorders, FreshAndReleasedMemoryHoldRubbish) {
   EXPECT_EQ(device.values<unsigned char>(memory.get(), 1)[0], 0xA5);
 }
 
+void forget_stream() {
+  SimulatedDevice device;
+  device.name_stream(device.make_stream(Priority::normal), "NCCL's");
+}
+
+void forget_event() {
+  SimulatedDevice device;
+  (void)device.make_event();
+}
+
 void forget_memory() {
   SimulatedDevice device;
   const Stream stream(device);
@@ -113,6 +123,8 @@ void forget_memory() {
 
 TEST(SimulatedMemory, WhatIsNeverReleasedFailsTheTest) {
   EXPECT_NONFATAL_FAILURE(forget_memory(), "bucket 1 (100 bytes) was never released");
+  EXPECT_NONFATAL_FAILURE(forget_stream(), "NCCL's was never destroyed");
+  EXPECT_NONFATAL_FAILURE(forget_event(), "1 events were never destroyed");
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ void expect_covers_once(const BucketLayout& layout, const std::vector<TensorShap
   std::size_t at = 0;  // in the bucket
   std::size_t next = 0;
   for (std::size_t index = 0; index < tensors.size(); ++index) {
+    if (tensors[index].count == 0) continue;  // lies nowhere
     ASSERT_GE(layout.slots[index], at);
     ASSERT_EQ(layout.slots[index] * wire_size % (tensors[index].count * wire_size < 4096 ? 16 : 128), 0U);
     for (std::size_t first = 0; first < tensors[index].count; ++next) {

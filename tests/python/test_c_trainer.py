@@ -3,12 +3,13 @@ error on all of them when one fails."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from support.c_programs import BUILDERS, build_with_cmake, install_release, run, wheel_prefix
+from support.c_programs import BUILDERS, ROOT, build_with_cmake, install_release, run, wheel_prefix
 from support.launch import Result, run_ranks
 from support.mpirun import mpirun, needs_mpirun
 
@@ -70,6 +71,16 @@ def test_losses_are_those_of_one_rank(trainer: Path, options: tuple[object, ...]
     assert serial[0] > 1.01 * serial[-2] or len(serial) == 2, "it does not learn"
     for ranks in (1, 2, 4):
         assert_same(run_ranks(ranks, trainer, *options, env=BUCKETS), serial)
+
+
+def test_the_program_in_the_documentation(tmp_path: Path) -> None:
+    program = re.findall(r"^```c\n(.*?)^```", (ROOT / "docs" / "c-api.md").read_text(), re.DOTALL | re.MULTILINE)[0]
+    (tmp_path / "step.c").write_text(program)
+    library = wheel_prefix() / "libtarantella.so.0"
+    words = ("-std=c99", "-Wall", "-Wextra", "-Werror", f"-I{wheel_prefix() / 'include'}", f"-Wl,-rpath,{library.parent}")
+    run("cc", *words, tmp_path / "step.c", library, "-o", tmp_path / "step")
+    assert run(tmp_path / "step").stdout == "0.000 -1.000\n"
+    assert run_ranks(3, tmp_path / "step", env=BUCKETS).good().stdout == "-1.000 -1.000\n"
 
 
 @needs_mpirun

@@ -62,10 +62,10 @@ class Block {
   const char* kernel_ = nullptr;
   unsigned block_ = 0;
   const std::function<void()>* body_ = nullptr;
-  std::span<const unsigned> order_;
-  std::size_t begun_ = 0;  // of order_
+  std::span<const unsigned> order_;  // the threads' indices as they are to run
+  std::size_t begun_ = 0;            // of order_
   std::vector<Thread> threads_;
-  std::deque<Thread*> ready_;
+  std::deque<Thread*> ready_;  // in that order
   std::exception_ptr failure_;
   Fiber host_;
   Fiber* running_ = nullptr;
@@ -170,7 +170,11 @@ bool Block::release() {
   for (unsigned begin = 0; begin < n; begin += warp_size) {
     released |= release_if_all(State::waits_for_warp, begin, std::min(begin + warp_size, n));
   }
-  if (released || release_if_all(State::waits_for_block, 0, n)) return true;
+  released = released || release_if_all(State::waits_for_block, 0, n);
+  for (const unsigned index : order_) {
+    if (threads_[index].state == State::ready) ready_.push_back(&threads_[index]);
+  }
+  if (released) return true;
   if (std::all_of(threads_.begin(), threads_.end(), [](const Thread& thread) { return thread.state == State::ended; })) {
     return false;
   }
@@ -182,10 +186,7 @@ bool Block::release_if_all(State waiting, unsigned begin, unsigned end) {
   for (unsigned i = begin; i < end; ++i) {
     if (threads_[i].state != waiting || !same_place(threads_[i].at, first.at)) return false;
   }
-  for (unsigned i = begin; i < end; ++i) {
-    threads_[i].state = State::ready;
-    ready_.push_back(&threads_[i]);
-  }
+  for (unsigned i = begin; i < end; ++i) threads_[i].state = State::ready;
   return true;
 }
 

@@ -39,7 +39,8 @@ struct Place {
 // Runs `blocks` blocks of `threads` threads of the kernel. Throws if threads wait for others that have ended or wait elsewhere.
 void run(const char* kernel, unsigned blocks, unsigned threads, const std::function<void()>& thread);
 
-// In which order the threads of a block are begun: what is right does not depend on it. Of this host thread.
+// In which order the threads of a block run, from the start and after each wait: what is right does not depend on it. Of this
+// host thread.
 enum class Schedule { ascending, descending, shuffled };
 void set_schedule(Schedule schedule, unsigned seed = 0) noexcept;
 

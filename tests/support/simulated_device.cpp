@@ -36,6 +36,7 @@ SimulatedDevice::~SimulatedDevice() {
 }
 
 void SimulatedDevice::look_for_leaks() {
+  streams_->report_leaks();
   const SimulatedMemory::Open open;
   for (const MemoryBlock& block : memory_of_all().blocks_of_owner(this)) {
     if (!memory_of_all().guards_intact(block)) streams_->report("somebody wrote before or behind " + block.name);

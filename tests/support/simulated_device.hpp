@@ -4,7 +4,8 @@
 // test takes the reports:
 //
 //   the order      two accesses to the same bytes, one a write, that no stream, event or wait of the host orders
-//   memory         past an end, after release, released while in use, another device's, not pinned, never released
+//   memory         past an end, after release, released while in use, another device's, not pinned
+//   leaks          memory, streams and events that are not given back
 //   captures       what CUDA refuses while a stream is captured
 //   progress       work that never ends
 //

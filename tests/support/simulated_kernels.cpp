@@ -44,7 +44,8 @@ struct BucketRanges {
     const std::size_t wire = dtype_size(launch.wire);
     if (direction == Direction::pack) {
       if (tensor.in != nullptr && tensor.scale != 0.0) tensors_read.add(tensor.in, tile.first * size, tile.count * size);
-      bucket_written.add(launch.bucket, tile.slot * wire, (std::size_t{tile.count} + tile.padding) * wire);
+      const std::size_t stays = tensor.in == nullptr && tensor.scale != 0.0 ? tile.count : 0;
+      bucket_written.add(launch.bucket, (tile.slot + stays) * wire, (tile.count + tile.padding - stays) * wire);
     } else if (tensor.out != nullptr) {
       bucket_read.add(launch.bucket, tile.slot * wire, tile.count * wire);
       tensors_written.add(tensor.out, tile.first * size, tile.count * size);

@@ -221,4 +221,10 @@ bool SimulatedStreams::reached(EventHandle event) {
   return moment->reached;
 }
 
+void SimulatedStreams::report_leaks() {
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [handle, stream] : by_handle_) add_report(stream->name + " was never destroyed");
+  if (!events_.empty()) add_report(fmt::format("{} events were never destroyed", events_.size()));
+}
+
 }  // namespace tnt::testing

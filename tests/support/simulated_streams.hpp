@@ -72,6 +72,7 @@ class SimulatedStreams {
 
   // The host touches memory now.
   void host_access(const Access& access, const std::string& what);
+  void report_leaks();
   void run_all();  // in the calling thread or the device's, until nothing can run
   void report(const std::string& sentence);
   // Reports and throws: CUDA would return an error.

@@ -3,6 +3,7 @@
 #include <array>
 #include <limits>
 
+#include "base/error.hpp"
 #include "device/cuda/current.hpp"
 #include "device/cuda/stream_device.hpp"
 #include "kernels/cuda/cuda_call.hpp"

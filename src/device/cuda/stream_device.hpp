@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/error.hpp"
 #include "kernels/cuda/cuda_call.hpp"
 
 #if CUDART_VERSION < 12080
