@@ -57,7 +57,9 @@ TEST(StagedCommunicator, APartHasItsOwnRanks) {
     const auto part_host = host.split(color, -host.rank(), call());
     const auto part = job.comm.split(color, -host.rank(), part_host.get());
     ASSERT_EQ(part == nullptr, host.rank() == 2);
-    if (part) EXPECT_EQ(part->rank(), 1 - host.rank());
+    if (part) {
+      EXPECT_EQ(part->rank(), 1 - host.rank());
+    }
   });
 }
 
