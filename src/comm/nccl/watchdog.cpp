@@ -49,7 +49,7 @@ Watchdog::~Watchdog() { stop(); }
 
 void Watchdog::stop() noexcept {
   if (!thread_.joinable()) return;
-  board_.reset();
+  if (board_) board_->leave();  // the thread may still look at it
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
