@@ -134,6 +134,28 @@ TEST_F(NcclStartTest, ThereAreMoreIdsForMoreRanksWhereNcclTakesThem) {
   EXPECT_EQ(FakeNccl::count("ncclCommInitRankConfig"), 5);
 }
 
+// The real library, where there is one: without a GPU it says so, with one it connects a rank to itself.
+TEST(RealNccl, TakesOurCalls) {
+  std::shared_ptr<const NcclLibrary> library;
+  try {
+    library = std::make_shared<const NcclLibrary>("");
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  testing::run_threads(1, [&](Communicator& host) {
+    SimulatedDevice device(0, {.progress = Progress::thread});
+    try {
+      const auto comm = make_nccl_communicator(device, host, options(), library);
+      EXPECT_EQ(comm->version(), library->text());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), TNT_SYSTEM);
+      EXPECT_EQ(std::string(error.what()).find("rank 0: "), 0U) << error.what();
+      EXPECT_NE(std::string(error.what()).find("failed: unhandled cuda error"), std::string::npos) << error.what();
+      EXPECT_STREQ(host.ending()->what(), error.what());
+    }
+  });
+}
+
 TEST(NcclConfig, NeverBlocksAndLeavesTheRestToNccl) {
   const nccl::ncclConfig_t config = nccl_config({});
   EXPECT_EQ(config.size, sizeof(config));
