@@ -1,6 +1,7 @@
 // Pack and unpack on the device against scale on the host: random plans, every pair of types, every address.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -172,6 +173,9 @@ void expect_converts_all(tnt_dtype_t dtype) {
       floats.insert(floats.end(), {x, std::nextafter(x, -std::numeric_limits<float>::infinity()),
                                    std::nextafter(x, std::numeric_limits<float>::infinity())});
     }
+  }
+  for (const std::uint32_t nan : {0x7f800001U, 0x7fffffffU, 0xff800001U, 0xffffffffU}) {  // rounded, they would be no NaN
+    floats.push_back(std::bit_cast<float>(nan));
   }
   expect_converted<Half>(dtype, TNT_FLOAT32, floats);
 }
