@@ -95,9 +95,14 @@ class MeetingPlace {
   std::string name_;
 };
 
-std::filesystem::path folder_of_peers() {
-  if (const char* named = std::getenv("TNT_BENCH_PEERS"); named != nullptr && *named != '\0') return named;
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path();
+// In the folder that TNT_BENCH_PEERS names, else beside this program, else where an installation has it.
+std::filesystem::path peer_file(const std::string& name) {
+  const std::string file = fmt::format("libtnt_bench_{}.so", name);
+  if (const char* named = std::getenv("TNT_BENCH_PEERS"); named != nullptr && *named != '\0') {
+    return std::filesystem::path(named) / file;
+  }
+  const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  return std::filesystem::exists(here / file) ? here / file : here / TNT_PROGRAM_TO_PEERS / file;
 }
 
 }  // namespace
@@ -114,7 +119,7 @@ Found find_own(const std::string& name, const Team& team) {
 
 Found find_peer(const std::string& name, const Team& team) {
   if (name == "nccl") return {nullptr, "nccl is not available on this machine: it needs GPUs"};
-  const auto file = folder_of_peers() / fmt::format("libtnt_bench_{}.so", name);
+  const auto file = peer_file(name);
   // global: Open MPI's own plug-ins look for its symbols there
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   std::string reason = library == nullptr ? fmt::format("built without {}, or its library is gone ({})", name, dlerror()) : "";

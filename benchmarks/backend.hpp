@@ -35,8 +35,9 @@ struct Found {
 // Our library with the transport of that name. Collective.
 [[nodiscard]] Found find_own(const std::string& name, const Team& team);
 
-// A peer, "mpi" or "gloo", among the same processes: libtnt_bench_NAME.so beside this program, or in the folder that
-// TNT_BENCH_PEERS names, where plug-ins built against other MPI libraries may lie. Collective.
+// A peer, "mpi" or "gloo", among the same processes: libtnt_bench_NAME.so beside this program (or in lib/tarantella of
+// its prefix), or in the folder that TNT_BENCH_PEERS names, where plug-ins built against other MPI libraries may lie.
+// Collective.
 [[nodiscard]] Found find_peer(const std::string& name, const Team& team);
 
 }  // namespace tnt::bench

@@ -34,7 +34,7 @@ extern "C" {
 typedef struct tnt_comm* tnt_comm_t;       /* a group of ranks with a transport                 */
 typedef struct tnt_work* tnt_work_t;       /* something started and perhaps not yet finished    */
 typedef struct tnt_reducer* tnt_reducer_t; /* fused, overlapped gradient reduction              */
-typedef void* tnt_stream_t;                /* cudaStream_t, or NULL for host memory             */
+typedef void* tnt_stream_t;                /* cudaStream_t, or NULL for host memory: see "streams" */
 
 typedef enum {
   TNT_SUCCESS = 0,
@@ -108,6 +108,18 @@ TNT_EXPORT int64_t tnt_clock_ns(void);
 /* Adds a span to the timeline (TNT_TIMELINE); costs nothing when it is off. track: the row it is shown in, such as "step". */
 TNT_EXPORT tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_ns, int64_t end_ns);
 
+/* -------------------------------------------------------------------------------------------- streams
+ * With a stream, a function takes buffers in the memory of the stream's CUDA device and only enqueues: what the stream has
+ * before comes before, what is enqueued on it later comes after; the work runs on streams of the library's own, by NCCL. The
+ * host waits for nothing, but for the first such call on a communicator, which is where NCCL connects the ranks. The call's
+ * status is that of enqueuing; what goes wrong later, such as a rank that died, is the status of the next call. CUDA's default
+ * stream is cudaStreamLegacy or cudaStreamPerThread here, as NULL means host memory. All ranks of a call have their buffers in
+ * the same kind of memory. */
+
+/* How many CUDA devices this process can use, and why none: "" if there are some. why may be NULL; static text. Fails only if
+ * count is NULL. Needs no tnt_init. */
+TNT_EXPORT tnt_status_t tnt_device_count(int* count, const char** why);
+
 /* -------------------------------------------------------------------------------------- communicators */
 
 /* All ranks of the job. Owned by the library: not to be destroyed. */
@@ -131,8 +143,9 @@ TNT_EXPORT tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason);
 TNT_EXPORT tnt_status_t tnt_comm_destroy(tnt_comm_t comm);
 
 /* ---------------------------------------------------------------------------------------- collectives
- * work NULL: returns when done. Else *work is a handle for tnt_work_wait/test, to be destroyed by the caller; operations of
- * one communicator run one after another in the order of the calls. in == out works in place wherever both have the same
+ * work NULL: returns when done; with a stream, when it is enqueued, and the stream waits. Else *work is a handle for
+ * tnt_work_wait/test, to be destroyed by the caller, and a stream does not wait by itself; operations of one communicator run
+ * one after another in the order of the calls. in == out works in place wherever both have the same
  * size. Zero counts are allowed. Cost below: S bytes, n ranks, memory traffic of all ranks together. */
 
 /* out[i] = op over ranks of in[i]; both count elements. Cost: 2nS; what is between stays in the caches. */
@@ -202,12 +215,29 @@ typedef struct {
                               environment (TNT_GRADIENT_DTYPE), else as TNT_WIRE_OWN. Equal on all ranks               */
   const size_t* arrival;   /* the index of every tensor once, in the order in which gradients come; NULL: from the last to
                               the first. Equal on all ranks                                                            */
+  int device;              /* index of the CUDA device in whose memory gradients lie; TNT_DEVICE_HOST: host memory      */
+  int determinism;         /* a tnt_determinism_t, equal on all ranks                                                  */
+  int statistics;          /* not 0: tnt_reducer_statistics. Of gradients on a device                                  */
+  int max_ctas;            /* thread blocks that packing, unpacking and NCCL each take from the caller's kernels at most; 0:
+                              as many as are of use. Of gradients on a device                                          */
 } tnt_reducer_options_t;
+#define TNT_DEVICE_HOST (-1)
 #define TNT_FUSION_DEFAULT SIZE_MAX
 #define TNT_WIRE_DEFAULT (-1)
 #define TNT_WIRE_OWN (-2)
-#define TNT_REDUCER_OPTIONS_INITIALIZER \
-  { sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT, TNT_WIRE_DEFAULT, NULL }
+#define TNT_REDUCER_OPTIONS_INITIALIZER                                                                     \
+  {                                                                                                         \
+    sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT, TNT_WIRE_DEFAULT, NULL, TNT_DEVICE_HOST, \
+        TNT_DETERMINISM_DEFAULT, 0, 0                                                                       \
+  }
+
+/* Which runs give the same bits. In host memory every run on the same ranks does. */
+typedef enum {
+  TNT_DETERMINISM_DEFAULT = 0, /* on a device: as NCCL chooses, run by run                                             */
+  TNT_DETERMINISM_RUN = 1,     /* every run on the same ranks: NCCL's ring, with fixed channels                        */
+  TNT_DETERMINISM_RANKS = 2    /* on 1, 2, 4, 8, ... ranks, if their gradients are sums in the same tree: the reducer sums over
+                                  ranks as (0 + 1) + (2 + 3), in float32 for 16-bit types. On a device only            */
+} tnt_determinism_t;
 
 /* With a wire dtype a tensor's contribution scale * gradient is rounded once to 16 bits when it is packed, summed over ranks in
  * float32, the sum rounded once, and given back in the tensor's type: |out - exact| <= u (sum over ranks of |scale * gradient|
@@ -279,24 +309,44 @@ TNT_EXPORT tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_h
 
 /* Hands over one gradient of the current step. Its contribution is scale * gradient, and 0 * gradient is 0 whatever the
  * gradient holds (it is not read then and may be NULL). The sum over ranks will be in out (may equal gradient; NULL: not
- * wanted) after tnt_reducer_wait_bucket of its bucket; until then both buffers belong to the reducer. Does not block.
+ * wanted) after tnt_reducer_wait_bucket of its bucket; until then both buffers belong to the reducer. Does not block. stream:
+ * that computes the gradient, with options->device; all work on it so far comes before. Enqueues the bucket when it is full. A
+ * step can be captured in a CUDA graph, finish included, once one has run outside on the same stream; a graph has the
+ * addresses and scales it was captured with, and up to four different sets of them can be captured.
  * TNT_INVALID_ARGUMENT: the tensor was handed over already in this step. */
 TNT_EXPORT tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, const void* gradient, void* out, double scale,
                                           tnt_stream_t stream);
 
 /* Waits until the bucket's current reduction has finished. May be called before all its gradients are ready (another thread
- * has to bring them), but not before any step was begun. */
+ * has to bring them), but not before any step was begun. With a stream: the stream waits, the host does not, and all gradients
+ * of this bucket and of those before it have to be handed over. */
 TNT_EXPORT tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bucket, tnt_stream_t stream);
 
-/* Ends a step: waits for all buckets. TNT_INVALID_ARGUMENT names a tensor that was not handed over; nothing is lost: hand
- * it over and call again. */
+/* Ends a step: waits for all buckets; with a stream, the stream waits. TNT_INVALID_ARGUMENT names a tensor that was not handed
+ * over; nothing is lost: hand it over and call again. */
 TNT_EXPORT tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t stream);
+
+/* Gradients on a device: where tensor lies in its bucket, for a gradient that is computed right there. Handed over from there,
+ * with gradient == out == *buffer and scale 1, it is neither packed nor unpacked. Before the first step only, and for tensors
+ * that travel in their own type, else TNT_INVALID_ARGUMENT. Device memory of the reducer's; costs the bytes of all buckets. */
+TNT_EXPORT tnt_status_t tnt_reducer_gradient_buffer(tnt_reducer_t reducer, size_t tensor, void** buffer);
+
+/* Of one reduced bucket: the sum of the squares of its elements, and how many of them are infinite or not a number. */
+typedef struct {
+  double sum_of_squares;
+  uint64_t non_finite;
+} tnt_statistics_t;
+
+/* *statistics: one for each bucket, in device memory, as of the last step that the stream has waited for; computed while
+ * buckets are unpacked. TNT_INVALID_ARGUMENT without options->statistics. */
+TNT_EXPORT tnt_status_t tnt_reducer_statistics(tnt_reducer_t reducer, const tnt_statistics_t** statistics);
 
 /* How often the tensor was reduced. */
 TNT_EXPORT tnt_status_t tnt_reducer_tensor_steps(tnt_reducer_t reducer, size_t tensor, uint64_t* steps);
 TNT_EXPORT tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats);
 
-/* Not collective. Stops the thread. A bucket that still waits for other ranks is given up. */
+/* Not collective. Stops the thread. A bucket that still waits for other ranks is given up. On a device: waits until what was
+ * enqueued has ended (after an error, gradients and results are the reducer's until here); gradient buffers and statistics go. */
 TNT_EXPORT tnt_status_t tnt_reducer_destroy(tnt_reducer_t reducer);
 
 #ifdef __cplusplus

@@ -15,7 +15,7 @@ using Stream = void*;  // cudaStream_t
 
 // What may change from step to step: where a tensor lies.
 struct TensorArgument {
-  const void* in = nullptr;  // nullptr, or with scale 0 whatever it is: zeros are packed, nothing is read
+  const void* in = nullptr;  // with scale 0: zeros are packed, nothing is read; else nullptr: it lies in the bucket already
   void* out = nullptr;       // nullptr: the result is not wanted
   double scale = 1.0;
 };

@@ -6,7 +6,8 @@ namespace {
 
 template <typename Wire>
 __device__ void pack_tile(const Tile& tile, const TensorArgument& tensor, std::byte* to, Share& share) {
-  if (tensor.in == nullptr || tensor.scale == 0.0) return fill_zero(to, std::size_t{tile.count} * sizeof(Wire));
+  if (tensor.scale == 0.0) return fill_zero(to, std::size_t{tile.count} * sizeof(Wire));
+  if (tensor.in == nullptr) return;
   dispatch_tensor<Wire>(tile.dtype, [&](auto element) {
     using From = decltype(element);
     const auto* from = static_cast<const std::byte*>(tensor.in) + tile.first * sizeof(From);

@@ -154,13 +154,14 @@ class Reducer {
   using Spec = std::tuple<std::string, std::size_t, int>;  // name, elements, dtype
 
   Reducer(const Communicator& comm, const std::vector<Spec>& specs, const std::string& name, const std::string& context,
-          double fusion_threshold, int wire_dtype, const std::vector<std::size_t>& arrival) {
+          double fusion_threshold, int wire_dtype, const std::vector<std::size_t>& arrival, int device) {
     std::vector<tnt_tensor_t> tensors;
     for (const auto& [tensor, count, dtype] : specs) tensors.push_back({tensor.c_str(), count, tnt_dtype_t(dtype)});
     tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
     options.name = name.c_str();
     options.context = context.c_str();
     options.wire_dtype = wire_dtype;
+    options.device = device;
     if (!arrival.empty() && arrival.size() != specs.size()) throw nb::value_error("arrival does not name each tensor once");
     options.arrival = arrival.empty() ? nullptr : arrival.data();
     if (fusion_threshold >= 0) {
@@ -279,6 +280,12 @@ NB_MODULE(_native, module) {
   module.def("version", &tnt_version);
   module.def("init", &init);
   module.def("finalize", [] { check(tnt_finalize()); });
+  module.def("device_count", [] {
+    int count = 0;
+    const char* why = "";
+    check(tnt_device_count(&count, &why));
+    return std::tuple<int, std::string>(count, why);
+  });
   module.def("clock_ns", &tnt_clock_ns);
   module.def("trace_span", [](const std::string& track, const std::string& name, std::int64_t begin_ns, std::int64_t end_ns) {
     check(tnt_trace_span(track.c_str(), name.c_str(), begin_ns, end_ns));
@@ -302,9 +309,9 @@ NB_MODULE(_native, module) {
 
   nb::class_<Reducer>(module, "Reducer")
       .def(nb::init<const Communicator&, const std::vector<Reducer::Spec>&, const std::string&, const std::string&, double, int,
-                    const std::vector<std::size_t>&>(),
+                    const std::vector<std::size_t>&, int>(),
            "comm"_a, "tensors"_a, "name"_a, "context"_a, "fusion_threshold"_a = -1.0, "wire_dtype"_a = TNT_WIRE_OWN,
-           "arrival"_a = std::vector<std::size_t>{})
+           "arrival"_a = std::vector<std::size_t>{}, "device"_a = TNT_DEVICE_HOST)
       .def("set_hook", &Reducer::set_hook, "hook"_a.none())
       .def("close", &Reducer::close)
       .def_prop_ro("address", &Reducer::address)

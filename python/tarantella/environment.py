@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import secrets
+import shlex
 import socket
 from pathlib import Path
 
@@ -16,6 +17,13 @@ from tarantella.mpi import job_name, started_by_mpi
 def in_job() -> bool:
     """Whether this process was started as one of several ranks, by our launcher, mpirun or srun."""
     return os.environ.get("TNT_SIZE", "1") != "1" or started_by_mpi()
+
+
+def local_rank() -> int | None:
+    """This process among the job's on this machine, as far as the environment says."""
+    names = ("TNT_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+    values = (os.environ.get(name, "") for name in names)
+    return next((int(value) for value in values if value.isdigit()), None)
 
 
 def flag(name: str) -> bool:
@@ -52,13 +60,24 @@ def gradient_dtype() -> str:
     return os.environ.get("TNT_GRADIENT_DTYPE", "none").lower()
 
 
-def host_cache_file(subject: str) -> Path | None:
-    """Where this host keeps what was measured on it, as `src/base/host_cache.cpp` has it; None where there is no such place."""
-    host = socket.gethostname().replace("/", "_")
+def cxx() -> list[str]:
+    """The C++ compiler that the environment names, with its options; empty if it names none."""
+    return shlex.split(os.environ.get("CXX", ""))
+
+
+def cache_folder() -> Path | None:
+    """Where this user's programs keep what they can make again; None where the environment names no home."""
     for folder, below in (("XDG_CACHE_HOME", ""), ("HOME", ".cache")):
         if os.environ.get(folder, "").startswith("/"):  # a relative path is to be ignored, says the XDG specification
-            return Path(os.environ[folder], below, "tarantella", f"{subject}-{host}.json")
+            return Path(os.environ[folder], below, "tarantella")
     return None
+
+
+def host_cache_file(subject: str) -> Path | None:
+    """Where this host keeps what was measured on it, as `src/base/host_cache.cpp` has it; None where there is no such place."""
+    folder = cache_folder()
+    host = socket.gethostname().replace("/", "_")
+    return None if folder is None else folder / f"{subject}-{host}.json"
 
 
 def agreed_seed() -> int:

@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tarantella import environment
+from tarantella import environment, gpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +25,7 @@ def install() -> None:
         return
     if "tensorflow" in sys.modules:
         seed_shuffles(sys.modules["tensorflow"])
+        gpus.choose(sys.modules["tensorflow"])
     else:
         sys.meta_path.insert(0, _AfterTensorFlow())
 
@@ -70,6 +71,7 @@ class _AfterTensorFlow(importlib.abc.MetaPathFinder):
         def exec_module(module: ModuleType) -> None:
             run(module)
             seed_shuffles(module)
+            gpus.choose(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -5,16 +5,12 @@
 #include "api/runtime.hpp"
 
 struct tnt_work {
-  std::shared_ptr<tnt::Work> state;
+  std::shared_ptr<tnt::Waitable> state;
 };
 
 namespace {
 
 using namespace tnt;
-
-void check_stream(tnt_stream_t stream) {
-  if (stream != nullptr) fail(TNT_UNSUPPORTED, "stream is not NULL: this build moves host memory only");
-}
 
 // One buffer is given as both.
 void check_buffers(const void* in, const void* out, std::size_t count, tnt_dtype_t dtype) {
@@ -52,6 +48,26 @@ void run_or_start(Executor& executor, const Operation& operation, tnt_work_t* wo
 }
 
 CallContext context() { return Runtime::get().context(); }
+
+// Made by the first call with a stream, which all ranks make.
+std::shared_ptr<DeviceSide> devices_of(tnt_comm& on, StreamHandle stream) {
+  const std::scoped_lock lock(on.devices_mutex);
+  if (on.devices) return on.devices;
+  const CallContext call{.timeout = Runtime::get().settings().timeout, .detail = "connecting devices"};
+  on.executor.run([&] {
+    on.devices = std::make_shared<DeviceSide>(
+        connect_devices(device_index_of(stream), *on.communicator, Runtime::get().settings(), call));
+  });
+  return on.devices;
+}
+
+// operation(DeviceCommunicator&) enqueues.
+template <typename Operation>
+void enqueue(tnt_comm& on, StreamHandle stream, const Operation& operation, tnt_work_t* work) {
+  const auto devices = devices_of(on, stream);
+  auto state = devices->enqueue(stream, work != nullptr, operation);
+  if (work != nullptr) *work = new tnt_work{std::move(state)};
+}
 
 }  // namespace
 
@@ -113,9 +129,13 @@ tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t c
                             tnt_stream_t stream, tnt_work_t* work) {
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
-    check_stream(stream);
     check_op(op);
     check_buffers(in, out, count, dtype);
+    if (stream != nullptr) {
+      enqueue(
+          on, stream, [&](DeviceCommunicator& devices) { devices.all_reduce(in, out, count, dtype, op, {}); }, work);
+      return;
+    }
     const CallContext call = context();
     run_or_start(
         on.executor,
@@ -131,9 +151,13 @@ tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size
                                 tnt_stream_t stream, tnt_work_t* work) {
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
-    check_stream(stream);
     check_op(op);
     check_buffers(in, out, count, dtype);
+    if (stream != nullptr) {
+      enqueue(
+          on, stream, [&](DeviceCommunicator& devices) { devices.reduce_scatter(in, out, count, dtype, op, {}); }, work);
+      return;
+    }
     const CallContext call = context();
     run_or_start(
         on.executor, [=, &on] { on.communicator->reduce_scatter(in, out, count, dtype, op, call); }, work);
@@ -144,8 +168,12 @@ tnt_status_t tnt_all_gather(tnt_comm_t comm, const void* in, void* out, size_t c
                             tnt_work_t* work) {
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
-    check_stream(stream);
     check_buffers(in, out, count, dtype);
+    if (stream != nullptr) {
+      enqueue(
+          on, stream, [&](DeviceCommunicator& devices) { devices.all_gather(in, out, count, dtype, {}); }, work);
+      return;
+    }
     const CallContext call = context();
     run_or_start(
         on.executor, [=, &on] { on.communicator->all_gather(in, out, count, dtype, call); }, work);
@@ -156,10 +184,14 @@ tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t co
                            tnt_stream_t stream, tnt_work_t* work) {
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
-    check_stream(stream);
     const Communicator& communicator = *on.communicator;
     check_rank(communicator, root, "root");
     check_buffers(communicator.rank() == root ? in : out, out, count, dtype);
+    if (stream != nullptr) {
+      enqueue(
+          on, stream, [&](DeviceCommunicator& devices) { devices.broadcast(in, out, count, dtype, root, {}); }, work);
+      return;
+    }
     const CallContext call = context();
     run_or_start(
         on.executor, [=, &on] { on.communicator->broadcast(in, out, count, dtype, root, call); }, work);
@@ -169,7 +201,13 @@ tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t co
 tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work) {
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
-    check_stream(stream);
+    if (stream != nullptr) {
+      void* const word = devices_of(on, stream)->word();
+      enqueue(
+          on, stream, [&](DeviceCommunicator& devices) { devices.all_reduce(word, word, 1, TNT_INT64, TNT_MAX, "barrier"); },
+          work);
+      return;
+    }
     const CallContext call = context();
     run_or_start(
         on.executor, [=, &on] { on.communicator->barrier(call); }, work);
@@ -180,8 +218,12 @@ tnt_status_t tnt_all_to_all(tnt_comm_t comm, const void* in, void* out, size_t c
                             tnt_work_t* work) {
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
-    check_stream(stream);
     check_buffers(in, out, count, dtype);
+    if (stream != nullptr) {
+      enqueue(
+          on, stream, [&](DeviceCommunicator& devices) { devices.all_to_all(in, out, count, dtype, {}); }, work);
+      return;
+    }
     const CallContext call = context();
     run_or_start(
         on.executor, [=, &on] { on.communicator->all_to_all(in, out, count, dtype, call); }, work);
@@ -192,9 +234,13 @@ tnt_status_t tnt_send(tnt_comm_t comm, const void* in, size_t count, tnt_dtype_t
                       tnt_work_t* work) {
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
-    check_stream(stream);
     check_peer(*on.communicator, to, "to");
     check_buffers(in, in, count, dtype);
+    if (stream != nullptr) {
+      enqueue(
+          on, stream, [&](DeviceCommunicator& devices) { devices.send(in, count, dtype, to, {}); }, work);
+      return;
+    }
     const CallContext call = context();
     run_or_start(
         on.channels.of(to, Executors::Direction::to), [=, &on] { on.communicator->send(in, count, dtype, to, call); }, work);
@@ -205,9 +251,13 @@ tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtyp
                       tnt_work_t* work) {
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
-    check_stream(stream);
     check_peer(*on.communicator, from, "from");
     check_buffers(out, out, count, dtype);
+    if (stream != nullptr) {
+      enqueue(
+          on, stream, [&](DeviceCommunicator& devices) { devices.recv(out, count, dtype, from, {}); }, work);
+      return;
+    }
     const CallContext call = context();
     run_or_start(
         on.channels.of(from, Executors::Direction::from), [=, &on] { on.communicator->recv(out, count, dtype, from, call); },

@@ -1,6 +1,4 @@
 // The C functions of the reducer.
-#include "reducer/reducer.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -10,11 +8,12 @@
 #include "api/boundary.hpp"
 #include "api/runtime.hpp"
 #include "base/log.hpp"
+#include "reducer/device_reducer.hpp"
+#include "reducer/reducer.hpp"
 
 struct tnt_reducer {
-  tnt_reducer(std::unique_ptr<tnt::Communicator> comm, tnt::Plan plan, tnt::ReducerOptions options, tnt::Trace* trace)
-      : reducer(std::move(comm), std::move(plan), std::move(options), trace) {}
-  tnt::Reducer reducer;
+  std::unique_ptr<tnt::Communicator> host{};  // of a device's: outlives it
+  std::unique_ptr<tnt::GradientReducer> reducer;
 };
 
 namespace {
@@ -77,19 +76,83 @@ std::optional<std::size_t> threshold_of(const tnt_reducer_options_t& options, co
   return settings.fusion_threshold;
 }
 
-// Collective. On the executor of the communicator.
-Plan make_plan(tnt_comm& on, const std::vector<TensorSpec>& specs, std::optional<std::size_t> threshold,
-               std::optional<tnt_dtype_t> wire, const std::vector<std::size_t>& arrival, const std::string& context,
-               const CallContext& call) {
-  Plan plan(specs, threshold.value_or(plain_threshold), wire, arrival);
-  compare_plans(plan, threshold ? context : context + ", bucket size to be measured", *on.communicator, call);
-  if (threshold || on.communicator->size() == 1 || plan.bytes() <= least_threshold) return plan;
-  if (!on.speed) on.speed = measure_speed(*on.communicator, call);
-  return {specs, choose_threshold(plan.bytes(), *on.speed), wire, arrival};
+// What a plan is made of, but for the size of buckets if nobody wishes one.
+struct PlanWishes {
+  std::vector<TensorSpec> tensors;
+  std::optional<std::size_t> threshold;
+  std::optional<tnt_dtype_t> wire;
+  std::vector<std::size_t> arrival;
+  std::string context;
+};
+
+PlanWishes wishes_of(const tnt_tensor_t* tensors, std::size_t n, const tnt_reducer_options_t& options,
+                     const Settings& settings) {
+  PlanWishes wishes{.tensors = specs_of(tensors, n),
+                    .threshold = threshold_of(options, settings),
+                    .wire = wire_of(options, settings),
+                    .arrival = {},
+                    .context = options.context == nullptr ? "" : options.context};
+  if (options.arrival != nullptr) wishes.arrival.assign(options.arrival, options.arrival + n);
+  if (!wishes.threshold) wishes.context += ", bucket size to be measured";
+  if (options.device != TNT_DEVICE_HOST) {
+    wishes.context += fmt::format(", gradients on a device, determinism {}", options.determinism);
+  }
+  return wishes;
 }
 
-void check_stream(tnt_stream_t stream) {
-  if (stream != nullptr) fail(TNT_UNSUPPORTED, "stream is not NULL: this build moves host memory only");
+// Collective. measure: gives the speed of what will carry the buckets.
+template <typename Measure>
+Plan make_plan(const PlanWishes& wishes, Communicator& comm, const CallContext& call, const Measure& measure) {
+  const auto& [tensors, threshold, wire, arrival, context] = wishes;
+  Plan plan(tensors, threshold.value_or(plain_threshold), wire, arrival);
+  compare_plans(plan, context, comm, call);
+  if (threshold || comm.size() == 1 || plan.bytes() <= least_threshold) return plan;
+  return {tensors, choose_threshold(plan.bytes(), measure()), wire, arrival};
+}
+
+// Collective. On the executor of the communicator.
+std::unique_ptr<tnt_reducer> make_host_reducer(tnt_comm& on, const PlanWishes& wishes, const ReducerOptions& options,
+                                               const CallContext& call) {
+  Plan plan = make_plan(wishes, *on.communicator, call, [&] {
+    if (!on.speed) on.speed = measure_speed(*on.communicator, call);
+    return *on.speed;
+  });
+  auto own = on.communicator->split(0, 0, call);
+  Trace& trace = Runtime::get().trace();
+  return std::make_unique<tnt_reducer>(
+      tnt_reducer{nullptr, std::make_unique<Reducer>(std::move(own), std::move(plan), options, &trace)});
+}
+
+std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanWishes& wishes, const tnt_reducer_options_t& options,
+                                                 const std::string& name, const CallContext& call) {
+  const bool repeats = options.determinism != TNT_DETERMINISM_DEFAULT;
+  DeviceGroup group =
+      connect_devices(options.device, *on.communicator, Runtime::get().settings(), call, repeats, options.max_ctas);
+  Plan plan =
+      make_plan(wishes, *group.host, call, [&] { return measure_speed(*group.device, *group.comm, *group.host, call); });
+  const DeviceReducerOptions settings{.name = name,
+                                      .timeout = call.timeout,
+                                      .any_rank_count = options.determinism == TNT_DETERMINISM_RANKS,
+                                      .statistics = options.statistics != 0,
+                                      .max_ctas = static_cast<std::uint32_t>(options.max_ctas)};
+  auto reducer = std::make_unique<DeviceReducer>(std::move(group.device), std::move(group.comm), std::move(plan), settings);
+  return std::make_unique<tnt_reducer>(tnt_reducer{std::move(group.host), std::move(reducer)});
+}
+
+// What makes sense wherever gradients lie.
+void check_device_options(const tnt_reducer_options_t& options) {
+  if (options.device < TNT_DEVICE_HOST) {
+    fail(TNT_INVALID_ARGUMENT, "options->device is {}: use the index of a CUDA device, or TNT_DEVICE_HOST", options.device);
+  }
+  if (options.determinism < TNT_DETERMINISM_DEFAULT || options.determinism > TNT_DETERMINISM_RANKS) {
+    fail(TNT_INVALID_ARGUMENT, "options->determinism is {}: it is no tnt_determinism_t", options.determinism);
+  }
+  if (options.max_ctas < 0) fail(TNT_INVALID_ARGUMENT, "options->max_ctas is {}", options.max_ctas);
+  if (options.device != TNT_DEVICE_HOST) return;
+  if (options.determinism == TNT_DETERMINISM_RANKS) {
+    fail(TNT_UNSUPPORTED, "options->determinism: TNT_DETERMINISM_RANKS is for gradients on a device");
+  }
+  if (options.statistics != 0) fail(TNT_UNSUPPORTED, "options->statistics: for gradients on a device only");
 }
 
 void log_plan(const Plan& plan, const std::string& name) {
@@ -108,51 +171,47 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
     required(reducer, "reducer") = nullptr;
     tnt_comm& on = required(comm, "comm");
     Runtime& runtime = Runtime::get();
-    const tnt_reducer_options_t wishes = checked(options);
-    const ReducerOptions settings{.name = wishes.name == nullptr ? "gradients" : wishes.name,
+    const tnt_reducer_options_t given = checked(options);
+    check_device_options(given);
+    const ReducerOptions settings{.name = given.name == nullptr ? "gradients" : given.name,
                                   .timeout = runtime.settings().timeout,
                                   .overlap = runtime.settings().overlap};
-    const std::vector<TensorSpec> specs = specs_of(tensors, n_tensors);
-    const std::optional<std::size_t> threshold = threshold_of(wishes, runtime.settings());
-    const std::optional<tnt_dtype_t> wire = wire_of(wishes, runtime.settings());
-    const std::vector<std::size_t> arrival =
-        wishes.arrival == nullptr ? std::vector<std::size_t>{} : std::vector(wishes.arrival, wishes.arrival + n_tensors);
-    std::optional<Plan> plan;
-    std::unique_ptr<Communicator> own;
+    const PlanWishes wishes = wishes_of(tensors, n_tensors, given, runtime.settings());
+    std::unique_ptr<tnt_reducer> made;
     on.executor.run([&] {
       const std::string detail = fmt::format("making the plan of {}", settings.name);
       const CallContext call{.timeout = settings.timeout, .detail = detail};
-      plan = make_plan(on, specs, threshold, wire, arrival, wishes.context == nullptr ? "" : wishes.context, call);
-      own = on.communicator->split(0, 0, call);
+      made = given.device == TNT_DEVICE_HOST ? make_host_reducer(on, wishes, settings, call)
+                                             : make_device_reducer(on, wishes, given, settings.name, call);
     });
-    log_plan(*plan, settings.name);
-    *reducer = new tnt_reducer(std::move(own), *std::move(plan), settings, &runtime.trace());
+    log_plan(made->reducer->plan(), settings.name);
+    *reducer = made.release();
   });
 }
 
 tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets) {
-  return guarded([&] { required(n_buckets, "n_buckets") = required(reducer, "reducer").reducer.plan().buckets().size(); });
+  return guarded([&] { required(n_buckets, "n_buckets") = required(reducer, "reducer").reducer->plan().buckets().size(); });
 }
 
 tnt_status_t tnt_reducer_fusion_threshold(tnt_reducer_t reducer, size_t* bytes) {
-  return guarded([&] { required(bytes, "bytes") = required(reducer, "reducer").reducer.plan().fusion_threshold(); });
+  return guarded([&] { required(bytes, "bytes") = required(reducer, "reducer").reducer->plan().fusion_threshold(); });
 }
 
 tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket) {
   return guarded([&] {
-    const auto& buckets = required(reducer, "reducer").reducer.plan().buckets();
+    const auto& buckets = required(reducer, "reducer").reducer->plan().buckets();
     if (index >= buckets.size())
       fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", index, buckets.size());
     const Bucket& of = buckets[index];
     required(bucket, "bucket") = {of.count,          of.bytes(),
                                   of.dtype,          of.tensors.data(),
-                                  of.tensors.size(), required(reducer, "reducer").reducer.description(index).c_str()};
+                                  of.tensors.size(), required(reducer, "reducer").reducer->description(index).c_str()};
   });
 }
 
 tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_hook_t hook, void* user_data) {
   return guarded([&] {
-    Reducer& on = required(reducer, "reducer").reducer;
+    GradientReducer& on = *required(reducer, "reducer").reducer;
     on.set_hook(hook_of(on.plan(), hook, user_data));
   });
 }
@@ -160,33 +219,40 @@ tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_hook_t hook,
 tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, const void* gradient, void* out, double scale,
                                tnt_stream_t stream) {
   return guarded([&] {
-    check_stream(stream);
     if (!std::isfinite(scale)) fail(TNT_INVALID_ARGUMENT, "scale {} is not a finite number", scale);
-    required(reducer, "reducer").reducer.ready(tensor, {.in = gradient, .out = out, .scale = scale});
+    required(reducer, "reducer").reducer->ready(tensor, {.in = gradient, .out = out, .scale = scale}, stream);
   });
 }
 
 tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bucket, tnt_stream_t stream) {
-  return guarded([&] {
-    check_stream(stream);
-    required(reducer, "reducer").reducer.wait_bucket(bucket);
-  });
+  return guarded([&] { required(reducer, "reducer").reducer->wait_bucket(bucket, stream); });
 }
 
 tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t stream) {
+  return guarded([&] { required(reducer, "reducer").reducer->finish(stream); });
+}
+
+tnt_status_t tnt_reducer_gradient_buffer(tnt_reducer_t reducer, size_t tensor, void** buffer) {
+  return guarded([&] { required(buffer, "buffer") = required(reducer, "reducer").reducer->gradient_buffer(tensor); });
+}
+
+tnt_status_t tnt_reducer_statistics(tnt_reducer_t reducer, const tnt_statistics_t** statistics) {
   return guarded([&] {
-    check_stream(stream);
-    required(reducer, "reducer").reducer.finish();
+    static_assert(sizeof(tnt_statistics_t) == sizeof(gpu::Statistics));
+    const auto* of = dynamic_cast<const DeviceReducer*>(required(reducer, "reducer").reducer.get());
+    const gpu::Statistics* found = of == nullptr ? nullptr : of->statistics();
+    if (found == nullptr) fail(TNT_INVALID_ARGUMENT, "the reducer was made without options->statistics");
+    required(statistics, "statistics") = reinterpret_cast<const tnt_statistics_t*>(found);
   });
 }
 
 tnt_status_t tnt_reducer_tensor_steps(tnt_reducer_t reducer, size_t tensor, uint64_t* steps) {
-  return guarded([&] { required(steps, "steps") = required(reducer, "reducer").reducer.tensor_steps(tensor); });
+  return guarded([&] { required(steps, "steps") = required(reducer, "reducer").reducer->tensor_steps(tensor); });
 }
 
 tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats) {
   return guarded([&] {
-    const ReducerStats of = required(reducer, "reducer").reducer.stats();
+    const ReducerStats of = required(reducer, "reducer").reducer->stats();
     if (required(stats, "stats").size < sizeof(tnt_reducer_stats_t)) {
       fail(TNT_INVALID_ARGUMENT, "stats->size is {}: start from TNT_REDUCER_STATS_INITIALIZER", stats->size);
     }

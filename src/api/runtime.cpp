@@ -111,6 +111,13 @@ const char* tnt_status_name(tnt_status_t status) { return status_name(status); }
 
 size_t tnt_dtype_size(tnt_dtype_t dtype) { return dtype_size(dtype); }
 
+tnt_status_t tnt_device_count(int* count, const char** why) {
+  return guarded([&] {
+    required(count, "count") = device_count();
+    if (why != nullptr) *why = why_no_device().c_str();
+  });
+}
+
 const char* tnt_last_error(void) { return last_error().c_str(); }
 
 int64_t tnt_clock_ns(void) { return now_ns(); }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 
+#include "api/device_side.hpp"
 #include "base/settings.hpp"
 #include "base/trace.hpp"
 #include "comm/communicator.hpp"
@@ -15,6 +17,8 @@
 struct tnt_comm {
   std::unique_ptr<tnt::Communicator> communicator;
   // destroyed before it: what was started on the communicator ends first
+  std::mutex devices_mutex{};
+  std::shared_ptr<tnt::DeviceSide> devices{};  // once a stream was given
   tnt::Executor executor;                      // of the collectives
   tnt::Executors channels;                     // of the messages to and from each rank
   std::optional<tnt::TransportSpeed> speed{};  // once a reducer has asked

@@ -144,6 +144,7 @@ Settings read_settings(const Environment& environment) {
   with("TNT_TRANSPORT", [&](auto name, auto value) { settings.transport = parse_transport(name, value); });
   with("TNT_TUNING", [&](auto, auto value) { settings.tuning = value; });
   settings.tuning_cache = host_cache_file(environment, "tuning");
+  with("TNT_NCCL_LIBRARY", [&](auto, auto value) { settings.nccl_library = value; });
   with("TNT_NODE", [&](auto, auto value) { settings.node = value; });
   check_place(settings);
   return settings;

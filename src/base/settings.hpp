@@ -32,6 +32,7 @@ struct Settings {
   TransportChoice transport = TransportChoice::automatic;  // TNT_TRANSPORT, under mpirun and srun
   std::string tuning;                                      // TNT_TUNING, a file; of rank 0
   std::string tuning_cache;                                // the file that is taken without TNT_TUNING, if it exists
+  std::string nccl_library;                                // TNT_NCCL_LIBRARY, a file
   std::string node;                                        // TNT_NODE, for tests: ranks with another one are on another node
 
   [[nodiscard]] double join_seconds() const noexcept { return join_timeout > 0 ? join_timeout : timeout; }

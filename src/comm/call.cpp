@@ -11,6 +11,8 @@ const char* kind_name(Call::Kind kind) {
     case Call::broadcast: return "broadcast";
     case Call::all_to_all: return "all_to_all";
     case Call::barrier: return "barrier";
+    case Call::send: return "send";
+    case Call::recv: return "recv";
   }
   return "unknown call";
 }
@@ -22,6 +24,8 @@ std::string describe(const Call& call) {
   switch (call.kind) {
     case Call::barrier: return name;
     case Call::broadcast: return fmt::format("{} of {} {} from rank {}", name, call.count, dtype_name(call.dtype), call.root);
+    case Call::send: return fmt::format("{} of {} {} to rank {}", name, call.count, dtype_name(call.dtype), call.root);
+    case Call::recv: return fmt::format("{} of {} {} from rank {}", name, call.count, dtype_name(call.dtype), call.root);
     case Call::all_gather:
     case Call::all_to_all: return fmt::format("{} of {} {}", name, call.count, dtype_name(call.dtype));
     default: return fmt::format("{} {} of {} {}", name, op_name(call.op), call.count, dtype_name(call.dtype));

@@ -10,11 +10,11 @@ namespace tnt {
 
 // All ranks of a communicator must make the same calls in the same order.
 struct Call {
-  enum Kind : std::uint32_t { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier };
+  enum Kind : std::uint32_t { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier, send, recv };
   Kind kind = barrier;
   tnt_dtype_t dtype = TNT_UINT8;
   tnt_op_t op = TNT_SUM;
-  std::int32_t root = 0;
+  std::int32_t root = 0;  // of send and recv: the other rank
   std::uint64_t count = 0;
 
   bool operator==(const Call&) const = default;

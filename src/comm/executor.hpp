@@ -18,12 +18,22 @@
 
 namespace tnt {
 
-// An operation that was started: finished or not, and how it ended.
-class Work {
+// An operation that was started, here or on a device.
+class Waitable {
+ public:
+  Waitable() = default;
+  Waitable(const Waitable&) = delete;
+  Waitable& operator=(const Waitable&) = delete;
+  virtual ~Waitable() = default;
+  // False if it has not finished after so many seconds (negative or infinite: waits for ever); throws the operation's error.
+  [[nodiscard]] virtual bool wait(double seconds) = 0;
+};
+
+// One that an executor runs: finished or not, and how it ended.
+class Work final : public Waitable {
  public:
   void finish(std::optional<Error> error);
-  // False if it has not finished after so many seconds (negative or infinite: waits for ever); throws the operation's error.
-  [[nodiscard]] bool wait(double seconds);
+  [[nodiscard]] bool wait(double seconds) override;
 
  private:
   std::mutex mutex_;

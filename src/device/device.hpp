@@ -1,7 +1,8 @@
 // A device as the library needs it: memory, streams, events, copies and the kernels on buckets, behind one interface. CUDA's
 // is in libtarantella_cuda.so (src/device/cuda), the tests have one that keeps CUDA's ordering rules. What is enqueued on a
 // stream happens later, in the order of the stream; no function but those that say so waits for the device. Thread-safe.
-// Errors: tnt::Error with what was tried.
+// Errors: tnt::Error with what was tried. While a stream is captured into a graph nobody may allocate or release on it, ask
+// whether it is idle, or poll an event that was recorded on it then.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +33,16 @@ class Device {
 
   [[nodiscard]] virtual int index() const noexcept = 0;
   [[nodiscard]] virtual std::string name() const = 0;  // "NVIDIA H200"
+  // Where it is in its node, whatever CUDA_VISIBLE_DEVICES says: "0000:0a:00.0". Equal on two ranks of a node: one GPU.
+  [[nodiscard]] virtual std::string bus_id() const { return std::to_string(index()); }
+  // For libraries that take the calling thread's current device, as NCCL's initialisation does.
+  virtual void make_current() {}
 
   // Memory, from a pool, in the order of the stream: it may be used by what comes after on the stream, and is given back when
   // what came before has ended.
   [[nodiscard]] virtual void* allocate(std::size_t bytes, StreamHandle stream) = 0;
   virtual void release(void* memory, StreamHandle stream) noexcept = 0;
-  // Host memory that the device reaches; waits for nothing.
+  // Host memory that the device reaches; waits for nothing. Slow, and giving it back may wait for the device.
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) noexcept = 0;
   [[nodiscard]] virtual Place place_of(const void* memory) = 0;
@@ -52,7 +57,7 @@ class Device {
   [[nodiscard]] virtual EventHandle make_event() = 0;
   virtual void destroy_event(EventHandle event) noexcept = 0;
   virtual void record(EventHandle event, StreamHandle stream) = 0;
-  virtual void wait(StreamHandle stream, EventHandle event) = 0;  // what comes after on the stream waits for the event
+  virtual void wait(StreamHandle stream, EventHandle event) = 0;  // what comes after on the stream waits for the last record
   [[nodiscard]] virtual bool reached(EventHandle event) = 0;      // also if it was never recorded
 
   // Any direction; host memory on either side should be pinned.

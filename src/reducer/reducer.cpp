@@ -55,20 +55,14 @@ Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions o
       trace_(trace != nullptr && trace->enabled() ? trace : nullptr),
       overlap_(options_.overlap),
       small_end_(small_end_of(plan_)),
-      slots_(plan_.tensors().size()) {
-  for (std::size_t b = 0; b < plan_.buckets().size(); ++b) {
-    const Bucket& bucket = plan_.buckets()[b];
-    State& state = states_.emplace_back();
-    state.pieces.resize(bucket.tensors.size());
-    state.handed_over.resize(bucket.tensors.size());
-    for (std::size_t position = 0; position < bucket.tensors.size(); ++position)
-      slots_[bucket.tensors[position]] = {b, position};
-  }
-  for (std::size_t b = 0; b < states_.size(); ++b) {
+      steps_(plan_),
+      handed_(plan_.buckets().size()) {
+  for (std::size_t b = 0; b < handed_.size(); ++b) {
+    handed_[b].pieces.resize(plan_.buckets()[b].tensors.size());
     descriptions_.push_back(plan_.describe(b));
     details_.push_back(fmt::format("{} {}", options_.name, descriptions_.back()));
   }
-  if (!states_.empty()) thread_ = start_thread("tnt-reducer", [this] { loop(); });
+  if (!handed_.empty()) thread_ = start_thread("tnt-reducer", [this] { loop(); });
 }
 
 Reducer::~Reducer() {
@@ -86,14 +80,23 @@ void Reducer::throw_if_failed() const {
   if (error_) throw Error(*error_);
 }
 
+void Reducer::check_stream(StreamHandle stream) const {
+  if (stream == nullptr) return;
+  fail(TNT_INVALID_ARGUMENT,
+       "stream is not NULL: the gradients of {} lie in host memory (tnt_reducer_options_t.device says so)", options_.name);
+}
+
+void* Reducer::gradient_buffer(std::size_t tensor) {
+  (void)steps_.slot(tensor);
+  fail(TNT_UNSUPPORTED, "{}: a bucket in host memory is never held whole, so no gradient can lie in it", options_.name);
+}
+
 void Reducer::set_hook(BucketHook hook) {
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
-  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
-    const Stage stage = states_[bucket].stage;
-    if (stage == Stage::collecting || stage == Stage::full) {
-      fail(TNT_INVALID_ARGUMENT, "a hook cannot be set while {} is in a step: wait for it first", details_[bucket]);
-    }
+  for (std::size_t bucket = 0; bucket < handed_.size(); ++bucket) {
+    if (!steps_.in_step(bucket)) continue;
+    fail(TNT_INVALID_ARGUMENT, "a hook cannot be set while {} is in a step: wait for it first", details_[bucket]);
   }
   hook_ = std::move(hook);
   std::size_t largest = 0;
@@ -101,35 +104,23 @@ void Reducer::set_hook(BucketHook hook) {
   packed_ = std::vector<std::byte>(hook_ ? largest : 0);
 }
 
-void Reducer::ready(std::size_t tensor, const Piece& piece) {
-  if (tensor >= slots_.size()) fail(TNT_INVALID_ARGUMENT, "tensor {} is not in the plan of {} tensors", tensor, slots_.size());
+void Reducer::ready(std::size_t tensor, const Piece& piece, StreamHandle stream) {
+  check_stream(stream);
+  const StepState::Slot slot = steps_.slot(tensor);
   const TensorSpec& spec = plan_.tensors()[tensor];
   if (piece.in == nullptr && spec.count > 0 && piece.scale != 0.0) {
     fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' is NULL", spec.name);
   }
-  const auto [bucket, position] = slots_[tensor];
+  const std::size_t bucket = slot.bucket;
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
-  State& state = states_[bucket];
-  if (state.stage == Stage::idle || (state.stage == Stage::done && state.waited_for)) {
-    state.stage = Stage::collecting;
-    state.waited_for = state.finished = false;
-    state.n_ready = 0;
-    std::fill(state.handed_over.begin(), state.handed_over.end(), false);
-  }
-  if (state.handed_over[position]) {
-    fail(TNT_INVALID_ARGUMENT,
-         "the gradient of '{}' was handed over twice in one step (a step of a bucket ends when it was "
-         "waited for)",
-         spec.name);
-  }
-  state.pieces[position] = piece;
-  state.pieces[position].count = spec.count;
-  state.pieces[position].dtype = spec.dtype;
-  state.handed_over[position] = true;
-  if (++state.n_ready < state.pieces.size()) return;
-  state.stage = Stage::full;
-  state.full_ns = last_full_ns_ = now_ns();
+  steps_.check_new(slot);
+  Handed& handed = handed_[bucket];
+  handed.pieces[slot.position] = piece;
+  handed.pieces[slot.position].count = spec.count;
+  handed.pieces[slot.position].dtype = spec.dtype;
+  if (!steps_.hand_over(slot)) return;
+  handed.full_ns = last_full_ns_ = now_ns();
   if (trace_ != nullptr) {
     trace_->add(
         {options_.name, fmt::format("ready {}", bucket), last_full_ns_, last_full_ns_, static_cast<std::int64_t>(bucket)});
@@ -138,69 +129,51 @@ void Reducer::ready(std::size_t tensor, const Piece& piece) {
   if (bucket == next_ && is_for_thread(bucket)) due_.notify_one();
 }
 
-std::string Reducer::missing_tensor(std::size_t bucket) const {
-  const State& state = states_[bucket];
-  for (std::size_t position = 0; position < state.handed_over.size(); ++position) {
-    if (state.stage == Stage::idle || state.finished || !state.handed_over[position]) {
-      return plan_.tensors()[plan_.buckets()[bucket].tensors[position]].name;
-    }
-  }
-  return "";
-}
-
-void Reducer::wait_bucket(std::size_t bucket) {
-  if (bucket >= states_.size())
-    fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", bucket, states_.size());
+void Reducer::wait_bucket(std::size_t bucket, StreamHandle stream) {
+  check_stream(stream);
   std::unique_lock lock(mutex_);
   throw_if_failed();
-  if (states_[bucket].stage == Stage::idle) {
-    fail(TNT_INVALID_ARGUMENT, "waiting for bucket {}, of which no gradient was handed over ('{}' and others)", bucket,
-         missing_tensor(bucket));
-  }
+  steps_.check_begun(bucket);
   await(lock, bucket);
 }
 
 void Reducer::await(std::unique_lock<std::mutex>& lock, std::size_t bucket) {
-  State& state = states_[bucket];
-  const std::uint64_t wanted = state.stage == Stage::done ? state.steps : state.steps + 1;
+  const std::uint64_t wanted = steps_.steps(bucket) + (steps_.stage(bucket) == Stage::done ? 0 : 1);
+  const auto is_done = [&] { return steps_.steps(bucket) >= wanted; };
   const auto limit = std::chrono::duration<double>(options_.timeout);
   // while the bucket collects, this wait has its own deadline; once it is full, the thread's collective has one
   while (!error_) {
     // without the thread all that is due: ranks would meet anew for each bucket, and wait for one another each time
-    if (next_is_due() && (state.steps < wanted || !overlap_.threaded())) {
+    if (next_is_due() && (!is_done() || !overlap_.threaded())) {
       reduce_next(lock);
       continue;
     }
-    if (state.steps >= wanted) break;
+    if (is_done()) break;
     ++waiting_;
-    const bool changed = changed_.wait_for(lock, limit, [&] { return state.steps >= wanted || error_ || next_is_due(); });
+    const bool changed = changed_.wait_for(lock, limit, [&] { return is_done() || error_ || next_is_due(); });
     --waiting_;
     if (changed) continue;
-    if (state.stage == Stage::collecting) {
+    if (steps_.stage(bucket) == Stage::collecting) {
       fail(TNT_TIMEOUT, "rank {}: bucket {} of {} waited {} s for the gradient of '{}', which this rank did not hand over",
-           comm_->rank(), bucket, options_.name, options_.timeout, missing_tensor(bucket));
+           comm_->rank(), bucket, options_.name, options_.timeout, steps_.missing_tensor(bucket));
     }
   }
   throw_if_failed();
-  if (state.stage == Stage::done) state.waited_for = true;  // else another thread waited too and has begun the next step
+  steps_.waited_for(bucket);
 }
 
-void Reducer::finish() {
+void Reducer::finish(StreamHandle stream) {
+  check_stream(stream);
   std::unique_lock lock(mutex_);
   throw_if_failed();
-  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
-    const State& state = states_[bucket];
-    if (state.finished || state.stage == Stage::collecting) {
-      fail(TNT_INVALID_ARGUMENT, "the step cannot end: the gradient of '{}' was not handed over", missing_tensor(bucket));
-    }
-  }
-  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
+  steps_.check_can_finish();
+  for (std::size_t bucket = 0; bucket < handed_.size(); ++bucket) {
     await(lock, bucket);
-    if (states_[bucket].stage == Stage::done) states_[bucket].finished = true;
+    steps_.finished(bucket);
   }
 }
 
-bool Reducer::next_is_due() const { return !reducing_ && states_[next_].stage == Stage::full; }
+bool Reducer::next_is_due() const { return !reducing_ && steps_.stage(next_) == Stage::full; }
 
 bool Reducer::is_for_thread(std::size_t bucket) const { return overlap_.threaded() && bucket < small_end_; }
 
@@ -208,12 +181,14 @@ void Reducer::loop() {
   std::unique_lock lock(mutex_);
   const auto has_work = [&] {
     if (stopping_ || error_) return true;
-    return next_is_due() && (is_for_thread(next_) || now_ns() - states_[next_].full_ns >= longest_left_ns);
+    return next_is_due() && (is_for_thread(next_) || now_ns() - handed_[next_].full_ns >= longest_left_ns);
   };
   while (true) {
     due_.wait_for(lock, std::chrono::nanoseconds(longest_left_ns), has_work);  // nobody rings for what is left to callers
     if (stopping_ || error_) return;
-    if (has_work()) reduce_next(lock);
+    if (!has_work()) continue;
+    reduce_next(lock);
+    changed_.notify_all();
   }
 }
 
@@ -229,7 +204,7 @@ void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   std::optional<Error> failed;
   try {
     reduce_bucket(bucket, meanwhile, observer);
-    if (bucket + 1 == states_.size()) end_step();
+    if (bucket + 1 == handed_.size()) end_step();
   } catch (const Error& error) {
     failed = error;
   } catch (const std::exception& error) {
@@ -237,13 +212,15 @@ void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   }
   lock.lock();
   reducing_ = false;
-  next_ = (next_ + 1) % states_.size();
+  next_ = (next_ + 1) % handed_.size();
   if (failed) {
     error_ = std::move(failed);
   } else {
     count_step(bucket, begin, observer.sums());
   }
-  changed_.notify_all();
+  // a caller that goes on with what is due wakes the others when all is done: what they do next would take its core
+  const bool goes_on = !error_ && !overlap_.threaded() && next_is_due();
+  if (!goes_on) changed_.notify_all();
   if (error_ || (next_is_due() && is_for_thread(next_))) due_.notify_one();
 }
 
@@ -268,7 +245,7 @@ void Reducer::end_step() {
 
 // The bucket is full: its pieces do not change until it is done, so no lock is held while they are reduced.
 void Reducer::reduce_bucket(std::size_t bucket, Meanwhile meanwhile, PhaseObserver& observer) {
-  const Run run(states_[bucket].pieces, plan_.buckets()[bucket].dtype);
+  const Run run(handed_[bucket].pieces, plan_.buckets()[bucket].dtype);
   const CallContext call{
       .timeout = options_.timeout, .detail = details_[bucket], .observer = &observer, .meanwhile = meanwhile};
   hook_ ? reduce_with_hook(bucket, run, call) : comm_->all_reduce(run, TNT_SUM, call);
@@ -306,23 +283,20 @@ void Reducer::call_hook(std::size_t bucket) {
 
 void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns) {
   const std::int64_t end_ns = now_ns();
-  State& state = states_[bucket];
-  ++state.steps;
   stats_.bytes += plan_.buckets()[bucket].bytes();
   stats_.busy_ns += end_ns - begin_ns;
   for (std::size_t i = 0; i < phase_ns.size(); ++i) stats_.phase_ns[i] += phase_ns[i];
-  if (bucket + 1 == states_.size()) {
+  if (bucket + 1 == handed_.size()) {
     ++stats_.steps;
     // the last bucket to be full is nearly always the last in order; another may be full again, for the next step
     stats_.exposed_ns += std::max<std::int64_t>(0, end_ns - last_full_ns_);
   }
-  state.stage = Stage::done;
+  steps_.done(bucket);
 }
 
 std::uint64_t Reducer::tensor_steps(std::size_t tensor) const {
-  if (tensor >= slots_.size()) fail(TNT_INVALID_ARGUMENT, "tensor {} is not in the plan of {} tensors", tensor, slots_.size());
   const std::scoped_lock lock(mutex_);
-  return states_[slots_[tensor].bucket].steps;
+  return steps_.steps(steps_.slot(tensor).bucket);
 }
 
 ReducerStats Reducer::stats() const {

@@ -6,19 +6,19 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/trace.hpp"
 #include "comm/communicator.hpp"
+#include "reducer/gradient_reducer.hpp"
 #include "reducer/overlap_choice.hpp"
 #include "reducer/plan.hpp"
+#include "reducer/step_state.hpp"
 
 namespace tnt {
 
@@ -28,57 +28,31 @@ struct ReducerOptions {
   Overlap overlap = Overlap::automatic;
 };
 
-inline constexpr std::array<std::string_view, 4> phase_names{"pack", "wait", "reduce", "unpack"};
-
-struct ReducerStats {
-  std::uint64_t steps = 0;
-  std::uint64_t bytes = 0;
-  std::int64_t busy_ns = 0;
-  std::int64_t exposed_ns = 0;
-  std::array<std::int64_t, 4> phase_ns{};  // the parts of busy, as phase_names has them
-};
-
-// Sees a bucket as it is packed, before it is sent, and may change it in place. Returns what went wrong; nothing: go on.
-using BucketHook = std::function<std::optional<std::string>(std::size_t bucket, void* packed)>;
-
-// Order is what keeps ranks together: buckets are taken in the order 0, 1, ... whatever order the gradients come in. A bucket
-// goes through collecting -> full -> done; its next step may begin when somebody has waited for it, so that handing over twice
-// is an error whatever the timing. Buckets need not be in the same step.
-class Reducer {
+// Order is what keeps ranks together: buckets are taken in the order 0, 1, ... whatever order the gradients come in.
+class Reducer final : public GradientReducer {
  public:
   // comm: the reducer's own, nobody else's traffic in it. trace may be null.
   Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions options, Trace* trace);
-  Reducer(const Reducer&) = delete;
-  Reducer& operator=(const Reducer&) = delete;
-  ~Reducer();
+  ~Reducer() override;
 
-  [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
-  [[nodiscard]] const std::string& description(std::size_t bucket) const { return descriptions_[bucket]; }
+  [[nodiscard]] const Plan& plan() const noexcept override { return plan_; }
+  [[nodiscard]] const std::string& description(std::size_t bucket) const override { return descriptions_[bucket]; }
 
   // Between steps; an empty one takes the hook away. It is called without a lock held, by whoever reduces the bucket. With a
   // hook, buckets are packed into memory of their own first: one bucket more, and a copy more each way.
-  void set_hook(BucketHook hook);
-  void ready(std::size_t tensor, const Piece& piece);
-  void wait_bucket(std::size_t bucket);
-  void finish();
-  [[nodiscard]] std::uint64_t tensor_steps(std::size_t tensor) const;
-  [[nodiscard]] ReducerStats stats() const;
+  void set_hook(BucketHook hook) override;
+  void ready(std::size_t tensor, const Piece& piece, StreamHandle stream = nullptr) override;
+  void wait_bucket(std::size_t bucket, StreamHandle stream = nullptr) override;
+  void finish(StreamHandle stream = nullptr) override;
+  [[nodiscard]] void* gradient_buffer(std::size_t tensor) override;  // TNT_UNSUPPORTED
+  [[nodiscard]] std::uint64_t tensor_steps(std::size_t tensor) const override;
+  [[nodiscard]] ReducerStats stats() const override;
 
  private:
-  enum class Stage { idle, collecting, full, done };
-  struct State {
-    Stage stage = Stage::idle;
-    std::vector<Piece> pieces;      // in the bucket's order
-    std::vector<bool> handed_over;  // likewise
-    std::size_t n_ready = 0;
-    std::uint64_t steps = 0;
-    std::int64_t full_ns = 0;  // when it became full
-    bool waited_for = true;    // the caller knows that the last step is done: what is handed over next is of a new one
-    bool finished = true;      // by finish(): the last step has ended
-  };
-  struct Slot {  // where a tensor lies
-    std::size_t bucket;
-    std::size_t position;
+  using Stage = StepState::Stage;
+  struct Handed {               // of one bucket
+    std::vector<Piece> pieces;  // in the bucket's order
+    std::int64_t full_ns = 0;   // when it became full
   };
 
   void loop();
@@ -90,8 +64,8 @@ class Reducer {
   void call_hook(std::size_t bucket);
   void end_step();
   void count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns);
+  void check_stream(StreamHandle stream) const;
   void throw_if_failed() const;
-  [[nodiscard]] std::string missing_tensor(std::size_t bucket) const;
   void await(std::unique_lock<std::mutex>& lock, std::size_t bucket);
 
   std::unique_ptr<Communicator> comm_;
@@ -100,12 +74,12 @@ class Reducer {
   Trace* const trace_;
   OverlapChoice overlap_;
   const std::size_t small_end_;  // from this bucket on, all are left to who waits
-  std::vector<Slot> slots_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // callers wait for it
   std::condition_variable due_;      // the thread does
-  std::vector<State> states_;
+  StepState steps_;
+  std::vector<Handed> handed_;
   std::vector<std::string> descriptions_;  // of each bucket
   std::vector<std::string> details_;       // for errors: with the reducer's name
   std::size_t next_ = 0;                   // the bucket whose turn it is

@@ -6,29 +6,54 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "device/handles.hpp"
 
 namespace tnt {
 namespace {
 
 constexpr std::size_t small_bytes = 64;
 constexpr std::size_t large_bytes = std::size_t{1024} * 1024;
+constexpr std::size_t large_device_bytes = 16 * large_bytes;
 constexpr int small_calls = 9;
 constexpr int large_calls = 3;
 // What a bucket costs beside the collective: its two operations in the framework, and waking who reduces.
 constexpr double bucket_seconds = 40e-6;
 
 // The median time of some calls after one that warms up.
-double seconds_of(Communicator& comm, std::size_t bytes, int calls, const CallContext& call) {
-  std::vector<float> data(bytes / sizeof(float), 1.0F);
-  std::array<Piece, 1> piece{Piece{.in = data.data(), .out = data.data(), .count = data.size()}};
+template <typename Call>
+double median_seconds(int calls, const Call& call) {
   std::vector<double> seconds;
   for (int i = 0; i <= calls; ++i) {
     const std::int64_t begin = now_ns();
-    comm.all_reduce(Run(piece, TNT_FLOAT32), TNT_MAX, call);
+    call();
     if (i > 0) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);
   }
   std::nth_element(seconds.begin(), seconds.begin() + calls / 2, seconds.end());
   return seconds[static_cast<std::size_t>(calls / 2)];
+}
+
+double seconds_of(Communicator& comm, std::size_t bytes, int calls, const CallContext& call) {
+  std::vector<float> data(bytes / sizeof(float), 1.0F);
+  std::array<Piece, 1> piece{Piece{.in = data.data(), .out = data.data(), .count = data.size()}};
+  return median_seconds(calls, [&] { comm.all_reduce(Run(piece, TNT_FLOAT32), TNT_MAX, call); });
+}
+
+double seconds_of(Device& device, DeviceCommunicator& comm, std::size_t bytes, int calls, const CallContext& call) {
+  const DeviceBuffer data(device, bytes, comm.stream());
+  device.fill_zero(data.get(), bytes, comm.stream());
+  const Event finished(device);
+  return median_seconds(calls, [&] {
+    comm.all_reduce(data.get(), data.get(), bytes / sizeof(float), TNT_FLOAT32, TNT_MAX, call.detail);
+    finished.record(comm.stream());
+    while (!finished.reached()) comm.throw_if_ended();
+  });
+}
+
+TransportSpeed agreed_speed(double small, double large, std::size_t bytes, Communicator& comm, const CallContext& call) {
+  std::array<double, 2> agreed{small, std::max(large - small, 0.0) / static_cast<double>(bytes)};
+  std::array<Piece, 1> piece{Piece{.in = agreed.data(), .out = agreed.data(), .count = agreed.size()}};
+  comm.all_reduce(Run(piece, TNT_FLOAT64), TNT_MAX, call);  // the slowest rank's
+  return {.latency = agreed[0], .seconds_per_byte = agreed[1]};
 }
 
 }  // namespace
@@ -36,10 +61,13 @@ double seconds_of(Communicator& comm, std::size_t bytes, int calls, const CallCo
 TransportSpeed measure_speed(Communicator& comm, const CallContext& call) {
   const double small = seconds_of(comm, small_bytes, small_calls, call);
   const double large = seconds_of(comm, large_bytes, large_calls, call);
-  std::array<double, 2> agreed{small, std::max(large - small, 0.0) / static_cast<double>(large_bytes)};
-  std::array<Piece, 1> piece{Piece{.in = agreed.data(), .out = agreed.data(), .count = agreed.size()}};
-  comm.all_reduce(Run(piece, TNT_FLOAT64), TNT_MAX, call);  // the slowest rank's
-  return {.latency = agreed[0], .seconds_per_byte = agreed[1]};
+  return agreed_speed(small, large, large_bytes, comm, call);
+}
+
+TransportSpeed measure_speed(Device& device, DeviceCommunicator& comm, Communicator& host, const CallContext& call) {
+  const double small = seconds_of(device, comm, small_bytes, small_calls, call);
+  const double large = seconds_of(device, comm, large_device_bytes, large_calls, call);
+  return agreed_speed(small, large, large_device_bytes, host, call);
 }
 
 std::size_t choose_threshold(std::size_t bytes, const TransportSpeed& speed) noexcept {

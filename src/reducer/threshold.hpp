@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "comm/communicator.hpp"
+#include "comm/device_communicator.hpp"
 
 namespace tnt {
 
@@ -15,6 +16,10 @@ struct TransportSpeed {
 
 // A few all_reduce of 64 bytes and of 1 MiB: milliseconds in shared memory, some tens over 1 Gbit/s. Collective.
 [[nodiscard]] TransportSpeed measure_speed(Communicator& comm, const CallContext& call);
+
+// The same with 64 bytes and 16 MiB of device memory; host: the same ranks.
+[[nodiscard]] TransportSpeed measure_speed(Device& device, DeviceCommunicator& comm, Communicator& host,
+                                           const CallContext& call);
 
 // Small buckets start early and leave little to wait for after the last gradient; each costs a call. For S bytes in buckets of
 // b the exposed time is about (S / b) * overhead + b * seconds_per_byte, least at b = sqrt(S * overhead / seconds_per_byte);

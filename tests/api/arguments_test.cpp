@@ -17,7 +17,7 @@ tnt_comm_t comm;
 tnt_reducer_t reducer;
 const tnt_tensor_t tensors[] = {{"a", 4, TNT_FLOAT32}, {nullptr, 2, TNT_INT8}};
 int other = 0;
-tnt_stream_t const stream = &other;  // no stream exists in this build
+tnt_stream_t const stream = &other;  // no stream exists on a machine without devices
 
 tnt_reducer_options_t reducer_options(std::size_t size) {
   tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
@@ -58,6 +58,14 @@ TEST_P(ArgumentsTest, AreNamedAndHarmless) {
 constexpr auto no_dtype = static_cast<tnt_dtype_t>(8);
 constexpr auto no_op = static_cast<tnt_op_t>(5);
 constexpr std::size_t too_many = SIZE_MAX / 8;
+
+template <typename Change>
+tnt_status_t create_with(const Change& change) {
+  tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+  change(options);
+  tnt_reducer_t made;
+  return tnt_reducer_create(comm, tensors, 2, &options, &made);
+}
 
 const Misuse misuses[] = {
     {"WorldNull", [] { return tnt_comm_world(nullptr); }, "comm is NULL"},
@@ -163,6 +171,33 @@ const Misuse misuses[] = {
        return tnt_reducer_create(comm, tensors, 2, &options, &made);
      },
      "the order of arrival does not name each of the 2 tensors once"},
+    {"Device", [] { return create_with([](auto& options) { options.device = -2; }); }, "options->device is -2"},
+    {"DeviceMissing", [] { return create_with([](auto& options) { options.device = 0; }); }, "device", TNT_UNSUPPORTED},
+    {"Determinism", [] { return create_with([](auto& options) { options.determinism = 3; }); }, "options->determinism is 3"},
+    {"DeterminismOnHost", [] { return create_with([](auto& options) { options.determinism = TNT_DETERMINISM_RANKS; }); },
+     "TNT_DETERMINISM_RANKS is for gradients on a device", TNT_UNSUPPORTED},
+    {"MaxCtas", [] { return create_with([](auto& options) { options.max_ctas = -1; }); }, "options->max_ctas is -1"},
+    {"StatisticsOnHost", [] { return create_with([](auto& options) { options.statistics = 1; }); }, "options->statistics",
+     TNT_UNSUPPORTED},
+    {"StatisticsNotAsked",
+     [] {
+       const tnt_statistics_t* statistics;
+       return tnt_reducer_statistics(reducer, &statistics);
+     },
+     "without options->statistics"},
+    {"GradientBufferOnHost",
+     [] {
+       void* buffer;
+       return tnt_reducer_gradient_buffer(reducer, 0, &buffer);
+     },
+     "host memory", TNT_UNSUPPORTED},
+    {"GradientBufferTensor",
+     [] {
+       void* buffer;
+       return tnt_reducer_gradient_buffer(reducer, 2, &buffer);
+     },
+     "tensor 2"},
+    {"DeviceCountNull", [] { return tnt_device_count(nullptr, nullptr); }, "count is NULL"},
     {"HookNull", [] { return tnt_reducer_set_hook(nullptr, nullptr, nullptr); }, "reducer is NULL"},
     {"FusionThresholdNull", [] { return tnt_reducer_fusion_threshold(reducer, nullptr); }, "bytes is NULL"},
     {"BucketCountNull", [] { return tnt_reducer_bucket_count(reducer, nullptr); }, "n_buckets is NULL"},
@@ -186,13 +221,13 @@ const Misuse misuses[] = {
      "gradient of 'tensor 1' is NULL"},
     {"ReadyScale", [] { return tnt_reducer_ready(reducer, 0, values, results, NAN, nullptr); }, "scale nan"},
     {"ReadyInfiniteScale", [] { return tnt_reducer_ready(reducer, 0, values, results, INFINITY, nullptr); }, "scale inf"},
-    {"ReadyStream", [] { return tnt_reducer_ready(reducer, 0, values, results, 1, stream); }, "stream", TNT_UNSUPPORTED},
+    {"ReadyStream", [] { return tnt_reducer_ready(reducer, 0, values, results, 1, stream); }, "stream", TNT_INVALID_ARGUMENT},
     {"WaitBucketIndex", [] { return tnt_reducer_wait_bucket(reducer, 2, nullptr); }, "bucket 2"},
     {"WaitBucketEarly", [] { return tnt_reducer_wait_bucket(reducer, 0, nullptr); }, "waiting for bucket 0"},
-    {"WaitBucketStream", [] { return tnt_reducer_wait_bucket(reducer, 0, stream); }, "stream", TNT_UNSUPPORTED},
+    {"WaitBucketStream", [] { return tnt_reducer_wait_bucket(reducer, 0, stream); }, "stream", TNT_INVALID_ARGUMENT},
     {"FinishNull", [] { return tnt_reducer_finish(nullptr, nullptr); }, "reducer is NULL"},
     {"FinishEarly", [] { return tnt_reducer_finish(reducer, nullptr); }, "was not handed over"},
-    {"FinishStream", [] { return tnt_reducer_finish(reducer, stream); }, "stream", TNT_UNSUPPORTED},
+    {"FinishStream", [] { return tnt_reducer_finish(reducer, stream); }, "stream", TNT_INVALID_ARGUMENT},
     {"TensorSteps",
      [] {
        std::uint64_t steps;

@@ -76,6 +76,7 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   EXPECT_EQ(read({{"TNT_OVERLAP", "0"}}).overlap, Overlap::off);
   EXPECT_EQ(read({{"TNT_NODE", "left"}}).node, "left");
   EXPECT_EQ(read({{"TNT_TUNING", "a file"}}).tuning, "a file");
+  EXPECT_EQ(read({{"TNT_NCCL_LIBRARY", "a file"}}).nccl_library, "a file");
   EXPECT_EQ(read({{"TNT_TUNING", "a file"}}).tuning_cache, "");
   EXPECT_NE(read({{"HOME", "/home/me"}}).tuning_cache.find("/home/me/.cache/tarantella/tuning-"), std::string::npos);
   EXPECT_EQ(read({{"TNT_TIMEOUT", "0.25"}}).timeout, 0.25);

@@ -14,6 +14,8 @@ TEST(Call, SaysWhatWasCalled) {
             "broadcast of 3 float64 from rank 2");
   EXPECT_EQ(describe({.kind = Call::reduce_scatter, .dtype = TNT_FLOAT16, .op = TNT_AVG, .count = 3}),
             "reduce_scatter avg of 3 float16");
+  EXPECT_EQ(describe({.kind = Call::send, .dtype = TNT_INT8, .root = 4, .count = 3}), "send of 3 int8 to rank 4");
+  EXPECT_EQ(describe({.kind = Call::recv, .dtype = TNT_INT8, .root = 4, .count = 3}), "recv of 3 int8 from rank 4");
 }
 
 }  // namespace

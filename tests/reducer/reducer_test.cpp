@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "reducer/random_model.hpp"
 #include "support/array.hpp"
 #include "support/effort.hpp"
 #include "support/thread_ranks.hpp"
@@ -21,44 +22,8 @@ namespace {
 using testing::Array;
 using testing::call;
 using testing::exact_values;
+using testing::Model;
 using testing::run_threads;
-
-// A model of random tensors, each rank's gradients of each step, and the sums that are due.
-class Model {
- public:
-  explicit Model(unsigned seed) {
-    std::mt19937 random(seed);
-    const std::size_t n = 1 + random() % 15;
-    for (std::size_t i = 0; i < n; ++i) {
-      const std::size_t count = random() % 6 == 0 ? 0 : random() % (random() % 4 == 0 ? 90'000 : 900);
-      const tnt_dtype_t dtype = random() % 4 == 0 ? TNT_FLOAT64 : TNT_FLOAT32;
-      specs_.push_back({fmt::format("tensor {}", i), count, dtype});
-    }
-    threshold_ = std::array<std::size_t, 4>{0, 2'000, 100'000, 100'000'000}[random() % 4];
-  }
-
-  [[nodiscard]] std::size_t size() const { return specs_.size(); }
-  [[nodiscard]] Plan plan() const { return {specs_, threshold_}; }
-  [[nodiscard]] Array gradient(int rank, unsigned step, std::size_t tensor) const {
-    return exact_values(specs_[tensor].dtype, specs_[tensor].count,
-                        static_cast<unsigned>(rank) + 8 * (step + 10 * static_cast<unsigned>(tensor)));
-  }
-  // Of a rank's samples; none on rank 1 in each third step.
-  [[nodiscard]] static double scale(int rank, unsigned step) { return rank == 1 && step % 3 == 2 ? 0.0 : 0.25 * (rank + 1); }
-  [[nodiscard]] Array sum(int ranks, unsigned step, std::size_t tensor) const {
-    std::vector<Array> in;
-    for (int rank = 0; rank < ranks; ++rank) in.push_back(gradient(rank, step, tensor));
-    return testing::repeated(specs_[tensor].dtype, specs_[tensor].count, [&](std::size_t i) {
-      double sum = 0;
-      for (int rank = 0; rank < ranks; ++rank) sum += scale(rank, step) * in[static_cast<std::size_t>(rank)].get(i);
-      return sum;
-    });
-  }
-
- private:
-  std::vector<TensorSpec> specs_;
-  std::size_t threshold_ = 0;
-};
 
 std::unique_ptr<Reducer> make(Communicator& world, Plan plan, double timeout = testing::patience,
                               Overlap overlap = Overlap::automatic) {

@@ -73,11 +73,13 @@ BucketCase::BucketCase(const CaseOptions& chosen)
     values(out.back().data(), tensor.dtype, tensor.count, random);
     double scale = options.whole_numbers ? whole_scale[random() % 4] : any_scale[random() % 8];
     if (tensor.dtype == TNT_UINT8 && scale < 0) scale = 1.0;
-    const bool from_null = scale == 0.0 && random() % 2 == 0;
+    // not read, or in the bucket already
+    const bool from_null = random() % (scale == 0.0 ? 2 : 6) == 0;
     arguments.push_back(
         {.in = from_null ? nullptr : in.back().data(), .out = random() % 5 == 0 ? nullptr : out.back().data(), .scale = scale});
   }
   values(bucket.data(), options.wire, layout.count, random);
+  in_bucket = bucket.copy();
 }
 
 gpu::BucketLaunch BucketCase::launch(std::uint32_t max_ctas) {
@@ -94,8 +96,12 @@ std::vector<std::byte> BucketCase::packed() const {
   std::vector<std::byte> result(bucket.bytes());
   for (std::size_t i = 0; i < in.size(); ++i) {
     const gpu::TensorShape& tensor = options.tensors[i];
-    scale(result.data() + layout.slots[i] * dtype_size(options.wire), options.wire, arguments[i].in, tensor.dtype, tensor.count,
-          arguments[i].scale);
+    const std::size_t at = layout.slots[i] * dtype_size(options.wire);
+    if (arguments[i].in == nullptr && arguments[i].scale != 0.0) {
+      std::memcpy(result.data() + at, in_bucket.data() + at, tensor.count * dtype_size(options.wire));
+      continue;
+    }
+    scale(result.data() + at, options.wire, arguments[i].in, tensor.dtype, tensor.count, arguments[i].scale);
   }
   return result;
 }

@@ -50,6 +50,7 @@ class BucketCase {
   std::vector<Guarded> out;
   std::vector<gpu::TensorArgument> arguments;
   Guarded bucket;
+  std::vector<std::byte> in_bucket;  // before anything is packed
   std::vector<gpu::Statistics> statistics;
 };
 

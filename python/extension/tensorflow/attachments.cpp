@@ -17,11 +17,11 @@ Table<Entry>& table() {
   return *instance;
 }
 
-template <typename Entry, typename Handle>
-std::int64_t attach(Handle handle) {
+template <typename Entry, typename... Arguments>
+std::int64_t attach(Arguments... arguments) {
   auto& entries = table<Entry>();
   const std::scoped_lock lock(entries.mutex);
-  entries.entries[++entries.last_id] = std::make_shared<Entry>(handle);
+  entries.entries[++entries.last_id] = std::make_shared<Entry>(arguments...);
   return entries.last_id;
 }
 
@@ -71,8 +71,9 @@ std::shared_ptr<CommunicatorAttachment> find_communicator(std::int64_t id) { ret
 
 }  // namespace tnt_tensorflow
 
-std::int64_t tnt_tensorflow_attach(tnt_reducer_t reducer) {
-  return tnt_tensorflow::attach<tnt_tensorflow::Attachment>(reducer);
+std::int64_t tnt_tensorflow_attach(tnt_reducer_t reducer, int on_device) {
+  using tnt_tensorflow::Where;
+  return tnt_tensorflow::attach<tnt_tensorflow::Attachment>(reducer, on_device != 0 ? Where::device : Where::host);
 }
 void tnt_tensorflow_detach(std::int64_t id) { tnt_tensorflow::detach<tnt_tensorflow::Attachment>(id); }
 

@@ -17,12 +17,16 @@ struct TensorDeleter {
 };
 using Tensor = std::unique_ptr<TF_Tensor, TensorDeleter>;
 
+// In which memory a reducer takes gradients: the host's, or that of the GPU on which this rank's TensorFlow computes.
+enum class Where { host, device };
+
 // A reducer as ops know it. Graphs outlive reducers: an op that finds its reducer gone fails with a sentence.
 class Attachment {
  public:
-  explicit Attachment(tnt_reducer_t reducer) : reducer_(reducer) {}
+  Attachment(tnt_reducer_t reducer, Where where) : reducer_(reducer), where_(where) {}
 
   [[nodiscard]] tnt_reducer_t reducer() const { return reducer_; }
+  [[nodiscard]] Where where() const { return where_; }
 
   // Keeps what a started bucket reads and writes alive until it is finished, as TensorFlow frees the tensors of a step that
   // fails or is cancelled between Start and Finish.
@@ -31,6 +35,7 @@ class Attachment {
 
  private:
   tnt_reducer_t reducer_;
+  Where where_;
   std::mutex mutex_;
   std::map<std::int64_t, std::vector<Tensor>> held_;
 };
@@ -66,9 +71,9 @@ class CommunicatorAttachment {
 }  // namespace tnt_tensorflow
 
 extern "C" {
-// For the Python package. attach: an id for the ops' attribute `reducer`, never used twice in a process. detach: after
-// tnt_reducer_destroy, when no step runs.
-TNT_EXPORT std::int64_t tnt_tensorflow_attach(tnt_reducer_t reducer);
+// For the Python package. attach: an id for the ops' attribute `reducer`, never used twice in a process; on_device: not 0 if
+// the reducer was made for a GPU's memory. detach: after tnt_reducer_destroy, when no step runs.
+TNT_EXPORT std::int64_t tnt_tensorflow_attach(tnt_reducer_t reducer, int on_device);
 TNT_EXPORT void tnt_tensorflow_detach(std::int64_t id);
 
 // The same for the attribute `communicator`. detach: before tnt_comm_destroy.

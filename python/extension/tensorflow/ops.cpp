@@ -1,5 +1,7 @@
 // The two TensorFlow ops of a bucket: TntStart hands its gradients to the reducer and returns at once, TntFinish waits for
-// their sum. Every Finish of a step must depend on all its Starts: then it cannot block a thread that a Start needs.
+// their sum. Every Finish of a step must depend on all its Starts: then it cannot block a thread that a Start needs. On a GPU
+// neither waits on the host: gradients are handed over in the order of TensorFlow's stream, and the stream waits for their sum.
+// TensorFlow has one stream to compute on, so there it is for the sake of backward that every Finish comes after all Starts.
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,6 +9,7 @@
 
 #include "attachments.hpp"
 #include "kernel.hpp"
+#include "stream.hpp"
 
 namespace tnt_tensorflow {
 namespace {
@@ -40,12 +43,31 @@ void* create_start(TF_OpKernelConstruction* construction) { return read_attribut
 void* create_finish(TF_OpKernelConstruction* construction) { return read_attributes(construction, false); }
 void destroy(void* attributes) { delete static_cast<Attributes*>(attributes); }
 
-std::shared_ptr<Attachment> attachment_of(const Attributes& attributes, TF_OpKernelContext* context) {
-  auto attachment = find_attachment(attributes.reducer);
-  if (!attachment) {
+// What a kernel works with. Nothing there: the kernel has failed.
+struct Reduction {
+  std::shared_ptr<Attachment> attachment;
+  tnt_stream_t stream = nullptr;
+};
+
+Reduction reduction_of(const Attributes& attributes, TF_OpKernelContext* context, Where where) {
+  Reduction reduction{.attachment = find_attachment(attributes.reducer)};
+  if (!reduction.attachment) {
     fail(context, "TNT_INVALID_ARGUMENT", "this step was made for a reducer that is gone: compile the model again");
+  } else if (reduction.attachment->where() != where) {
+    fail(context, "TNT_INVALID_ARGUMENT",
+         where == Where::host ? "TensorFlow placed a bucket on the CPU whose reducer takes gradients in GPU memory: leave the "
+                                "placement of gradients to Tarantella"
+                              : "TensorFlow placed a bucket on a GPU whose reducer takes gradients in host memory: leave the "
+                                "placement of gradients to Tarantella");
+    reduction.attachment = nullptr;
+  } else if (where == Where::device) {
+    reduction.stream = stream_of(context);
+    if (reduction.stream == nullptr) {
+      fail(context, "TNT_UNSUPPORTED", "TensorFlow does not tell on which CUDA stream it runs this step");
+      reduction.attachment = nullptr;
+    }
   }
-  return attachment;
+  return reduction;
 }
 
 // The output in the input's own memory where nobody else needs that. Holding the input would forbid it, so it is let go first.
@@ -60,9 +82,10 @@ Tensor forward_or_allocate(TF_OpKernelContext* context, int index, int output, c
       TF_ForwardInputOrAllocateOutput(context, &index, 1, output, dims.sizes.data(), dims.count, &forwarded, status.get()));
 }
 
+template <Where where>
 void start(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
-  const auto attachment = attachment_of(attributes, context);
+  const auto [attachment, stream] = reduction_of(attributes, context, where);
   if (!attachment) return;
   const Status status;
   const Tensor scale_tensor = input(context, 0, status);
@@ -83,18 +106,20 @@ void start(void* kernel, TF_OpKernelContext* context) {
   attachment->hold(attributes.bucket, std::move(held));
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const tnt_status_t ready = tnt_reducer_ready(attachment->reducer(), static_cast<std::size_t>(attributes.tensors[i]),
-                                                 buffers[i].first, buffers[i].second, scale, nullptr);
+                                                 buffers[i].first, buffers[i].second, scale, stream);
     if (ready != TNT_SUCCESS) return fail(context, ready);
   }
 }
 
+template <Where where>
 void finish(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
-  const auto attachment = attachment_of(attributes, context);
+  const auto [attachment, stream] = reduction_of(attributes, context, where);
   if (!attachment) return;
   const tnt_status_t waited =
-      tnt_reducer_wait_bucket(attachment->reducer(), static_cast<std::size_t>(attributes.bucket), nullptr);
+      tnt_reducer_wait_bucket(attachment->reducer(), static_cast<std::size_t>(attributes.bucket), stream);
   if (waited != TNT_SUCCESS) return fail(context, waited);  // what the reducer may still write into stays held
+  // On a GPU: TensorFlow gives their memory to what comes later on the stream, which waits for the reducer now.
   attachment->release(attributes.bucket);
   const Status status;
   for (int i = 0; i < TF_NumInputs(context); ++i) {
@@ -145,9 +170,13 @@ struct Registration {
     TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes<0>);
     TF_RegisterOpDefinition(op, status.get());
 
-    TF_RegisterKernelBuilder("TntStart", TF_NewKernelBuilder("TntStart", "CPU", create_start, start, destroy), status.get());
-    TF_RegisterKernelBuilder("TntFinish", TF_NewKernelBuilder("TntFinish", "CPU", create_finish, finish, destroy),
-                             status.get());
+    const auto add = [&](const char* name, TF_KernelBuilder* kernel) { TF_RegisterKernelBuilder(name, kernel, status.get()); };
+    add("TntStart", TF_NewKernelBuilder("TntStart", "CPU", create_start, start<Where::host>, destroy));
+    add("TntFinish", TF_NewKernelBuilder("TntFinish", "CPU", create_finish, finish<Where::host>, destroy));
+    TF_KernelBuilder* start_on_gpu = TF_NewKernelBuilder("TntStart", "GPU", create_start, start<Where::device>, destroy);
+    TF_KernelBuilder_HostMemory(start_on_gpu, "scale");
+    add("TntStartGpu", start_on_gpu);
+    add("TntFinishGpu", TF_NewKernelBuilder("TntFinish", "GPU", create_finish, finish<Where::device>, destroy));
   }
 };
 const Registration registration;

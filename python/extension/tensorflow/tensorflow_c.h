@@ -63,6 +63,7 @@ void TF_ShapeInferenceContextSetOutput(TF_ShapeInferenceContext*, int index, TF_
 
 TF_KernelBuilder* TF_NewKernelBuilder(const char* op, const char* device, void* (*create)(TF_OpKernelConstruction*),
                                       void (*compute)(void*, TF_OpKernelContext*), void (*destroy)(void*));
+void TF_KernelBuilder_HostMemory(TF_KernelBuilder*, const char* argument);
 void TF_RegisterKernelBuilder(const char* kernel, TF_KernelBuilder*, TF_Status*); /* takes the builder */
 void TF_OpKernelConstruction_Failure(TF_OpKernelConstruction*, TF_Status*);
 void TF_OpKernelConstruction_GetAttrSize(TF_OpKernelConstruction*, const char* name, int32_t* list_size, int32_t* total_size,

@@ -31,7 +31,7 @@ class LoopReducers:
 
         def make() -> Reducer:
             wishes: dict[str, Any] = {"wire_dtype": AS_THE_ENVIRONMENT_SAYS, "arrival": arrival.agreed_order(grads)}
-            return Reducer("gradients", gradients.specs(variables), "a custom loop", **wishes)
+            return Reducer("gradients", gradients.specs(variables), "a custom loop", gradients=True, **wishes)
 
         return cast("Reducer", self._of("gradients", variables, make))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError, from_message
+from tarantella.keras import placement
 from tarantella.runtime import logger
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def library() -> Any:
 def _attachments() -> ctypes.CDLL:
     library()
     attachments = ctypes.CDLL(str(_path()))
-    attachments.tnt_tensorflow_attach.argtypes = [ctypes.c_void_p]
+    attachments.tnt_tensorflow_attach.argtypes = [ctypes.c_void_p, ctypes.c_int]
     attachments.tnt_tensorflow_attach.restype = ctypes.c_int64
     attachments.tnt_tensorflow_detach.argtypes = [ctypes.c_int64]
     attachments.tnt_tensorflow_detach.restype = None
@@ -63,12 +64,19 @@ def _attachments() -> ctypes.CDLL:
     attachments.tnt_tensorflow_detach_communicator.restype = None
     attachments.tnt_tensorflow_sparse_counts.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)]
     attachments.tnt_tensorflow_sparse_counts.restype = None
+    attachments.tnt_tensorflow_set_stream_of.argtypes = [ctypes.c_void_p]
+    attachments.tnt_tensorflow_set_stream_of.restype = None
     return attachments
 
 
-def attach(reducer_address: int) -> int:
-    """Makes a reducer known to the ops; the id is their attribute ``reducer``."""
-    return int(_attachments().tnt_tensorflow_attach(reducer_address))
+def attach(reducer_address: int, on_gpu: bool) -> int:
+    """Makes a reducer of tensors on a GPU or in host memory known to the ops; the id is their attribute ``reducer``."""
+    return int(_attachments().tnt_tensorflow_attach(reducer_address, int(on_gpu)))
+
+
+def set_stream_of(function: Any) -> None:
+    """Says how the ops learn on which CUDA stream TensorFlow runs them: a C function of their context (`gpu_stream`)."""
+    _attachments().tnt_tensorflow_set_stream_of(ctypes.cast(function, ctypes.c_void_p))
 
 
 def detach(attachment: int) -> None:
@@ -126,7 +134,7 @@ def reduce(
     started = []
     for bucket, members in enumerate(reducer.buckets):
         gradients = [tf.convert_to_tensor(tensors[i]) for i in members]
-        with tf.control_dependencies(begin_after):
+        with tf.control_dependencies(begin_after), placement.device_of_ops(reducer.device):
             outputs = library().tnt_start(
                 scale=scale, gradients=gradients, reducer=reducer.attachment, bucket=bucket, tensors=members
             )
@@ -136,7 +144,8 @@ def reduce(
     before = [tensors[0] for tensors in started] + [t for t in after if t.graph is started[0][0].graph] if in_graph else []
     with tf.control_dependencies([tensor.op for tensor in before]):
         for bucket, members in enumerate(reducer.buckets):
-            finished = library().tnt_finish(started=started[bucket], reducer=reducer.attachment, bucket=bucket)
+            with placement.device_of_ops(reducer.device):
+                finished = library().tnt_finish(started=started[bucket], reducer=reducer.attachment, bucket=bucket)
             _run_independently(finished)
             for position, tensor in zip(members, finished, strict=True):
                 result[position] = tensor

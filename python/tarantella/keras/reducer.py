@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella import _native, runtime
-from tarantella.keras import adapter, ops, order
+from tarantella.keras import adapter, gpu, ops, order, placement
 from tarantella.keras.hook import BucketHook, PackedBucket
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Reducer:
         bucket_hook: sees each bucket before it is sent; this rank's own affair.
         fusion_threshold: bytes at which a bucket is closed; None: as the environment says, else chosen.
         arrival: the tensors' positions in the order in which they will come; None: from the last to the first.
+        gradients: the tensors are made by backward, and are reduced on the GPU if it runs there. With a bucket hook, which
+            sees host memory, they are not: then all ranks need one.
 
     Raises:
         MismatchError: a rank's list, TensorFlow, Keras or `context` differs; the text names the rank and the tensor.
@@ -54,10 +56,12 @@ class Reducer:
         bucket_hook: Callable[[PackedBucket], object] | None = None,
         fusion_threshold: float | None = None,
         arrival: Sequence[int] | None = None,
+        gradients: bool = False,
     ) -> None:
         for spec in specs:
             if spec.dtype not in runtime._DTYPES:
                 raise TypeError(f"cannot reduce {spec.name}: elements of type {spec.dtype} are not supported")
+        self.device = gpu.device_of_gradients() if gradients and bucket_hook is None else placement.HOST
         versions = f"TensorFlow {tf.__version__}, {adapter.version()}"
         self._native = _native.Reducer(
             runtime.world(),
@@ -67,6 +71,7 @@ class Reducer:
             fusion_threshold=-1.0 if fusion_threshold is None else float(fusion_threshold),
             wire_dtype=runtime._DTYPES[wire_dtype] if isinstance(wire_dtype, str) else wire_dtype,
             arrival=arrival or (),
+            device=self.device,
         )
         self.hook = BucketHook(bucket_hook, [spec.name for spec in specs]) if bucket_hook is not None else None
         if self.hook is not None:
@@ -77,7 +82,7 @@ class Reducer:
         self.fusion_threshold: int = self._native.fusion_threshold
         self.buckets: list[list[int]] = self._native.buckets
         self.descriptions: list[str] = self._native.descriptions
-        self.attachment = ops.attach(self._native.address)
+        self.attachment = ops.attach(self._native.address, self.device != placement.HOST)
         _live.add(self)
 
     def reduce(self, tensors: Sequence[Any], scale: Any = 1.0) -> list[tf.Tensor]:

@@ -110,7 +110,7 @@ class StepHooks:
 
     def _gradient_reducer(self, key: _Key, variables: Sequence[Any], order: Sequence[int] | None = None) -> Reducer:
         options = {**self._gradients, "fusion_threshold": key.fusion_threshold, "arrival": order}
-        return self._reducer(key, variables, gradients.specs(variables), **options)
+        return self._reducer(key, variables, gradients.specs(variables), gradients=True, **options)
 
     # ------------------------------------------------------------------------------------- plans that are tried
 

@@ -57,7 +57,7 @@ def mpirun(n: int, script: Path, *args: object, timeout: float = 60, env: Mappin
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("TNT_")}
     environment = {**inherited, **DEFAULTS, **_MPI, **(env or {})}
     process = subprocess.Popen(
-        ["mpirun", "-n", str(n), sys.executable, str(script), *map(str, args)],
+        ["mpirun", "-n", str(n), *([sys.executable] if script.suffix == ".py" else []), str(script), *map(str, args)],
         env={key: value for key, value in environment.items() if value},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

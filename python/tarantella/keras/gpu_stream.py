@@ -1,0 +1,102 @@
+"""The small library that tells our ops on which CUDA stream TensorFlow runs them.
+
+TensorFlow's C API, against which the ops are built once for all versions, does not say. The C++ API does, but its layout
+belongs to one version, so this one function is compiled against the headers of the TensorFlow in use, with this machine's
+compiler, and kept in the cache folder for the next time. It links no CUDA runtime.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import tensorflow as tf
+
+import tarantella
+from tarantella.environment import cache_folder, cxx
+from tarantella.errors import UnsupportedError
+
+FUNCTION = "tnt_tensorflow_gpu_stream"
+COMPILERS = ("g++", "c++", "clang++")
+SECONDS = 300  # it takes 5 to 30
+
+
+def load() -> ctypes.CDLL:
+    """The library with `tnt_tensorflow_gpu_stream`, compiled if it is not there yet.
+
+    Raises:
+        UnsupportedError: it can be neither found nor compiled; the text says why, and what to do.
+    """
+    file = compiled()
+    try:
+        loaded = ctypes.CDLL(str(file))
+        getattr(loaded, FUNCTION)
+    except (OSError, AttributeError) as error:
+        raise _unsupported(f"{file} does not fit it ({error}): delete that file") from error
+    return loaded
+
+
+def compiled() -> Path:
+    """The file of that library. One process of a node compiles, the others wait for it."""
+    source = Path(tarantella.__file__).with_name("gpu_stream.cpp")
+    flags = ["-O2", "-shared", "-fPIC", "-w", *tf.sysconfig.get_compile_flags()]
+    folder = cache_folder()
+    if folder is None:
+        raise _unsupported("neither XDG_CACHE_HOME nor HOME is set: there is no folder to keep it in")
+    made_of = "\n".join([source.read_text(encoding="utf-8"), platform.machine(), *flags])
+    file = folder / f"gpu_stream-{tf.__version__}-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.so"
+    if file.exists():
+        return file
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(file.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not file.exists():
+                _compile(source, flags, file)
+    except OSError as error:
+        raise _unsupported(str(error)) from error
+    return file
+
+
+def _compile(source: Path, flags: list[str], file: Path) -> None:
+    command = _compiler()
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:  # it appears whole, or not at all
+        beside = os.path.join(folder, file.name)
+        words = [*command, *flags, str(source), "-o", beside, *tf.sysconfig.get_link_flags()]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            raise _unsupported(f"{command[0]} took more than {SECONDS} s") from None
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+            first = next((line for line in said if "error" in line), said[0])
+            raise _unsupported(f"{command[0]} failed: {first}")
+        os.replace(beside, file)
+
+
+def _compiler() -> list[str]:
+    try:
+        chosen = cxx()
+    except ValueError as error:
+        raise _unsupported(f"CXX cannot be read as a command: {error}") from error
+    if chosen and shutil.which(chosen[0]) is None:
+        raise _unsupported(f"CXX={chosen[0]} is not a program that can be run")
+    found = chosen or [name for name in COMPILERS if shutil.which(name) is not None][:1]
+    if not found:
+        raise _unsupported(f"there is no C++ compiler ({', '.join(COMPILERS)})")
+    return found
+
+
+def _unsupported(reason: str) -> UnsupportedError:
+    error: UnsupportedError = UnsupportedError(
+        f"no library tells on which CUDA stream TensorFlow {tf.__version__} runs: {reason}: "
+        "install g++ 9 or newer, or name a compiler in CXX"
+    )
+    return error

@@ -1,0 +1,23 @@
+"""On which device the ops of a reducer run: where its gradients lie, whatever TensorFlow would choose."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import tensorflow as tf
+
+HOST = -1
+"""The device of a reducer whose tensors lie in host memory; others are numbers of CUDA devices."""
+
+
+def visible_gpus() -> list[int]:
+    """The numbers, as CUDA counts, of the GPUs that TensorFlow uses."""
+    return [int(gpu.name.rpartition(":")[2]) for gpu in tf.config.get_visible_devices("GPU")]
+
+
+def device_of_ops(device: int) -> AbstractContextManager[object]:
+    """Places ops on TensorFlow's first GPU, or on the CPU; changes nothing where there is no GPU."""
+    if device == HOST and not visible_gpus():
+        return nullcontext()
+    placed: AbstractContextManager[object] = tf.device("/device:CPU:0" if device == HOST else "/device:GPU:0")
+    return placed

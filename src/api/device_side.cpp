@@ -1,0 +1,71 @@
+#include "api/device_side.hpp"
+
+#include <cmath>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "comm/nccl/nccl_communicator.hpp"
+
+namespace tnt {
+namespace {
+
+// What was enqueued on the communicator's stream up to here.
+class Enqueued final : public Waitable {
+ public:
+  explicit Enqueued(std::shared_ptr<DeviceSide> side) : side_(std::move(side)), event_(side_->device()) {
+    event_.record(side_->comm().stream());
+  }
+  [[nodiscard]] bool wait(double seconds) override {
+    const Deadline deadline(std::isfinite(seconds) && seconds >= 0 ? seconds : 1e9);
+    while (!event_.reached()) {
+      side_->comm().throw_if_ended();
+      if (deadline.passed()) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    return true;
+  }
+
+ private:
+  std::shared_ptr<DeviceSide> side_;
+  Event event_;
+};
+
+}  // namespace
+
+DeviceGroup connect_devices(int index, Communicator& host, const Settings& settings, const CallContext& call,
+                            bool deterministic, int max_ctas) {
+  DeviceGroup group{.device = nullptr, .host = host.split(0, 0, call), .comm = nullptr};
+  NcclOptions options{.timeout = settings.timeout,
+                      .library = settings.nccl_library,
+                      .deterministic = deterministic,
+                      .max_ctas = max_ctas,
+                      .no_device = ""};
+  try {
+    group.device = open_device(index);
+  } catch (const Error& error) {
+    options.no_device = error.what();  // all ranks have to hear of it
+  }
+  group.comm = make_nccl_communicator(group.device.get(), *group.host, options);
+  return group;
+}
+
+DeviceSide::DeviceSide(DeviceGroup group)
+    : group_(std::move(group)),
+      order_(*group_.device, *group_.comm),
+      word_(*group_.device, sizeof(std::int64_t), group_.comm->stream()) {}
+
+void DeviceSide::check_stream(StreamHandle stream) {
+  const int index = group_.device->device_of(stream);
+  if (index == group_.device->index()) return;
+  fail(TNT_INVALID_ARGUMENT, "the stream is of device {}, but this communicator works on device {} since its first stream",
+       index, group_.device->index());
+}
+
+std::shared_ptr<Waitable> DeviceSide::started() { return std::make_shared<Enqueued>(shared_from_this()); }
+
+int device_index_of(StreamHandle stream) {
+  if (device_count() == 0) fail(TNT_UNSUPPORTED, "stream is not NULL, but there is no CUDA device: {}", why_no_device());
+  return open_device(0)->device_of(stream);
+}
+
+}  // namespace tnt

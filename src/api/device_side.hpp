@@ -1,0 +1,65 @@
+// A communicator's side on the devices: made when the first call with a stream comes, on all ranks.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "base/settings.hpp"
+#include "comm/communicator.hpp"
+#include "comm/device_communicator.hpp"
+#include "comm/executor.hpp"
+#include "comm/stream_order.hpp"
+#include "device/load.hpp"
+
+namespace tnt {
+
+// The ranks' devices, connected. host: of its own.
+struct DeviceGroup {
+  std::shared_ptr<Device> device;
+  std::unique_ptr<Communicator> host;
+  std::unique_ptr<DeviceCommunicator> comm;
+};
+
+// Collective over host, of which it takes a copy. index: this rank's device. The same error on all ranks if one cannot take
+// part.
+[[nodiscard]] DeviceGroup connect_devices(int index, Communicator& host, const Settings& settings, const CallContext& call,
+                                          bool deterministic = false, int max_ctas = 0);
+
+class DeviceSide : public std::enable_shared_from_this<DeviceSide> {
+ public:
+  explicit DeviceSide(DeviceGroup group);
+
+  [[nodiscard]] Device& device() noexcept { return *group_.device; }
+  [[nodiscard]] DeviceCommunicator& comm() noexcept { return *group_.comm; }
+
+  // operation(DeviceCommunicator&) enqueues, in the order of the calls. Without start the caller's stream waits for it; else
+  // the handle does.
+  template <typename Operation>
+  [[nodiscard]] std::shared_ptr<Waitable> enqueue(StreamHandle caller, bool start, Operation&& operation) {
+    const std::scoped_lock lock(mutex_);
+    check_stream(caller);
+    if (!start) {
+      order_(caller, [&] { operation(*group_.comm); });
+      return nullptr;
+    }
+    order_.after(caller);
+    operation(*group_.comm);
+    return started();
+  }
+  // A word of device memory, for a barrier.
+  [[nodiscard]] void* word() const noexcept { return word_.get(); }
+
+ private:
+  void check_stream(StreamHandle stream);
+  [[nodiscard]] std::shared_ptr<Waitable> started();
+
+  DeviceGroup group_;
+  std::mutex mutex_;
+  StreamOrder order_;
+  DeviceBuffer word_;
+};
+
+// The index of the stream's device. Throws TNT_UNSUPPORTED with the reason if this machine has none.
+[[nodiscard]] int device_index_of(StreamHandle stream);
+
+}  // namespace tnt

@@ -1,0 +1,43 @@
+#include "base/plugin.hpp"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.hpp"
+
+namespace tnt {
+namespace {
+
+constexpr char anchor = 0;  // something of this library
+
+std::filesystem::path beside_this_library(const char* file) {
+  Dl_info info{};
+  if (dladdr(&anchor, &info) == 0 || info.dli_fname == nullptr) return file;
+  return std::filesystem::absolute(info.dli_fname).parent_path() / file;
+}
+
+}  // namespace
+
+const void* load_plugin(const PluginName& name) {
+  const std::filesystem::path path = beside_this_library(name.file);
+  if (!std::filesystem::exists(path)) {
+    fail(TNT_UNSUPPORTED, "this installation of Tarantella has no {}, which {}", name.file, name.missing);
+  }
+  void* handle = dlopen(path.c_str(), RTLD_NOW | (name.global ? RTLD_GLOBAL : RTLD_LOCAL));
+  if (handle == nullptr) {
+    const char* reason = dlerror();
+    fail(TNT_UNSUPPORTED, "cannot load {}: {}: {}", name.file, reason == nullptr ? "unknown error" : reason, name.unloadable);
+  }
+  using Entry = const void* (*)();
+  const auto entry = reinterpret_cast<Entry>(dlsym(handle, name.symbol));
+  const void* entries = entry == nullptr ? nullptr : entry();
+  const char* version = entries == nullptr ? "another version" : *static_cast<const char* const*>(entries);
+  if (std::strcmp(version, tnt_version()) != 0) {
+    fail(TNT_UNSUPPORTED, "{} is of Tarantella {}, the library of {}: install one version", name.file, version, tnt_version());
+  }
+  return entries;
+}
+
+}  // namespace tnt

@@ -1,0 +1,13 @@
+// Ends the communication of the whole job.
+#pragma once
+
+#include <string>
+
+#include "comm/communicator.hpp"
+
+namespace tnt {
+
+// Returns what all ranks say: another one may have been first, with a sentence of its own. From any thread.
+[[nodiscard]] Error end_communication(Communicator& host, tnt_status_t status, const std::string& sentence) noexcept;
+
+}  // namespace tnt

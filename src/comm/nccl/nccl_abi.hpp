@@ -1,0 +1,99 @@
+// The part of NCCL's C API (nccl.h of 2.14 to 2.30) that we use, declared here so that neither NCCL nor CUDA is needed to
+// build: the library is opened at run time (nccl_library.hpp). tests/nccl/nccl_abi_test.cpp compares with the real header.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+
+namespace tnt::nccl_abi {
+
+extern "C" {
+
+typedef struct ncclComm* ncclComm_t;
+typedef void* ncclStream_t;  // cudaStream_t
+
+constexpr int undefined_int = INT_MIN;  // NCCL_CONFIG_UNDEF_INT
+constexpr int no_color = -1;            // NCCL_SPLIT_NOCOLOR
+constexpr unsigned int config_magic = 0xcafebeefU;
+constexpr unsigned int config_version = 22800;
+
+typedef struct {
+  char internal[128];
+} ncclUniqueId;
+
+typedef enum {
+  ncclSuccess = 0,
+  ncclUnhandledCudaError = 1,
+  ncclSystemError = 2,
+  ncclInternalError = 3,
+  ncclInvalidArgument = 4,
+  ncclInvalidUsage = 5,
+  ncclRemoteError = 6,
+  ncclInProgress = 7,
+  ncclTimeout = 8  // from 2.30 on
+} ncclResult_t;
+
+typedef enum {
+  ncclInt8 = 0,
+  ncclUint8 = 1,
+  ncclInt32 = 2,
+  ncclInt64 = 4,
+  ncclFloat16 = 6,
+  ncclFloat32 = 7,
+  ncclFloat64 = 8,
+  ncclBfloat16 = 9
+} ncclDataType_t;
+
+typedef enum { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 } ncclRedOp_t;
+
+// As of 2.28. A library reads as many bytes of it as it knows: older ones fewer, newer ones take `size` and `version`.
+typedef struct {
+  std::size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int blocking;
+  int cgaClusterSize;
+  int minCTAs;
+  int maxCTAs;
+  const char* netName;
+  int splitShare;
+  int trafficClass;
+  const char* commName;
+  int collnetEnable;
+  int CTAPolicy;
+  int shrinkShare;
+  int nvlsCTAs;
+  int nChannelsPerNetPeer;
+  int nvlinkCentricSched;
+} ncclConfig_t;
+
+typedef ncclResult_t ncclGetVersion_t(int* version);
+typedef const char* ncclGetErrorString_t(ncclResult_t result);
+typedef const char* ncclGetLastError_t(ncclComm_t comm);
+typedef ncclResult_t ncclGetUniqueId_t(ncclUniqueId* id);
+typedef ncclResult_t ncclCommInitRankConfig_t(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
+typedef ncclResult_t ncclCommInitRankScalable_t(ncclComm_t* comm, int ranks, int rank, int n_ids, ncclUniqueId* ids,
+                                                ncclConfig_t* config);                                              // 2.23
+typedef ncclResult_t ncclCommSplit_t(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config);  // 2.18
+typedef ncclResult_t ncclCommGetAsyncError_t(ncclComm_t comm, ncclResult_t* error);
+typedef ncclResult_t ncclCommFinalize_t(ncclComm_t comm);
+typedef ncclResult_t ncclCommDestroy_t(ncclComm_t comm);
+typedef ncclResult_t ncclCommAbort_t(ncclComm_t comm);
+typedef ncclResult_t ncclAllReduce_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                     ncclComm_t comm, ncclStream_t stream);
+typedef ncclResult_t ncclReduceScatter_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                         ncclComm_t comm, ncclStream_t stream);
+typedef ncclResult_t ncclAllGather_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                                     ncclStream_t stream);
+typedef ncclResult_t ncclBroadcast_t(const void* in, void* out, std::size_t count, ncclDataType_t type, int root,
+                                     ncclComm_t comm, ncclStream_t stream);
+typedef ncclResult_t ncclSend_t(const void* in, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                                ncclStream_t stream);
+typedef ncclResult_t ncclRecv_t(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                                ncclStream_t stream);
+typedef ncclResult_t ncclGroupStart_t(void);
+typedef ncclResult_t ncclGroupEnd_t(void);
+
+}  // extern "C"
+
+}  // namespace tnt::nccl_abi

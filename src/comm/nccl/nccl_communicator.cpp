@@ -1,0 +1,210 @@
+#include "comm/nccl/nccl_communicator.hpp"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "comm/ending.hpp"
+#include "comm/nccl/nccl_start.hpp"
+
+namespace tnt {
+namespace {
+
+nccl::ncclDataType_t nccl_type(tnt_dtype_t dtype) {
+  switch (dtype) {
+    case TNT_FLOAT32: return nccl::ncclFloat32;
+    case TNT_FLOAT64: return nccl::ncclFloat64;
+    case TNT_FLOAT16: return nccl::ncclFloat16;
+    case TNT_BFLOAT16: return nccl::ncclBfloat16;
+    case TNT_INT8: return nccl::ncclInt8;
+    case TNT_UINT8: return nccl::ncclUint8;
+    case TNT_INT32: return nccl::ncclInt32;
+    case TNT_INT64: return nccl::ncclInt64;
+  }
+  fail(TNT_INVALID_ARGUMENT, "{} is not a dtype", static_cast<int>(dtype));
+}
+
+nccl::ncclRedOp_t nccl_op(tnt_op_t op) {
+  switch (op) {
+    case TNT_SUM: return nccl::ncclSum;
+    case TNT_AVG: return nccl::ncclAvg;
+    case TNT_MIN: return nccl::ncclMin;
+    case TNT_MAX: return nccl::ncclMax;
+    case TNT_PROD: return nccl::ncclProd;
+  }
+  fail(TNT_INVALID_ARGUMENT, "{} is not an operation", static_cast<int>(op));
+}
+
+void check_buffers(const char* call, const void* in, const void* out, std::size_t count) {
+  if (count == 0) return;
+  if (in == nullptr || out == nullptr) {
+    fail(TNT_INVALID_ARGUMENT, "{} of {} elements: {} is null", call, count, in == nullptr ? "the input" : "the output");
+  }
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(Device& device, Communicator& host, const NcclOptions& options,
+                                   std::shared_ptr<const NcclLibrary> library, int job_rank,
+                                   const std::function<void(NcclHandle&)>& open)
+    : device_(device),
+      host_(host),
+      options_(options),
+      job_rank_(job_rank),
+      library_(std::move(library)),
+      stream_(device, Priority::high),
+      handle_(library_, options.timeout, [this] { throw_if_ended(); }) {
+  try {
+    device_.make_current();
+    open(handle_);
+  } catch (const Error& error) {
+    throw Error(end_communication(host_, error.status(), fmt::format("rank {}: {}", job_rank_, error.what())));
+  }
+  std::unique_ptr<Communicator> board;
+  if (host_.size() > 1) board = host_.split(0, 0, {.timeout = options_.timeout, .detail = "the watchdogs' board"});
+  watchdog_ = std::make_unique<Watchdog>(device_, stream_.get(), host_, std::move(board), job_rank_, options_.timeout,
+                                         static_cast<Watched&>(*this));
+}
+
+// What was not closed is aborted.
+NcclCommunicator::~NcclCommunicator() {
+  if (!watchdog_->ended() && !host_.ending()) handle_.close();
+  watchdog_->stop();
+}
+
+void NcclCommunicator::throw_if_ended() {
+  if (watchdog_) watchdog_->throw_if_ended();
+  if (const auto error = host_.ending()) throw Error(*error);
+}
+
+template <typename Use>
+void NcclCommunicator::enqueue(const Call& call, const char* what, std::string_view detail, Use&& use) {
+  const std::scoped_lock lock(mutex_);
+  watchdog_->throw_if_ended();
+  try {
+    (*watchdog_)(call, detail, [&] {
+      if (call.count > 0) handle_.call(what, std::forward<Use>(use));
+    });
+  } catch (const Error& error) {
+    watchdog_->await_reason(error);
+    watchdog_->end_job(error.status(), fmt::format("rank {}: {}: {}", job_rank_, place_of(call, 0, detail), error.what()));
+  }
+}
+
+void NcclCommunicator::all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                                  std::string_view detail) {
+  const nccl::ncclDataType_t type = nccl_type(dtype);
+  const nccl::ncclRedOp_t operation = nccl_op(op);
+  check_buffers("all_reduce", in, out, count);
+  enqueue({.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, "ncclAllReduce", detail,
+          [&](auto comm) { return TNT_NCCL(*library_, AllReduce, in, out, count, type, operation, comm, stream()); });
+}
+
+void NcclCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                                      std::string_view detail) {
+  const nccl::ncclDataType_t type = nccl_type(dtype);
+  const nccl::ncclRedOp_t operation = nccl_op(op);
+  check_buffers("reduce_scatter", in, out, count);
+  enqueue({.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, "ncclReduceScatter", detail,
+          [&](auto comm) { return TNT_NCCL(*library_, ReduceScatter, in, out, count, type, operation, comm, stream()); });
+}
+
+void NcclCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) {
+  const nccl::ncclDataType_t type = nccl_type(dtype);
+  check_buffers("all_gather", in, out, count);
+  enqueue({.kind = Call::all_gather, .dtype = dtype, .count = count}, "ncclAllGather", detail,
+          [&](auto comm) { return TNT_NCCL(*library_, AllGather, in, out, count, type, comm, stream()); });
+}
+
+void NcclCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                                 std::string_view detail) {
+  const nccl::ncclDataType_t type = nccl_type(dtype);
+  check_peer("broadcast from", root);
+  // only the root's input is read
+  check_buffers("broadcast", root == rank() ? in : out, out, count);
+  enqueue({.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, "ncclBroadcast", detail,
+          [&](auto comm) { return TNT_NCCL(*library_, Broadcast, in, out, count, type, root, comm, stream()); });
+}
+
+void NcclCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) {
+  check_buffers("all_to_all", in, out, count);
+  const std::size_t bytes = count * dtype_size(dtype);
+  std::vector<Message> messages;
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::size_t offset = static_cast<std::size_t>(peer) * bytes;
+    messages.push_back({.in = static_cast<const std::byte*>(in) + offset, .count = count, .peer = peer});
+    messages.push_back({.out = static_cast<std::byte*>(out) + offset, .count = count, .peer = peer});
+  }
+  const nccl::ncclDataType_t type = nccl_type(dtype);
+  enqueue({.kind = Call::all_to_all, .dtype = dtype, .count = count}, "ncclGroupEnd", detail,
+          [&](auto comm) { return send_and_receive(comm, messages, type); });
+}
+
+void NcclCommunicator::exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
+  const nccl::ncclDataType_t type = nccl_type(dtype);
+  Call call{.kind = Call::send, .dtype = dtype};
+  std::ptrdiff_t to_itself = 0;
+  for (const Message& message : messages) {
+    check_peer(message.in != nullptr ? "send to" : "recv from", message.peer);
+    if (message.count > 0 && (message.in == nullptr) == (message.out == nullptr)) {
+      fail(TNT_INVALID_ARGUMENT, "a message with rank {} needs an input or an output, and one of them only", message.peer);
+    }
+    if (message.peer == rank() && message.count > 0) to_itself += message.in != nullptr ? 1 : -1;
+    if (message.count == 0 || call.count > 0) continue;
+    call.kind = message.in != nullptr ? Call::send : Call::recv;
+    call.root = message.peer;
+    call.count = message.count;
+  }
+  if (to_itself != 0) fail(TNT_INVALID_ARGUMENT, "messages from rank {} to itself need both ends in one call", rank());
+  enqueue(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages, type); });
+}
+
+// A group that was begun is ended, whatever happens in it.
+nccl::ncclResult_t NcclCommunicator::send_and_receive(nccl::ncclComm_t comm, std::span<const Message> messages,
+                                                      nccl::ncclDataType_t type) {
+  TNT_NCCL(*library_, GroupStart);
+  std::optional<Error> failure;
+  try {
+    for (const Message& message : messages) {
+      if (message.count == 0) continue;
+      if (message.in != nullptr) {
+        TNT_NCCL(*library_, Send, message.in, message.count, type, message.peer, comm, stream());
+      } else {
+        TNT_NCCL(*library_, Recv, message.out, message.count, type, message.peer, comm, stream());
+      }
+    }
+  } catch (const Error& error) {
+    failure = error;
+  }
+  const nccl::ncclResult_t result = (*library_)->GroupEnd();
+  if (failure) throw Error(*failure);
+  return check_nccl(result, "ncclGroupEnd", *library_, __FILE__, __LINE__);
+}
+
+void NcclCommunicator::check_peer(const char* call, int peer) const {
+  if (peer < 0 || peer >= size()) fail(TNT_INVALID_ARGUMENT, "{} rank {}: there are {} ranks", call, peer, size());
+}
+
+std::unique_ptr<DeviceCommunicator> NcclCommunicator::split(int color, int key, Communicator* host) {
+  throw_if_ended();
+  if ((color >= 0) != (host != nullptr)) {
+    fail(TNT_INVALID_ARGUMENT, "split with colour {} {} a host communicator", color, host == nullptr ? "without" : "with");
+  }
+  const bool by_nccl = (*library_)->CommSplit != nullptr;
+  const std::scoped_lock lock(mutex_);
+  if (host != nullptr) {
+    return std::make_unique<NcclCommunicator>(device_, *host, options_, library_, job_rank_, [&](NcclHandle& part) {
+      by_nccl ? part.split(handle_, color, key) : connect(part, *host, options_);
+    });
+  }
+  if (!by_nccl) return nullptr;
+  try {
+    NcclHandle none(library_, options_.timeout, [this] { throw_if_ended(); });
+    none.split(handle_, nccl::no_color, key);
+  } catch (const Error& error) {
+    watchdog_->end_job(error.status(), fmt::format("rank {}: {}", job_rank_, error.what()));
+  }
+  return nullptr;
+}
+
+}  // namespace tnt

@@ -1,0 +1,112 @@
+#include "comm/nccl/nccl_handle.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+
+namespace tnt {
+namespace {
+
+// A call that is in progress connects ranks, which takes milliseconds: who waits for it does not keep its core.
+void nap() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
+
+bool is_error(nccl::ncclResult_t state) { return state != nccl::ncclSuccess && state != nccl::ncclInProgress; }
+
+// An abort waits so long for a thread that is inside a call.
+constexpr double courtesy = 1.0;
+
+}  // namespace
+
+NcclHandle::~NcclHandle() { abort(); }
+
+nccl::ncclComm_t NcclHandle::alive() {
+  const nccl::ncclComm_t comm = comm_;
+  if (comm == nullptr) {
+    interrupt_();  // says why
+    fail(TNT_ABORTED, "the communicator of {} was aborted", library_->text());
+  }
+  return comm;
+}
+
+void NcclHandle::settle(const char* what) {
+  const Deadline deadline(timeout_);
+  while (true) {
+    nccl::ncclResult_t state = nccl::ncclSuccess;
+    {
+      const std::scoped_lock lock(mutex_);
+      const nccl::ncclComm_t comm = alive();
+      TNT_NCCL(*library_, CommGetAsyncError, comm, &state);
+      if (is_error(state)) fail(TNT_SYSTEM, "{} failed: {}", what, library_->words(state, comm));
+    }
+    if (state != nccl::ncclInProgress) return;
+    interrupt_();
+    if (deadline.passed()) {
+      fail(TNT_TIMEOUT,
+           "{} of {} has not finished within {} s: a rank has not come, or cannot be reached (NCCL_DEBUG=INFO tells more; "
+           "NCCL_SOCKET_IFNAME chooses the network; TNT_TIMEOUT sets the deadline)",
+           what, library_->text(), timeout_);
+    }
+    nap();
+  }
+}
+
+void NcclHandle::open(const char* what, const std::function<nccl::ncclResult_t(nccl::ncclComm_t*)>& make) {
+  {
+    const std::scoped_lock lock(mutex_);
+    check_nccl(make(&place_), what, *library_, __FILE__, __LINE__);
+    comm_ = place_;
+  }
+  settle(what);
+}
+
+// The parent is in progress until the part's handle is known, then the part may still be.
+void NcclHandle::split(NcclHandle& parent, int color, int key) {
+  parent.place_ = nullptr;
+  parent.call("ncclCommSplit",
+              [&](nccl::ncclComm_t comm) { return TNT_NCCL(*library_, CommSplit, comm, color, key, &parent.place_, nullptr); });
+  comm_ = parent.place_;
+  if (comm_ != nullptr) settle("ncclCommSplit");
+}
+
+std::optional<Error> NcclHandle::fault() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  const nccl::ncclComm_t comm = comm_;
+  if (!lock || comm == nullptr) return std::nullopt;
+  try {
+    nccl::ncclResult_t state = nccl::ncclSuccess;
+    TNT_NCCL(*library_, CommGetAsyncError, comm, &state);
+    if (!is_error(state)) return std::nullopt;
+    return Error(TNT_SYSTEM, fmt::format("{} failed: {}", library_->text(), library_->words(state, comm)));
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+// A thread that is inside a call is let out first. One that does not come out waits for the device, which waits for ranks that
+// will not come: only the abort itself frees it.
+void NcclHandle::abort() noexcept {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  for (const Deadline deadline(courtesy); !lock.try_lock() && !deadline.passed();) nap();
+  const nccl::ncclComm_t comm = comm_.exchange(nullptr);
+  if (comm == nullptr) return;
+  const nccl::ncclResult_t result = (*library_)->CommAbort(comm);
+  if (is_error(result)) {
+    log(LogLevel::warning, "ncclCommAbort failed: {}", (*library_)->GetErrorString(result));
+  }
+}
+
+void NcclHandle::close() noexcept {
+  try {
+    call("ncclCommFinalize", [&](nccl::ncclComm_t comm) { return TNT_NCCL(*library_, CommFinalize, comm); });
+    const std::scoped_lock lock(mutex_);
+    const nccl::ncclComm_t comm = comm_.exchange(nullptr);
+    if (comm != nullptr) TNT_NCCL(*library_, CommDestroy, comm);
+  } catch (const Error& error) {
+    log(LogLevel::info, "{}", error.what());
+    abort();
+  }
+}
+
+}  // namespace tnt

@@ -1,0 +1,213 @@
+#include "comm/nccl/nccl_start.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "base/log.hpp"
+
+namespace tnt {
+namespace {
+
+constexpr int several_ranks_on_gpu = 23003;  // the first version that allows it
+constexpr int fixed_ctas = 16;               // enough for NVLink's rate
+
+// What the others have to know of a rank before NCCL may connect it.
+struct Standing {
+  std::int32_t version = 0;
+  std::int32_t deterministic = 0;
+  std::int32_t max_ctas = 0;
+  std::int32_t shares_gpu = 0;  // NCCL_MULTI_RANK_GPU_ENABLE
+  std::uint64_t host = 0;
+  std::array<char, 40> gpu{};  // of the host
+};
+
+const char* environment(const char* name) { return std::getenv(name); }  // NOLINT(concurrency-mt-unsafe)
+
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t result = 0xcbf29ce484222325U;
+  for (const char c : text) result = (result ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return result;
+}
+
+// As NCCL tells hosts apart; the user may say otherwise.
+std::uint64_t host_hash() {
+  if (const char* named = environment("NCCL_HOSTID"); named != nullptr && named[0] != '\0') return hash(named);
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  std::array<char, 256> host{};
+  (void)gethostname(host.data(), host.size() - 1);
+  return hash(std::string(host.data()) + boot);
+}
+
+template <typename T>
+std::vector<T> gather(Communicator& host, const T& own, double timeout) {
+  std::vector<T> all(static_cast<std::size_t>(host.size()));
+  host.all_gather(&own, all.data(), sizeof(T), TNT_UINT8, {.timeout = timeout, .detail = "agreeing on NCCL"});
+  return all;
+}
+
+template <std::size_t n>
+void put(std::array<char, n>& to, std::string_view text) {
+  std::memcpy(to.data(), text.data(), std::min(text.size(), n - 1));
+}
+
+void compare_options(const Standing& first, const Standing& other, std::size_t rank) {
+  if (other.version != first.version) {
+    fail(TNT_MISMATCH,
+         "rank {} has NCCL {} while rank 0 has NCCL {}: install the same one everywhere, or name it in TNT_NCCL_LIBRARY", rank,
+         nccl_version_text(other.version), nccl_version_text(first.version));
+  }
+  if (other.deterministic != first.deterministic || other.max_ctas != first.max_ctas) {
+    fail(TNT_MISMATCH,
+         "rank {} asks for NCCL with deterministic={}, max_ctas={} while rank 0 asks for deterministic={}, max_ctas={}: all "
+         "ranks must ask for the same",
+         rank, other.deterministic, other.max_ctas, first.deterministic, first.max_ctas);
+  }
+}
+
+void compare_gpus(const std::vector<Standing>& all) {
+  for (std::size_t one = 0; one < all.size(); ++one) {
+    for (std::size_t other = one + 1; other < all.size(); ++other) {
+      if (all[one].host != all[other].host || all[one].gpu != all[other].gpu) continue;
+      if (all[one].version >= several_ranks_on_gpu && all[one].shares_gpu != 0 && all[other].shares_gpu != 0) continue;
+      fail(TNT_INVALID_ARGUMENT,
+           "ranks {} and {} use the same GPU ({}): give each rank of a node one of its own, by tnt_init's order of local ranks "
+           "or "
+           "CUDA_VISIBLE_DEVICES. For tests, NCCL_MULTI_RANK_GPU_ENABLE=1 lets them share it from NCCL {} on (here {}), and so "
+           "does another NCCL_HOSTID for each",
+           one, other, all[one].gpu.data(), nccl_version_text(several_ranks_on_gpu), nccl_version_text(all[one].version));
+    }
+  }
+}
+
+}  // namespace
+
+void share_failure(Communicator& host, const std::optional<Error>& own, double timeout) {
+  struct Word {
+    std::int32_t status = TNT_SUCCESS;
+    std::array<char, 508> sentence{};
+  };
+  Word word;
+  if (own) {
+    word.status = own->status();
+    put(word.sentence, own->what());
+  }
+  const std::vector<Word> words = gather(host, word, timeout);
+  for (std::size_t rank = 0; rank < words.size(); ++rank) {
+    if (words[rank].status == TNT_SUCCESS) continue;
+    fail(static_cast<tnt_status_t>(words[rank].status), "rank {}: {}", rank, words[rank].sentence.data());
+  }
+}
+
+void compare_ranks(Device& device, Communicator& host, const NcclOptions& options, const NcclLibrary& library) {
+  Standing own{.version = library.version(), .deterministic = options.deterministic ? 1 : 0, .max_ctas = options.max_ctas};
+  const char* shared = environment("NCCL_MULTI_RANK_GPU_ENABLE");
+  own.shares_gpu = shared != nullptr && std::string_view(shared) == "1" ? 1 : 0;
+  own.host = host_hash();
+  put(own.gpu, device.bus_id());
+  const std::vector<Standing> all = gather(host, own, options.timeout);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) compare_options(all[0], all[rank], rank);
+  compare_gpus(all);
+}
+
+nccl::ncclConfig_t nccl_config(const NcclOptions& options) {
+  constexpr int unset = nccl::undefined_int;
+  nccl::ncclConfig_t config{.size = sizeof(config),
+                            .magic = nccl::config_magic,
+                            .version = nccl::config_version,
+                            .blocking = 0,
+                            .cgaClusterSize = unset,
+                            .minCTAs = unset,
+                            .maxCTAs = options.max_ctas > 0 ? options.max_ctas : unset,
+                            .netName = nullptr,
+                            .splitShare = unset,
+                            .trafficClass = unset,
+                            .commName = nullptr,
+                            .collnetEnable = unset,
+                            .CTAPolicy = unset,
+                            .shrinkShare = unset,
+                            .nvlsCTAs = unset,
+                            .nChannelsPerNetPeer = unset,
+                            .nvlinkCentricSched = unset};
+  if (options.deterministic) {
+    config.maxCTAs = options.max_ctas > 0 ? options.max_ctas : fixed_ctas;
+    config.minCTAs = config.maxCTAs;
+    config.collnetEnable = 0;
+  }
+  return config;
+}
+
+void pin_environment() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct Pin {
+      const char* name;
+      const char* value;
+    };
+    for (const Pin& pin : {Pin{"NCCL_ALGO", "Ring"}, Pin{"NCCL_PROTO", "Simple"}, Pin{"NCCL_NVLS_ENABLE", "0"}}) {
+      const char* set = environment(pin.name);
+      if (set != nullptr) log(LogLevel::info, "{}={} is set: not pinned to {}", pin.name, set, pin.value);
+      (void)setenv(pin.name, pin.value, 0);  // NOLINT(concurrency-mt-unsafe): there is no other way to tell NCCL
+    }
+  });
+}
+
+void connect(NcclHandle& handle, Communicator& host, const NcclOptions& options) {
+  const NcclLibrary& library = handle.library();
+  if (options.deterministic) pin_environment();
+  const bool scalable = library->CommInitRankScalable != nullptr && host.size() > options.ranks_per_id;
+  const int roots = scalable ? (host.size() + options.ranks_per_id - 1) / options.ranks_per_id : 1;
+  std::vector<nccl::ncclUniqueId> ids(static_cast<std::size_t>(roots));
+  const auto rank_of = [&](int root) { return static_cast<int>(std::int64_t{root} * host.size() / roots); };
+
+  std::optional<Error> failure;
+  for (int root = 0; root < roots; ++root) {
+    if (rank_of(root) != host.rank()) continue;
+    try {
+      TNT_NCCL(library, GetUniqueId, &ids[static_cast<std::size_t>(root)]);
+    } catch (const Error& error) {
+      failure = error;
+    }
+  }
+  share_failure(host, failure, options.timeout);
+  for (int root = 0; root < roots; ++root) {
+    nccl::ncclUniqueId& id = ids[static_cast<std::size_t>(root)];
+    host.broadcast(&id, &id, sizeof(id), TNT_UINT8, rank_of(root), {.timeout = options.timeout, .detail = "NCCL's unique id"});
+  }
+  nccl::ncclConfig_t config = nccl_config(options);
+  handle.open("NCCL's initialisation", [&](nccl::ncclComm_t* comm) {
+    return scalable ? library->CommInitRankScalable(comm, host.size(), host.rank(), roots, ids.data(), &config)
+                    : library->CommInitRankConfig(comm, host.size(), ids.front(), host.rank(), &config);
+  });
+}
+
+std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device* device, Communicator& host, const NcclOptions& options) {
+  std::shared_ptr<const NcclLibrary> library;
+  std::optional<Error> failure;
+  try {
+    if (device == nullptr) {
+      fail(TNT_UNSUPPORTED, "NCCL needs a GPU on every rank{}{}", options.no_device.empty() ? "" : ": ", options.no_device);
+    }
+    library = nccl_library(options.library);
+  } catch (const Error& error) {
+    failure = error;
+  }
+  share_failure(host, failure, options.timeout);
+  return make_nccl_communicator(*device, host, options, std::move(library));
+}
+
+std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device& device, Communicator& host, const NcclOptions& options,
+                                                           std::shared_ptr<const NcclLibrary> library) {
+  compare_ranks(device, host, options, *library);
+  return std::make_unique<NcclCommunicator>(device, host, options, std::move(library), host.rank(),
+                                            [&](NcclHandle& handle) { connect(handle, host, options); });
+}
+
+}  // namespace tnt

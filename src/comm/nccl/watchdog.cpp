@@ -1,0 +1,239 @@
+#include "comm/nccl/watchdog.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/thread.hpp"
+#include "comm/ending.hpp"
+
+namespace tnt {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+constexpr double busy_tick = 0.02;  // as who waits in shared memory looks about
+constexpr double idle_tick = 0.2;
+
+// An error of the library's often means that a rank died: the host's transport can name it, if it is given a moment.
+double grace(double timeout) { return std::min(1.5, timeout / 4); }
+
+double seconds_since(std::int64_t begin, std::int64_t now) { return static_cast<double>(now - begin) * 1e-9; }
+
+}  // namespace
+
+std::string place_of(const Call& call, std::uint64_t number, std::string_view detail) {
+  std::string which = number > 0 ? fmt::format("operation {}", number) : "";
+  if (!detail.empty()) which += fmt::format("{}{}", which.empty() ? "" : ", ", detail);
+  return which.empty() ? describe(call) : fmt::format("{} ({})", describe(call), which);
+}
+
+Watchdog::Watchdog(Device& device, StreamHandle stream, Communicator& host, std::unique_ptr<Communicator> board, int rank,
+                   double timeout, Watched& watched)
+    : device_(device),
+      stream_(stream),
+      host_(host),
+      watched_(watched),
+      rank_(rank),
+      timeout_(timeout),
+      period_(std::min(1.0, timeout / 4)) {
+  if (board) {
+    board_ = std::make_unique<ProgressBoard>(std::move(board), period_, timeout_,
+                                             [this](std::string* place) { return progress(place); });
+  }
+  thread_ = start_thread("tnt-nccl-watch", [this] { loop(); });
+}
+
+Watchdog::~Watchdog() { stop(); }
+
+void Watchdog::stop() noexcept {
+  if (!thread_.joinable()) return;
+  board_.reset();
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+// ---------------------------------------------------------------------------------------------- on the path of a step
+
+bool Watchdog::begin(const Call& call, std::string_view detail) {
+  if (device_.capturing(stream_)) return false;
+  Event begun = take_event();
+  Event finished = take_event();
+  begun.record(stream_);
+  const bool collective = call.kind != Call::send && call.kind != Call::recv;
+  const std::scoped_lock lock(mutex_);
+  const std::uint64_t number = collective ? ++progress_.started : 0;
+  operations_.push_back({.call = call,
+                         .number = number,
+                         .detail = std::string(detail),
+                         .begun = std::move(begun),
+                         .finished = std::move(finished)});
+  return true;
+}
+
+// The device is called without the lock: where its queue is full a call waits, for what only the watchdog can end. The thread
+// takes no operation away before it is enqueued.
+void Watchdog::end() {
+  Operation* last = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    last = &operations_.back();
+  }
+  last->finished.record(stream_);
+  const std::scoped_lock lock(mutex_);
+  last->enqueued = true;
+}
+
+Event Watchdog::take_event() {
+  const std::scoped_lock lock(mutex_);
+  if (events_.empty()) return Event(device_);
+  Event event = std::move(events_.back());
+  events_.pop_back();
+  return event;
+}
+
+// ---------------------------------------------------------------------------------------------- the end of the communication
+
+void Watchdog::throw_if_ended() const {
+  if (!ended_) return;
+  const std::scoped_lock lock(mutex_);
+  throw Error(*error_);
+}
+
+void Watchdog::set_ended(const Error& error) {
+  const std::scoped_lock lock(mutex_);
+  if (error_) return;
+  error_ = error;
+  ended_ = true;
+  changed_.notify_all();
+}
+
+void Watchdog::await_reason(const Error& error) const {
+  const Deadline deadline(2 * grace(timeout_));  // longer than this rank's own thread gives them
+  do {
+    throw_if_ended();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (error.status() == TNT_SYSTEM && !deadline.passed());
+}
+
+void Watchdog::end_job(tnt_status_t status, const std::string& sentence) {
+  set_ended(end_communication(host_, status, sentence));
+  throw_if_ended();
+  throw Error(status, sentence);
+}
+
+// ---------------------------------------------------------------------------------------------- the thread
+
+void Watchdog::loop() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_ && !ended_) {
+    const double tick = std::min(operations_.empty() ? idle_tick : busy_tick, period_);
+    changed_.wait_for(lock, Seconds(tick), [&] { return stopping_ || ended_; });
+    lock.unlock();
+    try {
+      look();
+    } catch (const Error&) {  // is kept: it is what every later call throws
+    }
+    lock.lock();
+  }
+  lock.unlock();
+  if (ended_) watched_.abort();
+}
+
+void Watchdog::look() {
+  if (const auto error = host_.ending()) return set_ended(*error);
+  follow();
+  const std::int64_t now = now_ns();
+  if (const auto fault = watched_.fault()) {
+    if (fault_ns_ == 0) fault_ns_ = now;
+    if (seconds_since(fault_ns_, now) < grace(timeout_)) return;
+    std::string where;
+    (void)progress(&where);
+    end_job(fault->status(), fmt::format("rank {}{}{}: {}", rank_, where.empty() ? "" : ": ", where, fault->what()));
+  }
+  if (board_) {
+    if (const auto mismatch = find_mismatch(board_->words())) end_job(TNT_MISMATCH, *mismatch);
+  }
+  judge_overdue(now);
+}
+
+void Watchdog::follow() {
+  try {
+    while (advance()) {
+    }
+  } catch (const Error& error) {
+    std::string where;
+    (void)progress(&where);
+    end_job(error.status(), fmt::format("rank {}: {}: {}", rank_, where, error.what()));
+  }
+}
+
+// Only this thread takes operations away, and they stay where they are meanwhile: the device is asked without the lock.
+bool Watchdog::advance() {
+  Operation* first = nullptr;
+  bool enqueued = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (operations_.empty()) return false;
+    first = &operations_.front();
+    enqueued = first->enqueued;
+  }
+  if (first->begun_ns == 0) {
+    if (!first->begun.reached()) return false;
+    first->begun_ns = now_ns();
+    const std::scoped_lock lock(mutex_);
+    progress_.begun = std::max(progress_.begun, first->number);
+  }
+  if (!enqueued || !first->finished.reached()) return false;
+  const std::scoped_lock lock(mutex_);
+  progress_.finished = std::max(progress_.finished, first->number);
+  events_.push_back(std::move(first->begun));
+  events_.push_back(std::move(first->finished));
+  operations_.pop_front();
+  overdue_ns_ = 0;
+  return true;
+}
+
+void Watchdog::judge_overdue(std::int64_t now) {
+  std::string where;
+  std::uint64_t number = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (operations_.empty()) return;
+    const Operation& first = operations_.front();
+    if (first.begun_ns == 0 || seconds_since(first.begun_ns, now) < timeout_) return;
+    where = place_of(first.call, first.number, first.detail);
+    number = first.number;
+  }
+  if (overdue_ns_ == 0) overdue_ns_ = now;
+  // a rank that does not even answer is named by the board's own wait, which is about as old
+  const bool late = board_ && board_->late();
+  if (late && seconds_since(overdue_ns_, now) < 2 * period_) return;
+  std::string who = "its peer has not come to it, or the network between them is stuck";
+  if (late) {
+    who = "a rank does not answer (it may be stopped)";
+  } else if (number > 0) {
+    who = who_is_missing(board_ ? board_->words() : std::vector<Progress>(), number, rank_);
+  }
+  end_job(TNT_TIMEOUT, fmt::format("rank {}: {} has not finished within {} s: {}", rank_, where, timeout_, who));
+}
+
+Progress Watchdog::progress(std::string* where) {
+  const std::scoped_lock lock(mutex_);
+  Progress result = progress_;
+  result.rank = rank_;
+  const auto first = std::find_if(operations_.begin(), operations_.end(), [](const auto& each) { return each.number > 0; });
+  if (first != operations_.end()) result.next = first->call;
+  if (!operations_.empty()) {
+    const Operation& oldest = operations_.front();
+    *where = place_of(oldest.call, oldest.number, oldest.detail);
+  }
+  return result;
+}
+
+}  // namespace tnt

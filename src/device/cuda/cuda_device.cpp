@@ -1,0 +1,229 @@
+#include "device/cuda/cuda_device.hpp"
+
+#include <array>
+#include <limits>
+
+#include "base/error.hpp"
+#include "device/cuda/current.hpp"
+#include "device/cuda/stream_device.hpp"
+#include "kernels/cuda/cuda_call.hpp"
+
+namespace tnt {
+namespace {
+
+cudaStream_t cuda(StreamHandle stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t cuda_event(EventHandle event) { return static_cast<cudaEvent_t>(event); }
+
+// A pool that keeps what it once got: taking a bucket's memory again costs nothing and waits for nothing.
+cudaMemPool_t make_pool(int device) {
+  int supported = 0;
+  TNT_CUDA(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device));
+  if (supported == 0) fail(TNT_UNSUPPORTED, "device {} has no stream-ordered memory, which the GPU path needs", device);
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device;
+  cudaMemPool_t pool = nullptr;
+  TNT_CUDA(cudaMemPoolCreate(&pool, &properties));
+  auto threshold = std::numeric_limits<std::uint64_t>::max();
+  TNT_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+  return pool;
+}
+
+// "Not ready" is an answer, but CUDA keeps it as the thread's last error, where a launch would find it.
+bool not_ready(cudaError_t answer) {
+  if (answer != cudaErrorNotReady) return false;
+  cudaGetLastError();
+  return true;
+}
+
+}  // namespace
+
+// What gives back is noexcept and drops CUDA's error: with handles of ours it can only be one of those that stay, which the
+// next call meets as well, or that the process is ending.
+
+CudaDevice::CudaDevice(int index) : index_(index) {
+  const CurrentDevice current(index_);
+  cudaDeviceProp properties{};
+  TNT_CUDA(cudaGetDeviceProperties(&properties, index_));
+  name_ = properties.name;
+  TNT_CUDA(cudaDeviceGetStreamPriorityRange(&normal_priority_, &high_priority_));
+  pool_ = make_pool(index_);
+}
+
+std::string CudaDevice::bus_id() const {
+  std::array<char, 32> text{};
+  TNT_CUDA(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), index_));
+  return text.data();
+}
+
+void CudaDevice::make_current() { TNT_CUDA(cudaSetDevice(index_)); }
+
+CudaDevice::~CudaDevice() { cudaMemPoolDestroy(pool_); }
+
+void* CudaDevice::allocate(std::size_t bytes, StreamHandle stream) {
+  const CurrentDevice current(index_);
+  void* memory = nullptr;
+  TNT_CUDA(cudaMallocFromPoolAsync(&memory, bytes, pool_, cuda(stream)));
+  return memory;
+}
+
+void CudaDevice::release(void* memory, StreamHandle stream) noexcept { cudaFreeAsync(memory, cuda(stream)); }
+
+void* CudaDevice::allocate_pinned(std::size_t bytes) {
+  const CurrentDevice current(index_);
+  const BesideCaptures relaxed;
+  void* memory = nullptr;
+  TNT_CUDA(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable));
+  return memory;
+}
+
+void CudaDevice::release_pinned(void* memory) noexcept { cudaFreeHost(memory); }
+
+Place CudaDevice::place_of(const void* memory) {
+  const CurrentDevice current(index_);
+  cudaPointerAttributes attributes{};
+  TNT_CUDA(cudaPointerGetAttributes(&attributes, memory));
+  switch (attributes.type) {
+    case cudaMemoryTypeHost: return {Place::Kind::pinned, -1};
+    case cudaMemoryTypeDevice: return {Place::Kind::device, attributes.device};
+    case cudaMemoryTypeManaged: return {Place::Kind::managed, attributes.device};
+    case cudaMemoryTypeUnregistered: break;
+  }
+  return {Place::Kind::host, -1};
+}
+
+StreamHandle CudaDevice::make_stream(Priority priority) {
+  const CurrentDevice current(index_);
+  cudaStream_t stream = nullptr;
+  TNT_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                        priority == Priority::high ? high_priority_ : normal_priority_));
+  return stream;
+}
+
+void CudaDevice::destroy_stream(StreamHandle stream) noexcept { cudaStreamDestroy(cuda(stream)); }
+
+bool CudaDevice::idle(StreamHandle stream) {
+  const CurrentDevice current(index_);
+  const BesideCaptures relaxed;
+  const cudaError_t answer = cudaStreamQuery(cuda(stream));
+  if (not_ready(answer)) return false;
+  if (answer != cudaSuccess) fail_cuda(answer, "cudaStreamQuery(stream)", __FILE__, __LINE__);
+  return true;
+}
+
+void CudaDevice::synchronize(StreamHandle stream) {
+  const CurrentDevice current(index_);
+  const BesideCaptures relaxed;
+  TNT_CUDA(cudaStreamSynchronize(cuda(stream)));
+}
+
+int CudaDevice::device_of(StreamHandle stream) {
+  const CurrentDevice current(index_);
+  return device_of_stream(cuda(stream));
+}
+
+bool CudaDevice::capturing(StreamHandle stream) {
+  const CurrentDevice current(index_);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  TNT_CUDA(cudaStreamIsCapturing(cuda(stream), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+EventHandle CudaDevice::make_event() {
+  const CurrentDevice current(index_);
+  cudaEvent_t event = nullptr;
+  TNT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return event;
+}
+
+void CudaDevice::destroy_event(EventHandle event) noexcept { cudaEventDestroy(cuda_event(event)); }
+
+void CudaDevice::record(EventHandle event, StreamHandle stream) {
+  const CurrentDevice current(index_);
+  TNT_CUDA(cudaEventRecord(cuda_event(event), cuda(stream)));
+}
+
+void CudaDevice::wait(StreamHandle stream, EventHandle event) {
+  const CurrentDevice current(index_);
+  TNT_CUDA(cudaStreamWaitEvent(cuda(stream), cuda_event(event), 0));
+}
+
+bool CudaDevice::reached(EventHandle event) {
+  const CurrentDevice current(index_);
+  const BesideCaptures relaxed;
+  const cudaError_t answer = cudaEventQuery(cuda_event(event));
+  if (not_ready(answer)) return false;
+  if (answer != cudaSuccess) fail_cuda(answer, "cudaEventQuery(event)", __FILE__, __LINE__);
+  return true;
+}
+
+void CudaDevice::copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) {
+  const CurrentDevice current(index_);
+  TNT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda(stream)));
+}
+
+void CudaDevice::fill_zero(void* memory, std::size_t bytes, StreamHandle stream) {
+  const CurrentDevice current(index_);
+  TNT_CUDA(cudaMemsetAsync(memory, 0, bytes, cuda(stream)));
+}
+
+void CudaDevice::call(void (*function)(void*), void* data, StreamHandle stream) {
+  const CurrentDevice current(index_);
+  TNT_CUDA(cudaLaunchHostFunc(cuda(stream), function, data));
+}
+
+void CudaDevice::pack(const gpu::BucketLaunch& launch, StreamHandle stream) {
+  const CurrentDevice current(index_);
+  gpu::pack(launch, stream);
+}
+
+void CudaDevice::unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) {
+  const CurrentDevice current(index_);
+  gpu::unpack(launch, accumulate, stream);
+}
+
+void CudaDevice::sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) {
+  const CurrentDevice current(index_);
+  gpu::sum_statistics(partials, n, total, stream);
+}
+
+void CudaDevice::reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order,
+                        StreamHandle stream) {
+  const CurrentDevice current(index_);
+  gpu::reduce(out, sources, n, count, dtype, order, stream);
+}
+
+void CudaDevice::axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) {
+  const CurrentDevice current(index_);
+  gpu::axpy(y, x, a, count, dtype, stream);
+}
+
+namespace {
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+std::string why(cudaError_t error) {
+  int driver = 0;
+  cudaDriverGetVersion(&driver);  // 0 without a driver
+  const bool old = error == cudaErrorInsufficientDriver;
+  if (old && driver == 0) return "this machine has no NVIDIA driver (libcuda.so.1)";
+  if (old) {
+    return fmt::format("the NVIDIA driver is too old: it knows CUDA {}, Tarantella was built with {}: install a newer driver",
+                       version_text(driver), version_text(CUDART_VERSION));
+  }
+  if (error == cudaErrorNoDevice) return "the NVIDIA driver shows no GPU to this process (CUDA_VISIBLE_DEVICES?)";
+  return fmt::format("the NVIDIA driver does not work: {}", cudaGetErrorString(error));
+}
+
+}  // namespace
+
+int count_cuda_devices(std::string& why_none) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0) return count;
+  why_none = why(error == cudaSuccess ? cudaErrorNoDevice : error);
+  return 0;
+}
+
+}  // namespace tnt

@@ -1,0 +1,65 @@
+// The device that CUDA has. Built on the runtime, linked statically, so that no second libcudart comes into TensorFlow's
+// process: streams, events and pointers are the driver's and the primary context is shared, so those of any other runtime in
+// the process may be given here.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "device/device.hpp"
+
+namespace tnt {
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int index);
+  ~CudaDevice() override;
+
+  [[nodiscard]] int index() const noexcept override { return index_; }
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] std::string bus_id() const override;
+  void make_current() override;
+
+  [[nodiscard]] void* allocate(std::size_t bytes, StreamHandle stream) override;
+  void release(void* memory, StreamHandle stream) noexcept override;
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
+  void release_pinned(void* memory) noexcept override;
+  [[nodiscard]] Place place_of(const void* memory) override;
+
+  [[nodiscard]] StreamHandle make_stream(Priority priority) override;
+  void destroy_stream(StreamHandle stream) noexcept override;
+  [[nodiscard]] bool idle(StreamHandle stream) override;
+  void synchronize(StreamHandle stream) override;
+  [[nodiscard]] int device_of(StreamHandle stream) override;
+  [[nodiscard]] bool capturing(StreamHandle stream) override;
+
+  [[nodiscard]] EventHandle make_event() override;
+  void destroy_event(EventHandle event) noexcept override;
+  void record(EventHandle event, StreamHandle stream) override;
+  void wait(StreamHandle stream, EventHandle event) override;
+  [[nodiscard]] bool reached(EventHandle event) override;
+
+  void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) override;
+  void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
+  void call(void (*function)(void*), void* data, StreamHandle stream) override;
+
+  void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
+  void unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) override;
+  void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) override;
+  void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order,
+              StreamHandle stream) override;
+  void axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) override;
+
+ private:
+  int index_;
+  std::string name_;
+  cudaMemPool_t pool_ = nullptr;
+  int normal_priority_ = 0;
+  int high_priority_ = 0;
+};
+
+// How many devices this process can use; 0 with the reason in why_none.
+[[nodiscard]] int count_cuda_devices(std::string& why_none);
+
+}  // namespace tnt

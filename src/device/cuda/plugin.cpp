@@ -1,0 +1,29 @@
+// libtarantella_cuda.so's entry.
+#include "device/cuda/plugin.hpp"
+
+#include "device/cuda/cuda_device.hpp"
+
+namespace tnt {
+namespace {
+
+int count(std::string* why_none) { return count_cuda_devices(*why_none); }
+
+Device* open(int index, tnt_status_t* status, std::string* sentence) {
+  try {
+    return new CudaDevice(index);
+  } catch (const Error& error) {
+    *status = error.status();
+    *sentence = error.what();
+  } catch (const std::exception& error) {
+    *status = TNT_SYSTEM;
+    *sentence = error.what();
+  }
+  return nullptr;
+}
+
+constexpr CudaPlugin plugin{TNT_VERSION_TEXT, count, open};
+
+}  // namespace
+}  // namespace tnt
+
+extern "C" TNT_EXPORT const tnt::CudaPlugin* tnt_cuda_plugin() { return &tnt::plugin; }

@@ -1,0 +1,170 @@
+#include "device/host_kernels.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include "base/dtype.hpp"
+#include "kernels/cpu/half.hpp"
+#include "kernels/cpu/isa.hpp"
+#include "kernels/cpu/pack.hpp"
+#include "kernels/cpu/reduce.hpp"
+
+namespace tnt::host {
+namespace {
+
+// A part of a tensor in the bucket and outside.
+struct Part {
+  const gpu::Tile& tile;
+  const gpu::TensorArgument& tensor;
+  std::byte* bucket;
+  tnt_dtype_t wire;
+  tnt_dtype_t dtype;
+
+  Part(const gpu::BucketLaunch& launch, std::uint32_t index)
+      : tile(launch.tiles[index]),
+        tensor(launch.tensors[tile.tensor]),
+        bucket(static_cast<std::byte*>(launch.bucket) + tile.slot * dtype_size(launch.wire)),
+        wire(launch.wire),
+        dtype(static_cast<tnt_dtype_t>(tile.dtype)) {}
+
+  [[nodiscard]] const void* in() const {
+    return tensor.in == nullptr ? nullptr : static_cast<const std::byte*>(tensor.in) + tile.first * dtype_size(dtype);
+  }
+  [[nodiscard]] void* out() const { return static_cast<std::byte*>(tensor.out) + tile.first * dtype_size(dtype); }
+};
+
+template <typename T>
+void add_statistics(gpu::Statistics& sum, const Unaligned<T>* values, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto value = static_cast<double>(Accumulator<T>::load(values[i].value));
+    sum.sum_of_squares += value * value;
+    if (!std::isfinite(value)) ++sum.non_finite;
+  }
+}
+
+gpu::Statistics statistics_of(const void* values, tnt_dtype_t dtype, std::size_t count) {
+  gpu::Statistics sum;
+  dispatch(dtype, [&]<typename T>() { add_statistics(sum, static_cast<const Unaligned<T>*>(values), count); });
+  return sum;
+}
+
+// In what type two are added: float if neither has more than 32 bits, else double; integers among themselves, wrapping.
+template <typename A, typename B>
+using Sum = std::conditional_t<std::is_integral_v<A>, std::uint64_t,
+                               std::conditional_t<std::is_same_v<A, double> || std::is_same_v<B, double>, double, float>>;
+
+template <typename To, typename From>
+void accumulate_as(void* to, const void* from, std::size_t count) {
+  using In = Accumulator<From>;
+  using Out = Accumulator<To>;
+  if constexpr (std::is_integral_v<typename Out::type> != std::is_integral_v<typename In::type>) {
+    fail(TNT_INVALID_ARGUMENT, "only floating-point types are cast to one another");
+  } else {
+    using S = Sum<typename Out::type, typename In::type>;
+    auto* out = static_cast<Unaligned<To>*>(to);
+    const auto* in = static_cast<const Unaligned<From>*>(from);
+    with_isa(best_isa(), [&]() TNT_INLINE_LAMBDA {
+      for (std::size_t i = 0; i < count; ++i) {
+        const S sum = static_cast<S>(Out::load(out[i].value)) + static_cast<S>(In::load(in[i].value));
+        out[i].value = Out::store(static_cast<typename Out::type>(sum));
+      }
+    });
+  }
+}
+
+// Neighbours are added until one is left; without a neighbour it goes up as it is.
+template <typename A>
+A tree_sum(std::array<A, gpu::most_sources>& values, int n) {
+  for (; n > 1; n = (n + 1) / 2) {
+    for (int i = 0; i + 1 < n; i += 2) values[i / 2] = values[i] + values[i + 1];
+    if (n % 2 == 1) values[n / 2] = values[n - 1];
+  }
+  return values[0];
+}
+
+template <typename T>
+void reduce_tree(void* out, const void* const* sources, int n, std::size_t count) {
+  using A = typename Accumulator<T>::type;
+  using Held = std::conditional_t<std::is_integral_v<A>, std::uint64_t, A>;
+  const StandardFloats standard;
+  std::array<Held, gpu::most_sources> values{};
+  for (std::size_t i = 0; i < count; ++i) {
+    for (int source = 0; source < n; ++source) {
+      values[source] = static_cast<Held>(Accumulator<T>::load(static_cast<const Unaligned<T>*>(sources[source])[i].value));
+    }
+    static_cast<Unaligned<T>*>(out)[i].value = Accumulator<T>::store(static_cast<A>(tree_sum(values, n)));
+  }
+}
+
+template <typename T>
+void axpy_as(void* to, const void* from, double a, std::size_t count, tnt_dtype_t dtype) {
+  using A = typename Accumulator<T>::type;
+  auto* y = static_cast<Unaligned<T>*>(to);
+  const auto* x = static_cast<const Unaligned<T>*>(from);
+  const StandardFloats standard;
+  for (std::size_t i = 0; i < count; ++i) {
+    if constexpr (std::is_integral_v<A>) {
+      Unaligned<T> scaled;
+      scale(&scaled, dtype, x + i, dtype, 1, a);
+      y[i].value = static_cast<T>(static_cast<std::uint64_t>(y[i].value) + static_cast<std::uint64_t>(scaled.value));
+    } else {
+      const A sum = std::fma(static_cast<A>(a), Accumulator<T>::load(x[i].value), Accumulator<T>::load(y[i].value));
+      y[i].value = Accumulator<T>::store(sum);
+    }
+  }
+}
+
+}  // namespace
+
+void pack(const gpu::BucketLaunch& launch) {
+  for (std::uint32_t i = 0; i < launch.n_tiles; ++i) {
+    const Part part(launch, i);
+    const std::size_t count = part.tile.count;
+    const bool is_there = part.tensor.in == nullptr && part.tensor.scale != 0.0;
+    if (!is_there) scale(part.bucket, part.wire, part.in(), part.dtype, count, part.tensor.scale);
+    std::memset(part.bucket + count * dtype_size(part.wire), 0, part.tile.padding * dtype_size(part.wire));
+    if (launch.statistics != nullptr) launch.statistics[i] = statistics_of(part.bucket, part.wire, count);
+  }
+}
+
+void unpack(const gpu::BucketLaunch& launch, bool accumulate) {
+  for (std::uint32_t i = 0; i < launch.n_tiles; ++i) {
+    const Part part(launch, i);
+    const std::size_t count = part.tile.count;
+    if (launch.statistics != nullptr) launch.statistics[i] = {};
+    if (part.tensor.out == nullptr) continue;
+    if (accumulate) {
+      dispatch(part.dtype, [&]<typename To>() {
+        dispatch(part.wire, [&]<typename From>() { accumulate_as<To, From>(part.out(), part.bucket, count); });
+      });
+    } else {
+      scale(part.out(), part.dtype, part.bucket, part.wire, count, 1.0);
+    }
+    if (launch.statistics != nullptr) launch.statistics[i] = statistics_of(part.out(), part.dtype, count);
+  }
+}
+
+void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total) {
+  gpu::Statistics sum;
+  for (const gpu::Statistics& partial : std::span(partials, n)) {
+    sum.sum_of_squares += partial.sum_of_squares;
+    sum.non_finite += partial.non_finite;
+  }
+  *total = sum;
+}
+
+void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order) {
+  if (n < 1 || n > gpu::most_sources) fail(TNT_INVALID_ARGUMENT, "{} buffers cannot be reduced into one", n);
+  if (order == gpu::Order::ranks) return tnt::reduce(out, {sources, static_cast<std::size_t>(n)}, count, dtype, TNT_SUM);
+  dispatch(dtype, [&]<typename T>() { reduce_tree<T>(out, sources, n, count); });
+}
+
+void axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype) {
+  if (a == 0.0) return;
+  dispatch(dtype, [&]<typename T>() { axpy_as<T>(y, x, a, count, dtype); });
+}
+
+}  // namespace tnt::host

@@ -1,0 +1,92 @@
+#include "device/load.hpp"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/plugin.hpp"
+#include "device/cuda/plugin.hpp"
+
+namespace tnt {
+namespace {
+
+constexpr PluginName cuda_plugin{.file = "libtarantella_cuda.so",
+                                 .symbol = cuda_plugin_symbol,
+                                 .missing = "GPUs need: build it again on a machine with a CUDA toolkit (nvcc)",
+                                 .unloadable = "build it again on this machine"};
+
+std::shared_ptr<Device> open_cuda_device(const CudaPlugin& plugin, int index) {
+  tnt_status_t status = TNT_SYSTEM;
+  std::string sentence;
+  Device* device = plugin.open(index, &status, &sentence);
+  if (device == nullptr) throw Error(status, sentence);
+  return std::shared_ptr<Device>(device);
+}
+
+DeviceSource machine() {
+  DeviceSource source;
+  try {
+    const auto& plugin = load_plugin_as<CudaPlugin>(cuda_plugin);
+    source.count = plugin.count(&source.why_none);
+    source.open = [&plugin](int index) { return open_cuda_device(plugin, index); };
+  } catch (const Error& error) {
+    source.why_none = error.what();
+  }
+  return source;
+}
+
+struct Registry {
+  std::mutex mutex;
+  const DeviceSource* for_tests = nullptr;
+  std::map<int, std::weak_ptr<Device>> open;
+  bool said = false;
+
+  [[nodiscard]] const DeviceSource& source() const {
+    if (for_tests != nullptr) return *for_tests;
+    static const DeviceSource found = machine();
+    return found;
+  }
+};
+
+Registry& registry() {
+  static Registry registry;
+  return registry;
+}
+
+}  // namespace
+
+int device_count() {
+  Registry& all = registry();
+  const std::scoped_lock lock(all.mutex);
+  const DeviceSource& source = all.source();
+  if (source.count == 0 && !std::exchange(all.said, true)) log(LogLevel::info, "no GPU is used: {}", source.why_none);
+  return source.count;
+}
+
+const std::string& why_no_device() {
+  const std::scoped_lock lock(registry().mutex);
+  return registry().source().why_none;
+}
+
+std::shared_ptr<Device> open_device(int index) {
+  Registry& all = registry();
+  const std::scoped_lock lock(all.mutex);
+  const DeviceSource& source = all.source();
+  if (source.count == 0) fail(TNT_UNSUPPORTED, "device {} cannot be used: {}", index, source.why_none);
+  if (index < 0 || index >= source.count) {
+    fail(TNT_INVALID_ARGUMENT, "there is no device {}: this process has {}, counted from 0", index, source.count);
+  }
+  auto device = all.open[index].lock();
+  if (device == nullptr) all.open[index] = device = source.open(index);
+  return device;
+}
+
+void set_device_source_for_tests(const DeviceSource* source) {
+  const std::scoped_lock lock(registry().mutex);
+  registry().for_tests = source;
+  registry().open.clear();
+  registry().said = false;
+}
+
+}  // namespace tnt

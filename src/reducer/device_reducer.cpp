@@ -1,0 +1,357 @@
+#include "reducer/device_reducer.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+
+namespace tnt {
+namespace {
+
+std::vector<gpu::TensorShape> shapes_of(const Plan& plan, std::size_t bucket) {
+  std::vector<gpu::TensorShape> shapes;
+  for (const std::size_t tensor : plan.buckets()[bucket].tensors) {
+    shapes.push_back({plan.tensors()[tensor].count, plan.tensors()[tensor].dtype});
+  }
+  return shapes;
+}
+
+constexpr std::size_t most_known_streams = 16;
+
+std::size_t rounded_up(std::size_t count, std::size_t unit) { return (count + unit - 1) / unit * unit; }
+
+}  // namespace
+
+void DeviceReducer::Mark::record(StreamHandle stream, bool capturing) {
+  event_.record(stream);
+  recorded_ = true;
+  captured_ = capturing;
+}
+
+void DeviceReducer::Mark::wait_on(StreamHandle stream, bool capturing) const {
+  if (recorded_ && captured_ == capturing) event_.wait_on(stream);
+}
+
+DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<DeviceCommunicator> comm, Plan plan,
+                             DeviceReducerOptions options)
+    : device_(std::move(device)),
+      comm_(std::move(comm)),
+      plan_(std::move(plan)),
+      options_(std::move(options)),
+      pack_stream_(*device_, Priority::high),
+      unpack_stream_(*device_, Priority::high),
+      steps_(plan_),
+      checked_(plan_.tensors().size()),
+      tables_(plan_.buckets().size()) {
+  const std::size_t n = plan_.buckets().size();
+  for (std::size_t bucket = 0; bucket < n; ++bucket) {
+    descriptions_.push_back(plan_.describe(bucket));
+    details_.push_back(fmt::format("{} {}", options_.name, descriptions_.back()));
+    states_.push_back(make_state(bucket));
+  }
+  make_buffers(std::min(n, buffers_in_flight));
+  if (options_.statistics) statistics_.emplace(*device_, n * sizeof(gpu::Statistics), unpack_stream_.get());
+}
+
+// What is enqueued reads and writes memory of this object, and of the caller. It ends: NCCL's work with the communicator, also
+// when that is given up, and what comes before it with the caller's.
+DeviceReducer::~DeviceReducer() {
+  const Deadline deadline(options_.timeout);
+  try {
+    for (const StreamHandle stream : {pack_stream_.get(), comm_->stream(), unpack_stream_.get()}) {
+      while (!device_->idle(stream) && !deadline.passed()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  } catch (const Error& error) {
+    log(LogLevel::warning, "{}: the device failed while its last step was waited for: {}", options_.name, error.what());
+  }
+}
+
+DeviceReducer::State DeviceReducer::make_state(std::size_t bucket) {
+  const StreamHandle stream = pack_stream_.get();
+  gpu::BucketLayout layout = gpu::lay_out(shapes_of(plan_, bucket), plan_.buckets()[bucket].dtype);
+  const std::size_t n_tiles = layout.tiles.size();
+  // whole lines for every rank's slice
+  const std::size_t unit = options_.any_rank_count ? static_cast<std::size_t>(comm_->size()) * 64 : 1;
+  State state{.layout = std::move(layout),
+              .count = 0,
+              .tiles = DeviceBuffer(*device_, n_tiles * sizeof(gpu::Tile), stream),
+              .partials = std::nullopt,
+              .table = TensorTable(*device_, plan_.buckets()[bucket].tensors.size(), stream),
+              .streams = {},
+              .packed = Mark(*device_),
+              .reduced = Mark(*device_),
+              .done = Mark(*device_)};
+  state.count = rounded_up(state.layout.count, unit);
+  if (options_.statistics) state.partials.emplace(*device_, n_tiles * sizeof(gpu::Statistics), stream);
+  const PinnedBuffer pinned(*device_, n_tiles * sizeof(gpu::Tile));
+  std::copy(state.layout.tiles.begin(), state.layout.tiles.end(), static_cast<gpu::Tile*>(pinned.get()));
+  device_->copy(state.tiles.get(), pinned.get(), n_tiles * sizeof(gpu::Tile), stream);
+  device_->synchronize(stream);
+  return state;
+}
+
+// Before the first step: nothing is enqueued that uses the old ones.
+void DeviceReducer::make_buffers(std::size_t n) {
+  const auto bytes_of = [&](std::size_t bucket) { return states_[bucket].count * dtype_size(plan_.buckets()[bucket].dtype); };
+  std::size_t largest = 0;
+  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) largest = std::max(largest, bytes_of(bucket));
+  buffers_.clear();
+  const StreamHandle stream = pack_stream_.get();
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t bytes = n == states_.size() ? bytes_of(i) : largest;
+    Buffer& buffer = buffers_.emplace_back(Buffer{DeviceBuffer(*device_, bytes, stream), std::nullopt, Mark(*device_)});
+    if (options_.any_rank_count && comm_->size() > 1) buffer.gathered.emplace(*device_, bytes, stream);
+    device_->fill_zero(buffer.memory.get(), bytes, stream);  // what lies between tensors travels, too
+  }
+  device_->synchronize(stream);
+}
+
+void DeviceReducer::set_hook(BucketHook hook) {
+  if (hook) fail(TNT_UNSUPPORTED, "{}: a bucket hook sees host memory, and these gradients lie on a device", options_.name);
+}
+
+std::byte* DeviceReducer::slot_of(StepState::Slot slot) {
+  const std::size_t at = states_[slot.bucket].layout.slots[slot.position];
+  return static_cast<std::byte*>(buffer_of(slot.bucket).memory.get()) + at * dtype_size(plan_.buckets()[slot.bucket].dtype);
+}
+
+void* DeviceReducer::gradient_buffer(std::size_t tensor) {
+  const StepState::Slot slot = steps_.slot(tensor);
+  const std::scoped_lock lock(mutex_);
+  throw_if_failed();
+  const TensorSpec& spec = plan_.tensors()[tensor];
+  const tnt_dtype_t wire = plan_.buckets()[slot.bucket].dtype;
+  if (spec.dtype != wire) {
+    fail(TNT_INVALID_ARGUMENT,
+         "'{}' is {} and travels as {}: only a gradient that travels in its own type can lie in its bucket", spec.name,
+         dtype_name(spec.dtype), dtype_name(wire));
+  }
+  if (buffers_.size() < states_.size()) {
+    for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
+      if (steps_.stage(bucket) == StepState::Stage::idle) continue;
+      fail(TNT_INVALID_ARGUMENT, "gradient buffers are to be asked for before the first step");
+    }
+    make_buffers(states_.size());
+  }
+  return slot_of(slot);
+}
+
+void DeviceReducer::throw_if_failed() const {
+  if (error_) throw Error(*error_);
+}
+
+void DeviceReducer::check_stream(StreamHandle stream) {
+  if (stream == nullptr) {
+    fail(
+        TNT_INVALID_ARGUMENT,
+        "stream is NULL: gradients of {} lie on device {} and need the stream on which they are computed (cudaStreamLegacy for "
+        "CUDA's default one)",
+        options_.name, device_->index());
+  }
+  if (std::find(known_streams_.begin(), known_streams_.end(), stream) != known_streams_.end()) return;
+  const int index = device_->device_of(stream);
+  if (index != device_->index()) {
+    fail(TNT_INVALID_ARGUMENT, "the stream is of device {}, the gradients of {} are on device {}", index, options_.name,
+         device_->index());
+  }
+  if (known_streams_.size() == most_known_streams) known_streams_.erase(known_streams_.begin());
+  known_streams_.push_back(stream);
+}
+
+void DeviceReducer::check_place(const void* memory, const char* what, const std::string& name) {
+  const Place place = device_->place_of(memory);
+  if (place.kind == Place::Kind::managed) return;
+  if (place.kind != Place::Kind::device) {
+    fail(TNT_INVALID_ARGUMENT, "the {} of '{}' is host memory: it has to lie on device {}", what, name, device_->index());
+  }
+  if (place.device != device_->index()) {
+    fail(TNT_INVALID_ARGUMENT, "the {} of '{}' lies on device {}, not on device {}", what, name, place.device,
+         device_->index());
+  }
+}
+
+// Only what has moved is looked up, as it takes as long as the rest of ready.
+void DeviceReducer::check_memory(std::size_t tensor, const Piece& piece) {
+  const TensorSpec& spec = plan_.tensors()[tensor];
+  if (spec.count == 0) return;
+  if (piece.in == nullptr && piece.scale != 0.0) fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' is NULL", spec.name);
+  Checked& checked = checked_[tensor];
+  if (piece.in != nullptr && piece.in != checked.in) check_place(piece.in, "gradient", spec.name);
+  if (piece.out != nullptr && piece.out != checked.out) check_place(piece.out, "result", spec.name);
+  checked = {piece.in, piece.out};
+}
+
+void DeviceReducer::ready(std::size_t tensor, const Piece& piece, StreamHandle stream) {
+  const StepState::Slot slot = steps_.slot(tensor);
+  const std::scoped_lock lock(mutex_);
+  throw_if_failed();
+  comm_->throw_if_ended();
+  check_stream(stream);
+  check_memory(tensor, piece);
+  steps_.check_new(slot);
+  State& state = states_[slot.bucket];
+  const bool is_view = buffers_.size() == states_.size() && piece.in == slot_of(slot) && piece.out == piece.in;
+  const bool stays = is_view && piece.scale == 1.0;
+  state.table.set(slot.position,
+                  {.in = stays ? nullptr : piece.in, .out = is_view ? nullptr : piece.out, .scale = piece.scale});
+  state.views += stays ? 1 : 0;
+  if (std::find(state.streams.begin(), state.streams.end(), stream) == state.streams.end()) state.streams.push_back(stream);
+  if (steps_.hand_over(slot)) launch_due(stream);
+}
+
+// Whatever order the gradients came in, all ranks launch the buckets in the same one.
+void DeviceReducer::launch_due(StreamHandle stream) {
+  try {
+    const bool capturing = device_->capturing(stream);
+    while (steps_.stage(next_) == StepState::Stage::full) {
+      launch(next_, capturing);
+      steps_.done(next_);
+      ++stats_.steps;
+      stats_.bytes += plan_.buckets()[next_].bytes();
+      next_ = (next_ + 1) % states_.size();
+    }
+  } catch (const Error& error) {
+    // half of it may be enqueued, and the other ranks wait for the rest
+    error_ = Error(error.status(), fmt::format("rank {}: {}: {}", comm_->rank(), details_[next_], error.what()));
+    comm_->abort(error.status(), error_->what());
+    throw Error(*error_);
+  }
+}
+
+void DeviceReducer::launch(std::size_t bucket, bool capturing) {
+  State& state = states_[bucket];
+  const StreamHandle packing = pack_stream_.get();
+  const StreamHandle unpacking = unpack_stream_.get();
+  while (ready_events_.size() < state.streams.size()) ready_events_.emplace_back(*device_);
+  for (std::size_t i = 0; i < state.streams.size(); ++i) {
+    ready_events_[i].record(state.streams[i]);
+    ready_events_[i].wait_on(packing);
+  }
+  pack(bucket, capturing);
+  state.packed.record(packing, capturing);
+  state.packed.wait_on(comm_->stream(), capturing);
+  reduce(bucket);
+  state.reduced.record(comm_->stream(), capturing);
+  state.reduced.wait_on(unpacking, capturing);
+  unpack(bucket);
+  buffer_of(bucket).free.record(unpacking, capturing);
+  state.done.record(unpacking, capturing);
+  state.streams.clear();
+  state.views = 0;
+}
+
+gpu::BucketLaunch DeviceReducer::launch_of(std::size_t bucket) {
+  const State& state = states_[bucket];
+  return {.tiles = static_cast<const gpu::Tile*>(state.tiles.get()),
+          .n_tiles = static_cast<std::uint32_t>(state.layout.tiles.size()),
+          .tensors = tables_[bucket],
+          .bucket = buffer_of(bucket).memory.get(),
+          .wire = plan_.buckets()[bucket].dtype,
+          .statistics = nullptr,
+          .max_ctas = options_.max_ctas};
+}
+
+void DeviceReducer::pack(std::size_t bucket, bool capturing) {
+  State& state = states_[bucket];
+  const StreamHandle packing = pack_stream_.get();
+  // with the buffer's last unpacking all that came before it is done, such as this bucket's, which read the table
+  buffer_of(bucket).free.wait_on(packing, capturing);
+  tables_[bucket] = state.table.place(packing, capturing, [&] {
+    comm_->throw_if_ended();
+    std::this_thread::yield();
+  });
+  if (state.views < plan_.buckets()[bucket].tensors.size()) device_->pack(launch_of(bucket), packing);
+}
+
+// The slices of a vector, one for each rank, are exchanged and summed by us in one tree, whatever the number of ranks: as
+// many bytes travel as in a ring.
+void DeviceReducer::reduce(std::size_t bucket) {
+  Buffer& buffer = buffer_of(bucket);
+  const State& state = states_[bucket];
+  const tnt_dtype_t dtype = plan_.buckets()[bucket].dtype;
+  void* const data = buffer.memory.get();
+  if (!buffer.gathered) {
+    comm_->all_reduce(data, data, state.count, dtype, TNT_SUM, details_[bucket]);
+    return;
+  }
+  const std::size_t slice = state.count / static_cast<std::size_t>(comm_->size());
+  const std::size_t bytes = slice * dtype_size(dtype);
+  auto* const gathered = static_cast<std::byte*>(buffer.gathered->get());
+  auto* const own = static_cast<std::byte*>(data) + static_cast<std::size_t>(comm_->rank()) * bytes;
+  comm_->all_to_all(data, gathered, slice, dtype, details_[bucket]);
+  std::vector<const void*> sources;
+  for (int rank = 0; rank < comm_->size(); ++rank) sources.push_back(gathered + static_cast<std::size_t>(rank) * bytes);
+  device_->reduce(own, sources.data(), comm_->size(), slice, dtype, gpu::Order::tree, comm_->stream());
+  comm_->all_gather(own, data, slice, dtype, details_[bucket]);
+}
+
+void DeviceReducer::unpack(std::size_t bucket) {
+  State& state = states_[bucket];
+  const StreamHandle unpacking = unpack_stream_.get();
+  gpu::BucketLaunch launch = launch_of(bucket);
+  if (statistics_) launch.statistics = static_cast<gpu::Statistics*>(state.partials->get());
+  if (statistics_ || state.views < plan_.buckets()[bucket].tensors.size()) device_->unpack(launch, false, unpacking);
+  if (!statistics_) return;
+  device_->sum_statistics(launch.statistics, launch.n_tiles, static_cast<gpu::Statistics*>(statistics_->get()) + bucket,
+                          unpacking);
+}
+
+void DeviceReducer::wait_for(std::size_t bucket, StreamHandle stream) {
+  const bool capturing = device_->capturing(stream);
+  states_[bucket].done.wait_on(stream, capturing);
+  steps_.waited_for(bucket);
+  if (!capturing || bucket + 1 < states_.size()) return;
+  // everything of this capture has come together in the stream; another capture must not refer to it
+  for (State& state : states_) {
+    for (Mark* mark : {&state.packed, &state.reduced, &state.done}) mark->forget();
+  }
+  for (Buffer& buffer : buffers_) buffer.free.forget();
+}
+
+void DeviceReducer::wait_bucket(std::size_t bucket, StreamHandle stream) {
+  const std::scoped_lock lock(mutex_);
+  throw_if_failed();
+  comm_->throw_if_ended();
+  steps_.check_begun(bucket);
+  check_stream(stream);
+  if (steps_.in_step(bucket)) {
+    fail(TNT_INVALID_ARGUMENT, "waiting for bucket {} before the gradient of '{}' was handed over: buckets go in their order",
+         bucket, steps_.missing_tensor(next_));
+  }
+  wait_for(bucket, stream);
+}
+
+void DeviceReducer::finish(StreamHandle stream) {
+  const std::scoped_lock lock(mutex_);
+  throw_if_failed();
+  comm_->throw_if_ended();
+  check_stream(stream);
+  steps_.check_can_finish();
+  if (states_.empty()) return;
+  // the last of a stream: what comes before is done then
+  wait_for(states_.size() - 1, stream);
+  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
+    steps_.waited_for(bucket);
+    steps_.finished(bucket);
+  }
+}
+
+const gpu::Statistics* DeviceReducer::statistics() const noexcept {
+  return statistics_ ? static_cast<const gpu::Statistics*>(statistics_->get()) : nullptr;
+}
+
+std::uint64_t DeviceReducer::tensor_steps(std::size_t tensor) const {
+  const std::scoped_lock lock(mutex_);
+  return steps_.steps(steps_.slot(tensor).bucket);
+}
+
+ReducerStats DeviceReducer::stats() const {
+  const std::scoped_lock lock(mutex_);
+  ReducerStats stats = stats_;
+  if (!states_.empty()) stats.steps /= states_.size();
+  return stats;
+}
+
+}  // namespace tnt

@@ -1,0 +1,50 @@
+// What every reducer does, wherever its gradients lie: in host memory (reducer.hpp) or on a device (device_reducer.hpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "device/device.hpp"
+#include "kernels/cpu/pack.hpp"
+#include "reducer/plan.hpp"
+
+namespace tnt {
+
+inline constexpr std::array<std::string_view, 4> phase_names{"pack", "wait", "reduce", "unpack"};
+
+struct ReducerStats {
+  std::uint64_t steps = 0;
+  std::uint64_t bytes = 0;
+  std::int64_t busy_ns = 0;
+  std::int64_t exposed_ns = 0;
+  std::array<std::int64_t, 4> phase_ns{};  // the parts of busy, as phase_names has them
+};
+
+// Sees a bucket as it is packed, before it is sent, and may change it in place. Returns what went wrong; nothing: go on.
+using BucketHook = std::function<std::optional<std::string>(std::size_t bucket, void* packed)>;
+
+// The functions tnt_reducer_... of tarantella.h. stream: nullptr for host memory, never for a device's.
+class GradientReducer {
+ public:
+  GradientReducer() = default;
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+  virtual ~GradientReducer() = default;
+
+  [[nodiscard]] virtual const Plan& plan() const noexcept = 0;
+  [[nodiscard]] virtual const std::string& description(std::size_t bucket) const = 0;
+  virtual void set_hook(BucketHook hook) = 0;
+  virtual void ready(std::size_t tensor, const Piece& piece, StreamHandle stream) = 0;
+  virtual void wait_bucket(std::size_t bucket, StreamHandle stream) = 0;
+  virtual void finish(StreamHandle stream) = 0;
+  [[nodiscard]] virtual void* gradient_buffer(std::size_t tensor) = 0;
+  [[nodiscard]] virtual std::uint64_t tensor_steps(std::size_t tensor) const = 0;
+  [[nodiscard]] virtual ReducerStats stats() const = 0;
+};
+
+}  // namespace tnt

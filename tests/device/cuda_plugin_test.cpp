@@ -1,0 +1,139 @@
+// libtarantella_cuda.so: that it loads on any machine, brings no CUDA library along and shows nothing but its entry; with a GPU
+// also that the device does what it should.
+#include <gtest/gtest.h>
+
+#ifdef TNT_CUDA_PLUGIN
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+
+#include "device/cuda/plugin.hpp"
+#include "device/handles.hpp"
+#include "device/load.hpp"
+
+namespace tnt {
+namespace {
+
+std::string output_of(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::string text;
+  std::array<char, 4096> part{};
+  while (std::fgets(part.data(), part.size(), pipe.get()) != nullptr) text += part.data();
+  return text;
+}
+
+TEST(CudaPlugin, NeedsNoCudaLibrary) {
+  const std::string needed = output_of(TNT_READELF " -d " TNT_CUDA_PLUGIN);
+  EXPECT_NE(needed.find("(NEEDED)"), std::string::npos) << needed;
+  for (const char* library : {"libcudart", "libcuda.", "libnccl"}) EXPECT_EQ(needed.find(library), std::string::npos) << needed;
+}
+
+TEST(CudaPlugin, ShowsItsEntryAndNothingElse) {
+  std::istringstream symbols(output_of(TNT_READELF " --dyn-syms --wide " TNT_CUDA_PLUGIN));
+  std::string defined;
+  for (std::string line; std::getline(symbols, line);) {
+    std::istringstream words(line);
+    std::string number, value, size, type, binding, visibility, section, name;
+    words >> number >> value >> size >> type >> binding >> visibility >> section >> name;
+    // templates and inline functions of the C++ library are weak or unique: the process has one of each
+    if (binding == "GLOBAL" && visibility == "DEFAULT" && section != "UND") defined += name + "\n";
+  }
+  EXPECT_EQ(defined, std::string(cuda_plugin_symbol) + "\n");
+}
+
+TEST(CudaPlugin, SaysWhyThereIsNoDevice) {
+  if (device_count() > 0) GTEST_SKIP() << "there is one: " << open_device(0)->name();
+  void* library = dlopen(TNT_CUDA_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  const auto entry = reinterpret_cast<const CudaPlugin* (*)()>(dlsym(library, cuda_plugin_symbol));
+  ASSERT_NE(entry, nullptr);
+  const CudaPlugin& plugin = *entry();
+  EXPECT_STREQ(plugin.version, tnt_version());
+  std::string reason;
+  EXPECT_EQ(plugin.count(&reason), 0);
+  EXPECT_NE(reason.find("NVIDIA driver"), std::string::npos) << reason;
+  EXPECT_EQ(why_no_device(), reason);  // this one is what the library loads
+  tnt_status_t status = TNT_SUCCESS;
+  std::string sentence;
+  EXPECT_EQ(plugin.open(0, &status, &sentence), nullptr);
+  EXPECT_NE(status, TNT_SUCCESS);
+  EXPECT_NE(sentence, "");
+}
+
+class CudaDeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (device_count() == 0) GTEST_SKIP() << why_no_device();
+    device = open_device(0);
+  }
+  std::shared_ptr<Device> device;
+};
+
+TEST_F(CudaDeviceTest, MemoryGoesThereAndBackInOrder) {
+  const Stream one(*device, Priority::high);
+  const Stream two(*device);
+  const Event event(*device);
+  constexpr std::size_t bytes = 1 << 20;
+  const PinnedBuffer from(*device, bytes);
+  const PinnedBuffer to(*device, bytes);
+  std::fill_n(static_cast<unsigned char*>(from.get()), bytes, static_cast<unsigned char>(7));
+  const DeviceBuffer memory(*device, bytes, one.get());
+  device->copy(memory.get(), from.get(), bytes, one.get());
+  device->fill_zero(memory.get(), bytes / 2, one.get());
+  event.record(one.get());
+  event.wait_on(two.get());
+  device->copy(to.get(), memory.get(), bytes, two.get());
+  device->synchronize(two.get());
+  EXPECT_TRUE(event.reached());
+  EXPECT_TRUE(device->idle(one.get()));
+  EXPECT_EQ(static_cast<unsigned char*>(to.get())[0], 0);
+  EXPECT_EQ(static_cast<unsigned char*>(to.get())[bytes - 1], 7);
+}
+
+TEST_F(CudaDeviceTest, PlacesAndStreamsAreKnown) {
+  const Stream stream(*device);
+  const DeviceBuffer memory(*device, 256, stream.get());
+  const PinnedBuffer pinned(*device, 256);
+  int local = 0;
+  EXPECT_EQ(device->place_of(memory.get()).kind, Place::Kind::device);
+  EXPECT_EQ(device->place_of(memory.get()).device, 0);
+  EXPECT_EQ(device->place_of(pinned.get()).kind, Place::Kind::pinned);
+  EXPECT_EQ(device->place_of(&local).kind, Place::Kind::host);
+  EXPECT_EQ(device->device_of(stream.get()), 0);
+  EXPECT_FALSE(device->capturing(stream.get()));
+}
+
+TEST_F(CudaDeviceTest, FunctionsOfTheHostAreCalledInOrder) {
+  const Stream stream(*device);
+  std::string order;
+  device->call([](void* data) { *static_cast<std::string*>(data) += "a"; }, &order, stream.get());
+  device->call([](void* data) { *static_cast<std::string*>(data) += "b"; }, &order, stream.get());
+  device->synchronize(stream.get());
+  EXPECT_EQ(order, "ab");
+}
+
+TEST_F(CudaDeviceTest, KernelsRunOnItsStreams) {
+  const Stream stream(*device);
+  const PinnedBuffer values(*device, 4 * sizeof(float));
+  auto* at = static_cast<float*>(values.get());
+  std::fill_n(at, 4, 1.5F);
+  const DeviceBuffer x(*device, 4 * sizeof(float), stream.get());
+  device->copy(x.get(), at, 4 * sizeof(float), stream.get());
+  device->axpy(x.get(), x.get(), 2.0, 4, TNT_FLOAT32, stream.get());
+  device->copy(at, x.get(), 4 * sizeof(float), stream.get());
+  device->synchronize(stream.get());
+  EXPECT_EQ(at[3], 4.5F);
+}
+
+}  // namespace
+}  // namespace tnt
+
+#else
+
+TEST(CudaPlugin, IsNotInThisBuild) { GTEST_SKIP() << "built without a CUDA toolkit"; }
+
+#endif

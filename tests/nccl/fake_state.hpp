@@ -1,0 +1,147 @@
+// The state of the fake NCCL: communicators of ranks that are threads of one process, and what tests have told it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/nccl/nccl_abi.hpp"
+
+namespace fake {
+
+namespace nccl = tnt::nccl_abi;
+
+// Of one call, as all ranks must make it.
+struct Signature {
+  std::string function;
+  std::size_t count = 0;
+  nccl::ncclDataType_t type = nccl::ncclInt8;
+  int op_or_root = 0;
+  bool operator==(const Signature&) const = default;
+  [[nodiscard]] std::string text() const;
+};
+
+// One collective of a group, from when the first device comes to it until all ranks have its result.
+struct Meeting {
+  Signature signature;
+  int arrived = 0;  // devices that have come to it
+  int left = 0;
+  bool mixed = false;  // ranks called different things
+  std::vector<const void*> inputs;
+  std::vector<char> result;
+};
+
+// A message whose one end has come.
+struct Letter {
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::size_t bytes = 0;
+  bool copied = false;
+};
+
+struct Comm;
+// The work of one operation on a stream, to be enqueued when the mutex is not held.
+using Enqueue = std::function<void()>;
+
+// The ranks of one communicator. The library's one mutex protects all.
+struct Group {
+  bool dead = false;                                         // a rank has aborted: nothing goes on
+  std::vector<Comm*> members;                                // by rank; null until it has come
+  std::map<std::uint64_t, std::pair<Signature, int>> calls;  // by number: what the first rank called, and which that was
+  std::map<std::uint64_t, Meeting> meetings;                 // by number on the devices: a graph may replay one call often
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Letter>>> sent;
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Letter>>> wanted;
+  std::map<std::uint64_t, std::map<int, std::pair<int, int>>> splits;  // by their number: rank -> colour, key
+  std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Group>> parts;
+  [[nodiscard]] bool complete() const;
+};
+
+enum class Life { open, finalized, destroyed, aborted };
+
+// Never given back: who uses one that is gone is to be found out, not to crash.
+struct Comm {
+  std::shared_ptr<Group> group;
+  int rank = 0;
+  Life life = Life::open;
+  long busy_polls = 0;  // how often it is still in progress
+  bool waits_for_members = false;
+  nccl::ncclComm_t* split_result = nullptr;  // filled when the split has ended
+  std::uint64_t split_number = 0;
+  int split_color = 0;
+  nccl::ncclResult_t error = nccl::ncclSuccess;
+  std::string words;
+  Enqueue deferred;               // what a call that is in progress will enqueue
+  long on_the_way = 0;            // operations that have not ended on the device
+  std::uint64_t operations = 0;   // of any kind
+  std::uint64_t collectives = 0;  // calls
+  std::uint64_t device_collectives = 0;
+  std::uint64_t splits = 0;
+};
+
+class State {
+ public:
+  static State& get();
+  std::mutex mutex;
+  std::condition_variable changed;
+
+  void reset();
+  void set(const std::string& key, int rank, long value) { settings_[{key, rank}] = value; }
+  [[nodiscard]] long setting(const std::string& key, int rank, long otherwise = 0) const;
+  void counted(const std::string& function) { ++counts_[function]; }
+  [[nodiscard]] long count(const std::string& function) const;
+  [[nodiscard]] long alive() const;
+  void misused(const std::string& what) { misuse = misuse.empty() ? what : misuse; }
+
+  // Whether this call may be made; a misuse is kept.
+  [[nodiscard]] bool usable(nccl::ncclComm_t handle, const char* function);
+  [[nodiscard]] Comm& make(const std::shared_ptr<Group>& group, int rank);
+  void join(const std::shared_ptr<Group>& group, Comm& comm);
+
+  std::string misuse;
+  std::string last_words;                                        // of errors without a communicator
+  std::map<std::string, std::shared_ptr<Group>> meeting_places;  // by unique id
+  std::uint64_t ids = 0;
+
+ private:
+  State();
+  std::map<std::pair<std::string, int>, long> settings_;
+  std::map<std::string, long> counts_;
+  std::vector<std::unique_ptr<Comm>> comms_;
+};
+
+[[nodiscard]] inline Comm* comm_of(nccl::ncclComm_t handle) { return reinterpret_cast<Comm*>(handle); }
+[[nodiscard]] inline nccl::ncclComm_t handle_of(Comm& comm) { return reinterpret_cast<nccl::ncclComm_t>(&comm); }
+
+// Sets the asynchronous error of one communicator, unless it has one.
+void fail_later(Comm& comm, nccl::ncclResult_t error, const std::string& words);
+
+[[nodiscard]] std::size_t bytes_of(nccl::ncclDataType_t type);
+
+struct Buffers {
+  const void* in = nullptr;
+  std::size_t in_bytes = 0;
+  void* out = nullptr;
+  std::size_t out_bytes = 0;
+};
+[[nodiscard]] Enqueue collective(Comm& comm, const Signature& signature, const Buffers& buffers, nccl::ncclStream_t stream);
+
+struct Transfer {
+  bool sends = false;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t bytes = 0;
+  int peer = 0;
+};
+[[nodiscard]] Enqueue transfers(Comm& comm, std::vector<Transfer> list, nccl::ncclStream_t stream);
+
+// The result of a collective of which all inputs are there.
+void compute(Meeting& meeting);
+
+}  // namespace fake

@@ -1,0 +1,255 @@
+// The fake NCCL's operations, as work on simulated streams: each rank's waits until all have come to it.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "nccl/fake_state.hpp"
+#include "support/half_reference.hpp"
+#include "support/simulated_stream.h"
+
+namespace fake {
+namespace {
+
+using tnt::testing::HalfFormat;
+
+template <typename T>
+T combined(T a, T b, int op) {
+  switch (op) {
+    case nccl::ncclProd: return static_cast<T>(a * b);
+    case nccl::ncclMin: return std::min(a, b);
+    case nccl::ncclMax: return std::max(a, b);
+    default: return static_cast<T>(a + b);
+  }
+}
+
+// One element over all ranks, in their order, in T; load(rank) gives it.
+template <typename T, typename Load>
+T reduce_element(std::size_t ranks, int op, Load&& load) {
+  T value = load(0);
+  for (std::size_t rank = 1; rank < ranks; ++rank) value = combined<T>(value, load(rank), op);
+  return op == nccl::ncclAvg ? static_cast<T>(value / static_cast<T>(ranks)) : value;
+}
+
+template <typename T>
+void reduce_as(Meeting& meeting, std::size_t count) {
+  auto* out = reinterpret_cast<T*>(meeting.result.data());
+  for (std::size_t i = 0; i < count; ++i) {
+    out[i] = reduce_element<T>(meeting.inputs.size(), meeting.signature.op_or_root,
+                               [&](std::size_t rank) { return static_cast<const T*>(meeting.inputs[rank])[i]; });
+  }
+}
+
+void reduce_half(Meeting& meeting, std::size_t count, const HalfFormat& format) {
+  auto* out = reinterpret_cast<std::uint16_t*>(meeting.result.data());
+  for (std::size_t i = 0; i < count; ++i) {
+    out[i] = format.encode(reduce_element<double>(meeting.inputs.size(), meeting.signature.op_or_root, [&](std::size_t rank) {
+      return format.decode(static_cast<const std::uint16_t*>(meeting.inputs[rank])[i]);
+    }));
+  }
+}
+
+void reduce(Meeting& meeting, std::size_t count) {
+  meeting.result.resize(count * bytes_of(meeting.signature.type));
+  switch (meeting.signature.type) {
+    case nccl::ncclInt8: return reduce_as<std::int8_t>(meeting, count);
+    case nccl::ncclUint8: return reduce_as<std::uint8_t>(meeting, count);
+    case nccl::ncclInt32: return reduce_as<std::int32_t>(meeting, count);
+    case nccl::ncclInt64: return reduce_as<std::int64_t>(meeting, count);
+    case nccl::ncclFloat32: return reduce_as<float>(meeting, count);
+    case nccl::ncclFloat64: return reduce_as<double>(meeting, count);
+    case nccl::ncclFloat16: return reduce_half(meeting, count, HalfFormat::float16());
+    case nccl::ncclBfloat16: return reduce_half(meeting, count, HalfFormat::bfloat16());
+  }
+}
+
+void gather(Meeting& meeting, std::size_t bytes) {
+  meeting.result.resize(meeting.inputs.size() * bytes);
+  for (std::size_t rank = 0; rank < meeting.inputs.size(); ++rank) {
+    std::memcpy(meeting.result.data() + rank * bytes, meeting.inputs[rank], bytes);
+  }
+}
+
+// Where this rank's part of the result begins.
+std::size_t part_of(const Meeting& meeting, int rank) {
+  if (meeting.signature.function != "ncclReduceScatter") return 0;
+  return static_cast<std::size_t>(rank) * meeting.signature.count * bytes_of(meeting.signature.type);
+}
+
+// What one rank's stream has to do for an operation; once, or at each replay of a graph.
+struct Work {
+  Comm* comm;
+  bool never = false;  // a test's wish
+  bool on_the_way = true;
+  explicit Work(Comm& of) : comm(&of) { ++of.on_the_way; }  // with the mutex held
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+  virtual ~Work() = default;
+  [[nodiscard]] virtual bool go_on() = 0;  // with the mutex held
+  void arrive() {
+    if (std::exchange(on_the_way, false)) --comm->on_the_way;
+  }
+};
+
+// The simulated streams' view of a shared Work.
+int try_run(void* data) {
+  const std::scoped_lock lock(State::get().mutex);
+  Work& work = **static_cast<std::shared_ptr<Work>*>(data);
+  const bool over = work.comm->life == Life::aborted || (!work.never && !work.comm->group->dead && work.go_on());
+  if (over) work.arrive();
+  return over ? 1 : 0;
+}
+
+void destroy(void* data) {
+  auto* work = static_cast<std::shared_ptr<Work>*>(data);
+  {
+    const std::scoped_lock lock(State::get().mutex);
+    (*work)->arrive();
+  }
+  delete work;
+}
+
+struct Collective final : Work {
+  Signature signature;
+  Buffers buffers;
+  std::uint64_t number = 0;  // 0: the device has not come to it
+  Collective(Comm& of, Signature its, const Buffers& with) : Work(of), signature(std::move(its)), buffers(with) {}
+
+  bool go_on() override {
+    if (number == 0) come();
+    Meeting& meeting = comm->group->meetings.at(number);
+    if (meeting.mixed || meeting.arrived < static_cast<int>(meeting.inputs.size())) return false;
+    std::memcpy(buffers.out, meeting.result.data() + part_of(meeting, comm->rank), buffers.out_bytes);
+    if (++meeting.left == meeting.arrived) comm->group->meetings.erase(number);
+    number = 0;
+    return true;
+  }
+
+  void come() {
+    number = ++comm->device_collectives;
+    auto [place, first] = comm->group->meetings.try_emplace(number);
+    Meeting& meeting = place->second;
+    if (first) {
+      meeting.signature = signature;
+      meeting.inputs.resize(comm->group->members.size());
+    }
+    meeting.mixed = meeting.mixed || meeting.signature != signature;
+    meeting.inputs[static_cast<std::size_t>(comm->rank)] = buffers.in;
+    if (++meeting.arrived == static_cast<int>(meeting.inputs.size()) && !meeting.mixed) compute(meeting);
+  }
+};
+
+struct Exchange final : Work {
+  std::vector<Transfer> list;
+  std::vector<std::shared_ptr<Letter>> letters;
+  Exchange(Comm& of, std::vector<Transfer> its) : Work(of), list(std::move(its)) {}
+
+  bool go_on() override {
+    if (letters.empty()) {
+      for (const Transfer& transfer : list) letters.push_back(post(transfer));
+    }
+    const bool over = std::all_of(letters.begin(), letters.end(), [](const auto& letter) { return letter->copied; });
+    if (over) letters.clear();
+    return over;
+  }
+
+  // The n-th send to a peer meets the n-th receive there.
+  std::shared_ptr<Letter> post(const Transfer& transfer) const {
+    Group& group = *comm->group;
+    const std::pair<int, int> way =
+        transfer.sends ? std::pair(comm->rank, transfer.peer) : std::pair(transfer.peer, comm->rank);
+    auto& others = (transfer.sends ? group.wanted : group.sent)[way];
+    if (others.empty()) {
+      auto letter = std::make_shared<Letter>();
+      letter->from = transfer.in;
+      letter->to = transfer.out;
+      letter->bytes = transfer.bytes;
+      (transfer.sends ? group.sent : group.wanted)[way].push_back(letter);
+      return letter;
+    }
+    auto letter = others.front();
+    others.pop_front();
+    if (letter->bytes != transfer.bytes) {
+      for (Comm* member : group.members) {
+        fail_later(*member, nccl::ncclInvalidUsage, "a message of another size than the one that waits for it");
+      }
+      return letter;
+    }
+    std::memcpy(transfer.sends ? letter->to : transfer.out, transfer.sends ? transfer.in : letter->from, letter->bytes);
+    letter->copied = true;
+    return letter;
+  }
+};
+
+tnt_simulated_enqueue_fn simulated_enqueue() {
+  static const auto found = reinterpret_cast<tnt_simulated_enqueue_fn>(dlsym(RTLD_DEFAULT, "tnt_simulated_enqueue"));
+  return found;
+}
+
+Enqueue on_stream(std::unique_ptr<Work> work, const std::vector<Buffers>& buffers, nccl::ncclStream_t stream,
+                  const std::string& what) {
+  return [work = std::shared_ptr<Work>(std::move(work)), buffers, stream, what] {
+    std::vector<const void*> reads;
+    std::vector<std::size_t> read_bytes;
+    std::vector<void*> writes;
+    std::vector<std::size_t> write_bytes;
+    for (const Buffers& each : buffers) {
+      if (each.in_bytes > 0) reads.push_back(each.in), read_bytes.push_back(each.in_bytes);
+      if (each.out_bytes > 0) writes.push_back(each.out), write_bytes.push_back(each.out_bytes);
+    }
+    simulated_enqueue()(stream, reads.data(), read_bytes.data(), reads.size(), writes.data(), write_bytes.data(), writes.size(),
+                        try_run, destroy, new std::shared_ptr<Work>(work), what.c_str());
+  };
+}
+
+// All ranks' n-th calls must be the same.
+void compare_calls(Comm& comm, const Signature& signature) {
+  const auto [place, first] = comm.group->calls.try_emplace(++comm.collectives, signature, comm.rank);
+  const auto& [expected, first_rank] = place->second;
+  if (first || expected == signature || State::get().setting("mismatch_hangs", comm.rank) != 0) return;
+  const std::string words = "rank " + std::to_string(comm.rank) + " called " + signature.text() + " while rank " +
+                            std::to_string(first_rank) + " called " + expected.text();
+  for (Comm* member : comm.group->members) fail_later(*member, nccl::ncclInvalidUsage, words);
+}
+
+// A test's wishes for the operation that comes now.
+bool never_ends(Comm& comm) {
+  const State& state = State::get();
+  const auto wished = [&](const char* key) { return state.setting(key, comm.rank) == static_cast<long>(comm.operations); };
+  if (wished("remote_error_at")) fail_later(comm, nccl::ncclRemoteError, "connection closed by the fake's peer");
+  if (wished("system_error_at")) fail_later(comm, nccl::ncclSystemError, "the fake's network is down");
+  return wished("never_ends_at") || wished("remote_error_at") || wished("system_error_at");
+}
+
+}  // namespace
+
+void compute(Meeting& meeting) {
+  const Signature& signature = meeting.signature;
+  const std::size_t bytes = signature.count * bytes_of(signature.type);
+  if (signature.function == "ncclAllReduce") return reduce(meeting, signature.count);
+  if (signature.function == "ncclReduceScatter") return reduce(meeting, signature.count * meeting.inputs.size());
+  if (signature.function == "ncclAllGather") return gather(meeting, bytes);
+  const auto* root = static_cast<const char*>(meeting.inputs[static_cast<std::size_t>(signature.op_or_root)]);
+  meeting.result.assign(root, root + bytes);
+}
+
+Enqueue collective(Comm& comm, const Signature& signature, const Buffers& buffers, nccl::ncclStream_t stream) {
+  compare_calls(comm, signature);
+  auto work = std::make_unique<Collective>(comm, signature, buffers);
+  work->never = never_ends(comm);
+  return on_stream(std::move(work), {buffers}, stream, signature.text());
+}
+
+Enqueue transfers(Comm& comm, std::vector<Transfer> list, nccl::ncclStream_t stream) {
+  std::vector<Buffers> buffers;
+  for (const Transfer& transfer : list) {
+    buffers.push_back(transfer.sends ? Buffers{.in = transfer.in, .in_bytes = transfer.bytes}
+                                     : Buffers{.out = transfer.out, .out_bytes = transfer.bytes});
+  }
+  auto work = std::make_unique<Exchange>(comm, std::move(list));
+  work->never = never_ends(comm);
+  return on_stream(std::move(work), buffers, stream, "a group of messages");
+}
+
+}  // namespace fake

@@ -1,0 +1,313 @@
+// The collectives among devices beside an independent reference: every element type and operation, several numbers of ranks, in
+// place and not; their order with the caller's streams; parts.
+#include "comm/nccl/nccl_communicator.hpp"
+
+#include <gtest/gtest.h>
+
+#include "comm/stream_order.hpp"
+#include "nccl/nccl_job.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::Array;
+using testing::exact_values;
+using testing::FakeNccl;
+using testing::NcclRank;
+using testing::NcclTest;
+using testing::OnDevice;
+using testing::run_nccl;
+using testing::SimulatedDevice;
+
+std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count, unsigned seed) {
+  std::vector<Array> result;
+  for (int rank = 0; rank < ranks; ++rank) result.push_back(exact_values(dtype, count, seed + static_cast<unsigned>(rank)));
+  return result;
+}
+
+OnDevice put(const NcclRank& rank, const Array& array) { return OnDevice(rank.device, rank.comm.stream(), array); }
+
+std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+class NcclCollectives : public NcclTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(NcclCollectives, AllReduce) {
+  run_nccl(GetParam(), [](NcclRank& rank) {
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      for (const tnt_op_t op : testing::all_ops) {
+        const auto in = inputs(rank.comm.size(), dtype, 37, 3);
+        const Array expected = testing::reduced(in, op);
+        const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+        const OnDevice target = put(rank, Array(dtype, 37));
+        rank.comm.all_reduce(source.get(), target.get(), 37, dtype, op, "not in place");
+        EXPECT_EQ(target.read(), expected) << dtype << " " << op;
+        rank.comm.all_reduce(source.get(), source.get(), 37, dtype, op, "in place");
+        EXPECT_EQ(source.read(), expected) << dtype << " " << op;
+      }
+    }
+  });
+}
+
+TEST_P(NcclCollectives, ReduceScatter) {
+  run_nccl(GetParam(), [](NcclRank& rank) {
+    const auto ranks = at(rank.comm.size());
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      for (const tnt_op_t op : testing::all_ops) {
+        const auto in = inputs(rank.comm.size(), dtype, 11 * ranks, 5);
+        const Array expected = testing::reduced(in, op).part(11 * at(rank.comm.rank()), 11);
+        const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+        const OnDevice target = put(rank, Array(dtype, 11));
+        rank.comm.reduce_scatter(source.get(), target.get(), 11, dtype, op, "");
+        EXPECT_EQ(target.read(), expected) << dtype << " " << op;
+        std::byte* own = source.get() + at(rank.comm.rank()) * 11 * dtype_size(dtype);
+        rank.comm.reduce_scatter(source.get(), own, 11, dtype, op, "");
+        EXPECT_EQ(source.read().part(11 * at(rank.comm.rank()), 11), expected) << dtype << " " << op;
+      }
+    }
+  });
+}
+
+TEST_P(NcclCollectives, AllGather) {
+  run_nccl(GetParam(), [](NcclRank& rank) {
+    const auto ranks = at(rank.comm.size());
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      const auto in = inputs(rank.comm.size(), dtype, 13, 7);
+      Array expected(dtype, 13 * ranks);
+      for (std::size_t each = 0; each < ranks; ++each) expected.place(13 * each, in[each]);
+      const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+      const OnDevice target = put(rank, Array(dtype, 13 * ranks));
+      rank.comm.all_gather(source.get(), target.get(), 13, dtype, "");
+      EXPECT_EQ(target.read(), expected) << dtype;
+
+      Array own(dtype, 13 * ranks);
+      own.place(13 * at(rank.comm.rank()), in[at(rank.comm.rank())]);
+      const OnDevice both = put(rank, own);
+      rank.comm.all_gather(both.get() + at(rank.comm.rank()) * 13 * dtype_size(dtype), both.get(), 13, dtype, "");
+      EXPECT_EQ(both.read(), expected) << dtype;
+    }
+  });
+}
+
+TEST_P(NcclCollectives, Broadcast) {
+  run_nccl(GetParam(), [](NcclRank& rank) {
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      for (int root = 0; root < rank.comm.size(); ++root) {
+        const auto in = inputs(rank.comm.size(), dtype, 17, 9);
+        const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+        const OnDevice target = put(rank, Array(dtype, 17));
+        const bool is_root = rank.comm.rank() == root;
+        rank.comm.broadcast(is_root ? source.get() : nullptr, target.get(), 17, dtype, root, "");
+        EXPECT_EQ(target.read(), in[at(root)]) << dtype;
+        rank.comm.broadcast(source.get(), source.get(), 17, dtype, root, "");
+        EXPECT_EQ(source.read(), in[at(root)]) << dtype;
+      }
+    }
+  });
+}
+
+TEST_P(NcclCollectives, AllToAll) {
+  run_nccl(GetParam(), [](NcclRank& rank) {
+    const auto ranks = at(rank.comm.size());
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      const auto in = inputs(rank.comm.size(), dtype, 5 * ranks, 11);
+      Array expected(dtype, 5 * ranks);
+      for (std::size_t each = 0; each < ranks; ++each) {
+        expected.place(5 * each, in[each].part(5 * at(rank.comm.rank()), 5));
+      }
+      const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+      const OnDevice target = put(rank, Array(dtype, 5 * ranks));
+      rank.comm.all_to_all(source.get(), target.get(), 5, dtype, "");
+      EXPECT_EQ(target.read(), expected) << dtype;
+    }
+  });
+}
+
+// Each rank sends as many elements as it has to the next, itself if it is alone.
+TEST_P(NcclCollectives, MessagesRoundTheRing) {
+  run_nccl(GetParam(), [](NcclRank& rank) {
+    const int ranks = rank.comm.size();
+    const int self = rank.comm.rank();
+    const int before = (self + ranks - 1) % ranks;
+    const auto in = inputs(ranks, TNT_INT32, 8, 13);
+    const OnDevice source = put(rank, in[at(self)]);
+    const OnDevice target = put(rank, Array(TNT_INT32, 8));
+    const Message messages[] = {{.in = source.get(), .count = at(self) + 1, .peer = (self + 1) % ranks},
+                                {.out = target.get(), .count = at(before) + 1, .peer = before},
+                                {.in = source.get(), .count = 0, .peer = before}};
+    rank.comm.exchange(messages, TNT_INT32, "");
+    EXPECT_EQ(target.read().part(0, at(before) + 1), in[at(before)].part(0, at(before) + 1));
+  });
+}
+
+TEST_P(NcclCollectives, NoElementsAreNoWork) {
+  run_nccl(GetParam(), [](NcclRank& rank) {
+    const std::size_t before = rank.device.enqueued_on(rank.comm.stream()).size();
+    for (const tnt_op_t op : testing::all_ops) {
+      rank.comm.all_reduce(nullptr, nullptr, 0, TNT_FLOAT32, op, "");
+      rank.comm.reduce_scatter(nullptr, nullptr, 0, TNT_FLOAT32, op, "");
+    }
+    rank.comm.all_gather(nullptr, nullptr, 0, TNT_FLOAT32, "");
+    rank.comm.broadcast(nullptr, nullptr, 0, TNT_FLOAT32, 0, "");
+    rank.comm.all_to_all(nullptr, nullptr, 0, TNT_FLOAT32, "");
+    rank.comm.exchange({}, TNT_FLOAT32, "");
+    rank.device.synchronize(rank.comm.stream());
+    for (const std::string& what : rank.device.enqueued_on(rank.comm.stream())) {
+      EXPECT_EQ(what.find("nccl"), std::string::npos) << what;
+    }
+    (void)before;
+  });
+  EXPECT_EQ(FakeNccl::count("ncclAllReduce"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclCollectives, ::testing::Values(1, 2, 3, 4, 8),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+class NcclCommunicatorTest : public NcclTest {};
+
+TEST_F(NcclCommunicatorTest, SaysWhatItIs) {
+  run_nccl(2, [](NcclRank& rank) {
+    EXPECT_STREQ(rank.comm.transport(), "nccl");
+    EXPECT_EQ(rank.comm.version(), "NCCL 2.28.9");
+    EXPECT_EQ(rank.comm.rank(), rank.host.rank());
+    EXPECT_EQ(rank.comm.size(), 2);
+    EXPECT_EQ(rank.device.priority_of(rank.comm.stream()), Priority::high);
+    EXPECT_NO_THROW(rank.comm.throw_if_ended());
+  });
+}
+
+void add_one(NcclRank& rank, StreamHandle stream, const OnDevice& data, std::size_t count) {
+  rank.device.enqueue(
+      stream, {{data.get(), count * 4}}, {{data.get(), count * 4}},
+      [values = reinterpret_cast<float*>(data.get()), count] {
+        for (std::size_t i = 0; i < count; ++i) values[i] += 1;
+      },
+      "add one");
+}
+
+// The simulated device finds what nothing orders.
+TEST_F(NcclCommunicatorTest, IsInOrderWithTheCallersStream) {
+  run_nccl(3, [](NcclRank& rank) {
+    const Stream caller(rank.device);
+    StreamOrder order(rank.device, rank.comm);
+    const OnDevice data(rank.device, caller.get(), testing::repeated(TNT_FLOAT32, 9, [](std::size_t) { return 1.0; }));
+    double expected = 1;
+    for (int step = 0; step < 20; ++step) {
+      add_one(rank, caller.get(), data, 9);
+      order(caller.get(), [&] { rank.comm.all_reduce(data.get(), data.get(), 9, TNT_FLOAT32, TNT_AVG, "a step"); });
+      expected += 1;
+    }
+    add_one(rank, caller.get(), data, 9);
+    EXPECT_EQ(data.read().get(8), expected + 1);
+  });
+}
+
+TEST_F(NcclCommunicatorTest, TheCallersStreamGetsOneRecordAndOneWait) {
+  run_nccl(2, [](NcclRank& rank) {
+    const Stream caller(rank.device);
+    StreamOrder order(rank.device, rank.comm);
+    const OnDevice data(rank.device, caller.get(), Array(TNT_FLOAT32, 9));
+    const auto before = rank.device.enqueued_on(caller.get()).size();
+    order(caller.get(), [&] { rank.comm.all_reduce(data.get(), data.get(), 9, TNT_FLOAT32, TNT_SUM, ""); });
+    EXPECT_EQ(rank.device.enqueued_on(caller.get()).size() - before, 2U);
+    rank.device.synchronize(caller.get());
+  });
+}
+
+TEST_F(NcclCommunicatorTest, AGraphWithCollectivesIsReplayed) {
+  run_nccl(2, [](NcclRank& rank) {
+    const Stream caller(rank.device);
+    StreamOrder order(rank.device, rank.comm);
+    const OnDevice data(rank.device, caller.get(), testing::repeated(TNT_FLOAT32, 4, [](std::size_t) { return 1.0; }));
+    rank.device.begin_capture(caller.get());
+    order(caller.get(), [&] { rank.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, ""); });
+    const SimulatedDevice::Graph graph = rank.device.end_capture(caller.get());
+    for (int step = 0; step < 3; ++step) rank.device.replay(graph, caller.get());
+    EXPECT_EQ(data.read().get(3), 8.0);
+  });
+}
+
+TEST_F(NcclCommunicatorTest, WhatIsInProgressIsAskedForUntilItWasTaken) {
+  for (const char* key : {"init_polls", "enqueue_polls", "split_polls", "finalize_polls"}) FakeNccl::set(key, 3);
+  run_nccl(3, [](NcclRank& rank) {
+    const auto host = rank.host.split(0, 0, testing::call());
+    const auto part = rank.comm.split(0, 0, host.get());
+    for (DeviceCommunicator* comm : {&rank.comm, part.get()}) {
+      const auto in = inputs(3, TNT_FLOAT32, 6, 2);
+      const OnDevice data(rank.device, comm->stream(), in[at(comm->rank())]);
+      comm->all_reduce(data.get(), data.get(), 6, TNT_FLOAT32, TNT_SUM, "");
+      const OnDevice turned(rank.device, comm->stream(), Array(TNT_FLOAT32, 6));
+      comm->all_to_all(data.get(), turned.get(), 2, TNT_FLOAT32, "");
+      EXPECT_EQ(data.read(), testing::reduced(in, TNT_SUM));
+    }
+  });
+}
+
+class NcclSplit : public NcclTest, public ::testing::WithParamInterface<int> {};
+
+// Even and odd ranks, in falling order; rank 4 is in neither.
+TEST_P(NcclSplit, MakesTheCommunicatorsOfTheHostsSplit) {
+  FakeNccl::set("version", GetParam());
+  run_nccl(5, [](NcclRank& rank) {
+    const int self = rank.comm.rank();
+    const int color = self == 4 ? -1 : self % 2;
+    const auto host = rank.host.split(color, -self, testing::call());
+    const auto part = rank.comm.split(color, -self, host.get());
+    ASSERT_EQ(part == nullptr, self == 4);
+    if (part) {
+      EXPECT_EQ(part->rank(), self < 2 ? 1 : 0);
+      EXPECT_EQ(part->size(), 2);
+      const OnDevice source(rank.device, part->stream(), testing::repeated(TNT_INT32, 1, [&](auto) { return self; }));
+      const OnDevice target(rank.device, part->stream(), Array(TNT_INT32, 2));
+      part->all_gather(source.get(), target.get(), 1, TNT_INT32, "");
+      EXPECT_EQ(target.read().get(0), color + 2);
+      EXPECT_EQ(target.read().get(1), color);
+    }
+    rank.comm.all_reduce(nullptr, nullptr, 0, TNT_FLOAT32, TNT_SUM, "the whole is there");
+  });
+  EXPECT_EQ(FakeNccl::count("ncclCommSplit"), GetParam() < 21800 ? 0 : 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, NcclSplit, ::testing::Values(21702, 21805, 22809),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+struct BadCall {
+  const char* name;
+  void (*call)(DeviceCommunicator&, void* memory);
+  const char* sentence;
+};
+class NcclBadCalls : public NcclTest, public ::testing::WithParamInterface<BadCall> {};
+
+TEST_P(NcclBadCalls, AreNamedAndChangeNothing) {
+  run_nccl(2, [](NcclRank& rank) {
+    const OnDevice data = put(rank, Array(TNT_FLOAT32, 4));
+    try {
+      GetParam().call(rank.comm, data.get());
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), TNT_INVALID_ARGUMENT);
+      EXPECT_NE(std::string(error.what()).find(GetParam().sentence), std::string::npos) << error.what();
+    }
+    rank.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
+    (void)data.read();
+  });
+}
+
+const BadCall bad_calls[] = {
+    {"Null", [](auto& comm, void* memory) { comm.all_reduce(nullptr, memory, 4, TNT_FLOAT32, TNT_SUM, ""); },
+     "all_reduce of 4 elements: the input is null"},
+    {"NullOutput", [](auto& comm, void* memory) { comm.all_gather(memory, nullptr, 4, TNT_FLOAT32, ""); },
+     "all_gather of 4 elements: the output is null"},
+    {"Root", [](auto& comm, void* memory) { comm.broadcast(memory, memory, 4, TNT_FLOAT32, 2, ""); },
+     "broadcast from rank 2: there are 2 ranks"},
+    {"Peer", [](auto& comm, void* memory) { comm.send(memory, 4, TNT_FLOAT32, -1, ""); }, "send to rank -1: there are 2"},
+    {"Dtype", [](auto& comm, void* memory) { comm.all_gather(memory, memory, 1, static_cast<tnt_dtype_t>(99), ""); },
+     "99 is not a dtype"},
+    {"Operation", [](auto& comm, void* memory) { comm.all_reduce(memory, memory, 1, TNT_INT8, static_cast<tnt_op_t>(7), ""); },
+     "7 is not an operation"},
+    {"Itself", [](auto& comm, void* memory) { comm.send(memory, 4, TNT_FLOAT32, comm.rank(), ""); }, "both ends in one call"},
+    {"SplitWithoutHost", [](auto& comm, void*) { (void)comm.split(0, 0, nullptr); }, "without a host communicator"}};
+INSTANTIATE_TEST_SUITE_P(All, NcclBadCalls, ::testing::ValuesIn(bad_calls),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace tnt

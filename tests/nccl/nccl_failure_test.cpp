@@ -1,0 +1,270 @@
+// How communication among devices ends when it cannot go on: within the deadline, on all ranks with one sentence that names who
+// and what; and that nothing of it is left.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "comm/stream_order.hpp"
+#include "nccl/nccl_job.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::Array;
+using testing::common_nccl_error;
+using testing::FakeNccl;
+using testing::NcclRank;
+using testing::NcclTest;
+using testing::OnDevice;
+using testing::options;
+
+class NcclFailureTest : public NcclTest {
+ protected:
+  // After an end all communicators were aborted, none was finalized.
+  static void expect_aborted(int communicators) {
+    EXPECT_EQ(FakeNccl::count("ncclCommAbort"), communicators);
+    EXPECT_EQ(FakeNccl::count("ncclCommFinalize"), 0);
+  }
+};
+
+void all_reduce(NcclRank& rank, const OnDevice& data, const char* detail = "", std::size_t count = 4) {
+  rank.comm.all_reduce(data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, detail);
+}
+
+// Asks, as a caller that waits on the host does, until the communication has ended; every later call says the same.
+[[noreturn]] void wait_for_the_end(NcclRank& rank, const OnDevice& data) {
+  const Deadline deadline(testing::patience);
+  try {
+    while (!deadline.passed()) {
+      rank.comm.throw_if_ended();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  } catch (const Error& first) {
+    // a moment later at most, on the path of a step too
+    while (true) {
+      try {
+        all_reduce(rank, data);
+      } catch (const Error& second) {
+        EXPECT_STREQ(second.what(), first.what());
+        EXPECT_EQ(second.status(), first.status());
+        throw;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  throw Error(TNT_SYSTEM, "the communication did not end");
+}
+
+OnDevice data_of(NcclRank& rank) { return OnDevice(rank.device, rank.comm.stream(), Array(TNT_FLOAT32, 4)); }
+
+// Three steps, of which the fake spoils one.
+void steps(NcclRank& rank) {
+  const OnDevice data = data_of(rank);
+  for (int step = 0; step < 3; ++step) all_reduce(rank, data, "bucket 3 of gradients: dense/kernel");
+  wait_for_the_end(rank, data);
+}
+
+TEST_F(NcclFailureTest, ARemoteErrorIsSaidInNcclsWords) {
+  FakeNccl::set("remote_error_at", 3, 1);
+  const std::string sentence = common_nccl_error(3, TNT_SYSTEM, steps);
+  EXPECT_EQ(
+      sentence,
+      "rank 1: all_reduce sum of 4 float32 (operation 3, bucket 3 of gradients: dense/kernel): NCCL 2.28.9 failed: remote "
+      "process exited or there was a network error: connection closed by the fake's peer");
+  expect_aborted(3);
+}
+
+TEST_F(NcclFailureTest, ASystemErrorIsSaidInNcclsWords) {
+  FakeNccl::set("system_error_at", 1, 0);
+  const std::string sentence = common_nccl_error(2, TNT_SYSTEM, steps);
+  EXPECT_NE(sentence.find("rank 0: all_reduce"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("unhandled system error: the fake's network is down"), std::string::npos) << sentence;
+  expect_aborted(2);
+}
+
+TEST_F(NcclFailureTest, AnOperationThatIsRefusedEndsTheJob) {
+  FakeNccl::set("fails_at", 3, 1);
+  const std::string sentence = common_nccl_error(2, TNT_SYSTEM, steps);
+  EXPECT_NE(sentence.find("rank 1: all_reduce sum of 4 float32 (bucket 3 of gradients: dense/kernel): ncclAllReduce failed: "
+                          "invalid argument: the fake does not like this argument (NCCL 2.28.9, nccl_communicator.cpp:"),
+            std::string::npos)
+      << sentence;
+  expect_aborted(2);
+}
+
+TEST_F(NcclFailureTest, WhatNeverEndsIsEndedAtTheDeadline) {
+  FakeNccl::set("never_ends_at", 3, 1);
+  const std::int64_t begin = now_ns();
+  const std::string sentence = common_nccl_error(3, TNT_TIMEOUT, steps, options(0.6));
+  EXPECT_NE(sentence.find("all_reduce sum of 4 float32 (operation 3, bucket 3 of gradients: dense/kernel) has not finished "
+                          "within 0.6 s: all ranks have started it"),
+            std::string::npos)
+      << sentence;
+  EXPECT_LT(static_cast<double>(now_ns() - begin) * 1e-9, 10.0);
+  expect_aborted(3);
+}
+
+TEST_F(NcclFailureTest, WhoHasNotCalledIsNamed) {
+  const std::string sentence = common_nccl_error(
+      3, TNT_TIMEOUT,
+      [](NcclRank& rank) {
+        const OnDevice data = data_of(rank);
+        for (int step = 0; step < 16; ++step) all_reduce(rank, data);
+        if (rank.comm.rank() != 1) all_reduce(rank, data, "bucket 3 of gradients: dense/kernel");
+        wait_for_the_end(rank, data);
+      },
+      options(0.6));
+  EXPECT_NE(sentence.find("all_reduce sum of 4 float32 (operation 17, bucket 3 of gradients: dense/kernel) has not finished "
+                          "within 0.6 s: rank 1 has started only 16 operations"),
+            std::string::npos)
+      << sentence;
+  expect_aborted(3);
+}
+
+// Rank 1's device computes for ever: it is not in time that its caller has called.
+TEST_F(NcclFailureTest, WhoseDeviceHasNotComeIsNamed) {
+  std::atomic<bool> over{false};
+  const std::string sentence = common_nccl_error(
+      2, TNT_TIMEOUT,
+      [&](NcclRank& rank) {
+        const Stream caller(rank.device);
+        StreamOrder order(rank.device, rank.comm);
+        const OnDevice data = data_of(rank);
+        // a collective of its own, which the other rank never joins, holds rank 1's stream
+        const auto host = rank.host.split(0, 0, testing::call());
+        const auto part = rank.comm.split(0, 0, host.get());
+        const OnDevice other(rank.device, part->stream(), Array(TNT_FLOAT32, 4));
+        if (rank.comm.rank() == 1) {
+          const Message message{.in = other.get(), .count = 4, .peer = 0};
+          StreamOrder(rank.device, *part)(caller.get(), [&] { part->exchange({&message, 1}, TNT_FLOAT32, "held"); });
+        }
+        order(caller.get(), [&] { all_reduce(rank, data); });
+        wait_for_the_end(rank, data);
+      },
+      options(0.6));
+  EXPECT_TRUE(sentence.find("rank 1 has started it, but its device has not come to it") != std::string::npos ||
+              sentence.find("send of 4 float32 to rank 0 (held) has not finished within 0.6 s: its peer") != std::string::npos)
+      << sentence;
+  expect_aborted(4);
+}
+
+TEST_F(NcclFailureTest, DifferentCallsAreNamedByNcclsWords) {
+  const std::string sentence = common_nccl_error(2, TNT_SYSTEM, [](NcclRank& rank) {
+    const OnDevice data = data_of(rank);
+    all_reduce(rank, data);
+    all_reduce(rank, data, "", rank.comm.rank() == 0 ? 4 : 3);
+    wait_for_the_end(rank, data);
+  });
+  EXPECT_NE(sentence.find("invalid usage: rank "), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("called ncclAllReduce(count "), std::string::npos) << sentence;
+  expect_aborted(2);
+}
+
+TEST_F(NcclFailureTest, DifferentCallsAreNamedEvenIfNcclHangs) {
+  FakeNccl::set("mismatch_hangs", 1);
+  const std::string sentence = common_nccl_error(
+      3, TNT_MISMATCH,
+      [](NcclRank& rank) {
+        const OnDevice data = data_of(rank);
+        const OnDevice gathered(rank.device, rank.comm.stream(), Array(TNT_FLOAT32, 12));
+        all_reduce(rank, data);
+        if (rank.comm.rank() == 2) {
+          rank.comm.all_gather(data.get(), gathered.get(), 4, TNT_FLOAT32, "");
+        } else {
+          all_reduce(rank, data);
+        }
+        wait_for_the_end(rank, data);
+      },
+      options(2.0));
+  EXPECT_EQ(sentence.find("rank 2 called all_gather of 4 float32 while rank 0 called all_reduce sum of 4 float32 (call 2 of "
+                          "their communicator)"),
+            0U)
+      << sentence;
+  expect_aborted(3);
+}
+
+TEST_F(NcclFailureTest, ARankThatNeverJoinsEndsTheInitialisation) {
+  FakeNccl::set("never_joins", 1, 1);
+  const std::string sentence = common_nccl_error(3, TNT_TIMEOUT, [](NcclRank&) { ADD_FAILURE(); });
+  EXPECT_NE(sentence.find("NCCL's initialisation of NCCL 2.28.9 has not finished within 0.4 s"), std::string::npos) << sentence;
+  expect_aborted(3);
+}
+
+// As a kernel launch does when the device's queue is full of what waits for the collective.
+TEST_F(NcclFailureTest, ACallerThatIsStuckInsideACallIsFreed) {
+  FakeNccl::set("blocks_at", 2, 1);
+  const std::string sentence = common_nccl_error(2, TNT_TIMEOUT, steps);
+  EXPECT_NE(sentence.find("operation 2"), std::string::npos) << sentence;
+  expect_aborted(2);
+}
+
+TEST_F(NcclFailureTest, WhatEndsTheJobElsewhereEndsIt) {
+  const std::string sentence = common_nccl_error(
+      3, TNT_ABORTED,
+      [](NcclRank& rank) {
+        const OnDevice data = data_of(rank);
+        if (rank.comm.rank() != 2) all_reduce(rank, data);
+        if (rank.comm.rank() == 2) rank.host.abort(TNT_ABORTED, "the loss is not a number");
+        wait_for_the_end(rank, data);
+      },
+      options());
+  EXPECT_EQ(sentence, "the loss is not a number");
+  expect_aborted(3);
+}
+
+TEST_F(NcclFailureTest, APartEndsWithTheWhole) {
+  FakeNccl::set("never_ends_at", 1, 0);
+  const std::string sentence = common_nccl_error(2, TNT_TIMEOUT, [](NcclRank& rank) {
+    const OnDevice data = data_of(rank);
+    const auto host = rank.host.split(0, 0, testing::call());
+    const auto part = rank.comm.split(0, 0, host.get());
+    all_reduce(rank, data);
+    const Deadline deadline(testing::patience);
+    while (!deadline.passed()) {
+      part->throw_if_ended();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  EXPECT_NE(sentence.find("has not finished within 0.4 s"), std::string::npos) << sentence;
+  expect_aborted(4);
+}
+
+TEST_F(NcclFailureTest, WhoLeavesEarlyIsNotTakenForLost) {
+  testing::run_nccl(
+      3,
+      [](NcclRank& rank) {
+        const OnDevice data = data_of(rank);
+        all_reduce(rank, data);
+        (void)data.read();
+        // rank 0 goes on for several rounds of the board after the others have left the job
+        if (rank.comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        rank.comm.throw_if_ended();
+      },
+      options(0.4));
+}
+
+TEST_F(NcclFailureTest, WhoLeavesBeforeAnOperationIsNamed) {
+  const testing::ThreadJob job(2);
+  const auto library = FakeNccl::open();
+  const auto endings = job.run([&](Communicator& host) {
+    testing::SimulatedDevice device(host.rank(), {.progress = testing::Progress::thread});
+    const auto comm = make_nccl_communicator(device, host, options(0.4), library);
+    NcclRank rank{host, device, *comm};
+    const OnDevice data = data_of(rank);
+    all_reduce(rank, data);
+    (void)data.read();
+    if (host.rank() == 1) return;
+    all_reduce(rank, data);
+    wait_for_the_end(rank, data);
+  });
+  EXPECT_FALSE(endings[1]);
+  ASSERT_TRUE(endings[0]);
+  EXPECT_EQ(endings[0]->status(), TNT_TIMEOUT);
+  EXPECT_NE(std::string(endings[0]->what()).find("rank 1 has destroyed its communicator after 1 operations"), std::string::npos)
+      << endings[0]->what();
+}
+
+}  // namespace
+}  // namespace tnt

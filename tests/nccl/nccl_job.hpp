@@ -1,0 +1,65 @@
+// Ranks that are threads, each with a simulated device and a communicator of the fake NCCL.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/nccl/nccl_communicator.hpp"
+#include "support/array.hpp"
+#include "support/simulated_device.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace tnt::testing {
+
+// The fake library, and what it is told.
+class FakeNccl {
+ public:
+  [[nodiscard]] static std::shared_ptr<const NcclLibrary> open();  // as of the version that was set last
+  static void reset();
+  static void set(const char* key, long value, int rank = -1);
+  [[nodiscard]] static long count(const char* what);
+  [[nodiscard]] static std::string misuse();
+};
+
+// Begins with a fake that does no wrong; at the end nothing may be left of NCCL, nor any rule broken.
+class NcclTest : public ::testing::Test {
+ protected:
+  void SetUp() override { FakeNccl::reset(); }
+  void TearDown() override {
+    EXPECT_EQ(FakeNccl::misuse(), "");
+    EXPECT_EQ(FakeNccl::count("communicators"), 0);
+  }
+};
+
+struct NcclRank {
+  Communicator& host;
+  SimulatedDevice& device;
+  DeviceCommunicator& comm;
+};
+using NcclBody = std::function<void(NcclRank&)>;
+
+[[nodiscard]] inline NcclOptions options(double timeout = patience) { return {.timeout = timeout}; }
+
+// As run_threads and common_error of thread_ranks.hpp.
+void run_nccl(int ranks, const NcclBody& body, const NcclOptions& options = testing::options());
+[[nodiscard]] std::string common_nccl_error(int ranks, tnt_status_t status, const NcclBody& body,
+                                            const NcclOptions& options = testing::options(0.4));
+
+// An array on a device, for work on one stream.
+class OnDevice {
+ public:
+  OnDevice(SimulatedDevice& device, StreamHandle stream, const Array& array);
+  [[nodiscard]] std::byte* get() const { return static_cast<std::byte*>(buffer_.get()); }
+  [[nodiscard]] Array read() const;  // when the stream has come past
+
+ private:
+  SimulatedDevice* device_;
+  StreamHandle stream_;
+  Array shape_;
+  DeviceBuffer buffer_;
+};
+
+}  // namespace tnt::testing

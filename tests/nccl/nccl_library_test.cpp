@@ -1,0 +1,115 @@
+// How NCCL is found, what is taken of it, and how its errors are said.
+#include "comm/nccl/nccl_library.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "nccl/nccl_job.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::FakeNccl;
+
+class NcclLibraryTest : public ::testing::Test {
+ protected:
+  void SetUp() override { FakeNccl::reset(); }
+
+  static std::string refusal(const std::string& named) {
+    try {
+      const NcclLibrary library(named);
+      ADD_FAILURE() << named << " was taken";
+      return "";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), TNT_UNSUPPORTED);
+      return error.what();
+    }
+  }
+};
+
+TEST_F(NcclLibraryTest, TheNamedFileIsTaken) {
+  const NcclLibrary library(TNT_FAKE_NCCL);
+  EXPECT_EQ(library.version(), 22809);
+  EXPECT_EQ(library.text(), "NCCL 2.28.9");
+  EXPECT_TRUE(std::filesystem::equivalent(library.file(), TNT_FAKE_NCCL)) << library.file();
+}
+
+TEST_F(NcclLibraryTest, ANamedFileThatIsNoneIsNamed) {
+  const std::string sentence = refusal("/nowhere/libnccl.so.2");
+  EXPECT_EQ(sentence.find("TNT_NCCL_LIBRARY=/nowhere/libnccl.so.2 cannot be loaded: "), 0U) << sentence;
+}
+
+TEST_F(NcclLibraryTest, ALibraryThatIsNotNcclIsRefused) {
+  const std::string sentence = refusal("libm.so.6");
+  EXPECT_NE(sentence.find("without ncclGetVersion, "), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("2.14.0 or newer is needed: install"), std::string::npos) << sentence;
+}
+
+TEST_F(NcclLibraryTest, NewerFunctionsAreTakenWhereTheVersionHasThem) {
+  struct Case {
+    int version;
+    bool split;
+    bool scalable;
+  };
+  for (const Case& each :
+       {Case{21400, false, false}, Case{21805, true, false}, Case{22304, true, true}, Case{23003, true, true}}) {
+    FakeNccl::set("version", each.version);
+    const NcclLibrary library(TNT_FAKE_NCCL);
+    EXPECT_EQ(library->CommSplit != nullptr, each.split) << each.version;
+    EXPECT_EQ(library->CommInitRankScalable != nullptr, each.scalable) << each.version;
+  }
+}
+
+TEST_F(NcclLibraryTest, OneThatIsTooOldIsRefused) {
+  FakeNccl::set("version", 21200);
+  const std::string sentence = refusal(TNT_FAKE_NCCL);
+  EXPECT_NE(sentence.find("is NCCL 2.12.0, but 2.14.0 or newer is needed"), std::string::npos) << sentence;
+}
+
+TEST_F(NcclLibraryTest, TheWheelsOfItsSitePackagesAreTried) {
+  const auto files = nccl_wheels("/usr/lib/python3/site-packages/tarantella/libtarantella.so.0");
+  const std::string twelve = "/usr/lib/python3/site-packages/nvidia/nccl/lib/libnccl.so.2";
+  const std::string thirteen = "/usr/lib/python3/site-packages/nvidia/cu13/lib/libnccl.so.2";
+  const auto first = std::find(files.begin(), files.end(), twelve);
+  ASSERT_NE(first, files.end());
+  EXPECT_LT(first, std::find(files.begin(), files.end(), thirteen));
+  EXPECT_NE(files.back(), files.front());
+}
+
+TEST_F(NcclLibraryTest, AnErrorIsSaidInItsWords) {
+  FakeNccl::set("unique_id_fails", 1);
+  const NcclLibrary library(TNT_FAKE_NCCL);
+  nccl::ncclUniqueId id;
+  try {
+    TNT_NCCL(library, GetUniqueId, &id);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), TNT_SYSTEM);
+    const std::string sentence = error.what();
+    EXPECT_EQ(sentence.find("ncclGetUniqueId failed: unhandled system error: the fake has no network interface (NCCL 2.28.9, "
+                            "nccl_library_test.cpp:"),
+              0U)
+        << sentence;
+  }
+}
+
+TEST_F(NcclLibraryTest, InProgressIsNoError) {
+  const NcclLibrary library(TNT_FAKE_NCCL);
+  EXPECT_EQ(check_nccl(nccl::ncclInProgress, "ncclAllReduce", library, "file", 1), nccl::ncclInProgress);
+}
+
+// The system's, where it has one; its other functions need a GPU.
+TEST_F(NcclLibraryTest, ARealOneIsTakenIfThereIsOne) {
+  try {
+    const NcclLibrary library("");
+    EXPECT_GE(library.version(), 21400);
+    EXPECT_NE(library.file().find("libnccl.so.2"), std::string::npos) << library.file();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("no NCCL was found ("), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("pip install nvidia-nccl-cu12"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,167 @@
+// How ranks agree on NCCL before it connects them: what is not there or does not fit is named on all ranks, and ends nothing.
+#include "comm/nccl/nccl_start.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "nccl/nccl_job.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::call;
+using testing::FakeNccl;
+using testing::NcclTest;
+using testing::options;
+using testing::Progress;
+using testing::SimulatedDevice;
+
+class NcclStartTest : public NcclTest {
+ protected:
+  // make(host) throws the same on all ranks, which then go on without NCCL.
+  static std::string refusal(int ranks, tnt_status_t status, const std::function<void(Communicator&)>& make) {
+    return testing::common_error(ranks, status, [&](Communicator& host) {
+      try {
+        make(host);
+      } catch (const Error&) {
+        EXPECT_FALSE(host.ending());
+        host.barrier(call());
+        throw;
+      }
+    });
+  }
+};
+
+TEST_F(NcclStartTest, ARankWithoutADeviceIsNamed) {
+  const std::string sentence = refusal(3, TNT_UNSUPPORTED, [](Communicator& host) {
+    SimulatedDevice device(host.rank(), {.progress = Progress::thread});
+    NcclOptions wanted = options();
+    wanted.library = TNT_FAKE_NCCL;
+    wanted.no_device = "the driver is missing";
+    (void)make_nccl_communicator(host.rank() == 1 ? nullptr : &device, host, wanted);
+  });
+  EXPECT_EQ(sentence, "rank 1: NCCL needs a GPU on every rank: the driver is missing");
+}
+
+TEST_F(NcclStartTest, AllWithADeviceConnect) {
+  testing::run_threads(2, [](Communicator& host) {
+    SimulatedDevice device(host.rank(), {.progress = Progress::thread});
+    NcclOptions wanted = options();
+    wanted.library = TNT_FAKE_NCCL;
+    EXPECT_EQ(make_nccl_communicator(&device, host, wanted)->version(), "NCCL 2.28.9");
+  });
+}
+
+TEST_F(NcclStartTest, TwoVersionsAreNamed) {
+  const auto newer = FakeNccl::open();
+  FakeNccl::set("version", 21805);
+  const auto older = FakeNccl::open();
+  const std::string sentence = refusal(3, TNT_MISMATCH, [&](Communicator& host) {
+    SimulatedDevice device(host.rank(), {.progress = Progress::thread});
+    (void)make_nccl_communicator(device, host, options(), host.rank() == 2 ? older : newer);
+  });
+  EXPECT_EQ(sentence.find("rank 2 has NCCL 2.18.5 while rank 0 has NCCL 2.28.9: install"), 0U) << sentence;
+}
+
+TEST_F(NcclStartTest, OtherOptionsAreNamed) {
+  const auto library = FakeNccl::open();
+  const std::string sentence = refusal(2, TNT_MISMATCH, [&](Communicator& host) {
+    SimulatedDevice device(host.rank(), {.progress = Progress::thread});
+    NcclOptions wanted = options();
+    wanted.max_ctas = 4 + host.rank();
+    (void)make_nccl_communicator(device, host, wanted, library);
+  });
+  EXPECT_EQ(sentence.find("rank 1 asks for NCCL with deterministic=0, max_ctas=5 while rank 0"), 0U) << sentence;
+}
+
+void make_on_one_gpu(Communicator& host) {
+  SimulatedDevice device(0, {.progress = Progress::thread});
+  (void)make_nccl_communicator(device, host, options(), FakeNccl::open());
+}
+
+TEST_F(NcclStartTest, OneGpuForTwoRanksIsRefused) {
+  const std::string sentence = refusal(2, TNT_INVALID_ARGUMENT, make_on_one_gpu);
+  EXPECT_EQ(sentence.find("ranks 0 and 1 use the same GPU (0): give each rank"), 0U) << sentence;
+  EXPECT_NE(sentence.find("NCCL_MULTI_RANK_GPU_ENABLE=1 lets them share it from NCCL 2.30.3 on (here 2.28.9)"),
+            std::string::npos)
+      << sentence;
+}
+
+TEST_F(NcclStartTest, NewerOnesShareAGpuIfTheUserSaysSo) {
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  (void)refusal(2, TNT_INVALID_ARGUMENT, make_on_one_gpu);  // too old
+  FakeNccl::set("version", 23003);
+  testing::run_threads(2, make_on_one_gpu);
+  unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+}
+
+TEST_F(NcclStartTest, AnIdThatCannotBeMadeIsNamed) {
+  FakeNccl::set("unique_id_fails", 1);
+  const auto library = FakeNccl::open();
+  const std::string sentence = testing::common_error(2, TNT_SYSTEM, [&](Communicator& host) {
+    SimulatedDevice device(host.rank(), {.progress = Progress::thread});
+    (void)make_nccl_communicator(device, host, options(), library);
+  });
+  EXPECT_NE(sentence.find("rank 0: ncclGetUniqueId failed: unhandled system error: the fake has no network interface"),
+            std::string::npos)
+      << sentence;
+}
+
+TEST_F(NcclStartTest, ThereIsOneIdUpTo128Ranks) {
+  testing::run_threads(3, [](Communicator& host) {
+    SimulatedDevice device(host.rank(), {.progress = Progress::thread});
+    (void)make_nccl_communicator(device, host, options(), FakeNccl::open());
+  });
+  EXPECT_EQ(FakeNccl::count("ncclGetUniqueId"), 1);
+  EXPECT_EQ(FakeNccl::count("ncclCommInitRankScalable"), 0);
+}
+
+TEST_F(NcclStartTest, ThereAreMoreIdsForMoreRanksWhereNcclTakesThem) {
+  NcclOptions wanted = options();
+  wanted.ranks_per_id = 2;
+  const auto connect_five = [&] {
+    testing::run_nccl(
+        5, [](testing::NcclRank& rank) { EXPECT_EQ(rank.comm.size(), 5); }, wanted);
+  };
+  connect_five();
+  EXPECT_EQ(FakeNccl::count("ncclGetUniqueId"), 3);
+  EXPECT_EQ(FakeNccl::count("ncclCommInitRankScalable"), 5);
+  FakeNccl::reset();
+  FakeNccl::set("version", 22200);
+  connect_five();
+  EXPECT_EQ(FakeNccl::count("ncclGetUniqueId"), 1);
+  EXPECT_EQ(FakeNccl::count("ncclCommInitRankConfig"), 5);
+}
+
+TEST(NcclConfig, NeverBlocksAndLeavesTheRestToNccl) {
+  const nccl::ncclConfig_t config = nccl_config({});
+  EXPECT_EQ(config.size, sizeof(config));
+  EXPECT_EQ(config.blocking, 0);
+  EXPECT_EQ(config.minCTAs, nccl::undefined_int);
+  EXPECT_EQ(config.maxCTAs, nccl::undefined_int);
+  EXPECT_EQ(config.collnetEnable, nccl::undefined_int);
+}
+
+TEST(NcclConfig, DeterministicPinsTheChannels) {
+  const nccl::ncclConfig_t config = nccl_config({.deterministic = true});
+  EXPECT_EQ(config.minCTAs, 16);
+  EXPECT_EQ(config.maxCTAs, 16);
+  EXPECT_EQ(config.collnetEnable, 0);
+  EXPECT_EQ(nccl_config({.deterministic = true, .max_ctas = 4}).minCTAs, 4);
+  EXPECT_EQ(nccl_config({.max_ctas = 4}).maxCTAs, 4);
+  EXPECT_EQ(nccl_config({.max_ctas = 4}).minCTAs, nccl::undefined_int);
+}
+
+TEST(NcclConfig, DeterministicLeavesWhatTheUserHasSet) {
+  setenv("NCCL_PROTO", "LL128", 1);
+  unsetenv("NCCL_ALGO");
+  pin_environment();
+  EXPECT_STREQ(std::getenv("NCCL_PROTO"), "LL128");
+  EXPECT_STREQ(std::getenv("NCCL_ALGO"), "Ring");
+  EXPECT_STREQ(std::getenv("NCCL_NVLS_ENABLE"), "0");
+  unsetenv("NCCL_PROTO");
+}
+
+}  // namespace
+}  // namespace tnt

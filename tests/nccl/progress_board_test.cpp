@@ -1,0 +1,100 @@
+// What ranks tell each other about their devices, and what follows from it.
+#include "comm/nccl/progress_board.hpp"
+
+#include <gtest/gtest.h>
+
+#include "base/clock.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::call;
+
+constexpr Call sum_of_4{.kind = Call::all_reduce, .dtype = TNT_FLOAT32, .op = TNT_SUM, .count = 4};
+constexpr Call gather_of_4{.kind = Call::all_gather, .dtype = TNT_FLOAT32, .count = 4};
+
+Progress word(int rank, std::uint64_t started, std::uint64_t begun, std::uint64_t finished, const Call& next = sum_of_4) {
+  return {.started = started, .begun = begun, .finished = finished, .next = next, .rank = rank};
+}
+
+TEST(WhoIsMissing, AreThoseWhoHaveNotStartedOrNotBegun) {
+  EXPECT_EQ(who_is_missing({word(0, 17, 17, 16), word(1, 16, 16, 16)}, 17, 0), "rank 1 has started only 16 operations");
+  EXPECT_EQ(who_is_missing({word(0, 17, 17, 16), word(1, 18, 16, 16), word(2, 3, 3, 3)}, 17, 0),
+            "rank 1 has started it, but its device has not come to it, rank 2 has started only 3 operations");
+  EXPECT_EQ(who_is_missing({word(0, 17, 17, 16), word(1, 19, 17, 16)}, 17, 0).find("all ranks have started it: "), 0U);
+  Progress gone = word(1, 16, 16, 16);
+  gone.leaving = 1;
+  EXPECT_EQ(who_is_missing({word(0, 17, 17, 16), gone}, 17, 0), "rank 1 has destroyed its communicator after 16 operations");
+}
+
+TEST(FindMismatch, ComparesThoseThatWaitInTheSameNumber) {
+  EXPECT_FALSE(find_mismatch({}));
+  EXPECT_FALSE(find_mismatch({word(0, 5, 5, 4), word(1, 5, 5, 4)}));
+  EXPECT_FALSE(find_mismatch({word(0, 5, 5, 4), word(1, 6, 5, 5, gather_of_4)}));  // another number
+  EXPECT_FALSE(find_mismatch({word(0, 5, 5, 4), word(1, 4, 4, 4, gather_of_4)}));  // not started
+  const auto sentence = find_mismatch({word(0, 5, 5, 4), word(1, 5, 5, 4), word(2, 5, 5, 4, gather_of_4)});
+  ASSERT_TRUE(sentence);
+  EXPECT_EQ(sentence->find("rank 2 called all_gather of 4 float32 while rank 0 called all_reduce sum of 4 float32 (call 5 of"),
+            0U)
+      << *sentence;
+}
+
+TEST(ProgressBoard, EveryRankLearnsAllWords) {
+  testing::run_threads(3, [](Communicator& host) {
+    ProgressBoard board(host.split(0, 0, call()), 0.01, testing::patience,
+                        [&](std::string*) { return word(host.rank(), 10 + static_cast<std::uint64_t>(host.rank()), 0, 0); });
+    const Deadline deadline(testing::patience);
+    while (board.words().empty() && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto words = board.words();
+    ASSERT_EQ(words.size(), 3U);
+    for (std::uint64_t rank = 0; rank < 3; ++rank) EXPECT_EQ(words[rank].started, 10 + rank);
+  });
+}
+
+TEST(ProgressBoard, TheFirstThatLeavesEndsItForAll) {
+  testing::run_threads(3, [](Communicator& host) {
+    ProgressBoard board(host.split(0, 0, call()), 0.01, testing::patience,
+                        [&](std::string*) { return word(host.rank(), 0, 0, 0); });
+    if (host.rank() == 1) return;  // leaves the job too
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_FALSE(host.ending());
+    EXPECT_FALSE(board.late());
+    EXPECT_EQ(board.words()[1].leaving, 1U);
+  });
+}
+
+// Nobody but rank 0 has a board: it does not wait for ever for their words.
+TEST(ProgressBoard, LeavingDoesNotWaitForThoseWhoDoNotAnswer) {
+  testing::run_threads(2, [](Communicator& host) {
+    auto own = host.split(0, 0, call());
+    if (host.rank() == 0) {
+      ProgressBoard board(std::move(own), 0.05, testing::patience, [](std::string*) { return Progress{}; });
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      EXPECT_TRUE(board.late());
+    }
+    host.barrier(call());  // the job goes on
+  });
+}
+
+TEST(ProgressBoard, WhoDoesNotAnswerInTimeIsNamedWithWhatIsWaitedFor) {
+  const std::string sentence = testing::common_error(2, TNT_TIMEOUT, [](Communicator& host) {
+    auto own = host.split(0, 0, call());
+    std::unique_ptr<ProgressBoard> board;
+    if (host.rank() == 0) {
+      board = std::make_unique<ProgressBoard>(std::move(own), 0.05, 0.3, [](std::string* place) {
+        *place = "all_reduce sum of 4 float32 (operation 7)";
+        return Progress{};
+      });
+    }
+    while (true) {
+      if (const auto error = host.ending()) throw Error(*error);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  EXPECT_EQ(sentence.find("rank 1 did not come within 0.3 s"), 0U) << sentence;
+  EXPECT_NE(sentence.find("all_reduce sum of 4 float32 (operation 7)"), std::string::npos) << sentence;
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,136 @@
+"""examples/cpu_trainer, built against what is installed as a user builds it: the same losses on any number of ranks, and one
+error on all of them when one fails."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support.c_programs import BUILDERS, ROOT, build_with_cmake, install_release, run, wheel_prefix
+from support.launch import Result, run_ranks
+from support.mpirun import mpirun, needs_mpirun
+
+BUCKETS = {"TNT_FUSION_THRESHOLD": "20", "TNT_TIMEOUT": "20"}  # three of them
+
+
+@pytest.fixture(scope="module", params=["installed", "installed, then moved", "wheel"])
+def prefix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if request.param == "wheel":
+        return wheel_prefix()
+    folder = tmp_path_factory.mktemp("prefix")
+    installed = install_release(folder / "first")
+    return installed if request.param == "installed" else Path(shutil.move(installed, folder / "second place"))
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_with_cmake(wheel_prefix(), "cpu_trainer", tmp_path_factory.mktemp("trainer"))
+
+
+def numbers(stdout: str) -> list[float]:
+    return [float(line.split()[-1]) for line in stdout.splitlines()]
+
+
+def assert_same(result: Result, serial: list[float]) -> None:
+    got = numbers(result.good().stdout)
+    assert got[:-1] == pytest.approx(serial[:-1], abs=2e-6), result.said
+    assert got[-1] == pytest.approx(serial[-1], abs=2e-3), result.said
+
+
+@pytest.mark.parametrize("way", BUILDERS)
+def test_it_builds_against_what_is_installed(prefix: Path, way: str, tmp_path: Path) -> None:
+    trainer = BUILDERS[way](prefix, "cpu_trainer", tmp_path / "build")
+    linked = run("ldd", trainer).stdout
+    assert str(prefix.resolve()) in linked, linked
+    result = run_ranks(2, trainer, "--epochs", 1, env=BUCKETS).good()
+    assert len(numbers(result.stdout)) == 2, result.said
+    assert "2 ranks, transport shm" in result.stderr
+
+
+def test_the_benchmark_is_installed_with_its_peers(prefix: Path) -> None:
+    against = ["--against", "mpi"] if list(prefix.rglob("libtnt_bench_mpi.so")) else []
+    done = run(prefix / "bin" / "tnt-bench", "all_reduce", "--ranks", 2, "-b", 64, "-e", 64, *against)
+    assert bool(against) == ("Ratio to mpi" in done.stdout), done.stdout
+
+
+def test_the_package_has_a_version(tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(p C)\nfind_package(tarantella 0.1 REQUIRED)\n"
+        'find_package(tarantella 0.2 QUIET)\nif(tarantella_FOUND)\nmessage(FATAL_ERROR "0.1 taken for 0.2")\nendif()\n'
+    )
+    run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={wheel_prefix()}")
+
+
+@pytest.mark.parametrize("options", [("--epochs", 4, "--batch", 100), ("--epochs", 1, "--batch", 3, "--seed", 7)])
+def test_losses_are_those_of_one_rank(trainer: Path, options: tuple[object, ...]) -> None:
+    """The last batch is short, and with a batch of 3 one of four ranks has no sample in any step."""
+    serial = numbers(run(trainer, *options).stdout)
+    assert serial[0] > 1.01 * serial[-2] or len(serial) == 2, "it does not learn"
+    for ranks in (1, 2, 4):
+        assert_same(run_ranks(ranks, trainer, *options, env=BUCKETS), serial)
+
+
+def test_the_program_in_the_documentation(tmp_path: Path) -> None:
+    program = re.findall(r"^```c\n(.*?)^```", (ROOT / "docs" / "c-api.md").read_text(), re.DOTALL | re.MULTILINE)[0]
+    (tmp_path / "step.c").write_text(program)
+    library = wheel_prefix() / "libtarantella.so.0"
+    words = ("-std=c99", "-Wall", "-Wextra", "-Werror", f"-I{wheel_prefix() / 'include'}", f"-Wl,-rpath,{library.parent}")
+    run("cc", *words, tmp_path / "step.c", library, "-o", tmp_path / "step")
+    assert run(tmp_path / "step").stdout == "0.000 -1.000\n"
+    assert run_ranks(3, tmp_path / "step", env=BUCKETS).good().stdout == "-1.000 -1.000\n"
+
+
+@needs_mpirun
+def test_under_mpirun(trainer: Path) -> None:
+    serial = numbers(run(trainer, "--epochs", 1).stdout)
+    for transport in ("shm", "mpi"):
+        result = mpirun(2, trainer, "--epochs", 1, env={**BUCKETS, "TNT_TRANSPORT": transport})
+        assert result.code == 0, result.said
+        assert f"transport {transport}" in result.stderr
+        assert numbers(result.stdout) == pytest.approx(serial, rel=1e-6), result.said
+
+
+def wrapped(folder: Path, line: str) -> Path:
+    """A program for ranks that does something before it becomes the trainer."""
+    script = folder / "rank.sh"
+    script.write_text(f"#!/bin/sh\n{line}\n")
+    script.chmod(0o755)
+    return script
+
+
+def test_a_rank_is_killed(trainer: Path, tmp_path: Path) -> None:
+    script = wrapped(tmp_path, f'[ "$TNT_RANK" != 1 ] || (sleep 0.5; kill -KILL $$) & exec {trainer} --epochs 1000000')
+    result = run_ranks(3, script, env=BUCKETS, launcher_options=["--output-on-all-devices"])
+    assert result.code == 137, result.said
+    assert not result.left_behind, result.said
+    for rank in (0, 2):
+        (line,) = (line for line in result.stderr.splitlines() if f"rank {rank}: tnt_" in line)
+        assert "rank 1 " in line.partition("tnt_")[2], result.said
+
+
+def test_a_rank_with_other_options(trainer: Path, tmp_path: Path) -> None:
+    script = wrapped(tmp_path, f"exec {trainer} --batch $((64 + TNT_RANK))")
+    result = run_ranks(2, script, env=BUCKETS, launcher_options=["--output-on-all-devices"])
+    assert result.code == 1, result.said
+    for rank in (0, 1):
+        (line,) = (line for line in result.stderr.splitlines() if f"rank {rank}: tnt_reducer_create" in line)
+        assert "--batch 64" in line and "--batch 65" in line, result.said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--batch", "0"], "--batch must be a whole number from 1 to 1000000, not '0'"),
+        (["--epochs", "3x"], "--epochs must be a whole number from 1 to 1000000, not '3x'"),
+        (["--seed"], "--seed must be a whole number from 0 to 1000000000, not ''"),
+        (["--learn"], "unknown option '--learn'"),
+    ],
+)
+def test_nonsense_is_refused(trainer: Path, words: list[str], sentence: str) -> None:
+    result = run_ranks(1, trainer, *words)
+    assert result.code == 2, result.said
+    assert result.stderr.splitlines()[1] == sentence
+    assert not result.stdout

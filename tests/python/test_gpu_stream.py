@@ -1,0 +1,124 @@
+"""The library that tells TensorFlow's stream: compiled against the installed TensorFlow, kept; errors say what to do."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from support.c_programs import ROOT, run
+
+tf = pytest.importorskip("tensorflow")
+
+from tarantella.errors import UnsupportedError  # noqa: E402
+from tarantella.keras import gpu_stream  # noqa: E402
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def environment(cache: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.delenv("CXX", raising=False)
+    return monkeypatch
+
+
+def missing_symbols(library: Path) -> set[str]:
+    """What the library needs of others, but for the C and C++ runtimes."""
+    listed = run("nm", "-D", "--undefined-only", library).stdout.split("\n")
+    names = {line.split()[-1] for line in listed if line.strip()}
+    return {name for name in names if "GLIBC" not in name and "CXXABI" not in name and not name.startswith(("_ITM", "__gmon"))}
+
+
+@needs_compiler
+def test_it_is_compiled_once_and_needs_what_tensorflow_exports(environment: pytest.MonkeyPatch, cache: Path) -> None:
+    file = gpu_stream.compiled()
+    assert file.parent == cache / "tarantella" and tf.__version__ in file.name
+    framework = Path(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
+    exported = {line.split()[-1] for line in run("nm", "-D", "--defined-only", framework).stdout.splitlines()}
+    missing = missing_symbols(file)
+    assert missing and missing <= exported
+    assert "cuda" not in run("ldd", file).stdout
+    environment.setattr(subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
+    assert gpu_stream.compiled() == file
+    assert not [path for path in file.parent.iterdir() if path.suffix not in {".so", ".lock"}]
+
+
+@needs_compiler
+def test_it_can_be_asked_by_a_kernel(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a kernel of the C API, with TensorFlow's own context. On a CPU there is no stream."""
+    (tmp_path / "op.cpp").write_text(
+        dedent("""
+        #include "tensorflow_c.h"
+        static void* (*stream_of)(void*) = nullptr;
+        static void* create(TF_OpKernelConstruction*) { return nullptr; }
+        static void compute(void*, TF_OpKernelContext* context) {
+          TF_Status* status = TF_NewStatus();
+          TF_Tensor* out = TF_AllocateOutput(context, 0, TF_INT64, nullptr, 0, sizeof(int64_t), status);
+          *static_cast<int64_t*>(TF_TensorData(out)) = reinterpret_cast<int64_t>(stream_of(context));
+          TF_DeleteTensor(out);
+          TF_DeleteStatus(status);
+        }
+        extern "C" void set_stream_of(void* (*function)(void*)) { stream_of = function; }
+        static const int registered = [] {
+          TF_Status* status = TF_NewStatus();
+          TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder("TntTestStream");
+          TF_OpDefinitionBuilderAddOutput(op, "stream: int64");
+          TF_OpDefinitionBuilderSetIsStateful(op, true);
+          TF_RegisterOpDefinition(op, status);
+          TF_RegisterKernelBuilder("TntTestStream", TF_NewKernelBuilder("TntTestStream", "CPU", create, compute, nullptr),
+                                   status);
+          TF_DeleteStatus(status);
+          return 0;
+        }();
+        """)
+    )
+    op = tmp_path / "op.so"
+    headers = ROOT / "python" / "extension" / "tensorflow"
+    run("g++", "-shared", "-fPIC", f"-I{headers}", tmp_path / "op.cpp", "-o", op, *tf.sysconfig.get_link_flags())
+    module = tf.load_op_library(str(op))
+    function = ctypes.cast(gpu_stream.load().tnt_tensorflow_gpu_stream, ctypes.c_void_p)
+    ctypes.CDLL(str(op)).set_stream_of(function)
+    with tf.device("CPU:0"):
+        assert int(module.tnt_test_stream()) == 0
+
+
+def test_what_cannot_be_compiled_is_said(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    environment.setenv("XDG_CACHE_HOME", str(tmp_path))
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\necho 'x.cpp:1: error: no such thing' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    for value, reason in {
+        str(compiler): "compiler failed: x.cpp:1: error: no such thing",
+        "no-such-compiler -m64": "CXX=no-such-compiler is not a program that can be run",
+        "g++ '": "CXX cannot be read as a command",
+    }.items():
+        environment.setenv("CXX", value)
+        with pytest.raises(UnsupportedError, match="install g\\+\\+ 9 or newer, or name a compiler in CXX") as caught:
+            gpu_stream.compiled()
+        assert reason in str(caught.value) and tf.__version__ in str(caught.value)
+    environment.delenv("CXX")
+    environment.setenv("PATH", "")
+    with pytest.raises(UnsupportedError, match="there is no C\\+\\+ compiler"):
+        gpu_stream.compiled()
+    assert {path.suffix for path in (tmp_path / "tarantella").iterdir()} == {".lock"}
+    environment.delenv("XDG_CACHE_HOME")
+    environment.delenv("HOME")
+    with pytest.raises(UnsupportedError, match="neither XDG_CACHE_HOME nor HOME is set"):
+        gpu_stream.compiled()
+
+
+def test_a_library_that_does_not_fit_is_named(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    environment.setattr(gpu_stream, "compiled", lambda: tmp_path / "gpu_stream.so")
+    (tmp_path / "gpu_stream.so").write_text("no library")
+    with pytest.raises(UnsupportedError, match=r"gpu_stream.so does not fit it \(.*\): delete that file"):
+        gpu_stream.load()

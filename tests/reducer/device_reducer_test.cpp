@@ -1,0 +1,461 @@
+// The reducer of gradients in device memory, on simulated devices that check every order, over the fake NCCL: sums, views,
+// captures, the same bits on any number of ranks, misuse and failures.
+#include "reducer/device_reducer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "nccl/nccl_job.hpp"
+#include "reducer/random_model.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::Array;
+using testing::exact_values;
+using testing::FakeNccl;
+using testing::Model;
+using testing::NcclTest;
+using testing::SimulatedDevice;
+
+// A rank with a trainer's stream; what the trainer's kernels do is seen by the device's checker.
+class Trainer {
+ public:
+  Trainer(Communicator& host, std::shared_ptr<SimulatedDevice> on, Plan plan, const DeviceReducerOptions& options)
+      : device(std::move(on)),
+        stream(*device),
+        other(*device),
+        reducer(device, kept(make_nccl_communicator(*device, host, testing::options(timeout), FakeNccl::open())),
+                std::move(plan), options) {}
+
+  // A kernel that computes a gradient.
+  void compute(void* to, const Array& values, StreamHandle on) const {
+    const std::size_t bytes = values.bytes().size();
+    device->enqueue(
+        on, {}, {{to, bytes}}, [=] { std::memcpy(to, values.data(), bytes); }, "backward");
+  }
+  // A kernel that uses a result.
+  void expect(const void* result, const Array& values, const std::string& what, StreamHandle on) const {
+    const std::size_t bytes = values.bytes().size();
+    device->enqueue(
+        on, {{result, bytes}}, {}, [=] { EXPECT_EQ(std::memcmp(result, values.data(), bytes), 0) << what; }, "optimizer");
+  }
+  [[nodiscard]] DeviceBuffer memory(const Array& like) const {
+    return {*device, std::max<std::size_t>(like.bytes().size(), 1), stream.get()};
+  }
+
+  static inline double timeout = testing::patience;
+  std::shared_ptr<SimulatedDevice> device;
+  Stream stream;
+  Stream other;
+  DeviceCommunicator* comm = nullptr;
+  std::vector<DeviceBuffer> gradients;  // of tests that fail: the reducer's until it goes
+  DeviceReducer reducer;
+
+ private:
+  std::unique_ptr<DeviceCommunicator> kept(std::unique_ptr<DeviceCommunicator> made) {
+    comm = made.get();
+    return made;
+  }
+};
+
+void run_trainers(int ranks, const Plan& plan, const std::function<void(Trainer&, int rank)>& body,
+                  const DeviceReducerOptions& options = {}) {
+  testing::run_threads(ranks, [&](Communicator& host) {
+    const testing::SimulationOptions simulation{.seed = static_cast<unsigned>(host.rank() + 1),
+                                                .progress = testing::Progress::thread};
+    Trainer trainer(host, std::make_shared<SimulatedDevice>(host.rank(), simulation), plan, options);
+    body(trainer, host.rank());
+    trainer.device->synchronize(trainer.stream.get());
+  });
+}
+
+class DeviceReducerTest : public NcclTest, public ::testing::WithParamInterface<int> {};
+
+// Steps follow each other without any wait of the host's; gradients come in another order on every rank, on two streams.
+TEST_P(DeviceReducerTest, SumsWhateverTheOrder) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    const Model model(seed);
+    run_trainers(GetParam(), model.plan(), [&](Trainer& trainer, int rank) {
+      std::vector<DeviceBuffer> in;
+      std::vector<DeviceBuffer> out;
+      for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
+        in.push_back(trainer.memory(model.gradient(0, 0, tensor)));
+        out.push_back(trainer.memory(model.gradient(0, 0, tensor)));
+      }
+      Event computed(*trainer.device);
+      Event used(*trainer.device);
+      for (unsigned step = 0; step < 4; ++step) {
+        std::vector<std::size_t> order(model.size());
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(rank) + 100 * step));
+        const double scale = Model::scale(rank, step);
+        used.record(trainer.stream.get());
+        used.wait_on(trainer.other.get());
+        for (const std::size_t tensor : order) {
+          const StreamHandle on = (tensor % 3 == 1 ? trainer.other : trainer.stream).get();
+          void* const result = tensor % 2 == 0 ? in[tensor].get() : out[tensor].get();
+          trainer.compute(in[tensor].get(), model.gradient(rank, step, tensor), on);
+          trainer.reducer.ready(tensor, {.in = scale == 0.0 ? nullptr : in[tensor].get(), .out = result, .scale = scale}, on);
+        }
+        trainer.reducer.finish(trainer.stream.get());
+        for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
+          trainer.expect((tensor % 2 == 0 ? in : out)[tensor].get(), model.sum(GetParam(), step, tensor),
+                         fmt::format("tensor {} in step {}", tensor, step), trainer.stream.get());
+        }
+      }
+      EXPECT_EQ(trainer.reducer.stats().steps, 4U);
+      for (std::size_t tensor = 0; tensor < model.size(); ++tensor) EXPECT_EQ(trainer.reducer.tensor_steps(tensor), 4U);
+      trainer.device->synchronize(trainer.stream.get());
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceReducerTest, ::testing::Values(1, 2, 3, 4, 8));
+
+// Five tensors in three buckets: 4 and 3; 2 and 1; 0.
+constexpr std::size_t count = 300;
+Plan five_tensors(std::optional<tnt_dtype_t> wire = std::nullopt) {
+  std::vector<TensorSpec> specs;
+  for (const char* name : {"a", "b", "c", "d", "e"}) specs.push_back({name, count, TNT_FLOAT32});
+  return {specs, 2 * count * dtype_size(wire.value_or(TNT_FLOAT32)), wire};
+}
+
+Array gradient(int rank, std::size_t tensor, unsigned step = 0) {
+  return exact_values(TNT_FLOAT32, count, static_cast<unsigned>(rank) + 8 * (static_cast<unsigned>(tensor) + 5 * step));
+}
+
+Array sum(int ranks, std::size_t tensor, unsigned step = 0) {
+  std::vector<Array> in;
+  for (int rank = 0; rank < ranks; ++rank) in.push_back(gradient(rank, tensor, step));
+  return testing::reduced(in, TNT_SUM);
+}
+
+class FiveTensors : public NcclTest {
+ protected:
+  // Where gradients lie, and results.
+  static std::vector<DeviceBuffer> buffers(const Trainer& trainer) {
+    std::vector<DeviceBuffer> result;
+    for (std::size_t tensor = 0; tensor < 5; ++tensor) result.push_back(trainer.memory(Array(TNT_FLOAT32, count)));
+    return result;
+  }
+  static void step(Trainer& trainer, int rank, int ranks, unsigned step, const std::vector<DeviceBuffer>& buffers) {
+    for (std::size_t tensor = 5; tensor-- > 0;) {
+      trainer.compute(buffers[tensor].get(), gradient(rank, tensor, step), trainer.stream.get());
+      trainer.reducer.ready(tensor, {.in = buffers[tensor].get(), .out = buffers[tensor].get()}, trainer.stream.get());
+    }
+    trainer.reducer.finish(trainer.stream.get());
+    for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+      trainer.expect(buffers[tensor].get(), sum(ranks, tensor, step), fmt::format("tensor {} in step {}", tensor, step),
+                     trainer.stream.get());
+    }
+  }
+};
+
+TEST_F(FiveTensors, TravelInAWireDtype) {
+  for (const tnt_dtype_t wire : {TNT_BFLOAT16, TNT_FLOAT16}) {
+    run_trainers(2, five_tensors(wire), [&](Trainer& trainer, int rank) {
+      const auto memory = buffers(trainer);
+      for (unsigned i = 0; i < 2; ++i) step(trainer, rank, 2, i, memory);  // small whole numbers: exact in 16 bits
+    });
+  }
+}
+
+// On the caller's stream: an event before each bucket, one wait at the end, and nothing else. The host waits for nothing.
+TEST_F(FiveTensors, CallersGetEventsAndWaitsOnly) {
+  run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
+    const auto memory = buffers(trainer);
+    step(trainer, rank, 2, 0, memory);
+    trainer.device->synchronize(trainer.stream.get());
+    const int synchronized = trainer.device->calls(testing::Call::synchronize);
+    const int packs = trainer.device->calls(testing::Call::pack);
+    const int copies = trainer.device->calls(testing::Call::copy);
+    for (std::size_t tensor = 5; tensor-- > 0;) {
+      trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, trainer.stream.get());
+    }
+    trainer.reducer.finish(trainer.stream.get());
+    EXPECT_EQ(trainer.device->calls(testing::Call::synchronize), synchronized);
+    EXPECT_EQ(trainer.device->calls(testing::Call::pack), packs + 3);  // one launch for each bucket
+    EXPECT_EQ(trainer.device->calls(testing::Call::copy), copies);     // nothing has moved: nothing is uploaded
+    const auto enqueued = trainer.device->enqueued_on(trainer.stream.get());
+    EXPECT_EQ(std::count(enqueued.end() - 4, enqueued.end(), "record"), 3) << fmt::format("{}", fmt::join(enqueued, ", "));
+    EXPECT_EQ(enqueued.back(), "wait");
+  });
+}
+
+// A trainer may compute the next step on another stream, with other memory, before the last one has ended.
+TEST_F(FiveTensors, StepsMayKnowNothingOfEachOther) {
+  run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
+    const std::array memory{buffers(trainer), buffers(trainer)};
+    trainer.device->synchronize(trainer.stream.get());
+    for (unsigned i = 0; i < 8; ++i) {
+      const StreamHandle stream = (i % 2 == 0 ? trainer.stream : trainer.other).get();
+      const auto& own = memory[i % 2];
+      for (std::size_t tensor = 5; tensor-- > 0;) {
+        trainer.compute(own[tensor].get(), gradient(rank, tensor, i), stream);
+        trainer.reducer.ready(tensor, {.in = own[tensor].get(), .out = own[tensor].get()}, stream);
+      }
+      trainer.reducer.finish(stream);
+      for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+        trainer.expect(own[tensor].get(), sum(2, tensor, i), fmt::format("tensor {} in step {}", tensor, i), stream);
+      }
+    }
+    trainer.device->synchronize(trainer.other.get());
+  });
+}
+
+// Some gradients are computed in the bucket; all of one bucket's: then it is neither packed nor unpacked.
+TEST_F(FiveTensors, GradientsMayLieInTheBucket) {
+  for (const bool statistics : {false, true}) {
+    run_trainers(2, five_tensors(),
+                 [&](Trainer& trainer, int rank) {
+                   const auto memory = buffers(trainer);
+                   std::vector<void*> places;
+                   for (const std::size_t tensor : {0U, 1U, 2U, 3U, 4U}) {
+                     places.push_back(tensor == 2 ? memory[tensor].get() : trainer.reducer.gradient_buffer(tensor));
+                   }
+                   for (unsigned i = 0; i < 3; ++i) {
+                     for (std::size_t tensor = 5; tensor-- > 0;) {
+                       trainer.compute(places[tensor], gradient(rank, tensor, i), trainer.stream.get());
+                       trainer.reducer.ready(tensor, {.in = places[tensor], .out = places[tensor]}, trainer.stream.get());
+                     }
+                     trainer.reducer.finish(trainer.stream.get());
+                     for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+                       trainer.expect(places[tensor], sum(2, tensor, i), fmt::format("tensor {}", tensor),
+                                      trainer.stream.get());
+                     }
+                   }
+                   EXPECT_EQ(trainer.device->calls(testing::Call::pack), 3);  // of the bucket with tensor 2
+                   EXPECT_EQ(trainer.device->calls(testing::Call::unpack), statistics ? 9 : 3);
+                 },
+                 {.statistics = statistics});
+  }
+}
+
+TEST_F(FiveTensors, AViewMayBeScaled) {
+  run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
+    const auto memory = buffers(trainer);
+    void* const view = trainer.reducer.gradient_buffer(4);
+    trainer.compute(view, gradient(rank, 4), trainer.stream.get());
+    trainer.reducer.ready(4, {.in = view, .out = view, .scale = 2.0}, trainer.stream.get());
+    trainer.compute(memory[3].get(), gradient(rank, 3), trainer.stream.get());
+    trainer.reducer.ready(3, {.in = memory[3].get(), .out = memory[3].get()}, trainer.stream.get());
+    trainer.reducer.wait_bucket(0, trainer.stream.get());
+    const Array twice = testing::repeated(TNT_FLOAT32, count, [](std::size_t i) { return 2 * sum(2, 4).get(i); });
+    trainer.expect(view, twice, "a scaled view", trainer.stream.get());
+  });
+}
+
+TEST_F(FiveTensors, StatisticsAreOfTheSums) {
+  run_trainers(2, five_tensors(),
+               [&](Trainer& trainer, int rank) {
+                 const auto memory = buffers(trainer);
+                 step(trainer, rank, 2, 0, memory);
+                 trainer.device->synchronize(trainer.stream.get());
+                 const auto found = trainer.device->values<gpu::Statistics>(trainer.reducer.statistics(), 3);
+                 std::array<double, 3> squares{};
+                 for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+                   for (std::size_t i = 0; i < count; ++i) {
+                     squares[trainer.reducer.plan().bucket_of(tensor)] += std::pow(sum(2, tensor).get(i), 2);
+                   }
+                 }
+                 for (std::size_t bucket = 0; bucket < 3; ++bucket) {
+                   EXPECT_EQ(found[bucket].sum_of_squares, squares[bucket]);  // whole numbers: exact
+                   EXPECT_EQ(found[bucket].non_finite, 0U);
+                 }
+               },
+               {.statistics = true});
+}
+
+// Eight shards' gradients, summed on the ranks that have them and then over ranks, always in the same tree.
+TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
+  constexpr std::size_t shards = 8;
+  const auto leaf = [](std::size_t shard, std::size_t tensor) {
+    std::mt19937 random(static_cast<unsigned>(shard * 5 + tensor));
+    std::vector<float> values(count);
+    for (float& value : values) value = std::normal_distribution<float>(0.0F, 1.0F)(random);
+    return values;
+  };
+  std::vector<float> expected;
+  for (const int ranks : {1, 2, 4, 8}) {
+    run_trainers(ranks, five_tensors(),
+                 [&](Trainer& trainer, int rank) {
+                   const auto memory = buffers(trainer);
+                   const std::size_t own = shards / static_cast<std::size_t>(ranks);
+                   for (std::size_t tensor = 5; tensor-- > 0;) {
+                     std::vector<std::vector<float>> sums;
+                     for (std::size_t i = 0; i < own; ++i)
+                       sums.push_back(leaf(static_cast<std::size_t>(rank) * own + i, tensor));
+                     for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
+                       for (std::size_t pair = 0; pair < sums.size() / 2; ++pair) {
+                         std::vector<float> both(count);
+                         for (std::size_t i = 0; i < count; ++i) both[i] = sums[2 * pair][i] + sums[2 * pair + 1][i];
+                         sums[pair] = both;
+                       }
+                     }
+                     Array values(TNT_FLOAT32, count);
+                     std::memcpy(values.data(), sums[0].data(), count * sizeof(float));
+                     trainer.compute(memory[tensor].get(), values, trainer.stream.get());
+                     trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()},
+                                           trainer.stream.get());
+                   }
+                   trainer.reducer.finish(trainer.stream.get());
+                   trainer.device->synchronize(trainer.stream.get());
+                   std::vector<float> found;
+                   for (const DeviceBuffer& buffer : memory) {
+                     const auto values = trainer.device->values<float>(buffer.get(), count);
+                     found.insert(found.end(), values.begin(), values.end());
+                   }
+                   if (rank != 0) return;
+                   if (expected.empty()) expected = found;
+                   EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0) << ranks << " ranks";
+                 },
+                 {.any_rank_count = true});
+  }
+}
+
+// Replays are as good as steps, and steps outside go on between them, with gradients elsewhere.
+TEST_F(FiveTensors, AStepCanBeCaptured) {
+  run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
+    const auto memory = buffers(trainer);
+    const auto elsewhere = buffers(trainer);
+    step(trainer, rank, 2, 0, memory);
+    trainer.device->begin_capture(trainer.stream.get());
+    step(trainer, rank, 2, 1, memory);
+    const auto graph = trainer.device->end_capture(trainer.stream.get());
+    for (int i = 0; i < 3; ++i) trainer.device->replay(graph, trainer.stream.get());
+    step(trainer, rank, 2, 2, elsewhere);
+    trainer.device->replay(graph, trainer.stream.get());
+    step(trainer, rank, 2, 3, memory);
+    trainer.device->begin_capture(trainer.stream.get());
+    step(trainer, rank, 2, 4, elsewhere);
+    const auto second = trainer.device->end_capture(trainer.stream.get());
+    for (int i = 0; i < 2; ++i) {
+      trainer.device->replay(second, trainer.stream.get());
+      trainer.device->replay(graph, trainer.stream.get());
+    }
+    trainer.device->synchronize(trainer.stream.get());
+  });
+}
+
+void expect_refused(const std::function<void()>& body, const std::string& part, tnt_status_t status = TNT_INVALID_ARGUMENT) {
+  try {
+    body();
+    ADD_FAILURE() << "accepted, no error with: " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), status);
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+// Each is refused by name, and the step goes on as if it had not been tried.
+TEST_F(FiveTensors, MisuseChangesNothing) {
+  run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
+    const auto memory = buffers(trainer);
+    SimulatedDevice second(7);
+    const Stream foreign_stream(second);
+    const DeviceBuffer foreign(second, count * sizeof(float), foreign_stream.get());
+    const PinnedBuffer pinned(*trainer.device, count * sizeof(float));
+    std::vector<float> host(count);
+    const StreamHandle stream = trainer.stream.get();
+    DeviceReducer& reducer = trainer.reducer;
+    void* const good = memory[4].get();
+    const auto misuse = [&] {
+      expect_refused([&] { reducer.ready(5, {.in = good, .out = good}, stream); }, "tensor 5 is not in the plan of 5");
+      expect_refused([&] { reducer.ready(0, {.in = nullptr, .out = good}, stream); }, "the gradient of 'a' is NULL");
+      expect_refused([&] { reducer.ready(0, {.in = host.data(), .out = good}, stream); }, "the gradient of 'a' is host memory");
+      expect_refused([&] { reducer.ready(0, {.in = good, .out = host.data()}, stream); }, "the result of 'a' is host memory");
+      expect_refused([&] { reducer.ready(0, {.in = pinned.get(), .out = good}, stream); }, "host memory");
+      expect_refused([&] { reducer.ready(0, {.in = foreign.get(), .out = good}, stream); }, "lies on device 7");
+      expect_refused([&] { reducer.ready(0, {.in = good, .out = good}, nullptr); }, "stream is NULL");
+      expect_refused([&] { reducer.ready(0, {.in = good, .out = good}, foreign_stream.get()); }, "the stream is of device 7");
+      expect_refused([&] { reducer.finish(stream); }, "was not handed over");
+      expect_refused([&] { reducer.finish(nullptr); }, "stream is NULL");
+      expect_refused([&] { reducer.wait_bucket(3, stream); }, "bucket 3 is not in the plan of 3 buckets");
+      expect_refused([&] { reducer.set_hook([](std::size_t, void*) { return std::nullopt; }); }, "hook", TNT_UNSUPPORTED);
+      expect_refused([&] { (void)reducer.gradient_buffer(9); }, "tensor 9");
+    };
+    misuse();
+    expect_refused([&] { reducer.wait_bucket(0, stream); }, "of which no gradient was handed over");
+    trainer.compute(good, gradient(rank, 4), stream);
+    reducer.ready(4, {.in = good, .out = good}, stream);
+    expect_refused([&] { reducer.ready(4, {.in = good, .out = good}, stream); }, "'e' was handed over twice");
+    misuse();
+    for (const std::size_t tensor : {0U, 1U, 2U, 3U}) {
+      trainer.compute(memory[tensor].get(), gradient(rank, tensor), stream);
+      reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, stream);
+      if (tensor == 0) expect_refused([&] { reducer.wait_bucket(2, stream); }, "before the gradient of 'd'");
+    }
+    reducer.wait_bucket(1, stream);
+    reducer.finish(stream);
+    trainer.expect(good, sum(2, 4), "the good one", stream);
+    for (unsigned i = 1; i < 3; ++i) step(trainer, rank, 2, i, memory);
+  });
+}
+
+TEST_F(FiveTensors, AGradientThatIsCastHasNoPlaceInTheBucket) {
+  run_trainers(1, five_tensors(TNT_BFLOAT16), [&](Trainer& trainer, int) {
+    expect_refused([&] { (void)trainer.reducer.gradient_buffer(0); }, "'a' is float32 and travels as bfloat16");
+  });
+}
+
+// A device that fails on one rank ends the job on all, with one sentence that names rank and bucket.
+TEST_F(FiveTensors, AFailureIsEveryRanks) {
+  Trainer::timeout = 5.0;
+  const std::string sentence = testing::common_error(3, TNT_SYSTEM, [&](Communicator& host) {
+    const testing::SimulationOptions simulation{.seed = 1, .progress = testing::Progress::thread};
+    Trainer trainer(host, std::make_shared<SimulatedDevice>(host.rank(), simulation), five_tensors(), {});
+    trainer.gradients = buffers(trainer);
+    const auto& memory = trainer.gradients;
+    if (host.rank() == 1) trainer.device->fail_at(testing::Call::pack, 2);
+    for (const DeviceBuffer& buffer : memory) trainer.device->fill_zero(buffer.get(), buffer.bytes(), trainer.stream.get());
+    const auto run = [&] {
+      while (true) {
+        for (std::size_t tensor = 5; tensor-- > 0;) {
+          trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, trainer.stream.get());
+        }
+        trainer.reducer.finish(trainer.stream.get());
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    };
+    EXPECT_THROW(run(), Error);
+    run();
+  });
+  Trainer::timeout = testing::patience;
+  EXPECT_NE(sentence.find("rank 1: gradients bucket 1"), std::string::npos) << sentence;
+}
+
+// Without the third rank: who is missing, and in which bucket.
+TEST_F(FiveTensors, AMissingRankIsNamed) {
+  Trainer::timeout = 0.5;
+  const std::string sentence = testing::common_error(3, TNT_TIMEOUT, [&](Communicator& host) {
+    const testing::SimulationOptions simulation{.seed = 1, .progress = testing::Progress::thread};
+    Trainer trainer(host, std::make_shared<SimulatedDevice>(host.rank(), simulation), five_tensors(), {});
+    trainer.gradients = buffers(trainer);
+    const auto& memory = trainer.gradients;
+    if (host.rank() < 2) {
+      for (const std::size_t tensor : {4U, 3U}) {
+        trainer.compute(memory[tensor].get(), gradient(host.rank(), tensor), trainer.stream.get());
+        trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, trainer.stream.get());
+      }
+    }
+    while (true) {
+      trainer.comm->throw_if_ended();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  Trainer::timeout = testing::patience;
+  EXPECT_NE(sentence.find("rank 2"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("bucket 0"), std::string::npos) << sentence;
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,300 @@
+#include "support/simulated_device.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/dtype.hpp"
+#include "device/host_kernels.hpp"
+#include "support/simulated_kernels.hpp"
+#include "support/simulated_memory.hpp"
+#include "support/simulated_stream.h"
+
+namespace tnt::testing {
+namespace {
+
+constexpr const char* call_names[] = {
+    "allocate", "allocate_pinned", "make_stream", "idle", "synchronize", "make_event",     "record", "wait", "reached",
+    "copy",     "fill_zero",       "call",        "pack", "unpack",      "sum_statistics", "reduce", "axpy"};
+
+SimulatedMemory& memory_of_all() { return SimulatedMemory::of_process(); }
+
+void append(std::vector<Access>& accesses, const std::vector<Bytes>& ranges, bool write) {
+  for (const Bytes& range : ranges) accesses.push_back({range.memory, range.count, write});
+}
+
+}  // namespace
+
+SimulatedDevice::SimulatedDevice(int index, const SimulationOptions& options)
+    : index_(index), streams_(std::make_unique<SimulatedStreams>(this, options)) {}
+
+SimulatedDevice::~SimulatedDevice() {
+  streams_->run_all();
+  look_for_leaks();
+  for (const std::string& report : streams_->take_reports()) ADD_FAILURE() << report;
+}
+
+void SimulatedDevice::look_for_leaks() {
+  streams_->report_leaks();
+  const SimulatedMemory::Open open;
+  for (const MemoryBlock& block : memory_of_all().blocks_of_owner(this)) {
+    if (!memory_of_all().guards_intact(block)) streams_->report("somebody wrote before or behind " + block.name);
+    streams_->report(fmt::format("{} ({} bytes) was never released", block.name, block.bytes));
+    (void)memory_of_all().release(block.memory);
+  }
+}
+
+void SimulatedDevice::count(Call kind) {
+  const std::scoped_lock lock(mutex_);
+  const auto index = static_cast<std::size_t>(kind);
+  if (++counts_[index].calls == counts_[index].fail_at) fail(TNT_SYSTEM, "{} failed: injected by the test", call_names[index]);
+}
+
+void SimulatedDevice::fail_at(Call kind, int nth) {
+  const std::scoped_lock lock(mutex_);
+  Count& count = counts_[static_cast<std::size_t>(kind)];
+  count.fail_at = count.calls + nth;
+}
+
+int SimulatedDevice::calls(Call kind) {
+  const std::scoped_lock lock(mutex_);
+  return counts_[static_cast<std::size_t>(kind)].calls;
+}
+
+void SimulatedDevice::put(StreamHandle stream, const char* what, std::function<std::vector<Access>()> accesses,
+                          std::function<void()> run) {
+  streams_->enqueue(stream, {what, std::move(accesses), [run = std::move(run)] {
+                               run();
+                               return true;
+                             }});
+}
+
+void SimulatedDevice::enqueue(StreamHandle stream, const std::vector<Bytes>& reads, const std::vector<Bytes>& writes,
+                              std::function<void()> run, const std::string& what) {
+  std::vector<Access> accesses;
+  append(accesses, reads, false);
+  append(accesses, writes, true);
+  put(
+      stream, what.c_str(), [accesses] { return accesses; }, std::move(run));
+}
+
+void SimulatedDevice::host_reads(const void* memory, std::size_t bytes, const std::string& what) {
+  streams_->host_access({memory, bytes, false}, what);
+}
+
+void SimulatedDevice::host_writes(const void* memory, std::size_t bytes, const std::string& what) {
+  streams_->host_access({memory, bytes, true}, what);
+}
+
+void SimulatedDevice::read(void* to, const void* memory, std::size_t bytes) {
+  host_reads(memory, bytes, "the test's look");
+  const SimulatedMemory::Open open;
+  if (bytes > 0) std::memcpy(to, memory, bytes);
+}
+
+void SimulatedDevice::write(void* memory, const void* from, std::size_t bytes) {
+  host_writes(memory, bytes, "the test's values");
+  const SimulatedMemory::Open open;
+  if (bytes > 0) std::memcpy(memory, from, bytes);
+}
+
+void SimulatedDevice::name_memory(const void* memory, const std::string& name) { memory_of_all().name(memory, name); }
+
+void* SimulatedDevice::allocate(std::size_t bytes, StreamHandle stream) {
+  count(Call::allocate);
+  if (streams_->capturing(stream))
+    streams_->refuse("memory was allocated on a stream that is captured: it is the graph's alone");
+  void* memory = memory_of_all().allocate(this, {Place::Kind::device, index_}, bytes);
+  put(
+      stream, "allocate",
+      [memory, bytes] {
+        return std::vector<Access>{{memory, bytes, true}};
+      },
+      [] {});
+  return memory;
+}
+
+void SimulatedDevice::release(void* memory, StreamHandle stream) noexcept {
+  const auto block = memory_of_all().block_of(memory);
+  if (!block || block->memory != memory || block->owner != this || block->released) {
+    return streams_->report("something was released that is no memory of this device");
+  }
+  try {
+    if (streams_->capturing(stream)) streams_->refuse(block->name + " was released on a stream that is captured");
+    put(
+        stream, "release",
+        [block] {
+          return std::vector<Access>{{block->memory, block->bytes, true}};
+        },
+        [this, memory] { release_block(memory); });
+  } catch (const Error& error) {
+    streams_->report(fmt::format("{} could not be released: {}", block->name, error.what()));
+  }
+}
+
+void SimulatedDevice::release_block(void* memory) {
+  const auto block = memory_of_all().block_of(memory);
+  if (!memory_of_all().release(memory)) streams_->report("somebody wrote before or behind " + block->name);
+}
+
+void* SimulatedDevice::allocate_pinned(std::size_t bytes) {
+  count(Call::allocate_pinned);
+  if (streams_->any_capture()) streams_->refuse("pinned memory was allocated while a stream is captured");
+  return memory_of_all().allocate(this, {Place::Kind::pinned, -1}, bytes);
+}
+
+void SimulatedDevice::release_pinned(void* memory) noexcept {
+  const auto block = memory_of_all().block_of(memory);
+  if (!block || block->memory != memory || block->owner != this || block->released) {
+    return streams_->report("something was released that is no pinned memory of this device");
+  }
+  host_writes(memory, block->bytes, "releases it");
+  release_block(memory);
+}
+
+Place SimulatedDevice::place_of(const void* memory) {
+  const auto block = memory_of_all().block_of(memory);
+  return block && !block->released && memory < block->end() ? block->place : Place{};
+}
+
+StreamHandle SimulatedDevice::make_stream(Priority priority) {
+  count(Call::make_stream);
+  return streams_->make_stream(priority);
+}
+
+void SimulatedDevice::destroy_stream(StreamHandle stream) noexcept { streams_->destroy_stream(stream); }
+
+bool SimulatedDevice::idle(StreamHandle stream) {
+  count(Call::idle);
+  return streams_->idle(stream);
+}
+
+void SimulatedDevice::synchronize(StreamHandle stream) {
+  count(Call::synchronize);
+  streams_->synchronize(stream);
+}
+
+int SimulatedDevice::device_of(StreamHandle stream) {
+  const SimulatedStreams* owner = SimulatedStreams::of(stream);
+  if (owner == nullptr) fail(TNT_SYSTEM, "{} is no stream", stream);
+  return static_cast<const SimulatedDevice*>(owner->owner())->index();
+}
+
+bool SimulatedDevice::capturing(StreamHandle stream) { return streams_->capturing(stream); }
+
+EventHandle SimulatedDevice::make_event() {
+  count(Call::make_event);
+  return streams_->make_event();
+}
+
+void SimulatedDevice::destroy_event(EventHandle event) noexcept { streams_->destroy_event(event); }
+
+void SimulatedDevice::record(EventHandle event, StreamHandle stream) {
+  count(Call::record);
+  streams_->record(event, stream);
+}
+
+void SimulatedDevice::wait(StreamHandle stream, EventHandle event) {
+  count(Call::wait);
+  streams_->wait(stream, event);
+}
+
+bool SimulatedDevice::reached(EventHandle event) {
+  count(Call::reached);
+  return streams_->reached(event);
+}
+
+void SimulatedDevice::copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) {
+  count(Call::copy);
+  put(
+      stream, "copy",
+      [=] {
+        return std::vector<Access>{{from, bytes, false}, {to, bytes, true}};
+      },
+      [=] { std::memmove(to, from, bytes); });
+}
+
+void SimulatedDevice::fill_zero(void* memory, std::size_t bytes, StreamHandle stream) {
+  count(Call::fill_zero);
+  put(
+      stream, "fill_zero",
+      [=] {
+        return std::vector<Access>{{memory, bytes, true}};
+      },
+      [=] { std::memset(memory, 0, bytes); });
+}
+
+void SimulatedDevice::call(void (*function)(void*), void* data, StreamHandle stream) {
+  count(Call::call);
+  const auto run = [function, data] {
+    function(data);
+    return true;
+  };
+  streams_->enqueue(stream, {.what = "call", .accesses = nullptr, .run = run, .of_host = true});
+}
+
+void SimulatedDevice::pack(const gpu::BucketLaunch& launch, StreamHandle stream) {
+  count(Call::pack);
+  put(
+      stream, "pack", [launch] { return bucket_accesses(launch, Direction::pack); }, [launch] { host::pack(launch); });
+}
+
+void SimulatedDevice::unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) {
+  count(Call::unpack);
+  const Direction direction = accumulate ? Direction::accumulate : Direction::unpack;
+  put(
+      stream, "unpack", [=] { return bucket_accesses(launch, direction); }, [=] { host::unpack(launch, accumulate); });
+}
+
+void SimulatedDevice::sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total,
+                                     StreamHandle stream) {
+  count(Call::sum_statistics);
+  put(
+      stream, "sum_statistics",
+      [=] {
+        return std::vector<Access>{{partials, n * sizeof(gpu::Statistics), false}, {total, sizeof(gpu::Statistics), true}};
+      },
+      [=] { host::sum_statistics(partials, n, total); });
+}
+
+void SimulatedDevice::reduce(void* out, const void* const* sources, int n, std::size_t count_of_elements, tnt_dtype_t dtype,
+                             gpu::Order order, StreamHandle stream) {
+  count(Call::reduce);
+  const std::vector<const void*> from(sources, sources + n);
+  const std::size_t bytes = count_of_elements * dtype_size(dtype);
+  std::vector<Access> accesses{{out, bytes, true}};
+  for (const void* source : from) accesses.push_back({source, bytes, false});
+  put(
+      stream, "reduce", [accesses] { return accesses; },
+      [=] { host::reduce(out, from.data(), n, count_of_elements, dtype, order); });
+}
+
+void SimulatedDevice::axpy(void* y, const void* x, double a, std::size_t count_of_elements, tnt_dtype_t dtype,
+                           StreamHandle stream) {
+  count(Call::axpy);
+  const std::size_t bytes = count_of_elements * dtype_size(dtype);
+  std::vector<Access> accesses{{y, bytes, false}, {y, bytes, true}};
+  if (a != 0.0) accesses.push_back({x, bytes, false});
+  put(
+      stream, "axpy", [accesses] { return accesses; }, [=] { host::axpy(y, x, a, count_of_elements, dtype); });
+}
+
+}  // namespace tnt::testing
+
+void tnt_simulated_enqueue(void* stream, const void* const* reads, const size_t* read_bytes, size_t n_reads,
+                           void* const* writes, const size_t* write_bytes, size_t n_writes, int (*try_run)(void* data),
+                           void (*destroy)(void* data), void* data, const char* what) {
+  using tnt::testing::Access;
+  using tnt::testing::SimulatedStreams;
+  const std::shared_ptr<void> held(data, destroy);
+  std::vector<Access> accesses;
+  for (std::size_t i = 0; i < n_reads; ++i) accesses.push_back({reads[i], read_bytes[i], false});
+  for (std::size_t i = 0; i < n_writes; ++i) accesses.push_back({writes[i], write_bytes[i], true});
+  SimulatedStreams* streams = SimulatedStreams::of(stream);
+  if (streams == nullptr) {
+    ADD_FAILURE() << what << " was enqueued on " << stream << ", which is no stream";
+    return;
+  }
+  streams->enqueue(stream, {what, [accesses] { return accesses; }, [held, try_run] { return try_run(held.get()) != 0; }});
+}

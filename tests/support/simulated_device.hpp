@@ -1,0 +1,130 @@
+// A device for tests that keeps CUDA's ordering rules, and checks them. Its memory is closed to the host
+// (simulated_memory.hpp), its streams run what they are given later and in any order that the rules allow
+// (simulated_streams.hpp), and whatever breaks a rule is reported as a failure of the test when the device goes, unless the
+// test takes the reports:
+//
+//   the order      two accesses to the same bytes, one a write, that no stream, event or wait of the host orders
+//   memory         past an end, after release, released while in use, another device's, not pinned
+//   leaks          memory, streams and events that are not given back
+//   captures       what CUDA refuses while a stream is captured
+//   progress       work that never ends
+//
+// The host's own accesses to pinned memory are checked if they are declared: host_reads, host_writes. All threads of the host
+// count as one here, in the order in which they call: the thread sanitizer sees to theirs.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.hpp"
+#include "support/simulated_streams.hpp"
+
+namespace tnt::testing {
+
+enum class Call {
+  allocate,
+  allocate_pinned,
+  make_stream,
+  idle,
+  synchronize,
+  make_event,
+  record,
+  wait,
+  reached,
+  copy,
+  fill_zero,
+  call,
+  pack,
+  unpack,
+  sum_statistics,
+  reduce,
+  axpy,
+  last = axpy
+};
+
+struct Bytes {
+  const void* memory = nullptr;
+  std::size_t count = 0;
+};
+
+class SimulatedDevice final : public Device {
+ public:
+  explicit SimulatedDevice(int index = 0, const SimulationOptions& options = {});
+  ~SimulatedDevice() override;
+
+  // Work of the test's own, as a trainer's kernels: run is called later, and touches what is said here.
+  void enqueue(StreamHandle stream, const std::vector<Bytes>& reads, const std::vector<Bytes>& writes,
+               std::function<void()> run, const std::string& what);
+  void host_reads(const void* memory, std::size_t bytes, const std::string& what = "reads");
+  void host_writes(const void* memory, std::size_t bytes, const std::string& what = "writes");
+  // The test's look into device memory, at once; what is not ordered before it is reported.
+  void read(void* to, const void* memory, std::size_t bytes);
+  void write(void* memory, const void* from, std::size_t bytes);
+  template <typename T>
+  [[nodiscard]] std::vector<T> values(const void* memory, std::size_t count) {
+    std::vector<T> values(count);
+    read(values.data(), memory, count * sizeof(T));
+    return values;
+  }
+
+  using Graph = std::shared_ptr<SimulatedStreams::Capture>;
+  void begin_capture(StreamHandle stream) { streams_->begin_capture(stream); }
+  [[nodiscard]] Graph end_capture(StreamHandle stream) { return streams_->end_capture(stream); }
+  void replay(const Graph& graph, StreamHandle stream) { streams_->replay(graph, stream); }
+
+  void fail_at(Call kind, int nth = 1);  // the nth call of the kind from now on throws TNT_SYSTEM and does nothing
+  [[nodiscard]] int calls(Call kind);    // so far
+  [[nodiscard]] std::vector<std::string> enqueued_on(StreamHandle stream) { return streams_->enqueued_on(stream); }
+  [[nodiscard]] Priority priority_of(StreamHandle stream) { return streams_->priority_of(stream); }
+  void run_all() { streams_->run_all(); }
+  [[nodiscard]] std::vector<std::string> take_reports() { return streams_->take_reports(); }
+  void name_memory(const void* memory, const std::string& name);  // for reports
+  void name_stream(StreamHandle stream, const std::string& name) { streams_->name(stream, name); }
+
+  [[nodiscard]] int index() const noexcept override { return index_; }
+  [[nodiscard]] std::string name() const override { return "simulated device"; }
+  [[nodiscard]] void* allocate(std::size_t bytes, StreamHandle stream) override;
+  void release(void* memory, StreamHandle stream) noexcept override;
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
+  void release_pinned(void* memory) noexcept override;
+  [[nodiscard]] Place place_of(const void* memory) override;
+  [[nodiscard]] StreamHandle make_stream(Priority priority) override;
+  void destroy_stream(StreamHandle stream) noexcept override;
+  [[nodiscard]] bool idle(StreamHandle stream) override;
+  void synchronize(StreamHandle stream) override;
+  [[nodiscard]] int device_of(StreamHandle stream) override;
+  [[nodiscard]] bool capturing(StreamHandle stream) override;
+  [[nodiscard]] EventHandle make_event() override;
+  void destroy_event(EventHandle event) noexcept override;
+  void record(EventHandle event, StreamHandle stream) override;
+  void wait(StreamHandle stream, EventHandle event) override;
+  [[nodiscard]] bool reached(EventHandle event) override;
+  void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) override;
+  void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
+  void call(void (*function)(void*), void* data, StreamHandle stream) override;
+  void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
+  void unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) override;
+  void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) override;
+  void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order,
+              StreamHandle stream) override;
+  void axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) override;
+
+ private:
+  struct Count {
+    int calls = 0;
+    int fail_at = 0;  // the call that fails, counted from the first; 0: none
+  };
+  void count(Call kind);
+  void put(StreamHandle stream, const char* what, std::function<std::vector<Access>()> accesses, std::function<void()> run);
+  void release_block(void* memory);
+  void look_for_leaks();
+
+  int index_;
+  std::mutex mutex_;  // of counts_
+  std::array<Count, static_cast<std::size_t>(Call::last) + 1> counts_{};
+  std::unique_ptr<SimulatedStreams> streams_;
+};
+
+}  // namespace tnt::testing

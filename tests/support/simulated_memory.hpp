@@ -1,0 +1,69 @@
+// The memory of all simulated devices of the process, and their pinned host memory. Memory of a device is closed to the host's
+// code: touching it ends the test with a sentence, but while work of some device runs. Addresses are never used again.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/device.hpp"
+
+namespace tnt::testing {
+
+struct MemoryBlock {
+  Place place;
+  const void* owner = nullptr;  // the device
+  std::byte* memory = nullptr;
+  std::size_t bytes = 0;
+  bool released = false;
+  std::string name;  // for reports: "memory 3", or what the test called it
+
+  [[nodiscard]] const std::byte* end() const { return memory + bytes; }
+};
+
+class SimulatedMemory {
+ public:
+  [[nodiscard]] static SimulatedMemory& of_process();
+
+  // Filled with rubbish, between guard zones.
+  [[nodiscard]] void* allocate(const void* owner, Place place, std::size_t bytes);
+  // Fills it with rubbish. False if somebody wrote into the guard zones.
+  [[nodiscard]] bool release(void* memory);
+  [[nodiscard]] bool guards_intact(const MemoryBlock& block);
+  // The block that the address lies in, or just behind (an empty access); none for what is not from here.
+  [[nodiscard]] std::optional<MemoryBlock> block_of(const void* memory);
+  void name(const void* memory, const std::string& name);
+  [[nodiscard]] std::vector<MemoryBlock> blocks_of_owner(const void* owner);  // those that are not released
+
+  // Memory of devices may be touched while it lives.
+  class Open {
+   public:
+    Open() { of_process().open(); }
+    ~Open() { of_process().close(); }
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+  };
+
+ private:
+  struct Region {  // of address space, handed out from its beginning
+    std::byte* begin = nullptr;
+    std::size_t used = 0;
+  };
+  SimulatedMemory();
+  void open();
+  void close();
+  void protect(int protection);
+  [[nodiscard]] std::byte* take(Region& region, std::size_t bytes);
+  void rubbish(const MemoryBlock& block, int value);
+
+  std::mutex mutex_;
+  Region device_;
+  Region pinned_;
+  std::size_t openers_ = 0;
+  std::map<const std::byte*, MemoryBlock> blocks_;
+};
+
+}  // namespace tnt::testing

@@ -1,0 +1,130 @@
+// Streams and events that keep CUDA's rules and no more: what is enqueued runs later, in the order of its stream, after the
+// events that the stream waits for, and otherwise in any order, drawn by a seeded generator. Every access to memory is compared
+// with all earlier ones (ordering.hpp): what the rules do not order is reported, in whatever order it happened to run.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/device.hpp"
+#include "support/ordering.hpp"
+
+namespace tnt::testing {
+
+// When work runs. polls: in the threads that synchronize or poll, so that a test of one thread is the same every time; nothing
+// runs before. thread: in a thread of the device's own, as on a device; for ranks, which wait for one another in collectives.
+enum class Progress { polls, thread };
+
+struct SimulationOptions {
+  unsigned seed = 1;
+  Progress progress = Progress::polls;
+  double patience = 20.0;  // seconds without any progress after which a wait ends with an error
+};
+
+struct Work {
+  std::string what;                               // for reports
+  std::function<std::vector<Access>()> accesses;  // asked when its turn comes
+  std::function<bool()> run;                      // false: not yet, ask again
+  bool of_host = false;                           // a function of the host's: what comes after it in time is after it
+};
+
+class SimulatedStreams {
+ public:
+  SimulatedStreams(const void* owner, const SimulationOptions& options);
+  ~SimulatedStreams();
+  SimulatedStreams(const SimulatedStreams&) = delete;
+  SimulatedStreams& operator=(const SimulatedStreams&) = delete;
+
+  // The simulation that a stream belongs to; nullptr if it is none, or no longer.
+  [[nodiscard]] static SimulatedStreams* of(StreamHandle stream);
+  [[nodiscard]] const void* owner() const { return owner_; }
+
+  [[nodiscard]] StreamHandle make_stream(Priority priority);
+  void destroy_stream(StreamHandle stream);
+  void enqueue(StreamHandle stream, Work work);
+  [[nodiscard]] bool idle(StreamHandle stream);
+  void synchronize(StreamHandle stream);
+  [[nodiscard]] Priority priority_of(StreamHandle stream);
+  [[nodiscard]] std::vector<std::string> enqueued_on(StreamHandle stream);
+  void name(StreamHandle stream, const std::string& name);
+
+  [[nodiscard]] EventHandle make_event();
+  void destroy_event(EventHandle event);
+  void record(EventHandle event, StreamHandle stream);
+  void wait(StreamHandle stream, EventHandle event);
+  [[nodiscard]] bool reached(EventHandle event);
+
+  // Graphs: what streams are given between the two is not run, but kept for replay.
+  class Capture;
+  void begin_capture(StreamHandle stream);
+  [[nodiscard]] std::shared_ptr<Capture> end_capture(StreamHandle stream);
+  void replay(const std::shared_ptr<Capture>& graph, StreamHandle stream);
+  [[nodiscard]] bool capturing(StreamHandle stream);
+  [[nodiscard]] bool any_capture();
+
+  // The host touches memory now.
+  void host_access(const Access& access, const std::string& what);
+  void report_leaks();
+  void run_all();  // in the calling thread or the device's, until nothing can run
+  void report(const std::string& sentence);
+  // Reports and throws: CUDA would return an error.
+  [[noreturn]] void refuse(const std::string& sentence);
+  [[nodiscard]] std::vector<std::string> take_reports();
+
+ private:
+  struct Moment;
+  struct Stream;
+  struct Step;
+  struct Item;
+  using Lock = std::unique_lock<std::mutex>;
+
+  [[nodiscard]] std::shared_ptr<Stream> find(StreamHandle stream);
+  [[nodiscard]] std::shared_ptr<Stream> new_stream(const std::string& name);
+  [[nodiscard]] std::shared_ptr<Moment>& moment_of(EventHandle event);
+  void put(const std::shared_ptr<Stream>& stream, Step step);
+  void put_now(Stream& stream, Step step);
+  void refuse_captured(const Stream& stream, const char* what);
+
+  [[nodiscard]] bool step(Lock& lock);
+  [[nodiscard]] bool try_front(Lock& lock, Stream& stream);
+  [[nodiscard]] bool begin(Item& item);
+  void poll(Lock& lock);
+  void wait_until(Lock& lock, const std::function<bool()>& done, const std::string& what);
+  void nap(Lock& lock);
+  [[nodiscard]] bool all_idle() const;
+  [[nodiscard]] std::string fronts() const;
+  void work();
+
+  [[nodiscard]] bool allowed(const Access& access, const Actor& actor);
+  void note(const Access& access, const std::shared_ptr<const Actor>& actor, const Clock& clock);
+  void add_report(const std::string& sentence);
+
+  const void* owner_;
+  const SimulationOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::mt19937 random_;
+  std::map<StreamHandle, std::shared_ptr<Stream>> by_handle_;
+  std::vector<std::shared_ptr<Stream>> streams_;  // also those of graphs, and destroyed ones that are not yet empty
+  std::map<EventHandle, std::shared_ptr<Moment>> events_;
+  std::size_t components_ = 1;  // the host is component 0
+  std::uint64_t works_ = 0;
+  std::uint64_t host_tick_ = 0;
+  Clock host_clock_;
+  AccessHistory history_;
+  std::vector<std::string> reports_;
+  std::int64_t progress_ns_ = 0;  // when something last got done
+  bool running_ = false;          // a thread runs work, the mutex released
+  bool stopping_ = false;
+  std::thread worker_;
+};
+
+}  // namespace tnt::testing
