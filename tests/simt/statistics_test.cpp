@@ -47,6 +47,7 @@ TEST(Statistics, OfAPackedBucketAreExactForWholeNumbers) {
                        .tensors = random_tensors(wire, random),
                        .tensors_lie = seed % 2 == 0 ? Askew::elements : Askew::bytes,
                        .whole_numbers = true,
+                       .some_lie_in_bucket = true,
                        .seed = seed});
       const Statistics total = packed_statistics(test, seed % 3);
       test.expect_packed();
