@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "benchmarks/gpu/bucket_set.hpp"
 #include "benchmarks/gpu/cases.hpp"
@@ -18,7 +17,7 @@ class Runs {
   Runs(const BucketSet& set, double seconds) : set_(set), seconds_(seconds) {}
 
   // Of one launch for each bucket.
-  [[nodiscard]] Times of(const std::function<void(const Bucket&)>& launch, Queue queue) const {
+  [[nodiscard]] Cost of(const std::function<void(const Bucket&)>& launch, Queue queue) const {
     const auto pass = [&] {
       for (const Bucket& bucket : set_.buckets()) launch(bucket);
     };
@@ -29,9 +28,9 @@ class Runs {
   // The faster of two ways to copy as many bytes as packing moves.
   [[nodiscard]] double copy_us() const {
     const auto half = [](const Bucket& bucket) { return bucket.moved / 2 / 16 * 16; };
-    const Times kernel =
+    const Cost kernel =
         of([&](const Bucket& bucket) { copy_by_kernel(bucket.memory, bucket.gradients, half(bucket), stream()); }, Queue::held);
-    const Times runtime = of(
+    const Cost runtime = of(
         [&](const Bucket& bucket) {
           TNT_CUDA(cudaMemcpyAsync(bucket.memory, bucket.gradients, half(bucket), cudaMemcpyDeviceToDevice, stream()));
         },
@@ -41,7 +40,7 @@ class Runs {
 
   // A bucket by one cudaMemcpyAsync for each tensor.
   [[nodiscard]] double memcpy_us() const {
-    const Times times = of(
+    const Cost times = of(
         [&](const Bucket& bucket) {
           for (const BucketSet::Tensor& tensor : bucket.tensors) {
             TNT_CUDA(cudaMemcpyAsync(tensor.slot, tensor.gradient, tensor.bytes, cudaMemcpyDeviceToDevice, stream()));
@@ -64,7 +63,7 @@ void run_case(const Model& model, const Cut& cut, const Variant& variant, double
   const double moved = static_cast<double>(set.moved()) / n;
   const double copy = runs.copy_us();
   const bool is_copy = variant.wire == TNT_FLOAT32;
-  const std::optional<double> tensors = is_copy ? std::optional(runs.memcpy_us()) : std::nullopt;
+  const double tensors = is_copy ? runs.memcpy_us() : 0.0;
   for (const bool packs : {true, false}) {
     const auto launch = [&](const Bucket& bucket) {
       if (packs) {
@@ -73,8 +72,8 @@ void run_case(const Model& model, const Cut& cut, const Variant& variant, double
         gpu::unpack(bucket.launch, false, runs.stream());
       }
     };
-    const Times device = runs.of(launch, Queue::held);
-    const Times caller = runs.of(launch, Queue::free);
+    const Cost device = runs.of(launch, Queue::held);
+    const Cost caller = runs.of(launch, Queue::free);
     nlohmann::ordered_json line{
         {"case", fmt::format("{}/{}/{}/{}", packs ? "pack" : "unpack", model.name, variant.name, cut.name)},
         {"bytes", moved},
@@ -87,9 +86,9 @@ void run_case(const Model& model, const Cut& cut, const Variant& variant, double
         {"caller_us", caller.us},
         {"host_us", caller.host_us},
         {"launches", kernels_in([&] { launch(set.buckets().front()); }, runs.stream())}};
-    if (tensors) {
-      line["memcpy_per_tensor_us"] = *tensors;
-      line["ratio_to_memcpy_per_tensor"] = *tensors / caller.us;
+    if (is_copy) {
+      line["memcpy_per_tensor_us"] = tensors;
+      line["ratio_to_memcpy_per_tensor"] = tensors / caller.us;
     }
     print_line(line);
   }

@@ -24,7 +24,7 @@ struct Batch {
   CudaEvent begin{};
   CudaEvent end{};
 
-  [[nodiscard]] Times run() const {
+  [[nodiscard]] Cost run() const {
     if (queue == Queue::held) compute(100.0 + launch_us * static_cast<double>(launches), stream);
     begin.record(stream);
     const double before = now_us();
@@ -53,7 +53,7 @@ double percentile_of(std::vector<double> values, double percent) {
 
 double median_of(std::vector<double> values) { return percentile_of(std::move(values), 50); }
 
-Times measure(const std::function<void()>& pass, std::size_t n, Queue queue, cudaStream_t stream, double seconds) {
+Cost measure(const std::function<void()>& pass, std::size_t n, Queue queue, cudaStream_t stream, double seconds) {
   const Batch once{pass, 1, n, queue, stream};
   static_cast<void>(once.run());
   const double pass_us = std::max(once.run().us * static_cast<double>(n), 0.1);
@@ -64,7 +64,7 @@ Times measure(const std::function<void()>& pass, std::size_t n, Queue queue, cud
   std::vector<double> host;
   const double deadline = now_us() + seconds * 1e6;
   while (device.size() < least_batches || (device.size() < most_batches && now_us() < deadline)) {
-    const Times times = batch.run();
+    const Cost times = batch.run();
     device.push_back(times.us);
     host.push_back(times.host_us);
   }

@@ -14,13 +14,13 @@ enum class Queue {
   free   // the device begins at once, as for a caller
 };
 
-struct Times {
+struct Cost {
   double us = 0;       // on the device
   double host_us = 0;  // to enqueue
 };
 
 // Of one of the n launches that pass enqueues. seconds: for all of it, about.
-[[nodiscard]] Times measure(const std::function<void()>& pass, std::size_t n, Queue queue, cudaStream_t stream, double seconds);
+[[nodiscard]] Cost measure(const std::function<void()>& pass, std::size_t n, Queue queue, cudaStream_t stream, double seconds);
 
 [[nodiscard]] double median_of(std::vector<double> values);  // 0 of none
 [[nodiscard]] double percentile_of(std::vector<double> values, double percent);
