@@ -80,10 +80,7 @@ def build(gpu: Gpu, clock: Clock) -> str:
     call("build", ["cmake", "--build", BUILD, "--parallel", jobs, "--target", *TARGETS], clock.limit(300))
     example = ROOT / "examples" / "cuda_trainer" / "cuda_trainer.cu"
     library = BUILD / "src"
-    call(
-        "build-trainer",
-        [nvcc, "-std=c++17", "-O2", f"-arch=sm_{gpu.architecture}", f"-I{ROOT / 'include'}", f"-I{ROOT / 'examples' / 'common'}",
-         example, f"-L{library}", "-ltarantella", "-Xlinker", f"-rpath={library}", "-o", TRAINER],
-        clock.limit(60),
-    )  # fmt: skip
+    folders = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'examples' / 'common'}", f"-L{library}"]
+    options_of_nvcc = ["-std=c++17", "-O2", f"-arch=sm_{gpu.architecture}", "-Xlinker", f"-rpath={library}"]
+    call("build-trainer", [nvcc, *options_of_nvcc, *folders, example, "-ltarantella", "-o", TRAINER], clock.limit(60))
     return f"for sm_{gpu.architecture}"

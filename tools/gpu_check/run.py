@@ -68,9 +68,7 @@ def call(name: str, command: Sequence[object], seconds: float, env: Mapping[str,
     return job(name, 1, command, seconds, lambda _: env or {})
 
 
-def job(
-    name: str, ranks: int, command: Sequence[object], seconds: float, env_of: Callable[[int], Mapping[str, str]]
-) -> str:
+def job(name: str, ranks: int, command: Sequence[object], seconds: float, env_of: Callable[[int], Mapping[str, str]]) -> str:
     """The same on several ranks; returns what rank 0 said. One that fails ends the others."""
     LOGS.mkdir(parents=True, exist_ok=True)
     token = uuid.uuid4().hex
