@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from machine import NoGpu, find_gpu, find_nccl, find_tool, output, toolkit_version
-from parts import PARTS, Check
-from run import ROOT, Clock, Failed, Line, Skipped
-from targets import buckets_table, judge, others_table, table, targets_table
+from gpu_check.machine import NoGpu, find_gpu, find_nccl, find_tool, output, toolkit_version
+from gpu_check.parts import PARTS, Check
+from gpu_check.run import ROOT, Clock, Failed, Line, Skipped
+from gpu_check.targets import buckets_table, judge, others_table, table, targets_table
 
 
 def read_options(words: Sequence[str]) -> argparse.Namespace:

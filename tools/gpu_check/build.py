@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from machine import Gpu, find_tool
-from run import BUILD, ROOT, Clock, Failed, call
+from gpu_check.machine import Gpu, find_tool
+from gpu_check.run import BUILD, ROOT, Clock, Failed, call
 
 HEADERS = {
     "fmt/format.h": "libfmt-dev",

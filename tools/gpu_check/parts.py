@@ -6,11 +6,11 @@ import re
 import sys
 from dataclasses import dataclass, field
 
-import build as building
-from build import BENCH, TESTS
-from machine import Gpu, Nccl, find_tool
-from run import ROOT, Clock, Failed, Line, Skipped, call, json_lines
-from several_ranks import check_ranks
+from gpu_check import build as building
+from gpu_check.build import BENCH, TESTS
+from gpu_check.machine import Gpu, Nccl, find_tool
+from gpu_check.run import ROOT, Clock, Failed, Line, Skipped, call, json_lines
+from gpu_check.several_ranks import check_ranks
 
 MODELS = ("resnet50", "transformer_big", "bert_large")
 FOREACH = ROOT / "tools" / "gpu_check" / "foreach.py"
