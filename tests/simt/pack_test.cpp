@@ -1,6 +1,7 @@
 // Pack and unpack on the device against scale on the host: random plans, every pair of types, every address.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -41,6 +42,7 @@ TEST_P(Buckets, OfRandomTensorsArePackedAndUnpacked) {
     CaseOptions options{.wire = GetParam(), .tensors = random_tensors(GetParam(), random), .seed = seed};
     options.tensors_lie = std::array{Askew::no, Askew::elements, Askew::elements, Askew::bytes}[seed % 4];
     options.bucket_lies = std::array{Askew::no, Askew::no, Askew::elements, Askew::bytes}[seed / 4 % 4];
+    options.some_lie_in_bucket = seed % 2 == 0;
     const std::uint32_t max_ctas = std::array{0U, 1U, 7U}[seed % 3];
     set_schedule(std::array{Schedule::ascending, Schedule::shuffled}[seed % 2], seed);
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -118,8 +120,7 @@ TEST(Pack, ReadsNothingThatIsScaledByZero) {
     BucketCase test({.wire = TNT_BFLOAT16, .tensors = {{3001, TNT_FLOAT32}, {7, TNT_FLOAT64}}, .seed = 9});
     test.arguments[0].in = in;
     test.arguments[0].scale = 0.0;
-    test.arguments[1].in = nullptr;  // whatever the scale
-    test.arguments[1].scale = 2.0;
+    test.arguments[1] = test.arguments[0];
     run_pack(test.launch());
     EXPECT_EQ(test.bucket.copy(), std::vector<std::byte>(test.bucket.bytes()));
     EXPECT_TRUE(test.bucket.intact());
@@ -171,6 +172,9 @@ void expect_converts_all(tnt_dtype_t dtype) {
       floats.insert(floats.end(), {x, std::nextafter(x, -std::numeric_limits<float>::infinity()),
                                    std::nextafter(x, std::numeric_limits<float>::infinity())});
     }
+  }
+  for (const std::uint32_t nan : {0x7f800001U, 0x7fffffffU, 0xff800001U, 0xffffffffU}) {  // rounded, they would be no NaN
+    floats.push_back(std::bit_cast<float>(nan));
   }
   expect_converted<Half>(dtype, TNT_FLOAT32, floats);
 }
