@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 #include "kernels/cuda/bucket_kernels.hpp"
@@ -35,8 +36,8 @@ class Device {
   [[nodiscard]] virtual std::string name() const = 0;  // "NVIDIA H200"
   // Where it is in its node, whatever CUDA_VISIBLE_DEVICES says: "0000:0a:00.0". Equal on two ranks of a node: one GPU.
   [[nodiscard]] virtual std::string bus_id() const { return std::to_string(index()); }
-  // For libraries that take the calling thread's current device, as NCCL's initialisation does.
-  virtual void make_current() {}
+  // For libraries that take the calling thread's current device, as NCCL's initialisation does: it is this one in body.
+  virtual void while_current(const std::function<void()>& body) { body(); }
 
   // Memory, from a pool, in the order of the stream: it may be used by what comes after on the stream, and is given back when
   // what came before has ended.

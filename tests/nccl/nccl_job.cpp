@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "comm/staged/staged_communicator.hpp"
 #include "nccl/fake_nccl.h"
 
 namespace tnt::testing {
@@ -31,6 +32,16 @@ void FakeNccl::set(const char* key, long value, int rank) {
 }
 long FakeNccl::count(const char* what) { return control<tnt_fake_nccl_count_t>("tnt_fake_nccl_count")(what); }
 std::string FakeNccl::misuse() { return control<tnt_fake_nccl_misuse_t>("tnt_fake_nccl_misuse")(); }
+
+void run_devices(Backend backend, int ranks, const NcclBody& body) {
+  if (backend == Backend::nccl) return run_nccl(ranks, body);
+  run_threads(ranks, [&](Communicator& host) {
+    SimulatedDevice device(host.rank(), {.seed = static_cast<unsigned>(host.rank() + 1), .progress = Progress::thread});
+    StagedCommunicator comm(device, host.split(0, 0, call()), patience);
+    NcclRank rank{host, device, comm};
+    body(rank);
+  });
+}
 
 void run_nccl(int ranks, const NcclBody& body, const NcclOptions& options) {
   run_threads(ranks, with_nccl(body, options, FakeNccl::open()));

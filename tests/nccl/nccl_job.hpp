@@ -43,6 +43,10 @@ using NcclBody = std::function<void(NcclRank&)>;
 
 [[nodiscard]] inline NcclOptions options(double timeout = patience) { return {.timeout = timeout}; }
 
+// By NCCL, or through pinned memory.
+enum class Backend { nccl, staged };
+void run_devices(Backend backend, int ranks, const NcclBody& body);
+
 // As run_threads and common_error of thread_ranks.hpp.
 void run_nccl(int ranks, const NcclBody& body, const NcclOptions& options = testing::options());
 [[nodiscard]] std::string common_nccl_error(int ranks, tnt_status_t status, const NcclBody& body,

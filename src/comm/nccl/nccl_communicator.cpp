@@ -55,8 +55,7 @@ NcclCommunicator::NcclCommunicator(Device& device, Communicator& host, const Ncc
       stream_(device, Priority::high),
       handle_(library_, options.timeout, [this] { throw_if_ended(); }) {
   try {
-    device_.make_current();
-    open(handle_);
+    device_.while_current([&] { open(handle_); });
   } catch (const Error& error) {
     throw Error(end_communication(host_, error.status(), fmt::format("rank {}: {}", job_rank_, error.what())));
   }

@@ -57,7 +57,10 @@ std::string CudaDevice::bus_id() const {
   return text.data();
 }
 
-void CudaDevice::make_current() { TNT_CUDA(cudaSetDevice(index_)); }
+void CudaDevice::while_current(const std::function<void()>& body) {
+  const CurrentDevice current(index_);
+  body();
+}
 
 CudaDevice::~CudaDevice() { cudaMemPoolDestroy(pool_); }
 

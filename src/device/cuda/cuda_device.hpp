@@ -19,7 +19,7 @@ class CudaDevice final : public Device {
   [[nodiscard]] int index() const noexcept override { return index_; }
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] std::string bus_id() const override;
-  void make_current() override;
+  void while_current(const std::function<void()>& body) override;
 
   [[nodiscard]] void* allocate(std::size_t bytes, StreamHandle stream) override;
   void release(void* memory, StreamHandle stream) noexcept override;

@@ -1,0 +1,76 @@
+// Collectives among devices without NCCL: through pinned memory and the host's transport. Each operation is a copy to the host,
+// a function there that takes part in the host's collective, and a copy back, all on a stream of the communicator's own: the
+// calling thread waits for nothing here either. What fails is found and named by the host's own waits.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "comm/device_communicator.hpp"
+#include "comm/executor.hpp"
+#include "device/handles.hpp"
+
+namespace tnt {
+
+// Collective over host, which is this communicator's alone and given to it. Sums have the bits of the host's transport. Cost:
+// the bytes cross the bus to the device twice, and nothing overlaps but with the computation.
+class StagedCommunicator final : public DeviceCommunicator {
+ public:
+  StagedCommunicator(Device& device, std::unique_ptr<Communicator> host, double timeout);
+  ~StagedCommunicator() override;
+
+  [[nodiscard]] int rank() const noexcept override { return host_->rank(); }
+  [[nodiscard]] int size() const noexcept override { return host_->size(); }
+  [[nodiscard]] const char* transport() const noexcept override { return "staged"; }
+  [[nodiscard]] std::string version() const override;  // "shm through pinned memory"
+  [[nodiscard]] StreamHandle stream() const noexcept override { return stream_.get(); }
+
+  void all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                  std::string_view detail) override;
+  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                      std::string_view detail) override;
+  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) override;
+  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, std::string_view detail) override;
+  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) override;
+  void exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
+
+  void abort(tnt_status_t status, const std::string& sentence) noexcept override { host_->abort(status, sentence); }
+  void throw_if_ended() override;
+  // host: see DeviceCommunicator; the part makes one of its own of it.
+  [[nodiscard]] std::unique_ptr<DeviceCommunicator> split(int color, int key, Communicator* host) override;
+
+ private:
+  struct Operation;
+  struct Staged {  // device memory that is copied to or from the operation's pinned memory
+    const void* in = nullptr;
+    void* out = nullptr;
+    std::size_t bytes = 0;
+    std::byte* pinned = nullptr;
+  };
+  // work(staged) runs on the host between the copies.
+  void enqueue(std::vector<Staged> staged, std::string_view detail,
+               std::function<void(const std::vector<Staged>&, const CallContext&)> work);
+  void send_and_receive(const std::vector<Message>& messages, const std::vector<Staged>& staged, tnt_dtype_t dtype,
+                        const CallContext& context);
+  [[nodiscard]] std::byte* pinned(std::size_t bytes);
+  void check_peer(const char* call, int peer) const;
+  void run(Operation& operation) noexcept;
+
+  Device& device_;
+  std::unique_ptr<Communicator> host_;
+  double timeout_;
+  std::mutex mutex_;
+  std::vector<PinnedBuffer> buffers_;  // the last is in use; earlier ones were too small, but may be on the way
+  std::size_t pinned_bytes_ = 0;
+  std::atomic<bool> ended_{false};
+  std::mutex error_mutex_;
+  std::optional<Error> error_;
+  Executors messages_;
+  Stream stream_;
+};
+
+}  // namespace tnt

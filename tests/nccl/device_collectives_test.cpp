@@ -1,0 +1,167 @@
+// The collectives among devices beside an independent reference, by NCCL and through pinned memory: every element type and
+// operation, several numbers of ranks, in place and not.
+#include <gtest/gtest.h>
+
+#include "nccl/nccl_job.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::Array;
+using testing::Backend;
+using testing::exact_values;
+using testing::NcclRank;
+using testing::NcclTest;
+using testing::OnDevice;
+
+std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count, unsigned seed) {
+  std::vector<Array> result;
+  for (int rank = 0; rank < ranks; ++rank) result.push_back(exact_values(dtype, count, seed + static_cast<unsigned>(rank)));
+  return result;
+}
+
+OnDevice put(const NcclRank& rank, const Array& array) { return OnDevice(rank.device, rank.comm.stream(), array); }
+
+std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
+class DeviceCollectives : public NcclTest, public ::testing::WithParamInterface<std::tuple<Backend, int>> {
+ protected:
+  static void run(const testing::NcclBody& body) {
+    testing::run_devices(std::get<0>(GetParam()), std::get<1>(GetParam()), body);
+  }
+};
+
+TEST_P(DeviceCollectives, AllReduce) {
+  run([](NcclRank& rank) {
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      for (const tnt_op_t op : testing::all_ops) {
+        const auto in = inputs(rank.comm.size(), dtype, 37, 3);
+        const Array expected = testing::reduced(in, op);
+        const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+        const OnDevice target = put(rank, Array(dtype, 37));
+        rank.comm.all_reduce(source.get(), target.get(), 37, dtype, op, "not in place");
+        EXPECT_EQ(target.read(), expected) << dtype << " " << op;
+        rank.comm.all_reduce(source.get(), source.get(), 37, dtype, op, "in place");
+        EXPECT_EQ(source.read(), expected) << dtype << " " << op;
+      }
+    }
+  });
+}
+
+TEST_P(DeviceCollectives, ReduceScatter) {
+  run([](NcclRank& rank) {
+    const auto ranks = at(rank.comm.size());
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      for (const tnt_op_t op : testing::all_ops) {
+        const auto in = inputs(rank.comm.size(), dtype, 11 * ranks, 5);
+        const Array expected = testing::reduced(in, op).part(11 * at(rank.comm.rank()), 11);
+        const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+        const OnDevice target = put(rank, Array(dtype, 11));
+        rank.comm.reduce_scatter(source.get(), target.get(), 11, dtype, op, "");
+        EXPECT_EQ(target.read(), expected) << dtype << " " << op;
+        std::byte* own = source.get() + at(rank.comm.rank()) * 11 * dtype_size(dtype);
+        rank.comm.reduce_scatter(source.get(), own, 11, dtype, op, "");
+        EXPECT_EQ(source.read().part(11 * at(rank.comm.rank()), 11), expected) << dtype << " " << op;
+      }
+    }
+  });
+}
+
+TEST_P(DeviceCollectives, AllGather) {
+  run([](NcclRank& rank) {
+    const auto ranks = at(rank.comm.size());
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      const auto in = inputs(rank.comm.size(), dtype, 13, 7);
+      Array expected(dtype, 13 * ranks);
+      for (std::size_t each = 0; each < ranks; ++each) expected.place(13 * each, in[each]);
+      const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+      const OnDevice target = put(rank, Array(dtype, 13 * ranks));
+      rank.comm.all_gather(source.get(), target.get(), 13, dtype, "");
+      EXPECT_EQ(target.read(), expected) << dtype;
+
+      Array own(dtype, 13 * ranks);
+      own.place(13 * at(rank.comm.rank()), in[at(rank.comm.rank())]);
+      const OnDevice both = put(rank, own);
+      rank.comm.all_gather(both.get() + at(rank.comm.rank()) * 13 * dtype_size(dtype), both.get(), 13, dtype, "");
+      EXPECT_EQ(both.read(), expected) << dtype;
+    }
+  });
+}
+
+TEST_P(DeviceCollectives, Broadcast) {
+  run([](NcclRank& rank) {
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      for (int root = 0; root < rank.comm.size(); ++root) {
+        const auto in = inputs(rank.comm.size(), dtype, 17, 9);
+        const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+        const OnDevice target = put(rank, Array(dtype, 17));
+        const bool is_root = rank.comm.rank() == root;
+        rank.comm.broadcast(is_root ? source.get() : nullptr, target.get(), 17, dtype, root, "");
+        EXPECT_EQ(target.read(), in[at(root)]) << dtype;
+        rank.comm.broadcast(source.get(), source.get(), 17, dtype, root, "");
+        EXPECT_EQ(source.read(), in[at(root)]) << dtype;
+      }
+    }
+  });
+}
+
+TEST_P(DeviceCollectives, AllToAll) {
+  run([](NcclRank& rank) {
+    const auto ranks = at(rank.comm.size());
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      const auto in = inputs(rank.comm.size(), dtype, 5 * ranks, 11);
+      Array expected(dtype, 5 * ranks);
+      for (std::size_t each = 0; each < ranks; ++each) {
+        expected.place(5 * each, in[each].part(5 * at(rank.comm.rank()), 5));
+      }
+      const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+      const OnDevice target = put(rank, Array(dtype, 5 * ranks));
+      rank.comm.all_to_all(source.get(), target.get(), 5, dtype, "");
+      EXPECT_EQ(target.read(), expected) << dtype;
+    }
+  });
+}
+
+// Each rank sends as many elements as it has to the next, itself if it is alone.
+TEST_P(DeviceCollectives, MessagesRoundTheRing) {
+  run([](NcclRank& rank) {
+    const int ranks = rank.comm.size();
+    const int self = rank.comm.rank();
+    const int before = (self + ranks - 1) % ranks;
+    const auto in = inputs(ranks, TNT_INT32, 8, 13);
+    const OnDevice source = put(rank, in[at(self)]);
+    const OnDevice target = put(rank, Array(TNT_INT32, 8));
+    const Message messages[] = {{.in = source.get(), .count = at(self) + 1, .peer = (self + 1) % ranks},
+                                {.out = target.get(), .count = at(before) + 1, .peer = before},
+                                {.in = source.get(), .count = 0, .peer = before}};
+    rank.comm.exchange(messages, TNT_INT32, "");
+    EXPECT_EQ(target.read().part(0, at(before) + 1), in[at(before)].part(0, at(before) + 1));
+  });
+}
+
+TEST_P(DeviceCollectives, NoElementsAreNoError) {
+  run([](NcclRank& rank) {
+    for (const tnt_op_t op : testing::all_ops) {
+      rank.comm.all_reduce(nullptr, nullptr, 0, TNT_FLOAT32, op, "");
+      rank.comm.reduce_scatter(nullptr, nullptr, 0, TNT_FLOAT32, op, "");
+    }
+    rank.comm.all_gather(nullptr, nullptr, 0, TNT_FLOAT32, "");
+    rank.comm.broadcast(nullptr, nullptr, 0, TNT_FLOAT32, 0, "");
+    rank.comm.all_to_all(nullptr, nullptr, 0, TNT_FLOAT32, "");
+    rank.comm.exchange({}, TNT_FLOAT32, "");
+    rank.device.synchronize(rank.comm.stream());
+    EXPECT_NO_THROW(rank.comm.throw_if_ended());
+  });
+  EXPECT_EQ(testing::FakeNccl::count("ncclAllReduce"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCollectives,
+                         ::testing::Combine(::testing::Values(Backend::nccl, Backend::staged),
+                                            ::testing::Values(1, 2, 3, 4, 8)),
+                         [](const auto& info) {
+                           const char* name = std::get<0>(info.param) == Backend::nccl ? "nccl" : "staged";
+                           return name + std::to_string(std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace tnt
