@@ -67,6 +67,9 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "INFO"}}).log_level, LogLevel::info);
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "warn"}}).log_level, LogLevel::warning);
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "error"}}).log_level, LogLevel::error);
+  EXPECT_EQ(read({}).device_transport, DeviceTransport::nccl);
+  EXPECT_EQ(read({{"TNT_DEVICE_TRANSPORT", "Staged"}}).device_transport, DeviceTransport::staged);
+  EXPECT_EQ(read({{"TNT_DEVICE_TRANSPORT", "nccl"}}).device_transport, DeviceTransport::nccl);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "AUTO"}}).transport, TransportChoice::automatic);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "shm"}}).transport, TransportChoice::shm);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "Mpi"}}).transport, TransportChoice::mpi);
