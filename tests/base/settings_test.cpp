@@ -119,6 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{{{"TNT_FUSION_THRESHOLD", "nan"}}, "TNT_FUSION_THRESHOLD=nan"},
         Nonsense{{{"TNT_FUSION_THRESHOLD", ""}}, "TNT_FUSION_THRESHOLD="},
         Nonsense{{{"TNT_LOG_LEVEL", "loud"}}, "TNT_LOG_LEVEL=loud"}, Nonsense{{{"TNT_TRANSPORT", "tcp"}}, "TNT_TRANSPORT=tcp"},
+        Nonsense{{{"TNT_DEVICE_TRANSPORT", "shm"}}, "TNT_DEVICE_TRANSPORT=shm"},
         Nonsense{{{"TNT_GRADIENT_DTYPE", "float32"}}, "TNT_GRADIENT_DTYPE=float32: expected bfloat16, float16 or none"},
         Nonsense{{{"TNT_GRADIENT_DTYPE", ""}}, "TNT_GRADIENT_DTYPE="},
         Nonsense{{{"TNT_LOG_ON_ALL_DEVICES", "2"}}, "TNT_LOG_ON_ALL_DEVICES=2"}));
