@@ -346,7 +346,8 @@ TNT_EXPORT tnt_status_t tnt_reducer_tensor_steps(tnt_reducer_t reducer, size_t t
 TNT_EXPORT tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats);
 
 /* Not collective. Stops the thread. A bucket that still waits for other ranks is given up. On a device: waits until what was
- * enqueued has ended (after an error, gradients and results are the reducer's until here); gradient buffers and statistics go. */
+ * enqueued has ended (after an error, gradients and results are the reducer's until here); gradient buffers and statistics go.
+ */
 TNT_EXPORT tnt_status_t tnt_reducer_destroy(tnt_reducer_t reducer);
 
 #ifdef __cplusplus

@@ -30,9 +30,10 @@ struct Tile {
   std::uint32_t padding = 0;  // elements after it that belong to no tensor; pack writes zeros there
 };
 
-// Of the values as they are written: the sum of their squares in double, and how many are infinite or no numbers (then the sum
-// is so as well). A partial for each tile, added in an order that is fixed by the tiles and by where the written memory lies
-// modulo 16 bytes: the same bits whatever max_ctas, the device and, when a bucket is packed, the tensors' addresses.
+// Of the values as they are written, or lie in the bucket: the sum of their squares in double, and how many are infinite or no
+// numbers (then the sum is so as well). A partial for each tile, added in an order that is fixed by the tiles and by where the
+// written memory lies modulo 16 bytes: the same bits whatever max_ctas, the device and, when a bucket is packed, the tensors'
+// addresses.
 struct Statistics {
   double sum_of_squares = 0.0;
   std::uint64_t non_finite = 0;

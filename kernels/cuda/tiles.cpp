@@ -6,8 +6,8 @@
 namespace tnt::gpu {
 namespace {
 
-constexpr std::size_t most_tile_bytes = 32 * 1024;  // 8 loads of 16 bytes for each of 256 threads
-constexpr std::size_t granule = 128;                // elements; of any type they are whole cache lines
+constexpr std::size_t most_tile_bytes = std::size_t{32} * 1024;  // 8 loads of 16 bytes for each of 256 threads
+constexpr std::size_t granule = 128;                             // elements; of any type they are whole cache lines
 constexpr std::size_t vector_bytes = 16;
 constexpr std::size_t line_bytes = 128;
 constexpr std::size_t big_bytes = 4096;  // from here on a line of padding is nothing

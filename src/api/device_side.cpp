@@ -4,7 +4,8 @@
 #include <thread>
 
 #include "base/clock.hpp"
-#include "comm/nccl/nccl_communicator.hpp"
+#include "comm/nccl/nccl_start.hpp"
+#include "comm/staged/staged_communicator.hpp"
 
 namespace tnt {
 namespace {
@@ -35,16 +36,22 @@ class Enqueued final : public Waitable {
 DeviceGroup connect_devices(int index, Communicator& host, const Settings& settings, const CallContext& call,
                             bool deterministic, int max_ctas) {
   DeviceGroup group{.device = nullptr, .host = host.split(0, 0, call), .comm = nullptr};
-  NcclOptions options{.timeout = settings.timeout,
-                      .library = settings.nccl_library,
-                      .deterministic = deterministic,
-                      .max_ctas = max_ctas,
-                      .no_device = ""};
+  std::optional<Error> no_device;
   try {
     group.device = open_device(index);
   } catch (const Error& error) {
-    options.no_device = error.what();  // all ranks have to hear of it
+    no_device = error;  // all ranks have to hear of it
   }
+  if (settings.device_transport == DeviceTransport::staged) {
+    share_failure(*group.host, no_device, settings.timeout);
+    group.comm = std::make_unique<StagedCommunicator>(*group.device, group.host->split(0, 0, call), settings.timeout);
+    return group;
+  }
+  const NcclOptions options{.timeout = settings.timeout,
+                            .library = settings.nccl_library,
+                            .deterministic = deterministic,
+                            .max_ctas = max_ctas,
+                            .no_device = no_device ? no_device->what() : ""};
   group.comm = make_nccl_communicator(group.device.get(), *group.host, options);
   return group;
 }

@@ -93,6 +93,13 @@ TransportChoice parse_transport(const char* name, const char* value) {
   fail(TNT_INVALID_ARGUMENT, "{}={}: expected auto, shm, mpi or hierarchical", name, value);
 }
 
+DeviceTransport parse_device_transport(const char* name, const char* value) {
+  const std::string text = lower(value);
+  if (text == "nccl") return DeviceTransport::nccl;
+  if (text == "staged") return DeviceTransport::staged;
+  fail(TNT_INVALID_ARGUMENT, "{}={}: expected nccl or staged", name, value);
+}
+
 Overlap parse_overlap(const char* name, const char* value) {
   if (lower(value) == "auto") return Overlap::automatic;
   try {
@@ -142,6 +149,7 @@ Settings read_settings(const Environment& environment) {
   with("TNT_LOG_LEVEL", [&](auto name, auto value) { settings.log_level = parse_level(name, value); });
   with("TNT_LOG_ON_ALL_DEVICES", [&](auto name, auto value) { settings.log_on_all_devices = parse_bool(name, value); });
   with("TNT_TRANSPORT", [&](auto name, auto value) { settings.transport = parse_transport(name, value); });
+  with("TNT_DEVICE_TRANSPORT", [&](auto name, auto value) { settings.device_transport = parse_device_transport(name, value); });
   with("TNT_TUNING", [&](auto, auto value) { settings.tuning = value; });
   settings.tuning_cache = host_cache_file(environment, "tuning");
   with("TNT_NCCL_LIBRARY", [&](auto, auto value) { settings.nccl_library = value; });

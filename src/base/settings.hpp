@@ -12,6 +12,7 @@ namespace tnt {
 
 enum class LogLevel { debug, info, warning, error };
 enum class TransportChoice { automatic, shm, mpi, hierarchical };
+enum class DeviceTransport { nccl, staged };
 enum class Overlap { automatic, on, off };  // whether a thread reduces gradients while the step goes on
 
 struct Settings {
@@ -22,18 +23,19 @@ struct Settings {
   std::string token;
   double join_timeout = 0.0;  // seconds until all ranks must have joined; 0: timeout
   // what the user may set
-  double timeout = 600.0;                                  // TNT_TIMEOUT, seconds, every wait
-  std::optional<std::size_t> fusion_threshold;             // TNT_FUSION_THRESHOLD, kilobytes or with suffix; here bytes
-  std::optional<tnt_dtype_t> gradient_dtype;               // TNT_GRADIENT_DTYPE: in which gradients travel; none: their own
-  Overlap overlap = Overlap::automatic;                    // TNT_OVERLAP
-  std::string timeline;                                    // TNT_TIMELINE, a file
-  LogLevel log_level = LogLevel::warning;                  // TNT_LOG_LEVEL
-  bool log_on_all_devices = false;                         // TNT_LOG_ON_ALL_DEVICES
-  TransportChoice transport = TransportChoice::automatic;  // TNT_TRANSPORT, under mpirun and srun
-  std::string tuning;                                      // TNT_TUNING, a file; of rank 0
-  std::string tuning_cache;                                // the file that is taken without TNT_TUNING, if it exists
-  std::string nccl_library;                                // TNT_NCCL_LIBRARY, a file
-  std::string node;                                        // TNT_NODE, for tests: ranks with another one are on another node
+  double timeout = 600.0;                                    // TNT_TIMEOUT, seconds, every wait
+  std::optional<std::size_t> fusion_threshold;               // TNT_FUSION_THRESHOLD, kilobytes or with suffix; here bytes
+  std::optional<tnt_dtype_t> gradient_dtype;                 // TNT_GRADIENT_DTYPE: in which gradients travel; none: their own
+  Overlap overlap = Overlap::automatic;                      // TNT_OVERLAP
+  std::string timeline;                                      // TNT_TIMELINE, a file
+  LogLevel log_level = LogLevel::warning;                    // TNT_LOG_LEVEL
+  bool log_on_all_devices = false;                           // TNT_LOG_ON_ALL_DEVICES
+  TransportChoice transport = TransportChoice::automatic;    // TNT_TRANSPORT, under mpirun and srun
+  std::string tuning;                                        // TNT_TUNING, a file; of rank 0
+  std::string tuning_cache;                                  // the file that is taken without TNT_TUNING, if it exists
+  DeviceTransport device_transport = DeviceTransport::nccl;  // TNT_DEVICE_TRANSPORT
+  std::string nccl_library;                                  // TNT_NCCL_LIBRARY, a file
+  std::string node;                                          // TNT_NODE, for tests: ranks with another one are on another node
 
   [[nodiscard]] double join_seconds() const noexcept { return join_timeout > 0 ? join_timeout : timeout; }
 };

@@ -67,6 +67,9 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "INFO"}}).log_level, LogLevel::info);
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "warn"}}).log_level, LogLevel::warning);
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "error"}}).log_level, LogLevel::error);
+  EXPECT_EQ(read({}).device_transport, DeviceTransport::nccl);
+  EXPECT_EQ(read({{"TNT_DEVICE_TRANSPORT", "Staged"}}).device_transport, DeviceTransport::staged);
+  EXPECT_EQ(read({{"TNT_DEVICE_TRANSPORT", "nccl"}}).device_transport, DeviceTransport::nccl);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "AUTO"}}).transport, TransportChoice::automatic);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "shm"}}).transport, TransportChoice::shm);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "Mpi"}}).transport, TransportChoice::mpi);
@@ -116,6 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{{{"TNT_FUSION_THRESHOLD", "nan"}}, "TNT_FUSION_THRESHOLD=nan"},
         Nonsense{{{"TNT_FUSION_THRESHOLD", ""}}, "TNT_FUSION_THRESHOLD="},
         Nonsense{{{"TNT_LOG_LEVEL", "loud"}}, "TNT_LOG_LEVEL=loud"}, Nonsense{{{"TNT_TRANSPORT", "tcp"}}, "TNT_TRANSPORT=tcp"},
+        Nonsense{{{"TNT_DEVICE_TRANSPORT", "shm"}}, "TNT_DEVICE_TRANSPORT=shm"},
         Nonsense{{{"TNT_GRADIENT_DTYPE", "float32"}}, "TNT_GRADIENT_DTYPE=float32: expected bfloat16, float16 or none"},
         Nonsense{{{"TNT_GRADIENT_DTYPE", ""}}, "TNT_GRADIENT_DTYPE="},
         Nonsense{{{"TNT_LOG_ON_ALL_DEVICES", "2"}}, "TNT_LOG_ON_ALL_DEVICES=2"}));

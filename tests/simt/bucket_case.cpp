@@ -73,8 +73,7 @@ BucketCase::BucketCase(const CaseOptions& chosen)
     values(out.back().data(), tensor.dtype, tensor.count, random);
     double scale = options.whole_numbers ? whole_scale[random() % 4] : any_scale[random() % 8];
     if (tensor.dtype == TNT_UINT8 && scale < 0) scale = 1.0;
-    // not read, or in the bucket already
-    const bool from_null = random() % (scale == 0.0 ? 2 : 6) == 0;
+    const bool from_null = scale == 0.0 ? random() % 2 == 0 : options.some_lie_in_bucket && random() % 4 == 0;
     arguments.push_back(
         {.in = from_null ? nullptr : in.back().data(), .out = random() % 5 == 0 ? nullptr : out.back().data(), .scale = scale});
   }

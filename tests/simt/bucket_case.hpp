@@ -23,6 +23,7 @@ struct CaseOptions {
   Askew tensors_lie = Askew::elements;
   Askew bucket_lies = Askew::no;
   bool whole_numbers = false;  // all exact, scales included
+  bool some_lie_in_bucket = false;
   unsigned seed = 0;
 };
 

@@ -11,7 +11,7 @@
 #include "kernels/cpu/reduce.hpp"
 #include "kernels/cuda/bucket_kernels.hpp"
 #include "simt/guarded.hpp"
-#include "simt/simt.hpp"
+#include "simt/kernel_runs.hpp"
 #include "support/array.hpp"
 
 namespace tnt::gpu {
@@ -75,7 +75,7 @@ std::vector<std::byte> expected_sum(const std::vector<const void*>& sources, std
 void reduce_and_compare(int n, tnt_dtype_t dtype, std::size_t count, Order order, std::size_t out_at, std::size_t step) {
   const Buffers buffers(n, dtype, count, static_cast<unsigned>(n + count), step);
   Guarded out(count * dtype_size(dtype), out_at);
-  reduce(out.data(), buffers.sources.data(), n, count, dtype, order, nullptr);
+  run_reduce(out.data(), buffers.sources.data(), n, count, dtype, order);
   const auto expected = expected_sum(buffers.sources, count, dtype, order);
   const std::size_t at = first_difference(out.data(), expected.data(), dtype, count);
   ASSERT_EQ(at, count) << "element " << at << " of " << n << " buffers of " << count << " " << dtype_name(dtype) << " at "
@@ -109,7 +109,7 @@ TEST_P(GpuReduce, MayWriteOverASource) {
         Buffers buffers(n, dtype, count, 5, step);
         const auto expected = expected_sum(buffers.sources, count, dtype, Order::ranks);
         Guarded& out = buffers.memory[static_cast<std::size_t>(target)];
-        reduce(out.data(), buffers.sources.data(), n, count, dtype, Order::ranks, nullptr);
+        run_reduce(out.data(), buffers.sources.data(), n, count, dtype, Order::ranks);
         ASSERT_EQ(first_difference(out.data(), expected.data(), dtype, count), count)
             << dtype_name(dtype) << " into " << target;
         ASSERT_TRUE(out.intact());
@@ -134,8 +134,8 @@ TEST(GpuReduceOnce, OrdersDiffer) {
   for (const float& value : values) sources.push_back(&value);
   float ranks = 0;
   float tree = 0;
-  reduce(&ranks, sources.data(), 4, 1, TNT_FLOAT32, Order::ranks, nullptr);
-  reduce(&tree, sources.data(), 4, 1, TNT_FLOAT32, Order::tree, nullptr);
+  run_reduce(&ranks, sources.data(), 4, 1, TNT_FLOAT32, Order::ranks);
+  run_reduce(&tree, sources.data(), 4, 1, TNT_FLOAT32, Order::tree);
   EXPECT_EQ(ranks, 1.0F);
   EXPECT_EQ(tree, 1.0F + 0x1p-23F);
 }
@@ -145,7 +145,7 @@ TEST(GpuReduceOnce, RefusesNoBuffersAndTooMany) {
   const std::vector<const void*> sources(65, &out);
   for (const int n : {-1, 0, 65}) {
     try {
-      reduce(&out, sources.data(), n, 1, TNT_FLOAT32, Order::ranks, nullptr);
+      run_reduce(&out, sources.data(), n, 1, TNT_FLOAT32, Order::ranks);
       FAIL() << "no error for " << n;
     } catch (const Error& error) {
       EXPECT_EQ(error.what(), "cannot reduce " + std::to_string(n) + " buffers on a GPU at once: 1 to 64 can be");
@@ -187,7 +187,7 @@ TEST(Axpy, EqualsTheHost) {
               }
             });
           }
-          axpy(y.data(), x, a, count, dtype, nullptr);
+          run_axpy(y.data(), x, a, count, dtype);
           ASSERT_EQ(first_difference(y.data(), expected.data(), dtype, count), count) << dtype_name(dtype) << " by " << a;
           ASSERT_TRUE(y.intact());
         }

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <set>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -55,6 +55,7 @@ class Block {
   static void serve();
   void begin_threads();
   Fiber& next();
+  void arrive_at_warp(unsigned warp);
   bool release();
   bool release_if_all(State waiting, unsigned begin, unsigned end);
   [[noreturn]] void report();
@@ -65,7 +66,9 @@ class Block {
   std::span<const unsigned> order_;  // the threads' indices as they are to run
   std::size_t begun_ = 0;            // of order_
   std::vector<Thread> threads_;
-  std::deque<Thread*> ready_;  // in that order
+  std::vector<unsigned> ranks_;    // of each thread in that order
+  std::set<unsigned> ready_;       // ranks: who comes first in the order runs first
+  std::vector<unsigned> at_warp_;  // of each warp, how many threads wait for it
   std::exception_ptr failure_;
   Fiber host_;
   Fiber* running_ = nullptr;
@@ -84,6 +87,10 @@ void Block::run(const char* kernel, unsigned block, const std::function<void()>&
   order_ = order;
   begun_ = 0;
   threads_.assign(order.size(), {});
+  ready_.clear();
+  at_warp_.assign((order.size() + warp_size - 1) / warp_size, 0);
+  ranks_.resize(order.size());
+  for (unsigned rank = 0; rank < order.size(); ++rank) ranks_[order[rank]] = rank;
   running_ = &host_;
   do {
     Fiber& fiber = next();
@@ -108,9 +115,9 @@ Fiber& Block::next() {
     return fiber;
   }
   if (ready_.empty()) return host_;
-  Fiber& fiber = *ready_.front()->fiber;
-  ready_.pop_front();
-  return fiber;
+  const unsigned index = order_[*ready_.begin()];
+  ready_.erase(ready_.begin());
+  return *threads_[index].fiber;
 }
 
 // What a fiber does, for ever.
@@ -148,9 +155,10 @@ void Block::wait(State state, std::source_location at) {
   thread.state = state;
   thread.at = at;
   thread.fiber = &own;
+  if (state == State::waits_for_warp) arrive_at_warp(self / warp_size);
   Fiber& other = next();
   running_ = &other;
-  other.switch_from(own);
+  if (&other != &own) other.switch_from(own);
   thread.state = State::running;
   place.thread_index.x = self;
 }
@@ -163,18 +171,17 @@ std::uint64_t Block::exchange(std::uint64_t value, unsigned from, std::source_lo
   return threads_[std::min<std::size_t>(from, threads_.size() - 1)].given[slot];
 }
 
-// Called when no thread can run: lets those go on whose wait is over. False if all have ended.
+// A warp goes on as soon as it is complete, so that the first in the order runs as far ahead of the others as barriers let it:
+// where one is missing, that shows.
+void Block::arrive_at_warp(unsigned warp) {
+  const auto begin = warp * warp_size;
+  const auto end = std::min(begin + warp_size, static_cast<unsigned>(threads_.size()));
+  if (++at_warp_[warp] == end - begin && release_if_all(State::waits_for_warp, begin, end)) at_warp_[warp] = 0;
+}
+
+// Called when no thread can run: opens the block's barrier. False if all threads have ended.
 bool Block::release() {
-  const auto n = static_cast<unsigned>(threads_.size());
-  bool released = false;
-  for (unsigned begin = 0; begin < n; begin += warp_size) {
-    released |= release_if_all(State::waits_for_warp, begin, std::min(begin + warp_size, n));
-  }
-  released = released || release_if_all(State::waits_for_block, 0, n);
-  for (const unsigned index : order_) {
-    if (threads_[index].state == State::ready) ready_.push_back(&threads_[index]);
-  }
-  if (released) return true;
+  if (release_if_all(State::waits_for_block, 0, static_cast<unsigned>(threads_.size()))) return true;
   if (std::all_of(threads_.begin(), threads_.end(), [](const Thread& thread) { return thread.state == State::ended; })) {
     return false;
   }
@@ -186,7 +193,10 @@ bool Block::release_if_all(State waiting, unsigned begin, unsigned end) {
   for (unsigned i = begin; i < end; ++i) {
     if (threads_[i].state != waiting || !same_place(threads_[i].at, first.at)) return false;
   }
-  for (unsigned i = begin; i < end; ++i) threads_[i].state = State::ready;
+  for (unsigned i = begin; i < end; ++i) {
+    threads_[i].state = State::ready;
+    ready_.insert(ranks_[i]);
+  }
   return true;
 }
 

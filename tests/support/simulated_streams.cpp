@@ -182,6 +182,7 @@ void SimulatedStreams::record(EventHandle event, StreamHandle handle) {
   const auto stream = find(handle);
   auto moment = std::make_shared<Moment>();
   moment->capture = stream->capture;
+  moment->captured = stream->capture != nullptr;
   moment_of(event) = moment;
   stream->history.emplace_back("record");
   put(stream, {.work = {}, .reaches = moment});
@@ -197,19 +198,20 @@ void SimulatedStreams::wait(StreamHandle handle, EventHandle event) {
     add_report(stream->name + why);
     throw Error(TNT_SYSTEM, stream->name + why);
   };
-  if (stream->capture != nullptr && moment->capture != stream->capture) {
+  const auto capture = moment->capture.lock();
+  if (stream->capture != nullptr && capture != stream->capture) {
     refused(" is captured and waits for an event that was recorded outside of the capture (cudaErrorStreamCaptureIsolation)");
   }
-  if (moment->capture != nullptr && moment->capture->ended) {
+  if (moment->captured && (capture == nullptr || capture->ended)) {
     refused(" waits for an event that was recorded in a capture that has ended (cudaErrorCapturedEvent)");
   }
-  stream->capture = moment->capture;  // the stream joins the capture
+  stream->capture = capture;  // the stream joins the capture
   put(stream, {.work = {}, .awaits = moment});
 }
 
 bool SimulatedStreams::reached(EventHandle event) {
   Lock lock(mutex_);
-  if (const auto& moment = moment_of(event); moment != nullptr && moment->capture != nullptr) {
+  if (const auto& moment = moment_of(event); moment != nullptr && moment->captured) {
     constexpr const char* sentence = "an event that was recorded in a capture was polled (cudaErrorCapturedEvent)";
     add_report(sentence);
     throw Error(TNT_SYSTEM, sentence);

@@ -14,7 +14,8 @@ namespace tnt::testing {
 struct SimulatedStreams::Moment {
   bool reached = false;
   Clock clock;
-  std::shared_ptr<Capture> capture;  // in which it was recorded
+  std::weak_ptr<Capture> capture;  // in which it was recorded, which keeps it
+  bool captured = false;
 };
 
 // What a stream is given: work, or a moment that it waits for, or one that it reaches.

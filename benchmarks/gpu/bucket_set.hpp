@@ -1,0 +1,59 @@
+// The gradients of a model in device memory and the buckets they are packed into, over more memory than the caches hold.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "benchmarks/gpu/memory.hpp"
+#include "benchmarks/models.hpp"
+#include "kernels/cuda/tiles.hpp"
+
+namespace tnt::bench {
+
+struct Cut {
+  std::string name;
+  std::size_t least = 0;  // bytes of float32 at which a bucket is closed
+  std::size_t most = 0;   // or that it may not exceed: larger tensors are left out
+};
+
+struct Variant {
+  std::string name;
+  tnt_dtype_t wire = TNT_FLOAT32;
+  std::size_t askew = 0;  // elements by which every tensor misses its alignment
+};
+
+class BucketSet {
+ public:
+  // Throws Failure if the device has too little memory, or no tensor fits.
+  BucketSet(const Model& model, const Cut& cut, const Variant& variant);
+
+  struct Tensor {
+    std::byte* gradient;
+    std::byte* slot;
+    std::size_t bytes;
+  };
+  struct Bucket {  // one of a copy of the model
+    gpu::BucketLaunch launch;
+    std::byte* gradients;  // of the bucket's tensors, one behind the other
+    std::byte* memory;     // of the bucket
+    std::size_t moved;     // bytes that packing reads and writes
+    std::vector<Tensor> tensors;
+  };
+  [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
+  [[nodiscard]] std::size_t tensors() const noexcept;
+  [[nodiscard]] std::size_t moved() const noexcept;  // in all buckets
+
+ private:
+  void add_copy(const Model& model, const std::vector<std::vector<std::size_t>>& runs, const Variant& variant);
+
+  std::vector<Memory> memory_;
+  std::vector<gpu::BucketLayout> layouts_;
+  std::vector<const gpu::Tile*> tiles_;
+  std::vector<Bucket> buckets_;
+};
+
+}  // namespace tnt::bench

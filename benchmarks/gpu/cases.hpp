@@ -1,0 +1,23 @@
+// What tnt_gpu_bench measures; each prints its lines.
+#pragma once
+
+#include <cstddef>
+
+#include "benchmarks/gpu/trainer.hpp"
+#include "benchmarks/models.hpp"
+
+namespace tnt::bench {
+
+// Pack and unpack of the model's tensors in buckets of several sizes and types, beside copies of as many bytes.
+void run_bucket_cases(const Model& model, double seconds);
+
+// Host time of each call of a step, on what the trainer's ranks are.
+void run_reducer_case(const Trainer& trainer, const Model& model);
+
+// What of the reduction a backward of so many microseconds does not hide.
+void run_overlap_case(const Trainer& trainer, const Model& model, double backward_us);
+
+// Through the C API and NCCL, sizes from 4 bytes.
+void run_all_reduce_cases(const Trainer& trainer, std::size_t most_bytes);
+
+}  // namespace tnt::bench

@@ -1,0 +1,48 @@
+#include "benchmarks/gpu/trainer.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tnt::bench {
+
+Gradients::Gradients(const Trainer& trainer, const Model& model) : trainer_(trainer) {
+  std::vector<tnt_tensor_t> tensors;
+  for (const ModelTensor& tensor : model.tensors) {
+    tensors.push_back({tensor.name.c_str(), tensor.count, TNT_FLOAT32});
+    counts_.push_back(tensor.count);
+    memory_.emplace_back(tensor.count * sizeof(float));
+  }
+  tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+  options.name = model.name.c_str();
+  options.device = trainer.device;
+  TNT_CHECK(tnt_reducer_create(trainer.comm, tensors.data(), tensors.size(), &options, &reducer_));
+}
+
+std::size_t Gradients::bytes() const noexcept {
+  return std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}) * sizeof(float);
+}
+
+std::size_t Gradients::buckets() const {
+  std::size_t n = 0;
+  TNT_CHECK(tnt_reducer_bucket_count(reducer_, &n));
+  return n;
+}
+
+std::vector<bool> Gradients::last_of_buckets() const {
+  std::vector<bool> last(size());
+  for (std::size_t i = 0; i < buckets(); ++i) {
+    tnt_bucket_t bucket{};
+    TNT_CHECK(tnt_reducer_bucket(reducer_, i, &bucket));
+    last[*std::min_element(bucket.tensors, bucket.tensors + bucket.n_tensors)] = true;  // they come from the last to the first
+  }
+  return last;
+}
+
+void Gradients::ready(std::size_t tensor) const {
+  std::byte* const gradient = memory_[tensor].get();
+  TNT_CHECK(tnt_reducer_ready(reducer_, tensor, gradient, gradient, 1.0 / trainer_.ranks, trainer_.stream));
+}
+
+void Gradients::finish() const { TNT_CHECK(tnt_reducer_finish(reducer_, trainer_.stream)); }
+
+}  // namespace tnt::bench

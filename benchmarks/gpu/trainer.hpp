@@ -1,0 +1,46 @@
+// A rank as a trainer is one: a place in the job, a GPU, a stream, and a model's gradients with their reducer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "benchmarks/gpu/memory.hpp"
+#include "benchmarks/gpu/output.hpp"
+#include "benchmarks/models.hpp"
+
+namespace tnt::bench {
+
+struct Trainer {
+  tnt_comm_t comm = nullptr;
+  int rank = 0;
+  int ranks = 1;
+  int device = 0;
+  cudaStream_t stream = nullptr;
+};
+
+class Gradients {
+ public:
+  // Collective. As the environment says (TNT_FUSION_THRESHOLD, TNT_GRADIENT_DTYPE).
+  Gradients(const Trainer& trainer, const Model& model);
+  Gradients(const Gradients&) = delete;
+  Gradients& operator=(const Gradients&) = delete;
+  ~Gradients() { tnt_reducer_destroy(reducer_); }
+
+  [[nodiscard]] std::size_t size() const noexcept { return counts_.size(); }
+  [[nodiscard]] std::size_t bytes() const noexcept;
+  [[nodiscard]] std::size_t bytes_of(std::size_t tensor) const { return counts_[tensor] * sizeof(float); }
+  [[nodiscard]] std::size_t buckets() const;
+  // Whether handing over this tensor, the last to come, completes its bucket.
+  [[nodiscard]] std::vector<bool> last_of_buckets() const;
+
+  void ready(std::size_t tensor) const;
+  void finish() const;
+
+ private:
+  const Trainer& trainer_;
+  std::vector<std::size_t> counts_;
+  std::vector<Memory> memory_;
+  tnt_reducer_t reducer_ = nullptr;
+};
+
+}  // namespace tnt::bench

@@ -1,0 +1,18 @@
+// Every test is skipped, with the reason, where there is no GPU: that they were not run must not pass for success.
+#include <gtest/gtest.h>
+
+#include "device/load.hpp"
+
+namespace {
+
+class WithoutDevice : public ::testing::EmptyTestEventListener {
+  void OnTestStart(const ::testing::TestInfo& /*test*/) override { GTEST_SKIP() << tnt::why_no_device(); }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (tnt::device_count() == 0) ::testing::UnitTest::GetInstance()->listeners().Append(new WithoutDevice);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,86 @@
+"""Builds what the other parts run, for this GPU alone, into build/gpu."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from gpu_check.machine import Gpu, find_tool
+from gpu_check.run import BUILD, ROOT, Clock, Failed, call
+
+HEADERS = {
+    "fmt/format.h": "libfmt-dev",
+    "nlohmann/json.hpp": "nlohmann-json3-dev",
+    "CLI/CLI.hpp": "libcli11-dev",
+    "gtest/gtest.h": "libgtest-dev",
+}
+TARGETS = ("tarantella", "tarantella_cuda", "tnt_gpu_bench", "tnt_gpu_tests")
+BENCH = BUILD / "benchmarks" / "gpu" / "tnt_gpu_bench"
+TESTS = BUILD / "src" / "tnt_gpu_tests"
+TRAINER = BUILD / "cuda_trainer"
+
+
+def missing_headers() -> list[str]:
+    """The Debian packages of those that the compiler does not find."""
+    compiler = os.environ.get("CXX", "c++")
+    folders = [f"-I{Path(prefix) / 'include'}" for prefix in os.environ.get("CMAKE_PREFIX_PATH", "").split(":") if prefix]
+    missing = []
+    for header, package in HEADERS.items():
+        words = [compiler, *folders, "-std=c++20", "-E", "-x", "c++", "-", "-o", os.devnull]
+        done = subprocess.run(words, input=f"#include <{header}>\n", text=True, capture_output=True)
+        if done.returncode != 0:
+            missing.append(package)
+    return missing
+
+
+def check_tools() -> str:
+    """nvcc, if all else is there as well."""
+    nvcc = find_tool("nvcc")
+    if nvcc is None:
+        raise Failed("there is no nvcc: put the CUDA toolkit's bin folder into PATH, or name nvcc in CUDACXX")
+    for tool in ("cmake", os.environ.get("CXX", "c++")):
+        if shutil.which(tool) is None:
+            raise Failed(f"there is no {tool}: install it, by tools/setup or otherwise")
+    return nvcc
+
+
+def install_headers(clock: Clock) -> None:
+    missing = missing_headers()
+    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
+        for words in (["apt-get", "-qq", "update"], ["apt-get", "-qq", "install", "-y", "--no-install-recommends", *missing]):
+            try:
+                call(f"build-{words[2]}", words, clock.limit(60), {"DEBIAN_FRONTEND": "noninteractive"})
+            except Failed:
+                break  # what is still missing is said below
+        missing = missing_headers()
+    if missing:
+        raise Failed(
+            f"headers are missing: install {' '.join(missing)}, or name a folder that has them below include and lib "
+            "in CMAKE_PREFIX_PATH"
+        )
+
+
+def build(gpu: Gpu, clock: Clock) -> str:
+    nvcc = check_tools()
+    install_headers(clock)
+    options = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "CMAKE_CUDA_COMPILER": nvcc,
+        "TNT_CUDA": "ON",
+        "TNT_CUDA_ARCHITECTURES": gpu.architecture,
+        "TNT_WARNINGS_AS_ERRORS": "OFF",  # another compiler than ours may warn of other things
+    }
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    definitions = [f"-D{key}={value}" for key, value in options.items()]
+    configured = (BUILD / "CMakeCache.txt").exists()  # by whatever generator
+    call("configure", ["cmake", "-S", ROOT, "-B", BUILD, *([] if configured else generator), *definitions], clock.limit(60))
+    jobs = str(os.cpu_count() or 1)
+    call("build", ["cmake", "--build", BUILD, "--parallel", jobs, "--target", *TARGETS], clock.limit(300))
+    example = ROOT / "examples" / "cuda_trainer" / "cuda_trainer.cu"
+    library = BUILD / "src"
+    folders = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'examples' / 'common'}", f"-L{library}"]
+    options_of_nvcc = ["-std=c++17", "-O2", f"-arch=sm_{gpu.architecture}", "-Xlinker", f"-rpath={library}"]
+    call("build-trainer", [nvcc, *options_of_nvcc, *folders, example, "-ltarantella", "-o", TRAINER], clock.limit(60))
+    return f"for sm_{gpu.architecture}"
