@@ -29,8 +29,8 @@ class DeviceSide : public std::enable_shared_from_this<DeviceSide> {
  public:
   explicit DeviceSide(DeviceGroup group);
 
-  [[nodiscard]] Device& device() noexcept { return *group_.device; }
-  [[nodiscard]] DeviceCommunicator& comm() noexcept { return *group_.comm; }
+  [[nodiscard]] Device& device() const noexcept { return *group_.device; }
+  [[nodiscard]] DeviceCommunicator& comm() const noexcept { return *group_.comm; }
 
   // operation(DeviceCommunicator&) enqueues, in the order of the calls. Without start the caller's stream waits for it; else
   // the handle does.

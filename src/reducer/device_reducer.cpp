@@ -45,6 +45,10 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
       steps_(plan_),
       checked_(plan_.tensors().size()),
       tables_(plan_.buckets().size()) {
+  if (options_.any_rank_count && comm_->size() > gpu::most_sources) {
+    fail(TNT_UNSUPPORTED, "{}: sums that do not depend on the number of ranks are for up to {} ranks, and these are {}",
+         options_.name, gpu::most_sources, comm_->size());
+  }
   const std::size_t n = plan_.buckets().size();
   for (std::size_t bucket = 0; bucket < n; ++bucket) {
     descriptions_.push_back(plan_.describe(bucket));
@@ -282,6 +286,7 @@ void DeviceReducer::reduce(std::size_t bucket) {
   auto* const own = static_cast<std::byte*>(data) + static_cast<std::size_t>(comm_->rank()) * bytes;
   comm_->all_to_all(data, gathered, slice, dtype, details_[bucket]);
   std::vector<const void*> sources;
+  sources.reserve(static_cast<std::size_t>(comm_->size()));
   for (int rank = 0; rank < comm_->size(); ++rank) sources.push_back(gathered + static_cast<std::size_t>(rank) * bytes);
   device_->reduce(own, sources.data(), comm_->size(), slice, dtype, gpu::Order::tree, comm_->stream());
   comm_->all_gather(own, data, slice, dtype, details_[bucket]);

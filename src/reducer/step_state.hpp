@@ -40,7 +40,7 @@ class StepState {
   // begun; if a step cannot end yet.
   void check_begun(std::size_t bucket) const;
   void check_can_finish() const;
-  [[nodiscard]] std::string missing_tensor(std::size_t bucket) const;
+  [[nodiscard]] std::string missing_tensor(std::size_t index) const;  // of a bucket
 
  private:
   struct Bucket {

@@ -9,6 +9,8 @@ namespace tnt::nccl_abi {
 
 extern "C" {
 
+// NOLINTBEGIN(modernize-*): a C API, in its own words
+
 typedef struct ncclComm* ncclComm_t;
 typedef void* ncclStream_t;  // cudaStream_t
 
@@ -93,6 +95,8 @@ typedef ncclResult_t ncclRecv_t(void* out, std::size_t count, ncclDataType_t typ
                                 ncclStream_t stream);
 typedef ncclResult_t ncclGroupStart_t(void);
 typedef ncclResult_t ncclGroupEnd_t(void);
+
+// NOLINTEND(modernize-*)
 
 }  // extern "C"
 
