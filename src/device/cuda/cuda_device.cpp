@@ -81,7 +81,13 @@ void* CudaDevice::allocate_pinned(std::size_t bytes) {
   return memory;
 }
 
-void CudaDevice::release_pinned(void* memory) noexcept { cudaFreeHost(memory); }
+// As allocate_pinned beside captures; an error has nowhere to go.
+void CudaDevice::release_pinned(void* memory) noexcept {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  cudaFreeHost(memory);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+}
 
 Place CudaDevice::place_of(const void* memory) {
   const CurrentDevice current(index_);
