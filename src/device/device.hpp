@@ -61,7 +61,7 @@ class Device {
   virtual void wait(StreamHandle stream, EventHandle event) = 0;  // what comes after on the stream waits for the last record
   [[nodiscard]] virtual bool reached(EventHandle event) = 0;      // also if it was never recorded
 
-  // Any direction; host memory on either side should be pinned.
+  // Any direction; host memory on either side should be pinned. No bytes: nothing, whatever the addresses.
   virtual void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) = 0;
   virtual void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) = 0;
   // Calls function(data) in a thread of the device's when the stream comes to it; it must not call the device.

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <span>
 #include <thread>
 
 #include "nccl/nccl_job.hpp"
@@ -38,15 +39,15 @@ class Trainer {
 
   // A kernel that computes a gradient.
   void compute(void* to, const Array& values, StreamHandle on) const {
-    const std::size_t bytes = values.bytes().size();
     device->enqueue(
-        on, {}, {{to, bytes}}, [=] { std::memcpy(to, values.data(), bytes); }, "backward");
+        on, {}, {{to, values.bytes().size()}},
+        [to, from = values] { std::ranges::copy(from.bytes(), static_cast<std::byte*>(to)); }, "backward");
   }
   // A kernel that uses a result.
   void expect(const void* result, const Array& values, const std::string& what, StreamHandle on) const {
-    const std::size_t bytes = values.bytes().size();
+    const std::span<const std::byte> found(static_cast<const std::byte*>(result), values.bytes().size());
     device->enqueue(
-        on, {{result, bytes}}, {}, [=] { EXPECT_EQ(std::memcmp(result, values.data(), bytes), 0) << what; }, "optimizer");
+        on, {{result, found.size()}}, {}, [=] { EXPECT_TRUE(std::ranges::equal(found, values.bytes())) << what; }, "optimizer");
   }
   [[nodiscard]] DeviceBuffer memory(const Array& like) const {
     return {*device, std::max<std::size_t>(like.bytes().size(), 1), stream.get()};

@@ -212,7 +212,9 @@ void SimulatedDevice::copy(void* to, const void* from, std::size_t bytes, Stream
       [=] {
         return std::vector<Access>{{from, bytes, false}, {to, bytes, true}};
       },
-      [=] { std::memmove(to, from, bytes); });
+      [=] {
+        if (bytes > 0) std::memmove(to, from, bytes);
+      });
 }
 
 void SimulatedDevice::fill_zero(void* memory, std::size_t bytes, StreamHandle stream) {
@@ -222,7 +224,9 @@ void SimulatedDevice::fill_zero(void* memory, std::size_t bytes, StreamHandle st
       [=] {
         return std::vector<Access>{{memory, bytes, true}};
       },
-      [=] { std::memset(memory, 0, bytes); });
+      [=] {
+        if (bytes > 0) std::memset(memory, 0, bytes);
+      });
 }
 
 void SimulatedDevice::call(void (*function)(void*), void* data, StreamHandle stream) {
