@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import keras
-
 from tarantella import _native, runtime
 from tarantella.errors import TarantellaError
 from tarantella.keras import accumulation, adapter, weights
+from tarantella.keras.adapter import keras
 
 if TYPE_CHECKING:
     from tarantella.keras.step import StepHooks

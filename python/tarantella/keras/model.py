@@ -85,7 +85,8 @@ class Model:
         if type(model) is Model:
             model = model.model
         if not adapter.is_model(model):
-            raise TypeError(f"tnt.Model needs a Keras model, not {type(model).__name__}")
+            why = adapter.in_other_keras(model)
+            raise TypeError(f"tnt.Model needs a Keras model, not {type(model).__name__}" + (why and f": {why}"))
         if not isinstance(parallel_strategy, ParallelStrategy):
             raise TypeError(f"parallel_strategy is {parallel_strategy!r}: use a tnt.ParallelStrategy")
         if gradient_dtype not in (None, "bfloat16", "float16"):
