@@ -100,7 +100,8 @@ class Dataset:
             raise ValueError(f"a batch of {batch_size} samples is too small to be distributed to {self.num_ranks} ranks")
         if micro_batch_size is not None and batch_size not in (None, micro_batch_size * self.num_ranks):
             raise ValueError(
-                f"a micro-batch size of {micro_batch_size} is not consistent with batches of {batch_size} on {self.num_ranks} ranks"
+                f"a micro-batch size of {micro_batch_size} is not consistent with batches of {batch_size} on "
+                f"{self.num_ranks} ranks"
             )
         if batch_size is not None:
             self._micro_batch_size = (batch_size + self.num_ranks - 1 - self.rank) // self.num_ranks

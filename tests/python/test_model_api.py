@@ -55,6 +55,7 @@ NOT_AVAILABLE = {
     "rows for 20 samples": "UnsupportedError",
     "micro-batch": "InvalidArgumentError",
     "micro-batch size is 0": "InvalidArgumentError",
+    "training data: the dataset is empty": "InvalidArgumentError",
     "not batched": "ValueError",
     "OptionalSpec": "ValueError",
 }

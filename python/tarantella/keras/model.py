@@ -492,16 +492,52 @@ class Model:
     # -------------------------------------------------------------------------------------------------- files
 
     def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
-        """Like Keras' `save`, written once, by the master (or by all ranks, each to its own path). Collective."""
-        files.write(filepath, lambda path: self._tnt_model.save(path, *args, **kwargs), tnt_save_all_devices)
+        """Like Keras' `save`, written once, by the master (or by all ranks, each to its own path). Collective.
+
+        Whoever looks sees the old file or the new one, never half of one.
+        """
+        self._write(filepath, lambda path: self._tnt_model.save(path, *args, **kwargs), tnt_save_all_devices)
 
     def save_weights(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
         """Like Keras' `save_weights`, written once, by the master. Collective."""
-        files.write(filepath, lambda path: self._tnt_model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
+        self._write(filepath, lambda path: self._tnt_model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
+
+    def export(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
+        """Like Keras' `export`, written once, by the master. Collective."""
+        self._write(filepath, lambda path: self._tnt_model.export(path, *args, **kwargs), tnt_save_all_devices)
+
+    def _write(self, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
+        if self._tnt_hooks is not None:
+            self._tnt_hooks.settle()
+        files.write(filepath, write_to, on_all_ranks)
 
     def load_weights(self, *args: Any, **kwargs: Any) -> Any:
         """Like Keras' `load_weights`: every rank reads the file. `fit` starts from rank 0's in any case."""
+        self._forget_likeness()
         return self._tnt_model.load_weights(*args, **kwargs)
+
+    def set_weights(self, weights: Any) -> None:
+        """Like Keras' `set_weights`, on this rank: what runs on all ranks next starts from rank 0's."""
+        self._forget_likeness()
+        self._tnt_model.set_weights(weights)
+
+    def _forget_likeness(self) -> None:
+        if self._tnt_hooks is not None:
+            self._tnt_hooks.alike = False
+
+    @property
+    def dist_optimizer(self) -> Any:
+        """The optimizer that the model was compiled with, under its old name."""
+        return adapter.optimizer_of(self._tnt_model)
+
+    @classmethod
+    def from_config(cls, config: Any, **kwargs: Any) -> Any:
+        """A `tnt.Model` of what `get_config` of a functional or Sequential model gave.
+
+        Raises:
+            RuntimeError: it is the configuration of neither.
+        """
+        return Model(adapter.model_from_config(config, **kwargs))
 
     def summary(self, *args: Any, **kwargs: Any) -> None:
         """Like Keras' `summary`, printed by the master."""

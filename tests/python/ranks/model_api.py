@@ -114,6 +114,7 @@ def not_available() -> dict[str, list[str]]:
         "rows for 20 samples": raised(tnt.Model(keras.Sequential([keras.Input((4,)), Mean()])).predict, x, verbose=0),
         "micro-batch": raised(compiled().fit, dataset, tnt_micro_batch_size=4),
         "micro-batch size is 0": raised(compiled().fit, dataset, tnt_micro_batch_size=0),
+        "training data: the dataset is empty": raised(compiled().fit, dataset.take(0)),
         "not batched": raised(compiled().fit, tf.data.Dataset.range(9).map(lambda i: (i, i))),
         "OptionalSpec": raised(compiled().fit, dataset.map(lambda a, b: (a, tf.experimental.Optional.from_value(b)))),
     }
