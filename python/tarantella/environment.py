@@ -102,7 +102,7 @@ def kilobytes(text: str) -> float:
     """A size in bytes, as `src/base/settings.cpp` reads it. Raises ValueError with what was expected."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([kmg]?)|inf", text, re.IGNORECASE)
     if found is None:
-        raise ValueError("kilobytes, or a number with K, M or G, or inf")
+        raise ValueError("kilobytes, a number with K, M or G, or inf")
     if found[1] is None:
         return float("inf")
     return float(found[1]) * 1024.0 ** " kmg".index(found[2].lower() or "k")

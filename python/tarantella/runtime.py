@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tarantella.collectives.arrays import as_array, is_tensor
-from tarantella.environment import autotune, in_job, log_level, log_on_all_devices, output_on_all_devices
+from tarantella.environment import (
+    autotune,
+    in_job,
+    log_level,
+    log_on_all_devices,
+    output_on_all_devices,
+    tensorboard_on_all_devices,
+)
 from tarantella.errors import TarantellaError, from_message
 
 if TYPE_CHECKING:
@@ -54,7 +61,8 @@ def world() -> _native.Communicator:
 
         if in_job():
             _report_uncaught_exceptions()
-        output_on_all_devices(), autotune()  # nonsense in the environment is refused here, not in the middle of a fit
+        # nonsense in the environment is refused here, not in the middle of a fit
+        output_on_all_devices(), tensorboard_on_all_devices(), autotune()
         _native.init()
         _world = _native.Communicator.world()
         _configure_logging(_world.rank)

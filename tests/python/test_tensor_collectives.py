@@ -63,7 +63,8 @@ def test_what_holds_no_numbers_is_refused(found):
         assert text == ["TypeError", f"inputs is a str: {use}"]
         assert none == ["TypeError", f"inputs['a'][0] is a NoneType: {use}"]
         assert thing == ["TypeError", f"inputs[0] is a object: {use}"]
-        assert strings == ["TypeError", "cannot take the SUM of elements of type str32: use numbers or booleans of a usual type"]
+        assert strings[0] == "TypeError"
+        assert strings[1].startswith("cannot take the SUM of elements of type str32: use numbers")
 
 
 def test_ranks_that_differ_are_told_where(found):

@@ -163,6 +163,15 @@ def test_the_command_of_open_mpi(here, monkeypatch):
     assert not (here.folder / "started").exists()
 
 
+def test_so_many_ranks_on_each_host(here):
+    hostfile(here.folder, "a slots=5\nb\na\n")
+    _, command, line = shown(here, "mpirun (Open MPI) 4.1.4", "--hostfile", "hosts", "--npernode", "2", "--pin-to-socket")
+    assert line == "tarantella: 4 ranks on 2 hosts (a: 2, b: 2), started by Open MPI's mpirun\n"
+    assert command[-len(COMMAND) - 1 :] == ["--pin-to-socket", *COMMAND]
+    _, command, _ = shown(here, "mpirun (Open MPI) 4.1.4", "--hostfile", "hosts", "--pin-to-socket", "--pin-memory-to-socket")
+    assert command[-len(COMMAND) - 2 : -len(COMMAND)] == ["tarantella.launcher.mpi_rank", "--pin-memory-to-socket"]
+
+
 def test_the_command_of_mpich(here):
     variables, command, line = shown(here, "HYDRA build details:", "--hosts", "a:2,b:2", "--log-on-all-devices")
     assert "TNT_LOG_ON_ALL_DEVICES=1" in variables

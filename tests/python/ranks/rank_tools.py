@@ -131,7 +131,7 @@ def dropped_without_waiting() -> bool:
     """Memory that a running operation still writes to is nobody else's, and what comes later is right."""
     rng, right = np.random.default_rng(RANK), True
     for turn in range(8):
-        if RANK == turn % SIZE:
+        if turn % SIZE == RANK:
             time.sleep(0.05)
         dropped = [tnt.Allreduce(WORLD, 200_000, tnt.ReductionOp.SUM), tnt.Allgatherv(WORLD, 50_000)]
         dropped[0].start(np.full(200_000, np.nan))
@@ -187,7 +187,7 @@ def objects() -> list[bool]:
     found = []
     for root in range(SIZE):
         given = {"of": root, **OBJECT}
-        result = tnt.broadcast_object(given if RANK == root else None, root)
+        result = tnt.broadcast_object(given if root == RANK else None, root)
         found.append(describe(result) == describe(given))
     return found + [tnt.broadcast_object(x) == x for x in (None, 1, "", [], ())]
 

@@ -180,7 +180,7 @@ def broadcasts() -> list[bool]:
     for root in range(SIZE):
         mine, roots = nested(RANK), nested(root)
         broadcaster = tnt.TensorBroadcaster(mine, root_rank=root)
-        result = broadcaster.broadcast(mine) if RANK == root else broadcaster.broadcast()
+        result = broadcaster.broadcast(mine) if root == RANK else broadcaster.broadcast()
         roots["z"][1] = np.float64(roots["z"][1])
         found.append(same(result, roots))
     return found
