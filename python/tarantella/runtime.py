@@ -202,10 +202,10 @@ def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = N
     if op not in _OPS:
         raise ValueError(f"op is {op!r}: use one of {', '.join(_OPS)}")
     if is_tensor(x):
-        from tarantella.keras import tensors
-
         if out is not None:
             raise TypeError("out is for arrays: a tensor's reduction is a new tensor")
+        from tarantella.keras import tensors
+
         return tensors.all_reduce(x, op)
     given = as_array(x)
     source = np.ascontiguousarray(given)

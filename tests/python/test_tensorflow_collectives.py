@@ -10,9 +10,9 @@ from support.launch import RANKS
 SIZE = 2
 
 
-@pytest.fixture(scope="module")
-def found():
-    return Findings(SIZE, RANKS / "tensorflow_collectives.py")
+@pytest.fixture(scope="module", params=["0", "1"], ids=["keras", "legacy keras"])
+def found(request):
+    return Findings(SIZE, RANKS / "tensorflow_collectives.py", env={"TF_USE_LEGACY_KERAS": request.param})
 
 
 def test_sums(found):
@@ -23,7 +23,7 @@ def test_sums(found):
 
 def test_in_structures(found):
     expected = [
-        [True, "float32", [1], [3.0]],
+        [True, "float32", [1, 1], [[3.0]]],
         [True, "int64", [], 1.0],
         [True, "float32", [], 5.0],
         [2.0, 2.0],

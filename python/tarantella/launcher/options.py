@@ -174,8 +174,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--timeout", metavar="SECONDS", type=_seconds, help="the longest that a rank waits for another one")
     add("--timeline", metavar="FILE", type=_timeline, help="write a timeline of the run to FILE")
     add("--python-interpreter", metavar="COMMAND",
-        help="runs SCRIPT, such as `valgrind python` (default for a .py file: the one that runs tarantella); empty: SCRIPT runs "
-        "itself")
+        help="runs SCRIPT, such as `valgrind python` (default for a .py file: the one that runs tarantella); "
+        "empty: SCRIPT runs itself")
     add("--dry-run", action="store_true",
         help="print what every rank would run and its environment; start nothing")
     add("--cleanup", action="store_true",

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 import tarantella as tnt
 from checks import check, raised, run
-from tarantella.keras.adapter import keras
 
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
 
@@ -18,6 +17,13 @@ RANK, SIZE = tnt.get_rank(), tnt.get_size()
 def told(x: Any) -> list[Any]:
     """Of a tensor its kind, type, shape and values."""
     return [tf.is_tensor(x), x.dtype.name, x.shape.as_list(), np.asarray(x).astype(np.float64).tolist()]
+
+
+def layer_with(value: float) -> Any:
+    """A layer of Keras, whichever the script chooses, with one weight."""
+    layer = tf.keras.layers.Dense(1, use_bias=False, kernel_initializer=tf.keras.initializers.Constant(value))
+    layer.build((None, 1))
+    return layer
 
 
 @check
@@ -31,7 +37,7 @@ def sums() -> list[Any]:
 
 @check
 def in_structures() -> list[Any]:
-    variable, plain = keras.Variable([1.0 + RANK]), tf.Variable(RANK, dtype=tf.int64)
+    variable, plain = layer_with(1.0 + RANK).weights[0], tf.Variable(RANK, dtype=tf.int64)
     given = {"keras": variable, "tf": [plain], "scalar": tf.constant(2.5), "array": np.ones(2), "empty": tf.zeros((0, 3))}
     found = tnt.TensorAllreducer(given).allreduce(given)
     return [told(found["keras"]), told(found["tf"][0]), told(found["scalar"]), found["array"].tolist(), told(found["empty"])]
