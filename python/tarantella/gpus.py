@@ -41,6 +41,7 @@ def choose(tf: ModuleType) -> None:
         raise InvalidArgumentError(
             "TensorFlow has used GPUs before this rank could choose its own: import tarantella before anything is computed"
         ) from None
-    if shared and rank is not None and rank >= len(usable):
+    perhaps_own = len(gpus) == 1 and mpi.started_by_mpi()  # Slurm can show each rank another one
+    if shared and not perhaps_own and rank is not None and rank >= len(usable):
         logger.warning("this node has more ranks than its %d GPUs: rank %d of it shares one with rank %d, and each takes the "
                        "memory that it needs", len(usable), rank, rank % len(usable))  # fmt: skip

@@ -127,6 +127,16 @@ def test_ranks_that_share_a_gpu_leave_each_other_memory(
     assert "this node has more ranks than its 2 GPUs: rank 3 of it shares one with rank 1" in caplog.text
 
 
+def test_one_gpu_that_slurm_shows_may_be_the_ranks_own(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gpus.logger, "propagate", True)
+    place = {"SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2", "PMI_SIZE": "2"}
+    config = choose(monkeypatch, Config(1), **place)
+    assert config.growing == ["GPU:0"]  # which does no harm if it is
+    assert caplog.text == ""
+
+
 def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(tnt.InvalidArgumentError, match="TNT_GPUS_PER_NODE=4: this process sees 2: leave it unset"):
         choose(monkeypatch, Config(2), TNT_GPUS_PER_NODE="4")

@@ -132,3 +132,39 @@ def test_who_does_not_come_is_named(tmp_path, group):
     assert result.code != 0
     assert not result.left_behind
     assert "DeadlineError" in result.stderr and "rank 1" in result.stderr, result.said
+
+
+@pytest.mark.parametrize("end", ["del made; gc.collect()", "pass", "sys.keep = made"])
+@pytest.mark.parametrize("group", ["tnt.Group()", "tnt.Group([1, 0])"])
+def test_who_leaves_waits_for_nobody(group, end):
+    source = f"""
+        import gc, sys
+        import numpy as np
+        import tarantella as tnt
+        made = tnt.Allreduce({group}, 100_000)
+        if tnt.get_rank() == 0:
+            made.start(np.ones(100_000))
+            {end}
+        print("done")
+        """
+    assert run_ranks(2, source, timeout=20, env={"TNT_TIMEOUT": "10"}).good().stdout == "done\n"
+
+
+def test_waiting_can_be_interrupted():
+    source = """
+        import os, signal, threading, time
+        import tarantella as tnt
+        made = tnt.Allreduce(tnt.Group(), 4)
+        if tnt.get_rank() == 0:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            time.sleep(1)
+        try:
+            made.start([0, 1, 2, 3])
+            made.wait_for_completion()
+        except (KeyboardInterrupt, tnt.AbortedError) as error:
+            assert isinstance(error, KeyboardInterrupt) or str(error) == "rank 0: interrupted", error
+            print(type(error).__name__)
+        """
+    result = run_ranks(2, source, timeout=20, launcher_options=["--output-on-all-devices"]).good()
+    assert sorted(result.stdout.splitlines()) == ["[rank 0] KeyboardInterrupt", "[rank 1] AbortedError"]
