@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,8 @@ class FusedSum:
         """The sums, as new arrays of the same types and shapes."""
         sums: list[Any] = [None] * len(self._shapes)
         for members, way, work in self._parts:
-            borders = np.cumsum([np.prod(self._shapes[i], dtype=int) for i in members])[:-1]
-            for i, part in zip(members, np.split(way.decode(work.wait()), borders), strict=True):
-                sums[i] = part.reshape(self._shapes[i])
+            fused, end = way.decode(work.wait()), 0
+            for i in members:
+                begin, end = end, end + math.prod(self._shapes[i])
+                sums[i] = fused[begin:end].reshape(self._shapes[i])
         return sums

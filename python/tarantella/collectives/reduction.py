@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,7 @@ class Travel:
     """Of the reduced one, an array of the type that was encoded."""
 
 
+@functools.cache
 def travel(dtype: np.dtype[Any], op: ReductionOp) -> Travel:
     """How elements of this type are reduced. Raises TypeError for types that are not numbers, and for what has no order."""
 

@@ -133,7 +133,8 @@ def dropped_without_waiting() -> bool:
     for turn in range(8):
         if turn % SIZE == RANK:
             time.sleep(0.05)
-        dropped = [tnt.Allreduce(WORLD, 200_000, tnt.ReductionOp.SUM), tnt.Allgatherv(WORLD, 50_000)]
+        group = (WORLD, TURNED)[turn % 2]
+        dropped = [tnt.Allreduce(group, 200_000, tnt.ReductionOp.SUM), tnt.Allgatherv(group, 50_000)]
         dropped[0].start(np.full(200_000, np.nan))
         dropped[1].start(np.full(50_000, np.nan))
         del dropped
