@@ -256,6 +256,13 @@ class Model:
         self._require_compiled("fit")
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = adapter.validation_split(x, y, sample_weight, validation_split)
+        runtime.require_same(
+            "fit",
+            epochs=epochs,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+        )
         _agree_on_random_seed()
         source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight)
         training = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "training data")
@@ -268,7 +275,7 @@ class Model:
         hooks = self._hooks()
         hooks.set_distributed(tnt_distribute_dataset)
         self._start_alike(hooks, data.batch_spec(training))
-        fit = model.fit
+        fit = hooks.original("fit")
         with self._distributed(hooks, [training, validation]), exposure.logged(self.stats):
             return fit(
                 training,
@@ -307,8 +314,9 @@ class Model:
         source = adapter.source(x, y, sample_weight, batch_size, steps, False, None)
         parts = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "data to evaluate")
         hooks = self._hooks()
-        self._same_weights(hooks, data.batch_spec(parts))
-        evaluate = model.evaluate
+        self._build(data.batch_spec(parts))
+        self._same_weights(hooks)
+        evaluate = hooks.original("evaluate")
         with self._distributed(hooks, [parts]):
             return evaluate(parts, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict)
 
@@ -345,8 +353,9 @@ class Model:
             adapter.batches(adapter.source(x, None, None, batch_size, steps, False, None)), True, "data to predict from"
         )
         hooks = self._hooks()
-        self._same_weights(hooks, data.batch_spec(parts))
-        predict = model.predict
+        adapter.build_to_call(model, data.batch_spec(parts))
+        self._same_weights(hooks)
+        predict = hooks.original("predict")
         mine = [prediction.OwnOutputs(), *adapter.callback_list(callbacks)]
         with self._distributed(hooks, [parts]):
             predicted = predict(parts, verbose=_verbosity(verbose), steps=steps, callbacks=mine)
@@ -382,7 +391,7 @@ class Model:
         if first:
             self._start_alike(hooks, _spec_of(part))
         hooks.apart = True
-        train_on_batch = model.train_on_batch
+        train_on_batch = hooks.original("train_on_batch")
         with self._distributed(hooks), hooks.one_batch():
             logs = train_on_batch(part, return_dict=return_dict, **how)
         if first and not hooks.awaits_reduction():
@@ -397,8 +406,9 @@ class Model:
         self._require_compiled("test_on_batch")
         part = self._part(adapter.batch_of(x, y, sample_weight, None))
         hooks = self._hooks()
-        self._same_weights(hooks, _spec_of(part))
-        test_on_batch = model.test_on_batch
+        self._build(_spec_of(part))
+        self._same_weights(hooks)
+        test_on_batch = hooks.original("test_on_batch")
         with self._distributed(hooks), hooks.one_batch():
             test_on_batch(part, return_dict=True, **how)
             return adapter.on_batch_logs(model, model.get_metrics_result(), return_dict)
@@ -410,8 +420,9 @@ class Model:
             return model.predict_on_batch(x)
         part = self._part(adapter.batch_of(x, None, None, None))
         hooks = self._hooks()
-        self._same_weights(hooks, _spec_of(part))
-        predict_on_batch = model.predict_on_batch
+        adapter.build_to_call(model, _spec_of(part))
+        self._same_weights(hooks)
+        predict_on_batch = hooks.original("predict_on_batch")
         with self._distributed(hooks), hooks.one_batch():
             predicted = predict_on_batch(part)
         return prediction.in_order(predicted)
@@ -451,23 +462,22 @@ class Model:
     def _start_alike(self, hooks: StepHooks, batch_spec: Any) -> None:
         """All ranks have the same model, and rank 0's weights and optimizer state. Collective."""
         model = self._tnt_model
-        with additivity.watched(model) as metrics:
-            adapter.build(model, batch_spec)
-        metrics.check()
+        self._build(batch_spec)
         hooks.settle()
         hooks.prepare()
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
         accumulation.distribute_sums(model.optimizer)
         hooks.alike = True
 
-    def _same_weights(self, hooks: StepHooks, batch_spec: Any) -> None:
-        """All ranks have rank 0's weights: random ones, if nothing was trained or loaded yet. Collective."""
-        model = self._tnt_model
-        with additivity.watched(model) as metrics:
-            adapter.build(model, batch_spec)
+    def _build(self, batch_spec: Any) -> None:
+        with additivity.watched(self._tnt_model) as metrics:
+            adapter.build(self._tnt_model, batch_spec)
         metrics.check()
+
+    def _same_weights(self, hooks: StepHooks) -> None:
+        """All ranks have rank 0's weights: random ones, if nothing was trained or loaded yet. Collective."""
         hooks.settle()
-        weights.broadcast(adapter.weights(model))
+        weights.broadcast(adapter.weights(self._tnt_model))
 
     @contextmanager
     def _distributed(self, hooks: StepHooks, datasets: Sequence[tf.data.Dataset | None] = (None,)) -> Iterator[None]:
