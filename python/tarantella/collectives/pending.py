@@ -127,7 +127,8 @@ def agree(group: Group, what: str, lines: Sequence[str], failure: Exception | No
     for rank, text in enumerate(texts[1:], 1):
         other = text.split("\n")
         if other != first:
-            at = next((i for i, (a, b) in enumerate(zip(first, other)) if a != b), min(len(first), len(other)))  # noqa: B905
+            pairs = enumerate(zip(first, other, strict=False))
+            at = next((i for i, (a, b) in pairs if a != b), min(len(first), len(other)))
             theirs, ours = ((some[at] if at < len(some) else "nothing more") for some in (other, first))
             raise MismatchError(
                 f"{what}: rank {group.to_global_rank(rank)} has {theirs}; rank {group.to_global_rank(0)} has {ours}. Give it "
