@@ -238,10 +238,10 @@ class Model:
             UnsupportedError: a metric or loss cannot be computed of ranks' parts.
         """
         model = self._tnt_model
-        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size, tnt_distribute_dataset)
         if validation_data is not None:
             validation_data, validation_batch_size = _of_validation(
-                validation_data, validation_batch_size, tnt_validation_micro_batch_size
+                validation_data, validation_batch_size, tnt_validation_micro_batch_size, tnt_distribute_validation_dataset
             )
         own = {"epochs": epochs, "initial_epoch": initial_epoch, "validation_freq": validation_freq}
         if runtime.get_size() == 1:
@@ -304,7 +304,7 @@ class Model:
     ) -> Any:
         """Evaluates the model, each rank on its part of each batch. Collective; every rank gets the whole result."""
         model = self._tnt_model
-        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size, tnt_distribute_dataset)
         if runtime.get_size() == 1:
             return model.evaluate(
                 x, y, batch_size=batch_size, verbose=verbose, sample_weight=sample_weight, steps=steps,
@@ -346,7 +346,7 @@ class Model:
             UnsupportedError: the output is text, ragged, or has not one row for each sample.
         """
         model = self._tnt_model
-        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size, tnt_distribute_dataset)
         if runtime.get_size() == 1 or not tnt_distribute_dataset:
             return model.predict(x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks)
         parts = batches.distributed(
@@ -545,11 +545,13 @@ class Model:
             self._tnt_model.summary(*args, **kwargs)
 
 
-def _of_validation(given: Any, batch_size: int | None, micro_batch_size: int | None) -> tuple[Any, int | None]:
+def _of_validation(
+    given: Any, batch_size: int | None, micro_batch_size: int | None, distribute: bool
+) -> tuple[Any, int | None]:
     """Validation data with its batch size, after what a micro-batch size says of them."""
     if not _is_several(given):
-        return batches.with_micro_batches(given, batch_size, micro_batch_size)
-    x, batch_size = batches.with_micro_batches(given[0], batch_size, micro_batch_size)
+        return batches.with_micro_batches(given, batch_size, micro_batch_size, distribute)
+    x, batch_size = batches.with_micro_batches(given[0], batch_size, micro_batch_size, distribute)
     return (x, *given[1:]), batch_size
 
 
