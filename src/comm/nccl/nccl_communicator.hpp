@@ -48,28 +48,20 @@ class NcclCommunicator final : public DeviceCommunicator, private Watched {
   [[nodiscard]] std::string version() const override { return handle_.library().text(); }
   [[nodiscard]] StreamHandle stream() const noexcept override { return stream_.get(); }
 
-  void all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                  std::string_view detail) override;
-  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                      std::string_view detail) override;
-  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) override;
-  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, std::string_view detail) override;
-  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) override;
-  void exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
-
   void abort(tnt_status_t status, const std::string& sentence) noexcept override { host_.abort(status, sentence); }
   void throw_if_ended() override;
-  [[nodiscard]] std::unique_ptr<DeviceCommunicator> split(int color, int key, Communicator* host) override;
 
  private:
+  void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
+  void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
+  std::unique_ptr<DeviceCommunicator> part(int color, int key, Communicator* host) override;
   [[nodiscard]] std::optional<Error> fault() override { return handle_.fault(); }
   void abort() noexcept override { handle_.abort(); }
 
   // use(ncclComm_t) calls NCCL; a call of no elements is numbered and enqueues nothing.
   template <typename Use>
-  void enqueue(const Call& call, const char* what, std::string_view detail, Use&& use);
+  void watched(const Call& call, const char* what, std::string_view detail, Use&& use);
   nccl::ncclResult_t send_and_receive(nccl::ncclComm_t comm, std::span<const Message> messages, nccl::ncclDataType_t type);
-  void check_peer(const char* call, int peer) const;
 
   Device& device_;
   Communicator& host_;
