@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/hash.hpp"
 #include "base/log.hpp"
 
 namespace tnt {
@@ -29,12 +30,6 @@ struct Standing {
 };
 
 const char* environment(const char* name) { return std::getenv(name); }  // NOLINT(concurrency-mt-unsafe)
-
-std::uint64_t hash(std::string_view text) {
-  std::uint64_t result = 0xcbf29ce484222325U;
-  for (const char c : text) result = (result ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return result;
-}
 
 // As NCCL tells hosts apart; the user may say otherwise.
 std::uint64_t host_hash() {
@@ -188,7 +183,7 @@ void connect(NcclHandle& handle, Communicator& host, const NcclOptions& options)
   });
 }
 
-std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device* device, Communicator& host, const NcclOptions& options) {
+std::shared_ptr<const NcclLibrary> open_nccl(const Device* device, Communicator& host, const NcclOptions& options) {
   std::shared_ptr<const NcclLibrary> library;
   std::optional<Error> failure;
   try {
@@ -200,6 +195,11 @@ std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device* device, Commu
     failure = error;
   }
   share_failure(host, failure, options.timeout);
+  return library;
+}
+
+std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device* device, Communicator& host, const NcclOptions& options) {
+  std::shared_ptr<const NcclLibrary> library = open_nccl(device, host, options);
   return make_nccl_communicator(*device, host, options, std::move(library));
 }
 
