@@ -69,6 +69,10 @@ class DeviceCommunicator {
     exchange({&message, 1}, dtype, detail);
   }
 
+  // Throws TNT_UNSUPPORTED if the stream is captured into a graph that this communicator's work cannot go into. To be asked
+  // before the communicator's stream is made to follow that one: nothing has become part of the graph then.
+  virtual void check_capture(StreamHandle /*stream*/) {}
+
   // Ends the communication of the whole job, as Communicator::abort does.
   virtual void abort(tnt_status_t status, const std::string& sentence) noexcept = 0;
   // Throws what ended the communication; a caller that waits on the host asks now and then.

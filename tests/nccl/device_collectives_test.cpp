@@ -147,15 +147,11 @@ TEST_P(DeviceCollectives, NoElementsAreNoError) {
   EXPECT_EQ(testing::FakeNccl::count("ncclAllReduce"), 0);
 }
 
-std::string name_of(Backend backend) {
-  return backend == Backend::nccl ? "nccl" : backend == Backend::staged ? "staged" : "hierarchical";
-}
-
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCollectives,
                          ::testing::Combine(::testing::Values(Backend::nccl, Backend::staged, Backend::hierarchical),
                                             ::testing::Values(1, 2, 3, 4, 8)),
                          [](const auto& info) {
-                           return name_of(std::get<0>(info.param)) + std::to_string(std::get<1>(info.param));
+                           return testing::name_of(std::get<0>(info.param)) + std::to_string(std::get<1>(info.param));
                          });
 
 }  // namespace

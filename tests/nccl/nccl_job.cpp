@@ -26,16 +26,14 @@ Body with(const NcclBody& body, const Make& make) {
   };
 }
 
-Body with_nccl(const NcclBody& body, const NcclOptions& options) {
-  return with(body, [options, library = FakeNccl::open()](SimulatedDevice& device, Communicator& host) {
-    return make_nccl_communicator(device, host, options, library);
-  });
+Body with_backend(const NcclBody& body, Backend backend, const NcclOptions& options = testing::options()) {
+  return with(body, [=](Device& device, Communicator& host) { return make_communicator(backend, device, host, options); });
 }
 
-Body with_nodes(const Nodes& nodes, const NcclBody& body, const NcclOptions& options) {
-  return with(body, [nodes, options, library = FakeNccl::open()](SimulatedDevice& device, Communicator& host) {
+Body with_nodes(const NcclBody& body, const Nodes& nodes, const NcclOptions& options) {
+  return with(body, [=](Device& device, Communicator& host) {
     const std::string node = std::to_string(nodes[at(host.rank())]);
-    return make_hierarchical_device_communicator(device, host, options, node, library);
+    return make_hierarchical_device_communicator(device, host, options, node, FakeNccl::open());
   });
 }
 
@@ -49,31 +47,42 @@ void FakeNccl::set(const char* key, long value, int rank) {
 long FakeNccl::count(const char* what) { return control<tnt_fake_nccl_count_t>("tnt_fake_nccl_count")(what); }
 std::string FakeNccl::misuse() { return control<tnt_fake_nccl_misuse_t>("tnt_fake_nccl_misuse")(); }
 
-void run_devices(Backend backend, int ranks, const NcclBody& body) {
-  if (backend == Backend::nccl) return run_nccl(ranks, body);
-  if (backend == Backend::hierarchical) {
-    Nodes nodes;
-    for (int rank = 0; rank < ranks; ++rank) nodes.push_back(rank % 2);
-    return run_hierarchical(nodes, body);
+std::string name_of(Backend backend) {
+  switch (backend) {
+    case Backend::nccl: return "nccl";
+    case Backend::staged: return "staged";
+    case Backend::hierarchical: return "hierarchical";
   }
-  run_threads(ranks, with(body, [](SimulatedDevice& device, Communicator& host) {
-                return std::make_unique<StagedCommunicator>(device, host.split(0, 0, call()), patience);
-              }));
+  return "";
 }
 
-void run_nccl(int ranks, const NcclBody& body, const NcclOptions& options) { run_threads(ranks, with_nccl(body, options)); }
+std::unique_ptr<DeviceCommunicator> make_communicator(Backend backend, Device& device, Communicator& host,
+                                                      const NcclOptions& options) {
+  switch (backend) {
+    case Backend::nccl: return make_nccl_communicator(device, host, options, FakeNccl::open());
+    case Backend::staged: return std::make_unique<StagedCommunicator>(device, host.split(0, 0, call()), options.timeout);
+    case Backend::hierarchical: break;
+  }
+  return make_hierarchical_device_communicator(device, host, options, host.rank() % 2 == 0 ? "even" : "odd", FakeNccl::open());
+}
+
+void run_devices(Backend backend, int ranks, const NcclBody& body) { run_threads(ranks, with_backend(body, backend)); }
+
+void run_nccl(int ranks, const NcclBody& body, const NcclOptions& options) {
+  run_threads(ranks, with_backend(body, Backend::nccl, options));
+}
 
 std::string common_nccl_error(int ranks, tnt_status_t status, const NcclBody& body, const NcclOptions& options) {
-  return common_error(ranks, status, with_nccl(body, options));
+  return common_error(ranks, status, with_backend(body, Backend::nccl, options));
 }
 
 void run_hierarchical(const Nodes& nodes, const NcclBody& body, const NcclOptions& options) {
-  run_threads(static_cast<int>(nodes.size()), with_nodes(nodes, body, options));
+  run_threads(static_cast<int>(nodes.size()), with_nodes(body, nodes, options));
 }
 
 std::string common_hierarchical_error(const Nodes& nodes, tnt_status_t status, const NcclBody& body,
                                       const NcclOptions& options) {
-  return common_error(static_cast<int>(nodes.size()), status, with_nodes(nodes, body, options));
+  return common_error(static_cast<int>(nodes.size()), status, with_nodes(body, nodes, options));
 }
 
 OnDevice::OnDevice(SimulatedDevice& device, StreamHandle stream, const Array& array)

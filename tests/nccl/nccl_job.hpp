@@ -46,6 +46,9 @@ using NcclBody = std::function<void(NcclRank&)>;
 
 // By NCCL, through pinned memory, or both: by NCCL inside two nodes, which ranks are on in turn.
 enum class Backend { nccl, staged, hierarchical };
+[[nodiscard]] std::string name_of(Backend backend);
+[[nodiscard]] std::unique_ptr<DeviceCommunicator> make_communicator(Backend backend, Device& device, Communicator& host,
+                                                                    const NcclOptions& options = testing::options());
 void run_devices(Backend backend, int ranks, const NcclBody& body);
 
 // As run_threads and common_error of thread_ranks.hpp.

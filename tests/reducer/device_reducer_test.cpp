@@ -21,8 +21,8 @@ namespace tnt {
 namespace {
 
 using testing::Array;
+using testing::Backend;
 using testing::exact_values;
-using testing::FakeNccl;
 using testing::Model;
 using testing::NcclTest;
 using testing::SimulatedDevice;
@@ -30,12 +30,13 @@ using testing::SimulatedDevice;
 // A rank with a trainer's stream; what the trainer's kernels do is seen by the device's checker.
 class Trainer {
  public:
-  Trainer(Communicator& host, std::shared_ptr<SimulatedDevice> on, Plan plan, const DeviceReducerOptions& options)
+  Trainer(Communicator& host, std::shared_ptr<SimulatedDevice> on, Plan plan, const DeviceReducerOptions& options,
+          Backend backend = Backend::nccl)
       : device(std::move(on)),
         stream(*device),
         other(*device),
-        reducer(device, kept(make_nccl_communicator(*device, host, testing::options(timeout), FakeNccl::open())),
-                std::move(plan), options) {}
+        reducer(device, kept(testing::make_communicator(backend, *device, host, testing::options(timeout))), std::move(plan),
+                options) {}
 
   // A kernel that computes a gradient.
   void compute(void* to, const Array& values, StreamHandle on) const {
@@ -69,23 +70,24 @@ class Trainer {
 };
 
 void run_trainers(int ranks, const Plan& plan, const std::function<void(Trainer&, int rank)>& body,
-                  const DeviceReducerOptions& options = {}) {
+                  const DeviceReducerOptions& options = {}, Backend backend = Backend::nccl) {
   testing::run_threads(ranks, [&](Communicator& host) {
     const testing::SimulationOptions simulation{.seed = static_cast<unsigned>(host.rank() + 1),
                                                 .progress = testing::Progress::thread};
-    Trainer trainer(host, std::make_shared<SimulatedDevice>(host.rank(), simulation), plan, options);
+    Trainer trainer(host, std::make_shared<SimulatedDevice>(host.rank(), simulation), plan, options, backend);
     body(trainer, host.rank());
     trainer.device->synchronize(trainer.stream.get());
   });
 }
 
-class DeviceReducerTest : public NcclTest, public ::testing::WithParamInterface<int> {};
+class DeviceReducerTest : public NcclTest, public ::testing::WithParamInterface<std::pair<Backend, int>> {};
 
 // Steps follow each other without any wait of the host's; gradients come in another order on every rank, on two streams.
 TEST_P(DeviceReducerTest, SumsWhateverTheOrder) {
+  const auto [backend, ranks] = GetParam();
   for (unsigned seed = 0; seed < 4; ++seed) {
     const Model model(seed);
-    run_trainers(GetParam(), model.plan(), [&](Trainer& trainer, int rank) {
+    const auto train = [&, n = ranks](Trainer& trainer, int rank) {
       std::vector<DeviceBuffer> in;
       std::vector<DeviceBuffer> out;
       for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
@@ -109,18 +111,26 @@ TEST_P(DeviceReducerTest, SumsWhateverTheOrder) {
         }
         trainer.reducer.finish(trainer.stream.get());
         for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
-          trainer.expect((tensor % 2 == 0 ? in : out)[tensor].get(), model.sum(GetParam(), step, tensor),
+          trainer.expect((tensor % 2 == 0 ? in : out)[tensor].get(), model.sum(n, step, tensor),
                          fmt::format("tensor {} in step {}", tensor, step), trainer.stream.get());
         }
       }
       EXPECT_EQ(trainer.reducer.stats().steps, 4U);
       for (std::size_t tensor = 0; tensor < model.size(); ++tensor) EXPECT_EQ(trainer.reducer.tensor_steps(tensor), 4U);
       trainer.device->synchronize(trainer.stream.get());
-    });
+    };
+    run_trainers(ranks, model.plan(), train, {}, backend);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DeviceReducerTest, ::testing::Values(1, 2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceReducerTest,
+                         ::testing::Values(std::pair(Backend::nccl, 1), std::pair(Backend::nccl, 2),
+                                           std::pair(Backend::nccl, 3), std::pair(Backend::nccl, 4),
+                                           std::pair(Backend::nccl, 8), std::pair(Backend::staged, 2),
+                                           std::pair(Backend::hierarchical, 3), std::pair(Backend::hierarchical, 4)),
+                         [](const auto& info) {
+                           return testing::name_of(info.param.first) + std::to_string(info.param.second);
+                         });
 
 // Five tensors in three buckets: 4 and 3; 2 and 1; 0.
 constexpr std::size_t count = 300;
@@ -286,41 +296,42 @@ TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
     return values;
   };
   std::vector<float> expected;
-  for (const int ranks : {1, 2, 4, 8}) {
-    run_trainers(ranks, five_tensors(),
-                 [&](Trainer& trainer, int rank) {
-                   const auto memory = buffers(trainer);
-                   const std::size_t own = shards / static_cast<std::size_t>(ranks);
-                   for (std::size_t tensor = 5; tensor-- > 0;) {
-                     std::vector<std::vector<float>> sums;
-                     for (std::size_t i = 0; i < own; ++i)
-                       sums.push_back(leaf(static_cast<std::size_t>(rank) * own + i, tensor));
-                     for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
-                       for (std::size_t pair = 0; pair < sums.size() / 2; ++pair) {
-                         std::vector<float> both(count);
-                         for (std::size_t i = 0; i < count; ++i) both[i] = sums[2 * pair][i] + sums[2 * pair + 1][i];
-                         sums[pair] = both;
-                       }
-                     }
-                     Array values(TNT_FLOAT32, count);
-                     std::memcpy(values.data(), sums[0].data(), count * sizeof(float));
-                     trainer.compute(memory[tensor].get(), values, trainer.stream.get());
-                     trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()},
-                                           trainer.stream.get());
-                   }
-                   trainer.reducer.finish(trainer.stream.get());
-                   trainer.device->synchronize(trainer.stream.get());
-                   std::vector<float> found;
-                   for (const DeviceBuffer& buffer : memory) {
-                     const auto values = trainer.device->values<float>(buffer.get(), count);
-                     found.insert(found.end(), values.begin(), values.end());
-                   }
-                   if (rank != 0) return;
-                   if (expected.empty()) expected = found;
-                   EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0) << ranks << " ranks";
-                 },
-                 {.any_rank_count = true});
-  }
+  const auto run = [&](int ranks, Backend backend) {
+    run_trainers(
+        ranks, five_tensors(),
+        [&](Trainer& trainer, int rank) {
+          const auto memory = buffers(trainer);
+          const std::size_t own = shards / static_cast<std::size_t>(ranks);
+          for (std::size_t tensor = 5; tensor-- > 0;) {
+            std::vector<std::vector<float>> sums;
+            for (std::size_t i = 0; i < own; ++i) sums.push_back(leaf(static_cast<std::size_t>(rank) * own + i, tensor));
+            for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
+              for (std::size_t pair = 0; pair < sums.size() / 2; ++pair) {
+                std::vector<float> both(count);
+                for (std::size_t i = 0; i < count; ++i) both[i] = sums[2 * pair][i] + sums[2 * pair + 1][i];
+                sums[pair] = both;
+              }
+            }
+            Array values(TNT_FLOAT32, count);
+            std::memcpy(values.data(), sums[0].data(), count * sizeof(float));
+            trainer.compute(memory[tensor].get(), values, trainer.stream.get());
+            trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, trainer.stream.get());
+          }
+          trainer.reducer.finish(trainer.stream.get());
+          trainer.device->synchronize(trainer.stream.get());
+          std::vector<float> found;
+          for (const DeviceBuffer& buffer : memory) {
+            const auto values = trainer.device->values<float>(buffer.get(), count);
+            found.insert(found.end(), values.begin(), values.end());
+          }
+          if (rank != 0) return;
+          if (expected.empty()) expected = found;
+          EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0) << ranks << " ranks";
+        },
+        {.any_rank_count = true}, backend);
+  };
+  for (const int ranks : {1, 2, 4, 8}) run(ranks, Backend::nccl);
+  run(4, Backend::hierarchical);
 }
 
 // Replays are as good as steps, and steps outside go on between them, with gradients elsewhere.
@@ -354,6 +365,28 @@ void expect_refused(const std::function<void()>& body, const std::string& part, 
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), status);
     EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+// Nothing of it goes into the graph, and steps without one go on.
+TEST_F(FiveTensors, WhatGoesThroughTheHostIsNotCaptured) {
+  for (const Backend backend : {Backend::staged, Backend::hierarchical}) {
+    run_trainers(
+        4, five_tensors(),
+        [&](Trainer& trainer, int rank) {
+          const auto memory = buffers(trainer);
+          const StreamHandle stream = trainer.stream.get();
+          step(trainer, rank, 4, 0, memory);
+          trainer.device->begin_capture(stream);
+          for (std::size_t tensor = 5; tensor-- > 0;) {
+            void* const gradient = memory[tensor].get();
+            expect_refused([&] { trainer.reducer.ready(tensor, {.in = gradient, .out = gradient}, stream); },
+                           "cannot be captured in a CUDA graph: use NCCL, or no graph", TNT_UNSUPPORTED);
+          }
+          (void)trainer.device->end_capture(stream);
+          step(trainer, rank, 4, 1, memory);
+        },
+        {}, backend);
   }
 }
 

@@ -206,7 +206,7 @@ template <typename Steps>
 void HierarchicalDeviceCommunicator::enqueue(StreamOrder& order, Steps&& steps) {
   const std::scoped_lock lock(mutex_);
   throw_if_ended();
-  refuse_capture(device_, stream());
+  check_capture(stream());
   try {
     order(stream(), std::forward<Steps>(steps));
   } catch (const Error&) {

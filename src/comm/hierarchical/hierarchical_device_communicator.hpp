@@ -47,6 +47,7 @@ class HierarchicalDeviceCommunicator final : public DeviceCommunicator {
 
   void abort(tnt_status_t status, const std::string& sentence) noexcept override { host_.abort(status, sentence); }
   void throw_if_ended() override;
+  void check_capture(StreamHandle stream) override { refuse_capture(device_, stream); }
 
  private:
   class AllReduce;

@@ -62,7 +62,7 @@ void StagedCommunicator::enqueue(std::vector<Staged> staged, std::string_view de
                                  std::function<void(const std::vector<Staged>&, const CallContext&)> work) {
   const std::scoped_lock lock(mutex_);
   throw_if_ended();
-  refuse_capture(device_, stream());
+  check_capture(stream());
   std::size_t bytes = 0;
   for (const Staged& each : staged) bytes += padded(each.bytes);
   std::byte* memory = pinned(bytes);

@@ -16,8 +16,7 @@
 
 namespace tnt {
 
-// Throws TNT_UNSUPPORTED if what is enqueued on the stream goes into a graph: functions of the host's that wait for others
-// would.
+// Throws TNT_UNSUPPORTED if the stream is captured: functions that wait for other ranks would run at each replay.
 void refuse_capture(Device& device, StreamHandle stream);
 
 // Collective over host, which is this communicator's alone and given to it. Sums have the bits of the host's transport. Cost:
@@ -35,6 +34,7 @@ class StagedCommunicator final : public DeviceCommunicator {
 
   void abort(tnt_status_t status, const std::string& sentence) noexcept override { host_->abort(status, sentence); }
   void throw_if_ended() override;
+  void check_capture(StreamHandle stream) override { refuse_capture(device_, stream); }
 
  private:
   struct Operation;
