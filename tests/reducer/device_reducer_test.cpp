@@ -1,5 +1,5 @@
-// The reducer of gradients in device memory, on simulated devices that check every order, over the fake NCCL: sums, views,
-// captures, the same bits on any number of ranks, misuse and failures.
+// The reducer of gradients in device memory, on simulated devices that check every order and run the GPU's own kernels, over
+// the fake NCCL: sums, views, captures, the same bits on any number of ranks, misuse and failures.
 #include "reducer/device_reducer.hpp"
 
 #include <gtest/gtest.h>
@@ -27,16 +27,21 @@ using testing::Model;
 using testing::NcclTest;
 using testing::SimulatedDevice;
 
+// What a reducer works on.
+struct Below {
+  Backend backend = Backend::nccl;
+  const testing::Kernels* kernels = &testing::simt_kernels();
+};
+
 // A rank with a trainer's stream; what the trainer's kernels do is seen by the device's checker.
 class Trainer {
  public:
-  Trainer(Communicator& host, std::shared_ptr<SimulatedDevice> on, Plan plan, const DeviceReducerOptions& options,
-          Backend backend = Backend::nccl)
-      : device(std::move(on)),
+  Trainer(Communicator& host, Plan plan, const DeviceReducerOptions& options, const Below& below = {})
+      : device(std::make_shared<SimulatedDevice>(host.rank(), simulation(host.rank()), *below.kernels)),
         stream(*device),
         other(*device),
-        reducer(device, kept(testing::make_communicator(backend, *device, host, testing::options(timeout))), std::move(plan),
-                options) {}
+        reducer(device, kept(testing::make_communicator(below.backend, *device, host, testing::options(timeout))),
+                std::move(plan), options) {}
 
   // A kernel that computes a gradient.
   void compute(void* to, const Array& values, StreamHandle on) const {
@@ -52,6 +57,10 @@ class Trainer {
   }
   [[nodiscard]] DeviceBuffer memory(const Array& like) const {
     return {*device, std::max<std::size_t>(like.bytes().size(), 1), stream.get()};
+  }
+
+  static testing::SimulationOptions simulation(int rank) {
+    return {.seed = static_cast<unsigned>(rank + 1), .progress = testing::Progress::thread};
   }
 
   static inline double timeout = testing::patience;
@@ -70,24 +79,28 @@ class Trainer {
 };
 
 void run_trainers(int ranks, const Plan& plan, const std::function<void(Trainer&, int rank)>& body,
-                  const DeviceReducerOptions& options = {}, Backend backend = Backend::nccl) {
+                  const DeviceReducerOptions& options = {}, const Below& below = {}) {
   testing::run_threads(ranks, [&](Communicator& host) {
-    const testing::SimulationOptions simulation{.seed = static_cast<unsigned>(host.rank() + 1),
-                                                .progress = testing::Progress::thread};
-    Trainer trainer(host, std::make_shared<SimulatedDevice>(host.rank(), simulation), plan, options, backend);
+    Trainer trainer(host, plan, options, below);
     body(trainer, host.rank());
     trainer.device->synchronize(trainer.stream.get());
   });
 }
 
-class DeviceReducerTest : public NcclTest, public ::testing::WithParamInterface<std::pair<Backend, int>> {};
+struct Job {
+  Backend backend;
+  int ranks;
+  unsigned models;
+  bool simt = false;
+};
+class DeviceReducerTest : public NcclTest, public ::testing::WithParamInterface<Job> {};
 
 // Steps follow each other without any wait of the host's; gradients come in another order on every rank, on two streams.
 TEST_P(DeviceReducerTest, SumsWhateverTheOrder) {
-  const auto [backend, ranks] = GetParam();
-  for (unsigned seed = 0; seed < 4; ++seed) {
+  const Job& job = GetParam();
+  for (unsigned seed = 0; seed < job.models; ++seed) {
     const Model model(seed);
-    const auto train = [&, n = ranks](Trainer& trainer, int rank) {
+    const auto train = [&](Trainer& trainer, int rank) {
       std::vector<DeviceBuffer> in;
       std::vector<DeviceBuffer> out;
       for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
@@ -111,7 +124,7 @@ TEST_P(DeviceReducerTest, SumsWhateverTheOrder) {
         }
         trainer.reducer.finish(trainer.stream.get());
         for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
-          trainer.expect((tensor % 2 == 0 ? in : out)[tensor].get(), model.sum(n, step, tensor),
+          trainer.expect((tensor % 2 == 0 ? in : out)[tensor].get(), model.sum(job.ranks, step, tensor),
                          fmt::format("tensor {} in step {}", tensor, step), trainer.stream.get());
         }
       }
@@ -119,18 +132,18 @@ TEST_P(DeviceReducerTest, SumsWhateverTheOrder) {
       for (std::size_t tensor = 0; tensor < model.size(); ++tensor) EXPECT_EQ(trainer.reducer.tensor_steps(tensor), 4U);
       trainer.device->synchronize(trainer.stream.get());
     };
-    run_trainers(ranks, model.plan(), train, {}, backend);
+    run_trainers(job.ranks, model.plan(), train, {},
+                 {.backend = job.backend, .kernels = &(job.simt ? testing::simt_kernels() : testing::cpu_kernels())});
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DeviceReducerTest,
-                         ::testing::Values(std::pair(Backend::nccl, 1), std::pair(Backend::nccl, 2),
-                                           std::pair(Backend::nccl, 3), std::pair(Backend::nccl, 4),
-                                           std::pair(Backend::nccl, 8), std::pair(Backend::staged, 2),
-                                           std::pair(Backend::hierarchical, 3), std::pair(Backend::hierarchical, 4)),
-                         [](const auto& info) {
-                           return testing::name_of(info.param.first) + std::to_string(info.param.second);
-                         });
+// The GPU's kernels are slow on the CPU.
+const Job jobs[] = {{Backend::nccl, 1, 4},   {Backend::nccl, 2, 4},         {Backend::nccl, 3, 4},
+                    {Backend::nccl, 4, 4},   {Backend::nccl, 8, 4},         {Backend::nccl, 2, 1, true},
+                    {Backend::staged, 2, 4}, {Backend::hierarchical, 3, 2}, {Backend::hierarchical, 4, 2}};
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceReducerTest, ::testing::ValuesIn(jobs), [](const auto& info) {
+  return testing::name_of(info.param.backend) + std::to_string(info.param.ranks) + (info.param.simt ? "Simt" : "");
+});
 
 // Five tensors in three buckets: 4 and 3; 2 and 1; 0.
 constexpr std::size_t count = 300;
@@ -297,38 +310,39 @@ TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
   };
   std::vector<float> expected;
   const auto run = [&](int ranks, Backend backend) {
-    run_trainers(
-        ranks, five_tensors(),
-        [&](Trainer& trainer, int rank) {
-          const auto memory = buffers(trainer);
-          const std::size_t own = shards / static_cast<std::size_t>(ranks);
-          for (std::size_t tensor = 5; tensor-- > 0;) {
-            std::vector<std::vector<float>> sums;
-            for (std::size_t i = 0; i < own; ++i) sums.push_back(leaf(static_cast<std::size_t>(rank) * own + i, tensor));
-            for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
-              for (std::size_t pair = 0; pair < sums.size() / 2; ++pair) {
-                std::vector<float> both(count);
-                for (std::size_t i = 0; i < count; ++i) both[i] = sums[2 * pair][i] + sums[2 * pair + 1][i];
-                sums[pair] = both;
-              }
-            }
-            Array values(TNT_FLOAT32, count);
-            std::memcpy(values.data(), sums[0].data(), count * sizeof(float));
-            trainer.compute(memory[tensor].get(), values, trainer.stream.get());
-            trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, trainer.stream.get());
-          }
-          trainer.reducer.finish(trainer.stream.get());
-          trainer.device->synchronize(trainer.stream.get());
-          std::vector<float> found;
-          for (const DeviceBuffer& buffer : memory) {
-            const auto values = trainer.device->values<float>(buffer.get(), count);
-            found.insert(found.end(), values.begin(), values.end());
-          }
-          if (rank != 0) return;
-          if (expected.empty()) expected = found;
-          EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0) << ranks << " ranks";
-        },
-        {.any_rank_count = true}, backend);
+    run_trainers(ranks, five_tensors(),
+                 [&](Trainer& trainer, int rank) {
+                   const auto memory = buffers(trainer);
+                   const std::size_t own = shards / static_cast<std::size_t>(ranks);
+                   for (std::size_t tensor = 5; tensor-- > 0;) {
+                     std::vector<std::vector<float>> sums;
+                     for (std::size_t i = 0; i < own; ++i)
+                       sums.push_back(leaf(static_cast<std::size_t>(rank) * own + i, tensor));
+                     for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
+                       for (std::size_t pair = 0; pair < sums.size() / 2; ++pair) {
+                         std::vector<float> both(count);
+                         for (std::size_t i = 0; i < count; ++i) both[i] = sums[2 * pair][i] + sums[2 * pair + 1][i];
+                         sums[pair] = both;
+                       }
+                     }
+                     Array values(TNT_FLOAT32, count);
+                     std::memcpy(values.data(), sums[0].data(), count * sizeof(float));
+                     trainer.compute(memory[tensor].get(), values, trainer.stream.get());
+                     trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()},
+                                           trainer.stream.get());
+                   }
+                   trainer.reducer.finish(trainer.stream.get());
+                   trainer.device->synchronize(trainer.stream.get());
+                   std::vector<float> found;
+                   for (const DeviceBuffer& buffer : memory) {
+                     const auto values = trainer.device->values<float>(buffer.get(), count);
+                     found.insert(found.end(), values.begin(), values.end());
+                   }
+                   if (rank != 0) return;
+                   if (expected.empty()) expected = found;
+                   EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0) << ranks << " ranks";
+                 },
+                 {.any_rank_count = true}, {.backend = backend});
   };
   for (const int ranks : {1, 2, 4, 8}) run(ranks, Backend::nccl);
   run(4, Backend::hierarchical);
@@ -445,8 +459,7 @@ TEST_F(FiveTensors, AGradientThatIsCastHasNoPlaceInTheBucket) {
 TEST_F(FiveTensors, AFailureIsEveryRanks) {
   Trainer::timeout = 5.0;
   const std::string sentence = testing::common_error(3, TNT_SYSTEM, [&](Communicator& host) {
-    const testing::SimulationOptions simulation{.seed = 1, .progress = testing::Progress::thread};
-    Trainer trainer(host, std::make_shared<SimulatedDevice>(host.rank(), simulation), five_tensors(), {});
+    Trainer trainer(host, five_tensors(), {});
     trainer.gradients = buffers(trainer);
     const auto& memory = trainer.gradients;
     if (host.rank() == 1) trainer.device->fail_at(testing::Call::pack, 2);
@@ -471,8 +484,7 @@ TEST_F(FiveTensors, AFailureIsEveryRanks) {
 TEST_F(FiveTensors, AMissingRankIsNamed) {
   Trainer::timeout = 0.5;
   const std::string sentence = testing::common_error(3, TNT_TIMEOUT, [&](Communicator& host) {
-    const testing::SimulationOptions simulation{.seed = 1, .progress = testing::Progress::thread};
-    Trainer trainer(host, std::make_shared<SimulatedDevice>(host.rank(), simulation), five_tensors(), {});
+    Trainer trainer(host, five_tensors(), {});
     trainer.gradients = buffers(trainer);
     const auto& memory = trainer.gradients;
     if (host.rank() < 2) {

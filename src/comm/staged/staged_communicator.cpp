@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cpu/pack.hpp"
+#include "comm/collective.hpp"
 
 namespace tnt {
 namespace {
@@ -97,7 +97,7 @@ void StagedCommunicator::run(Operation& operation) noexcept {
 
 void StagedCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
   enqueue(memory_of(call, in, out), detail, [this, call](const auto& staged, const CallContext& context) {
-    take_part(call, staged.front().pinned, staged.back().pinned, context);
+    take_part(*host_, call, staged.front().pinned, staged.back().pinned, context);
   });
 }
 
@@ -111,20 +111,6 @@ std::vector<StagedCommunicator::Staged> StagedCommunicator::memory_of(const Call
     case Call::all_to_all: return {{.in = in, .bytes = blocks}, {.out = out, .bytes = blocks}};
     case Call::broadcast: return {{.in = rank() == call.root ? in : nullptr, .out = out, .bytes = block}};
     default: return {{.in = in, .out = out, .bytes = block}};  // all_reduce
-  }
-}
-
-void StagedCommunicator::take_part(const Call& call, std::byte* in, std::byte* out, const CallContext& context) {
-  const auto [kind, dtype, op, root, count] = call;
-  switch (kind) {
-    case Call::reduce_scatter: return host_->reduce_scatter(in, out, count, dtype, op, context);
-    case Call::all_gather: return host_->all_gather(in, out, count, dtype, context);
-    case Call::all_to_all: return host_->all_to_all(in, out, count, dtype, context);
-    case Call::broadcast: return host_->broadcast(in, out, count, dtype, root, context);
-    default: {  // all_reduce
-      const Piece piece{.in = in, .out = out, .count = count};
-      return host_->all_reduce(Run({&piece, 1}, dtype), op, context);
-    }
   }
 }
 

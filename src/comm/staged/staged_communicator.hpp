@@ -53,7 +53,6 @@ class StagedCommunicator final : public DeviceCommunicator {
   void enqueue(std::vector<Staged> staged, std::string_view detail,
                std::function<void(const std::vector<Staged>&, const CallContext&)> work);
   [[nodiscard]] std::vector<Staged> memory_of(const Call& call, const void* in, void* out) const;
-  void take_part(const Call& call, std::byte* in, std::byte* out, const CallContext& context);
   void send_and_receive(const std::vector<Message>& messages, const std::vector<Staged>& staged, tnt_dtype_t dtype,
                         const CallContext& context);
   [[nodiscard]] std::byte* pinned(std::size_t bytes);
