@@ -385,22 +385,21 @@ void expect_refused(const std::function<void()>& body, const std::string& part, 
 // Nothing of it goes into the graph, and steps without one go on.
 TEST_F(FiveTensors, WhatGoesThroughTheHostIsNotCaptured) {
   for (const Backend backend : {Backend::staged, Backend::hierarchical}) {
-    run_trainers(
-        4, five_tensors(),
-        [&](Trainer& trainer, int rank) {
-          const auto memory = buffers(trainer);
-          const StreamHandle stream = trainer.stream.get();
-          step(trainer, rank, 4, 0, memory);
-          trainer.device->begin_capture(stream);
-          for (std::size_t tensor = 5; tensor-- > 0;) {
-            void* const gradient = memory[tensor].get();
-            expect_refused([&] { trainer.reducer.ready(tensor, {.in = gradient, .out = gradient}, stream); },
-                           "cannot be captured in a CUDA graph: use NCCL, or no graph", TNT_UNSUPPORTED);
-          }
-          (void)trainer.device->end_capture(stream);
-          step(trainer, rank, 4, 1, memory);
-        },
-        {}, backend);
+    run_trainers(4, five_tensors(),
+                 [&](Trainer& trainer, int rank) {
+                   const auto memory = buffers(trainer);
+                   const StreamHandle stream = trainer.stream.get();
+                   step(trainer, rank, 4, 0, memory);
+                   trainer.device->begin_capture(stream);
+                   for (std::size_t tensor = 5; tensor-- > 0;) {
+                     void* const gradient = memory[tensor].get();
+                     expect_refused([&] { trainer.reducer.ready(tensor, {.in = gradient, .out = gradient}, stream); },
+                                    "cannot be captured in a CUDA graph: use NCCL, or no graph", TNT_UNSUPPORTED);
+                   }
+                   (void)trainer.device->end_capture(stream);
+                   step(trainer, rank, 4, 1, memory);
+                 },
+                 {}, {.backend = backend});
   }
 }
 
