@@ -30,10 +30,15 @@ from tarantella.errors import (
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
+    from tarantella import data as data
+    from tarantella import keras as keras
+    from tarantella.keras import callbacks as callbacks
+    from tarantella.keras import models as models
     from tarantella.keras import optimizers as optimizers
     from tarantella.keras.context import no_sync as no_sync
     from tarantella.keras.hook import PackedBucket as PackedBucket
     from tarantella.keras.model import Model as Model
+    from tarantella.keras.models import Sequential as Sequential
     from tarantella.keras.plan import plan as plan
     from tarantella.keras.tape import DistributedGradientTape as DistributedGradientTape
     from tarantella.keras.tensors import broadcast_variables as broadcast_variables
@@ -55,9 +60,9 @@ _LAZY = {
     "DistributedGradientTape": "tarantella.keras.tape",
     "Model": "tarantella.keras.model",
     "PackedBucket": "tarantella.keras.hook",
+    "Sequential": "tarantella.keras.models",
     "broadcast_variables": "tarantella.keras.tensors",
     "no_sync": "tarantella.keras.context",
-    "optimizers": "tarantella.keras",
     "plan": "tarantella.keras.plan",
     **dict.fromkeys(
         (
@@ -75,6 +80,13 @@ _LAZY = {
         "tarantella.runtime",
     ),
 }
+_LAZY_MODULES = {
+    "callbacks": "tarantella.keras.callbacks",
+    "data": "tarantella.data",
+    "keras": "tarantella.keras",
+    "models": "tarantella.keras.models",
+    "optimizers": "tarantella.keras.optimizers",
+}
 
 __all__ = [
     "AbortedError",
@@ -86,6 +98,7 @@ __all__ = [
     "PackedBucket",
     "ParallelStrategy",
     "PeerLostError",
+    "Sequential",
     "TarantellaError",
     "UnsupportedError",
     "all_gather",
@@ -93,12 +106,16 @@ __all__ = [
     "barrier",
     "broadcast",
     "broadcast_variables",
+    "callbacks",
+    "data",
     "get_local_rank",
     "get_local_size",
     "get_master_rank",
     "get_rank",
     "get_size",
     "is_master_rank",
+    "keras",
+    "models",
     "no_sync",
     "optimizers",
     "plan",
@@ -106,16 +123,18 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name in _LAZY_MODULES:
+        value: Any = importlib.import_module(_LAZY_MODULES[name])
+    elif name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+    else:
         raise AttributeError(f"module 'tarantella' has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
-    value = importlib.import_module(f"{module.__name__}.{name}") if name == "optimizers" else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_LAZY_MODULES})
 
 
 if _mpi.started_by_mpi():

@@ -40,6 +40,11 @@ def flag(name: str) -> bool:
     raise InvalidArgumentError(f"{name}={value}: expected true or false")
 
 
+def legacy_keras() -> bool:
+    """Whether `tf.keras` is legacy Keras (`tf_keras`): in TensorFlow's own words, as both must take the same."""
+    return os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
+
+
 def output_on_all_devices() -> bool:
     """Whether ranks other than the master show progress and summaries too."""
     return flag("TNT_OUTPUT_ON_ALL_DEVICES")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tarantella.environment import autotune, flag, in_job, output_on_all_devices
-from tarantella.errors import TarantellaError, from_message
+from tarantella.errors import MismatchError, TarantellaError, from_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -253,6 +253,25 @@ def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
     if array.dtype.hasobject:
         raise TypeError("cannot send Python objects: use an array of numbers")
     return array.reshape(-1).view(np.uint8)
+
+
+def require_same(what: str, **values: int | None) -> None:
+    """Compares numbers that must be the same on all ranks. Collective.
+
+    Args:
+        what: begins the sentence of the error, such as ``"fit"``.
+        values: by name; None where there is none.
+
+    Raises:
+        MismatchError: on all ranks; names the first that differs and the ranks.
+    """
+    own = np.array([-(1 << 62) if value is None else value for value in values.values()], np.int64)
+    on_ranks = all_gather(own)
+    for rank, others in enumerate(on_ranks):
+        for name, first, other in zip(values, on_ranks[0].tolist(), others.tolist(), strict=True):
+            if first != other:
+                said = ["none" if value == -(1 << 62) else value for value in (other, first)]
+                raise MismatchError(f"{what}: {name} is {said[0]} on rank {rank} and {said[1]} on rank 0: it must be the same")
 
 
 def agree_on_failure(failure: BaseException | None) -> None:

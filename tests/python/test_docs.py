@@ -25,8 +25,9 @@ def source(page: str) -> str:
     return "".join(blocks) + END
 
 
+@pytest.mark.parametrize("page", ["custom-loops.md", "keras.md"])
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_custom_loops(ranks):
-    page = source("custom-loops.md")
+def test_a_page_runs(page, ranks):
+    page = source(page)
     result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "20"})
     assert f"equal on {ranks}" in result.good().stdout

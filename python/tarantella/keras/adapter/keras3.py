@@ -1,37 +1,21 @@
-"""The one place that knows which Keras this is: what differs between versions is answered here and nowhere else."""
+"""What only Keras 3 answers so: its private parts are touched here and nowhere else."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import keras
+import numpy as np
 import tensorflow as tf
 
-from tarantella.errors import UnsupportedError
+from tarantella.keras.adapter.common import OF_ALL_ELEMENTS, OF_NOTHING, mask_of, optimizer_of, optimizers_of
+from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-if not keras.__version__.startswith("3."):
-    raise UnsupportedError(f"Keras {keras.__version__} is not supported: use Keras 3 (pip install 'keras>=3')")
-if keras.backend.backend() != "tensorflow":
-    raise UnsupportedError(
-        f"Keras runs on {keras.backend.backend()}: Tarantella needs its TensorFlow backend (KERAS_BACKEND=tensorflow)"
-    )
-
-
-def version() -> str:
-    """``"Keras 3.15.1"``."""
-    return f"Keras {keras.__version__}"
-
+    from types import ModuleType
 
 # ------------------------------------------------------------------------------------------------- models and hooks
-
-
-def is_model(value: Any) -> bool:
-    """Whether it can be wrapped."""
-    return isinstance(value, keras.Model)
 
 
 def optimizer_hook() -> str:
@@ -39,45 +23,37 @@ def optimizer_hook() -> str:
     return "apply"
 
 
-def build(model: Any, element_spec: Any) -> None:
-    """Gives the model, its metrics and its optimizer all their variables, from the spec of a batch.
+def build(model: Any, batch_spec: Any) -> None:
+    """Gives the compiled model, its metrics and its optimizer all their variables, from the spec of a batch.
 
     Without this, they would be made inside the first step: too late to broadcast them before it.
     """
-    symbolic = tf.nest.map_structure(lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), element_spec)
-    model._symbolic_build(data_batch=symbolic)
+    model._symbolic_build(data_batch=_symbolic(batch_spec))
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
 
 
-def weights(model: Any) -> list[Any]:
-    """All weights of the model, trainable or not, without metrics and random seeds."""
-    return list(model.weights)
+def build_to_call(model: Any, batch_spec: Any) -> None:
+    """Gives the model its own variables, compiled or not."""
+    if not model.built:
+        model(keras.utils.unpack_x_y_sample_weight(_symbolic(batch_spec))[0])
+
+
+def _symbolic(batch_spec: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name, sparse=isinstance(spec, tf.SparseTensorSpec)), batch_spec
+    )
 
 
 def optimizer_variables(model: Any) -> list[Any]:
     """The optimizer's state, its step count and learning rate included."""
-    return list(model.optimizer.variables) if model.optimizer is not None else []
-
-
-def trainable_variables(model: Any) -> list[Any]:
-    """What an optimizer changes, in the order of the layers."""
-    return list(model.trainable_variables)
-
-
-def moving_statistics(model: Any) -> list[Any]:
-    """Floating-point weights that are not trained but change in training, such as BatchNormalization's averages."""
-    return [variable for variable in model.non_trainable_weights if tf.as_dtype(dtype_of(variable)).is_floating]
+    optimizer = optimizer_of(model)
+    return [] if optimizer is None else list(optimizer.variables)
 
 
 def path(variable: Any) -> str:
     """The variable's name with those of its layers: ``"dense_9/kernel"``."""
     return str(variable.path if isinstance(variable, keras.Variable) else variable.name)
-
-
-def dtype_of(variable: Any) -> str:
-    """The name of the variable's element type: ``"float32"``."""
-    return str(tf.as_dtype(variable.dtype).name)
 
 
 def unwrap(variable: Any) -> tf.Variable:
@@ -88,11 +64,6 @@ def unwrap(variable: Any) -> tf.Variable:
 def is_variable(value: Any) -> bool:
     """Whether it is a variable of Keras or of TensorFlow."""
     return isinstance(value, (keras.Variable, tf.Variable))
-
-
-def has_batch_normalization(model: Any) -> bool:
-    """Whether a layer's result depends on how many samples a rank sees at once."""
-    return any(isinstance(layer, keras.layers.BatchNormalization) for layer in model._flatten_layers())
 
 
 def is_jit_compiled(model: Any) -> bool:
@@ -135,26 +106,21 @@ def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
         said()
 
 
-def swap_functions(model: Any, functions: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Gives the model other traced training and test steps (None: to be traced when needed), and returns those it had."""
-    before = (model.train_function, model.test_function)
-    model.train_function, model.test_function = functions
-    return before
+def copying_functions() -> list[tuple[ModuleType, str, str]]:
+    """The functions of Keras that make models from models or files: their module, their name, and what became of the model."""
+    from keras.src.models import cloning
+    from keras.src.saving import saving_api
 
-
-def new_train_function(model: Any) -> Any:
-    """A training step that will be traced when it is called for the first time; the model's own from now on."""
-    model.train_function = None  # Keras would keep it
-    model.make_train_function()
-    return model.train_function
+    return [
+        (cloning, "_clone_sequential_model", "cloned"),
+        (cloning, "_clone_functional_model", "cloned"),
+        (saving_api.saving_lib, "_load_model_from_fileobj", "copied"),  # copy.deepcopy and pickle go this way
+        (saving_api, "load_model", "loaded from a file"),
+        (saving_api.saving_lib, "load_model", "loaded from a file"),
+    ]
 
 
 # ---------------------------------------------------------------------------------------------- layers and their graph
-
-
-def layers_of(model: Any) -> list[Any]:
-    """The model and all layers in it, however deep."""
-    return list(model._flatten_layers())
 
 
 def graph_of(layer: Any) -> Any:
@@ -192,28 +158,12 @@ def outputs_of(graph: Any, values: dict[int, Any]) -> Any:
     return keras.tree.pack_sequence_as(graph._outputs_struct, [values[id(tensor)] for tensor in graph.outputs])
 
 
-def mask_of(tensor: Any) -> Any:
-    """The mask that goes with a tensor from layer to layer; None without one."""
-    return getattr(tensor, "_keras_mask", None)
-
-
-def set_mask(tensor: Any, mask: Any) -> None:
-    """Gives a tensor the mask that went with another."""
-    tensor._keras_mask = mask
-
-
 # ------------------------------------------------------------------------------------------------------- optimizers
 
 
 def is_optimizer(value: Any) -> bool:
     """Whether it is one of Keras' optimizers."""
     return isinstance(value, keras.optimizers.Optimizer)
-
-
-def optimizers_of(optimizer: Any) -> list[Any]:
-    """The optimizer and, if it is a LossScaleOptimizer, the one inside."""
-    inner = getattr(optimizer, "inner_optimizer", None)
-    return [optimizer] if inner is None else [optimizer, inner]
 
 
 def accumulating(optimizer: Any) -> Any:
@@ -262,31 +212,57 @@ def micro_steps(optimizer: Any) -> tf.Tensor:
 # -------------------------------------------------------------------------------------------------- losses and metrics
 
 
-def loss_reductions(loss: Any) -> Iterator[str]:
-    """How each loss given to ``compile`` makes one number of a batch."""
-    for item in keras.tree.flatten(loss):
-        yield str(getattr(item, "reduction", "sum_over_batch_size"))
+def given_metrics(model: Any) -> list[Any]:
+    """The metric objects that were given to ``compile`` or that the model has, built or not; each once."""
+    compiled = getattr(model, "_compile_metrics", None)
+    given = [] if compiled is None else keras.tree.flatten([compiled._user_metrics, compiled._user_weighted_metrics])
+    found = [*(m for m in given if isinstance(m, keras.metrics.Metric)), *model.metrics]
+    return list({id(metric): metric for metric in found}.values())
 
 
-def has_mask(outputs: Any) -> bool:
-    """Whether a model's output tells the loss to leave samples out."""
-    return any(mask_of(output) is not None for output in keras.tree.flatten(outputs))
+def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
+    """What puts ``replace(loss)`` in the place of each output's loss of a built model: owner, attribute and value."""
+    container = getattr(model, "_compile_loss", None)
+    if container is None or container._flat_losses is None:
+        return []
+    replaced = [item._replace(loss=replace(item.loss)) for item in container._flat_losses]
+    return [(container, "_flat_losses", replaced)]
 
 
-def metric_variables(model: Any) -> list[Any]:
-    """The states of all the model's metrics, the loss tracker's included; each once."""
-    found = {id(variable): variable for metric in model.metrics for variable in metric.variables}
-    return list(found.values())
+def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
+    """What the loss gives, and what it divided the weighted sum of its elements by.
 
+    That is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
+    """
+    from keras.src.losses.loss import apply_mask
 
-def metric_results(model: Any) -> dict[int, list[Any]]:
-    """The numbers that make up each metric's result, by the metric's id."""
-    return {id(metric): tf.nest.flatten(metric.result()) for metric in model.metrics}
+    call, elements = loss.call, []
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        elements.append(call(*args, **kwargs))
+        return elements[-1]
+
+    loss.call = noted  # a mask of what is computed, by ignore_class say, is seen there only
+    try:
+        value = loss(y_true, y_pred, sample_weight)
+    finally:
+        del loss.call
+    if not elements or elements[-1].shape.rank == 0:  # a loss of the user's own that takes the mean itself
+        return value, OF_ALL_ELEMENTS
+    if loss.reduction == "sum":
+        return value, OF_NOTHING
+    masks = [mask for mask in (mask_of(y_pred), mask_of(elements[-1])) if mask is not None]
+    mask = tf.math.logical_and(*masks) if len(masks) == 2 else masks[0] if masks else None
+    if loss.reduction != "mean_with_sample_weight":
+        return value, OF_ALL_ELEMENTS if mask is None else tf.math.count_nonzero(mask)
+    weights = apply_mask(sample_weight, mask, dtype=value.dtype, reduction=loss.reduction)
+    return value, OF_ALL_ELEMENTS if weights is None else tf.reduce_sum(tf.cast(weights, tf.float64))
 
 
 def output_loss_trackers(model: Any) -> list[Any]:
     """The metrics that Keras keeps of each output's loss, in a model of several outputs."""
-    return list(model._compile_loss.metrics) if model.compiled and model._compile_loss is not None else []
+    container = getattr(model, "_compile_loss", None)
+    return [] if container is None else list(container.metrics)
 
 
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
@@ -321,6 +297,32 @@ def source(
     )
 
 
+def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
+    """One batch as Keras would train on it, of tensors."""
+    from keras.src.trainers.data_adapters import data_adapter_utils
+
+    if class_weight is not None:
+        if sample_weight is not None:
+            raise ValueError("sample_weight and class_weight cannot be given together")
+        sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
+    packed = data_adapter_utils.pack_x_y_sample_weight(x, y, sample_weight)
+    return keras.tree.map_structure(tf.convert_to_tensor, packed)
+
+
+def on_batch_logs(model: Any, logs: Any, return_dict: bool) -> Any:
+    """What `test_on_batch` returns of the metrics' results."""
+    numbers = {name: float(value) if np.ndim(value) == 0 else np.asarray(value) for name, value in logs.items()}
+    return numbers if return_dict else model._flatten_metrics_in_order(numbers)
+
+
+def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Arrays to train on, and the last part of them to validate with: each x, y and sample_weight."""
+    from keras.src.trainers.data_adapters import array_slicing
+
+    training, validation = array_slicing.train_validation_split((x, y, sample_weight), validation_split=part)
+    return tuple(training), tuple(validation)
+
+
 def batches(source: Any) -> tf.data.Dataset:
     """The batches that Keras would train on, as a dataset."""
     dataset = source.get_tf_dataset()
@@ -331,38 +333,3 @@ def batches(source: Any) -> tf.data.Dataset:
     return dataset
 
 
-class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells a source of batches where epochs begin and end, as Keras would: a `PyDataset` may shuffle there."""
-
-    def __init__(self, source: Any) -> None:
-        super().__init__()
-        self._source = source
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._source.on_epoch_end()  # so does Keras, before the first
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._source.on_epoch_begin()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._source.on_epoch_end()
-
-
-def callback_list(callbacks: Any) -> list[Any]:
-    """What Keras accepts as ``callbacks``, as a list of its own."""
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return list(callbacks.callbacks)
-    if isinstance(callbacks, (list, tuple)):
-        return list(callbacks)
-    return [] if callbacks is None else [callbacks]
-
-
-def writes_files(callback: Any) -> bool:
-    """Whether a callback of Keras belongs on one rank only, as it writes files or posts to a server."""
-    kinds = keras.callbacks
-    return isinstance(callback, (kinds.ModelCheckpoint, kinds.CSVLogger, kinds.TensorBoard, kinds.RemoteMonitor))
-
-
-def cannot_distribute(callback: Any) -> bool:
-    """Whether a callback of Keras would set ranks apart: BackupAndRestore restores on its own, in the middle of fit."""
-    return isinstance(callback, keras.callbacks.BackupAndRestore)
