@@ -42,16 +42,13 @@ DeviceGroup connect_devices(int index, Communicator& host, const Settings& setti
   try {
     group.device = open_device(index);
   } catch (const Error& error) {
-    no_device = error;  // all ranks have to hear of it
+    no_device = error;
   }
-  const NcclOptions options{.timeout = settings.timeout,
-                            .library = settings.nccl_library,
-                            .deterministic = deterministic,
-                            .max_ctas = max_ctas,
-                            .no_device = no_device ? no_device->what() : ""};
-  if (settings.device_transport != DeviceTransport::nccl) share_failure(*group.host, no_device, settings.timeout);
+  share_failure(*group.host, no_device, settings.timeout);
+  const NcclOptions options{
+      .timeout = settings.timeout, .library = settings.nccl_library, .deterministic = deterministic, .max_ctas = max_ctas};
   switch (settings.device_transport) {
-    case DeviceTransport::nccl: group.comm = make_nccl_communicator(group.device.get(), *group.host, options); break;
+    case DeviceTransport::nccl: group.comm = make_nccl_communicator(*group.device, *group.host, options); break;
     case DeviceTransport::staged:
       group.comm = std::make_unique<StagedCommunicator>(*group.device, group.host->split(0, 0, call), settings.timeout);
       break;

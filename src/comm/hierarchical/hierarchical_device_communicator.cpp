@@ -71,7 +71,7 @@ std::unique_ptr<DeviceCommunicator> make(Device& device, Communicator& host, con
     log(LogLevel::info, "one device on each node: all data between devices goes through pinned memory");
     return make_staged(device, host, options);
   }
-  if (!library) library = open_nccl(&device, host, options);
+  if (!library) library = open_nccl(host, options);
   compare_ranks(device, host, options, *library);
   if (place.nodes == 1) return make_nccl(device, host, options, std::move(library), job_rank);
   if (!place.equal) {

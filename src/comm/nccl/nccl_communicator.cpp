@@ -97,24 +97,25 @@ void NcclCommunicator::watched(const Call& call, const char* what, std::string_v
 
 void NcclCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
   const nccl::ncclDataType_t type = nccl_type(call.dtype);
-  const auto [kind, dtype, op, root, count] = call;
-  switch (kind) {
+  const std::size_t count = call.count;
+  switch (call.kind) {
     case Call::all_reduce:
       return watched(call, "ncclAllReduce", detail, [&](auto comm) {
-        return TNT_NCCL(*library_, AllReduce, in, out, count, type, nccl_op(op), comm, stream());
+        return TNT_NCCL(*library_, AllReduce, in, out, count, type, nccl_op(call.op), comm, stream());
       });
     case Call::reduce_scatter:
       return watched(call, "ncclReduceScatter", detail, [&](auto comm) {
-        return TNT_NCCL(*library_, ReduceScatter, in, out, count, type, nccl_op(op), comm, stream());
+        return TNT_NCCL(*library_, ReduceScatter, in, out, count, type, nccl_op(call.op), comm, stream());
       });
     case Call::all_gather:
       return watched(call, "ncclAllGather", detail,
                      [&](auto comm) { return TNT_NCCL(*library_, AllGather, in, out, count, type, comm, stream()); });
     case Call::broadcast:
-      return watched(call, "ncclBroadcast", detail,
-                     [&](auto comm) { return TNT_NCCL(*library_, Broadcast, in, out, count, type, root, comm, stream()); });
+      return watched(call, "ncclBroadcast", detail, [&](auto comm) {
+        return TNT_NCCL(*library_, Broadcast, in, out, count, type, call.root, comm, stream());
+      });
     default: {  // all_to_all
-      const auto messages = to_and_from_all(size(), in, out, count, count * dtype_size(dtype));
+      const auto messages = to_and_from_all(size(), in, out, count, count * dtype_size(call.dtype));
       return watched(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages, type); });
     }
   }

@@ -21,19 +21,14 @@ struct NcclOptions {
   bool deterministic = false;  // the same bits run after run: pinned algorithm, protocol and number of channels
   int max_ctas = 0;            // thread blocks that a collective may take from the computation; 0: NCCL's choice
   int ranks_per_id = 128;      // that one unique id serves, where NCCL takes several
-  std::string no_device = {};  // why this rank has no device, if it has none
 };
 
-// Collective over host, which has to live as long, as has the device. device: null if this rank has none. TNT_UNSUPPORTED,
-// TNT_MISMATCH or TNT_INVALID_ARGUMENT in the same sentence on all ranks if they cannot use NCCL together: nothing has ended
-// then. An error while they connect ends the job's communication.
-[[nodiscard]] std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device* device, Communicator& host,
-                                                                         const NcclOptions& options);
-
-// The same with a library that is open already.
+// Collective over host, which has to live as long, as has the device. library: in place of the one that the options name.
+// TNT_UNSUPPORTED, TNT_MISMATCH or TNT_INVALID_ARGUMENT in the same sentence on all ranks if they cannot use NCCL together:
+// nothing has ended then. An error while they connect ends the job's communication.
 [[nodiscard]] std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device& device, Communicator& host,
                                                                          const NcclOptions& options,
-                                                                         std::shared_ptr<const NcclLibrary> library);
+                                                                         std::shared_ptr<const NcclLibrary> library = nullptr);
 
 class NcclCommunicator final : public DeviceCommunicator, private Watched {
  public:

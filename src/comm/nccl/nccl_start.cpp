@@ -183,13 +183,10 @@ void connect(NcclHandle& handle, Communicator& host, const NcclOptions& options)
   });
 }
 
-std::shared_ptr<const NcclLibrary> open_nccl(const Device* device, Communicator& host, const NcclOptions& options) {
+std::shared_ptr<const NcclLibrary> open_nccl(Communicator& host, const NcclOptions& options) {
   std::shared_ptr<const NcclLibrary> library;
   std::optional<Error> failure;
   try {
-    if (device == nullptr) {
-      fail(TNT_UNSUPPORTED, "NCCL needs a GPU on every rank{}{}", options.no_device.empty() ? "" : ": ", options.no_device);
-    }
     library = nccl_library(options.library);
   } catch (const Error& error) {
     failure = error;
@@ -198,13 +195,9 @@ std::shared_ptr<const NcclLibrary> open_nccl(const Device* device, Communicator&
   return library;
 }
 
-std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device* device, Communicator& host, const NcclOptions& options) {
-  std::shared_ptr<const NcclLibrary> library = open_nccl(device, host, options);
-  return make_nccl_communicator(*device, host, options, std::move(library));
-}
-
 std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device& device, Communicator& host, const NcclOptions& options,
                                                            std::shared_ptr<const NcclLibrary> library) {
+  if (!library) library = open_nccl(host, options);
   compare_ranks(device, host, options, *library);
   return std::make_unique<NcclCommunicator>(device, host, options, std::move(library), host.rank(),
                                             [&](NcclHandle& handle) { connect(handle, host, options); });
