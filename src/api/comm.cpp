@@ -66,9 +66,10 @@ std::shared_ptr<DeviceSide> devices_of(tnt_comm& on, StreamHandle stream) {
 template <typename OnDevice, typename OnHost>
 void run(tnt_comm& on, Executor& executor, StreamHandle stream, tnt_work_t* work, const OnDevice& on_device,
          const OnHost& on_host) {
-  if (stream == nullptr)
-    return run_or_start(
-        executor, [on_host, call = context()] { on_host(call); }, work);
+  if (stream == nullptr) {
+    const auto operation = [on_host, call = context()] { on_host(call); };
+    return run_or_start(executor, operation, work);
+  }
   auto state = devices_of(on, stream)->enqueue(stream, work != nullptr, on_device);
   if (work != nullptr) *work = new tnt_work{std::move(state)};
 }
