@@ -30,6 +30,8 @@ from tarantella.errors import (
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
+    from tarantella import keras as keras
+    from tarantella.keras import callbacks as callbacks
     from tarantella.keras import optimizers as optimizers
     from tarantella.keras.context import no_sync as no_sync
     from tarantella.keras.hook import PackedBucket as PackedBucket
@@ -57,7 +59,6 @@ _LAZY = {
     "PackedBucket": "tarantella.keras.hook",
     "broadcast_variables": "tarantella.keras.tensors",
     "no_sync": "tarantella.keras.context",
-    "optimizers": "tarantella.keras",
     "plan": "tarantella.keras.plan",
     **dict.fromkeys(
         (
@@ -74,6 +75,11 @@ _LAZY = {
         ),
         "tarantella.runtime",
     ),
+}
+_LAZY_MODULES = {
+    "callbacks": "tarantella.keras.callbacks",
+    "keras": "tarantella.keras",
+    "optimizers": "tarantella.keras.optimizers",
 }
 
 __all__ = [
@@ -93,12 +99,14 @@ __all__ = [
     "barrier",
     "broadcast",
     "broadcast_variables",
+    "callbacks",
     "get_local_rank",
     "get_local_size",
     "get_master_rank",
     "get_rank",
     "get_size",
     "is_master_rank",
+    "keras",
     "no_sync",
     "optimizers",
     "plan",
@@ -106,16 +114,18 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name in _LAZY_MODULES:
+        value: Any = importlib.import_module(_LAZY_MODULES[name])
+    elif name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+    else:
         raise AttributeError(f"module 'tarantella' has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
-    value = importlib.import_module(f"{module.__name__}.{name}") if name == "optimizers" else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_LAZY_MODULES})
 
 
 if _mpi.started_by_mpi():

@@ -45,6 +45,11 @@ def output_on_all_devices() -> bool:
     return flag("TNT_OUTPUT_ON_ALL_DEVICES")
 
 
+def tensorboard_on_all_devices() -> bool:
+    """Whether every rank writes a log for TensorBoard, not the master alone."""
+    return flag("TNT_TENSORBOARD_ON_ALL_DEVICES")
+
+
 def autotune() -> bool:
     """Whether the fusion threshold is to be chosen by trying some."""
     return flag("TNT_AUTOTUNE")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella.environment import autotune, flag, in_job, output_on_all_devices
+from tarantella.environment import autotune, flag, in_job, output_on_all_devices, tensorboard_on_all_devices
 from tarantella.errors import TarantellaError, from_message
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def world() -> _native.Communicator:
 
         if in_job():
             _report_uncaught_exceptions()
-        output_on_all_devices(), autotune()  # nonsense in the environment is refused here, not in the middle of a fit
+        for setting in (output_on_all_devices, tensorboard_on_all_devices, autotune):
+            setting()  # nonsense in the environment is refused here, not in the middle of a fit
         _native.init()
         _world = _native.Communicator.world()
         _configure_logging(_world.rank)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import shutil
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import keras
+import keras as keras  # the other modules take it from here
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
@@ -90,9 +94,18 @@ def is_variable(value: Any) -> bool:
     return isinstance(value, (keras.Variable, tf.Variable))
 
 
-def has_batch_normalization(model: Any) -> bool:
-    """Whether a layer's result depends on how many samples a rank sees at once."""
-    return any(isinstance(layer, keras.layers.BatchNormalization) for layer in model._flatten_layers())
+def batch_statistics() -> str:
+    """The method by which a BatchNormalization gets mean and variance of a batch."""
+    return "_moments"
+
+
+def with_statistics(layer: Any, moments: Callable[..., Any]) -> Callable[..., Any]:
+    """That method of a layer, with other statistics: moments(x, axes, keepdims, mask) gives them."""
+
+    def statistics(inputs: Any, mask: Any) -> Any:
+        return moments(inputs, layer._reduction_axes, False, mask)
+
+    return statistics
 
 
 def is_jit_compiled(model: Any) -> bool:
@@ -348,21 +361,54 @@ class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
         self._source.on_epoch_end()
 
 
+# --------------------------------------------------------------------------------------------------------- callbacks
+
+
 def callback_list(callbacks: Any) -> list[Any]:
     """What Keras accepts as ``callbacks``, as a list of its own."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return list(callbacks.callbacks)
-    if isinstance(callbacks, (list, tuple)):
-        return list(callbacks)
-    return [] if callbacks is None else [callbacks]
+    return [] if callbacks is None else list(tf.nest.flatten(callbacks))
 
 
-def writes_files(callback: Any) -> bool:
-    """Whether a callback of Keras belongs on one rank only, as it writes files or posts to a server."""
-    kinds = keras.callbacks
-    return isinstance(callback, (kinds.ModelCheckpoint, kinds.CSVLogger, kinds.TensorBoard, kinds.RemoteMonitor))
+def callback_kinds(*names: str) -> tuple[type, ...]:
+    """Those of Keras' callbacks that this version has."""
+    return tuple(getattr(keras.callbacks, name) for name in names if hasattr(keras.callbacks, name))
 
 
-def cannot_distribute(callback: Any) -> bool:
-    """Whether a callback of Keras would set ranks apart: BackupAndRestore restores on its own, in the middle of fit."""
-    return isinstance(callback, keras.callbacks.BackupAndRestore)
+def learning_rates(model: Any) -> list[tf.Variable]:
+    """The learning rates that a callback may set; a schedule is none."""
+    rates = [getattr(optimizer, "_learning_rate", None) for optimizer in optimizers_of(model.optimizer)]
+    return [unwrap(rate) for rate in rates if is_variable(rate)]
+
+
+def initial_epoch(model: Any) -> int | None:
+    """With which epoch a callback has told `fit` to begin, if it has."""
+    epoch = getattr(model, "_initial_epoch", None)
+    return None if epoch is None else int(epoch)
+
+
+def set_initial_epoch(model: Any, epoch: int | None) -> None:
+    """Tells `fit`, which has begun, with which epoch to begin."""
+    model._initial_epoch = epoch
+
+
+def backup_writer(callback: Any, replace: Callable[[Path, Callable[[str], Any]], None]) -> list[Any]:
+    """Of a `BackupAndRestore`: itself, the name of the method that writes its files, and one that writes them by `replace`."""
+
+    def write() -> None:
+        folder = Path(callback.backup_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights_file, epoch_file = Path(callback._weights_path), Path(callback._training_metadata_path)
+        if callback.double_checkpoint:
+            for file, kept in (
+                (weights_file, callback._prev_weights_path),
+                (epoch_file, callback._prev_training_metadata_path),
+            ):
+                if file.exists():
+                    replace(Path(kept), functools.partial(shutil.copyfile, file))
+        replace(weights_file, callback.model.save_weights)
+        progress = {"epoch": callback._current_epoch, "batch": callback._last_batch_seen}
+        replace(epoch_file, lambda path: Path(path).write_text(json.dumps(progress)))
+
+    return [(callback, "_save_model", write)]

@@ -54,6 +54,18 @@ def whole(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.map(with_share, num_parallel_calls=1, deterministic=True)
 
 
+def batch_size(dataset: tf.data.Dataset) -> int | None:
+    """How many samples the dataset's batches have but for the last one, if it says so; they may have been filtered since."""
+    specs = tf.nest.flatten(dataset.element_spec)
+    if specs and specs[0].shape.rank and specs[0].shape[0] is not None:
+        return int(specs[0].shape[0])
+    while dataset is not None and "Unbatch" not in type(dataset).__name__:
+        if hasattr(dataset, "_batch_size"):
+            return int(dataset._batch_size)
+        dataset = getattr(dataset, "_input_dataset", None)
+    return None
+
+
 def batch_spec(dataset: tf.data.Dataset) -> Any:
     """The spec of the batches alone, of a dataset that `distribute` or `whole` made."""
     return dataset.element_spec[0]

@@ -11,7 +11,19 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.environment import agreed_seed, output_on_all_devices
 from tarantella.errors import InvalidArgumentError, UnsupportedError
-from tarantella.keras import accumulation, adapter, copies, data, exposure, files, ops, optimizers, weights
+from tarantella.keras import (
+    accumulation,
+    adapter,
+    copies,
+    data,
+    exposure,
+    files,
+    normalization,
+    ops,
+    optimizers,
+    placed,
+    weights,
+)
 from tarantella.keras.checks import InStep
 from tarantella.keras.plan import Plan
 from tarantella.keras.step import StepHooks
@@ -232,7 +244,10 @@ class Model:
             raise UnsupportedError("validation_split on several ranks is not available yet: give validation_data")
         _agree_on_random_seed()
         source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight)
-        training = _prepared(adapter.batches(source), tnt_distribute_dataset)
+        batches = adapter.batches(source)
+        if tnt_distribute_dataset:
+            normalization.warn_of_small_batches(model, source.batch_size or data.batch_size(batches))
+        training = _prepared(batches, tnt_distribute_dataset)
         validation = None
         if validation_data is not None:
             validation = _validation(validation_data, validation_batch_size or batch_size, validation_steps)
@@ -245,7 +260,7 @@ class Model:
                 training,
                 shuffle=False,  # as it is already, where it shall be
                 verbose=_verbosity(verbose),
-                callbacks=[*_callbacks(callbacks, hooks), adapter.Epochs(source)],
+                callbacks=[*placed.for_fit(callbacks, hooks.stats, _ours(hooks)), adapter.Epochs(source)],
                 validation_data=validation,
                 steps_per_epoch=steps_per_epoch,
                 validation_steps=validation_steps,
@@ -280,7 +295,11 @@ class Model:
         weights.broadcast(adapter.weights(model))  # random ones, if nothing was trained or loaded yet
         with self._distributed(hooks, [batches]):
             return model.evaluate(
-                batches, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict
+                batches,
+                verbose=_verbosity(verbose),
+                steps=steps,
+                callbacks=placed.for_evaluate(callbacks),
+                return_dict=return_dict,
             )
 
     def predict(
@@ -293,7 +312,7 @@ class Model:
     ) -> Any:
         """The model's output for all samples, in order, on every rank: each rank computes all of it. Not collective."""
         return self._tnt_model.predict(
-            x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks
+            x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=placed.for_predict(callbacks)
         )
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
@@ -397,13 +416,5 @@ def _verbosity(verbose: Any) -> Any:
     return verbose if runtime.is_master_rank() or output_on_all_devices() else 0
 
 
-def _callbacks(callbacks: Any, hooks: StepHooks) -> list[Any]:
-    given = adapter.callback_list(callbacks)
-    for callback in given:
-        if adapter.cannot_distribute(callback):
-            raise UnsupportedError(f"{type(callback).__name__} on several ranks is not available yet: use ModelCheckpoint")
-    mine = [c for c in given if runtime.is_master_rank() or not adapter.writes_files(c)]
-    ours = [InStep(hooks), *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]
-    return [*ours, *mine]
-
-
+def _ours(hooks: StepHooks) -> list[Any]:
+    return [InStep(hooks), *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tarantella import environment, runtime
 from tarantella.errors import UnsupportedError, mark
-from tarantella.keras import accumulation, adapter, arrival, autotune, context, data, exposure, gradients
+from tarantella.keras import accumulation, adapter, arrival, autotune, context, data, exposure, gradients, normalization
 from tarantella.keras.accumulation import OptimizerHooks
 from tarantella.keras.compiled import CompiledCalls
 from tarantella.keras.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
@@ -222,6 +222,7 @@ class StepHooks:
             (model, "get_metrics_result", self._metrics_result(model.get_metrics_result)),
             *((m, "update_state", self._tracked_loss(m.update_state)) for m in adapter.output_loss_trackers(model)),
             *((m, "result", self._noted_result(m, m.result)) for m in model.metrics),
+            *normalization.hooks(model),
         ]
         if model.optimizer is not None:
             hooks.extend(OptimizerHooks(model.optimizer, self).functions())
@@ -267,7 +268,8 @@ class StepHooks:
         self._total_of_step = None
         self._results = {}
         try:
-            with context.model_step(), self._compiled.step(training) if self._compiled is not None else nullcontext():
+            compiled = self._compiled.step(training) if self._compiled is not None else nullcontext()
+            with context.model_step(), context.weighted(self.weight), compiled:
                 yield batch
         finally:
             self._share = None
@@ -411,7 +413,9 @@ class StepHooks:
     # ------------------------------------------------------------------------- ranks without a sample in this step
 
     def _state_of_training(self) -> list[Any]:
-        return [*adapter.moving_statistics(self._model), *adapter.metric_variables(self._model)]
+        of_all_ranks = {id(variable) for variable in normalization.statistics(self._model)}
+        local = [variable for variable in adapter.moving_statistics(self._model) if id(variable) not in of_all_ranks]
+        return [*local, *adapter.metric_variables(self._model)]
 
     _before: dict[int, tf.Tensor]
 
