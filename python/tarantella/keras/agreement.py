@@ -1,7 +1,7 @@
 """What the callbacks of ranks agree on: that none has failed, whether to stop, the learning rate, the weights.
 
-A callback runs on one rank or on all, and on all it may still do different things: raise, or set ``model.stop_training``, on
-one only. The ranks would part at that moment and wait for each other in different places. So after each hook in which a callback
+A callback runs on one rank or on all, and on all it may still do different things: raise, or set ``model.stop_training``,
+on one only. The ranks would part then, and wait for each other in different places. So after each hook in which a callback
 of any rank could do so, all ranks compare, in one small collective.
 """
 

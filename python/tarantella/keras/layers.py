@@ -17,7 +17,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
     ranks have different numbers of samples. It costs two small sums over ranks forward and two backward, for which ranks wait.
     Collective in training: every rank calls the layer equally often.
 
-    In `tnt.Model` any ``keras.layers.BatchNormalization(synchronized=True)`` does the same. This class does it in training loops
+    In `tnt.Model` any ``keras.layers.BatchNormalization(synchronized=True)`` does the same. This class does it in loops
     of one's own as well; there, a rank always counts by the samples that it gives to the layer. In a file it is such a layer of
     Keras, and the file loads without Tarantella.
 
