@@ -25,8 +25,11 @@ def source(page: str) -> str:
     return "".join(blocks) + END
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_custom_loops(ranks):
-    page = source("custom-loops.md")
+PAGES = [("custom-loops.md", 1), ("custom-loops.md", 3), ("training.md", 1), ("training.md", 2)]
+
+
+@pytest.mark.parametrize(("page", "ranks"), PAGES)
+def test_page(page, ranks):
+    page = source(page)
     result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "20"})
     assert f"equal on {ranks}" in result.good().stdout
