@@ -19,7 +19,7 @@ def test_the_grid_has_every_value_of_every_dimension(size):
 
 @every_case
 def test_all_ranks_have_the_same_bits(jobs, size, name):
-    digests = jobs.ranks(size).digests(name)
+    digests = jobs.case(size, name).digests(name)
     assert len(digests) == size
     assert len(set(digests)) == 1, digests
 
@@ -27,7 +27,7 @@ def test_all_ranks_have_the_same_bits(jobs, size, name):
 @every_case
 def test_losses_and_metrics(jobs, size, name):
     """Of each step where a case keeps them; of each epoch, of validation, evaluate and predict."""
-    ours, truth = jobs.ranks(size).arrays(name), jobs.serial().arrays(name)
+    ours, truth = jobs.case(size, name).arrays(name), jobs.serial().arrays(name)
     assert ours.keys() == truth.keys()
     for key in truth:
         if "weights" not in key.split("/"):
@@ -36,7 +36,7 @@ def test_losses_and_metrics(jobs, size, name):
 
 @every_case
 def test_weights(jobs, size, name):
-    ours, truth = jobs.ranks(size).arrays(name), jobs.serial().arrays(name)
+    ours, truth = jobs.case(size, name).arrays(name), jobs.serial().arrays(name)
     keys = [key for key in truth if "weights" in key.split("/")]
     assert keys
     for key in keys:
@@ -55,5 +55,5 @@ def test_the_fused_cases_are_in_the_grid():
 @pytest.mark.parametrize("threshold", ["0", "0.2"])
 def test_buckets_do_not_change_a_bit(jobs, threshold, name):
     """Without fusion, and in buckets of 200 bytes: sums are taken element by element, in the order of the ranks."""
-    others = jobs.ranks(2, ["--fusion-threshold", threshold], FUSED)
-    assert others.digests(name) == jobs.ranks(2).digests(name)
+    others = jobs.ranks(2, FUSED, ["--fusion-threshold", threshold])
+    assert others.digests(name) == jobs.case(2, name).digests(name)

@@ -86,7 +86,7 @@ class Agreement:
 
     def _compare(self, model: Any) -> None:
         state = _FAILED if self.failed else _STOPS if getattr(model, "stop_training", False) else _GOES_ON
-        rates = adapter.learning_rates(model) if model.optimizer is not None else []
+        rates = adapter.learning_rates(model)
         values = np.array([float(rate.numpy()) for rate in rates])
         most = runtime.all_reduce(np.concatenate([[state], values, -values]), op="max")
         if most[0] == _FAILED:
@@ -115,9 +115,7 @@ def _take_masters_state(model: Any) -> None:
     """The weights, the optimizer's state and the epoch to begin with are those that the master's callback put back."""
     weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
     accumulation.distribute_sums(model.optimizer)
-    epoch = adapter.initial_epoch(model)
-    begin = int(runtime.broadcast(np.int64(-1 if epoch is None else epoch)))
-    adapter.set_initial_epoch(model, None if begin < 0 else begin)
+    adapter.share_beginning(model, lambda numbers: [int(number) for number in runtime.broadcast(numbers)])
 
 
 class BeforeCallbacks(keras.callbacks.Callback):  # type: ignore[misc]

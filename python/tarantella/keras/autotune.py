@@ -12,12 +12,12 @@ import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from tarantella import environment, runtime
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter, autotune_file, gradients
+from tarantella.keras.adapter import keras
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,12 +10,10 @@ import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
-import keras
-from keras.src.models import cloning
-from keras.src.saving import saving_api
-
 from tarantella import runtime
 from tarantella.errors import TarantellaError
+from tarantella.keras import adapter
+from tarantella.keras.adapter import keras
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,11 +80,8 @@ def watch() -> None:
         return
     for method in ("fit", "train_on_batch"):
         _check_before(method)
-    _note_results(cloning, "_clone_sequential_model", "cloned")
-    _note_results(cloning, "_clone_functional_model", "cloned")
-    _note_results(saving_api.saving_lib, "_load_model_from_fileobj", "copied")  # copy.deepcopy and pickle go this way
-    _note_results(saving_api, "load_model", "loaded from a file")
-    _note_results(saving_api.saving_lib, "load_model", "loaded from a file")
+    for module, name, how in adapter.copying_functions():
+        _note_results(module, name, how)
 
 
 def _check_before(method: str) -> None:

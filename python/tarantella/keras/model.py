@@ -14,17 +14,22 @@ from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import (
     accumulation,
     adapter,
+    additivity,
+    batches,
     copies,
     data,
     exposure,
     files,
+    losses,
     normalization,
     ops,
     optimizers,
+    pipeline,
     placed,
+    prediction,
     weights,
 )
-from tarantella.keras.checks import InStep
+from tarantella.keras.checks import InStep, check_first_step
 from tarantella.keras.plan import Plan
 from tarantella.keras.step import StepHooks
 from tarantella.seeding import global_seed
@@ -97,7 +102,8 @@ class Model:
         if type(model) is Model:
             model = model.model
         if not adapter.is_model(model):
-            raise TypeError(f"tnt.Model needs a Keras model, not {type(model).__name__}")
+            why = adapter.in_other_keras(model)
+            raise TypeError(f"tnt.Model needs a Keras model, not {type(model).__name__}" + (why and f": {why}"))
         if not isinstance(parallel_strategy, ParallelStrategy):
             raise TypeError(f"parallel_strategy is {parallel_strategy!r}: use a tnt.ParallelStrategy")
         if gradient_dtype not in (None, "bfloat16", "float16"):
@@ -211,6 +217,8 @@ class Model:
         validation_batch_size: int | None = None,
         validation_freq: Any = 1,
         *,
+        tnt_micro_batch_size: int | None = None,
+        tnt_validation_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
         tnt_distribute_validation_dataset: bool = True,
     ) -> Any:
@@ -218,6 +226,9 @@ class Model:
 
         Args:
             x, y, batch_size, ...: as Keras' `fit` takes them. Batches are global: each rank gets its part of each.
+            tnt_micro_batch_size: how many samples each rank has of a batch, where that is easier to say than the global batch
+                size: a dataset without a batch is batched, else the batch must be so large.
+            tnt_validation_micro_batch_size: the same for `validation_data`.
             tnt_distribute_dataset: False leaves the data alone: each rank's own batches are its part of the global one. All
                 ranks must have the same number of batches.
             tnt_distribute_validation_dataset: the same for `validation_data`.
@@ -227,8 +238,14 @@ class Model:
 
         Raises:
             MismatchError: ranks differ in model, batches or calls. PeerLostError, DeadlineError: a rank is missing.
+            UnsupportedError: a metric or loss cannot be computed of ranks' parts.
         """
         model = self._tnt_model
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
+        if validation_data is not None:
+            validation_data, validation_batch_size = _of_validation(
+                validation_data, validation_batch_size, tnt_validation_micro_batch_size
+            )
         own = {"epochs": epochs, "initial_epoch": initial_epoch, "validation_freq": validation_freq}
         if runtime.get_size() == 1:
             with copies.ours():
@@ -240,23 +257,33 @@ class Model:
                 )  # fmt: skip
 
         self._require_compiled("fit")
-        if validation_split:
-            raise UnsupportedError("validation_split on several ranks is not available yet: give validation_data")
+        if validation_split and validation_data is None:
+            (x, y, sample_weight), validation_data = adapter.validation_split(x, y, sample_weight, validation_split)
+        runtime.require_same(
+            "fit",
+            epochs=epochs,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+        )
         _agree_on_random_seed()
         source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight)
-        batches = adapter.batches(source)
+        whole = adapter.batches(source)
         if tnt_distribute_dataset:
-            normalization.warn_of_small_batches(model, source.batch_size or data.batch_size(batches))
-        training = _prepared(batches, tnt_distribute_dataset)
+            normalization.warn_of_small_batches(model, pipeline.batch_size(whole) or batch_size)
+        training = batches.distributed(whole, tnt_distribute_dataset, "training data")
         validation = None
         if validation_data is not None:
-            validation = _validation(validation_data, validation_batch_size or batch_size, validation_steps)
-            validation = _prepared(validation, tnt_distribute_validation_dataset)
+            given = validation_data if _is_several(validation_data) else (validation_data,)
+            x, y, sample_weight = (*given, None, None)[:3]
+            validation = adapter.source(x, y, sample_weight, validation_batch_size or batch_size, validation_steps, False, None)
+            validation = batches.distributed(adapter.batches(validation), tnt_distribute_validation_dataset, "validation data")
         hooks = self._hooks()
         hooks.set_distributed(tnt_distribute_dataset)
-        self._start_alike(hooks, training)
+        self._start_alike(hooks, data.batch_spec(training))
+        fit = hooks.original("fit")
         with self._distributed(hooks, [training, validation]), exposure.logged(self.stats):
-            return model.fit(
+            return fit(
                 training,
                 shuffle=False,  # as it is already, where it shall be
                 verbose=_verbosity(verbose),
@@ -278,10 +305,12 @@ class Model:
         callbacks: Any = None,
         return_dict: bool = False,
         *,
+        tnt_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
     ) -> Any:
         """Evaluates the model, each rank on its part of each batch. Collective; every rank gets the whole result."""
         model = self._tnt_model
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
         if runtime.get_size() == 1:
             return model.evaluate(
                 x, y, batch_size=batch_size, verbose=verbose, sample_weight=sample_weight, steps=steps,
@@ -289,13 +318,14 @@ class Model:
             )  # fmt: skip
         self._require_compiled("evaluate")
         source = adapter.source(x, y, sample_weight, batch_size, steps, False, None)
-        batches = _prepared(adapter.batches(source), tnt_distribute_dataset)
+        parts = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "data to evaluate")
         hooks = self._hooks()
-        adapter.build(model, data.batch_spec(batches))
-        weights.broadcast(adapter.weights(model))  # random ones, if nothing was trained or loaded yet
-        with self._distributed(hooks, [batches]):
-            return model.evaluate(
-                batches,
+        self._build(data.batch_spec(parts))
+        self._same_weights(hooks)
+        evaluate = hooks.original("evaluate")
+        with self._distributed(hooks, [parts]):
+            return evaluate(
+                parts,
                 verbose=_verbosity(verbose),
                 steps=steps,
                 callbacks=placed.for_evaluate(callbacks),
@@ -309,21 +339,110 @@ class Model:
         verbose: Any = "auto",
         steps: int | None = None,
         callbacks: Any = None,
+        *,
+        tnt_micro_batch_size: int | None = None,
+        tnt_distribute_dataset: bool = True,
+        tnt_output_on_all_devices: bool = True,
     ) -> Any:
-        """The model's output for all samples, in order, on every rank: each rank computes all of it. Not collective."""
-        return self._tnt_model.predict(
-            x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=placed.for_predict(callbacks)
+        """The model's output for all samples, in the order of the data; each rank computes its part of each batch. Collective.
+
+        Args:
+            x, batch_size, ...: as Keras' `predict` takes them. Callbacks see the outputs of this rank's samples.
+            tnt_distribute_dataset: False: this rank computes all that it gives as `x`, by itself; not collective.
+            tnt_output_on_all_devices: False: the master gets the output, the other ranks None.
+
+        Returns:
+            Array, or structure of arrays, with a row for each sample.
+
+        Raises:
+            UnsupportedError: the output is text, ragged, or has not one row for each sample.
+        """
+        model = self._tnt_model
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
+        if runtime.get_size() == 1 or not tnt_distribute_dataset:
+            return model.predict(x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks)
+        parts = batches.distributed(
+            adapter.batches(adapter.source(x, None, None, batch_size, steps, False, None)), True, "data to predict from"
         )
+        hooks = self._hooks()
+        adapter.build_to_call(model, data.batch_spec(parts))
+        self._same_weights(hooks)
+        predict = hooks.original("predict")
+        mine = [prediction.OwnOutputs(), *placed.for_predict(callbacks)]
+        with self._distributed(hooks, [parts]):
+            predicted = predict(parts, verbose=_verbosity(verbose), steps=steps, callbacks=mine)
+        return prediction.in_order(predicted, tnt_output_on_all_devices)
 
-    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Like Keras' `train_on_batch`, on one rank."""
-        if runtime.get_size() > 1:
-            raise UnsupportedError("train_on_batch on several ranks is not available yet: use fit")
-        return self._tnt_model.train_on_batch(*args, **kwargs)
+    # ------------------------------------------------------------------------------------------------ single batches
 
-    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Like Keras' `test_on_batch`: on this rank alone, on all samples."""
-        return self._tnt_model.test_on_batch(*args, **kwargs)
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Any = None,
+        return_dict: bool = False,
+        **how: Any,
+    ) -> Any:
+        """Like Keras' `train_on_batch`: one step on a global batch, of which each rank takes its part. Collective.
+
+        Returns:
+            Loss and metrics of the global batch, on every rank.
+        """
+        model = self._tnt_model
+        if runtime.get_size() == 1:
+            with copies.ours():
+                return model.train_on_batch(
+                    x, y, sample_weight=sample_weight, class_weight=class_weight, return_dict=return_dict, **how
+                )
+        self._require_compiled("train_on_batch")
+        part = self._part(adapter.batch_of(x, y, sample_weight, class_weight))
+        hooks = self._hooks()
+        hooks.set_distributed(True)
+        first = not hooks.alike
+        if first:
+            self._start_alike(hooks, _spec_of(part))
+        hooks.apart = True
+        train_on_batch = hooks.original("train_on_batch")
+        with self._distributed(hooks), hooks.one_batch():
+            logs = train_on_batch(part, return_dict=return_dict, **how)
+        if first and not hooks.awaits_reduction():
+            check_first_step(model, hooks)
+        return logs
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, **how: Any) -> Any:
+        """Like Keras' `test_on_batch`, on a global batch, of which each rank takes its part. Collective."""
+        model = self._tnt_model
+        if runtime.get_size() == 1:
+            return model.test_on_batch(x, y, sample_weight=sample_weight, return_dict=return_dict, **how)
+        self._require_compiled("test_on_batch")
+        part = self._part(adapter.batch_of(x, y, sample_weight, None))
+        hooks = self._hooks()
+        self._build(_spec_of(part))
+        self._same_weights(hooks)
+        test_on_batch = hooks.original("test_on_batch")
+        with self._distributed(hooks), hooks.one_batch():
+            test_on_batch(part, return_dict=True, **how)
+            return adapter.on_batch_logs(model, model.get_metrics_result(), return_dict)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Like Keras' `predict_on_batch`, on a global batch, of which each rank takes its part. Collective."""
+        model = self._tnt_model
+        if runtime.get_size() == 1:
+            return model.predict_on_batch(x)
+        part = self._part(adapter.batch_of(x, None, None, None))
+        hooks = self._hooks()
+        adapter.build_to_call(model, _spec_of(part))
+        self._same_weights(hooks)
+        predict_on_batch = hooks.original("predict_on_batch")
+        with self._distributed(hooks), hooks.one_batch():
+            predicted = predict_on_batch(part)
+        return prediction.in_order(predicted)
+
+    def _part(self, batch: Any) -> Any:
+        """This rank's part of a batch and its share."""
+        data.check_batched(tf.nest.map_structure(tf.type_spec_from_value, batch))
+        return data.split(batch, runtime.get_rank(), runtime.get_size())
 
     def stats(self) -> dict[str, float]:
         """What this model's reducers have done on this rank: ``bytes``, ``steps``, ``busy_seconds``, ``exposed_seconds``."""
@@ -345,47 +464,92 @@ class Model:
     def _require_compiled(self, method: str) -> None:
         if not self._tnt_model.compiled:
             raise RuntimeError(f"the model must be compiled before {method}: call tnt.Model.compile")
-        for reduction in adapter.loss_reductions(self._tnt_model.loss):
-            if reduction not in ("sum_over_batch_size", "mean"):
-                raise UnsupportedError(
-                    f"a loss with reduction={reduction!r} on several ranks is not available yet: use 'sum_over_batch_size'"
-                )
+        losses.refuse_unreduced(self._tnt_model.loss)
         if optimizers.is_distributed(self._tnt_model.optimizer):
             raise UnsupportedError(
                 "the model was compiled with an optimizer of tnt.optimizers.Optimizer, and tnt.Model reduces gradients itself: "
                 "compile it with the plain optimizer"
             )
 
-    def _start_alike(self, hooks: StepHooks, batches: tf.data.Dataset) -> None:
+    def _start_alike(self, hooks: StepHooks, batch_spec: Any) -> None:
         """All ranks have the same model, and rank 0's weights and optimizer state. Collective."""
         model = self._tnt_model
-        adapter.build(model, data.batch_spec(batches))
+        self._build(batch_spec)
+        hooks.settle()
         hooks.prepare()
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
         accumulation.distribute_sums(model.optimizer)
+        hooks.alike = True
+
+    def _build(self, batch_spec: Any) -> None:
+        with additivity.watched(self._tnt_model) as metrics:
+            adapter.build(self._tnt_model, batch_spec)
+        metrics.check()
+
+    def _same_weights(self, hooks: StepHooks) -> None:
+        """All ranks have rank 0's weights: random ones, if nothing was trained or loaded yet. Collective."""
+        hooks.settle()
+        weights.broadcast(adapter.weights(self._tnt_model))
 
     @contextmanager
-    def _distributed(self, hooks: StepHooks, datasets: Sequence[tf.data.Dataset | None]) -> Iterator[None]:
-        """Keras runs with our hooks, and what our ops tell TensorFlow becomes our own error again."""
-        may_be_empty = any(data.may_be_empty(dataset) for dataset in datasets if dataset is not None)
+    def _distributed(self, hooks: StepHooks, datasets: Sequence[tf.data.Dataset | None] = (None,)) -> Iterator[None]:
+        """Keras runs with our hooks, and what our ops tell TensorFlow becomes our own error again.
+
+        datasets: what Keras runs on; without, any part may be empty.
+        """
+        may_be_empty = datasets == (None,) or any(data.may_be_empty(d) for d in datasets if d is not None)
         with copies.ours(), hooks.installed(may_be_empty), ops.translated(hooks.hook_error):
             yield
 
     # -------------------------------------------------------------------------------------------------- files
 
     def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
-        """Like Keras' `save`, written once, by the master (or by all ranks, each to its own path). Collective."""
-        files.write(filepath, lambda path: self._tnt_model.save(path, *args, **kwargs), tnt_save_all_devices)
+        """Like Keras' `save`, written once, by the master (or by all ranks, each to its own path). Collective.
 
-    def save_weights(
-        self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any
-    ) -> None:
+        Whoever looks sees the old file or the new one, never half of one.
+        """
+        self._write(filepath, lambda path: self._tnt_model.save(path, *args, **kwargs), tnt_save_all_devices)
+
+    def save_weights(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
         """Like Keras' `save_weights`, written once, by the master. Collective."""
-        files.write(filepath, lambda path: self._tnt_model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
+        self._write(filepath, lambda path: self._tnt_model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
+
+    def export(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
+        """Like Keras' `export`, written once, by the master. Collective."""
+        self._write(filepath, lambda path: self._tnt_model.export(path, *args, **kwargs), tnt_save_all_devices)
+
+    def _write(self, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
+        if self._tnt_hooks is not None:
+            self._tnt_hooks.settle()
+        files.write(filepath, write_to, on_all_ranks)
 
     def load_weights(self, *args: Any, **kwargs: Any) -> Any:
         """Like Keras' `load_weights`: every rank reads the file. `fit` starts from rank 0's in any case."""
+        self._forget_likeness()
         return self._tnt_model.load_weights(*args, **kwargs)
+
+    def set_weights(self, weights: Any) -> None:
+        """Like Keras' `set_weights`, on this rank: what runs on all ranks next starts from rank 0's."""
+        self._forget_likeness()
+        self._tnt_model.set_weights(weights)
+
+    def _forget_likeness(self) -> None:
+        if self._tnt_hooks is not None:
+            self._tnt_hooks.alike = False
+
+    @property
+    def dist_optimizer(self) -> Any:
+        """The optimizer that the model was compiled with, under its old name."""
+        return adapter.optimizer_of(self._tnt_model)
+
+    @classmethod
+    def from_config(cls, config: Any, **kwargs: Any) -> Any:
+        """A `tnt.Model` of what `get_config` of a functional or Sequential model gave.
+
+        Raises:
+            RuntimeError: it is the configuration of neither.
+        """
+        return Model(adapter.model_from_config(config, **kwargs))
 
     def summary(self, *args: Any, **kwargs: Any) -> None:
         """Like Keras' `summary`, printed by the master."""
@@ -393,17 +557,21 @@ class Model:
             self._tnt_model.summary(*args, **kwargs)
 
 
-def _prepared(batches: tf.data.Dataset, distribute: bool) -> tf.data.Dataset:
-    if not distribute:
-        return data.whole(batches)
-    return data.distribute(batches, runtime.get_rank(), runtime.get_size())
+def _of_validation(given: Any, batch_size: int | None, micro_batch_size: int | None) -> tuple[Any, int | None]:
+    """Validation data with its batch size, after what a micro-batch size says of them."""
+    if not _is_several(given):
+        return batches.with_micro_batches(given, batch_size, micro_batch_size)
+    x, batch_size = batches.with_micro_batches(given[0], batch_size, micro_batch_size)
+    return (x, *given[1:]), batch_size
 
 
-def _validation(validation_data: Any, batch_size: int | None, steps: int | None) -> tf.data.Dataset:
-    x, y, sample_weight = validation_data, None, None
-    if isinstance(validation_data, (tuple, list)):
-        x, y, sample_weight = (*validation_data, None, None)[:3]
-    return adapter.batches(adapter.source(x, y, sample_weight, batch_size, steps, False, None))
+def _is_several(validation_data: Any) -> bool:
+    return isinstance(validation_data, (tuple, list))
+
+
+def _spec_of(part: Any) -> Any:
+    batch, _ = part
+    return tf.nest.map_structure(lambda tensor: tf.type_spec_from_value(tensor), batch)
 
 
 def _agree_on_random_seed() -> None:

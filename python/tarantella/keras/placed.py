@@ -18,6 +18,7 @@ from tarantella.environment import output_on_all_devices, tensorboard_on_all_dev
 from tarantella.keras import adapter, files
 from tarantella.keras.adapter import keras
 from tarantella.keras.agreement import BATCH_HOOKS, HOOKS, AfterCallbacks, Agreement, BeforeCallbacks
+from tarantella.keras.patch import Patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -226,13 +227,12 @@ def _writing_beside(callback: Any, model: Any) -> Iterator[None]:
 
         return save_whole
 
-    hooks: list[tuple[Any, str, Any]] = [(model, name, whole(getattr(model, name))) for name in ("save", "save_weights")]
+    writers: list[tuple[Any, str, Any]] = [(model, name, whole(getattr(model, name))) for name in ("save", "save_weights")]
     if restores(callback):
-        hooks.extend(adapter.backup_writer(callback, files.replace))
-    for owner, name, hook in hooks:
-        object.__setattr__(owner, name, hook)
+        writers.extend(adapter.backup_writer(callback, files.replace))
+    patch = Patch(writers)
+    patch.put_on()
     try:
         yield
     finally:
-        for owner, name, _ in hooks:
-            object.__delattr__(owner, name)
+        patch.take_off()

@@ -14,6 +14,7 @@ from support.launch import RANKS, run_alone, run_ranks
 
 SCRIPT = RANKS / "equivalence.py"
 TIMEOUT = 240
+AT_ONCE = 25  # cases in a job: it shall end in time on a busy machine, and starting one takes seconds
 
 
 class Outcomes:
@@ -52,16 +53,21 @@ class Jobs:
             self._serial = self._pool.submit(self._train_serial)
         return self._serial.result()
 
-    def ranks(self, size: int, options: Sequence[object] = (), cases: Sequence[str] | None = None) -> Outcomes:
-        """`tnt.Model` on so many ranks."""
+    def case(self, size: int, name: str) -> Outcomes:
+        """`tnt.Model` on so many ranks, in a job with others of the catalogue's cases."""
+        cases = catalogue.cases(size)
+        begin = cases.index(name) // AT_ONCE * AT_ONCE
+        return self.ranks(size, cases[begin : begin + AT_ONCE])
+
+    def ranks(self, size: int, cases: Sequence[str], options: Sequence[object] = ()) -> Outcomes:
+        """`tnt.Model` on so many ranks, one case after the other."""
         if self._serial is None:
             self._serial = self._pool.submit(self._train_serial)
-        key = " ".join(map(str, [size, *options]))
+        key = " ".join(map(str, [size, *cases, *options]))
         if key not in self._done:
-            folder = self._folder / key.replace(" ", "_")
+            folder = self._folder / f"{len(self._done)}-on-{size}"
             folder.mkdir()
-            names = catalogue.cases(size) if cases is None else cases
-            run_ranks(size, SCRIPT, folder, *names, timeout=TIMEOUT, launcher_options=options).good()
+            run_ranks(size, SCRIPT, folder, *cases, timeout=TIMEOUT, launcher_options=options).good()
             self._done[key] = Outcomes(folder, size)
         return self._done[key]
 
@@ -71,5 +77,5 @@ class Jobs:
     def _train_serial(self) -> Outcomes:
         folder = self._folder / "serial"
         folder.mkdir()
-        run_alone(SCRIPT, folder, "--serial", *catalogue.all_cases(), timeout=TIMEOUT).good()
+        run_alone(SCRIPT, folder, "--serial", *catalogue.all_cases(), timeout=2 * TIMEOUT).good()
         return Outcomes(folder, 1)

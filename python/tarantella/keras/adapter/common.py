@@ -1,0 +1,239 @@
+"""What is asked of Keras 3 and of legacy Keras in the same words."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.adapter.front_end import LEGACY, keras
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# ------------------------------------------------------------------------------------------------- models and hooks
+
+
+def version() -> str:
+    """``"Keras 3.15.1"``."""
+    return f"Keras {keras.__version__}"
+
+
+def is_model(value: Any) -> bool:
+    """Whether it can be wrapped."""
+    return isinstance(value, keras.Model)
+
+
+def in_other_keras(value: Any) -> str:
+    """The end of a sentence about an object of the Keras that is not in use here; empty if it is none."""
+    other, name, advice = ("keras", "Keras 3", "unset") if LEGACY else ("tf_keras", "legacy Keras (tf_keras)", "set")
+    if not any(base.__module__.partition(".")[0] == other for base in type(value).__mro__):
+        return ""
+    return f"this one is of {name}: {advice} TF_USE_LEGACY_KERAS{'' if LEGACY else '=1'} before TensorFlow is imported"
+
+
+def model_from_config(config: Any, **kwargs: Any) -> Any:
+    """The functional or Sequential model that has this configuration."""
+    kinds = [keras.Sequential, keras.Model]
+    for kind in kinds if isinstance(config, dict) and "input_layers" not in config else kinds[::-1]:
+        try:
+            return kind.from_config(config, **kwargs)
+        except (TypeError, ValueError, KeyError) as error:
+            problem = error
+    raise RuntimeError(f"this is not the configuration of a functional or Sequential model of Keras: {problem}")
+
+
+def weights(model: Any) -> list[Any]:
+    """All weights of the model, trainable or not, without metrics and random seeds."""
+    return list(model.weights)
+
+
+def trainable_variables(model: Any) -> list[Any]:
+    """What an optimizer changes, in the order of the layers."""
+    return list(model.trainable_variables)
+
+
+def moving_statistics(model: Any) -> list[Any]:
+    """Floating-point weights that are not trained but change in training, such as BatchNormalization's averages."""
+    return [variable for variable in model.non_trainable_weights if tf.as_dtype(dtype_of(variable)).is_floating]
+
+
+def dtype_of(variable: Any) -> str:
+    """The name of the variable's element type: ``"float32"``."""
+    return str(tf.as_dtype(variable.dtype).name)
+
+
+def layers_of(model: Any) -> list[Any]:
+    """The model and all layers in it, however deep."""
+    return list(model._flatten_layers())
+
+
+def swap_functions(model: Any, functions: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Gives the model other traced steps (of training, test and prediction; None: to be traced), and returns those it had."""
+    before = (model.train_function, model.test_function, model.predict_function)
+    model.train_function, model.test_function, model.predict_function = functions
+    return before
+
+
+def new_train_function(model: Any) -> Any:
+    """A training step that will be traced when it is called for the first time; the model's own from now on."""
+    model.train_function = None  # Keras would keep it
+    model.make_train_function()
+    return model.train_function
+
+
+def mask_of(tensor: Any) -> Any:
+    """The mask that goes with a tensor from layer to layer; None without one."""
+    return getattr(tensor, "_keras_mask", None)
+
+
+def set_mask(tensor: Any, mask: Any) -> None:
+    """Gives a tensor the mask that went with another."""
+    tensor._keras_mask = mask
+
+
+def batch_statistics() -> str:
+    """The method by which a BatchNormalization gets mean and variance of a batch."""
+    return "_calculate_mean_and_var" if LEGACY else "_moments"
+
+
+def with_statistics(layer: Any, moments: Callable[..., Any]) -> Callable[..., Any]:
+    """That method of a layer, with other statistics: moments(x, axes, keepdims, mask) gives them."""
+
+    def of_keras2(inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> Any:
+        return moments(inputs, reduction_axes, keep_dims, mask)
+
+    def of_keras3(inputs: Any, mask: Any) -> Any:
+        return moments(inputs, layer._reduction_axes, False, mask)
+
+    return of_keras2 if LEGACY else of_keras3
+
+
+# ------------------------------------------------------------------------------------------------------- optimizers
+
+
+def optimizer_of(model: Any) -> Any:
+    """The optimizer that the model was compiled with; None if there is none."""
+    return getattr(model, "optimizer", None)
+
+
+def optimizers_of(optimizer: Any) -> list[Any]:
+    """The optimizer and, if it is a LossScaleOptimizer, the one inside."""
+    inner = getattr(optimizer, "inner_optimizer", None)
+    return [optimizer] if inner is None else [optimizer, inner]
+
+
+# -------------------------------------------------------------------------------------------------- losses and metrics
+
+# what a loss divides the sum of its elements by, where it is not a number (`loss_and_divisor`)
+OF_ALL_ELEMENTS = "the number of all elements"
+OF_NOTHING = "nothing"
+
+
+def loss_reductions(loss: Any) -> Iterator[str]:
+    """How each loss given to ``compile`` makes one number of a batch."""
+    for item in tf.nest.flatten(loss):
+        yield str(getattr(item, "reduction", "sum_over_batch_size"))
+
+
+def metric_variables(model: Any) -> list[Any]:
+    """The states of all the model's metrics, the loss tracker's included; each once."""
+    found = {id(variable): variable for metric in model.metrics for variable in metric.variables}
+    return list(found.values())
+
+
+def is_kerass_own(metric: Any) -> bool:
+    """Whether Keras itself brings the metric's class."""
+    return type(metric).__module__.partition(".")[0] in ("keras", "tf_keras")
+
+
+def metric_results(model: Any) -> dict[int, list[Any]]:
+    """The numbers that make up each metric's result, by the metric's id."""
+    return {id(metric): tf.nest.flatten(metric.result()) for metric in model.metrics}
+
+
+# -------------------------------------------------------------------------------------------------------- callbacks
+
+
+class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
+    """Tells a source of batches where epochs begin and end, as Keras would: a `PyDataset` may shuffle there."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        self._source = source
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._source.on_epoch_end()  # so does Keras, before the first
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_begin()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_end()
+
+
+def callback_list(callbacks: Any) -> list[Any]:
+    """What Keras accepts as ``callbacks``, as a list of its own."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return list(callbacks.callbacks)
+    return [] if callbacks is None else list(tf.nest.flatten(callbacks))
+
+
+def callback_kinds(*names: str) -> tuple[type, ...]:
+    """Those of Keras' callbacks that this version has."""
+    return tuple(getattr(keras.callbacks, name) for name in names if hasattr(keras.callbacks, name))
+
+
+def learning_rates(model: Any) -> list[tf.Variable]:
+    """The learning rates that a callback may set; a schedule is none."""
+    optimizer = optimizer_of(model)
+    rates = [getattr(o, "_learning_rate", None) for o in ([] if optimizer is None else optimizers_of(optimizer))]
+    variables = [getattr(rate, "value", rate) if not isinstance(rate, tf.Variable) else rate for rate in rates]
+    return [variable for variable in variables if isinstance(variable, tf.Variable)]
+
+
+def share_beginning(model: Any, of_master: Callable[[list[int]], list[int]]) -> None:
+    """`fit`, which has begun, goes on everywhere with the epoch (and step) that the master's `BackupAndRestore` has found.
+
+    of_master: gives the master's numbers on every rank.
+    """
+    if not LEGACY:
+        epoch = model._initial_epoch
+        (begin,) = of_master([-1 if epoch is None else int(epoch)])
+        model._initial_epoch = None if begin < 0 else begin
+        return
+    name = "_maybe_load_initial_counters_from_ckpt"  # Keras asks next
+    original = getattr(model, name)
+
+    def counters(*args: Any) -> tuple[int, ...]:
+        object.__delattr__(model, name)
+        return tuple(of_master([int(number) for number in original(*args)]))
+
+    object.__setattr__(model, name, counters)
+
+
+def backup_writer(callback: Any, replace: Callable[[Path, Callable[[str], Any]], None]) -> list[tuple[Any, str, Any]]:
+    """Of a `BackupAndRestore`: itself, the name of the method that writes its files, and one that writes them by `replace`."""
+    if LEGACY:  # TensorFlow's checkpoints are written beside their place already
+        return []
+
+    def write() -> None:
+        folder = Path(callback.backup_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights_file, epoch_file = Path(callback._weights_path), Path(callback._training_metadata_path)
+        if callback.double_checkpoint:
+            for file, kept in (
+                (weights_file, callback._prev_weights_path),
+                (epoch_file, callback._prev_training_metadata_path),
+            ):
+                if file.exists():
+                    replace(Path(kept), functools.partial(shutil.copyfile, file))
+        replace(weights_file, callback.model.save_weights)
+        progress = {"epoch": callback._current_epoch, "batch": callback._last_batch_seen}
+        replace(epoch_file, lambda path: Path(path).write_text(json.dumps(progress)))
+
+    return [(callback, "_save_model", write)]

@@ -1,0 +1,30 @@
+"""Which Keras: the one that `tf.keras` is, Keras 3 or, with TF_USE_LEGACY_KERAS, `tf_keras`. Chosen once."""
+
+from __future__ import annotations
+
+from tarantella.environment import legacy_keras
+from tarantella.errors import UnsupportedError
+
+LEGACY = legacy_keras()
+
+if LEGACY:
+    try:
+        import tf_keras as keras
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            f"TF_USE_LEGACY_KERAS is set, and legacy Keras cannot be imported ({error}): pip install 'tarantella[legacy]', "
+            "or unset the variable to use Keras 3"
+        ) from error
+    if not keras.__version__.startswith("2."):
+        raise UnsupportedError(f"tf_keras {keras.__version__} is not supported: use version 2 (pip install 'tf_keras<3')")
+else:
+    import keras
+
+    if not keras.__version__.startswith("3."):
+        raise UnsupportedError(f"Keras {keras.__version__} is not supported: use Keras 3 (pip install 'keras>=3')")
+    if keras.backend.backend() != "tensorflow":
+        raise UnsupportedError(
+            f"Keras runs on {keras.backend.backend()}: Tarantella needs its TensorFlow backend (KERAS_BACKEND=tensorflow)"
+        )
+
+__all__ = ["LEGACY", "keras"]
