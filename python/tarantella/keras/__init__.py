@@ -1,5 +1,10 @@
 """Keras models on many ranks. Importing anything in here imports TensorFlow."""
 
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 from tarantella.errors import UnsupportedError
 
 try:
@@ -9,3 +14,15 @@ except ModuleNotFoundError as error:
         f"TensorFlow is needed to train models and cannot be imported ({error}): "
         "pip install 'tarantella[cpu]', or 'tarantella[gpu]' for GPUs"
     ) from error
+
+_PUBLIC = ("callbacks", "layers", "schedules")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'tarantella.keras' has no attribute {name!r}")
+    return importlib.import_module(f"tarantella.keras.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -10,9 +10,10 @@ import tensorflow as tf
 from tarantella.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _model_steps = 0
+_weight: Callable[[], tf.Tensor] | None = None
 _no_sync: list[Any] = []  # for each context that is open, the graph in which it was entered (None: eagerly)
 
 
@@ -25,6 +26,22 @@ def model_step() -> Iterator[None]:
         yield
     finally:
         _model_steps -= 1
+
+
+@contextmanager
+def weighted(weight: Callable[[], tf.Tensor]) -> Iterator[None]:
+    """In this context gradients are made that will count by this weight: this rank's part of all that is reduced."""
+    global _weight
+    before, _weight = _weight, weight
+    try:
+        yield
+    finally:
+        _weight = before
+
+
+def weight() -> tf.Tensor | None:
+    """This rank's weight where gradients are being made, a scalar of type float64; None where it is not known."""
+    return None if _weight is None else _weight()
 
 
 def refuse_in_model_step(what: str, instead: str) -> None:

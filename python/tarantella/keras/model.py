@@ -21,8 +21,11 @@ from tarantella.keras import (
     exposure,
     files,
     losses,
+    normalization,
     ops,
     optimizers,
+    pipeline,
+    placed,
     prediction,
     weights,
 )
@@ -265,7 +268,10 @@ class Model:
         )
         _agree_on_random_seed()
         source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight)
-        training = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "training data")
+        whole = adapter.batches(source)
+        if tnt_distribute_dataset:
+            normalization.warn_of_small_batches(model, pipeline.batch_size(whole) or batch_size)
+        training = batches.distributed(whole, tnt_distribute_dataset, "training data")
         validation = None
         if validation_data is not None:
             given = validation_data if _is_several(validation_data) else (validation_data,)
@@ -281,7 +287,7 @@ class Model:
                 training,
                 shuffle=False,  # as it is already, where it shall be
                 verbose=_verbosity(verbose),
-                callbacks=[*_callbacks(callbacks, hooks), adapter.Epochs(source)],
+                callbacks=[*placed.for_fit(callbacks, hooks.stats, _ours(hooks)), adapter.Epochs(source)],
                 validation_data=validation,
                 steps_per_epoch=steps_per_epoch,
                 validation_steps=validation_steps,
@@ -318,7 +324,13 @@ class Model:
         self._same_weights(hooks)
         evaluate = hooks.original("evaluate")
         with self._distributed(hooks, [parts]):
-            return evaluate(parts, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict)
+            return evaluate(
+                parts,
+                verbose=_verbosity(verbose),
+                steps=steps,
+                callbacks=placed.for_evaluate(callbacks),
+                return_dict=return_dict,
+            )
 
     def predict(
         self,
@@ -356,7 +368,7 @@ class Model:
         adapter.build_to_call(model, data.batch_spec(parts))
         self._same_weights(hooks)
         predict = hooks.original("predict")
-        mine = [prediction.OwnOutputs(), *adapter.callback_list(callbacks)]
+        mine = [prediction.OwnOutputs(), *placed.for_predict(callbacks)]
         with self._distributed(hooks, [parts]):
             predicted = predict(parts, verbose=_verbosity(verbose), steps=steps, callbacks=mine)
         return prediction.in_order(predicted, tnt_output_on_all_devices)
@@ -574,11 +586,5 @@ def _verbosity(verbose: Any) -> Any:
     return verbose if runtime.is_master_rank() or output_on_all_devices() else 0
 
 
-def _callbacks(callbacks: Any, hooks: StepHooks) -> list[Any]:
-    given = adapter.callback_list(callbacks)
-    for callback in given:
-        if adapter.cannot_distribute(callback):
-            raise UnsupportedError(f"{type(callback).__name__} on several ranks is not available yet: use ModelCheckpoint")
-    mine = [c for c in given if runtime.is_master_rank() or not adapter.writes_files(c)]
-    ours = [InStep(hooks), *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]
-    return [*ours, *mine]
+def _ours(hooks: StepHooks) -> list[Any]:
+    return [InStep(hooks), *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]

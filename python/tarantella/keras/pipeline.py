@@ -54,6 +54,15 @@ def last_batch(dataset: tf.data.Dataset) -> tf.data.Dataset | None:
     return next((one for one in chain(dataset) if kind(one) in BATCHES), None)
 
 
+def batch_size(dataset: tf.data.Dataset) -> int | None:
+    """How many samples batches have, but for the last one, if the dataset says so."""
+    specs = tf.nest.flatten(dataset.element_spec)
+    if specs and specs[0].shape.rank and specs[0].shape[0] is not None:
+        return int(specs[0].shape[0])
+    last = last_batch(dataset)
+    return None if last is None else int(last._batch_size)
+
+
 def is_deterministic(dataset: tf.data.Dataset) -> bool:
     """Whether no operation was allowed to give its elements in any order."""
     return all(

@@ -24,6 +24,7 @@ from tarantella.keras import (
     exposure,
     gradients,
     losses,
+    normalization,
     prediction,
     weights,
 )
@@ -248,6 +249,7 @@ class StepHooks:
                 (model, "get_metrics_result", self._metrics_result(model.get_metrics_result)),
                 *((m, "update_state", self._tracked_loss(m.update_state)) for m in adapter.output_loss_trackers(model)),
                 *((m, "result", self._noted_result(m, m.result)) for m in model.metrics),
+                *normalization.hooks(model),
                 *adapter.loss_hooks(model, lambda loss: losses.across_ranks(loss, self)),
             ]
             optimizer = adapter.optimizer_of(model)
@@ -348,7 +350,8 @@ class StepHooks:
         self._total_of_step = None
         self._results = {}
         try:
-            with context.model_step(), self._compiled.step(training) if self._compiled is not None else nullcontext():
+            compiled = self._compiled.step(training) if self._compiled is not None else nullcontext()
+            with context.model_step(), context.weighted(self.weight), compiled:
                 yield batch
         finally:
             self._share = None
@@ -491,7 +494,9 @@ class StepHooks:
     # ------------------------------------------------------------------------- ranks without a sample in this step
 
     def _state_of_training(self) -> list[Any]:
-        return [*adapter.moving_statistics(self._model), *adapter.metric_variables(self._model)]
+        of_all_ranks = {id(variable) for variable in normalization.statistics(self._model)}
+        local = [variable for variable in adapter.moving_statistics(self._model) if id(variable) not in of_all_ranks]
+        return [*local, *adapter.metric_variables(self._model)]
 
     _before: dict[int, tf.Tensor]
 

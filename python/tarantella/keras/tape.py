@@ -78,12 +78,13 @@ class DistributedGradientTape:
         loops.prepare("tnt.DistributedGradientTape", "use a plain tf.GradientTape there")
         variables = tf.nest.flatten(sources)
         loops.check_variables(variables, "tnt.DistributedGradientTape.gradient")
-        grads = self._tape.gradient(target, sources, output_gradients, unconnected_gradients)
+        reduction = LoopReduction(weight, samples)
+        with context.weighted(reduction.weight):
+            grads = self._tape.gradient(target, sources, output_gradients, unconnected_gradients)
         if not context.is_synchronised():
             if weight is not None or samples is not None:
                 raise ValueError("inside tnt.no_sync nothing is weighted: give weight or samples where gradients are reduced")
             return grads
-        reduction = LoopReduction(weight, samples)
         with ops.translated():
             # not by nest.flatten: an IndexedSlices would come apart
             flat = [grads] if not tf.nest.is_nested(sources) else _flatten_up_to(sources, grads)

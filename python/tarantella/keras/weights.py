@@ -50,11 +50,10 @@ def compare(variables: Sequence[Any], when: str) -> None:
     Raises:
         MismatchError: on all ranks; names the ranks that differ from rank 0 and their first variable that does.
     """
-    digests = _digests(variables)
-    whole = runtime.all_gather(_digest(digests))
-    others = [rank for rank in range(len(whole)) if not np.array_equal(whole[rank], whole[0])]
+    others = differing_ranks(variables)
     if not others:
         return
+    digests = _digests(variables)
     each = runtime.all_gather(digests)
     first = next(i for i in range(len(variables)) if not np.array_equal(each[others[0]][i], each[0][i]))
     ranks = ", ".join(f"rank {rank}" for rank in others)
@@ -62,6 +61,12 @@ def compare(variables: Sequence[Any], when: str) -> None:
         f"the weights of {ranks} differ from rank 0's {when}; the first that differs is {adapter.path(variables[first])}: "
         "something changed them on some ranks only"
     )
+
+
+def differing_ranks(variables: Sequence[Any]) -> list[int]:
+    """The ranks whose variables have other bits than rank 0's. Collective."""
+    whole = runtime.all_gather(_digest(_digests(variables)))
+    return [rank for rank in range(len(whole)) if not np.array_equal(whole[rank], whole[0])]
 
 
 def _digests(variables: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -9,7 +13,7 @@ import tensorflow as tf
 from tarantella.keras.adapter.front_end import LEGACY, keras
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # ------------------------------------------------------------------------------------------------- models and hooks
 
@@ -68,11 +72,6 @@ def layers_of(model: Any) -> list[Any]:
     return list(model._flatten_layers())
 
 
-def has_batch_normalization(model: Any) -> bool:
-    """Whether a layer's result depends on how many samples a rank sees at once."""
-    return any(isinstance(layer, keras.layers.BatchNormalization) for layer in layers_of(model))
-
-
 def swap_functions(model: Any, functions: tuple[Any, ...]) -> tuple[Any, ...]:
     """Gives the model other traced steps (of training, test and prediction; None: to be traced), and returns those it had."""
     before = (model.train_function, model.test_function, model.predict_function)
@@ -95,6 +94,23 @@ def mask_of(tensor: Any) -> Any:
 def set_mask(tensor: Any, mask: Any) -> None:
     """Gives a tensor the mask that went with another."""
     tensor._keras_mask = mask
+
+
+def batch_statistics() -> str:
+    """The method by which a BatchNormalization gets mean and variance of a batch."""
+    return "_calculate_mean_and_var" if LEGACY else "_moments"
+
+
+def with_statistics(layer: Any, moments: Callable[..., Any]) -> Callable[..., Any]:
+    """That method of a layer, with other statistics: moments(x, axes, keepdims, mask) gives them."""
+
+    def of_keras2(inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> Any:
+        return moments(inputs, reduction_axes, keep_dims, mask)
+
+    def of_keras3(inputs: Any, mask: Any) -> Any:
+        return moments(inputs, layer._reduction_axes, False, mask)
+
+    return of_keras2 if LEGACY else of_keras3
 
 
 # ------------------------------------------------------------------------------------------------------- optimizers
@@ -164,17 +180,60 @@ def callback_list(callbacks: Any) -> list[Any]:
     """What Keras accepts as ``callbacks``, as a list of its own."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return list(callbacks.callbacks)
-    if isinstance(callbacks, (list, tuple)):
-        return list(callbacks)
-    return [] if callbacks is None else [callbacks]
+    return [] if callbacks is None else list(tf.nest.flatten(callbacks))
 
 
-def writes_files(callback: Any) -> bool:
-    """Whether a callback of Keras belongs on one rank only, as it writes files or posts to a server."""
-    kinds = keras.callbacks
-    return isinstance(callback, (kinds.ModelCheckpoint, kinds.CSVLogger, kinds.TensorBoard, kinds.RemoteMonitor))
+def callback_kinds(*names: str) -> tuple[type, ...]:
+    """Those of Keras' callbacks that this version has."""
+    return tuple(getattr(keras.callbacks, name) for name in names if hasattr(keras.callbacks, name))
 
 
-def cannot_distribute(callback: Any) -> bool:
-    """Whether a callback of Keras would set ranks apart: BackupAndRestore restores on its own, in the middle of fit."""
-    return isinstance(callback, keras.callbacks.BackupAndRestore)
+def learning_rates(model: Any) -> list[tf.Variable]:
+    """The learning rates that a callback may set; a schedule is none."""
+    optimizer = optimizer_of(model)
+    rates = [getattr(o, "_learning_rate", None) for o in ([] if optimizer is None else optimizers_of(optimizer))]
+    variables = [getattr(rate, "value", rate) if not isinstance(rate, tf.Variable) else rate for rate in rates]
+    return [variable for variable in variables if isinstance(variable, tf.Variable)]
+
+
+def share_beginning(model: Any, of_master: Callable[[list[int]], list[int]]) -> None:
+    """`fit`, which has begun, goes on everywhere with the epoch (and step) that the master's `BackupAndRestore` has found.
+
+    of_master: gives the master's numbers on every rank.
+    """
+    if not LEGACY:
+        epoch = model._initial_epoch
+        (begin,) = of_master([-1 if epoch is None else int(epoch)])
+        model._initial_epoch = None if begin < 0 else begin
+        return
+    name = "_maybe_load_initial_counters_from_ckpt"  # Keras asks next
+    original = getattr(model, name)
+
+    def counters(*args: Any) -> tuple[int, ...]:
+        object.__delattr__(model, name)
+        return tuple(of_master([int(number) for number in original(*args)]))
+
+    object.__setattr__(model, name, counters)
+
+
+def backup_writer(callback: Any, replace: Callable[[Path, Callable[[str], Any]], None]) -> list[tuple[Any, str, Any]]:
+    """Of a `BackupAndRestore`: itself, the name of the method that writes its files, and one that writes them by `replace`."""
+    if LEGACY:  # TensorFlow's checkpoints are written beside their place already
+        return []
+
+    def write() -> None:
+        folder = Path(callback.backup_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights_file, epoch_file = Path(callback._weights_path), Path(callback._training_metadata_path)
+        if callback.double_checkpoint:
+            for file, kept in (
+                (weights_file, callback._prev_weights_path),
+                (epoch_file, callback._prev_training_metadata_path),
+            ):
+                if file.exists():
+                    replace(Path(kept), functools.partial(shutil.copyfile, file))
+        replace(weights_file, callback.model.save_weights)
+        progress = {"epoch": callback._current_epoch, "batch": callback._last_batch_seen}
+        replace(epoch_file, lambda path: Path(path).write_text(json.dumps(progress)))
+
+    return [(callback, "_save_model", write)]

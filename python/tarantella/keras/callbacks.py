@@ -1,0 +1,184 @@
+"""Callbacks for many ranks: `Callback`, which says where one runs, and `TimeHistory`.
+
+Keras' own callbacks and a user's need nothing of this: `fit` knows where they belong (docs/training.md).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from tarantella import runtime
+from tarantella.errors import UnsupportedError
+from tarantella.keras import adapter, exposure, placed
+from tarantella.keras.adapter import keras
+from tarantella.strategy import ParallelStrategy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable as Function
+
+__all__ = ["Callback", "TimeHistory"]
+
+
+class Callback:
+    """Says on which ranks a callback runs: on the master only, or on all.
+
+    Without it a callback of the user's runs on all ranks.
+
+    Args:
+        callback: a Keras callback. What is given back has its class and its state.
+        parallel_strategy: ``ParallelStrategy.DATA`` or None.
+        group: all ranks, or None.
+        aggregate_logs: logs are those of all ranks together in any case: they are reduced in each step. True is refused for a
+            callback that runs once, as the predecessor refused it.
+        run_on_all_ranks: True: on every rank. False or None: on the master only.
+
+    Returns:
+        A callback for `fit`, `evaluate` and `predict`, an instance of the given one's class.
+
+    Raises:
+        TypeError: it is not a callback. ValueError: it was wrapped already, logs are to be aggregated on one rank, it is one of
+            those that cannot run on one rank (EarlyStopping, LearningRateScheduler, ReduceLROnPlateau, SwapEMAWeights,
+            TerminateOnNaN), or cannot be wrapped at all (BackupAndRestore, BaseLogger).
+        UnsupportedError: another strategy or group.
+
+    Example:
+        >>> once = tnt.keras.callbacks.Callback(PostToChat())
+        >>> everywhere = tnt.keras.callbacks.Callback(keras.callbacks.TensorBoard("logs"), run_on_all_ranks=True)
+        >>> model.fit(dataset, callbacks=[once, everywhere])
+    """
+
+    def __new__(
+        cls,
+        callback: Any,
+        parallel_strategy: ParallelStrategy | None = None,
+        group: Any = None,
+        aggregate_logs: bool | None = None,
+        run_on_all_ranks: bool | None = None,
+    ) -> Any:
+        kind = type(callback).__name__
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise TypeError(f"tnt.keras.callbacks.Callback needs a Keras callback, not {kind}")
+        if hasattr(type(callback), placed.ON_ALL_RANKS):
+            raise ValueError(f"this {kind} was wrapped by tnt.keras.callbacks.Callback already: wrap it once")
+        if placed.restores(callback) or isinstance(callback, adapter.callback_kinds("BaseLogger")):
+            raise ValueError(f"cannot wrap {kind}: give it to fit as it is, or leave it out")
+        if parallel_strategy == ParallelStrategy.PIPELINING and aggregate_logs:
+            raise ValueError("cannot aggregate callback logs with pipelining")
+        if parallel_strategy not in (None, ParallelStrategy.DATA):
+            raise UnsupportedError("pipelining is not available in this version: leave parallel_strategy out")
+        if group is not None and group.size != runtime.get_size():
+            raise UnsupportedError("callbacks of a part of the ranks are not available in this version: leave group out")
+        if aggregate_logs and not run_on_all_ranks:
+            raise ValueError(
+                "cannot aggregate callback logs if the callback runs on a single rank: use run_on_all_ranks=True, or leave "
+                "aggregate_logs out, as logs are those of all ranks in any case"
+            )
+        if placed.must_decide_everywhere(callback) and not run_on_all_ranks:
+            raise ValueError(
+                f"cannot run callback of type {kind} on a single rank: give it to fit as it is, or with run_on_all_ranks=True"
+            )
+        return placed.sharing_state(callback, {placed.ON_ALL_RANKS: bool(run_on_all_ranks)})
+
+
+class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
+    """Samples per second, and how long ranks waited for gradients, every few steps and for each epoch.
+
+    Args:
+        batch_size: samples in a global batch. A shorter last batch is counted as a whole one.
+        logging_freq: an interval is this many steps; the last one of an epoch may have fewer.
+        verbose: 1 prints a line for each interval and epoch, on the master; 0 only keeps them.
+
+    Attributes:
+        intervals: a dict for each: ``epoch``, ``steps``, ``seconds``, ``samples_per_second`` and ``exposed_seconds``, the time
+            in which this rank had nothing to do but wait for gradients of others (0 on one rank). Validation is not counted.
+        epochs: the same for each epoch.
+
+    Example:
+        >>> times = tnt.keras.callbacks.TimeHistory(batch_size=256, logging_freq=100)
+        >>> model.fit(dataset.batch(256), epochs=3, callbacks=[times])
+        >>> times.epochs[-1]["samples_per_second"]
+    """
+
+    tnt_decides_alike = True  # it decides nothing
+
+    def __init__(self, batch_size: int, logging_freq: int = 100, verbose: int = 0) -> None:
+        super().__init__()
+        if batch_size < 1 or logging_freq < 1:
+            raise ValueError(f"batch_size is {batch_size} and logging_freq {logging_freq}: both must be at least 1")
+        self.batch_size = batch_size
+        self.logging_freq = logging_freq
+        self.verbose = verbose
+        self.intervals: list[dict[str, float]] = []
+        self.epochs: list[dict[str, float]] = []
+        self.tnt_stats: Function[[], dict[str, float]] = lambda: exposure.NOTHING
+        self._epoch = 0
+        self._laps: list[_Lap] = []  # of the epoch and of the interval that are going on
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.intervals, self.epochs = [], []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+        self._laps = [_Lap(0, time.perf_counter(), self._exposed()) for _ in range(2)]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        for lap in self._laps:
+            lap.note(batch + 1, time.perf_counter(), self._exposed())
+        if self._laps[1].steps >= self.logging_freq:
+            self._end_interval()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._laps[1].steps:
+            self._end_interval()
+        self._keep(self.epochs, self._laps[0], "epoch")
+
+    def _end_interval(self) -> None:
+        lap = self._laps[1]
+        self._keep(self.intervals, lap, "interval")
+        self._laps[1] = _Lap(lap.last_step, lap.last_time, lap.last_exposed)
+
+    def _exposed(self) -> float:
+        return self.tnt_stats()["exposed_seconds"]
+
+    def _keep(self, laps: list[dict[str, float]], lap: _Lap, what: str) -> None:
+        speed = lap.steps * self.batch_size / lap.seconds if lap.seconds > 0 else 0.0
+        laps.append(
+            {
+                "epoch": self._epoch,
+                "steps": lap.steps,
+                "seconds": lap.seconds,
+                "samples_per_second": speed,
+                "exposed_seconds": lap.exposed,
+            }
+        )
+        if self.verbose and runtime.is_master_rank():
+            share = lap.exposed / lap.seconds if lap.seconds > 0 else 0.0
+            print(
+                f"\nepoch {self._epoch + 1}, {what} of {lap.steps} steps: {speed:.1f} samples/s, "
+                f"{share:.1%} of the time waiting for gradients",
+                flush=True,
+            )
+
+
+class _Lap:
+    """Steps from a beginning on, in each of which the clock and the exposed seconds are noted."""
+
+    def __init__(self, step: int, begin: float, exposed: float) -> None:
+        self._first = (step, begin, exposed)
+        self.last_step, self.last_time, self.last_exposed = self._first
+
+    def note(self, step: int, now: float, exposed: float) -> None:
+        self.last_step, self.last_time, self.last_exposed = step, now, exposed
+
+    @property
+    def steps(self) -> int:
+        return self.last_step - self._first[0]
+
+    @property
+    def seconds(self) -> float:
+        return self.last_time - self._first[1]
+
+    @property
+    def exposed(self) -> float:
+        return self.last_exposed - self._first[2]

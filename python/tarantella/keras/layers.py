@@ -1,0 +1,48 @@
+"""Layers that know of other ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarantella.keras import adapter, normalization
+from tarantella.keras.adapter import keras
+
+__all__ = ["SyncBatchNormalization"]
+
+
+class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
+    """Keras' `BatchNormalization`, in training with mean and variance of the samples of all ranks.
+
+    What comes out, the gradients and the moving averages are those of one device with the whole batch, to rounding, also if
+    ranks have different numbers of samples. It costs two small sums over ranks forward and two backward, for which ranks wait.
+    Collective in training: every rank calls the layer equally often.
+
+    In `tnt.Model` any ``keras.layers.BatchNormalization(synchronized=True)`` does the same. This class does it in loops
+    of one's own as well; there, a rank always counts by the samples that it gives to the layer. In a file it is such a layer of
+    Keras, and the file loads without Tarantella.
+
+    Args:
+        As `keras.layers.BatchNormalization` takes them, without ``synchronized``.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((8,)), tnt.keras.layers.SyncBatchNormalization(), keras.layers.Dense(1)])
+    """
+
+    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
+        kwargs["synchronized"] = True
+        super().__init__(axis, **kwargs)
+
+
+def _statistics(layer: Any) -> Any:
+    """What `hooks` would put onto the layer in a step of `tnt.Model`, for all other steps."""
+    return adapter.with_statistics(layer, normalization.moments)
+
+
+setattr(
+    SyncBatchNormalization,
+    adapter.batch_statistics(),
+    lambda layer, *args, **kwargs: _statistics(layer)(*args, **kwargs),
+)
+# files name the class by these
+SyncBatchNormalization.__module__ = keras.layers.BatchNormalization.__module__
+SyncBatchNormalization.__name__ = keras.layers.BatchNormalization.__name__

@@ -1,0 +1,478 @@
+"""Every callback of Keras on several ranks beside serial Keras, a user's own, and what happens if ranks do different things."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers
+
+import tarantella as tnt
+from checks import check, log_messages, raised, run
+
+RANK, SIZE = tnt.get_rank(), tnt.get_size()
+FOLDER = Path(sys.argv[1], "shared")
+MINE = Path(sys.argv[1], f"of-rank-{RANK}")
+FOLDER.mkdir(exist_ok=True)
+MINE.mkdir()
+
+x = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+y = np.stack([x[:, 0] * x[:, 1], x.sum(1)], 1)
+x_nan = x.copy()
+x_nan[25] = np.nan  # in the third batch, on one rank
+VALIDATION = (x[:23] + 1, y[:23])
+STEPS = 5  # of an epoch, the last one with 2 samples
+messages = log_messages()
+Callback = keras.callbacks.Callback
+callbacks = tnt.keras.callbacks
+
+
+def compiled(model: Any, **kwargs: Any) -> Any:
+    model.compile(keras.optimizers.Adam(0.01, **kwargs), "mse", metrics=["mae"])
+    return model
+
+
+def network() -> Any:
+    keras.utils.set_random_seed(5)
+    return keras.Sequential([keras.Input((4,)), layers.Dense(7, activation="tanh"), layers.Dense(2)])
+
+
+class Fresh:
+    """A model as it was made: to make and trace one for every run would take most of the time."""
+
+    def __init__(self, wrap: Any, **kwargs: Any) -> None:
+        self._model = compiled(wrap(network()), **kwargs)
+        self._model.optimizer.build(self._model.trainable_variables)
+        self._variables = [*self._model.variables, *self._model.optimizer.variables]
+        self._values = [np.array(v) for v in self._variables]
+
+    def __call__(self) -> Any:
+        for variable, value in zip(self._variables, self._values, strict=True):
+            variable.assign(value)
+        self._model._initial_epoch = None  # Keras keeps what BackupAndRestore has set
+        return self._model
+
+
+def leave_plain(model: Any) -> Any:
+    return tnt.Model(model, tnt.ParallelStrategy.NONE)
+
+
+plain, distributed = Fresh(leave_plain), Fresh(tnt.Model)
+
+
+def fit(model: Any, given: Any, samples: np.ndarray = x, epochs: int = 4, verbose: Any = 0, **kwargs: Any) -> Any:
+    return model.fit(
+        samples, y, batch_size=12, epochs=epochs, callbacks=given, shuffle=False, verbose=verbose,
+        **{"validation_data": VALIDATION, **kwargs},
+    )  # fmt: skip
+
+
+def flat(model: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(w) for w in model.get_weights()])
+
+
+def far_apart(one: dict[str, list[float]], other: dict[str, list[float]]) -> float:
+    """The largest relative difference between two histories."""
+    assert one.keys() == other.keys(), (one.keys(), other.keys())
+    return max(float(np.max(np.abs(np.subtract(one[k], other[k])) / np.abs(one[k]))) for k in one)
+
+
+def like_serial(make: Any, models: Any = (plain, distributed), **kwargs: Any) -> list[Any]:
+    """Epochs that were run, by how much logs and weights differ from serial Keras', and what the callbacks know after it."""
+    found = []
+    for fresh in models:
+        model, given = fresh(), make()
+        history = fit(model, given, **kwargs).history
+        found.append((history, flat(model), given))
+    (serial, weights, before), (ours, our_weights, after) = found
+    assert [type(callback) for callback in after] == [type(callback) for callback in before]  # no one has added any
+    return [len(ours["loss"]), far_apart(serial, ours), float(np.abs(weights - our_weights).max()), before, after]
+
+
+# ------------------------------------------------------------------------------------------------- Keras' own, which decide
+
+
+@check
+def early_stopping() -> list[Any]:
+    def make() -> list[Any]:
+        return [keras.callbacks.EarlyStopping("val_loss", min_delta=0.35, patience=1, restore_best_weights=True)]
+
+    epochs, logs, weights, (before,), (after,) = like_serial(make, epochs=9)
+    return [epochs, logs, weights, before.stopped_epoch == after.stopped_epoch, before.best_epoch == after.best_epoch]
+
+
+@check
+def reduce_on_plateau() -> list[Any]:
+    def make() -> list[Any]:
+        return [keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=10.0)]
+
+    epochs, logs, weights, _, _ = like_serial(make, epochs=6)
+    return [epochs, logs, weights]
+
+
+@check
+def learning_rate_scheduler() -> list[Any]:
+    epochs, logs, weights, _, _ = like_serial(lambda: [keras.callbacks.LearningRateScheduler(lambda n, rate: rate / (n + 1))])
+    return [epochs, logs, weights]
+
+
+@check
+def swap_ema_weights() -> list[Any]:
+    def make() -> list[Any]:
+        return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
+
+    models = [Fresh(wrap, use_ema=True, ema_momentum=0.8) for wrap in (leave_plain, tnt.Model)]
+    epochs, logs, weights, _, _ = like_serial(make, models)
+    return [epochs, logs, weights]
+
+
+@check
+def terminate_on_nan() -> list[Any]:
+    """The steps that were made, and what comes of an error on all ranks, after which they go on."""
+    model = distributed()
+    fit(model, [keras.callbacks.TerminateOnNaN()], x_nan)
+    steps = int(model.optimizer.iterations)
+    model = distributed()
+    error = raised(fit, model, [keras.callbacks.TerminateOnNaN(raise_error=True)], x_nan)
+    return [steps, error, len(fit(distributed(), [], epochs=1).history["loss"])]
+
+
+@check
+def who_speaks() -> str:
+    """What decisions print."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        given = [
+            keras.callbacks.EarlyStopping("loss", min_delta=10.0, verbose=1),
+            keras.callbacks.LearningRateScheduler(lambda n: 0.01, verbose=1),
+        ]
+        fit(distributed(), given)
+    return said.getvalue()
+
+
+# --------------------------------------------------------------------------------------------- Keras' own, which write or show
+
+
+@check
+def csv_and_checkpoints() -> list[Any]:
+    """Files of serial Keras, of the distributed run, and those of this rank alone."""
+
+    def make(folder: Path) -> list[Any]:
+        return [
+            keras.callbacks.CSVLogger(folder / "log.csv"),
+            keras.callbacks.ModelCheckpoint(folder / "best.keras", save_best_only=True),
+            keras.callbacks.ModelCheckpoint(folder / "{epoch}-{batch}.weights.h5", save_weights_only=True, save_freq=3),
+            keras.callbacks.TensorBoard(folder / "board"),
+        ]
+
+    for folder in (MINE / "serial", MINE / "ours"):
+        folder.mkdir()
+    fit(plain(), make(MINE / "serial"))
+    model = distributed()
+    fit(model, make(MINE / "ours"))
+    serial, ours = ({str(p.relative_to(f)) for p in f.glob("*")} for f in (MINE / "serial", MINE / "ours"))
+    if RANK == 0:
+        rows = [np.genfromtxt(MINE / kind / "log.csv", delimiter=",", names=True) for kind in ("serial", "ours")]
+        assert rows[0].dtype == rows[1].dtype
+        logs = max(float(np.abs(rows[0][n] / rows[1][n] - 1).max()) for n in rows[0].dtype.names if n != "epoch")
+        best = [keras.saving.load_model(MINE / kind / "best.keras") for kind in ("serial", "ours")]
+        weights = float(np.abs(flat(best[0]) - flat(best[1])).max())
+        return [sorted(serial), sorted(ours), logs, weights, sorted(p.name for p in (MINE / "ours" / "board").iterdir())]
+    return [sorted(serial), sorted(ours)]
+
+
+@check
+def tensorboard_everywhere() -> list[str]:
+    once = keras.callbacks.TensorBoard(FOLDER / "once")
+    everywhere = callbacks.Callback(keras.callbacks.TensorBoard(FOLDER / "all"), run_on_all_ranks=True)
+    fit(distributed(), [once, everywhere], epochs=1)
+    tnt.barrier()
+    return sorted({str(path.parent.relative_to(FOLDER)) for path in FOLDER.rglob("events.*")})
+
+
+@check
+def remote_monitor() -> list[Any]:
+    import requests
+
+    posted = []
+    original, requests.post = requests.post, lambda url, data, **kwargs: posted.append(json.loads(data["data"])["epoch"])
+    fit(distributed(), [keras.callbacks.RemoteMonitor()])
+    requests.post = original
+    return posted
+
+
+@check
+def progress() -> list[str]:
+    """What is shown of a serial run and of ours, without times."""
+    shown = []
+    for model in (plain(), distributed()):
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            fit(model, [], epochs=2, verbose=2)
+            model.evaluate(x, y, batch_size=12, verbose=2)
+        lines = re.sub(r" - \d+m?s( - \d+m?s/step)?", "", text.getvalue())
+        shown.append(re.sub(r"(\d\.\d{3})\d+", r"\1", lines))
+    return shown
+
+
+@check
+def backup_and_restore() -> list[Any]:
+    """A training that breaks off in its third epoch and goes on from the master's file, beside one that does not."""
+
+    class BreakOff(Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if self.model.optimizer.iterations == 2 * STEPS + 3:
+                raise KeyError("broken off")
+
+    whole = plain()
+    fit(whole, [])
+    backup = keras.callbacks.BackupAndRestore(MINE / "backup", delete_checkpoint=False)
+    error = raised(fit, distributed(), [backup, BreakOff()])
+    files = sorted(path.name for path in MINE.glob("backup/*"))
+    again = distributed()
+    epochs = fit(again, [keras.callbacks.BackupAndRestore(MINE / "backup", double_checkpoint=True)]).epoch
+    left = list(MINE.glob("backup/*"))
+    return [error, files, epochs, float(np.abs(flat(again) - flat(whole)).max()), len(left)]
+
+
+@check
+def disk_full() -> list[Any]:
+    """A checkpoint that cannot be written whole: the error of each rank, and whether the one before is as it was."""
+    path = FOLDER / "full.keras"
+    fit(distributed(), [keras.callbacks.ModelCheckpoint(path)], epochs=1)
+    tnt.barrier()
+    before = path.read_bytes()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
+    try:
+        error = raised(fit, distributed(), [keras.callbacks.ModelCheckpoint(path)], epochs=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    return [error, path.read_bytes() == before, sorted(p.name for p in FOLDER.glob("*full*"))]
+
+
+# -------------------------------------------------------------------------------------------------------------- a user's
+
+
+class Keep(Callback):
+    """Every hook that was called, with its logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+
+def keeping(hook: str) -> Any:
+    def keep(self: Keep, *args: Any, **kwargs: Any) -> None:
+        numbers = [a for a in args if isinstance(a, int)]
+        logs = next((a for a in (*args, *kwargs.values()) if isinstance(a, dict)), {})
+        self.seen.append([hook, *numbers, {key: float(value) for key, value in logs.items()}])
+
+    return keep
+
+
+HOOKS = [name for name in dir(Callback) if re.fullmatch(r"on_(epoch|train|test|train_batch|test_batch)_(begin|end)", name)]
+for name in HOOKS:
+    setattr(Keep, name, keeping(name))
+
+
+@check
+def every_hook() -> list[Any]:
+    epochs, logs, weights, (serial,), (ours,) = like_serial(lambda: [Keep()], epochs=2)
+    alike = [[*a[:-1], sorted(a[-1])] for a in serial.seen] == [[*b[:-1], sorted(b[-1])] for b in ours.seen]
+    # in the middle of an evaluation a rank knows its own samples only
+    logs_of = [[seen[-1] for seen in keep.seen if seen[0] != "on_test_batch_end"] for keep in (serial, ours)]
+    numbers = [[value for seen in found for value in seen.values()] for found in logs_of]
+    apart = float(np.max(np.abs(np.divide(*numbers) - 1)))
+    params = [{**keep.params, "verbose": 0} for keep in (serial, ours)]
+    return [epochs, logs, weights, alike, apart, params[0] == params[1], numbers[1]]
+
+
+@check
+def lambdas() -> list[Any]:
+    seen: list[str] = []
+    given = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(f"epoch {epoch}"),
+        on_train_batch_end=lambda batch, logs: seen.append(f"batch {batch}"),
+    )
+    fit(distributed(), given, epochs=1)
+    model = distributed()
+    once = callbacks.Callback(keras.callbacks.LambdaCallback(on_train_end=lambda logs: seen.append("once")))
+    fit(model, [once], epochs=1)
+    return seen
+
+
+@check
+def where_wrapped_ones_run() -> list[Any]:
+    once, all_ranks, aggregated = Keep(), Keep(), Keep()
+    given = [
+        callbacks.Callback(once),
+        tnt.callbacks.Callback(all_ranks, run_on_all_ranks=True, aggregate_logs=False),
+        callbacks.Callback(aggregated, aggregate_logs=True, run_on_all_ranks=True),
+    ]
+    before = list(given)
+    model = distributed()
+    history = keras.callbacks.History()
+    result = fit(model, [given, history], epochs=1)
+    model.evaluate(x, y, verbose=0, callbacks=[given[0]])
+    model.predict(x, verbose=0, callbacks=[given[0]])
+    seen = [len(keep.seen) for keep in (once, all_ranks, aggregated)]
+    model_seen = [keep.model is model.model for keep in (once, all_ranks)]
+    return [seen, model_seen, all_ranks.seen == aggregated.seen, all(map(isinstance, given, [Keep] * 3)), given == before,
+            result is history]  # fmt: skip
+
+
+@check
+def wrapping_is_refused() -> list[Any]:
+    kinds = keras.callbacks
+    decide = [
+        kinds.EarlyStopping("loss"), kinds.LearningRateScheduler(lambda n: 0.1), kinds.ReduceLROnPlateau("loss"),
+        kinds.TerminateOnNaN(), kinds.SwapEMAWeights(),
+    ]  # fmt: skip
+    wrap = callbacks.Callback
+    return [
+        *(raised(wrap, callback, run_on_all_ranks=False) for callback in decide),
+        raised(wrap, decide[0]),
+        raised(wrap, Keep(), aggregate_logs=True),
+        raised(wrap, Keep(), aggregate_logs=True, run_on_all_ranks=False),
+        raised(wrap, wrap(Keep()), run_on_all_ranks=True),
+        raised(wrap, kinds.BackupAndRestore(MINE)),
+        raised(wrap, Keep(), tnt.ParallelStrategy.PIPELINING, aggregate_logs=True, run_on_all_ranks=True),
+        raised(wrap, Keep(), tnt.ParallelStrategy.ALL),
+        raised(wrap, "Keep"),
+        raised(wrap, decide[0], run_on_all_ranks=True),
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ on one rank only
+
+
+class Do(Callback):
+    """Does something in a hook, on the last rank, the second time."""
+
+    def __init__(self, hook: str, action: Any, times: int = 2) -> None:
+        super().__init__()
+        self.times = times
+
+        def act(*args: Any, **kwargs: Any) -> None:
+            self.times -= 1
+            if self.times == 0 and RANK == SIZE - 1:
+                action(self.model)
+
+        setattr(self, hook, act)
+
+
+def complain(model: Any) -> None:
+    raise ValueError("not with me")
+
+
+@check
+def failure_in_each_hook() -> dict[str, Any]:
+    found = {}
+    model = distributed()
+    for hook in HOOKS:
+        once = hook in ("on_train_begin", "on_train_end")
+        found[hook] = raised(fit, model, [Keep(), Do(hook, complain, 1 if once else 2)])
+    found["evaluate"] = raised(model.evaluate, x, y, batch_size=12, verbose=0, callbacks=[Do("on_test_batch_end", complain)])
+    found["set_model"] = raised(fit, model, [Do("set_model", complain, 1)])
+    found["after"] = len(fit(model, []).history["loss"])
+    return found
+
+
+@check
+def failure_of_the_master_alone() -> list[str]:
+    """In a callback that is given to the master only."""
+    given = [keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: complain(None))] if RANK == 0 else None
+    return raised(fit, distributed(), given)
+
+
+def stop(model: Any) -> None:
+    model.stop_training = True
+
+
+@check
+def stop_on_one_rank() -> dict[str, list[int]]:
+    """The steps that were made and the epochs that ended."""
+    found = {}
+    hooks = [hook for hook in HOOKS if hook not in ("on_train_begin", "on_train_end", "on_test_begin", "on_test_batch_begin")]
+    for hook in hooks:
+        model = distributed()
+        history = fit(model, [Do(hook, stop)])
+        found[hook] = [int(model.optimizer.iterations), len(history.history["loss"]), int(model.stop_training)]
+    return found
+
+
+@check
+def stop_on_all_ranks() -> list[int]:
+    model = distributed()
+    fit(model, [keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: stop(model) if batch == 2 else None)])
+    return [int(model.optimizer.iterations)]
+
+
+@check
+def changes_on_one_rank() -> dict[str, Any]:
+    """The rates and weights of all ranks afterwards, or the error."""
+
+    def other_rate(model: Any) -> None:
+        model.optimizer.learning_rate = 0.5
+
+    def other_weights(model: Any) -> None:
+        model.set_weights([w + 1 for w in model.get_weights()])
+
+    found: dict[str, Any] = {}
+    for hook in ("on_train_batch_begin", "on_train_batch_end", "on_epoch_begin", "on_epoch_end"):
+        del messages[:]
+        model = distributed()
+        fit(model, [Do(hook, other_rate)])
+        found[hook] = [float(model.optimizer.learning_rate), weights_equal(model), list(messages)]
+    for hook in ("on_epoch_begin", "on_epoch_end", "on_train_end"):
+        model = distributed()
+        fit(model, [Do(hook, other_weights, 1)])
+        found[f"weights {hook}"] = weights_equal(model)
+    found["weights on_train_batch_end"] = raised(fit, distributed(), [Do("on_train_batch_end", other_weights)])
+    return found
+
+
+def weights_equal(model: Any) -> bool:
+    return bool((tnt.all_reduce(flat(model), "max") == tnt.all_reduce(flat(model), "min")).all())
+
+
+@check
+def rate_of_the_master() -> list[float]:
+    """A callback that runs once and sets the rate sets it everywhere."""
+
+    class Halve(Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.model.optimizer.learning_rate = 0.01 / 2 ** (epoch + 1)
+
+    serial, ours = plain(), distributed()
+    fit(serial, [Halve()])
+    fit(ours, [callbacks.Callback(Halve())])
+    return [float(ours.optimizer.learning_rate), float(np.abs(flat(serial) - flat(ours)).max())]
+
+
+# --------------------------------------------------------------------------------------------------------- time history
+
+
+@check
+def time_history() -> list[Any]:
+    times = callbacks.TimeHistory(batch_size=12, logging_freq=2)
+    fit(distributed(), [times], epochs=2)
+    intervals = [[lap["epoch"], lap["steps"]] for lap in times.intervals]
+    right = all(lap["samples_per_second"] == lap["steps"] * 12 / lap["seconds"] for lap in [*times.intervals, *times.epochs])
+    parts = [sum(lap[key] for lap in times.intervals[:3]) / times.epochs[0][key] for key in ("seconds", "exposed_seconds")]
+    bounded = all(0 < lap["exposed_seconds"] < lap["seconds"] for lap in times.epochs)
+    return [intervals, right, parts, bounded, [lap["steps"] for lap in times.epochs]]
+
+
+run(sys.argv[1])
