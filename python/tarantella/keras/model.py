@@ -202,6 +202,7 @@ class Model:
         *,
         tnt_distribute_dataset: bool = True,
         tnt_distribute_validation_dataset: bool = True,
+        **loading: Any,
     ) -> Any:
         """Trains the model on all ranks. Collective: every rank calls it with the same arguments.
 
@@ -210,6 +211,7 @@ class Model:
             tnt_distribute_dataset: False leaves the data alone: each rank's own batches are its part of the global one. All
                 ranks must have the same number of batches.
             tnt_distribute_validation_dataset: the same for `validation_data`.
+            loading: of legacy Keras: ``max_queue_size``, ``workers``, ``use_multiprocessing``.
 
         Returns:
             Keras' `History`; losses and metrics are those of the global batches, on every rank.
@@ -225,18 +227,21 @@ class Model:
                     x, y, batch_size=batch_size, verbose=verbose, callbacks=callbacks, validation_split=validation_split,
                     validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
                     sample_weight=sample_weight, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
-                    validation_batch_size=validation_batch_size, **own,
+                    validation_batch_size=validation_batch_size, **own, **loading,
                 )  # fmt: skip
 
         self._require_compiled("fit")
         if validation_split:
             raise UnsupportedError("validation_split on several ranks is not available yet: give validation_data")
         _agree_on_random_seed()
-        source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight)
+        rounds = {"model": model, "epochs": epochs - initial_epoch}
+        source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight, **rounds, **loading)
         training = _prepared(adapter.batches(source), tnt_distribute_dataset)
         validation = None
         if validation_data is not None:
-            validation = _validation(validation_data, validation_batch_size or batch_size, validation_steps)
+            validation, validation_steps = _validation(
+                validation_data, validation_batch_size or batch_size, validation_steps, loading
+            )
             validation = _prepared(validation, tnt_distribute_validation_dataset)
         hooks = self._hooks()
         hooks.set_distributed(tnt_distribute_dataset)
@@ -248,7 +253,7 @@ class Model:
                 verbose=_verbosity(verbose),
                 callbacks=[*_callbacks(callbacks, hooks), adapter.Epochs(source)],
                 validation_data=validation,
-                steps_per_epoch=steps_per_epoch,
+                steps_per_epoch=adapter.steps_per_epoch(source, steps_per_epoch),
                 validation_steps=validation_steps,
                 **own,
             )
@@ -265,23 +270,28 @@ class Model:
         return_dict: bool = False,
         *,
         tnt_distribute_dataset: bool = True,
+        **loading: Any,
     ) -> Any:
         """Evaluates the model, each rank on its part of each batch. Collective; every rank gets the whole result."""
         model = self._tnt_model
         if runtime.get_size() == 1:
             return model.evaluate(
                 x, y, batch_size=batch_size, verbose=verbose, sample_weight=sample_weight, steps=steps,
-                callbacks=callbacks, return_dict=return_dict,
+                callbacks=callbacks, return_dict=return_dict, **loading,
             )  # fmt: skip
         self._require_compiled("evaluate")
-        source = adapter.source(x, y, sample_weight, batch_size, steps, False, None)
+        source = adapter.source(x, y, sample_weight, batch_size, steps, False, None, model=model, **loading)
         batches = _prepared(adapter.batches(source), tnt_distribute_dataset)
         hooks = self._hooks()
         adapter.build(model, data.batch_spec(batches))
         weights.broadcast(adapter.weights(model))  # random ones, if nothing was trained or loaded yet
         with self._distributed(hooks, [batches]):
             return model.evaluate(
-                batches, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict
+                batches,
+                verbose=_verbosity(verbose),
+                steps=adapter.steps_per_epoch(source, steps),
+                callbacks=callbacks,
+                return_dict=return_dict,
             )
 
     def predict(
@@ -291,10 +301,11 @@ class Model:
         verbose: Any = "auto",
         steps: int | None = None,
         callbacks: Any = None,
+        **loading: Any,
     ) -> Any:
         """The model's output for all samples, in order, on every rank: each rank computes all of it. Not collective."""
         return self._tnt_model.predict(
-            x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks
+            x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, **loading
         )
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
@@ -325,7 +336,7 @@ class Model:
         return self._tnt_hooks
 
     def _require_compiled(self, method: str) -> None:
-        if not self._tnt_model.compiled:
+        if not adapter.is_compiled(self._tnt_model):
             raise RuntimeError(f"the model must be compiled before {method}: call tnt.Model.compile")
         for reduction in adapter.loss_reductions(self._tnt_model.loss):
             if reduction not in ("sum_over_batch_size", "mean"):
@@ -381,11 +392,14 @@ def _prepared(batches: tf.data.Dataset, distribute: bool) -> tf.data.Dataset:
     return data.distribute(batches, runtime.get_rank(), runtime.get_size())
 
 
-def _validation(validation_data: Any, batch_size: int | None, steps: int | None) -> tf.data.Dataset:
+def _validation(
+    validation_data: Any, batch_size: int | None, steps: int | None, loading: dict[str, Any]
+) -> tuple[tf.data.Dataset, int | None]:
     x, y, sample_weight = validation_data, None, None
     if isinstance(validation_data, (tuple, list)):
         x, y, sample_weight = (*validation_data, None, None)[:3]
-    return adapter.batches(adapter.source(x, y, sample_weight, batch_size, steps, False, None))
+    source = adapter.source(x, y, sample_weight, batch_size, steps, False, None, **loading)
+    return adapter.batches(source), adapter.steps_per_epoch(source, steps)
 
 
 def _agree_on_random_seed() -> None:

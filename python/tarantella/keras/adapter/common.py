@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.front_end import LEGACY, keras
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # ------------------------------------------------------------------------------------------------- models and hooks
 
@@ -50,6 +47,16 @@ def moving_statistics(model: Any) -> list[Any]:
 def dtype_of(variable: Any) -> str:
     """The name of the variable's element type: ``"float32"``."""
     return str(tf.as_dtype(variable.dtype).name)
+
+
+def is_jit_compiled(model: Any) -> bool:
+    """Whether Keras would compile the model's steps with XLA."""
+    return bool(model.jit_compile)
+
+
+def without_jit(model: Any) -> list[tuple[Any, str, Any]]:
+    """What keeps Keras from compiling a step of the model as a whole: owner, attribute and value."""
+    return [(model, "_jit_compile", False)]
 
 
 def layers_of(model: Any) -> list[Any]:
@@ -98,12 +105,6 @@ def optimizers_of(optimizer: Any) -> list[Any]:
 # -------------------------------------------------------------------------------------------------- losses and metrics
 
 
-def loss_reductions(loss: Any) -> Iterator[str]:
-    """How each loss given to ``compile`` makes one number of a batch."""
-    for item in tf.nest.flatten(loss):
-        yield str(getattr(item, "reduction", "sum_over_batch_size"))
-
-
 def has_mask(outputs: Any) -> bool:
     """Whether a model's output tells the loss to leave samples out."""
     return any(mask_of(output) is not None for output in tf.nest.flatten(outputs))
@@ -123,21 +124,10 @@ def metric_results(model: Any) -> dict[int, list[Any]]:
 # -------------------------------------------------------------------------------------------------------- callbacks
 
 
-class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells a source of batches where epochs begin and end, as Keras would: a `PyDataset` may shuffle there."""
+class Callback(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback of our own: it does not look at the logs of a step, so Keras need not wait for their numbers."""
 
-    def __init__(self, source: Any) -> None:
-        super().__init__()
-        self._source = source
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._source.on_epoch_end()  # so does Keras, before the first
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._source.on_epoch_begin()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._source.on_epoch_end()
+    _supports_tf_logs = True
 
 
 def callback_list(callbacks: Any) -> list[Any]:

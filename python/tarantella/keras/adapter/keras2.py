@@ -1,5 +1,285 @@
-"""What only legacy Keras (`tf_keras`) answers so: its private parts are touched here and nowhere else."""
+"""What only legacy Keras (`tf_keras`) answers so: its private parts are touched here and nowhere else.
 
-from tarantella.errors import UnsupportedError
+None of its optimizers adds up gradients over several steps, and a step is not compiled in segments: what is asked of Keras 3
+about these is not here, as `accumulating` gives none and `layers_to_compile` has none.
+"""
 
-raise UnsupportedError("models of legacy Keras are not available yet: unset TF_USE_LEGACY_KERAS to use Keras 3")
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.adapter.common import Callback, optimizers_of
+from tarantella.keras.adapter.front_end import keras
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
+
+# ------------------------------------------------------------------------------------------------- models and hooks
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether it knows its loss and its optimizer."""
+    return bool(model._is_compiled)
+
+
+def build(model: Any, element_spec: Any) -> None:
+    """Gives the model, its metrics and its optimizer all their variables, from the spec of a batch.
+
+    Without this, they would be made inside the first step: too late to broadcast them before it. The step, or what the usual
+    one is made of, is traced for a graph that is thrown away.
+    """
+    if type(model).train_step is not keras.Model.train_step and not model.run_eagerly:
+        _trace(model.train_step, element_spec)  # it alone knows what it uses of the model
+        return
+
+    def forward(batch: Any) -> None:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+        y_pred = model(x, training=False)
+        model.compute_loss(x, y, y_pred, sample_weight)
+        model.compute_metrics(x, y, y_pred, sample_weight)
+
+    _trace(forward, element_spec)
+    if model.optimizer is not None:
+        build_optimizer(model.optimizer, model.trainable_variables)
+
+
+def _trace(step: Callable[[Any], Any], element_spec: Any) -> None:
+    def traced(batch: Any) -> None:
+        step(batch)
+
+    tf.function(traced).get_concrete_function(tf.nest.map_structure(_of_any_size, element_spec))
+
+
+def _of_any_size(spec: Any) -> Any:
+    """The spec for batches of any size: a Sequential model would remember the size, and save it."""
+    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
+        return spec
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+
+
+def path(variable: Any) -> str:
+    """The variable's name with those of its layers: ``"dense_9/kernel"``."""
+    return str(variable.name).removesuffix(":0")
+
+
+def unwrap(variable: Any) -> tf.Variable:
+    """The variable: here it is TensorFlow's."""
+    return variable
+
+
+def is_variable(value: Any) -> bool:
+    """Whether it is a variable of TensorFlow, as all of this Keras are."""
+    return isinstance(value, tf.Variable)
+
+
+@contextmanager
+def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
+    """This Keras uses XLA only where it is asked to."""
+    yield
+
+
+def copying_functions() -> list[tuple[ModuleType, str, str]]:
+    """The functions of Keras that make models from models or files: their module, their name, and what became of the model."""
+    from tf_keras.src.models import cloning
+    from tf_keras.src.saving import pickle_utils, saving_api
+
+    return [
+        (cloning, "_clone_sequential_model", "cloned"),
+        (cloning, "_clone_functional_model", "cloned"),
+        (saving_api.saving_lib, "load_model", "loaded from a file"),
+        (saving_api.legacy_sm_saving_lib, "load_model", "loaded from a file"),
+        (pickle_utils, "deserialize_model_from_bytecode", "copied"),  # copy.deepcopy and pickle go this way
+    ]
+
+
+def layers_to_compile(model: Any) -> list[Any]:
+    """None: XLA stays off on several ranks."""
+    return []
+
+
+# ------------------------------------------------------------------------------------------------------- optimizers
+
+
+def optimizer_hook() -> str:
+    """The optimizer's method that gets gradients before they are clipped or tested for being finite."""
+    return "apply_gradients"
+
+
+def as_method(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """What takes the place of this method, of a function of gradients and variables."""
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = list(grads_and_vars)
+        if args:
+            kwargs["name"] = args[0]
+        return apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs], **kwargs)
+
+    apply_gradients._tnt_apply = apply
+    return apply_gradients  # type: ignore[no-any-return]
+
+
+def as_apply(method: Any) -> Callable[..., Any]:
+    """The method as a function of gradients and variables; what `as_method` was given, if it comes from there."""
+    if hasattr(method, "_tnt_apply"):
+        return method._tnt_apply  # type: ignore[no-any-return]
+
+    def apply(grads: Any, trainable_variables: Any, **kwargs: Any) -> Any:
+        return method(list(zip(grads, trainable_variables, strict=True)), **kwargs)
+
+    return apply
+
+
+def is_optimizer(value: Any) -> bool:
+    """Whether it is one of Keras' optimizers, of the new kind or the old."""
+    return isinstance(value, (keras.optimizers.Optimizer, keras.optimizers.legacy.Optimizer))
+
+
+def accumulating(optimizer: Any) -> Any:
+    """None: no optimizer of this Keras adds up gradients over several steps."""
+    return None
+
+
+def steps_of_update(optimizer: Any) -> int:
+    """After how many steps the optimizer changes the variables."""
+    return 1
+
+
+def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Gives the optimizer its state, as its first step would."""
+    if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
+        optimizer._create_all_weights(list(variables))
+    else:
+        optimizer.build(list(variables))
+
+
+def optimizer_variables(model: Any) -> list[Any]:
+    """The optimizer's state, its step count, learning rate and loss scale included."""
+    found: dict[int, Any] = {}
+    for optimizer in optimizers_of(model.optimizer) if model.optimizer is not None else []:
+        found.update((id(value), value) for value in _state(optimizer) if isinstance(value, tf.Variable))
+    return list(found.values())
+
+
+def _state(optimizer: Any) -> Iterator[Any]:
+    if len(optimizers_of(optimizer)) > 1:  # a LossScaleOptimizer; without a dynamic scale it has no state of its own
+        yield from getattr(optimizer._loss_scale, "_weights", {}).values()
+    elif isinstance(optimizer, keras.optimizers.legacy.Optimizer):
+        yield from (*optimizer.weights, *optimizer._hyper.values())
+    else:
+        yield from (*optimizer.variables, optimizer.learning_rate)
+
+
+# -------------------------------------------------------------------------------------------------- losses and metrics
+
+
+def loss_reductions(loss: Any) -> Iterator[str]:
+    """How each loss given to ``compile`` makes one number of a batch."""
+    for item in tf.nest.flatten(loss):
+        reduction = str(getattr(item, "reduction", "auto"))
+        yield "sum_over_batch_size" if reduction == "auto" else reduction
+
+
+def output_loss_trackers(model: Any) -> list[Any]:
+    """None: the metrics of each output's loss count samples, so that their sums over ranks are right."""
+    return []
+
+
+def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
+    """What the metrics' results would be if their states had these values; the states stay as they are."""
+    before = [variable.read_value() for variable in variables]
+    _assign(variables, values)
+    # a result may be a state itself, which is read here, before it gets its old value back
+    found = tf.nest.map_structure(lambda value: tf.identity(value) if tf.is_tensor(value) else value, results())
+    _assign(variables, before)
+    return found
+
+
+def _assign(variables: Sequence[Any], values: Sequence[tf.Tensor]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+# -------------------------------------------------------------------------------------------------------------- data
+
+
+class _Source:
+    """Keras' view of data: its batches, how many an epoch has (None: not known), and what happens between epochs."""
+
+    def __init__(self, data_adapter: Any, dataset: tf.data.Dataset, steps: int | None) -> None:
+        self._data_adapter = data_adapter
+        self.dataset = dataset
+        self.steps = steps
+
+    def on_epoch_end(self) -> None:
+        self._data_adapter.on_epoch_end()
+
+
+def source(
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    batch_size: int | None,
+    steps: int | None,
+    shuffle: bool,
+    class_weight: Any,
+    *,
+    model: Any = None,
+    epochs: int = 1,
+    **loading: Any,
+) -> Any:
+    """Keras' own view of what was given as data: arrays, tensors, generators or a dataset.
+
+    Args:
+        model: is built from the first batch of a generator, whose shapes are not known.
+        epochs: for how many epochs batches are asked for: in each, arrays are shuffled anew.
+        loading: ``max_queue_size``, ``workers`` and ``use_multiprocessing``, as `fit` takes them.
+    """
+    from tf_keras.src.engine import data_adapter as engine
+
+    made = engine.select_data_adapter(x, y)(
+        x,
+        y,
+        sample_weights=sample_weight,
+        batch_size=batch_size,
+        steps=steps,
+        epochs=epochs,
+        shuffle=shuffle,
+        model=model,
+        distribution_strategy=tf.distribute.get_strategy(),
+        **loading,
+    )
+    dataset = made.get_dataset()
+    if class_weight:
+        dataset = dataset.map(engine._make_class_weight_map_fn(class_weight))
+    if isinstance(x, tf.data.Dataset):
+        return _Source(made, dataset, steps)
+    size = made.get_size() if steps is None else steps
+    if made.should_recreate_iterator() and size is not None:  # a Sequence begins anew in each epoch, whatever the steps
+        dataset = dataset.take(size).apply(tf.data.experimental.assert_cardinality(size))
+    return _Source(made, dataset, size)
+
+
+def batches(source: _Source) -> tf.data.Dataset:
+    """The batches that Keras would train on, as a dataset."""
+    return source.dataset
+
+
+def steps_per_epoch(source: _Source, given: int | None) -> int | None:
+    """After how many batches an epoch ends: arrays' batches go on without an end between the epochs."""
+    return source.steps
+
+
+class Epochs(Callback):
+    """Tells a source of batches where epochs end: a `Sequence` may shuffle there."""
+
+    def __init__(self, source: _Source) -> None:
+        super().__init__()
+        self._source = source
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_end()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.keras.adapter.common import optimizers_of
+from tarantella.keras.adapter.common import Callback, layers_of, optimizers_of
 from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------- models and hooks
 
 
-def optimizer_hook() -> str:
-    """The optimizer's method that gets gradients before they are clipped, unscaled or tested for being finite."""
-    return "apply"
+def is_compiled(model: Any) -> bool:
+    """Whether it knows its loss and its optimizer."""
+    return bool(model.compiled)
 
 
 def build(model: Any, element_spec: Any) -> None:
@@ -51,24 +51,6 @@ def unwrap(variable: Any) -> tf.Variable:
 def is_variable(value: Any) -> bool:
     """Whether it is a variable of Keras or of TensorFlow."""
     return isinstance(value, (keras.Variable, tf.Variable))
-
-
-def is_jit_compiled(model: Any) -> bool:
-    """Whether Keras would compile the model's steps with XLA."""
-    return bool(model.jit_compile)
-
-
-def without_jit(model: Any, make: Callable[..., Any]) -> Callable[..., Any]:
-    """Keras' method that makes a step, such as `make_train_function`, but of a step that is not compiled as a whole."""
-
-    def make_plain(*args: Any, **kwargs: Any) -> Any:
-        wanted, model.jit_compile = model.jit_compile, False
-        try:
-            return make(*args, **kwargs)
-        finally:
-            model.jit_compile = wanted
-
-    return make_plain
 
 
 @contextmanager
@@ -110,6 +92,11 @@ def copying_functions() -> list[tuple[ModuleType, str, str]]:
 # ---------------------------------------------------------------------------------------------- layers and their graph
 
 
+def layers_to_compile(model: Any) -> list[Any]:
+    """The model and the layers in it, whose calls XLA compiles in segments."""
+    return layers_of(model)
+
+
 def graph_of(layer: Any) -> Any:
     """What runs the layers of a functional or Sequential model, one by one; None if the layer is none."""
     graph = getattr(layer, "_functional", layer)  # Sequential has one inside
@@ -146,6 +133,21 @@ def outputs_of(graph: Any, values: dict[int, Any]) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------- optimizers
+
+
+def optimizer_hook() -> str:
+    """The optimizer's method that gets gradients before they are clipped, unscaled or tested for being finite."""
+    return "apply"
+
+
+def as_method(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """What takes the place of this method, of a function of gradients and variables."""
+    return apply
+
+
+def as_apply(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method as a function of gradients and variables."""
+    return method
 
 
 def is_optimizer(value: Any) -> bool:
@@ -199,6 +201,12 @@ def micro_steps(optimizer: Any) -> tf.Tensor:
 # -------------------------------------------------------------------------------------------------- losses and metrics
 
 
+def loss_reductions(loss: Any) -> Iterator[str]:
+    """How each loss given to ``compile`` makes one number of a batch."""
+    for item in tf.nest.flatten(loss):
+        yield str(getattr(item, "reduction", "sum_over_batch_size"))
+
+
 def output_loss_trackers(model: Any) -> list[Any]:
     """The metrics that Keras keeps of each output's loss, in a model of several outputs."""
     return list(model._compile_loss.metrics) if model.compiled and model._compile_loss is not None else []
@@ -221,8 +229,21 @@ def source(
     steps: int | None,
     shuffle: bool,
     class_weight: Any,
+    *,
+    model: Any = None,
+    epochs: int = 1,
+    **loading: Any,
 ) -> Any:
-    """Keras' own view of what was given as data: arrays, tensors, generators or a dataset."""
+    """Keras' own view of what was given as data: arrays, tensors, generators or a dataset.
+
+    Args:
+        model, epochs: make no difference to this Keras.
+
+    Raises:
+        TypeError: something else was given.
+    """
+    if loading:
+        raise TypeError(f"unexpected argument {', '.join(loading)}: Keras 3 takes such from a PyDataset")
     from keras.src.trainers import data_adapters
 
     return data_adapters.get_data_adapter(
@@ -246,3 +267,23 @@ def batches(source: Any) -> tf.data.Dataset:
     return dataset
 
 
+def steps_per_epoch(source: Any, given: int | None) -> int | None:
+    """After how many batches an epoch ends; None: when there are no more."""
+    return given
+
+
+class Epochs(Callback):
+    """Tells a source of batches where epochs begin and end, as Keras would: a `PyDataset` may shuffle there."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        self._source = source
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._source.on_epoch_end()  # so does Keras, before the first
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_begin()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_end()
