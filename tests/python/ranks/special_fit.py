@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import keras
-from keras import optimizers
+from tensorflow import keras
+from tensorflow.keras import optimizers
 
 import recipes
 from recipes import batched, mlp_data

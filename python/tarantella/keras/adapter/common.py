@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.front_end import LEGACY, keras
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # ------------------------------------------------------------------------------------------------- models and hooks
 
@@ -31,7 +34,7 @@ def in_other_keras(value: Any) -> str:
 
 def weights(model: Any) -> list[Any]:
     """All weights of the model, trainable or not, without metrics and random seeds."""
-    return list(model.weights)
+    return _without_metrics(model, model.weights)
 
 
 def trainable_variables(model: Any) -> list[Any]:
@@ -41,7 +44,14 @@ def trainable_variables(model: Any) -> list[Any]:
 
 def moving_statistics(model: Any) -> list[Any]:
     """Floating-point weights that are not trained but change in training, such as BatchNormalization's averages."""
-    return [variable for variable in model.non_trainable_weights if tf.as_dtype(dtype_of(variable)).is_floating]
+    weights = _without_metrics(model, model.non_trainable_weights)
+    return [variable for variable in weights if tf.as_dtype(dtype_of(variable)).is_floating]
+
+
+def _without_metrics(model: Any, weights: Sequence[Any]) -> list[Any]:
+    """Legacy Keras counts the states of metrics that are a model's attributes among its weights."""
+    states = {id(variable) for variable in metric_variables(model)}
+    return [variable for variable in weights if id(variable) not in states]
 
 
 def dtype_of(variable: Any) -> str:
