@@ -12,6 +12,24 @@ if TYPE_CHECKING:
     from tarantella.keras.step import StepHooks
 
 
+def check_first_step(model: Any, hooks: StepHooks) -> None:
+    """Proves after a first step that all gradients were reduced, and that all ranks have the same weights. Collective.
+
+    Raises:
+        TarantellaError: a gradient was not reduced. MismatchError: the weights differ.
+    """
+    reduced = {id(variable) for variable, steps in hooks.gradient_steps() if steps > 0}
+    variables = adapter.trainable_variables(model)
+    missing = [adapter.path(v) for v in variables if id(v) not in reduced]
+    if missing:
+        raise TarantellaError(
+            f"rank {runtime.get_rank()}: the first step did not reduce the gradient of {missing[0]}"
+            + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
+            + ": the optimizer was not called through the model's own, so training would not be synchronised"
+        )
+    weights.compare(variables, "after the first step")
+
+
 class InStep(adapter.Callback):
     """Goes first in the list of callbacks: what comes after it sees ranks that agree."""
 
@@ -28,21 +46,7 @@ class InStep(adapter.Callback):
         _native.trace_span("step", f"step {batch}", self._begin_ns, _native.clock_ns())
         if not self._checked and not self._hooks.awaits_reduction():
             self._checked = True
-            self._check_first_step()
-
-    def _check_first_step(self) -> None:
-        variables = adapter.trainable_variables(self.model)
-        missing = [adapter.path(v) for v in variables if not self._reduced(v)]
-        if missing:
-            raise TarantellaError(
-                f"rank {runtime.get_rank()}: the first step did not reduce the gradient of {missing[0]}"
-                + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
-                + ": the optimizer was not called through the model's own, so training would not be synchronised"
-            )
-        weights.compare(variables, "after the first step")
-
-    def _reduced(self, variable: Any) -> bool:
-        return any(variable is key and steps > 0 for key, steps in self._hooks.gradient_steps())
+            check_first_step(self.model, self._hooks)
 
     # BatchNormalization's averages are of each rank's own samples: their mean is what validation and files shall see
     def on_test_begin(self, logs: Any = None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_SLICEABLE = (tf.TensorSpec, tf.RaggedTensorSpec)
+_SLICEABLE = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def distribute(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Datase
     """
     check_batched(dataset.element_spec)
     return dataset.map(
-        lambda *element: _split(_structure(dataset, element), rank, size),
+        lambda *element: split(_structure(dataset, element), rank, size),
         num_parallel_calls=1,
         deterministic=True,
     )
@@ -78,11 +78,53 @@ def check_batched(element_spec: Any) -> None:
     for spec in specs:
         if not isinstance(spec, _SLICEABLE):
             raise ValueError(
-                f"cannot split {type(spec).__name__} elements by sample: use dense or ragged tensors, "
+                f"cannot split {type(spec).__name__} elements by sample: use dense, ragged or sparse tensors, "
                 "or tnt_distribute_dataset=False"
             )
         if spec.shape.rank == 0:
             raise ValueError("the dataset is not batched: batch it with the global batch size, dataset.batch(...)")
+
+
+def split(batch: Any, rank: int, size: int) -> tuple[Any, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+    """The rank's part of a batch of tensors and its share, as `distribute` gives them; in a graph or eagerly."""
+    first = tf.nest.flatten(batch)[0]
+    total = _count(first)
+    samples = tf.maximum((total - rank + size - 1) // size, 0)
+    begin = tf.where(samples > 0, tf.constant(rank, tf.int64), 0)
+    end = tf.where(samples > 0, total, 1)
+
+    def part(tensor: Any) -> Any:
+        if isinstance(tensor, tf.SparseTensor):
+            return _part_of_sparse(tensor, begin, end, size)
+        known = None if isinstance(tensor, tf.RaggedTensor) else tensor.shape[0]
+        if known is not None and known > rank:
+            return tensor[rank::size]  # the shape of the part stays known
+        one_or_more = tensor[begin:end:size]
+        if known is None or tf.executing_eagerly():
+            return one_or_more
+        # a rank that never has a sample: the one there must not look like a part of a known size (may_be_empty)
+        return tf.compat.v1.placeholder_with_default(one_or_more, [None, *one_or_more.shape[1:]])
+
+    heads = [head for head in map(_head, tf.nest.flatten(batch)) if head is not None]
+    return tf.nest.map_structure(part, batch), (samples, total, total + fingerprint(heads))
+
+
+def fingerprint(tensors: Any) -> tf.Tensor:
+    """A number, int64, that differs between structures of tensors that differ in a dense one of them."""
+    dense = [t for t in tf.nest.flatten(tensors) if isinstance(t, tf.Tensor)]
+    return tf.add_n([tf.constant(0, tf.int64), *[_hash(t) for t in dense if t.dtype.is_numpy_compatible]])
+
+
+def _hash(tensor: tf.Tensor) -> tf.Tensor:
+    if tensor.dtype == tf.string:
+        return tf.reduce_sum(tf.strings.to_hash_bucket_fast(tf.reshape(tensor, [-1]), 1 << 62))
+    numbers = tf.cast(tensor, tf.uint8) if tensor.dtype == tf.bool else tensor
+    return tf.bitcast(tf.fingerprint(tf.reshape(numbers, [1, tf.size(numbers)]))[0], tf.int64)
+
+
+def _head(tensor: Any) -> tf.Tensor | None:
+    """The first sample of a dense tensor."""
+    return tensor[:1] if isinstance(tensor, tf.Tensor) else None
 
 
 def _structure(dataset: tf.data.Dataset, element: tuple[Any, ...]) -> Any:
@@ -93,35 +135,16 @@ def _structure(dataset: tf.data.Dataset, element: tuple[Any, ...]) -> Any:
 def _count(tensor: Any) -> tf.Tensor:
     if isinstance(tensor, tf.RaggedTensor):
         return tf.cast(tensor.nrows(), tf.int64)
+    if isinstance(tensor, tf.SparseTensor):
+        return tensor.dense_shape[0]
     return tf.shape(tensor, tf.int64)[0]
 
 
-def _split(batch: Any, rank: int, size: int) -> tuple[Any, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-    first = tf.nest.flatten(batch)[0]
-    total = _count(first)
-    samples = tf.maximum((total - rank + size - 1) // size, 0)
-    known = None if isinstance(first, tf.RaggedTensor) else first.shape[0]
-
-    def part(tensor: Any) -> Any:
-        if known is not None and known > rank:
-            return tensor[rank::size]  # the shape of the part stays known
-        begin = tf.where(samples > 0, tf.constant(rank, tf.int64), 0)
-        end = tf.where(samples > 0, total, 1)
-        one_or_more = tensor[begin:end:size]
-        if known is None:
-            return one_or_more
-        # a rank that never has a sample: the one there must not look like a part of a known size (may_be_empty)
-        return tf.compat.v1.placeholder_with_default(one_or_more, [None, *one_or_more.shape[1:]])
-
-    return tf.nest.map_structure(part, batch), (samples, total, _fingerprint(batch, total))
-
-
-def _fingerprint(batch: Any, total: tf.Tensor) -> tf.Tensor:
-    """A number that differs between batches that differ in size or in their first sample."""
-    tensors = [t for t in tf.nest.flatten(batch) if isinstance(t, tf.Tensor) and t.dtype != tf.string]
-    hashes = [
-        tf.bitcast(tf.fingerprint(tf.reshape(tensor[:1], [1, -1]))[0], tf.int64)
-        for tensor in tensors
-        if tensor.dtype.is_numpy_compatible and tensor.dtype != tf.bool
-    ]
-    return tf.add_n([total, *hashes])
+def _part_of_sparse(tensor: tf.SparseTensor, begin: tf.Tensor, end: tf.Tensor, step: int) -> tf.SparseTensor:
+    """``tensor[begin:end:step]``, which TensorFlow does not have."""
+    rows = tensor.indices[:, 0]
+    mine = tf.sparse.retain(tensor, (rows >= begin) & (rows < end) & ((rows - begin) % step == 0))
+    indices = tf.concat([(mine.indices[:, :1] - begin) // step, mine.indices[:, 1:]], 1)
+    part = tf.SparseTensor(indices, mine.values, tf.concat([[-(-(end - begin) // step)], tensor.dense_shape[1:]], 0))
+    part.set_shape([None, *tensor.shape[1:]])
+    return part

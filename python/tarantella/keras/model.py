@@ -11,8 +11,22 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.environment import agreed_seed, output_on_all_devices
 from tarantella.errors import InvalidArgumentError, UnsupportedError
-from tarantella.keras import accumulation, adapter, copies, data, exposure, files, ops, optimizers, weights
-from tarantella.keras.checks import InStep
+from tarantella.keras import (
+    accumulation,
+    adapter,
+    additivity,
+    batches,
+    copies,
+    data,
+    exposure,
+    files,
+    losses,
+    ops,
+    optimizers,
+    prediction,
+    weights,
+)
+from tarantella.keras.checks import InStep, check_first_step
 from tarantella.keras.plan import Plan
 from tarantella.keras.step import StepHooks
 from tarantella.seeding import global_seed
@@ -200,6 +214,8 @@ class Model:
         validation_batch_size: int | None = None,
         validation_freq: Any = 1,
         *,
+        tnt_micro_batch_size: int | None = None,
+        tnt_validation_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
         tnt_distribute_validation_dataset: bool = True,
         **loading: Any,
@@ -208,6 +224,9 @@ class Model:
 
         Args:
             x, y, batch_size, ...: as Keras' `fit` takes them. Batches are global: each rank gets its part of each.
+            tnt_micro_batch_size: how many samples each rank has of a batch, where that is easier to say than the global batch
+                size: a dataset without a batch is batched, else the batch must be so large.
+            tnt_validation_micro_batch_size: the same for `validation_data`.
             tnt_distribute_dataset: False leaves the data alone: each rank's own batches are its part of the global one. All
                 ranks must have the same number of batches.
             tnt_distribute_validation_dataset: the same for `validation_data`.
@@ -218,8 +237,14 @@ class Model:
 
         Raises:
             MismatchError: ranks differ in model, batches or calls. PeerLostError, DeadlineError: a rank is missing.
+            UnsupportedError: a metric or loss cannot be computed of ranks' parts.
         """
         model = self._tnt_model
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
+        if validation_data is not None:
+            validation_data, validation_batch_size = _of_validation(
+                validation_data, validation_batch_size, tnt_validation_micro_batch_size
+            )
         own = {"epochs": epochs, "initial_epoch": initial_epoch, "validation_freq": validation_freq}
         if runtime.get_size() == 1:
             with copies.ours():
@@ -231,29 +256,33 @@ class Model:
                 )  # fmt: skip
 
         self._require_compiled("fit")
-        if validation_split:
-            raise UnsupportedError("validation_split on several ranks is not available yet: give validation_data")
+        if validation_split and validation_data is None:
+            (x, y, sample_weight), validation_data = adapter.validation_split(x, y, sample_weight, validation_split)
         _agree_on_random_seed()
         rounds = {"model": model, "epochs": epochs - initial_epoch}
         source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight, **rounds, **loading)
-        training = _prepared(adapter.batches(source), tnt_distribute_dataset)
+        training = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "training data")
         validation = None
         if validation_data is not None:
-            validation, validation_steps = _validation(
-                validation_data, validation_batch_size or batch_size, validation_steps, loading
+            given = validation_data if _is_several(validation_data) else (validation_data,)
+            x, y, sample_weight = (*given, None, None)[:3]
+            held_out = adapter.source(
+                x, y, sample_weight, validation_batch_size or batch_size, validation_steps, False, None, **loading
             )
-            validation = _prepared(validation, tnt_distribute_validation_dataset)
+            validation = batches.distributed(adapter.batches(held_out), tnt_distribute_validation_dataset, "validation data")
+            validation_steps = adapter.steps_of(held_out, validation_steps)
         hooks = self._hooks()
         hooks.set_distributed(tnt_distribute_dataset)
-        self._start_alike(hooks, training)
+        self._start_alike(hooks, data.batch_spec(training))
+        fit = model.fit
         with self._distributed(hooks, [training, validation]), exposure.logged(self.stats):
-            return model.fit(
+            return fit(
                 training,
                 shuffle=False,  # as it is already, where it shall be
                 verbose=_verbosity(verbose),
                 callbacks=[*_callbacks(callbacks, hooks), adapter.Epochs(source)],
                 validation_data=validation,
-                steps_per_epoch=adapter.steps_per_epoch(source, steps_per_epoch),
+                steps_per_epoch=adapter.steps_of(source, steps_per_epoch),
                 validation_steps=validation_steps,
                 **own,
             )
@@ -269,11 +298,13 @@ class Model:
         callbacks: Any = None,
         return_dict: bool = False,
         *,
+        tnt_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
         **loading: Any,
     ) -> Any:
         """Evaluates the model, each rank on its part of each batch. Collective; every rank gets the whole result."""
         model = self._tnt_model
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
         if runtime.get_size() == 1:
             return model.evaluate(
                 x, y, batch_size=batch_size, verbose=verbose, sample_weight=sample_weight, steps=steps,
@@ -281,18 +312,12 @@ class Model:
             )  # fmt: skip
         self._require_compiled("evaluate")
         source = adapter.source(x, y, sample_weight, batch_size, steps, False, None, model=model, **loading)
-        batches = _prepared(adapter.batches(source), tnt_distribute_dataset)
+        parts = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "data to evaluate")
         hooks = self._hooks()
-        adapter.build(model, data.batch_spec(batches))
-        weights.broadcast(adapter.weights(model))  # random ones, if nothing was trained or loaded yet
-        with self._distributed(hooks, [batches]):
-            return model.evaluate(
-                batches,
-                verbose=_verbosity(verbose),
-                steps=adapter.steps_per_epoch(source, steps),
-                callbacks=callbacks,
-                return_dict=return_dict,
-            )
+        self._same_weights(hooks, data.batch_spec(parts))
+        evaluate, steps = model.evaluate, adapter.steps_of(source, steps)
+        with self._distributed(hooks, [parts]):
+            return evaluate(parts, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict)
 
     def predict(
         self,
@@ -301,22 +326,109 @@ class Model:
         verbose: Any = "auto",
         steps: int | None = None,
         callbacks: Any = None,
+        *,
+        tnt_micro_batch_size: int | None = None,
+        tnt_distribute_dataset: bool = True,
+        tnt_output_on_all_devices: bool = True,
         **loading: Any,
     ) -> Any:
-        """The model's output for all samples, in order, on every rank: each rank computes all of it. Not collective."""
-        return self._tnt_model.predict(
-            x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, **loading
-        )
+        """The model's output for all samples, in the order of the data; each rank computes its part of each batch. Collective.
 
-    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Like Keras' `train_on_batch`, on one rank."""
-        if runtime.get_size() > 1:
-            raise UnsupportedError("train_on_batch on several ranks is not available yet: use fit")
-        return self._tnt_model.train_on_batch(*args, **kwargs)
+        Args:
+            x, batch_size, ...: as Keras' `predict` takes them. Callbacks see the outputs of this rank's samples.
+            tnt_distribute_dataset: False: this rank computes all that it gives as `x`, by itself; not collective.
+            tnt_output_on_all_devices: False: the master gets the output, the other ranks None.
 
-    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Like Keras' `test_on_batch`: on this rank alone, on all samples."""
-        return self._tnt_model.test_on_batch(*args, **kwargs)
+        Returns:
+            Array, or structure of arrays, with a row for each sample.
+
+        Raises:
+            UnsupportedError: the output is text, ragged, or has not one row for each sample.
+        """
+        model = self._tnt_model
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
+        if runtime.get_size() == 1 or not tnt_distribute_dataset:
+            return model.predict(
+                x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, **loading
+            )
+        source = adapter.source(x, None, None, batch_size, steps, False, None, model=model, **loading)
+        parts = batches.distributed(adapter.batches(source), True, "data to predict from")
+        hooks = self._hooks()
+        self._same_weights(hooks, data.batch_spec(parts))
+        predict, steps = model.predict, adapter.steps_of(source, steps)
+        mine = [prediction.OwnOutputs(), *adapter.callback_list(callbacks)]
+        with self._distributed(hooks, [parts]):
+            predicted = predict(parts, verbose=_verbosity(verbose), steps=steps, callbacks=mine)
+        return prediction.in_order(predicted, tnt_output_on_all_devices)
+
+    # ------------------------------------------------------------------------------------------------ single batches
+
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Any = None,
+        return_dict: bool = False,
+        **how: Any,
+    ) -> Any:
+        """Like Keras' `train_on_batch`: one step on a global batch, of which each rank takes its part. Collective.
+
+        Returns:
+            Loss and metrics of the global batch, on every rank.
+        """
+        model = self._tnt_model
+        if runtime.get_size() == 1:
+            with copies.ours():
+                return model.train_on_batch(
+                    x, y, sample_weight=sample_weight, class_weight=class_weight, return_dict=return_dict, **how
+                )
+        self._require_compiled("train_on_batch")
+        part = self._part(adapter.batch_of(x, y, sample_weight, class_weight))
+        hooks = self._hooks()
+        hooks.set_distributed(True)
+        first = not hooks.alike
+        if first:
+            self._start_alike(hooks, _spec_of(part))
+        hooks.apart = True
+        train_on_batch = model.train_on_batch
+        with self._distributed(hooks), hooks.one_batch():
+            logs = train_on_batch(adapter.one_batch(part), return_dict=return_dict, **how)
+        if first and not hooks.awaits_reduction():
+            check_first_step(model, hooks)
+        return logs
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, **how: Any) -> Any:
+        """Like Keras' `test_on_batch`, on a global batch, of which each rank takes its part. Collective."""
+        model = self._tnt_model
+        if runtime.get_size() == 1:
+            return model.test_on_batch(x, y, sample_weight=sample_weight, return_dict=return_dict, **how)
+        self._require_compiled("test_on_batch")
+        part = self._part(adapter.batch_of(x, y, sample_weight, None))
+        hooks = self._hooks()
+        self._same_weights(hooks, _spec_of(part))
+        test_on_batch = model.test_on_batch
+        with self._distributed(hooks), hooks.one_batch():
+            test_on_batch(adapter.one_batch(part), return_dict=True, **how)
+            return adapter.on_batch_logs(model, model.get_metrics_result(), return_dict)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Like Keras' `predict_on_batch`, on a global batch, of which each rank takes its part. Collective."""
+        model = self._tnt_model
+        if runtime.get_size() == 1:
+            return model.predict_on_batch(x)
+        part = self._part(adapter.batch_of(x, None, None, None))
+        hooks = self._hooks()
+        self._same_weights(hooks, _spec_of(part))
+        predict_on_batch = model.predict_on_batch
+        with self._distributed(hooks), hooks.one_batch():
+            predicted = predict_on_batch(adapter.one_batch(part))
+        return prediction.in_order(predicted)
+
+    def _part(self, batch: Any) -> Any:
+        """This rank's part of a batch and its share."""
+        data.check_batched(tf.nest.map_structure(tf.type_spec_from_value, batch))
+        return data.split(batch, runtime.get_rank(), runtime.get_size())
 
     def stats(self) -> dict[str, float]:
         """What this model's reducers have done on this rank: ``bytes``, ``steps``, ``busy_seconds``, ``exposed_seconds``."""
@@ -338,29 +450,41 @@ class Model:
     def _require_compiled(self, method: str) -> None:
         if not adapter.is_compiled(self._tnt_model):
             raise RuntimeError(f"the model must be compiled before {method}: call tnt.Model.compile")
-        for reduction in adapter.loss_reductions(self._tnt_model.loss):
-            if reduction not in ("sum_over_batch_size", "mean"):
-                raise UnsupportedError(
-                    f"a loss with reduction={reduction!r} on several ranks is not available yet: use 'sum_over_batch_size'"
-                )
+        losses.refuse_unreduced(self._tnt_model.loss)
         if optimizers.is_distributed(self._tnt_model.optimizer):
             raise UnsupportedError(
                 "the model was compiled with an optimizer of tnt.optimizers.Optimizer, and tnt.Model reduces gradients itself: "
                 "compile it with the plain optimizer"
             )
 
-    def _start_alike(self, hooks: StepHooks, batches: tf.data.Dataset) -> None:
+    def _start_alike(self, hooks: StepHooks, batch_spec: Any) -> None:
         """All ranks have the same model, and rank 0's weights and optimizer state. Collective."""
         model = self._tnt_model
-        adapter.build(model, data.batch_spec(batches))
+        with additivity.watched(model) as metrics:
+            adapter.build(model, batch_spec)
+        metrics.check()
+        hooks.settle()
         hooks.prepare()
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
         accumulation.distribute_sums(model.optimizer)
+        hooks.alike = True
+
+    def _same_weights(self, hooks: StepHooks, batch_spec: Any) -> None:
+        """All ranks have rank 0's weights: random ones, if nothing was trained or loaded yet. Collective."""
+        model = self._tnt_model
+        with additivity.watched(model) as metrics:
+            adapter.build(model, batch_spec)
+        metrics.check()
+        hooks.settle()
+        weights.broadcast(adapter.weights(model))
 
     @contextmanager
-    def _distributed(self, hooks: StepHooks, datasets: Sequence[tf.data.Dataset | None]) -> Iterator[None]:
-        """Keras runs with our hooks, and what our ops tell TensorFlow becomes our own error again."""
-        may_be_empty = any(data.may_be_empty(dataset) for dataset in datasets if dataset is not None)
+    def _distributed(self, hooks: StepHooks, datasets: Sequence[tf.data.Dataset | None] = (None,)) -> Iterator[None]:
+        """Keras runs with our hooks, and what our ops tell TensorFlow becomes our own error again.
+
+        datasets: what Keras runs on; without, any part may be empty.
+        """
+        may_be_empty = datasets == (None,) or any(data.may_be_empty(d) for d in datasets if d is not None)
         with copies.ours(), hooks.installed(may_be_empty), ops.translated(hooks.hook_error):
             yield
 
@@ -370,9 +494,7 @@ class Model:
         """Like Keras' `save`, written once, by the master (or by all ranks, each to its own path). Collective."""
         files.write(filepath, lambda path: self._tnt_model.save(path, *args, **kwargs), tnt_save_all_devices)
 
-    def save_weights(
-        self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any
-    ) -> None:
+    def save_weights(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
         """Like Keras' `save_weights`, written once, by the master. Collective."""
         files.write(filepath, lambda path: self._tnt_model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
 
@@ -386,20 +508,21 @@ class Model:
             self._tnt_model.summary(*args, **kwargs)
 
 
-def _prepared(batches: tf.data.Dataset, distribute: bool) -> tf.data.Dataset:
-    if not distribute:
-        return data.whole(batches)
-    return data.distribute(batches, runtime.get_rank(), runtime.get_size())
+def _of_validation(given: Any, batch_size: int | None, micro_batch_size: int | None) -> tuple[Any, int | None]:
+    """Validation data with its batch size, after what a micro-batch size says of them."""
+    if not _is_several(given):
+        return batches.with_micro_batches(given, batch_size, micro_batch_size)
+    x, batch_size = batches.with_micro_batches(given[0], batch_size, micro_batch_size)
+    return (x, *given[1:]), batch_size
 
 
-def _validation(
-    validation_data: Any, batch_size: int | None, steps: int | None, loading: dict[str, Any]
-) -> tuple[tf.data.Dataset, int | None]:
-    x, y, sample_weight = validation_data, None, None
-    if isinstance(validation_data, (tuple, list)):
-        x, y, sample_weight = (*validation_data, None, None)[:3]
-    source = adapter.source(x, y, sample_weight, batch_size, steps, False, None, **loading)
-    return adapter.batches(source), adapter.steps_per_epoch(source, steps)
+def _is_several(validation_data: Any) -> bool:
+    return isinstance(validation_data, (tuple, list))
+
+
+def _spec_of(part: Any) -> Any:
+    batch, _ = part
+    return tf.nest.map_structure(lambda tensor: tf.type_spec_from_value(tensor), batch)
 
 
 def _agree_on_random_seed() -> None:
@@ -420,5 +543,3 @@ def _callbacks(callbacks: Any, hooks: StepHooks) -> list[Any]:
     mine = [c for c in given if runtime.is_master_rank() or not adapter.writes_files(c)]
     ours = [InStep(hooks), *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]
     return [*ours, *mine]
-
-

@@ -14,9 +14,22 @@ import tensorflow as tf
 
 from tarantella import environment, runtime
 from tarantella.errors import UnsupportedError, mark
-from tarantella.keras import accumulation, adapter, arrival, autotune, context, data, exposure, gradients
+from tarantella.keras import (
+    accumulation,
+    adapter,
+    arrival,
+    autotune,
+    context,
+    data,
+    exposure,
+    gradients,
+    losses,
+    prediction,
+    weights,
+)
 from tarantella.keras.accumulation import OptimizerHooks
 from tarantella.keras.compiled import CompiledCalls
+from tarantella.keras.patch import Patch
 from tarantella.keras.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
 from tarantella.keras.sparse import SparseReducer
 
@@ -30,6 +43,9 @@ _OTHER_BATCH = (
     "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
     "(give a seed to whatever is random in it: shuffle, map, the generator of NumPy)"
 )
+
+_CALLS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
+_UNTRACED = (None, None, None)
 
 
 class _Key(NamedTuple):
@@ -72,7 +88,12 @@ class StepHooks:
         self._total_of_step: tf.Tensor | None = None
         self._results: dict[int, tuple[Any, Any, int]] = {}  # tensors that metrics gave in this step
         self._may_be_empty = True
-        self._functions: tuple[Any, Any] = (None, None)  # Keras' traced steps, with our hooks in them
+        self._patch: Patch | None = None  # while hooks are installed
+        self._one_batch = False
+        # Keras' traced steps with our hooks in them; those of the plain model, while hooks are installed
+        self._functions: tuple[Any, ...] = _UNTRACED
+        self.alike = False  # whether all ranks have been given rank 0's state
+        self.apart = False  # whether single steps left what is averaged or added up over ranks at the end of an epoch
         self._compiled = CompiledCalls(model, self._bucket_of) if adapter.is_jit_compiled(model) else None
 
     # ------------------------------------------------------------------------------------------------ reducers
@@ -179,7 +200,8 @@ class StepHooks:
         return cast("SparseReducer", self._reducers[key][0])
 
     def _context(self) -> str:
-        return type(self._model.optimizer).__name__ if self._model.optimizer is not None else ""
+        optimizer = adapter.optimizer_of(self._model)
+        return "" if optimizer is None else type(optimizer).__name__
 
     def _reducer(self, key: _Key, of: Sequence[Any], specs: Sequence[Spec], **options: Any) -> Reducer:
         if key not in self._reducers:
@@ -212,34 +234,87 @@ class StepHooks:
 
     @contextmanager
     def installed(self, may_be_empty: bool) -> Iterator[None]:
-        """Puts the hooks onto the model and its optimizer, and takes them off again."""
+        """Puts the hooks onto the model and its optimizer, and takes them off again.
+
+        may_be_empty: whether this rank's part of a batch may have no sample.
+        """
         model = self._model
-        self._may_be_empty = may_be_empty
-        hooks: list[tuple[Any, str, Callable[..., Any]]] = [
-            (model, "train_step", self._train_step(model.train_step)),
-            (model, "test_step", self._test_step(model.test_step)),
-            (model, "compute_loss", self._compute_loss(model.compute_loss)),
-            (model, "get_metrics_result", self._metrics_result(model.get_metrics_result)),
-            *((m, "update_state", self._tracked_loss(m.update_state)) for m in adapter.output_loss_trackers(model)),
-            *((m, "result", self._noted_result(m, m.result)) for m in model.metrics),
-        ]
-        if model.optimizer is not None:
-            hooks.extend(OptimizerHooks(model.optimizer, self).functions())
-        if self._compiled is not None:
-            hooks.extend(self._compiled.functions())
-        before = [(owner, name, owner.__dict__.get(name)) for owner, name, _ in hooks]
-        for owner, name, hook in hooks:
-            object.__setattr__(owner, name, hook)
-        of_the_plain_model = adapter.swap_functions(model, self._functions)
+        with self.suspended():  # a callback of fit may evaluate, for one
+            attributes = [
+                *((model, name, self._plainly(name)) for name in _CALLS),
+                (model, "train_step", self._train_step(model.train_step)),
+                (model, "test_step", self._test_step(model.test_step)),
+                (model, "predict_step", self._predict_step(model.predict_step)),
+                (model, "get_metrics_result", self._metrics_result(model.get_metrics_result)),
+                *((m, "update_state", self._tracked_loss(m.update_state)) for m in adapter.output_loss_trackers(model)),
+                *((m, "result", self._noted_result(m, m.result)) for m in model.metrics),
+                *adapter.loss_hooks(model, lambda loss: losses.across_ranks(loss, self)),
+            ]
+            optimizer = adapter.optimizer_of(model)
+            if optimizer is not None:
+                attributes.extend(OptimizerHooks(optimizer, self).functions())
+            if self._compiled is not None:
+                attributes.extend(self._compiled.functions())
+            self._put_on(Patch(attributes), may_be_empty)
+            try:
+                yield
+            finally:
+                self._take_off()
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """In this context the model is the plain one, also while it is trained."""
+        patch, may_be_empty = self._patch, self._may_be_empty
+        if patch is None:
+            yield
+            return
+        self._take_off()
         try:
             yield
         finally:
-            self._functions = adapter.swap_functions(model, of_the_plain_model)
-            for owner, name, value in before:
-                if value is None:
-                    object.__delattr__(owner, name)
-                else:
-                    object.__setattr__(owner, name, value)
+            self._put_on(patch, may_be_empty)
+
+    def _put_on(self, patch: Patch, may_be_empty: bool) -> None:
+        patch.put_on()
+        self._functions = adapter.swap_functions(self._model, self._functions)
+        self._patch, self._may_be_empty = patch, may_be_empty
+
+    def _take_off(self) -> None:
+        self._functions = adapter.swap_functions(self._model, self._functions)
+        if self._patch is not None:
+            self._patch.take_off()
+        self._patch = None
+
+    def _plainly(self, name: str) -> Callable[..., Any]:
+        """A method of the model inside that a callback calls during a run: on the data it gives, on this rank alone."""
+        original = getattr(self._model, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if "_use_cached_eval_dataset" in kwargs:  # the validation of fit itself
+                return original(*args, **kwargs)
+            with self.suspended():
+                return original(*args, **kwargs)
+
+        return call
+
+    @contextmanager
+    def one_batch(self) -> Iterator[None]:
+        """In this context Keras gets one batch with its share where it takes ``x``, as in `train_on_batch`."""
+        self._one_batch = True
+        try:
+            yield
+        finally:
+            self._one_batch = False
+
+    def _unpacked(self, element: Any) -> tuple[Any, data.Share]:
+        return data.unpack(adapter.part_of(element) if self._one_batch else element)
+
+    def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def predict_step(element: Any) -> Any:
+            batch, share = self._unpacked(element)
+            return prediction.with_sizes(original(batch), share)
+
+        return predict_step
 
     def _train_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def train_step(element: Any) -> Any:
@@ -261,7 +336,7 @@ class StepHooks:
 
     @contextmanager
     def _step(self, element: Any, training: bool) -> Iterator[Any]:
-        batch, self._share = data.unpack(element)
+        batch, self._share = self._unpacked(element)
         self._training = training
         self._asked_for_metrics = False
         self._total_of_step = None
@@ -272,18 +347,6 @@ class StepHooks:
         finally:
             self._share = None
             self._training = False
-
-    def _compute_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def compute_loss(x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if adapter.has_mask(y_pred):
-                raise UnsupportedError(
-                    "the model's output has a mask (mask_zero=True or a Masking layer): its loss is a mean over unmasked "
-                    "elements, which this version cannot weight across ranks. Train it on one rank, or stop the mask "
-                    "before the output"
-                )
-            return original(x, y, y_pred, *args, **kwargs)
-
-        return compute_loss
 
     def _metrics_result(self, original: Callable[[], Any]) -> Callable[[], Any]:
         def get_metrics_result() -> Any:
@@ -316,6 +379,17 @@ class StepHooks:
         reducer = self._reducer(_key("finite", ()), (), [Spec("ranks whose gradients are finite", 1, "int32")])
         return tf.equal(reducer.total(flag), runtime.get_size())
 
+    def settle(self) -> None:
+        """Brings together what steps of `train_on_batch` left on each rank, as the end of an epoch does. Collective."""
+        if self.apart:
+            weights.average(adapter.moving_statistics(self._model))
+            accumulation.collect_sums(self._model.optimizer)
+            self.apart = False
+
+    def divisor_of_all(self, divisor: tf.Tensor) -> tf.Tensor:
+        """The sum over ranks of what each rank's loss divides by."""
+        return self._reducer(_key("divisor of a loss", ()), (), [Spec("divisor", 1, "float64")]).total(divisor)
+
     def awaits_reduction(self) -> bool:
         """Whether no step was due yet to reduce gradients: an optimizer adds them up, or left a step out, before its first."""
         if accumulation.awaits_reduction(self._model.optimizer):
@@ -342,7 +416,7 @@ class StepHooks:
         """Whether the ranks have parts of one batch, or batches of their own whose sizes must be added up in each step."""
         if distributed != self.distributed:
             self.distributed = distributed
-            self._functions = (None, None)
+            self._functions = _UNTRACED
 
     # ------------------------------------------------------------------------------------------------- metrics
 

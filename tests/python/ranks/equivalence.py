@@ -13,6 +13,7 @@ import recipes
 import special
 import special_data  # noqa: F401
 import special_fit  # noqa: F401
+import special_losses  # noqa: F401
 import special_models  # noqa: F401
 import special_optimizers  # noqa: F401
 from training import Job, run_all

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import tensorflow as tf
 from tensorflow import keras
 from tensorflow.keras import optimizers
 
 import recipes
-from recipes import batched, mlp_data
+from recipes import batched, mlp, mlp_data
 from special import BATCH, case, train_mlp
 from training import Job, Outcome
 
@@ -84,4 +86,70 @@ def frozen_between(job: Job) -> Outcome:
     model.layers[0].trainable = False
     model.compile(optimizer=optimizers.SGD(0.05), loss="mse")
     job.fit(model, batched(mlp_data(), BATCH), outcome, "again/", epochs=2)
+    return outcome
+
+
+@case
+def validation_split(job: Job) -> Outcome:
+    x, y = mlp_data()
+    return train_mlp(job, data={"x": x, "y": y, "batch_size": BATCH, "validation_split": 0.3, "sample_weight": x[:, 0] ** 2})[1]
+
+
+@case
+def micro_batches(job: Job) -> Outcome:
+    """How many samples each rank has is given, of a dataset without a batch, and of arrays."""
+    data = tf.data.Dataset.from_tensor_slices(mlp_data())
+    if job.serial:
+        return train_mlp(job, data=data.batch(60), validation_data=batched(mlp_data(90, seed=3), 30))[1]
+    n = job.size
+    _, outcome = train_mlp(
+        job,
+        data=data,
+        validation_data=batched(mlp_data(90, seed=3), 30),
+        tnt_micro_batch_size=60 // n,
+        tnt_validation_micro_batch_size=30 // n,
+    )
+    return outcome
+
+
+@case
+def single_batches(job: Job) -> Outcome:
+    """Steps, tests and predictions one batch at a time, with batches of fewer samples than ranks."""
+    model = job.wrap(mlp())
+    model.compile(optimizer=optimizers.Adam(2e-3), loss="mse", metrics=["mae"])
+    outcome = Outcome()
+    x, y = mlp_data()
+    losses = [model.train_on_batch(x[i : i + BATCH], y[i : i + BATCH]) for i in range(0, len(x), BATCH)]
+    weighted = [model.train_on_batch(x[:9], y[:9], sample_weight=np.arange(9.0)), model.train_on_batch(x[:1], y[:1])]
+    outcome.add("train", np.array([*losses, *weighted]))
+    outcome.add("train as dict", model.train_on_batch(x[:50], y[:50], return_dict=True))
+    outcome.add("test", np.array([model.test_on_batch(x[:n], y[:n]) for n in (1, 2, 60)]))
+    outcome.add("test as dict", model.test_on_batch(x[:50], y[:50], sample_weight=np.arange(50.0), return_dict=True))
+    outcome.add("predict", np.concatenate([model.predict_on_batch(x[:n]) for n in (1, 5, 61)]))
+    job.fit(model, batched((x, y), BATCH), outcome, "fit/", epochs=1)
+    outcome.add("train again", np.array(model.train_on_batch(x[:50], y[:50])))
+    return outcome
+
+
+@case
+def class_weight_on_a_batch(job: Job) -> Outcome:
+    model = job.wrap(recipes.cnn())
+    model.compile(optimizer=optimizers.SGD(0.05), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = recipes.cnn_data(40)
+    outcome = Outcome()
+    outcome.add("train", np.array([model.train_on_batch(x, y, class_weight={0: 1.0, 1: 2.0, 2: 0.5, 3: 1.0, 4: 3.0})] * 2))
+    outcome.add("weights", [np.asarray(w) for w in model.get_weights()])
+    return outcome
+
+
+@case
+def predictions(job: Job) -> Outcome:
+    """Of batches of fewer samples than ranks, of several outputs, of a dataset with labels and of one without an end."""
+    x, y = recipes.two_inputs_data()
+    inputs = recipes.two_inputs()
+    model = job.wrap(keras.Model(inputs.inputs, {"sum": inputs.outputs[0], "left": inputs.inputs[0]}))
+    outcome = Outcome()
+    outcome.add("arrays", model.predict(x, batch_size=61, verbose=0))
+    outcome.add("dataset", model.predict(batched((x, y), 3), verbose=0))
+    outcome.add("steps", model.predict(batched(x, 32).repeat(), steps=9, verbose=0))
     return outcome

@@ -91,6 +91,20 @@ SPECIAL = {
     "embedding_alone": Expected((2, 4)),
     "large_embedding_with_loss_scale": Expected((2,)),
     "recurrent": Expected((2,)),
+    "masked": Expected((2, 3)),
+    "masked_eagerly": Expected((2,)),
+    "masked_and_weighted": Expected((3,)),
+    "masked_sum": Expected((2,)),
+    "ignored_class": Expected((2,)),
+    "sum_of_losses": Expected((3,)),
+    "mean_with_sample_weight": Expected((2, 4)),
+    "several_reductions": Expected((2, 3)),
+    "sum_of_own_batches": Expected((2, 3)),
+    "validation_split": Expected((2,)),
+    "micro_batches": Expected((2, 3)),
+    "single_batches": Expected((2, 4)),
+    "class_weight_on_a_batch": Expected((3,)),
+    "predictions": Expected((2, 4)),
 }
 
 

@@ -79,10 +79,10 @@ def has_batch_normalization(model: Any) -> bool:
     return any(isinstance(layer, keras.layers.BatchNormalization) for layer in layers_of(model))
 
 
-def swap_functions(model: Any, functions: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Gives the model other traced training and test steps (None: to be traced when needed), and returns those it had."""
-    before = (model.train_function, model.test_function)
-    model.train_function, model.test_function = functions
+def swap_functions(model: Any, functions: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Gives the model other traced steps (of training, test and prediction; None: to be traced), and returns those it had."""
+    before = (model.train_function, model.test_function, model.predict_function)
+    model.train_function, model.test_function, model.predict_function = functions
     return before
 
 
@@ -106,6 +106,11 @@ def set_mask(tensor: Any, mask: Any) -> None:
 # ------------------------------------------------------------------------------------------------------- optimizers
 
 
+def optimizer_of(model: Any) -> Any:
+    """The optimizer that the model was compiled with; None if there is none."""
+    return getattr(model, "optimizer", None)
+
+
 def optimizers_of(optimizer: Any) -> list[Any]:
     """The optimizer and, if it is a LossScaleOptimizer, the one inside."""
     inner = getattr(optimizer, "inner_optimizer", None)
@@ -114,16 +119,22 @@ def optimizers_of(optimizer: Any) -> list[Any]:
 
 # -------------------------------------------------------------------------------------------------- losses and metrics
 
+# what a loss divides the sum of its elements by, where it is not a number (`loss_and_divisor`)
+OF_ALL_ELEMENTS = "the number of all elements"
+OF_NOTHING = "nothing"
 
-def has_mask(outputs: Any) -> bool:
-    """Whether a model's output tells the loss to leave samples out."""
-    return any(mask_of(output) is not None for output in tf.nest.flatten(outputs))
+
 
 
 def metric_variables(model: Any) -> list[Any]:
     """The states of all the model's metrics, the loss tracker's included; each once."""
     found = {id(variable): variable for metric in model.metrics for variable in metric.variables}
     return list(found.values())
+
+
+def is_kerass_own(metric: Any) -> bool:
+    """Whether Keras itself brings the metric's class."""
+    return type(metric).__module__.partition(".")[0] in ("keras", "tf_keras")
 
 
 def metric_results(model: Any) -> dict[int, list[Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.keras.adapter.common import Callback, optimizers_of
+from tarantella.keras.adapter.common import OF_ALL_ELEMENTS, OF_NOTHING, Callback, mask_of, optimizer_of, optimizers_of
 from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ def build(model: Any, element_spec: Any) -> None:
     Without this, they would be made inside the first step: too late to broadcast them before it. The step, or what the usual
     one is made of, is traced for a graph that is thrown away.
     """
+    if not model._is_compiled:
+        if not model.built:
+            _trace(lambda batch: model(keras.utils.unpack_x_y_sample_weight(batch)[0], training=False), element_spec)
+        return
     if type(model).train_step is not keras.Model.train_step and not model.run_eagerly:
         _trace(model.train_step, element_spec)  # it alone knows what it uses of the model
         return
@@ -43,7 +47,7 @@ def build(model: Any, element_spec: Any) -> None:
         model.compute_metrics(x, y, y_pred, sample_weight)
 
     _trace(forward, element_spec)
-    if model.optimizer is not None:
+    if optimizer_of(model) is not None:
         build_optimizer(model.optimizer, model.trainable_variables)
 
 
@@ -160,7 +164,8 @@ def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
 def optimizer_variables(model: Any) -> list[Any]:
     """The optimizer's state, its step count, learning rate and loss scale included."""
     found: dict[int, Any] = {}
-    for optimizer in optimizers_of(model.optimizer) if model.optimizer is not None else []:
+    outer = optimizer_of(model)
+    for optimizer in [] if outer is None else optimizers_of(outer):
         found.update((id(value), value) for value in _state(optimizer) if isinstance(value, tf.Variable))
     return list(found.values())
 
@@ -180,8 +185,63 @@ def _state(optimizer: Any) -> Iterator[Any]:
 def loss_reductions(loss: Any) -> Iterator[str]:
     """How each loss given to ``compile`` makes one number of a batch."""
     for item in tf.nest.flatten(loss):
-        reduction = str(getattr(item, "reduction", "auto"))
-        yield "sum_over_batch_size" if reduction == "auto" else reduction
+        yield str(getattr(item, "reduction", "auto"))
+
+
+def given_metrics(model: Any) -> list[Any]:
+    """The metric objects that were given to ``compile`` or that the model has, built or not; each once."""
+    compiled = getattr(model, "compiled_metrics", None)
+    given = [] if compiled is None else tf.nest.flatten([compiled._user_metrics, compiled._user_weighted_metrics])
+    found = [*(m for m in given if isinstance(m, keras.metrics.Metric)), *model.metrics]
+    return list({id(metric): metric for metric in found}.values())
+
+
+class _Replaced:
+    """What takes the place of a loss: Keras looks at its reduction, too."""
+
+    def __init__(self, loss: Any, call: Callable[..., tf.Tensor]) -> None:
+        self.reduction = loss.reduction
+        self._call = call
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+        return self._call(y_true, y_pred, sample_weight)
+
+
+def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
+    """What puts ``replace(loss)`` in the place of each output's loss of a built model: owner, attribute and value."""
+    container = getattr(model, "compiled_loss", None)
+    if container is None or not container.built:
+        return []
+    replaced = [None if loss is None else _Replaced(loss, replace(loss)) for loss in container._losses]
+    return [(container, "_losses", replaced)]
+
+
+def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
+    """What the loss gives, and what it divided the weighted sum of its elements by.
+
+    That is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
+    """
+    autograph = tf.__internal__.autograph
+    call, elements = autograph.tf_convert(loss.call, autograph.control_status_ctx()), []
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        elements.append(call(*args, **kwargs))
+        return elements[-1]
+
+    loss.call = noted  # a mask of what is computed, by ignore_class say, is seen there only
+    try:
+        value = loss(y_true, y_pred, sample_weight)
+    finally:
+        del loss.call
+    if not elements or elements[-1].shape.rank == 0:  # a loss of the user's own that takes the mean itself
+        return value, OF_ALL_ELEMENTS
+    if loss.reduction == "sum":
+        return value, OF_NOTHING
+    masks = [mask for mask in (mask_of(y_pred), mask_of(elements[-1])) if mask is not None]
+    if not masks:
+        return value, OF_ALL_ELEMENTS
+    return value, tf.math.count_nonzero(tf.math.logical_and(masks[0], masks[-1]))
 
 
 def output_loss_trackers(model: Any) -> list[Any]:
@@ -264,12 +324,54 @@ def source(
     return _Source(made, dataset, size)
 
 
+def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
+    """One batch as Keras would train on it, of tensors."""
+    from tf_keras.src.engine import data_adapter as engine
+
+    return next(engine.single_batch_iterator(tf.distribute.get_strategy(), x, y, sample_weight, class_weight))
+
+
+def one_batch(part: Any) -> Any:
+    """What a method such as `train_on_batch` takes as ``x``, so that the model's step gets the part of a batch by `part_of`.
+
+    Keras wants tensors that agree in their first dimension: each gets one more.
+    """
+    return tf.nest.map_structure(lambda tensor: tf.expand_dims(tensor, 0), part)
+
+
+def part_of(element: Any) -> Any:
+    """The part of a batch, of what the step gets."""
+    return tf.nest.map_structure(lambda tensor: tensor[0], element[0])
+
+
+def logs_of_outputs(outputs: Any) -> dict[str, Any]:
+    """What a callback sees of the model's outputs, after a batch of `predict`."""
+    return {"outputs": outputs}
+
+
+def on_batch_logs(model: Any, logs: Any, return_dict: bool) -> Any:
+    """What `test_on_batch` returns of the metrics' results."""
+    from tf_keras.src.engine import training
+    from tf_keras.src.utils import tf_utils
+
+    numbers = tf_utils.sync_to_numpy_or_python_type(logs)
+    return numbers if return_dict else training.flatten_metrics_in_order(numbers, model.metrics_names)
+
+
+def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Arrays to train on, and the last part of them to validate with: each x, y and sample_weight."""
+    from tf_keras.src.engine import data_adapter as engine
+
+    training, validation = engine.train_validation_split((x, y, sample_weight), validation_split=part)
+    return tuple(training), tuple(validation)
+
+
 def batches(source: _Source) -> tf.data.Dataset:
     """The batches that Keras would train on, as a dataset."""
     return source.dataset
 
 
-def steps_per_epoch(source: _Source, given: int | None) -> int | None:
+def steps_of(source: _Source, given: int | None) -> int | None:
     """After how many batches an epoch ends: arrays' batches go on without an end between the epochs."""
     return source.steps
 

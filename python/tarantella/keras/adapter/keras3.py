@@ -5,9 +5,18 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
-from tarantella.keras.adapter.common import Callback, layers_of, optimizers_of
+from tarantella.keras.adapter.common import (
+    OF_ALL_ELEMENTS,
+    OF_NOTHING,
+    Callback,
+    layers_of,
+    mask_of,
+    optimizer_of,
+    optimizers_of,
+)
 from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
@@ -27,7 +36,13 @@ def build(model: Any, element_spec: Any) -> None:
 
     Without this, they would be made inside the first step: too late to broadcast them before it.
     """
-    symbolic = tf.nest.map_structure(lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), element_spec)
+    symbolic = tf.nest.map_structure(
+        lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name, sparse=isinstance(spec, tf.SparseTensorSpec)), element_spec
+    )
+    if not model.compiled:
+        if not model.built:
+            model(keras.utils.unpack_x_y_sample_weight(symbolic)[0])
+        return
     model._symbolic_build(data_batch=symbolic)
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
@@ -35,7 +50,8 @@ def build(model: Any, element_spec: Any) -> None:
 
 def optimizer_variables(model: Any) -> list[Any]:
     """The optimizer's state, its step count and learning rate included."""
-    return list(model.optimizer.variables) if model.optimizer is not None else []
+    optimizer = optimizer_of(model)
+    return [] if optimizer is None else list(optimizer.variables)
 
 
 def path(variable: Any) -> str:
@@ -207,9 +223,57 @@ def loss_reductions(loss: Any) -> Iterator[str]:
         yield str(getattr(item, "reduction", "sum_over_batch_size"))
 
 
+def given_metrics(model: Any) -> list[Any]:
+    """The metric objects that were given to ``compile`` or that the model has, built or not; each once."""
+    compiled = getattr(model, "_compile_metrics", None)
+    given = [] if compiled is None else keras.tree.flatten([compiled._user_metrics, compiled._user_weighted_metrics])
+    found = [*(m for m in given if isinstance(m, keras.metrics.Metric)), *model.metrics]
+    return list({id(metric): metric for metric in found}.values())
+
+
+def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
+    """What puts ``replace(loss)`` in the place of each output's loss of a built model: owner, attribute and value."""
+    container = getattr(model, "_compile_loss", None)
+    if container is None or container._flat_losses is None:
+        return []
+    replaced = [item._replace(loss=replace(item.loss)) for item in container._flat_losses]
+    return [(container, "_flat_losses", replaced)]
+
+
+def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
+    """What the loss gives, and what it divided the weighted sum of its elements by.
+
+    That is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
+    """
+    from keras.src.losses.loss import apply_mask
+
+    call, elements = loss.call, []
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        elements.append(call(*args, **kwargs))
+        return elements[-1]
+
+    loss.call = noted  # a mask of what is computed, by ignore_class say, is seen there only
+    try:
+        value = loss(y_true, y_pred, sample_weight)
+    finally:
+        del loss.call
+    if not elements or elements[-1].shape.rank == 0:  # a loss of the user's own that takes the mean itself
+        return value, OF_ALL_ELEMENTS
+    if loss.reduction == "sum":
+        return value, OF_NOTHING
+    masks = [mask for mask in (mask_of(y_pred), mask_of(elements[-1])) if mask is not None]
+    mask = tf.math.logical_and(*masks) if len(masks) == 2 else masks[0] if masks else None
+    if loss.reduction != "mean_with_sample_weight":
+        return value, OF_ALL_ELEMENTS if mask is None else tf.math.count_nonzero(mask)
+    weights = apply_mask(sample_weight, mask, dtype=value.dtype, reduction=loss.reduction)
+    return value, OF_ALL_ELEMENTS if weights is None else tf.reduce_sum(tf.cast(weights, tf.float64))
+
+
 def output_loss_trackers(model: Any) -> list[Any]:
     """The metrics that Keras keeps of each output's loss, in a model of several outputs."""
-    return list(model._compile_loss.metrics) if model.compiled and model._compile_loss is not None else []
+    container = getattr(model, "_compile_loss", None)
+    return [] if container is None else list(container.metrics)
 
 
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
@@ -257,6 +321,47 @@ def source(
     )
 
 
+def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
+    """One batch as Keras would train on it, of tensors."""
+    from keras.src.trainers.data_adapters import data_adapter_utils
+
+    if class_weight is not None:
+        if sample_weight is not None:
+            raise ValueError("sample_weight and class_weight cannot be given together")
+        sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
+    packed = data_adapter_utils.pack_x_y_sample_weight(x, y, sample_weight)
+    return keras.tree.map_structure(tf.convert_to_tensor, packed)
+
+
+def one_batch(part: Any) -> Any:
+    """What a method such as `train_on_batch` takes as ``x``, so that the model's step gets the part of a batch by `part_of`."""
+    return part
+
+
+def part_of(element: Any) -> Any:
+    """The part of a batch, of what the step gets."""
+    return element[0]
+
+
+def logs_of_outputs(outputs: Any) -> dict[str, Any]:
+    """What a callback sees of the model's outputs, after a batch of `predict`."""
+    return outputs if isinstance(outputs, dict) else {"outputs": outputs}
+
+
+def on_batch_logs(model: Any, logs: Any, return_dict: bool) -> Any:
+    """What `test_on_batch` returns of the metrics' results."""
+    numbers = {name: float(value) if np.ndim(value) == 0 else np.asarray(value) for name, value in logs.items()}
+    return numbers if return_dict else model._flatten_metrics_in_order(numbers)
+
+
+def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Arrays to train on, and the last part of them to validate with: each x, y and sample_weight."""
+    from keras.src.trainers.data_adapters import array_slicing
+
+    training, validation = array_slicing.train_validation_split((x, y, sample_weight), validation_split=part)
+    return tuple(training), tuple(validation)
+
+
 def batches(source: Any) -> tf.data.Dataset:
     """The batches that Keras would train on, as a dataset."""
     dataset = source.get_tf_dataset()
@@ -267,7 +372,7 @@ def batches(source: Any) -> tf.data.Dataset:
     return dataset
 
 
-def steps_per_epoch(source: Any, given: int | None) -> int | None:
+def steps_of(source: Any, given: int | None) -> int | None:
     """After how many batches an epoch ends; None: when there are no more."""
     return given
 

@@ -1,0 +1,61 @@
+"""From what `fit`, `evaluate` and `predict` are given as data to this rank's part of each global batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.errors import InvalidArgumentError
+from tarantella.keras import data, early_shard, pipeline
+
+
+def distributed(batches: tf.data.Dataset, distribute: bool, what: str) -> tf.data.Dataset:
+    """This rank's parts with their shares, as `data.distribute` gives them. Collective.
+
+    Args:
+        batches: of the global batch size; or, with ``distribute=False``, this rank's own.
+        what: for the log, such as ``"the training data"``.
+    """
+    if not distribute:
+        return data.whole(batches)
+    rank, size = runtime.get_rank(), runtime.get_size()
+    early, reason = None, "another rank could not"
+    try:
+        early = early_shard.distribute(batches, rank, size)
+    except early_shard.TooLate as late:
+        reason = str(late)
+    if early is not None and int(runtime.all_reduce(1, op="min")):
+        runtime.logger.info("%s: each rank runs the maps before the batch on its own samples alone", what)
+        return early
+    if early is None:
+        runtime.all_reduce(0, op="min")
+    runtime.logger.info("%s: every rank makes whole batches and takes its part at the end: %s", what, reason)
+    return data.distribute(batches, rank, size)
+
+
+def with_micro_batches(x: Any, batch_size: int | None, micro_batch_size: int | None) -> tuple[Any, int | None]:
+    """Data and batch size where the user has said how many samples of a batch each rank shall have.
+
+    A dataset without a batch is batched; else the batch must be that of all ranks together.
+
+    Raises:
+        InvalidArgumentError: it is not, or micro_batch_size is no positive integer.
+    """
+    if micro_batch_size is None:
+        return x, batch_size
+    if not isinstance(micro_batch_size, int) or micro_batch_size < 1:
+        raise InvalidArgumentError(f"the micro-batch size is {micro_batch_size!r}: use a positive integer")
+    wanted = micro_batch_size * runtime.get_size()
+    if isinstance(x, tf.data.Dataset):
+        last = pipeline.last_batch(x)
+        if last is None:
+            return x.batch(wanted), None
+        batch_size = pipeline.number(last, "_batch_size")
+    if batch_size not in (None, wanted):
+        raise InvalidArgumentError(
+            f"a micro-batch of {micro_batch_size} samples on each of {runtime.get_size()} ranks makes a batch of {wanted}, and "
+            f"the data has batches of {batch_size}: leave the micro-batch size out, or batch by {wanted}"
+        )
+    return x, None if isinstance(x, tf.data.Dataset) else wanted

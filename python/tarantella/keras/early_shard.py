@@ -1,0 +1,163 @@
+"""Each rank's part of each batch, taken before the work that makes samples, where that changes none of them.
+
+``source.map(decode).batch(B)`` on n ranks decodes every sample n times if batches are split at the end. If n divides B, the
+samples ``batch[r::n]`` are those of ``source.shard(n, r)``, in the same order, so each rank can decode its own alone:
+``source.shard(n, r).map(decode).batch(B / n)``. What comes before the maps (reading file names, shuffling, repeating) runs on
+every rank as it does on one device, and tells by a fingerprint of every n-th element whether ranks have the same data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras import data, pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_AFTER_THE_BATCH = ("PrefetchDataset", "OptionsDataset", "RepeatDataset", "TakeDataset", "SkipDataset")
+
+
+class TooLate(Exception):
+    """Why the batches have to be split at the end."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """``source.map(...).map(...).batch(n)``, and what follows."""
+
+    source: tf.data.Dataset
+    maps: list[tf.data.Dataset]
+    batch: tf.data.Dataset
+    after: list[tf.data.Dataset]
+    batch_size: int
+    samples: int | None
+    """How many the source has and batches are made of; None: without end."""
+
+
+def distribute(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dataset:
+    """What `data.distribute` gives, with the maps before the batch on this rank's samples alone.
+
+    Raises:
+        TooLate: that would change a sample, or cannot be known.
+    """
+    try:
+        parts = _take_apart(dataset, size)
+    except AttributeError as error:
+        raise TooLate(f"this version of TensorFlow does not tell what the dataset is made of ({error})") from error
+    source = parts.source
+    if parts.samples is not None:
+        source = source.take(parts.samples)
+    samples = source.scan((tf.constant(0, tf.int64), tf.constant(0, tf.int64)), _fingerprints(size)).shard(size, rank)
+    for of_map in parts.maps:
+        samples = samples.map(
+            _beside_the_fingerprint(of_map._map_func._func),
+            num_parallel_calls=getattr(of_map, "_num_parallel_calls", None),
+            deterministic={"true": True, "false": False}.get(getattr(of_map, "_deterministic", "default")),
+        )
+    drop_remainder = bool(pipeline.number(parts.batch, "_drop_remainder"))
+    batches = samples.batch(
+        parts.batch_size // size,
+        drop_remainder=drop_remainder,
+        num_parallel_calls=getattr(parts.batch, "_num_parallel_calls", None),
+    )
+    result = batches.enumerate().map(_with_share(parts), num_parallel_calls=1, deterministic=True)
+    for operation in parts.after:
+        result = _again(operation, result)
+    return result
+
+
+def _take_apart(dataset: tf.data.Dataset, size: int) -> Parts:
+    operations = list(pipeline.chain(dataset))
+    after = []
+    while operations and pipeline.kind(operations[0]) in _AFTER_THE_BATCH:
+        after.append(operations.pop(0))
+    if not operations or pipeline.kind(operations[0]) not in pipeline.PLAIN_BATCHES:
+        found = f"{pipeline.kind(operations[0])} is" if operations else "nothing is"
+        raise TooLate(f"{found} where it should end with batch")
+    batch = operations.pop(0)
+    maps: list[tf.data.Dataset] = []
+    while pipeline.kind(operations[0]) in pipeline.MAPS:
+        of_map = operations.pop(0)
+        stateful = pipeline.stateful_operation(of_map)
+        if stateful is not None:
+            raise TooLate(f"a map before the batch has the operation {stateful}, whose results depend on its calls before")
+        maps.insert(0, of_map)
+    if not maps:
+        raise TooLate("there is no map before the batch, so nothing to save")
+    if not pipeline.is_deterministic(operations[0]):
+        raise TooLate("an operation before the maps may give its elements in any order")
+    batch_size = pipeline.number(batch, "_batch_size")
+    if batch_size is None or batch_size % size != 0:
+        raise TooLate(f"{size} ranks do not divide the batch of {batch_size}")
+    drops = pipeline.number(batch, "_drop_remainder")
+    if drops is None:
+        raise TooLate("whether its batch drops the remainder is not known yet")
+    samples = _samples(operations[0], batch_size, bool(drops), size)
+    return Parts(operations[0], maps, batch, after[::-1], batch_size, samples)
+
+
+def _samples(source: tf.data.Dataset, batch_size: int, drops: bool, size: int) -> int | None:
+    cardinality = int(source.cardinality())
+    if cardinality == tf.data.INFINITE_CARDINALITY:
+        return None
+    if cardinality < 0:
+        raise TooLate("how many samples it has is not known")
+    rest = cardinality % batch_size
+    if drops:
+        return cardinality - rest
+    if 0 < rest < size:
+        raise TooLate(f"its last batch of {rest} leaves some of {size} ranks without a sample")
+    return cardinality
+
+
+def _fingerprints(size: int) -> Callable[..., Any]:
+    """For `scan`: each element with the fingerprint of the first of the `size` elements it is among."""
+
+    def note(state: tuple[tf.Tensor, tf.Tensor], *element: Any) -> Any:
+        index, last = state
+        current = tf.cond(tf.equal(index % size, 0), lambda: data.fingerprint(element), lambda: last)
+        return (index + 1, current), (current, element)
+
+    return note
+
+
+def _beside_the_fingerprint(function: Callable[..., Any]) -> Callable[..., Any]:
+    def mapped(fingerprint: tf.Tensor, element: tuple[Any, ...]) -> Any:
+        result = function(*element)
+        # what `map` makes of it: the element of a dataset that is not a tuple is its function's only argument
+        return fingerprint, tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+    return mapped
+
+
+def _with_share(parts: Parts) -> Callable[..., Any]:
+    single = not isinstance(parts.batch.element_spec, tuple)
+
+    def with_share(index: tf.Tensor, element: Any) -> Any:
+        fingerprints, batch = element
+        total = tf.constant(parts.batch_size, tf.int64)
+        if parts.samples is not None:
+            total = tf.minimum(total, parts.samples - index * parts.batch_size)
+        samples = tf.size(fingerprints, tf.int64)
+        return batch[0] if single else batch, (samples, total, fingerprints[0] + total)
+
+    return with_share
+
+
+def _again(operation: tf.data.Dataset, on: tf.data.Dataset) -> tf.data.Dataset:
+    match pipeline.kind(operation):
+        case "PrefetchDataset":
+            return on.prefetch(pipeline.number(operation, "_buffer_size"))
+        case "RepeatDataset":
+            return on.repeat(operation._count)
+        case "TakeDataset":
+            return on.take(operation._count)
+        case "SkipDataset":
+            return on.skip(operation._count)
+        case "OptionsDataset":
+            return on.with_options(operation.options())
+    raise TooLate(f"{pipeline.kind(operation)} after the batch is not known")

@@ -1,0 +1,123 @@
+"""How batches are split among ranks: at the end, or before the work where that gives the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tarantella.keras import data, early_shard
+
+SIZES = (2, 3, 4)
+
+
+def numbers(n: int) -> tf.data.Dataset:
+    return tf.data.Dataset.range(n)
+
+
+def doubled(i: tf.Tensor) -> tf.Tensor:
+    return 2 * i
+
+
+def pair(i: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    return tf.cast(i, tf.float32), {"label": i % 5, "name": tf.strings.as_string(i)}
+
+
+def elements(dataset: tf.data.Dataset, limit: int = 50) -> list:
+    return [tf.nest.map_structure(lambda t: t.numpy(), element) for element in dataset.take(limit)]
+
+
+def same(left: list, right: list) -> None:
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        tf.nest.assert_same_structure(a, b)
+        for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def without_fingerprint(parts: list) -> list:
+    return [(batch, share[:2]) for batch, share in parts]
+
+
+EARLY = {
+    "map": lambda: numbers(24).map(doubled).batch(12),
+    "several maps, one parallel": lambda: numbers(24).map(doubled).map(pair, num_parallel_calls=2).batch(12),
+    "a list from map": lambda: numbers(24).map(lambda i: [i, i + 1]).batch(12),
+    "a dict from map": lambda: numbers(24).map(lambda i: {"a": i}).batch(12),
+    "a dict before map": lambda: tf.data.Dataset.from_tensor_slices({"a": np.arange(24)}).map(lambda d: d["a"]).batch(12),
+    "shorter last batch": lambda: numbers(31).map(doubled).batch(12).prefetch(2),
+    "last batch dropped": lambda: numbers(26).map(doubled).batch(12, drop_remainder=True),
+    "shuffled": lambda: numbers(24).shuffle(24, seed=5).map(doubled).batch(12).prefetch(tf.data.AUTOTUNE),
+    "without end": lambda: numbers(7).repeat().map(doubled).batch(12),
+    "repeated after": lambda: numbers(31).map(doubled).batch(12).repeat(3),
+    "taken and skipped": lambda: numbers(60).map(doubled).batch(12).skip(1).take(2),
+    "options": lambda: numbers(24).map(doubled).batch(12).with_options(tf.data.Options()),
+    "text": lambda: tf.data.Dataset.from_tensor_slices([f"file {i}" for i in range(24)]).map(tf.strings.length).batch(12),
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", EARLY)
+def test_early_gives_what_late_gives(name, size):
+    for rank in range(size):
+        early = early_shard.distribute(EARLY[name](), rank, size)
+        late = data.distribute(EARLY[name](), rank, size)
+        same(without_fingerprint(elements(early)), without_fingerprint(elements(late)))
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_early_fingerprints_are_those_of_the_data(name):
+    """Ranks with the same data agree on each batch; with other data they do not."""
+    on_ranks = [[share[2] for _, share in elements(early_shard.distribute(EARLY[name](), rank, 3))] for rank in range(3)]
+    assert on_ranks[0] == on_ranks[1] == on_ranks[2]
+
+
+def test_other_data_on_a_rank_shows():
+    def found(order: list[int], rank: int) -> list[int]:
+        dataset = tf.data.Dataset.from_tensor_slices(order).map(doubled).batch(4)
+        return [share[2] for _, share in elements(early_shard.distribute(dataset, rank, 2))]
+
+    assert found([0, 1, 2, 3, 4, 5, 6, 7], 0) != found([1, 0, 2, 3, 4, 5, 6, 7], 1)
+
+
+def test_each_rank_maps_its_samples_alone():
+    seen: list[list[int]] = []
+    for rank in range(3):
+        mine: list[int] = []
+
+        def note(i: tf.Tensor, mine: list[int] = mine) -> tf.Tensor:
+            return tf.numpy_function(lambda v: (mine.append(int(v)), v)[1], [i], tf.int64, stateful=False)
+
+        elements(early_shard.distribute(numbers(12).map(note).batch(6), rank, 3))
+        seen.append(sorted(mine))
+    assert seen == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
+
+
+LATE = {
+    "RangeDataset is": lambda: numbers(12),
+    "PaddedBatchDataset is": lambda: numbers(12).map(doubled).padded_batch(6),
+    "MapDataset is": lambda: numbers(12).batch(6).map(doubled),
+    "no map": lambda: numbers(12).batch(6),
+    "do not divide": lambda: numbers(12).map(doubled).batch(5),
+    "is not known": lambda: numbers(12).filter(lambda i: i > 3).map(doubled).batch(6),
+    "without a sample": lambda: numbers(13).map(doubled).batch(6),
+    "Random": lambda: numbers(12).map(lambda i: i + tf.random.uniform([], 0, 9, tf.int64)).batch(6),
+    "in any order": lambda: numbers(12).interleave(numbers, num_parallel_calls=2, deterministic=False).apply(
+        tf.data.experimental.assert_cardinality(66)).map(doubled).batch(6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", LATE)
+def test_what_is_split_at_the_end_and_why(reason):
+    with pytest.raises(early_shard.TooLate, match=reason):
+        early_shard.distribute(LATE[reason](), 0, 2)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("samples", [1, 2, 5, 8])
+def test_sparse_batches(samples, size):
+    dense = np.arange(samples * 3).reshape(samples, 3) % 4
+    for rank in range(size):
+        whole, of_dense = (data.split(batch, rank, size) for batch in (tf.sparse.from_dense(dense), tf.constant(dense)))
+        np.testing.assert_array_equal(tf.sparse.to_dense(tf.sparse.reorder(whole[0])), of_dense[0])
+        assert [int(n) for n in whole[1][:2]] == [int(n) for n in of_dense[1][:2]]
