@@ -314,7 +314,7 @@ class Model:
         source = adapter.source(x, y, sample_weight, batch_size, steps, False, None, model=model, **loading)
         parts = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "data to evaluate")
         hooks = self._hooks()
-        self._same_weights(hooks, data.batch_spec(parts))
+        self._same_weights(hooks, data.batch_spec(parts), "test_step")
         evaluate, steps = model.evaluate, adapter.steps_of(source, steps)
         with self._distributed(hooks, [parts]):
             return evaluate(parts, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict)
@@ -354,7 +354,7 @@ class Model:
         source = adapter.source(x, None, None, batch_size, steps, False, None, model=model, **loading)
         parts = batches.distributed(adapter.batches(source), True, "data to predict from")
         hooks = self._hooks()
-        self._same_weights(hooks, data.batch_spec(parts))
+        self._same_weights(hooks, data.batch_spec(parts), "predict_step")
         predict, steps = model.predict, adapter.steps_of(source, steps)
         mine = [prediction.OwnOutputs(), *adapter.callback_list(callbacks)]
         with self._distributed(hooks, [parts]):
@@ -406,7 +406,7 @@ class Model:
         self._require_compiled("test_on_batch")
         part = self._part(adapter.batch_of(x, y, sample_weight, None))
         hooks = self._hooks()
-        self._same_weights(hooks, _spec_of(part))
+        self._same_weights(hooks, _spec_of(part), "test_step")
         test_on_batch = model.test_on_batch
         with self._distributed(hooks), hooks.one_batch():
             test_on_batch(adapter.one_batch(part), return_dict=True, **how)
@@ -419,7 +419,7 @@ class Model:
             return model.predict_on_batch(x)
         part = self._part(adapter.batch_of(x, None, None, None))
         hooks = self._hooks()
-        self._same_weights(hooks, _spec_of(part))
+        self._same_weights(hooks, _spec_of(part), "predict_step")
         predict_on_batch = model.predict_on_batch
         with self._distributed(hooks), hooks.one_batch():
             predicted = predict_on_batch(adapter.one_batch(part))
@@ -461,7 +461,7 @@ class Model:
         """All ranks have the same model, and rank 0's weights and optimizer state. Collective."""
         model = self._tnt_model
         with additivity.watched(model) as metrics:
-            adapter.build(model, batch_spec)
+            adapter.build(model, batch_spec, "train_step")
         metrics.check()
         hooks.settle()
         hooks.prepare()
@@ -469,11 +469,11 @@ class Model:
         accumulation.distribute_sums(model.optimizer)
         hooks.alike = True
 
-    def _same_weights(self, hooks: StepHooks, batch_spec: Any) -> None:
+    def _same_weights(self, hooks: StepHooks, batch_spec: Any, step: str) -> None:
         """All ranks have rank 0's weights: random ones, if nothing was trained or loaded yet. Collective."""
         model = self._tnt_model
         with additivity.watched(model) as metrics:
-            adapter.build(model, batch_spec)
+            adapter.build(model, batch_spec, step)
         metrics.check()
         hooks.settle()
         weights.broadcast(adapter.weights(model))

@@ -6,6 +6,7 @@ about these is not here, as `accumulating` gives none and `layers_to_compile` ha
 
 from __future__ import annotations
 
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,29 +27,40 @@ def is_compiled(model: Any) -> bool:
     return bool(model._is_compiled)
 
 
-def build(model: Any, element_spec: Any) -> None:
-    """Gives the model, its metrics and its optimizer all their variables, from the spec of a batch.
+# which steps models are built for, by what `compile` made of their losses
+_built: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def build(model: Any, element_spec: Any, step: str) -> None:
+    """Gives the model, and what the step needs of its metrics and optimizer, all their variables, from the spec of a batch.
 
     Without this, they would be made inside the first step: too late to broadcast them before it. The step, or what the usual
     one is made of, is traced for a graph that is thrown away.
+
+    Args:
+        step: ``"train_step"``, ``"test_step"`` or ``"predict_step"``.
     """
     if not model._is_compiled:
         if not model.built:
-            _trace(lambda batch: model(keras.utils.unpack_x_y_sample_weight(batch)[0], training=False), element_spec)
+            _trace(lambda batch: _forward(model, batch), element_spec)
         return
-    if type(model).train_step is not keras.Model.train_step and not model.run_eagerly:
-        _trace(model.train_step, element_spec)  # it alone knows what it uses of the model
-        return
+    done = _built.setdefault(model.compiled_loss, set())
+    if not done & {step, "train_step"}:
+        if getattr(type(model), step) is not getattr(keras.Model, step) and not model.run_eagerly:
+            _trace(getattr(model, step), element_spec)  # it alone knows what it uses of the model
+        else:
+            _trace(lambda batch: _forward(model, batch, with_results=step != "predict_step"), element_spec)
+            if step == "train_step":
+                build_optimizer(model.optimizer, model.trainable_variables)
+        done.add(step)
 
-    def forward(batch: Any) -> None:
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        y_pred = model(x, training=False)
+
+def _forward(model: Any, batch: Any, with_results: bool = False) -> None:
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    y_pred = model(x, training=False)
+    if with_results:
         model.compute_loss(x, y, y_pred, sample_weight)
         model.compute_metrics(x, y, y_pred, sample_weight)
-
-    _trace(forward, element_spec)
-    if optimizer_of(model) is not None:
-        build_optimizer(model.optimizer, model.trainable_variables)
 
 
 def _trace(step: Callable[[Any], Any], element_spec: Any) -> None:

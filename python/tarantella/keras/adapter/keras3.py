@@ -31,10 +31,13 @@ def is_compiled(model: Any) -> bool:
     return bool(model.compiled)
 
 
-def build(model: Any, element_spec: Any) -> None:
+def build(model: Any, element_spec: Any, step: str) -> None:
     """Gives the model, its metrics and its optimizer all their variables, from the spec of a batch.
 
     Without this, they would be made inside the first step: too late to broadcast them before it.
+
+    Args:
+        step: which one comes first; makes no difference to this Keras.
     """
     symbolic = tf.nest.map_structure(
         lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name, sparse=isinstance(spec, tf.SparseTensorSpec)), element_spec
