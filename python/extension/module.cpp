@@ -31,10 +31,81 @@ void check(tnt_status_t status) {
   throw nb::python_error();
 }
 
-struct WorkDeleter {
-  void operator()(tnt_work_t work) const { tnt_work_destroy(work); }
+// An operation that was started. Its buffers are the operation's until it has ended, and live as long: a Work that is dropped
+// before leaves them in a list of abandoned ones, where later calls find out that they can go.
+class Work {
+ public:
+  Work(tnt_comm_t comm, tnt_work_t handle, In in, Out out)
+      : comm_(comm), operation_{Handle(handle), std::move(in), std::move(out)} {}
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+  ~Work() {
+    forget_finished();
+    if (!finished_ && operation_.runs()) abandoned().push_back(std::move(operation_));
+  }
+
+  [[nodiscard]] bool test() {
+    if (!finished_) finished_ = !operation_.runs();
+    return finished_;
+  }
+
+  // Waits in short turns, so that a signal is seen. Buffers must not be left to a running operation by a caller that goes on:
+  // an interrupt ends the job's communication, and with it the operation.
+  void wait() {
+    tnt_status_t status = TNT_SUCCESS;
+    int finished = 0;
+    while (finished == 0) {
+      {
+        const nb::gil_scoped_release released;
+        status = tnt_work_wait(operation_.handle.get(), 0.1);
+        if (status != TNT_SUCCESS)
+          status = tnt_work_test(operation_.handle.get(), &finished);
+        else
+          finished = 1;
+      }
+      if (finished == 0 && PyErr_CheckSignals() != 0) {
+        tnt_comm_abort(comm_, "interrupted");
+        {
+          const nb::gil_scoped_release released;
+          tnt_work_wait(operation_.handle.get(), -1.0);
+        }
+        finished_ = true;
+        throw nb::python_error();
+      }
+    }
+    finished_ = true;
+    check(status);
+  }
+
+  static void forget_finished() {
+    std::erase_if(abandoned(), [](const Operation& operation) { return !operation.runs(); });
+  }
+
+ private:
+  struct Destroy {
+    void operator()(tnt_work_t work) const { tnt_work_destroy(work); }
+  };
+  using Handle = std::unique_ptr<tnt_work, Destroy>;
+  struct Operation {
+    Handle handle;
+    In in;
+    Out out;
+    [[nodiscard]] bool runs() const {
+      int finished = 1;
+      tnt_work_test(handle.get(), &finished);
+      return finished == 0;
+    }
+  };
+
+  static std::vector<Operation>& abandoned() {
+    static auto* const list = new std::vector<Operation>;  // never destroyed: at exit an operation may still run
+    return *list;
+  }
+
+  tnt_comm_t comm_;
+  Operation operation_;
+  bool finished_ = false;
 };
-using Work = std::unique_ptr<tnt_work, WorkDeleter>;
 
 class Communicator {
  public:
@@ -64,31 +135,40 @@ class Communicator {
     return name;
   }
 
-  void all_reduce(const In& in, const Out& out, int dtype, int op) const {
+  [[nodiscard]] std::unique_ptr<Work> all_reduce(const In& in, const Out& out, int dtype, int op) const {
     same_size(in, 1, out, 1);
-    run([&](tnt_work_t* work) {
+    return start(in, out, [&](tnt_work_t* work) {
       return tnt_all_reduce(comm_, in.data(), out.data(), in.size(), tnt_dtype_t(dtype), tnt_op_t(op), nullptr, work);
     });
   }
-  void all_gather(const In& in, const Out& out, int dtype) const {
+  [[nodiscard]] std::unique_ptr<Work> all_gather(const In& in, const Out& out, int dtype) const {
     same_size(in, static_cast<std::size_t>(size()), out, 1);
-    run([&](tnt_work_t* work) {
+    return start(in, out, [&](tnt_work_t* work) {
       return tnt_all_gather(comm_, in.data(), out.data(), in.size(), tnt_dtype_t(dtype), nullptr, work);
     });
   }
-  void reduce_scatter(const In& in, const Out& out, int dtype, int op) const {
+  [[nodiscard]] std::unique_ptr<Work> reduce_scatter(const In& in, const Out& out, int dtype, int op) const {
     same_size(in, 1, out, static_cast<std::size_t>(size()));
-    run([&](tnt_work_t* work) {
+    return start(in, out, [&](tnt_work_t* work) {
       return tnt_reduce_scatter(comm_, in.data(), out.data(), out.size(), tnt_dtype_t(dtype), tnt_op_t(op), nullptr, work);
     });
   }
-  void broadcast(const Out& data, int dtype, int root) const {
-    run([&](tnt_work_t* work) {
+  [[nodiscard]] std::unique_ptr<Work> broadcast(const Out& data, int dtype, int root) const {
+    return start({}, data, [&](tnt_work_t* work) {
       return tnt_broadcast(comm_, data.data(), data.data(), data.size(), tnt_dtype_t(dtype), root, nullptr, work);
     });
   }
-  void barrier() const {
-    run([&](tnt_work_t* work) { return tnt_barrier(comm_, nullptr, work); });
+  [[nodiscard]] std::unique_ptr<Work> send(const In& in, int dtype, int to) const {
+    return start(
+        in, {}, [&](tnt_work_t* work) { return tnt_send(comm_, in.data(), in.size(), tnt_dtype_t(dtype), to, nullptr, work); });
+  }
+  [[nodiscard]] std::unique_ptr<Work> recv(const Out& out, int dtype, int from) const {
+    return start({}, out, [&](tnt_work_t* work) {
+      return tnt_recv(comm_, out.data(), out.size(), tnt_dtype_t(dtype), from, nullptr, work);
+    });
+  }
+  [[nodiscard]] std::unique_ptr<Work> barrier() const {
+    return start({}, {}, [&](tnt_work_t* work) { return tnt_barrier(comm_, nullptr, work); });
   }
   void abort(const std::string& reason) const { check(tnt_comm_abort(comm_, reason.c_str())); }
 
@@ -115,39 +195,22 @@ class Communicator {
     throw nb::value_error("the input and output arrays do not have sizes that fit each other");
   }
 
-  // The operation is started and waited for in short turns, so that a signal is seen. Its buffers must not be left to a
-  // running operation: an interrupt ends the job's communication, and with it the operation.
   template <typename Start>
-  void run(Start&& start) const {
+  std::unique_ptr<Work> start(const In& in, const Out& out, Start&& begin) const {
     tnt_work_t handle = nullptr;
-    check(start(&handle));
-    const Work work(handle);
-    int finished = 0;
-    tnt_status_t status = TNT_SUCCESS;
-    while (finished == 0) {
-      {
-        const nb::gil_scoped_release released;
-        status = tnt_work_wait(work.get(), 0.1);
-        if (status != TNT_SUCCESS)
-          status = tnt_work_test(work.get(), &finished);
-        else
-          finished = 1;
-      }
-      if (finished == 0 && PyErr_CheckSignals() != 0) {
-        tnt_comm_abort(comm_, "interrupted");
-        {
-          const nb::gil_scoped_release released;
-          tnt_work_wait(work.get(), -1.0);
-        }
-        throw nb::python_error();
-      }
-    }
-    check(status);
+    check(begin(&handle));
+    return std::make_unique<Work>(comm_, handle, in, out);
   }
 
   tnt_comm_t comm_;
   bool owned_;
 };
+
+// The method's collective, waited for.
+template <typename... Args>
+auto blocking(std::unique_ptr<Work> (Communicator::*start)(Args...) const) {
+  return [start](const Communicator& self, Args... args) { (self.*start)(args...)->wait(); };
+}
 
 class Reducer {
  public:
@@ -279,7 +342,10 @@ void init() {
 NB_MODULE(_native, module) {
   module.def("version", &tnt_version);
   module.def("init", &init);
-  module.def("finalize", [] { check(tnt_finalize()); });
+  module.def("finalize", [] {
+    check(tnt_finalize());
+    Work::forget_finished();
+  });
   module.def("device_count", [] {
     int count = 0;
     const char* why = "";
@@ -291,6 +357,9 @@ NB_MODULE(_native, module) {
     check(tnt_trace_span(track.c_str(), name.c_str(), begin_ns, end_ns));
   });
 
+  nb::class_<Work>(module, "Work").def("wait", &Work::wait).def("test", &Work::test);
+
+  const nb::keep_alive<0, 1> alive;  // a communicator outlives its works
   nb::class_<Communicator>(module, "Communicator")
       .def_static("world", &Communicator::world)
       .def_prop_ro("address", &Communicator::address)
@@ -299,11 +368,16 @@ NB_MODULE(_native, module) {
       .def_prop_ro("local_rank", &Communicator::local_rank)
       .def_prop_ro("local_size", &Communicator::local_size)
       .def_prop_ro("transport", &Communicator::transport)
-      .def("all_reduce", &Communicator::all_reduce, "input"_a, "output"_a, "dtype"_a, "op"_a)
-      .def("all_gather", &Communicator::all_gather, "input"_a, "output"_a, "dtype"_a)
-      .def("reduce_scatter", &Communicator::reduce_scatter, "input"_a, "output"_a, "dtype"_a, "op"_a)
-      .def("broadcast", &Communicator::broadcast, "data"_a, "dtype"_a, "root"_a)
-      .def("barrier", &Communicator::barrier)
+      .def("all_reduce", blocking(&Communicator::all_reduce), "input"_a, "output"_a, "dtype"_a, "op"_a)
+      .def("all_gather", blocking(&Communicator::all_gather), "input"_a, "output"_a, "dtype"_a)
+      .def("reduce_scatter", blocking(&Communicator::reduce_scatter), "input"_a, "output"_a, "dtype"_a, "op"_a)
+      .def("broadcast", blocking(&Communicator::broadcast), "data"_a, "dtype"_a, "root"_a)
+      .def("barrier", blocking(&Communicator::barrier))
+      .def("start_all_reduce", &Communicator::all_reduce, "input"_a, "output"_a, "dtype"_a, "op"_a, alive)
+      .def("start_all_gather", &Communicator::all_gather, "input"_a, "output"_a, "dtype"_a, alive)
+      .def("start_broadcast", &Communicator::broadcast, "data"_a, "dtype"_a, "root"_a, alive)
+      .def("start_send", &Communicator::send, "data"_a, "dtype"_a, "to"_a, alive)
+      .def("start_recv", &Communicator::recv, "data"_a, "dtype"_a, "source"_a, alive)
       .def("abort", &Communicator::abort, "reason"_a)
       .def("split", &Communicator::split, "color"_a, "key"_a);
 

@@ -14,6 +14,7 @@ name for training loops of one's own is first used, not before.
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from tarantella import mpi as _mpi
@@ -30,10 +31,28 @@ from tarantella.errors import (
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
+    from tarantella import data as data
+    from tarantella import keras as keras
+    from tarantella.collectives.group import Group as Group
+    from tarantella.collectives.group import get_group_master_rank as get_group_master_rank
+    from tarantella.collectives.group import is_group_master_rank as is_group_master_rank
+    from tarantella.collectives.objects import broadcast_object as broadcast_object
+    from tarantella.collectives.operations import Allgatherv as Allgatherv
+    from tarantella.collectives.operations import Allreduce as Allreduce
+    from tarantella.collectives.operations import Barrier as Barrier
+    from tarantella.collectives.operations import Broadcast as Broadcast
+    from tarantella.collectives.reduction import ReductionOp as ReductionOp
+    from tarantella.collectives.tensors import TensorAllgatherer as TensorAllgatherer
+    from tarantella.collectives.tensors import TensorAllreducer as TensorAllreducer
+    from tarantella.collectives.tensors import TensorBroadcaster as TensorBroadcaster
+    from tarantella.configuration import global_tnt_config as global_tnt_config
+    from tarantella.keras import callbacks as callbacks
+    from tarantella.keras import models as models
     from tarantella.keras import optimizers as optimizers
     from tarantella.keras.context import no_sync as no_sync
     from tarantella.keras.hook import PackedBucket as PackedBucket
     from tarantella.keras.model import Model as Model
+    from tarantella.keras.models import Sequential as Sequential
     from tarantella.keras.plan import plan as plan
     from tarantella.keras.tape import DistributedGradientTape as DistributedGradientTape
     from tarantella.keras.tensors import broadcast_variables as broadcast_variables
@@ -50,15 +69,25 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+logger = logging.getLogger("TNT_LIB")
+
 # names that are loaded when they are first used: NumPy takes 0.1 s to import, TensorFlow several seconds
 _LAZY = {
     "DistributedGradientTape": "tarantella.keras.tape",
     "Model": "tarantella.keras.model",
     "PackedBucket": "tarantella.keras.hook",
+    "Sequential": "tarantella.keras.models",
     "broadcast_variables": "tarantella.keras.tensors",
     "no_sync": "tarantella.keras.context",
-    "optimizers": "tarantella.keras",
     "plan": "tarantella.keras.plan",
+    "global_tnt_config": "tarantella.configuration",
+    "Group": "tarantella.collectives.group",
+    "get_group_master_rank": "tarantella.collectives.group",
+    "is_group_master_rank": "tarantella.collectives.group",
+    "broadcast_object": "tarantella.collectives.objects",
+    "ReductionOp": "tarantella.collectives.reduction",
+    **dict.fromkeys(("Allgatherv", "Allreduce", "Barrier", "Broadcast"), "tarantella.collectives.operations"),
+    **dict.fromkeys(("TensorAllgatherer", "TensorAllreducer", "TensorBroadcaster"), "tarantella.collectives.tensors"),
     **dict.fromkeys(
         (
             "all_gather",
@@ -75,30 +104,56 @@ _LAZY = {
         "tarantella.runtime",
     ),
 }
+_LAZY_MODULES = {
+    "callbacks": "tarantella.keras.callbacks",
+    "data": "tarantella.data",
+    "keras": "tarantella.keras",
+    "models": "tarantella.keras.models",
+    "optimizers": "tarantella.keras.optimizers",
+}
 
 __all__ = [
     "AbortedError",
+    "Allgatherv",
+    "Allreduce",
+    "Barrier",
+    "Broadcast",
     "DeadlineError",
     "DistributedGradientTape",
+    "Group",
     "InvalidArgumentError",
     "MismatchError",
     "Model",
     "PackedBucket",
     "ParallelStrategy",
     "PeerLostError",
+    "ReductionOp",
+    "Sequential",
     "TarantellaError",
+    "TensorAllgatherer",
+    "TensorAllreducer",
+    "TensorBroadcaster",
     "UnsupportedError",
     "all_gather",
     "all_reduce",
     "barrier",
     "broadcast",
+    "broadcast_object",
     "broadcast_variables",
+    "callbacks",
+    "data",
+    "get_group_master_rank",
     "get_local_rank",
     "get_local_size",
     "get_master_rank",
     "get_rank",
     "get_size",
+    "global_tnt_config",
+    "is_group_master_rank",
     "is_master_rank",
+    "keras",
+    "logger",
+    "models",
     "no_sync",
     "optimizers",
     "plan",
@@ -106,16 +161,18 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name in _LAZY_MODULES:
+        value: Any = importlib.import_module(_LAZY_MODULES[name])
+    elif name in _LAZY:
+        value = getattr(importlib.import_module(_LAZY[name]), name)
+    else:
         raise AttributeError(f"module 'tarantella' has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
-    value = importlib.import_module(f"{module.__name__}.{name}") if name == "optimizers" else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_LAZY_MODULES})
 
 
 if _mpi.started_by_mpi():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import secrets
 import shlex
 import socket
@@ -50,6 +51,35 @@ def output_on_all_devices() -> bool:
     return flag("TNT_OUTPUT_ON_ALL_DEVICES")
 
 
+def tensorboard_on_all_devices() -> bool:
+    """Whether ranks other than the master write files for TensorBoard too, each into folders of its own."""
+    return flag("TNT_TENSORBOARD_ON_ALL_DEVICES")
+
+
+def log_on_all_devices() -> bool:
+    """Whether ranks other than the master log too."""
+    return flag("TNT_LOG_ON_ALL_DEVICES")
+
+
+def log_level() -> str:
+    """The least level that is logged, in words of Python's logging."""
+    level = os.environ.get("TNT_LOG_LEVEL", "WARNING").upper()
+    return {"WARN": "WARNING"}.get(level, level)
+
+
+def gpus_per_node() -> int | None:
+    """How many GPUs of a node are to be used, none if 0 or less; None if all of them.
+
+    Raises:
+        InvalidArgumentError: it is no whole number.
+    """
+    value = os.environ.get("TNT_GPUS_PER_NODE", "")
+    try:
+        return int(value) if value else None
+    except ValueError:
+        raise InvalidArgumentError(f"TNT_GPUS_PER_NODE={value}: expected a whole number") from None
+
+
 def autotune() -> bool:
     """Whether the fusion threshold is to be chosen by trying some."""
     return flag("TNT_AUTOTUNE")
@@ -58,6 +88,29 @@ def autotune() -> bool:
 def has_fusion_threshold() -> bool:
     """Whether the environment says at how many bytes a bucket of gradients is closed."""
     return "TNT_FUSION_THRESHOLD" in os.environ
+
+
+def fusion_threshold() -> float | None:
+    """At how many bytes a bucket of gradients is closed, infinite for one bucket; None if the library chooses.
+
+    Raises:
+        InvalidArgumentError: it is no size.
+    """
+    value = os.environ.get("TNT_FUSION_THRESHOLD")
+    try:
+        return None if value is None else kilobytes(value)
+    except ValueError as error:
+        raise InvalidArgumentError(f"TNT_FUSION_THRESHOLD={value}: expected {error}") from None
+
+
+def kilobytes(text: str) -> float:
+    """A size in bytes, as `src/base/settings.cpp` reads it. Raises ValueError with what was expected."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([kmg]?)|inf", text, re.IGNORECASE)
+    if found is None:
+        raise ValueError("kilobytes, a number with K, M or G, or inf")
+    if found[1] is None:
+        return float("inf")
+    return float(found[1]) * 1024.0 ** " kmg".index(found[2].lower() or "k")
 
 
 def gradient_dtype() -> str:

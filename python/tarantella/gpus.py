@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tarantella import environment
+from tarantella import environment, mpi
+from tarantella.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -16,13 +17,31 @@ logger = logging.getLogger("TNT_LIB")
 def choose(tf: ModuleType) -> None:
     """Lets TensorFlow see one GPU, by this rank's number on its node, where there are several and nobody has chosen.
 
-    TensorFlow takes memory on every GPU it sees as soon as it computes, so this has to be done when it is imported.
+    TensorFlow takes memory on every GPU it sees as soon as it computes, so this has to be done when it is imported. With
+    TNT_GPUS_PER_NODE=n ranks share the first n of those that CUDA_VISIBLE_DEVICES leaves, with 0 they see none.
+
+    Raises:
+        InvalidArgumentError: there are fewer GPUs than TNT_GPUS_PER_NODE says, or TensorFlow has taken them already.
     """
-    local_rank = environment.local_rank()
+    wanted, rank = environment.gpus_per_node(), environment.local_rank()
     gpus = tf.config.list_physical_devices("GPU")
-    if local_rank is None or len(gpus) < 2 or tf.config.get_visible_devices("GPU") != gpus:
+    if wanted is not None and wanted > len(gpus):
+        raise InvalidArgumentError(f"TNT_GPUS_PER_NODE={wanted}: this process sees {len(gpus)}: leave it unset for all of them")
+    if not gpus or tf.config.get_visible_devices("GPU") != gpus:
         return
-    tf.config.set_visible_devices(gpus[local_rank % len(gpus)], "GPU")
-    if local_rank >= len(gpus):
-        logger.warning("this node has %d GPUs and more ranks than that: ranks %d and %d of it share one, and each wants all of "
-                       "its memory: start fewer ranks", len(gpus), local_rank % len(gpus), local_rank)  # fmt: skip
+    usable = gpus if wanted is None else gpus[: max(wanted, 0)]
+    chosen = usable if rank is None or not usable else [usable[rank % len(usable)]]
+    shared = bool(chosen) and rank is not None and mpi.local_size() > len(usable)
+    try:
+        if chosen != gpus:
+            tf.config.set_visible_devices(chosen, "GPU")
+        if shared:
+            tf.config.experimental.set_memory_growth(chosen[0], True)
+    except (RuntimeError, ValueError):
+        raise InvalidArgumentError(
+            "TensorFlow has used GPUs before this rank could choose its own: import tarantella before anything is computed"
+        ) from None
+    perhaps_own = len(gpus) == 1 and mpi.started_by_mpi()  # Slurm can show each rank another one
+    if shared and not perhaps_own and rank is not None and rank >= len(usable):
+        logger.warning("this node has more ranks than its %d GPUs: rank %d of it shares one with rank %d, and each takes the "
+                       "memory that it needs", len(usable), rank, rank % len(usable))  # fmt: skip

@@ -11,7 +11,7 @@ _JOB_VARIABLES = (
     "SLURM_JOB_ID",
     "SLURM_STEP_ID",
 )
-_LOCAL_SIZE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+_LOCAL_SIZE_VARIABLES = ("TNT_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
 def started_by_mpi() -> bool:
@@ -33,7 +33,7 @@ def share_cores() -> None:
     """Sets the thread counts of OpenMP and TensorFlow as our launcher does, unless they are set: each rank its share."""
     from tarantella.launcher.threads import thread_environment, usable_cores
 
-    ranks = 1 if _bound() else _local_size()
+    ranks = 1 if _bound() else local_size()
     for name, value in thread_environment(ranks, usable_cores()).items():
         os.environ.setdefault(name, value)
 
@@ -46,7 +46,7 @@ def _bound() -> bool:
         return False
 
 
-def _local_size() -> int:
+def local_size() -> int:
     """How many ranks of the job run on this machine, as far as the environment says."""
     tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "").split("(")[0].split(",")[0]
     return max(1, *(_number(name) for name in _LOCAL_SIZE_VARIABLES), int(tasks) if tasks.isdigit() else 1)

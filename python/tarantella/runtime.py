@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella.environment import autotune, flag, in_job, output_on_all_devices
-from tarantella.errors import TarantellaError, from_message
+from tarantella.collectives.arrays import as_array, is_tensor
+from tarantella.environment import (
+    autotune,
+    in_job,
+    log_level,
+    log_on_all_devices,
+    output_on_all_devices,
+    tensorboard_on_all_devices,
+)
+from tarantella.errors import MismatchError, TarantellaError, from_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +61,8 @@ def world() -> _native.Communicator:
 
         if in_job():
             _report_uncaught_exceptions()
-        output_on_all_devices(), autotune()  # nonsense in the environment is refused here, not in the middle of a fit
+        # nonsense in the environment is refused here, not in the middle of a fit
+        output_on_all_devices(), tensorboard_on_all_devices(), autotune()
         _native.init()
         _world = _native.Communicator.world()
         _configure_logging(_world.rank)
@@ -80,12 +89,11 @@ def _leave(pid: int) -> None:
 
 
 def _configure_logging(rank: int) -> None:
-    level = os.environ.get("TNT_LOG_LEVEL", "WARNING").upper()
-    logger.setLevel({"WARN": "WARNING"}.get(level, level))
+    logger.setLevel(log_level())
     if not logger.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(f"tarantella[{rank}]: %(levelname)s: %(message)s"))
-        if rank != 0 and not flag("TNT_LOG_ON_ALL_DEVICES"):
+        if rank != 0 and not log_on_all_devices():
             handler.setLevel(logging.CRITICAL + 1)
         logger.addHandler(handler)
         logger.propagate = False
@@ -170,23 +178,19 @@ def _wire(array: NDArray[Any]) -> tuple[NDArray[Any], int]:
     return (array.view(np.uint16) if name == "bfloat16" else array), _DTYPES[name]
 
 
-def _is_tensor(x: Any) -> bool:
-    """Whether it is TensorFlow's or Keras', without importing them."""
-    is_tensor = getattr(sys.modules.get("tensorflow"), "is_tensor", None)
-    return is_tensor is not None and bool(is_tensor(x))
-
-
-def all_reduce(x: ArrayLike | Any, op: str = "sum") -> Any:
+def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = None) -> Any:
     """The elementwise reduction over all ranks, on every rank. Collective.
 
     Args:
         x: array, list, number, or a tensor or variable of TensorFlow or Keras; same shape and dtype on all ranks
-            (float16/32/64, bfloat16, int8/32/64, uint8).
+            (float16/32/64, bfloat16, int8/32/64, uint8). Contiguous arrays of NumPy, and of others that have DLPack, are
+            read where they lie, without a copy.
         op: ``"sum"``, ``"avg"``, ``"min"``, ``"max"`` or ``"prod"``. Sums are taken in rank order: the same bits always.
+        out: a contiguous NumPy array of x's shape and dtype to write the result to, x itself for in place; not for tensors.
 
     Returns:
-        A new array of x's shape and dtype. Of a tensor or variable: a tensor, also inside a `tf.function`; sums and averages
-        have gradients, which are reduced likewise.
+        out, or a new array of x's shape and dtype. Of a tensor or variable: a tensor, also inside a `tf.function`; sums and
+        averages have gradients, which are reduced likewise.
 
     Raises:
         MismatchError: ranks called different things. PeerLostError, DeadlineError: a rank is missing.
@@ -197,29 +201,39 @@ def all_reduce(x: ArrayLike | Any, op: str = "sum") -> Any:
     """
     if op not in _OPS:
         raise ValueError(f"op is {op!r}: use one of {', '.join(_OPS)}")
-    if _is_tensor(x):
+    if is_tensor(x):
+        if out is not None:
+            raise TypeError("out is for arrays: a tensor's reduction is a new tensor")
         from tarantella.keras import tensors
 
         return tensors.all_reduce(x, op)
-    source = np.ascontiguousarray(x)
+    given = as_array(x)
+    source = np.ascontiguousarray(given)
     source = source.astype(source.dtype.newbyteorder("="), copy=False)
-    result = np.empty_like(source)
+    result = np.empty_like(source) if out is None else _room(out, given)
+    if out is not None and out.ctypes.data != source.ctypes.data and np.may_share_memory(out, source):
+        source = source.copy()  # they overlap: in place is for one and the same
     wire_in, dtype = _wire(source)
     wire_out, _ = _wire(result)
     world().all_reduce(wire_in, wire_out, dtype, _OPS[op])
-    return result.reshape(np.shape(x))
+    return result.reshape(given.shape) if out is None else out
+
+
+def _room(out: NDArray[Any], given: NDArray[Any]) -> NDArray[Any]:
+    """out, if what is like given can be written there; of no dimension as one of one."""
+    fits = out.shape == given.shape and out.dtype == given.dtype and out.dtype.isnative
+    if not (fits and out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError(f"out must be a writable contiguous array of shape {given.shape} and type {given.dtype}, not of shape "
+                         f"{out.shape} and type {out.dtype}")  # fmt: skip
+    return out.reshape(-1)
 
 
 def all_reduce_each(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     """The sum over ranks of each array, with one collective for each element type. Collective."""
-    results: list[Any] = [None] * len(arrays)
-    for dtype in dict.fromkeys(array.dtype for array in arrays):
-        members = [i for i, array in enumerate(arrays) if array.dtype == dtype]
-        fused = all_reduce(np.concatenate([arrays[i].reshape(-1) for i in members]))
-        parts = np.split(fused, np.cumsum([arrays[i].size for i in members])[:-1])
-        for i, part in zip(members, parts, strict=True):
-            results[i] = part.reshape(arrays[i].shape)
-    return results
+    from tarantella.collectives.fused import FusedSum
+    from tarantella.collectives.group import Group
+
+    return FusedSum(Group(), arrays).wait()
 
 
 def all_gather(x: ArrayLike) -> NDArray[Any]:
@@ -231,8 +245,9 @@ def all_gather(x: ArrayLike) -> NDArray[Any]:
     Returns:
         Array of shape ``(size, *x.shape)``; ``result[r]`` is rank r's.
     """
-    source = np.ascontiguousarray(x)
-    result = np.empty((world().size, *np.shape(x)), source.dtype)
+    given = as_array(x)
+    source = np.ascontiguousarray(given)
+    result = np.empty((world().size, *given.shape), source.dtype)
     world().all_gather(_bytes_of(source), _bytes_of(result), _DTYPES["uint8"])
     return result
 
@@ -244,7 +259,7 @@ def broadcast(x: ArrayLike, root: int = 0) -> NDArray[Any]:
         x: same shape and dtype on all ranks, any dtype of fixed size; the values of ranks other than root do not matter.
         root: the rank whose values are taken.
     """
-    result = np.array(x, copy=True, order="C")
+    result = np.array(as_array(x), copy=True, order="C")
     world().broadcast(_bytes_of(result), _DTYPES["uint8"], root)
     return result
 
@@ -253,6 +268,25 @@ def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
     if array.dtype.hasobject:
         raise TypeError("cannot send Python objects: use an array of numbers")
     return array.reshape(-1).view(np.uint8)
+
+
+def require_same(what: str, **values: int | None) -> None:
+    """Compares numbers that must be the same on all ranks. Collective.
+
+    Args:
+        what: begins the sentence of the error, such as ``"fit"``.
+        values: by name; None where there is none.
+
+    Raises:
+        MismatchError: on all ranks; names the first that differs and the ranks.
+    """
+    own = np.array([-(1 << 62) if value is None else value for value in values.values()], np.int64)
+    on_ranks = all_gather(own)
+    for rank, others in enumerate(on_ranks):
+        for name, first, other in zip(values, on_ranks[0].tolist(), others.tolist(), strict=True):
+            if first != other:
+                said = ["none" if value == -(1 << 62) else value for value in (other, first)]
+                raise MismatchError(f"{what}: {name} is {said[0]} on rank {rank} and {said[1]} on rank 0: it must be the same")
 
 
 def agree_on_failure(failure: BaseException | None) -> None:

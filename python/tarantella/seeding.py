@@ -20,14 +20,22 @@ if TYPE_CHECKING:
 
 
 def install() -> None:
-    """Seeds shuffles from now on, or as soon as the script imports TensorFlow; nothing on a job of one rank."""
-    if not environment.in_job():
+    """Readies TensorFlow for a rank, now or as soon as the script imports it; nothing on a job of one rank.
+
+    Except for its GPUs, if the environment says how many there shall be.
+    """
+    if not environment.in_job() and environment.gpus_per_node() is None:
         return
     if "tensorflow" in sys.modules:
-        seed_shuffles(sys.modules["tensorflow"])
-        gpus.choose(sys.modules["tensorflow"])
+        _make_ready(sys.modules["tensorflow"])
     else:
         sys.meta_path.insert(0, _AfterTensorFlow())
+
+
+def _make_ready(tf: ModuleType) -> None:
+    if environment.in_job():
+        seed_shuffles(tf)
+    gpus.choose(tf)
 
 
 def seed_shuffles(tf: ModuleType) -> None:
@@ -55,7 +63,7 @@ def global_seed() -> int | None:
 
 
 class _AfterTensorFlow(importlib.abc.MetaPathFinder):
-    """Lets the usual finders import TensorFlow, then seeds its shuffles."""
+    """Lets the usual finders import TensorFlow, then readies it."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -70,8 +78,7 @@ class _AfterTensorFlow(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             run(module)
-            seed_shuffles(module)
-            gpus.choose(module)
+            _make_ready(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

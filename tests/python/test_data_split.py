@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tarantella import data as tnt_data
 from tarantella.keras import data, early_shard
 
-SIZES = (2, 3, 4)
+SIZES = (2, 4)
 
 
 def numbers(n: int) -> tf.data.Dataset:
@@ -45,6 +46,7 @@ EARLY = {
     "a list from map": lambda: numbers(24).map(lambda i: [i, i + 1]).batch(12),
     "a dict from map": lambda: numbers(24).map(lambda i: {"a": i}).batch(12),
     "a dict before map": lambda: tf.data.Dataset.from_tensor_slices({"a": np.arange(24)}).map(lambda d: d["a"]).batch(12),
+    "pairs before map": lambda: tf.data.Dataset.zip((numbers(24), numbers(24))).map(lambda a, b: (a + b, (b, a))).batch(12),
     "shorter last batch": lambda: numbers(31).map(doubled).batch(12).prefetch(2),
     "last batch dropped": lambda: numbers(26).map(doubled).batch(12, drop_remainder=True),
     "shuffled": lambda: numbers(24).shuffle(24, seed=5).map(doubled).batch(12).prefetch(tf.data.AUTOTUNE),
@@ -121,3 +123,37 @@ def test_sparse_batches(samples, size):
         whole, of_dense = (data.split(batch, rank, size) for batch in (tf.sparse.from_dense(dense), tf.constant(dense)))
         np.testing.assert_array_equal(tf.sparse.to_dense(tf.sparse.reorder(whole[0])), of_dense[0])
         assert [int(n) for n in whole[1][:2]] == [int(n) for n in of_dense[1][:2]]
+
+
+@pytest.mark.parametrize("batch_size", [4, 6, 9])
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_tnt_data_gives_each_rank_its_part(batch_size, drop_remainder):
+    samples = np.arange(1, 20)
+    dataset = tf.data.Dataset.from_tensor_slices(samples).batch(batch_size, drop_remainder=drop_remainder)
+    of_ranks = [tnt_data.Dataset(dataset, num_ranks=4, rank=rank) for rank in range(4)]
+    parts = [elements(one.distribute_dataset_across_ranks()) for one in of_ranks]
+    whole = elements(dataset)
+    assert [len(part) for part in parts] == [len(whole)] * 4
+    for step, batch in enumerate(whole):
+        filled = np.pad(batch, (0, max(0, 4 - len(batch))))
+        for rank in range(4):
+            np.testing.assert_array_equal(parts[rank][step], filled[rank::4])
+    assert [one.micro_batch_size for one in of_ranks] == [len(range(rank, batch_size, 4)) for rank in range(4)]
+    assert of_ranks[0].num_samples == sum(map(len, whole))
+
+
+def test_tnt_data_with_a_micro_batch_size():
+    part = tnt_data.Dataset(numbers(12), num_ranks=2, rank=1)
+    assert [b.tolist() for b in elements(part.distribute_dataset_across_ranks(3))] == [[1, 3, 5], [7, 9, 11]]
+    assert [b.tolist() for b in elements(part.distribute_dataset_across_ranks(5, is_training=False))] == [
+        [0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]]  # fmt: skip
+    assert [int(i) for i in elements(part.distribute_dataset_across_ranks(3, apply_batch=False))] == [1, 3, 5, 7, 9, 11]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "micro_batch_size", "reason"),
+    [(numbers(12), None, "no batch"), (numbers(12).batch(3), None, "too small"), (numbers(12).batch(8), 3, "not consistent")],
+)
+def test_tnt_data_refuses(dataset, micro_batch_size, reason):
+    with pytest.raises(ValueError, match=reason):
+        tnt_data.Dataset(dataset, num_ranks=4, rank=0).distribute_dataset_across_ranks(micro_batch_size)

@@ -22,11 +22,19 @@ print("equal on", size, float(np.abs(weights).sum()))
 def source(page: str) -> str:
     blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
     assert len(blocks) >= 5
-    return "".join(blocks) + END
+    return "".join(blocks)
+
+
+@pytest.mark.parametrize("page", ["custom-loops.md", "keras.md"])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_page_that_trains(page, ranks):
+    page = source(page) + END
+    result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "20"})
+    assert f"equal on {ranks}" in result.good().stdout
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_custom_loops(ranks):
-    page = source("custom-loops.md")
+def test_collectives(ranks):
+    page = source("collectives.md")
     result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "20"})
-    assert f"equal on {ranks}" in result.good().stdout
+    assert result.good().stdout == f"{ranks} ranks\n"

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+import tarantella as tnt
 from support.findings import Findings
-from support.launch import RANKS
+from support.launch import RANKS, run_alone
 from tarantella import gpus
 
 
@@ -50,9 +51,12 @@ def test_the_host_reduces_what_a_gpu_cannot(found: Findings) -> None:
 class Config:
     """TensorFlow's, with so many GPUs."""
 
-    def __init__(self, gpus: int, chosen: list[int] | None = None) -> None:
+    def __init__(self, gpus: int, chosen: list[int] | None = None, computed: bool = False) -> None:
         self.gpus = [f"GPU:{i}" for i in range(gpus)]
         self.visible: Any = self.gpus if chosen is None else [self.gpus[i] for i in chosen]
+        self.computed = computed
+        self.growing: list[str] = []
+        self.experimental = self
 
     def list_physical_devices(self, _: str) -> list[str]:
         return list(self.gpus)
@@ -61,26 +65,98 @@ class Config:
         return self.visible
 
     def set_visible_devices(self, devices: Any, _: str) -> None:
+        if self.computed:
+            raise RuntimeError("Visible devices cannot be modified after being initialized")
         self.visible = devices
+
+    def set_memory_growth(self, device: str, _: bool) -> None:
+        self.growing.append(device)
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, config: Config, **variables: str) -> Config:
+    """Lets a rank with these variables choose."""
+    for name in ("TNT_LOCAL_RANK", "TNT_LOCAL_SIZE", "TNT_GPUS_PER_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    gpus.choose(SimpleNamespace(config=config))  # type: ignore[arg-type]
+    return config
 
 
 @pytest.mark.parametrize(
-    ("local_rank", "config", "visible"),
+    ("rank", "size", "per_node", "config", "visible"),
     [
-        ("1", Config(4), "GPU:1"),
-        ("5", Config(4), "GPU:1"),
-        ("1", Config(1), ["GPU:0"]),
-        ("1", Config(0), []),
-        ("1", Config(4, chosen=[3]), ["GPU:3"]),
-        ("", Config(2), ["GPU:0", "GPU:1"]),
+        ("0", "4", "", Config(4), ["GPU:0"]),
+        ("1", "4", "", Config(4), ["GPU:1"]),
+        ("1", "2", "", Config(2), ["GPU:1"]),  # of those that CUDA_VISIBLE_DEVICES leaves
+        ("1", "4", "", Config(1, chosen=[0]), ["GPU:0"]),
+        ("1", "4", "", Config(0), []),
+        ("1", "4", "", Config(4, chosen=[3]), ["GPU:3"]),
+        ("", "", "", Config(2), ["GPU:0", "GPU:1"]),
+        ("1", "2", "2", Config(4), ["GPU:1"]),
+        ("3", "4", "4", Config(4), ["GPU:3"]),
+        ("0", "2", "0", Config(4), []),
+        ("1", "2", "-1", Config(4), []),
+        ("", "", "0", Config(4), []),
+        ("", "", "3", Config(4), ["GPU:0", "GPU:1", "GPU:2"]),
+        ("0", "2", "0", Config(0), []),
     ],
 )
 def test_every_rank_of_a_node_has_its_gpu(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, local_rank: str, config: Config, visible: Any
+    monkeypatch: pytest.MonkeyPatch, rank: str, size: str, per_node: str, config: Config, visible: Any
+) -> None:
+    found = choose(monkeypatch, config, TNT_LOCAL_RANK=rank, TNT_LOCAL_SIZE=size, TNT_GPUS_PER_NODE=per_node)
+    assert found.visible == visible
+    assert (found.growing != []) == (config.gpus == ["GPU:0"])
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"TNT_LOCAL_RANK": "3", "TNT_LOCAL_SIZE": "4"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
+        {"SLURM_LOCALID": "3", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
+    ],
+)
+def test_ranks_that_share_a_gpu_leave_each_other_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: dict[str, str]
 ) -> None:
     monkeypatch.setattr(gpus.logger, "propagate", True)
-    monkeypatch.setenv("TNT_LOCAL_RANK", local_rank)
-    gpus.choose(SimpleNamespace(config=config))  # type: ignore[arg-type]
-    assert config.visible == visible
-    shared = "this node has 4 GPUs and more ranks than that: ranks 1 and 5 of it share one"
-    assert (shared in caplog.text) == (local_rank == "5")
+    config = choose(monkeypatch, Config(4), TNT_GPUS_PER_NODE="2", **place)
+    assert config.visible == config.growing == ["GPU:1"]
+    assert "this node has more ranks than its 2 GPUs: rank 3 of it shares one with rank 1" in caplog.text
+
+
+def test_one_gpu_that_slurm_shows_may_be_the_ranks_own(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gpus.logger, "propagate", True)
+    place = {"SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2", "PMI_SIZE": "2"}
+    config = choose(monkeypatch, Config(1), **place)
+    assert config.growing == ["GPU:0"]  # which does no harm if it is
+    assert caplog.text == ""
+
+
+def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(tnt.InvalidArgumentError, match="TNT_GPUS_PER_NODE=4: this process sees 2: leave it unset"):
+        choose(monkeypatch, Config(2), TNT_GPUS_PER_NODE="4")
+
+
+def test_a_script_that_has_computed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(tnt.InvalidArgumentError, match="import tarantella before anything is computed"):
+        choose(monkeypatch, Config(2, computed=True), TNT_LOCAL_RANK="1", TNT_LOCAL_SIZE="2")
+
+
+ASK = """
+import tarantella, tensorflow as tf
+print(tf.config.get_visible_devices("GPU"), tf.config.get_visible_devices("CPU") != [])
+"""
+
+
+def test_no_gpus_for_tensorflow() -> None:
+    """In one process and in a rank; that this machine has none cannot be told apart here."""
+    assert run_alone(ASK, env={"TNT_GPUS_PER_NODE": "0"}).good().stdout == "[] True\n"
+    refused = run_alone(ASK, env={"TNT_GPUS_PER_NODE": "9"})
+    assert refused.code == 1
+    assert refused.stderr.splitlines()[-1].endswith("TNT_GPUS_PER_NODE=9: this process sees 0: leave it unset for all of them")
+    assert "TNT_GPUS_PER_NODE=two" in run_alone("import tarantella", env={"TNT_GPUS_PER_NODE": "two"}).stderr

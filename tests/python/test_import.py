@@ -61,6 +61,8 @@ NONSENSE = [
     {"TNT_LOG_LEVEL": "LOUD"},
     {"TNT_LOG_ON_ALL_DEVICES": "perhaps"},
     {"TNT_OUTPUT_ON_ALL_DEVICES": "perhaps"},
+    {"TNT_TENSORBOARD_ON_ALL_DEVICES": "perhaps"},
+    {"TNT_GPUS_PER_NODE": "two"},
     {"TNT_SIZE": "two"},
     {"TNT_SIZE": "0"},
     {"TNT_SIZE": "2"},

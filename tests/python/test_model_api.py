@@ -48,16 +48,59 @@ def test_it_must_be_compiled(found):
             assert error == ["RuntimeError", f"the model must be compiled before {method}: call tnt.Model.compile"]
 
 
-NOT_AVAILABLE = ["train_on_batch", "validation_split", "BackupAndRestore", "reduction='sum'", "mask"]
-NOT_SPLIT = ["not batched", "SparseTensorSpec"]
+NOT_AVAILABLE = {
+    "reduction='none'": "UnsupportedError",
+    "largest": "UnsupportedError",
+    "output is text": "UnsupportedError",
+    "rows for 20 samples": "UnsupportedError",
+    "micro-batch": "InvalidArgumentError",
+    "micro-batch size is 0": "InvalidArgumentError",
+    "training data: the dataset is empty": "InvalidArgumentError",
+    "not batched": "ValueError",
+    "OptionalSpec": "ValueError",
+}
 
 
-@pytest.mark.parametrize("name", [*NOT_AVAILABLE, *NOT_SPLIT])
+@pytest.mark.parametrize("name", NOT_AVAILABLE)
 def test_what_is_not_available_is_named(found, name):
     for errors in found["not_available"]:
         kind, text = errors[name]
-        assert kind == ("ValueError" if name in NOT_SPLIT else "UnsupportedError")
+        assert kind == NOT_AVAILABLE[name]
         assert name in text
+
+
+def test_a_metric_of_ones_own(found):
+    for together, alone in found["a_metric_of_ones_own"]:
+        assert together == pytest.approx(alone, rel=1e-6)
+
+
+def test_a_metric_that_was_refused_stays_refused(found):
+    for errors in found["a_metric_that_was_refused_stays_refused"]:
+        assert [kind for kind, _ in errors] == ["UnsupportedError"] * 3
+
+
+def test_callbacks_that_compute(found):
+    for rank, (seen, val_loss, val_mae) in enumerate(found["callbacks_that_compute"]):
+        for epoch, (alone, together, off) in enumerate(seen):
+            assert together == pytest.approx([val_loss[epoch], val_mae[epoch]], rel=1e-6)
+            assert off < 1e-6
+            if rank == epoch:
+                assert alone == pytest.approx(together, rel=1e-6)
+
+
+def test_predictions_for_the_master(found):
+    assert found["predictions_for_the_master"] == [[False, True], [True, True]]
+
+
+def test_what_callbacks_of_predict_see(found):
+    """Outputs of the rank's samples, in the form Keras gives them."""
+    assert found["what_callbacks_of_predict_see"] == [[[8, 1], [8, 1], [5, 1]], [[7, 1], [7, 1], [5, 1]]]
+
+
+def test_other_calls(found):
+    for lengths, epochs in found["other_calls"]:
+        assert lengths == ["MismatchError", "training data: batches is 5 on rank 1 and 4 on rank 0: it must be the same"]
+        assert epochs == ["MismatchError", "fit: epochs is 2 on rank 1 and 1 on rank 0: it must be the same"]
 
 
 def test_training_begins_with_rank_0s_state(found):

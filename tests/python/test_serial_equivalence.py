@@ -43,5 +43,5 @@ def test_the_fused_cases_are_in_the_grid():
 @pytest.mark.parametrize("threshold", ["0", "0.2"])
 def test_buckets_do_not_change_a_bit(jobs, threshold, name):
     """Without fusion, and in buckets of 200 bytes: sums are taken element by element, in the order of the ranks."""
-    others = jobs.ranks(2, ["--fusion-threshold", threshold], FUSED)
-    assert others.digests(name) == jobs.ranks(2).digests(name)
+    others = jobs.ranks(2, FUSED, ["--fusion-threshold", threshold])
+    assert others.digests(name) == jobs.case(2, name).digests(name)

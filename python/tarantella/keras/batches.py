@@ -16,21 +16,28 @@ def distributed(batches: tf.data.Dataset, distribute: bool, what: str) -> tf.dat
 
     Args:
         batches: of the global batch size; or, with ``distribute=False``, this rank's own.
-        what: for the log, such as ``"the training data"``.
+        what: for the log and for errors, such as ``"training data"``.
+
+    Raises:
+        MismatchError: the ranks' datasets are not of one length. InvalidArgumentError: there is nothing in them.
+        ValueError: the elements cannot be split.
     """
     if not distribute:
         return data.whole(batches)
+    cardinality = int(batches.cardinality())
+    names = {tf.data.INFINITE_CARDINALITY: None, tf.data.UNKNOWN_CARDINALITY: None}
+    runtime.require_same(what, batches=names.get(cardinality, cardinality), kind_of_length=min(cardinality, 0))
+    if cardinality == 0:
+        raise InvalidArgumentError(f"{what}: the dataset is empty")
     rank, size = runtime.get_rank(), runtime.get_size()
-    early, reason = None, "another rank could not"
+    early, reason = None, "another rank could not otherwise"
     try:
         early = early_shard.distribute(batches, rank, size)
     except early_shard.TooLate as late:
         reason = str(late)
-    if early is not None and int(runtime.all_reduce(1, op="min")):
+    if int(runtime.all_reduce(int(early is not None), op="min")) and early is not None:
         runtime.logger.info("%s: each rank runs the maps before the batch on its own samples alone", what)
         return early
-    if early is None:
-        runtime.all_reduce(0, op="min")
     runtime.logger.info("%s: every rank makes whole batches and takes its part at the end: %s", what, reason)
     return data.distribute(batches, rank, size)
 

@@ -48,8 +48,7 @@ def whole(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     def with_share(*element: Any) -> tuple[Any, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
         batch = _structure(dataset, element)
-        samples = _count(tf.nest.flatten(batch)[0])
-        return batch, (samples, tf.constant(0, tf.int64), tf.constant(0, tf.int64))
+        return batch, (samples_in(batch), tf.constant(0, tf.int64), tf.constant(0, tf.int64))
 
     return dataset.map(with_share, num_parallel_calls=1, deterministic=True)
 
@@ -107,6 +106,11 @@ def split(batch: Any, rank: int, size: int) -> tuple[Any, tuple[tf.Tensor, tf.Te
 
     heads = [head for head in map(_head, tf.nest.flatten(batch)) if head is not None]
     return tf.nest.map_structure(part, batch), (samples, total, total + fingerprint(heads))
+
+
+def samples_in(batch: Any) -> tf.Tensor:
+    """How many samples a batch of tensors has: a scalar, int64."""
+    return _count(tf.nest.flatten(batch)[0])
 
 
 def fingerprint(tensors: Any) -> tf.Tensor:

@@ -117,10 +117,10 @@ def _samples(source: tf.data.Dataset, batch_size: int, drops: bool, size: int) -
 def _fingerprints(size: int) -> Callable[..., Any]:
     """For `scan`: each element with the fingerprint of the first of the `size` elements it is among."""
 
-    def note(state: tuple[tf.Tensor, tf.Tensor], *element: Any) -> Any:
+    def note(state: tuple[tf.Tensor, tf.Tensor], element: Any) -> Any:
         index, last = state
         current = tf.cond(tf.equal(index % size, 0), lambda: data.fingerprint(element), lambda: last)
-        return (index + 1, current), (current, element)
+        return (index + 1, current), (current, element if isinstance(element, tuple) else (element,))
 
     return note
 

@@ -1,8 +1,9 @@
-"""Files that are written once, by the master, and never half."""
+"""Files and folders that are written once, by the master, and never half."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,18 +37,39 @@ def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = Fa
 
 
 def replace(path: Path, write_to: Callable[[str], Any]) -> None:
-    """Writes a file of this process' own, as `write` does. Not collective."""
+    """Writes a file or folder of this process' own, as `write` does. Not collective."""
     suffix = "".join(path.suffixes[-2:]) if path.name.endswith(".weights.h5") else path.suffix
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{suffix}")
     try:
         write_to(str(beside))
-        if beside.is_file():
-            _sync(beside)
-        os.replace(beside, path)
+        for written in [beside] if beside.is_file() else sorted(beside.rglob("*")):
+            _sync(written)
+        if path.is_dir():
+            _replace_folder(path, beside)
+        else:
+            os.replace(beside, path)
         _sync(path.parent)
     finally:
-        if beside.is_file():
-            beside.unlink()
+        _remove(beside)
+
+
+def _replace_folder(path: Path, beside: Path) -> None:
+    """No call puts a folder in the place of another that has files: the old one is moved away just before."""
+    old = beside.with_name(f"{beside.name}.old")
+    os.replace(path, old)
+    try:
+        os.replace(beside, path)
+    except OSError:
+        os.replace(old, path)
+        raise
+    _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    elif path.exists():
+        path.unlink()
 
 
 def _sync(path: Path) -> None:

@@ -258,6 +258,13 @@ class Model:
         self._require_compiled("fit")
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = adapter.validation_split(x, y, sample_weight, validation_split)
+        runtime.require_same(
+            "fit",
+            epochs=epochs,
+            initial_epoch=initial_epoch,
+            steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps,
+        )
         _agree_on_random_seed()
         rounds = {"model": model, "epochs": epochs - initial_epoch}
         source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight, **rounds, **loading)
@@ -274,7 +281,7 @@ class Model:
         hooks = self._hooks()
         hooks.set_distributed(tnt_distribute_dataset)
         self._start_alike(hooks, data.batch_spec(training))
-        fit = model.fit
+        fit = hooks.original("fit")
         with self._distributed(hooks, [training, validation]), exposure.logged(self.stats):
             return fit(
                 training,
@@ -314,8 +321,9 @@ class Model:
         source = adapter.source(x, y, sample_weight, batch_size, steps, False, None, model=model, **loading)
         parts = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "data to evaluate")
         hooks = self._hooks()
-        self._same_weights(hooks, data.batch_spec(parts), "test_step")
-        evaluate, steps = model.evaluate, adapter.steps_of(source, steps)
+        self._build(data.batch_spec(parts))
+        self._same_weights(hooks)
+        evaluate, steps = hooks.original("evaluate"), adapter.steps_of(source, steps)
         with self._distributed(hooks, [parts]):
             return evaluate(parts, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict)
 
@@ -354,8 +362,9 @@ class Model:
         source = adapter.source(x, None, None, batch_size, steps, False, None, model=model, **loading)
         parts = batches.distributed(adapter.batches(source), True, "data to predict from")
         hooks = self._hooks()
-        self._same_weights(hooks, data.batch_spec(parts), "predict_step")
-        predict, steps = model.predict, adapter.steps_of(source, steps)
+        adapter.build_to_call(model, data.batch_spec(parts))
+        self._same_weights(hooks)
+        predict, steps = hooks.original("predict"), adapter.steps_of(source, steps)
         mine = [prediction.OwnOutputs(), *adapter.callback_list(callbacks)]
         with self._distributed(hooks, [parts]):
             predicted = predict(parts, verbose=_verbosity(verbose), steps=steps, callbacks=mine)
@@ -391,7 +400,7 @@ class Model:
         if first:
             self._start_alike(hooks, _spec_of(part))
         hooks.apart = True
-        train_on_batch = model.train_on_batch
+        train_on_batch = hooks.original("train_on_batch")
         with self._distributed(hooks), hooks.one_batch():
             logs = train_on_batch(adapter.one_batch(part), return_dict=return_dict, **how)
         if first and not hooks.awaits_reduction():
@@ -406,8 +415,9 @@ class Model:
         self._require_compiled("test_on_batch")
         part = self._part(adapter.batch_of(x, y, sample_weight, None))
         hooks = self._hooks()
-        self._same_weights(hooks, _spec_of(part), "test_step")
-        test_on_batch = model.test_on_batch
+        self._build(_spec_of(part))
+        self._same_weights(hooks)
+        test_on_batch = hooks.original("test_on_batch")
         with self._distributed(hooks), hooks.one_batch():
             test_on_batch(adapter.one_batch(part), return_dict=True, **how)
             return adapter.on_batch_logs(model, model.get_metrics_result(), return_dict)
@@ -419,8 +429,9 @@ class Model:
             return model.predict_on_batch(x)
         part = self._part(adapter.batch_of(x, None, None, None))
         hooks = self._hooks()
-        self._same_weights(hooks, _spec_of(part), "predict_step")
-        predict_on_batch = model.predict_on_batch
+        adapter.build_to_call(model, _spec_of(part))
+        self._same_weights(hooks)
+        predict_on_batch = hooks.original("predict_on_batch")
         with self._distributed(hooks), hooks.one_batch():
             predicted = predict_on_batch(adapter.one_batch(part))
         return prediction.in_order(predicted)
@@ -460,23 +471,22 @@ class Model:
     def _start_alike(self, hooks: StepHooks, batch_spec: Any) -> None:
         """All ranks have the same model, and rank 0's weights and optimizer state. Collective."""
         model = self._tnt_model
-        with additivity.watched(model) as metrics:
-            adapter.build(model, batch_spec, "train_step")
-        metrics.check()
+        self._build(batch_spec)
         hooks.settle()
         hooks.prepare()
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
         accumulation.distribute_sums(model.optimizer)
         hooks.alike = True
 
-    def _same_weights(self, hooks: StepHooks, batch_spec: Any, step: str) -> None:
-        """All ranks have rank 0's weights: random ones, if nothing was trained or loaded yet. Collective."""
-        model = self._tnt_model
-        with additivity.watched(model) as metrics:
-            adapter.build(model, batch_spec, step)
+    def _build(self, batch_spec: Any) -> None:
+        with additivity.watched(self._tnt_model) as metrics:
+            adapter.build(self._tnt_model, batch_spec)
         metrics.check()
+
+    def _same_weights(self, hooks: StepHooks) -> None:
+        """All ranks have rank 0's weights: random ones, if nothing was trained or loaded yet. Collective."""
         hooks.settle()
-        weights.broadcast(adapter.weights(model))
+        weights.broadcast(adapter.weights(self._tnt_model))
 
     @contextmanager
     def _distributed(self, hooks: StepHooks, datasets: Sequence[tf.data.Dataset | None] = (None,)) -> Iterator[None]:
@@ -491,16 +501,52 @@ class Model:
     # -------------------------------------------------------------------------------------------------- files
 
     def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
-        """Like Keras' `save`, written once, by the master (or by all ranks, each to its own path). Collective."""
-        files.write(filepath, lambda path: self._tnt_model.save(path, *args, **kwargs), tnt_save_all_devices)
+        """Like Keras' `save`, written once, by the master (or by all ranks, each to its own path). Collective.
+
+        Whoever looks sees the old file or the new one, never half of one.
+        """
+        self._write(filepath, lambda path: self._tnt_model.save(path, *args, **kwargs), tnt_save_all_devices)
 
     def save_weights(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
         """Like Keras' `save_weights`, written once, by the master. Collective."""
-        files.write(filepath, lambda path: self._tnt_model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
+        self._write(filepath, lambda path: self._tnt_model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
+
+    def export(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
+        """Like Keras' `export`, written once, by the master. Collective."""
+        self._write(filepath, lambda path: self._tnt_model.export(path, *args, **kwargs), tnt_save_all_devices)
+
+    def _write(self, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
+        if self._tnt_hooks is not None:
+            self._tnt_hooks.settle()
+        files.write(filepath, write_to, on_all_ranks)
 
     def load_weights(self, *args: Any, **kwargs: Any) -> Any:
         """Like Keras' `load_weights`: every rank reads the file. `fit` starts from rank 0's in any case."""
+        self._forget_likeness()
         return self._tnt_model.load_weights(*args, **kwargs)
+
+    def set_weights(self, weights: Any) -> None:
+        """Like Keras' `set_weights`, on this rank: what runs on all ranks next starts from rank 0's."""
+        self._forget_likeness()
+        self._tnt_model.set_weights(weights)
+
+    def _forget_likeness(self) -> None:
+        if self._tnt_hooks is not None:
+            self._tnt_hooks.alike = False
+
+    @property
+    def dist_optimizer(self) -> Any:
+        """The optimizer that the model was compiled with, under its old name."""
+        return adapter.optimizer_of(self._tnt_model)
+
+    @classmethod
+    def from_config(cls, config: Any, **kwargs: Any) -> Any:
+        """A `tnt.Model` of what `get_config` of a functional or Sequential model gave.
+
+        Raises:
+            RuntimeError: it is the configuration of neither.
+        """
+        return Model(adapter.model_from_config(config, **kwargs))
 
     def summary(self, *args: Any, **kwargs: Any) -> None:
         """Like Keras' `summary`, printed by the master."""

@@ -274,6 +274,12 @@ class StepHooks:
         finally:
             self._put_on(patch, may_be_empty)
 
+    def original(self, name: str) -> Callable[..., Any]:
+        """A method of the plain model, whatever hooks are installed now."""
+        with self.suspended():
+            method: Callable[..., Any] = getattr(self._model, name)
+        return method
+
     def _put_on(self, patch: Patch, may_be_empty: bool) -> None:
         patch.put_on()
         self._functions = adapter.swap_functions(self._model, self._functions)

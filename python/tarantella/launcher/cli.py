@@ -13,14 +13,16 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 
+from tarantella.launcher.cleanup import clean_up
 from tarantella.launcher.environment import Meeting, mpi_environment, rank_environment, shared_environment
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import describe as describe_hosts
 from tarantella.launcher.job import Job
 from tarantella.launcher.mpi_job import MpiJob
-from tarantella.launcher.mpirun import find_mpirun, mpirun_command
-from tarantella.launcher.options import Options, parse
+from tarantella.launcher.mpirun import cleanup_command, find_mpirun, mpirun_command, rank_command
+from tarantella.launcher.options import Cleanup, Options, parse
 from tarantella.launcher.output import STDOUT, Console
+from tarantella.launcher.sockets import Pinning
 from tarantella.launcher.threads import describe, usable_cores
 
 USAGE_ERROR = 2
@@ -44,29 +46,44 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str], console: Console) -> int:
     options = parse(argv)
+    if isinstance(options, Cleanup):
+        return _clean_up(options, console)
     if options.hosts:
         return _run_on_hosts(options, console)
     cores = usable_cores()
     shared = shared_environment(options, os.environ, cores)
     meeting = Meeting.random()
+    pinning = Pinning.wanted(options)
     threads = {**os.environ, **shared}["TF_NUM_INTRAOP_THREADS"]
     console.say(describe(options.ranks, cores, threads))
     console.drain()
     if options.dry_run:
         for rank in range(options.ranks):
             ours = rank_environment(shared, options.ranks, meeting, rank, "<a pipe to the launcher>")
-            console.write(STDOUT, _describe_rank(rank, ours, options))
+            console.write(STDOUT, _describe_rank(rank, ours, options, pinning))
         console.drain()
         return 0
     environment = partial(rank_environment, shared, options.ranks, meeting)
-    return Job(options, environment, meeting, console).run()
+    return Job(options, environment, meeting, console, prepare=None if pinning is None else pinning.preparation).run()
+
+
+def _clean_up(options: Cleanup, console: Console) -> int:
+    if not options.hosts:
+        code = clean_up(console, force=options.force, dry_run=options.dry_run)
+        console.drain()
+        return code
+    mpirun = find_mpirun(options.mpirun)
+    command = mpirun_command(mpirun, options.hosts, cleanup_command(options), os.environ, root=os.geteuid() == 0)
+    return MpiJob(command, os.environ, len(options.hosts), console).run()
 
 
 def _run_on_hosts(options: Options, console: Console) -> int:
     mpirun = find_mpirun(options.mpirun)
     ours = mpi_environment(options, os.environ)
     everything = {**os.environ, **ours}
-    command = mpirun_command(mpirun, options.hosts, options, everything, root=os.geteuid() == 0)
+    command = mpirun_command(
+        mpirun, options.hosts, rank_command(options), everything, options.variables, root=os.geteuid() == 0
+    )
     console.say(f"{describe_hosts(options.hosts)}, started by {mpirun}")
     console.drain()
     if options.dry_run:
@@ -77,9 +94,10 @@ def _run_on_hosts(options: Options, console: Console) -> int:
     return MpiJob(command, everything, options.ranks, console).run()
 
 
-def _describe_rank(rank: int, environment: Mapping[str, str], options: Options) -> bytes:
+def _describe_rank(rank: int, environment: Mapping[str, str], options: Options, pinning: Pinning | None) -> bytes:
     variables = "".join(f"  {key}={value}\n" for key, value in environment.items())
-    return os.fsencode(f"rank {rank}:\n{variables}  {shlex.join(options.command)}\n")
+    bound = "" if pinning is None else f" on {pinning.of(rank)}"
+    return os.fsencode(f"rank {rank}{bound}:\n{variables}  {shlex.join(options.command)}\n")
 
 
 def _open_standard_descriptors() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tarantella.launcher import mark
 from tarantella.launcher.threads import thread_environment
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ LAUNCH_VARIABLES = (
     "TNT_RENDEZVOUS",
     "TNT_TOKEN",
     "TNT_REPORT_FD",
+    mark.VARIABLE,
 )
 ALWAYS = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1"}
 """What a rank gets wherever it runs, unless somebody has set it."""
@@ -57,5 +59,5 @@ def rank_environment(
     shared: Mapping[str, str], size: int, meeting: Meeting, rank: int, report: str
 ) -> dict[str, str]:
     """All that the launcher sets for one rank. report: the number of its descriptor for its last words."""
-    values = (rank, size, rank, size, meeting.name, meeting.token, report)
+    values = (rank, size, rank, size, meeting.name, meeting.token, report, mark.own_mark())
     return {**shared, **dict(zip(LAUNCH_VARIABLES, map(str, values), strict=True))}

@@ -75,17 +75,20 @@ class Job:
         *,
         only: int | None = None,
         passed_on: Sequence[int] = (),
+        prepare: Callable[[int], Callable[[], None]] | None = None,
     ) -> None:
         """environment: what to set for a rank, given its number and its report descriptor.
 
         only: the one rank of a larger job that is started here, by mpirun. It then speaks of its own failures alone, and
         ends when whoever started this process has gone.
         passed_on: descriptors that the ranks get and this process gives up.
+        prepare: gives for a rank what its process does first, between fork and exec.
         """
         self._options = options
         self._environment = environment
         self._only = only
         self._passed_on = passed_on
+        self._prepare = prepare
         self._parent = os.getppid()
         self._meeting = meeting
         self._console = console
@@ -121,7 +124,7 @@ class Job:
 
     def _start(self) -> bool:
         size = self._options.ranks
-        starter = Starter(size, self._options.command, self._options.output_on_all_devices, self._passed_on)
+        starter = Starter(size, self._options.command, self._options.output_on_all_devices, self._passed_on, self._prepare)
         for number in range(size) if self._only is None else [self._only]:
             try:
                 process = starter.start(number, partial(self._environment, number))

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 
+from tarantella.environment import local_rank
+from tarantella.launcher import mark
 from tarantella.launcher.environment import Meeting
+from tarantella.launcher.errors import UsageError
 from tarantella.launcher.job import Job
-from tarantella.launcher.options import Options
+from tarantella.launcher.options import Options, Pin
 from tarantella.launcher.output import Console
+from tarantella.launcher.sockets import Pinning
 from tarantella.mpi import share_cores
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -32,10 +37,20 @@ def main(argv: list[str]) -> int:
         output_on_all_devices="--output-on-all-devices" in flags,
         log_on_all_devices="--log-on-all-devices" in flags,
         dry_run=False,
+        pin=next((pin for pin in Pin if pin.option in flags), None),
     )
+    console = Console()
+    try:
+        pinning = Pinning.wanted(options)
+    except UsageError as error:
+        console.say(f"rank {_rank()} on {socket.gethostname()}: {error}")
+        console.drain()
+        return 1
     pmi = os.environ.get("PMI_FD", "")  # of MPICH's Hydra; that it is closed tells Hydra that the rank has gone
+    passed_on = [int(pmi)] if pmi.isdigit() else []
+    prepare = None if pinning is None else lambda _: pinning.preparation(local_rank() or 0)
     code = Job(
-        options, _environment, Meeting.random(), Console(), only=_rank(), passed_on=[int(pmi)] if pmi.isdigit() else []
+        options, _environment, Meeting.random(), console, only=_rank(), passed_on=passed_on, prepare=prepare
     ).run()
     if code != 0 and "PMI_FD" in os.environ:
         # to Hydra an exit code is no reason to end the other ranks, which may wait in MPI_Init for this one
@@ -49,7 +64,7 @@ def _rank() -> int:
 
 
 def _environment(_rank: int, report: str) -> Mapping[str, str]:
-    return {"TNT_REPORT_FD": report}
+    return {"TNT_REPORT_FD": report, mark.VARIABLE: mark.own_mark()}
 
 
 if __name__ == "__main__":

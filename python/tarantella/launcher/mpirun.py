@@ -6,12 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, slots
-from tarantella.launcher.options import Options
+from tarantella.launcher.options import Cleanup, Options
 
 VERSION_SECONDS = 30
 PASSED_ON = ("TNT_", "TF_", "KERAS_", "OMP_", "XLA_", "CUDA_", "NCCL_", "PYTHON")
@@ -62,14 +62,28 @@ def find_mpirun(command: Sequence[str]) -> Mpirun:
 def rank_command(options: Options) -> list[str]:
     """What mpirun starts for each rank: the part of the launcher that looks after a rank on its own host."""
     flags = ["--output-on-all-devices"] * options.output_on_all_devices + ["--log-on-all-devices"] * options.log_on_all_devices
+    flags += [options.pin.option] if options.pin else []
     return [sys.executable, "-m", "tarantella.launcher.mpi_rank", *flags, "--", *options.command]
 
 
+def cleanup_command(options: Cleanup) -> list[str]:
+    """What mpirun starts on each host to clean it up."""
+    flags = ["--force"] * options.force + ["--dry-run"] * options.dry_run
+    return [sys.executable, "-m", "tarantella.launcher.cleanup", *flags]
+
+
 def mpirun_command(
-    mpirun: Mpirun, hosts: Sequence[Host], options: Options, environment: Mapping[str, str], *, root: bool
+    mpirun: Mpirun,
+    hosts: Sequence[Host],
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    own: Iterable[str] = (),
+    *,
+    root: bool,
 ) -> list[str]:
     """The whole command. environment: the one that mpirun gets; Hydra passes it on by itself, Open MPI what it is told to.
 
+    command: what runs in each slot of the hosts. own: variables that are told to be passed on beside those that are ours.
     Ranks are bound to no core, so that each can use its share of them with several threads.
     """
     names = ",".join(map(str, hosts))
@@ -80,6 +94,6 @@ def mpirun_command(
         words = ["--allow-run-as-root"] if root else []
         words += ["--host", names, "-n", str(slots(hosts)), "--map-by", "slot", "--bind-to", "none", "--wdir", folder]
         for name in sorted(environment):
-            if name.startswith(PASSED_ON) or name in PASSED_ON_WHOLE or name in options.variables:
+            if name.startswith(PASSED_ON) or name in PASSED_ON_WHOLE or name in own:
                 words += ["-x", name]
-    return [*mpirun.command, *words, *rank_command(options)]
+    return [*mpirun.command, *words, *command]

@@ -7,6 +7,7 @@ be printed N times, or not at all.
 from __future__ import annotations
 
 import argparse
+import enum
 import os
 import re
 import shlex
@@ -18,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
+from tarantella.environment import kilobytes
 from tarantella.launcher.environment import LAUNCH_VARIABLES
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, all_here, place, read_hostfile, read_hosts, slots
@@ -29,9 +31,32 @@ DECIMAL = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 EXAMPLE = "tarantella -n 4 -- train.py"
 
 
+class Pin(enum.Enum):
+    """What of a rank is bound to a socket."""
+
+    CORES = "--pin-to-socket"
+    MEMORY = "--pin-memory-to-socket"
+
+    @property
+    def option(self) -> str:
+        """Which asks for it; that of memory for both."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class Cleanup:
+    """A checked command line that asks for what jobs have left behind to be ended."""
+
+    force: bool
+    dry_run: bool
+    hosts: tuple[Host, ...]
+    """Where, each once; empty for this machine."""
+    mpirun: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Options:
-    """A checked command line."""
+    """A checked command line that asks for a job."""
 
     ranks: int
     command: tuple[str, ...]
@@ -44,9 +69,10 @@ class Options:
     hosts: tuple[Host, ...] = ()
     """Where mpirun starts how many of the ranks; empty where the launcher starts all of them itself, on this node."""
     mpirun: tuple[str, ...] = ("mpirun",)
+    pin: Pin | None = None
 
 
-def parse(argv: Sequence[str]) -> Options:
+def parse(argv: Sequence[str]) -> Options | Cleanup:
     """Checks a command line. Raises UsageError; SystemExit for --help and --version."""
     before, dashes, after = _split(argv)
     given, extra = _parser().parse_known_args(before)
@@ -57,6 +83,16 @@ def parse(argv: Sequence[str]) -> Options:
     if extra:
         raise UsageError(f"unexpected word {extra[0]!r} before `--`")
     hosts = _hosts(given)
+    by_mpirun = bool(given.mpirun) or not all_here(hosts)
+    if given.cleanup:
+        each = tuple(Host(host.name, 1) for host in hosts) if by_mpirun else ()
+        return Cleanup(given.force, given.dry_run, each, given.mpirun or ("mpirun",))
+    if given.force:
+        raise UsageError("--force: is for --cleanup")
+    if given.per_node is not None and given.ranks is not None:
+        raise UsageError("-n and --devices-per-node: give one of them")
+    if given.per_node is not None and not hosts:
+        given.ranks = given.per_node
     if given.ranks is None and not hosts:
         raise UsageError(f"-n is missing: the number of ranks to start, as in {EXAMPLE}")
     if not after:
@@ -70,8 +106,9 @@ def parse(argv: Sequence[str]) -> Options:
         output_on_all_devices=given.output_on_all_devices,
         log_on_all_devices=given.log_on_all_devices,
         dry_run=given.dry_run,
-        hosts=place(hosts, ranks) if given.mpirun or not all_here(hosts) else (),
+        hosts=place(hosts, ranks) if by_mpirun else (),
         mpirun=given.mpirun or ("mpirun",),
+        pin=Pin.MEMORY if given.pin_memory else Pin.CORES if given.pin else None,
     )
 
 
@@ -110,6 +147,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("-n", dest="ranks", metavar="N", type=_ranks, help=f"number of ranks to start, 1 to {MAX_RANKS}")
+    add("--devices-per-node", "--n-per-node", "--npernode", dest="per_node", metavar="N", type=_ranks,
+        help="number of ranks on each host, in place of -n and of what the hostfile says")
     add("--hostfile", metavar="FILE",
         help="start the ranks on the hosts that FILE names, one per line as `name`, `name slots=2` or `name:2`, by mpirun")
     add("--hosts", metavar="LIST", help="the same with a list: a:2,b:2")
@@ -119,6 +158,11 @@ def _parser() -> argparse.ArgumentParser:
         type=_assignment, help="set variables in the environment of every rank; wins over the options below")
     add("--output-on-all-devices", action="store_true",
         help="show the output of every rank, each line with its rank, instead of rank 0's alone")
+    add("--no-gpu", "--no-gpus", action="store_true", help="hide all GPUs from the ranks")
+    add("--pin-to-socket", dest="pin", action="store_true",
+        help="bind each rank to the cores of a socket (NUMA node) of its machine; ranks take the sockets in turn")
+    add("--pin-memory-to-socket", dest="pin_memory", action="store_true",
+        help="the same, and let it use no memory but the socket's")
     add("--log-level", metavar="LEVEL", type=_one_of(LOG_LEVELS), help=f"one of {', '.join(LOG_LEVELS)}")
     add("--log-on-all-devices", action="store_true", help="log on every rank, instead of rank 0 alone")
     add("--fusion-threshold", metavar="KB", type=_fusion_threshold,
@@ -129,10 +173,14 @@ def _parser() -> argparse.ArgumentParser:
         help=f"in which gradients are sent: one of {', '.join(GRADIENT_DTYPES)} (as they are)")
     add("--timeout", metavar="SECONDS", type=_seconds, help="the longest that a rank waits for another one")
     add("--timeline", metavar="FILE", type=_timeline, help="write a timeline of the run to FILE")
-    add("--python-interpreter", metavar="PATH",
-        help="runs SCRIPT (default for a .py file: the one that runs tarantella); empty: SCRIPT runs itself")
+    add("--python-interpreter", metavar="COMMAND",
+        help="runs SCRIPT, such as `valgrind python` (default for a .py file: the one that runs tarantella); "
+        "empty: SCRIPT runs itself")
     add("--dry-run", action="store_true",
         help="print what every rank would run and its environment; start nothing")
+    add("--cleanup", action="store_true",
+        help="start nothing: end your processes that are left over from jobs whose launcher has gone, on all hosts given")
+    add("--force", action="store_true", help="with --cleanup: by SIGKILL")
     add("--version", action=_Version, nargs=0, help="print the version")
     return parser
 
@@ -156,10 +204,13 @@ def _mpirun(text: str) -> tuple[str, ...]:
 def _hosts(given: argparse.Namespace) -> tuple[Host, ...]:
     if given.hostfile is not None and given.hosts is not None:
         raise UsageError("--hostfile and --hosts: give one of them")
+    hosts: tuple[Host, ...] = ()
     if given.hostfile is not None:
-        return read_hostfile(given.hostfile)
-    if given.hosts is not None:
-        return read_hosts(given.hosts)
+        hosts = read_hostfile(given.hostfile)
+    elif given.hosts is not None:
+        hosts = read_hosts(given.hosts)
+    if hosts:
+        return hosts if given.per_node is None else tuple(Host(host.name, given.per_node) for host in hosts)
     if given.mpirun is not None:
         raise UsageError("--mpirun: give the hosts to start ranks on, too, with --hostfile or --hosts")
     return ()
@@ -195,8 +246,10 @@ def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
 
 
 def _fusion_threshold(text: str) -> str:
-    if not re.fullmatch(rf"{DECIMAL}[kmg]?|inf", text, re.IGNORECASE):
-        raise argparse.ArgumentTypeError(f"must be kilobytes, a number with K, M or G, or inf, not {text!r}")
+    try:
+        kilobytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be {error}, not {text!r}") from None
     return text
 
 
@@ -223,6 +276,8 @@ def _variables(given: argparse.Namespace) -> dict[str, str]:
         "TNT_LOG_LEVEL": given.log_level,
         "TNT_LOG_ON_ALL_DEVICES": "1" if given.log_on_all_devices else None,
         "TNT_OUTPUT_ON_ALL_DEVICES": "1" if given.output_on_all_devices else None,
+        "TNT_GPUS_PER_NODE": "0" if given.no_gpu else None,
+        "CUDA_VISIBLE_DEVICES": "-1" if given.no_gpu else None,  # for programs that know nothing of ours
     }
     return {key: value for key, value in from_options.items() if value is not None} | dict(given.environment)
 
@@ -240,7 +295,16 @@ def _command(script_and_arguments: Sequence[str], interpreter: str | None) -> tu
     if os.sep not in script:  # else one named "-c" were an option of the interpreter, and exec searched PATH
         script = script if interpreter and not script.startswith("-") else f"./{script}"
     if interpreter:
-        if shutil.which(interpreter) is None:
-            raise UsageError(f"--python-interpreter: {interpreter!r} is not a program that can be run")
-        return interpreter, script, *arguments
+        return *_interpreter(interpreter), script, *arguments
     return script, *arguments
+
+
+def _interpreter(text: str) -> list[str]:
+    """A program, whatever its path looks like, or one with options of its own."""
+    try:
+        words = [text] if shutil.which(text) else shlex.split(text)
+    except ValueError:  # a quotation that does not end
+        words = [text]
+    if not words or shutil.which(words[0]) is None:
+        raise UsageError(f"--python-interpreter: {(words or [text])[0]!r} is not a program that can be run")
+    return words

@@ -82,13 +82,19 @@ class Starter:
     """Starts the ranks of a job."""
 
     def __init__(
-        self, ranks: int, command: Sequence[str], output_on_all_devices: bool, passed_on: Sequence[int] = ()
+        self,
+        ranks: int,
+        command: Sequence[str],
+        output_on_all_devices: bool,
+        passed_on: Sequence[int] = (),
+        prepare: Callable[[int], Callable[[], None]] | None = None,
     ) -> None:
-        """passed_on: descriptors that a rank inherits as they are."""
+        """passed_on: descriptors that a rank inherits as they are. prepare: gives what else it does between fork and exec."""
         self._command = command
         self._passed_on = tuple(passed_on)
         self._output_on_all_devices = output_on_all_devices
-        self._prepare = _preparation(_make_room(3 * ranks))
+        self._file_limit = _make_room(3 * ranks)
+        self._prepare = prepare
 
     def start(self, rank: int, environment: Callable[[str], Mapping[str, str]]) -> RankProcess:
         """Starts one rank. environment: what to set, given its report descriptor. Raises OSError."""
@@ -104,6 +110,7 @@ class Starter:
         stdout, stdout_write = pipe() if all_piped else (None, None if rank == 0 else subprocess.DEVNULL)
         stderr, stderr_write = pipe() if all_piped or rank != 0 else (None, None)
         pipes = Pipes(report, stdout, stderr)
+        prepare = _preparation(self._file_limit, None if self._prepare is None else self._prepare(rank))
         try:
             popen = subprocess.Popen(
                 self._command,
@@ -113,7 +120,7 @@ class Starter:
                 stderr=stderr_write,
                 pass_fds=(report_write, *self._passed_on),
                 start_new_session=True,
-                preexec_fn=self._prepare,
+                preexec_fn=prepare,
             )
         except (OSError, subprocess.SubprocessError):
             closing += [end for end in (report, stdout, stderr) if end is not None]
@@ -134,7 +141,7 @@ def _make_room(descriptors: int) -> tuple[int, int]:
     return before
 
 
-def _preparation(file_limit: tuple[int, int]) -> Callable[[], None]:
+def _preparation(file_limit: tuple[int, int], more: Callable[[], None] | None) -> Callable[[], None]:
     """What a rank does between fork and exec; all that it needs is loaded before the fork."""
     libc = ctypes.CDLL(None, use_errno=True)
     launcher = os.getpid()
@@ -144,5 +151,7 @@ def _preparation(file_limit: tuple[int, int]) -> Callable[[], None]:
         if os.getppid() != launcher:  # it died before prctl: nobody will tell us any more
             os._exit(1)
         resource.setrlimit(resource.RLIMIT_NOFILE, file_limit)  # programs that use select(2) count on 1024
+        if more is not None:
+            more()
 
     return prepare

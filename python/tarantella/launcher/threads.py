@@ -40,7 +40,7 @@ def describe(ranks: int, cores: int, threads: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """A number and its noun: 1 rank, 2 ranks."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def _quotas(root: Path) -> Iterator[float]:

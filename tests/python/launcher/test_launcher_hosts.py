@@ -15,6 +15,7 @@ import pytest
 
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, all_here, describe, place, read_hostfile, read_hosts
+from tarantella.launcher.sockets import find_sockets
 
 EXPECTED = "`name`, `name slots=2` or `name:2`"
 RANK = 'rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"])\n'
@@ -163,6 +164,15 @@ def test_the_command_of_open_mpi(here, monkeypatch):
     assert not (here.folder / "started").exists()
 
 
+def test_so_many_ranks_on_each_host(here):
+    hostfile(here.folder, "a slots=5\nb\na\n")
+    _, command, line = shown(here, "mpirun (Open MPI) 4.1.4", "--hostfile", "hosts", "--npernode", "2", "--pin-to-socket")
+    assert line == "tarantella: 4 ranks on 2 hosts (a: 2, b: 2), started by Open MPI's mpirun\n"
+    assert command[-len(COMMAND) - 1 :] == ["--pin-to-socket", *COMMAND]
+    _, command, _ = shown(here, "mpirun (Open MPI) 4.1.4", "--hostfile", "hosts", "--pin-to-socket", "--pin-memory-to-socket")
+    assert command[-len(COMMAND) - 2 : -len(COMMAND)] == ["tarantella.launcher.mpi_rank", "--pin-memory-to-socket"]
+
+
 def test_the_command_of_mpich(here):
     variables, command, line = shown(here, "HYDRA build details:", "--hosts", "a:2,b:2", "--log-on-all-devices")
     assert "TNT_LOG_ON_ALL_DEVICES=1" in variables
@@ -192,6 +202,23 @@ def test_rank_0_alone_is_heard_and_finds_what_it_was_given(here, mpirun):
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [f"0 1 2 7 ['a b'] {here.folder}"]
     assert result.stderr.startswith("tarantella: 2 ranks on 1 host (localhost: 2), started by ")
+
+
+@with_mpirun
+def test_ranks_are_bound_to_sockets(here, mpirun):
+    result = here.run(*by_mpirun(here, mpirun, "print(sorted(os.sched_getaffinity(0)))", "--pin-to-socket"))
+    if Path("/sys/devices/system/node/node0").exists():
+        assert (result.returncode, result.stdout) == (0, f"{sorted(find_sockets()[0].cores)}\n"), result.stderr
+    else:
+        assert result.returncode != 0
+        assert "--pin-to-socket: this machine does not tell its sockets" in result.stderr
+
+
+@with_mpirun
+def test_hosts_are_cleaned_up(here, mpirun):
+    result = here.run("--hosts", "localhost", "--mpirun", mpirun, "--cleanup", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.startswith("tarantella: ") and f" on {socket.gethostname()}" in result.stderr
 
 
 @with_mpirun

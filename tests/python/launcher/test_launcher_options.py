@@ -56,8 +56,15 @@ def shown(result: subprocess.CompletedProcess[str]) -> tuple[dict[str, str], lis
          "--timeline: must name a file in a folder that exists, not 'none/t'"),
         ("-n 2 --timeline folder -- rank.py",
          "--timeline: must name a file in a folder that exists, not 'folder'"),
+        ("-n 2 --devices-per-node 2 -- rank.py", "-n and --devices-per-node: give one of them"),
+        ("--n-per-node 0 -- rank.py",
+         "--devices-per-node/--n-per-node/--npernode: must be a whole number from 1 to 512, not '0'"),
+        ("-n 2 --force -- rank.py", "--force: is for --cleanup"),
+        ("--cleanup rank.py", f"'rank.py' is no option: put `--` before the script, {EXAMPLE}"),
         ("-n 2 --python-interpreter none -- rank.py",
          "--python-interpreter: 'none' is not a program that can be run"),
+        ("-n 2 --python-interpreter ' -- rank.py",
+         "--python-interpreter: \"'\" is not a program that can be run"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(here, words, message):
@@ -85,6 +92,20 @@ def test_options_become_variables(here):
     assert ours["TNT_OUTPUT_ON_ALL_DEVICES"] == "1"
 
 
+@pytest.mark.parametrize("option", ["--devices-per-node", "--n-per-node", "--npernode"])
+def test_ranks_per_node(here, option):
+    environment, _ = shown(here.run(option, 2, "--", here.script(SHOW)))
+    assert environment["TNT_SIZE"] == "2"
+
+
+@pytest.mark.parametrize("option", ["--no-gpu", "--no-gpus"])
+def test_gpus_can_be_hidden(here, option):
+    environment, _ = shown(here.ranks(1, SHOW, option))
+    assert (environment["TNT_GPUS_PER_NODE"], environment["CUDA_VISIBLE_DEVICES"]) == ("0", "-1")
+    environment, _ = shown(here.ranks(1, SHOW, option, "-x", "CUDA_VISIBLE_DEVICES=3"))
+    assert environment["CUDA_VISIBLE_DEVICES"] == "3"
+
+
 def test_options_not_given_set_nothing(here):
     environment, _ = shown(here.ranks(1, SHOW))
     ours = {key for key in environment if key.startswith("TNT_")}
@@ -110,6 +131,10 @@ def test_an_interpreter_of_ones_own(here):
     interpreter.chmod(0o755)
     result = here.ranks(1, "", "--python-interpreter", "./interpreter")
     assert result.stdout == f"own {here.folder / 'rank.py'}\n"
+    interpreter.rename(here.folder / "with blank")
+    assert here.ranks(1, "", "--python-interpreter", "./with blank").stdout == result.stdout
+    with_options = here.ranks(1, "", "--python-interpreter", "'./with blank' --option")
+    assert with_options.stdout == "own --option\n"
 
 
 @pytest.mark.parametrize("options", [["--python-interpreter", ""], []])

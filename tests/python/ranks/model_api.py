@@ -15,6 +15,7 @@ from keras import layers
 
 import tarantella as tnt
 from checks import check, raised, run
+from tarantella.keras import prediction
 
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
 folder = Path(sys.argv[1])
@@ -105,18 +106,113 @@ def not_compiled() -> list[list[str]]:
 
 @check
 def not_available() -> dict[str, list[str]]:
-    backup = keras.callbacks.BackupAndRestore(folder / "backup")
-    ids = keras.Sequential([keras.Input((4,)), layers.Embedding(9, 2, mask_zero=True), layers.Dense(1)])
-    sparse = tf.data.Dataset.from_tensors(tf.sparse.from_dense(x)).map(lambda t: (t, y))
+    text = np.array([b"text"] * 10, object), (np.array([10]), np.array([20]))
     return {
-        "train_on_batch": raised(compiled().train_on_batch, x, y),
-        "validation_split": raised(compiled().fit, x, y, validation_split=0.2),
-        "BackupAndRestore": raised(compiled().fit, dataset, callbacks=[backup]),
-        "reduction='sum'": raised(compiled(loss=keras.losses.MeanSquaredError(reduction="sum")).fit, dataset),
-        "mask": raised(compiled(ids).fit, np.ones((20, 4)), np.ones((20, 4, 1)), batch_size=10, verbose=0),
+        "reduction='none'": raised(compiled(loss=keras.losses.MeanSquaredError(reduction="none")).fit, dataset),
+        "largest": raised(compiled(metrics=[Largest()]).fit, dataset),
+        "output is text": raised(prediction.in_order, text),
+        "rows for 20 samples": raised(tnt.Model(keras.Sequential([keras.Input((4,)), Mean()])).predict, x, verbose=0),
+        "micro-batch": raised(compiled().fit, dataset, tnt_micro_batch_size=4),
+        "micro-batch size is 0": raised(compiled().fit, dataset, tnt_micro_batch_size=0),
+        "training data: the dataset is empty": raised(compiled().fit, dataset.take(0)),
         "not batched": raised(compiled().fit, tf.data.Dataset.range(9).map(lambda i: (i, i))),
-        "SparseTensorSpec": raised(compiled().fit, sparse),
+        "OptionalSpec": raised(compiled().fit, dataset.map(lambda a, b: (a, tf.experimental.Optional.from_value(b)))),
     }
+
+
+class Largest(keras.metrics.Metric):
+    """Does not keep sums."""
+
+    def __init__(self) -> None:
+        super().__init__(name="largest")
+        self.value = self.add_weight(name="value", initializer="zeros")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.value.assign(tf.maximum(self.value, tf.reduce_max(y_pred)))
+
+    def result(self) -> Any:
+        return self.value
+
+
+class Mean(layers.Layer):
+    """One row for a batch."""
+
+    def call(self, inputs: Any) -> Any:
+        return tf.reduce_mean(inputs, 0, keepdims=True)
+
+
+class Far(keras.metrics.Metric):
+    """A user's own: the part of the numbers that are off by more than 1."""
+
+    def __init__(self) -> None:
+        super().__init__(name="far")
+        self.far = self.add_weight(name="far", initializer="zeros")
+        self.all = self.add_weight(name="all", initializer="zeros")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        off = tf.cast(tf.abs(y_true - y_pred) > 1, tf.float32)
+        self.far.assign_add(tf.reduce_sum(off))
+        self.all.assign_add(tf.cast(tf.size(off), tf.float32))
+
+    def result(self) -> Any:
+        return self.far / self.all
+
+
+@check
+def a_metric_of_ones_own() -> list[Any]:
+    wrapped = compiled(metrics=[Far()])
+    wrapped.fit(dataset, verbose=0)
+    return [wrapped.evaluate(x, y, verbose=0), wrapped.model.evaluate(x, y, verbose=0)]
+
+
+@check
+def a_metric_that_was_refused_stays_refused() -> list[list[str]]:
+    wrapped = compiled(metrics=[Largest()])
+    return [raised(wrapped.fit, dataset), raised(wrapped.fit, dataset), raised(wrapped.evaluate, dataset)]
+
+
+@check
+def callbacks_that_compute() -> list[Any]:
+    """In the middle of a fit: the model inside, by itself, and the whole, together."""
+    wrapped = compiled(metrics=["mae"])
+    seen: list[list[Any]] = []
+
+    class Computing(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            alone = self.model.evaluate(x, y, verbose=0) if epoch == RANK else None
+            together = wrapped.evaluate(x, y, verbose=0)
+            plain = self.model.predict(x[:3], verbose=0)
+            seen.append([alone, together, float(np.abs(plain - wrapped.predict(x[:3], verbose=0)).max())])
+
+    history = wrapped.fit(dataset, epochs=2, verbose=0, validation_data=(x, y), callbacks=[Computing()]).history
+    return [seen, history["val_loss"], history["val_mae"]]
+
+
+@check
+def predictions_for_the_master() -> list[bool]:
+    wrapped = compiled()
+    given = wrapped.predict(x, verbose=0, tnt_output_on_all_devices=False)
+    alone = wrapped.predict(x, verbose=0, tnt_distribute_dataset=False) if RANK == 1 else wrapped.model.predict(x, verbose=0)
+    return [given is None, len(alone) == len(x)]
+
+
+@check
+def what_callbacks_of_predict_see() -> list[Any]:
+    shapes: list[Any] = []
+
+    class Shapes(keras.callbacks.Callback):
+        def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+            shapes.append(list(logs["outputs"].shape))
+
+    compiled().predict(x, batch_size=15, verbose=0, callbacks=[Shapes()])
+    return shapes
+
+
+@check
+def other_calls() -> list[list[str]]:
+    """One rank's dataset is a batch longer, or it is to be seen more often: an error on all, no hang."""
+    longer = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(10).take(4 + RANK)
+    return [raised(compiled().fit, longer, verbose=0), raised(compiled().fit, dataset, epochs=1 + RANK)]
 
 
 @check

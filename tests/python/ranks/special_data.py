@@ -158,3 +158,86 @@ def own_batches(job: Job, **how: Any) -> Outcome:
 def share_of(ranks: int) -> list[int]:
     """Very different parts of 60 samples."""
     return {2: [7, 53], 3: [7, 23, 30], 4: [1, 6, 23, 30]}[ranks]
+
+
+# ------------------------------------------------------------------------------------ whatever tf.data can make of it
+
+
+def _sentences() -> tuple[tf.RaggedTensor, np.ndarray]:
+    random = recipes.random(11)
+    rows = [random.integers(1, 20, n).tolist() for n in random.integers(1, 9, SAMPLES)]
+    return tf.ragged.constant(rows, dtype=tf.int32), np.array([[sum(row) % 7] for row in rows], np.float32)
+
+
+def _one_by_one() -> tf.data.Dataset:
+    x, y = _sentences()
+    return tf.data.Dataset.from_generator(
+        lambda: ((x[i].numpy(), y[i]) for i in range(SAMPLES)),
+        output_signature=(tf.TensorSpec([None], tf.int32), tf.TensorSpec([1], tf.float32)),
+    )
+
+
+def _reader() -> keras.Model:
+    """Takes sequences of any length."""
+    ids = keras.Input((None,), dtype="int32")
+    embedded = keras.layers.Embedding(20, 4, embeddings_initializer=keras.initializers.RandomUniform(-1, 1))(ids)
+    return keras.Model(ids, keras.layers.Dense(1)(keras.layers.GlobalMaxPooling1D()(embedded)))
+
+
+def _train_reader(job: Job, data: Any, **how: Any) -> Outcome:
+    model, outcome = job.train(_reader(), data, optimizer=optimizers.SGD(0.05), loss="mse", by_step=True, **how)
+    outcome.add("evaluate", model.evaluate(data, verbose=0))
+    return outcome
+
+
+def _padded(x: Any, y: Any) -> tuple[Any, Any]:
+    return x.to_tensor(), y
+
+
+@case
+def padded_batches(job: Job) -> Outcome:
+    return _train_reader(job, _one_by_one().padded_batch(BATCH).prefetch(1))
+
+
+@case
+def ragged_batches(job: Job) -> Outcome:
+    data = tf.data.Dataset.from_tensor_slices(_sentences()).ragged_batch(50).map(_padded)
+    return _train_reader(job, data)
+
+
+@case
+def bucketed_batches(job: Job) -> Outcome:
+    """By length, of other sizes: the last of each bucket has fewer samples than there are ranks, or so."""
+    data = _one_by_one().bucket_by_sequence_length(
+        lambda x, y: tf.shape(x)[0], bucket_boundaries=[3, 6], bucket_batch_sizes=[16, 31, 8], pad_to_bucket_boundary=False
+    )
+    return _train_reader(job, data)
+
+
+@case
+def zipped_and_interleaved(job: Job) -> Outcome:
+    x, y = mlp_data()
+    names = tf.data.Dataset.range(5)
+    of_file = lambda i: tf.data.Dataset.from_tensor_slices((x, y)).shard(5, i)  # noqa: E731
+    data = names.interleave(of_file, cycle_length=3, num_parallel_calls=2, deterministic=True)
+    ones = tf.data.Dataset.from_tensors(1.0).repeat()
+    data = tf.data.Dataset.zip((data, ones)).map(lambda pair, one: (pair[0] * one, pair[1])).filter(lambda a, b: a[0] < 1.5)
+    return train_mlp(job, data=data.batch(BATCH).take(3), by_step=True)[1]
+
+
+@case
+def maps_before_the_batch(job: Job) -> Outcome:
+    """Each rank runs them on its samples alone."""
+    x, y = mlp_data()
+    data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(300, seed=2)
+    data = data.map(lambda a, b: (a + 1.0, b), num_parallel_calls=tf.data.AUTOTUNE).batch(24).prefetch(tf.data.AUTOTUNE)
+    return train_mlp(job, data=data, by_step=True, validation_data=data)[1]
+
+
+@case
+def sparse_input(job: Job) -> Outcome:
+    x, y = mlp_data()
+    x = np.where(np.abs(x) > 1, x, 0).astype(np.float32)
+    model = keras.Sequential([keras.Input((8,), sparse=True), keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(3)])
+    data = batched((x, y), BATCH).map(lambda a, b: (tf.sparse.from_dense(a), b))
+    return train_mlp(job, model=model, data=data)[1]

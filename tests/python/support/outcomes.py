@@ -14,6 +14,7 @@ from support.launch import RANKS, run_alone, run_ranks
 
 SCRIPT = RANKS / "equivalence.py"
 TIMEOUT = 240
+AT_ONCE = 25  # cases in a job: it shall end in time on a busy machine, and starting one takes seconds
 
 
 class Outcomes:
@@ -64,28 +65,33 @@ class Jobs:
             self._serial = self._pool.submit(self._train_serial)
         return self._serial.result()
 
-    def ranks(self, size: int, options: Sequence[object] = (), cases: Sequence[str] | None = None) -> Outcomes:
-        """`tnt.Model` on so many ranks."""
+    def case(self, size: int, name: str) -> Outcomes:
+        """`tnt.Model` on so many ranks, in a job with others of the catalogue's cases."""
+        cases = self._cases(size)
+        begin = cases.index(name) // AT_ONCE * AT_ONCE
+        return self.ranks(size, cases[begin : begin + AT_ONCE])
+
+    def ranks(self, size: int, cases: Sequence[str], options: Sequence[object] = ()) -> Outcomes:
+        """`tnt.Model` on so many ranks, one case after the other."""
         if self._serial is None:
             self._serial = self._pool.submit(self._train_serial)
-        key = " ".join(map(str, [size, *options]))
+        key = " ".join(map(str, [size, *cases, *options]))
         if key not in self._done:
-            folder = self._folder / key.replace(" ", "_")
+            folder = self._folder / f"{len(self._done)}-on-{size}"
             folder.mkdir()
-            names = self._cases(size) if cases is None else cases
-            run_ranks(size, SCRIPT, folder, *names, timeout=TIMEOUT, env=self._env, launcher_options=options).good()
+            run_ranks(size, SCRIPT, folder, *cases, timeout=TIMEOUT, env=self._env, launcher_options=options).good()
             self._done[key] = Outcomes(folder, size)
         return self._done[key]
 
     def same_bits(self, size: int, name: str) -> None:
         """All ranks have the same outcome."""
-        digests = self.ranks(size).digests(name)
+        digests = self.case(size, name).digests(name)
         assert len(digests) == size
         assert len(set(digests)) == 1, digests
 
     def same_losses_and_metrics(self, size: int, name: str) -> None:
         """As plain Keras has them: all of the outcome but weights."""
-        ours, truth = self.ranks(size).arrays(name), self.serial().arrays(name)
+        ours, truth = self.case(size, name).arrays(name), self.serial().arrays(name)
         assert ours.keys() == truth.keys()
         expected = catalogue.expected(name)
         for key in truth:
@@ -94,7 +100,7 @@ class Jobs:
 
     def same_weights(self, size: int, name: str) -> None:
         """As plain Keras has them."""
-        ours, truth = self.ranks(size).arrays(name), self.serial().arrays(name)
+        ours, truth = self.case(size, name).arrays(name), self.serial().arrays(name)
         keys = [key for key in truth if "weights" in key.split("/")]
         assert keys
         for key in keys:
@@ -108,5 +114,5 @@ class Jobs:
         folder = self._folder / "serial"
         folder.mkdir()
         names = catalogue.cases_of_all_sizes(self._cases)
-        run_alone(SCRIPT, folder, "--serial", *names, timeout=TIMEOUT, env=self._env).good()
+        run_alone(SCRIPT, folder, "--serial", *names, timeout=2 * TIMEOUT, env=self._env).good()
         return Outcomes(folder, 1)

@@ -32,6 +32,17 @@ def in_other_keras(value: Any) -> str:
     return f"this one is of {name}: {advice} TF_USE_LEGACY_KERAS{'' if LEGACY else '=1'} before TensorFlow is imported"
 
 
+def model_from_config(config: Any, **kwargs: Any) -> Any:
+    """The functional or Sequential model that has this configuration."""
+    kinds = [keras.Sequential, keras.Model]
+    for kind in kinds if isinstance(config, dict) and "input_layers" not in config else kinds[::-1]:
+        try:
+            return kind.from_config(config, **kwargs)
+        except (TypeError, ValueError, KeyError) as error:
+            problem = error
+    raise RuntimeError(f"this is not the configuration of a functional or Sequential model of Keras: {problem}")
+
+
 def weights(model: Any) -> list[Any]:
     """All weights of the model, trainable or not, without metrics and random seeds."""
     return _without_metrics(model, model.weights)

@@ -27,32 +27,29 @@ def is_compiled(model: Any) -> bool:
     return bool(model._is_compiled)
 
 
-# which steps models are built for, by what `compile` made of their losses
-_built: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+_built: weakref.WeakSet[Any] = weakref.WeakSet()  # what `compile` made of the losses of models that are built since
 
 
-def build(model: Any, element_spec: Any, step: str) -> None:
-    """Gives the model, and what the step needs of its metrics and optimizer, all their variables, from the spec of a batch.
+def build(model: Any, batch_spec: Any) -> None:
+    """Gives the compiled model, its metrics and its optimizer all their variables, from the spec of a batch.
 
     Without this, they would be made inside the first step: too late to broadcast them before it. The step, or what the usual
     one is made of, is traced for a graph that is thrown away.
-
-    Args:
-        step: ``"train_step"``, ``"test_step"`` or ``"predict_step"``.
     """
-    if not model._is_compiled:
-        if not model.built:
-            _trace(lambda batch: _forward(model, batch), element_spec)
+    if model.compiled_loss in _built:
         return
-    done = _built.setdefault(model.compiled_loss, set())
-    if not done & {step, "train_step"}:
-        if getattr(type(model), step) is not getattr(keras.Model, step) and not model.run_eagerly:
-            _trace(getattr(model, step), element_spec)  # it alone knows what it uses of the model
-        else:
-            _trace(lambda batch: _forward(model, batch, with_results=step != "predict_step"), element_spec)
-            if step == "train_step":
-                build_optimizer(model.optimizer, model.trainable_variables)
-        done.add(step)
+    if type(model).train_step is not keras.Model.train_step and not model.run_eagerly:
+        _trace(model.train_step, batch_spec)  # it alone knows what it uses of the model
+    else:
+        _trace(lambda batch: _forward(model, batch, with_results=True), batch_spec)
+        build_optimizer(model.optimizer, model.trainable_variables)
+    _built.add(model.compiled_loss)
+
+
+def build_to_call(model: Any, batch_spec: Any) -> None:
+    """Gives the model its own variables, compiled or not."""
+    if not model.built:
+        _trace(lambda batch: _forward(model, batch), batch_spec)
 
 
 def _forward(model: Any, batch: Any, with_results: bool = False) -> None:
@@ -63,11 +60,11 @@ def _forward(model: Any, batch: Any, with_results: bool = False) -> None:
         model.compute_metrics(x, y, y_pred, sample_weight)
 
 
-def _trace(step: Callable[[Any], Any], element_spec: Any) -> None:
+def _trace(step: Callable[[Any], Any], batch_spec: Any) -> None:
     def traced(batch: Any) -> None:
         step(batch)
 
-    tf.function(traced).get_concrete_function(tf.nest.map_structure(_of_any_size, element_spec))
+    tf.function(traced).get_concrete_function(tf.nest.map_structure(_of_any_size, batch_spec))
 
 
 def _of_any_size(spec: Any) -> Any:

@@ -31,24 +31,26 @@ def is_compiled(model: Any) -> bool:
     return bool(model.compiled)
 
 
-def build(model: Any, element_spec: Any, step: str) -> None:
-    """Gives the model, its metrics and its optimizer all their variables, from the spec of a batch.
+def build(model: Any, batch_spec: Any) -> None:
+    """Gives the compiled model, its metrics and its optimizer all their variables, from the spec of a batch.
 
     Without this, they would be made inside the first step: too late to broadcast them before it.
-
-    Args:
-        step: which one comes first; makes no difference to this Keras.
     """
-    symbolic = tf.nest.map_structure(
-        lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name, sparse=isinstance(spec, tf.SparseTensorSpec)), element_spec
-    )
-    if not model.compiled:
-        if not model.built:
-            model(keras.utils.unpack_x_y_sample_weight(symbolic)[0])
-        return
-    model._symbolic_build(data_batch=symbolic)
+    model._symbolic_build(data_batch=_symbolic(batch_spec))
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
+
+
+def build_to_call(model: Any, batch_spec: Any) -> None:
+    """Gives the model its own variables, compiled or not."""
+    if not model.built:
+        model(keras.utils.unpack_x_y_sample_weight(_symbolic(batch_spec))[0])
+
+
+def _symbolic(batch_spec: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name, sparse=isinstance(spec, tf.SparseTensorSpec)), batch_spec
+    )
 
 
 def optimizer_variables(model: Any) -> list[Any]:

@@ -1,0 +1,49 @@
+"""Whatever holds numbers as a NumPy array, in the same memory where that can be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def as_array(x: Any) -> NDArray[Any]:
+    """x as an array: itself, a view of its memory (DLPack, `__array__`), or a new one of numbers and lists.
+
+    Raises:
+        TypeError: its memory cannot be read from here, such as a GPU's.
+    """
+    if isinstance(x, np.ndarray):
+        return x
+    if not hasattr(x, "__dlpack__"):
+        return np.asarray(x)
+    try:
+        return np.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        if hasattr(x, "__array__"):  # what DLPack has no word for, such as bfloat16
+            return np.asarray(x)
+        raise TypeError(f"cannot read a {type(x).__name__} without a copy in the host's memory: {error}") from None
+
+
+def pack(arrays: Iterable[NDArray[Any]]) -> NDArray[np.uint8]:
+    """The bytes of arrays one after another, as a new array."""
+    return np.frombuffer(bytearray().join(array.tobytes() for array in arrays), np.uint8)
+
+
+def unpack(data: NDArray[np.uint8], like: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
+    """New arrays of the types and shapes of others, with what `pack` made of their like."""
+    found, at = [], 0
+    for array in like:
+        end = at + array.nbytes
+        found.append(np.frombuffer(data[at:end].tobytes(), array.dtype).reshape(array.shape).copy())
+        at = end
+    return found
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether it is TensorFlow's or Keras', without importing them."""
+    asked = getattr(sys.modules.get("tensorflow"), "is_tensor", None)
+    return asked is not None and bool(asked(x))

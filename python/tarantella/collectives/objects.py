@@ -1,0 +1,94 @@
+"""Settings and the like from one rank to all: what JSON can say, and arrays. Nothing that arrives is run, as a pickle is."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tarantella import runtime
+from tarantella.collectives.arrays import pack, unpack
+from tarantella.errors import InvalidArgumentError
+
+
+def broadcast_object(obj: Any, root: int = 0) -> Any:
+    """Root's object, on every rank. Collective.
+
+    Args:
+        obj: None, booleans, numbers, strings, NumPy's arrays and scalars, and lists, tuples and dicts of them; on ranks other
+            than root it does not matter.
+        root: the rank whose object is taken.
+
+    Returns:
+        On root obj itself, elsewhere an equal one; tuples stay tuples, keys and arrays keep their types.
+
+    Raises:
+        InvalidArgumentError: there is no such rank. TypeError: something else is in obj (on the other ranks TarantellaError
+        with the same text).
+
+    Example:
+        >>> tnt.broadcast_object({"layers": (64, 10), "seed": 7, "mean": np.zeros(3)} if tnt.is_master_rank() else None)
+    """
+    rank = runtime.get_rank()
+    if not 0 <= root < runtime.get_size():
+        raise InvalidArgumentError(f"root is {root}: the job has ranks 0 to {runtime.get_size() - 1}")
+    sent, failure = b"", None
+    arrays: list[NDArray[Any]] = []
+    if rank == root:
+        try:
+            sent = json.dumps(_encode(obj, arrays)).encode()
+        except (TypeError, RecursionError) as error:
+            failure = error
+    runtime.agree_on_failure(failure)
+    sizes = runtime.broadcast(np.array([len(sent), sum(array.nbytes for array in arrays)]), root)
+    text = runtime.broadcast(np.frombuffer(sent, np.uint8) if rank == root else np.empty(sizes[0], np.uint8), root)
+    data = runtime.broadcast(pack(arrays) if rank == root else np.empty(sizes[1], np.uint8), root)
+    return obj if rank == root else _Decoder(data).decode(json.loads(text.tobytes()))
+
+
+def _encode(x: Any, arrays: list[NDArray[Any]]) -> Any:
+    """As JSON has it: containers and arrays as lists that begin with what they are."""
+    if x is None or type(x) in (bool, int, float, str):
+        return x
+    if isinstance(x, list | tuple):
+        return ["list" if isinstance(x, list) else "tuple", *(_encode(value, arrays) for value in x)]
+    if isinstance(x, dict):
+        return ["dict", *([_encode(key, arrays), _encode(value, arrays)] for key, value in x.items())]
+    if isinstance(x, np.ndarray | np.generic):
+        if x.dtype.hasobject or x.dtype.type is np.void:
+            raise TypeError(f"tnt.broadcast_object: cannot send an array of {x.dtype}: use an array of numbers")
+        arrays.append(np.asarray(x))
+        name = x.dtype.name if x.dtype.kind == "V" else x.dtype.str  # bfloat16 and the like have no other
+        return ["array" if isinstance(x, np.ndarray) else "scalar", name, list(x.shape)]
+    raise TypeError(f"tnt.broadcast_object: cannot send a {type(x).__name__}: use what JSON can hold, and NumPy arrays")
+
+
+class _Decoder:
+    """What `_encode` made, with the arrays' bytes one after another."""
+
+    def __init__(self, data: NDArray[np.uint8]) -> None:
+        self._data = data
+        self._at = 0
+
+    def decode(self, x: Any) -> Any:
+        if not isinstance(x, list):
+            return x
+        kind, *values = x
+        if kind == "dict":
+            return {self.decode(key): self.decode(value) for key, value in values}
+        if kind in ("list", "tuple"):
+            made = [self.decode(value) for value in values]
+            return made if kind == "list" else tuple(made)
+        array = self._array(*values)
+        return array if kind == "array" else array[()]
+
+    def _array(self, name: str, shape: list[int]) -> NDArray[Any]:
+        if name[0] not in "<>|=":
+            importlib.import_module("ml_dtypes")  # by which NumPy knows it
+        dtype = np.dtype(name)
+        (array,) = unpack(self._data[self._at :], [np.empty(shape, dtype)])
+        self._at += array.nbytes
+        return array

@@ -1,0 +1,53 @@
+"""How a rank, and all that it starts, can be told from other processes: by what its environment says of who started it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VARIABLE = "TNT_LAUNCHER"
+
+
+def own_mark() -> str:
+    """Of what this process starts. Its number alone could be another's later, or one in another container."""
+    return f"{os.getpid()}:{_begin(os.getpid())}:{_namespace('self')}"
+
+
+def mark_of(pid: int) -> str | None:
+    """The mark in a process' environment, None if it has none or is another user's."""
+    name = f"{VARIABLE}=".encode()
+    try:
+        if Path(f"/proc/{pid}").stat().st_uid != os.getuid():
+            return None
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # gone meanwhile, or not to be looked at
+        return None
+    return next((word.removeprefix(name).decode(errors="replace") for word in words if word.startswith(name)), None)
+
+
+def is_left_over(mark: str) -> bool:
+    """Whether the process that gave this mark has gone. One of another container is nobody's business here."""
+    pid, begin, namespace = [*mark.split(":", 2), "", ""][:3]
+    return namespace == _namespace("self") and pid.isdigit() and _begin(int(pid)) != begin
+
+
+def running(pid: int) -> bool:
+    """Whether there is such a process, and not only what is left of it until its parent looks."""
+    return (state(pid) or ["X"])[0] not in "ZX"
+
+
+def _begin(pid: int) -> str:
+    """When a process began, in the clock of the system; empty if there is none."""
+    return state(pid)[19] if running(pid) else ""
+
+
+def state(pid: int) -> list[str]:
+    """What /proc says of a process from its state on: field 3 of proc(5)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _namespace(process: str) -> str:
+    return os.readlink(f"/proc/{process}/ns/pid")
