@@ -246,7 +246,7 @@ class StepHooks:
                 (model, "test_step", self._test_step(model.test_step)),
                 (model, "predict_step", self._predict_step(model.predict_step)),
                 (model, "get_metrics_result", self._metrics_result(model.get_metrics_result)),
-                *((m, "update_state", self._tracked_loss(m.update_state)) for m in adapter.output_loss_trackers(model)),
+                *((m, "update_state", self._mean_of_batches(m.update_state)) for m in adapter.means(model)),
                 *((m, "result", self._noted_result(m, m.result)) for m in model.metrics),
                 *adapter.loss_hooks(model, lambda loss: losses.across_ranks(loss, self)),
             ]
@@ -426,12 +426,13 @@ class StepHooks:
 
     # ------------------------------------------------------------------------------------------------- metrics
 
-    def _tracked_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Of several outputs' losses Keras keeps plain means over steps: a rank counts by its part of the batch."""
+    def _mean_of_batches(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Where one number is given for a batch, such as an output's loss, a rank counts by its part of the batch."""
 
         def update_state(values: Any, sample_weight: Any = None) -> Any:
-            weight = tf.cast(self.weight(), tf.float32)
-            return original(values, sample_weight=weight if sample_weight is None else sample_weight)
+            if sample_weight is None and self._share is not None and tf.convert_to_tensor(values).shape.rank == 0:
+                sample_weight = tf.cast(self.weight(), tf.float32)
+            return original(values, sample_weight=sample_weight)
 
         return update_state
 

@@ -108,6 +108,56 @@ class OwnLogs(Subclassed):
         return self.step(data, training=False)
 
 
+class OwnTracker(Subclassed):
+    """Keeps its loss as a mean over batches, which may differ in size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracker = keras.metrics.Mean(name="tracker")
+
+    @property
+    def metrics(self) -> list[Any]:
+        return [self.tracker]
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(y - self(x, training=True)))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.tracker.update_state(loss)
+        return {"loss": self.tracker.result()}
+
+    def test_step(self, data: Any) -> Any:
+        x, y = data
+        self.tracker.update_state(tf.reduce_mean(tf.square(y - self(x, training=False))))
+        return {"loss": self.tracker.result()}
+
+
+@case
+def own_tracker(job: Job) -> Outcome:
+    model = job.wrap(OwnTracker())
+    model.compile(optimizer=optimizers.SGD(0.05))
+    outcome = Outcome()
+    data = batched(mlp_data(), BATCH)
+    history = model.fit(data, epochs=2, verbose=0, validation_data=data).history
+    outcome.add("logs", {key: np.array(values) for key, values in history.items()})
+    outcome.add("weights", [np.asarray(v) for v in model.trainable_variables])
+    return outcome
+
+
+@case
+def added_loss(job: Job) -> Outcome:
+    """Of legacy Keras' functional models: a loss and a metric that are tensors of the model, and no labels."""
+    inputs = keras.Input((8,))
+    outputs = layers.Dense(3, activation="tanh")(inputs)
+    model = keras.Model(inputs, outputs)
+    model.add_loss(tf.reduce_mean(tf.square(outputs - 0.5)))
+    model.add_metric(tf.reduce_mean(outputs), name="of_outputs")
+    data = {"x": mlp_data()[0], "batch_size": BATCH, "shuffle": False}
+    return job.train(model, data, optimizer=optimizers.SGD(0.05), loss=None)[1]
+
+
 class Logs(keras.callbacks.Callback):
     """Keeps what every step shows."""
 

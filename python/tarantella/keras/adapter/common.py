@@ -143,6 +143,11 @@ def metric_variables(model: Any) -> list[Any]:
     return list(found.values())
 
 
+def means(model: Any) -> list[Any]:
+    """Those of the model's metrics that are plain means of what they are given, such as the losses of several outputs."""
+    return [metric for metric in model.metrics if type(metric) is keras.metrics.Mean]
+
+
 def is_kerass_own(metric: Any) -> bool:
     """Whether Keras itself brings the metric's class."""
     return type(metric).__module__.partition(".")[0] in ("keras", "tf_keras")

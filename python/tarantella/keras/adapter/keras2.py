@@ -253,11 +253,6 @@ def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) ->
     return value, tf.math.count_nonzero(tf.math.logical_and(masks[0], masks[-1]))
 
 
-def output_loss_trackers(model: Any) -> list[Any]:
-    """None: the metrics of each output's loss count samples, so that their sums over ranks are right."""
-    return []
-
-
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
     """What the metrics' results would be if their states had these values; the states stay as they are."""
     before = [variable.read_value() for variable in variables]

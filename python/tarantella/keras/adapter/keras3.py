@@ -275,12 +275,6 @@ def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) ->
     return value, OF_ALL_ELEMENTS if weights is None else tf.reduce_sum(tf.cast(weights, tf.float64))
 
 
-def output_loss_trackers(model: Any) -> list[Any]:
-    """The metrics that Keras keeps of each output's loss, in a model of several outputs."""
-    container = getattr(model, "_compile_loss", None)
-    return [] if container is None else list(container.metrics)
-
-
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
     """What the metrics' results would be if their states had these values; the states stay as they are."""
     with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
