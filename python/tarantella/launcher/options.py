@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tarantella.environment import kilobytes
+from tarantella.launcher.devices import visible_gpus
 from tarantella.launcher.environment import LAUNCH_VARIABLES
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, all_here, place, read_hostfile, read_hosts, slots
@@ -93,10 +94,10 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         raise UsageError("-n and --devices-per-node: give one of them")
     if given.per_node is not None and not hosts:
         given.ranks = given.per_node
-    if given.ranks is None and not hosts:
-        raise UsageError(f"-n is missing: the number of ranks to start, as in {EXAMPLE}")
     if not after:
         raise UsageError(f"no script to run: put it after `--`, as in {EXAMPLE}")
+    if given.ranks is None and not hosts:
+        given.ranks = max(1, 0 if given.no_gpu else visible_gpus())
     ranks = slots(hosts) if given.ranks is None else given.ranks
     _check_room(ranks, hosts)
     return Options(
@@ -146,7 +147,8 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("-n", dest="ranks", metavar="N", type=_ranks, help=f"number of ranks to start, 1 to {MAX_RANKS}")
+    add("-n", dest="ranks", metavar="N", type=_ranks,
+        help=f"number of ranks to start, 1 to {MAX_RANKS}; without, one for each GPU of this node, or one")
     add("--devices-per-node", "--n-per-node", "--npernode", dest="per_node", metavar="N", type=_ranks,
         help="number of ranks on each host, in place of -n and of what the hostfile says")
     add("--hostfile", metavar="FILE",

@@ -23,8 +23,7 @@ def shown(result: subprocess.CompletedProcess[str]) -> tuple[dict[str, str], lis
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", f"-n is missing: the number of ranks to start, {EXAMPLE}"),
-        ("-- rank.py", f"-n is missing: the number of ranks to start, {EXAMPLE}"),
+        ("", f"no script to run: put it after `--`, {EXAMPLE}"),
         ("-n 0 -- rank.py", "-n: must be a whole number from 1 to 512, not '0'"),
         ("-n -1 -- rank.py", "-n: must be a whole number from 1 to 512, not '-1'"),
         ("-n x -- rank.py", "-n: must be a whole number from 1 to 512, not 'x'"),
