@@ -3,6 +3,7 @@
 
 #include "api/boundary.hpp"
 #include "api/runtime.hpp"
+#include "comm/collective.hpp"
 
 struct tnt_work {
   std::shared_ptr<tnt::Waitable> state;
@@ -61,12 +62,22 @@ std::shared_ptr<DeviceSide> devices_of(tnt_comm& on, StreamHandle stream) {
   return on.devices;
 }
 
-// operation(DeviceCommunicator&) enqueues.
-template <typename Operation>
-void enqueue(tnt_comm& on, StreamHandle stream, const Operation& operation, tnt_work_t* work) {
-  const auto devices = devices_of(on, stream);
-  auto state = devices->enqueue(stream, work != nullptr, operation);
+// On the devices of the stream, or without one here: on_device(DeviceCommunicator&) enqueues, on_host(context) blocks.
+template <typename OnDevice, typename OnHost>
+void run(tnt_comm& on, Executor& executor, StreamHandle stream, tnt_work_t* work, const OnDevice& on_device,
+         const OnHost& on_host) {
+  if (stream == nullptr) {
+    const auto operation = [on_host, call = context()] { on_host(call); };
+    return run_or_start(executor, operation, work);
+  }
+  auto state = devices_of(on, stream)->enqueue(stream, work != nullptr, on_device);
   if (work != nullptr) *work = new tnt_work{std::move(state)};
+}
+
+void run_collective(tnt_comm& on, const Call& call, const void* in, void* out, StreamHandle stream, tnt_work_t* work) {
+  run(
+      on, on.executor, stream, work, [&](DeviceCommunicator& devices) { devices.collective(call, in, out, {}); },
+      [=, &on](const CallContext& context) { take_part(*on.communicator, call, in, out, context); });
 }
 
 }  // namespace
@@ -131,19 +142,7 @@ tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t c
     tnt_comm& on = required(comm, "comm");
     check_op(op);
     check_buffers(in, out, count, dtype);
-    if (stream != nullptr) {
-      enqueue(
-          on, stream, [&](DeviceCommunicator& devices) { devices.all_reduce(in, out, count, dtype, op, {}); }, work);
-      return;
-    }
-    const CallContext call = context();
-    run_or_start(
-        on.executor,
-        [=, &on] {
-          const Piece piece{.in = in, .out = out, .count = count};
-          on.communicator->all_reduce(Run({&piece, 1}, dtype), op, call);
-        },
-        work);
+    run_collective(on, {.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, in, out, stream, work);
   });
 }
 
@@ -153,14 +152,7 @@ tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size
     tnt_comm& on = required(comm, "comm");
     check_op(op);
     check_buffers(in, out, count, dtype);
-    if (stream != nullptr) {
-      enqueue(
-          on, stream, [&](DeviceCommunicator& devices) { devices.reduce_scatter(in, out, count, dtype, op, {}); }, work);
-      return;
-    }
-    const CallContext call = context();
-    run_or_start(
-        on.executor, [=, &on] { on.communicator->reduce_scatter(in, out, count, dtype, op, call); }, work);
+    run_collective(on, {.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, in, out, stream, work);
   });
 }
 
@@ -169,14 +161,7 @@ tnt_status_t tnt_all_gather(tnt_comm_t comm, const void* in, void* out, size_t c
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
     check_buffers(in, out, count, dtype);
-    if (stream != nullptr) {
-      enqueue(
-          on, stream, [&](DeviceCommunicator& devices) { devices.all_gather(in, out, count, dtype, {}); }, work);
-      return;
-    }
-    const CallContext call = context();
-    run_or_start(
-        on.executor, [=, &on] { on.communicator->all_gather(in, out, count, dtype, call); }, work);
+    run_collective(on, {.kind = Call::all_gather, .dtype = dtype, .count = count}, in, out, stream, work);
   });
 }
 
@@ -187,30 +172,18 @@ tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t co
     const Communicator& communicator = *on.communicator;
     check_rank(communicator, root, "root");
     check_buffers(communicator.rank() == root ? in : out, out, count, dtype);
-    if (stream != nullptr) {
-      enqueue(
-          on, stream, [&](DeviceCommunicator& devices) { devices.broadcast(in, out, count, dtype, root, {}); }, work);
-      return;
-    }
-    const CallContext call = context();
-    run_or_start(
-        on.executor, [=, &on] { on.communicator->broadcast(in, out, count, dtype, root, call); }, work);
+    run_collective(on, {.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, in, out, stream, work);
   });
 }
 
 tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work) {
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
-    if (stream != nullptr) {
-      void* const word = devices_of(on, stream)->word();
-      enqueue(
-          on, stream, [&](DeviceCommunicator& devices) { devices.all_reduce(word, word, 1, TNT_INT64, TNT_MAX, "barrier"); },
-          work);
-      return;
-    }
-    const CallContext call = context();
-    run_or_start(
-        on.executor, [=, &on] { on.communicator->barrier(call); }, work);
+    const auto on_device = [&](DeviceCommunicator& devices) {
+      void* const word = on.devices->word();
+      devices.all_reduce(word, word, 1, TNT_INT64, TNT_MAX, "barrier");
+    };
+    run(on, on.executor, stream, work, on_device, [&on](const CallContext& call) { on.communicator->barrier(call); });
   });
 }
 
@@ -219,14 +192,7 @@ tnt_status_t tnt_all_to_all(tnt_comm_t comm, const void* in, void* out, size_t c
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
     check_buffers(in, out, count, dtype);
-    if (stream != nullptr) {
-      enqueue(
-          on, stream, [&](DeviceCommunicator& devices) { devices.all_to_all(in, out, count, dtype, {}); }, work);
-      return;
-    }
-    const CallContext call = context();
-    run_or_start(
-        on.executor, [=, &on] { on.communicator->all_to_all(in, out, count, dtype, call); }, work);
+    run_collective(on, {.kind = Call::all_to_all, .dtype = dtype, .count = count}, in, out, stream, work);
   });
 }
 
@@ -236,14 +202,10 @@ tnt_status_t tnt_send(tnt_comm_t comm, const void* in, size_t count, tnt_dtype_t
     tnt_comm& on = required(comm, "comm");
     check_peer(*on.communicator, to, "to");
     check_buffers(in, in, count, dtype);
-    if (stream != nullptr) {
-      enqueue(
-          on, stream, [&](DeviceCommunicator& devices) { devices.send(in, count, dtype, to, {}); }, work);
-      return;
-    }
-    const CallContext call = context();
-    run_or_start(
-        on.channels.of(to, Executors::Direction::to), [=, &on] { on.communicator->send(in, count, dtype, to, call); }, work);
+    run(
+        on, on.channels.of(to, Executors::Direction::to), stream, work,
+        [&](DeviceCommunicator& devices) { devices.send(in, count, dtype, to, {}); },
+        [=, &on](const CallContext& call) { on.communicator->send(in, count, dtype, to, call); });
   });
 }
 
@@ -253,15 +215,10 @@ tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtyp
     tnt_comm& on = required(comm, "comm");
     check_peer(*on.communicator, from, "from");
     check_buffers(out, out, count, dtype);
-    if (stream != nullptr) {
-      enqueue(
-          on, stream, [&](DeviceCommunicator& devices) { devices.recv(out, count, dtype, from, {}); }, work);
-      return;
-    }
-    const CallContext call = context();
-    run_or_start(
-        on.channels.of(from, Executors::Direction::from), [=, &on] { on.communicator->recv(out, count, dtype, from, call); },
-        work);
+    run(
+        on, on.channels.of(from, Executors::Direction::from), stream, work,
+        [&](DeviceCommunicator& devices) { devices.recv(out, count, dtype, from, {}); },
+        [=, &on](const CallContext& call) { on.communicator->recv(out, count, dtype, from, call); });
   });
 }
 

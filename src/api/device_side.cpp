@@ -4,8 +4,10 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "comm/hierarchical/hierarchical_device_communicator.hpp"
 #include "comm/nccl/nccl_start.hpp"
 #include "comm/staged/staged_communicator.hpp"
+#include "launch/node.hpp"
 
 namespace tnt {
 namespace {
@@ -40,19 +42,20 @@ DeviceGroup connect_devices(int index, Communicator& host, const Settings& setti
   try {
     group.device = open_device(index);
   } catch (const Error& error) {
-    no_device = error;  // all ranks have to hear of it
+    no_device = error;
   }
-  if (settings.device_transport == DeviceTransport::staged) {
-    share_failure(*group.host, no_device, settings.timeout);
-    group.comm = std::make_unique<StagedCommunicator>(*group.device, group.host->split(0, 0, call), settings.timeout);
-    return group;
+  share_failure(*group.host, no_device, settings.timeout);
+  const NcclOptions options{
+      .timeout = settings.timeout, .library = settings.nccl_library, .deterministic = deterministic, .max_ctas = max_ctas};
+  switch (settings.device_transport) {
+    case DeviceTransport::nccl: group.comm = make_nccl_communicator(*group.device, *group.host, options); break;
+    case DeviceTransport::staged:
+      group.comm = std::make_unique<StagedCommunicator>(*group.device, group.host->split(0, 0, call), settings.timeout);
+      break;
+    case DeviceTransport::hierarchical:
+      group.comm = make_hierarchical_device_communicator(*group.device, *group.host, options, node_identity(settings));
+      break;
   }
-  const NcclOptions options{.timeout = settings.timeout,
-                            .library = settings.nccl_library,
-                            .deterministic = deterministic,
-                            .max_ctas = max_ctas,
-                            .no_device = no_device ? no_device->what() : ""};
-  group.comm = make_nccl_communicator(group.device.get(), *group.host, options);
   return group;
 }
 

@@ -38,6 +38,7 @@ class DeviceSide : public std::enable_shared_from_this<DeviceSide> {
   [[nodiscard]] std::shared_ptr<Waitable> enqueue(StreamHandle caller, bool start, Operation&& operation) {
     const std::scoped_lock lock(mutex_);
     check_stream(caller);
+    group_.comm->check_capture(caller);
     if (!start) {
       order_(caller, [&] { operation(*group_.comm); });
       return nullptr;

@@ -97,7 +97,8 @@ DeviceTransport parse_device_transport(const char* name, const char* value) {
   const std::string text = lower(value);
   if (text == "nccl") return DeviceTransport::nccl;
   if (text == "staged") return DeviceTransport::staged;
-  fail(TNT_INVALID_ARGUMENT, "{}={}: expected nccl or staged", name, value);
+  if (text == "hierarchical") return DeviceTransport::hierarchical;
+  fail(TNT_INVALID_ARGUMENT, "{}={}: expected nccl, staged or hierarchical", name, value);
 }
 
 Overlap parse_overlap(const char* name, const char* value) {

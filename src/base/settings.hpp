@@ -12,7 +12,7 @@ namespace tnt {
 
 enum class LogLevel { debug, info, warning, error };
 enum class TransportChoice { automatic, shm, mpi, hierarchical };
-enum class DeviceTransport { nccl, staged };
+enum class DeviceTransport { nccl, staged, hierarchical };
 enum class Overlap { automatic, on, off };  // whether a thread reduces gradients while the step goes on
 
 struct Settings {

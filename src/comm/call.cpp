@@ -1,9 +1,8 @@
 #include "comm/call.hpp"
 
 namespace tnt {
-namespace {
 
-const char* kind_name(Call::Kind kind) {
+const char* kind_name(Call::Kind kind) noexcept {
   switch (kind) {
     case Call::all_reduce: return "all_reduce";
     case Call::reduce_scatter: return "reduce_scatter";
@@ -16,8 +15,6 @@ const char* kind_name(Call::Kind kind) {
   }
   return "unknown call";
 }
-
-}  // namespace
 
 std::string describe(const Call& call) {
   const char* name = kind_name(call.kind);

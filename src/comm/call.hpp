@@ -29,6 +29,7 @@ struct Call {
   return (small * 0x9e3779b97f4a7c15U ^ call.count) * 0xbf58476d1ce4e5b9U + number;
 }
 
-[[nodiscard]] std::string describe(const Call& call);  // "all_reduce sum of 10 float32"
+[[nodiscard]] const char* kind_name(Call::Kind kind) noexcept;  // "all_reduce"
+[[nodiscard]] std::string describe(const Call& call);           // "all_reduce sum of 10 float32"
 
 }  // namespace tnt

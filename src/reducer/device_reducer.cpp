@@ -193,6 +193,7 @@ void DeviceReducer::ready(std::size_t tensor, const Piece& piece, StreamHandle s
   throw_if_failed();
   comm_->throw_if_ended();
   check_stream(stream);
+  comm_->check_capture(stream);
   check_memory(tensor, piece);
   steps_.check_new(slot);
   State& state = states_[slot.bucket];

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/hash.hpp"
 #include "reducer/plan.hpp"
 
 namespace tnt {
@@ -43,13 +44,6 @@ std::vector<std::string> split(std::string_view text) {
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
   return lines;
-}
-
-// FNV-1a, 64 bits (G. Fowler, L. C. Noll, K.-P. Vo): short, and equal on every machine.
-std::uint64_t hash(std::string_view text) {
-  std::uint64_t value = 0xcbf29ce484222325U;
-  for (const unsigned char c : text) value = (value ^ c) * 0x100000001b3U;
-  return value;
 }
 
 std::string difference(int rank, const std::vector<std::string>& theirs, const std::vector<std::string>& ours) {

@@ -70,6 +70,7 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   EXPECT_EQ(read({}).device_transport, DeviceTransport::nccl);
   EXPECT_EQ(read({{"TNT_DEVICE_TRANSPORT", "Staged"}}).device_transport, DeviceTransport::staged);
   EXPECT_EQ(read({{"TNT_DEVICE_TRANSPORT", "nccl"}}).device_transport, DeviceTransport::nccl);
+  EXPECT_EQ(read({{"TNT_DEVICE_TRANSPORT", "hierarchical"}}).device_transport, DeviceTransport::hierarchical);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "AUTO"}}).transport, TransportChoice::automatic);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "shm"}}).transport, TransportChoice::shm);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "Mpi"}}).transport, TransportChoice::mpi);

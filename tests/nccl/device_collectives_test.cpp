@@ -1,5 +1,5 @@
-// The collectives among devices beside an independent reference, by NCCL and through pinned memory: every element type and
-// operation, several numbers of ranks, in place and not.
+// The collectives among devices beside an independent reference, by NCCL, through pinned memory and by both: every element type
+// and operation, several numbers of ranks, in place and not.
 #include <gtest/gtest.h>
 
 #include "nccl/nccl_job.hpp"
@@ -8,21 +8,13 @@ namespace tnt {
 namespace {
 
 using testing::Array;
+using testing::at;
 using testing::Backend;
-using testing::exact_values;
+using testing::inputs;
 using testing::NcclRank;
 using testing::NcclTest;
 using testing::OnDevice;
-
-std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count, unsigned seed) {
-  std::vector<Array> result;
-  for (int rank = 0; rank < ranks; ++rank) result.push_back(exact_values(dtype, count, seed + static_cast<unsigned>(rank)));
-  return result;
-}
-
-OnDevice put(const NcclRank& rank, const Array& array) { return OnDevice(rank.device, rank.comm.stream(), array); }
-
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+using testing::put;
 
 class DeviceCollectives : public NcclTest, public ::testing::WithParamInterface<std::tuple<Backend, int>> {
  protected:
@@ -156,11 +148,10 @@ TEST_P(DeviceCollectives, NoElementsAreNoError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCollectives,
-                         ::testing::Combine(::testing::Values(Backend::nccl, Backend::staged),
+                         ::testing::Combine(::testing::Values(Backend::nccl, Backend::staged, Backend::hierarchical),
                                             ::testing::Values(1, 2, 3, 4, 8)),
                          [](const auto& info) {
-                           const char* name = std::get<0>(info.param) == Backend::nccl ? "nccl" : "staged";
-                           return name + std::to_string(std::get<1>(info.param));
+                           return testing::name_of(std::get<0>(info.param)) + std::to_string(std::get<1>(info.param));
                          });
 
 }  // namespace

@@ -11,23 +11,15 @@ namespace tnt {
 namespace {
 
 using testing::Array;
-using testing::exact_values;
+using testing::at;
 using testing::FakeNccl;
+using testing::inputs;
 using testing::NcclRank;
 using testing::NcclTest;
 using testing::OnDevice;
+using testing::put;
 using testing::run_nccl;
 using testing::SimulatedDevice;
-
-std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count, unsigned seed) {
-  std::vector<Array> result;
-  for (int rank = 0; rank < ranks; ++rank) result.push_back(exact_values(dtype, count, seed + static_cast<unsigned>(rank)));
-  return result;
-}
-
-OnDevice put(const NcclRank& rank, const Array& array) { return OnDevice(rank.device, rank.comm.stream(), array); }
-
-std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 class NcclCommunicatorTest : public NcclTest {};
 

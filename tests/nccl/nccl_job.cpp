@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include "comm/hierarchical/hierarchical_device_communicator.hpp"
 #include "comm/staged/staged_communicator.hpp"
 #include "nccl/fake_nccl.h"
 
@@ -14,13 +15,26 @@ Function* control(const char* name) {
   return reinterpret_cast<Function*>(dlsym(handle, name));
 }
 
-Body with_nccl(const NcclBody& body, const NcclOptions& options, const std::shared_ptr<const NcclLibrary>& library) {
+// make(device, host) makes the communicator.
+template <typename Make>
+Body with(const NcclBody& body, const Make& make) {
   return [=](Communicator& host) {
     SimulatedDevice device(host.rank(), {.seed = static_cast<unsigned>(host.rank() + 1), .progress = Progress::thread});
-    const auto comm = make_nccl_communicator(device, host, options, library);
+    const std::unique_ptr<DeviceCommunicator> comm = make(device, host);
     NcclRank rank{host, device, *comm};
     body(rank);
   };
+}
+
+Body with_backend(const NcclBody& body, Backend backend, const NcclOptions& options = testing::options()) {
+  return with(body, [=](Device& device, Communicator& host) { return make_communicator(backend, device, host, options); });
+}
+
+Body with_nodes(const NcclBody& body, const Nodes& nodes, const NcclOptions& options) {
+  return with(body, [=](Device& device, Communicator& host) {
+    const std::string node = std::to_string(nodes[at(host.rank())]);
+    return make_hierarchical_device_communicator(device, host, options, node, FakeNccl::open());
+  });
 }
 
 }  // namespace
@@ -33,22 +47,42 @@ void FakeNccl::set(const char* key, long value, int rank) {
 long FakeNccl::count(const char* what) { return control<tnt_fake_nccl_count_t>("tnt_fake_nccl_count")(what); }
 std::string FakeNccl::misuse() { return control<tnt_fake_nccl_misuse_t>("tnt_fake_nccl_misuse")(); }
 
-void run_devices(Backend backend, int ranks, const NcclBody& body) {
-  if (backend == Backend::nccl) return run_nccl(ranks, body);
-  run_threads(ranks, [&](Communicator& host) {
-    SimulatedDevice device(host.rank(), {.seed = static_cast<unsigned>(host.rank() + 1), .progress = Progress::thread});
-    StagedCommunicator comm(device, host.split(0, 0, call()), patience);
-    NcclRank rank{host, device, comm};
-    body(rank);
-  });
+std::string name_of(Backend backend) {
+  switch (backend) {
+    case Backend::nccl: return "nccl";
+    case Backend::staged: return "staged";
+    case Backend::hierarchical: return "hierarchical";
+  }
+  return "";
 }
 
+std::unique_ptr<DeviceCommunicator> make_communicator(Backend backend, Device& device, Communicator& host,
+                                                      const NcclOptions& options) {
+  switch (backend) {
+    case Backend::nccl: return make_nccl_communicator(device, host, options, FakeNccl::open());
+    case Backend::staged: return std::make_unique<StagedCommunicator>(device, host.split(0, 0, call()), options.timeout);
+    case Backend::hierarchical: break;
+  }
+  return make_hierarchical_device_communicator(device, host, options, host.rank() % 2 == 0 ? "even" : "odd", FakeNccl::open());
+}
+
+void run_devices(Backend backend, int ranks, const NcclBody& body) { run_threads(ranks, with_backend(body, backend)); }
+
 void run_nccl(int ranks, const NcclBody& body, const NcclOptions& options) {
-  run_threads(ranks, with_nccl(body, options, FakeNccl::open()));
+  run_threads(ranks, with_backend(body, Backend::nccl, options));
 }
 
 std::string common_nccl_error(int ranks, tnt_status_t status, const NcclBody& body, const NcclOptions& options) {
-  return common_error(ranks, status, with_nccl(body, options, FakeNccl::open()));
+  return common_error(ranks, status, with_backend(body, Backend::nccl, options));
+}
+
+void run_hierarchical(const Nodes& nodes, const NcclBody& body, const NcclOptions& options) {
+  run_threads(static_cast<int>(nodes.size()), with_nodes(body, nodes, options));
+}
+
+std::string common_hierarchical_error(const Nodes& nodes, tnt_status_t status, const NcclBody& body,
+                                      const NcclOptions& options) {
+  return common_error(static_cast<int>(nodes.size()), status, with_nodes(body, nodes, options));
 }
 
 OnDevice::OnDevice(SimulatedDevice& device, StreamHandle stream, const Array& array)
@@ -64,6 +98,12 @@ Array OnDevice::read() const {
   device_->synchronize(stream_);
   Array result = shape_;
   if (!result.bytes().empty()) device_->read(result.data(), buffer_.get(), result.bytes().size());
+  return result;
+}
+
+std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count, unsigned seed) {
+  std::vector<Array> result;
+  for (int rank = 0; rank < ranks; ++rank) result.push_back(exact_values(dtype, count, seed + static_cast<unsigned>(rank)));
   return result;
 }
 

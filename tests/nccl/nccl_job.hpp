@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/nccl/nccl_communicator.hpp"
 #include "support/array.hpp"
@@ -43,14 +44,23 @@ using NcclBody = std::function<void(NcclRank&)>;
 
 [[nodiscard]] inline NcclOptions options(double timeout = patience) { return {.timeout = timeout}; }
 
-// By NCCL, or through pinned memory.
-enum class Backend { nccl, staged };
+// By NCCL, through pinned memory, or both: by NCCL inside two nodes, which ranks are on in turn.
+enum class Backend { nccl, staged, hierarchical };
+[[nodiscard]] std::string name_of(Backend backend);
+[[nodiscard]] std::unique_ptr<DeviceCommunicator> make_communicator(Backend backend, Device& device, Communicator& host,
+                                                                    const NcclOptions& options = testing::options());
 void run_devices(Backend backend, int ranks, const NcclBody& body);
 
 // As run_threads and common_error of thread_ranks.hpp.
 void run_nccl(int ranks, const NcclBody& body, const NcclOptions& options = testing::options());
 [[nodiscard]] std::string common_nccl_error(int ranks, tnt_status_t status, const NcclBody& body,
                                             const NcclOptions& options = testing::options(0.4));
+
+// The same for a hierarchical communicator; nodes: of each rank.
+using Nodes = std::vector<int>;
+void run_hierarchical(const Nodes& nodes, const NcclBody& body, const NcclOptions& options = testing::options());
+[[nodiscard]] std::string common_hierarchical_error(const Nodes& nodes, tnt_status_t status, const NcclBody& body,
+                                                    const NcclOptions& options = testing::options(0.4));
 
 // An array on a device, for work on one stream.
 class OnDevice {
@@ -65,5 +75,13 @@ class OnDevice {
   Array shape_;
   DeviceBuffer buffer_;
 };
+
+[[nodiscard]] inline OnDevice put(const NcclRank& rank, const Array& array) {
+  return OnDevice(rank.device, rank.comm.stream(), array);
+}
+
+// Each rank's.
+[[nodiscard]] std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count, unsigned seed);
+[[nodiscard]] inline std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 }  // namespace tnt::testing

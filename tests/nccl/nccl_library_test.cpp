@@ -3,8 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/settings.hpp"
 #include "nccl/nccl_job.hpp"
 
 namespace tnt {
@@ -33,6 +39,31 @@ TEST_F(NcclLibraryTest, TheNamedFileIsTaken) {
   EXPECT_EQ(library.version(), 22809);
   EXPECT_EQ(library.text(), "NCCL 2.28.9");
   EXPECT_TRUE(std::filesystem::equivalent(library.file(), TNT_FAKE_NCCL)) << library.file();
+}
+
+// As a job's environment says it. A copy of the file is another library, which reads the environment anew.
+TEST_F(NcclLibraryTest, TheEnvironmentNamesItAndSaysHowTheFakeFails) {
+  const std::filesystem::path copy = std::filesystem::path(::testing::TempDir()) / fmt::format("libnccl.so.{}", getpid());
+  std::filesystem::copy_file(TNT_FAKE_NCCL, copy, std::filesystem::copy_options::overwrite_existing);
+  (void)setenv("TNT_NCCL_LIBRARY", copy.c_str(), 1);                  // NOLINT(concurrency-mt-unsafe)
+  (void)setenv("FAKE_NCCL", "version=21805,remote_error_at@1=2", 1);  // NOLINT(concurrency-mt-unsafe)
+  const auto library = std::make_shared<const NcclLibrary>(read_settings().nccl_library);
+  EXPECT_EQ(library->text(), "NCCL 2.18.5");  // the state is made with the first call
+  (void)unsetenv("FAKE_NCCL");                // NOLINT(concurrency-mt-unsafe)
+  (void)unsetenv("TNT_NCCL_LIBRARY");         // NOLINT(concurrency-mt-unsafe)
+  std::filesystem::remove(copy);
+  const std::string sentence = testing::common_error(2, TNT_SYSTEM, [&](Communicator& host) {
+    testing::SimulatedDevice device(host.rank(), {.progress = testing::Progress::thread});
+    const auto comm = make_nccl_communicator(device, host, testing::options(0.4), library);
+    const testing::OnDevice data(device, comm->stream(), testing::Array(TNT_FLOAT32, 4));
+    for (int i = 0; i < 2; ++i) comm->all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
+    for (const Deadline deadline(testing::patience); !deadline.passed();) {
+      comm->throw_if_ended();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  EXPECT_EQ(sentence.find("rank 1: all_reduce sum of 4 float32 (operation 2): NCCL 2.18.5 failed: remote process exited"), 0U)
+      << sentence;
 }
 
 TEST_F(NcclLibraryTest, ANamedFileThatIsNoneIsNamed) {

@@ -19,13 +19,21 @@ Progress word(int rank, std::uint64_t started, std::uint64_t begun, std::uint64_
 }
 
 TEST(WhoIsMissing, AreThoseWhoHaveNotStartedOrNotBegun) {
-  EXPECT_EQ(who_is_missing({word(0, 17, 17, 16), word(1, 16, 16, 16)}, 17, 0), "rank 1 has started only 16 operations");
-  EXPECT_EQ(who_is_missing({word(0, 17, 17, 16), word(1, 18, 16, 16), word(2, 3, 3, 3)}, 17, 0),
+  const auto who = [](const std::vector<Progress>& words) { return who_is_missing(words, 17, 0).who; };
+  EXPECT_EQ(who({word(0, 17, 17, 16), word(1, 16, 16, 16)}), "rank 1 has started only 16 operations");
+  EXPECT_EQ(who({word(0, 17, 17, 16), word(1, 18, 16, 16), word(2, 3, 3, 3)}),
             "rank 1 has started it, but its device has not come to it, rank 2 has started only 3 operations");
-  EXPECT_EQ(who_is_missing({word(0, 17, 17, 16), word(1, 19, 17, 16)}, 17, 0).find("all ranks have started it: "), 0U);
+  EXPECT_EQ(who({word(0, 17, 17, 16), word(1, 19, 17, 16)}).find("all ranks have started it: "), 0U);
   Progress gone = word(1, 16, 16, 16);
   gone.leaving = 1;
-  EXPECT_EQ(who_is_missing({word(0, 17, 17, 16), gone}, 17, 0), "rank 1 has destroyed its communicator after 16 operations");
+  EXPECT_EQ(who({word(0, 17, 17, 16), gone}), "rank 1 has destroyed its communicator after 16 operations");
+}
+
+TEST(WhoIsMissing, IsHeldUpIfNobodyIsToBlame) {
+  const auto held = [](const std::vector<Progress>& words) { return who_is_missing(words, 17, 0).held; };
+  EXPECT_TRUE(held({word(0, 17, 17, 16), word(1, 18, 16, 16)}));
+  EXPECT_FALSE(held({word(0, 17, 17, 16), word(1, 18, 16, 16), word(2, 3, 3, 3)}));
+  EXPECT_FALSE(held({word(0, 17, 17, 16), word(1, 19, 17, 16)}));
 }
 
 TEST(FindMismatch, ComparesThoseThatWaitInTheSameNumber) {

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from support.catalogue import BATCH_SIZES, MODELS, OPTIMIZERS, SIZES, cases, expected, grid
+from support.catalogue import BATCH_SIZES, MODELS, OPTIMIZERS, SIZES, cases, grid
 
 ALL = [pytest.param(size, name, id=f"{name}-on-{size}") for size in SIZES for name in cases(size)]
 every_case = pytest.mark.parametrize(("size", "name"), ALL)
@@ -19,29 +18,18 @@ def test_the_grid_has_every_value_of_every_dimension(size):
 
 @every_case
 def test_all_ranks_have_the_same_bits(jobs, size, name):
-    digests = jobs.case(size, name).digests(name)
-    assert len(digests) == size
-    assert len(set(digests)) == 1, digests
+    jobs.same_bits(size, name)
 
 
 @every_case
 def test_losses_and_metrics(jobs, size, name):
     """Of each step where a case keeps them; of each epoch, of validation, evaluate and predict."""
-    ours, truth = jobs.case(size, name).arrays(name), jobs.serial().arrays(name)
-    assert ours.keys() == truth.keys()
-    for key in truth:
-        if "weights" not in key.split("/"):
-            np.testing.assert_allclose(ours[key], truth[key], rtol=expected(name).losses, atol=1e-6, err_msg=key)
+    jobs.same_losses_and_metrics(size, name)
 
 
 @every_case
 def test_weights(jobs, size, name):
-    ours, truth = jobs.case(size, name).arrays(name), jobs.serial().arrays(name)
-    keys = [key for key in truth if "weights" in key.split("/")]
-    assert keys
-    for key in keys:
-        assert np.isfinite(ours[key]).all(), key
-        np.testing.assert_allclose(ours[key], truth[key], rtol=0, atol=expected(name).weights, err_msg=key)
+    jobs.same_weights(size, name)
 
 
 FUSED = ["mixed_dtypes-adamw-64", "cnn-sgd-64"]

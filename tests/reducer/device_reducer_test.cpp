@@ -1,5 +1,5 @@
-// The reducer of gradients in device memory, on simulated devices that check every order, over the fake NCCL: sums, views,
-// captures, the same bits on any number of ranks, misuse and failures.
+// The reducer of gradients in device memory, on simulated devices that check every order and run the GPU's own kernels, over
+// the fake NCCL: sums, views, captures, the same bits on any number of ranks, misuse and failures.
 #include "reducer/device_reducer.hpp"
 
 #include <gtest/gtest.h>
@@ -21,20 +21,26 @@ namespace tnt {
 namespace {
 
 using testing::Array;
+using testing::Backend;
 using testing::exact_values;
-using testing::FakeNccl;
 using testing::Model;
 using testing::NcclTest;
 using testing::SimulatedDevice;
 
+// What a reducer works on.
+struct Below {
+  Backend backend = Backend::nccl;
+  const testing::Kernels* kernels = &testing::simt_kernels();
+};
+
 // A rank with a trainer's stream; what the trainer's kernels do is seen by the device's checker.
 class Trainer {
  public:
-  Trainer(Communicator& host, std::shared_ptr<SimulatedDevice> on, Plan plan, const DeviceReducerOptions& options)
-      : device(std::move(on)),
+  Trainer(Communicator& host, Plan plan, const DeviceReducerOptions& options, const Below& below = {})
+      : device(std::make_shared<SimulatedDevice>(host.rank(), simulation(host.rank()), *below.kernels)),
         stream(*device),
         other(*device),
-        reducer(device, kept(make_nccl_communicator(*device, host, testing::options(timeout), FakeNccl::open())),
+        reducer(device, kept(testing::make_communicator(below.backend, *device, host, testing::options(timeout))),
                 std::move(plan), options) {}
 
   // A kernel that computes a gradient.
@@ -53,6 +59,10 @@ class Trainer {
     return {*device, std::max<std::size_t>(like.bytes().size(), 1), stream.get()};
   }
 
+  static testing::SimulationOptions simulation(int rank) {
+    return {.seed = static_cast<unsigned>(rank + 1), .progress = testing::Progress::thread};
+  }
+
   static inline double timeout = testing::patience;
   std::shared_ptr<SimulatedDevice> device;
   Stream stream;
@@ -69,23 +79,28 @@ class Trainer {
 };
 
 void run_trainers(int ranks, const Plan& plan, const std::function<void(Trainer&, int rank)>& body,
-                  const DeviceReducerOptions& options = {}) {
+                  const DeviceReducerOptions& options = {}, const Below& below = {}) {
   testing::run_threads(ranks, [&](Communicator& host) {
-    const testing::SimulationOptions simulation{.seed = static_cast<unsigned>(host.rank() + 1),
-                                                .progress = testing::Progress::thread};
-    Trainer trainer(host, std::make_shared<SimulatedDevice>(host.rank(), simulation), plan, options);
+    Trainer trainer(host, plan, options, below);
     body(trainer, host.rank());
     trainer.device->synchronize(trainer.stream.get());
   });
 }
 
-class DeviceReducerTest : public NcclTest, public ::testing::WithParamInterface<int> {};
+struct Job {
+  Backend backend;
+  int ranks;
+  unsigned models;
+  bool simt = false;
+};
+class DeviceReducerTest : public NcclTest, public ::testing::WithParamInterface<Job> {};
 
 // Steps follow each other without any wait of the host's; gradients come in another order on every rank, on two streams.
 TEST_P(DeviceReducerTest, SumsWhateverTheOrder) {
-  for (unsigned seed = 0; seed < 4; ++seed) {
+  const Job& job = GetParam();
+  for (unsigned seed = 0; seed < job.models; ++seed) {
     const Model model(seed);
-    run_trainers(GetParam(), model.plan(), [&](Trainer& trainer, int rank) {
+    const auto train = [&](Trainer& trainer, int rank) {
       std::vector<DeviceBuffer> in;
       std::vector<DeviceBuffer> out;
       for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
@@ -109,18 +124,26 @@ TEST_P(DeviceReducerTest, SumsWhateverTheOrder) {
         }
         trainer.reducer.finish(trainer.stream.get());
         for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
-          trainer.expect((tensor % 2 == 0 ? in : out)[tensor].get(), model.sum(GetParam(), step, tensor),
+          trainer.expect((tensor % 2 == 0 ? in : out)[tensor].get(), model.sum(job.ranks, step, tensor),
                          fmt::format("tensor {} in step {}", tensor, step), trainer.stream.get());
         }
       }
       EXPECT_EQ(trainer.reducer.stats().steps, 4U);
       for (std::size_t tensor = 0; tensor < model.size(); ++tensor) EXPECT_EQ(trainer.reducer.tensor_steps(tensor), 4U);
       trainer.device->synchronize(trainer.stream.get());
-    });
+    };
+    run_trainers(job.ranks, model.plan(), train, {},
+                 {.backend = job.backend, .kernels = &(job.simt ? testing::simt_kernels() : testing::cpu_kernels())});
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DeviceReducerTest, ::testing::Values(1, 2, 3, 4, 8));
+// The GPU's kernels are slow on the CPU.
+const Job jobs[] = {{Backend::nccl, 1, 4},   {Backend::nccl, 2, 4},         {Backend::nccl, 3, 4},
+                    {Backend::nccl, 4, 4},   {Backend::nccl, 8, 4},         {Backend::nccl, 2, 1, true},
+                    {Backend::staged, 2, 4}, {Backend::hierarchical, 3, 2}, {Backend::hierarchical, 4, 2}};
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceReducerTest, ::testing::ValuesIn(jobs), [](const auto& info) {
+  return testing::name_of(info.param.backend) + std::to_string(info.param.ranks) + (info.param.simt ? "Simt" : "");
+});
 
 // Five tensors in three buckets: 4 and 3; 2 and 1; 0.
 constexpr std::size_t count = 300;
@@ -286,7 +309,7 @@ TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
     return values;
   };
   std::vector<float> expected;
-  for (const int ranks : {1, 2, 4, 8}) {
+  const auto run = [&](int ranks, Backend backend) {
     run_trainers(ranks, five_tensors(),
                  [&](Trainer& trainer, int rank) {
                    const auto memory = buffers(trainer);
@@ -319,8 +342,10 @@ TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
                    if (expected.empty()) expected = found;
                    EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0) << ranks << " ranks";
                  },
-                 {.any_rank_count = true});
-  }
+                 {.any_rank_count = true}, {.backend = backend});
+  };
+  for (const int ranks : {1, 2, 4, 8}) run(ranks, Backend::nccl);
+  run(4, Backend::hierarchical);
 }
 
 // Replays are as good as steps, and steps outside go on between them, with gradients elsewhere.
@@ -354,6 +379,27 @@ void expect_refused(const std::function<void()>& body, const std::string& part, 
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), status);
     EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+// Nothing of it goes into the graph, and steps without one go on.
+TEST_F(FiveTensors, WhatGoesThroughTheHostIsNotCaptured) {
+  for (const Backend backend : {Backend::staged, Backend::hierarchical}) {
+    run_trainers(4, five_tensors(),
+                 [&](Trainer& trainer, int rank) {
+                   const auto memory = buffers(trainer);
+                   const StreamHandle stream = trainer.stream.get();
+                   step(trainer, rank, 4, 0, memory);
+                   trainer.device->begin_capture(stream);
+                   for (std::size_t tensor = 5; tensor-- > 0;) {
+                     void* const gradient = memory[tensor].get();
+                     expect_refused([&] { trainer.reducer.ready(tensor, {.in = gradient, .out = gradient}, stream); },
+                                    "cannot be captured in a CUDA graph: use NCCL, or no graph", TNT_UNSUPPORTED);
+                   }
+                   (void)trainer.device->end_capture(stream);
+                   step(trainer, rank, 4, 1, memory);
+                 },
+                 {}, {.backend = backend});
   }
 }
 
@@ -412,8 +458,7 @@ TEST_F(FiveTensors, AGradientThatIsCastHasNoPlaceInTheBucket) {
 TEST_F(FiveTensors, AFailureIsEveryRanks) {
   Trainer::timeout = 5.0;
   const std::string sentence = testing::common_error(3, TNT_SYSTEM, [&](Communicator& host) {
-    const testing::SimulationOptions simulation{.seed = 1, .progress = testing::Progress::thread};
-    Trainer trainer(host, std::make_shared<SimulatedDevice>(host.rank(), simulation), five_tensors(), {});
+    Trainer trainer(host, five_tensors(), {});
     trainer.gradients = buffers(trainer);
     const auto& memory = trainer.gradients;
     if (host.rank() == 1) trainer.device->fail_at(testing::Call::pack, 2);
@@ -438,8 +483,7 @@ TEST_F(FiveTensors, AFailureIsEveryRanks) {
 TEST_F(FiveTensors, AMissingRankIsNamed) {
   Trainer::timeout = 0.5;
   const std::string sentence = testing::common_error(3, TNT_TIMEOUT, [&](Communicator& host) {
-    const testing::SimulationOptions simulation{.seed = 1, .progress = testing::Progress::thread};
-    Trainer trainer(host, std::make_shared<SimulatedDevice>(host.rank(), simulation), five_tensors(), {});
+    Trainer trainer(host, five_tensors(), {});
     trainer.gradients = buffers(trainer);
     const auto& memory = trainer.gradients;
     if (host.rank() < 2) {

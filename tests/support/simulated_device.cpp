@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "base/dtype.hpp"
-#include "device/host_kernels.hpp"
-#include "support/simulated_kernels.hpp"
 #include "support/simulated_memory.hpp"
 #include "support/simulated_stream.h"
 
@@ -26,8 +24,8 @@ void append(std::vector<Access>& accesses, const std::vector<Bytes>& ranges, boo
 
 }  // namespace
 
-SimulatedDevice::SimulatedDevice(int index, const SimulationOptions& options)
-    : index_(index), streams_(std::make_unique<SimulatedStreams>(this, options)) {}
+SimulatedDevice::SimulatedDevice(int index, const SimulationOptions& options, const Kernels& kernels)
+    : index_(index), kernels_(kernels), streams_(std::make_unique<SimulatedStreams>(this, options)) {}
 
 SimulatedDevice::~SimulatedDevice() {
   streams_->run_all();
@@ -241,14 +239,14 @@ void SimulatedDevice::call(void (*function)(void*), void* data, StreamHandle str
 void SimulatedDevice::pack(const gpu::BucketLaunch& launch, StreamHandle stream) {
   count(Call::pack);
   put(
-      stream, "pack", [launch] { return bucket_accesses(launch, Direction::pack); }, [launch] { host::pack(launch); });
+      stream, "pack", [launch] { return bucket_accesses(launch, Direction::pack); }, [this, launch] { kernels_.pack(launch); });
 }
 
 void SimulatedDevice::unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) {
   count(Call::unpack);
   const Direction direction = accumulate ? Direction::accumulate : Direction::unpack;
   put(
-      stream, "unpack", [=] { return bucket_accesses(launch, direction); }, [=] { host::unpack(launch, accumulate); });
+      stream, "unpack", [=] { return bucket_accesses(launch, direction); }, [=, this] { kernels_.unpack(launch, accumulate); });
 }
 
 void SimulatedDevice::sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total,
@@ -259,7 +257,7 @@ void SimulatedDevice::sum_statistics(const gpu::Statistics* partials, std::uint3
       [=] {
         return std::vector<Access>{{partials, n * sizeof(gpu::Statistics), false}, {total, sizeof(gpu::Statistics), true}};
       },
-      [=] { host::sum_statistics(partials, n, total); });
+      [=, this] { kernels_.sum_statistics(partials, n, total); });
 }
 
 void SimulatedDevice::reduce(void* out, const void* const* sources, int n, std::size_t count_of_elements, tnt_dtype_t dtype,
@@ -271,7 +269,7 @@ void SimulatedDevice::reduce(void* out, const void* const* sources, int n, std::
   for (const void* source : from) accesses.push_back({source, bytes, false});
   put(
       stream, "reduce", [accesses] { return accesses; },
-      [=] { host::reduce(out, from.data(), n, count_of_elements, dtype, order); });
+      [=, this] { kernels_.reduce(out, from.data(), n, count_of_elements, dtype, order); });
 }
 
 void SimulatedDevice::axpy(void* y, const void* x, double a, std::size_t count_of_elements, tnt_dtype_t dtype,
@@ -281,7 +279,7 @@ void SimulatedDevice::axpy(void* y, const void* x, double a, std::size_t count_o
   std::vector<Access> accesses{{y, bytes, false}, {y, bytes, true}};
   if (a != 0.0) accesses.push_back({x, bytes, false});
   put(
-      stream, "axpy", [accesses] { return accesses; }, [=] { host::axpy(y, x, a, count_of_elements, dtype); });
+      stream, "axpy", [accesses] { return accesses; }, [=, this] { kernels_.axpy(y, x, a, count_of_elements, dtype); });
 }
 
 }  // namespace tnt::testing

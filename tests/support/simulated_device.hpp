@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "device/device.hpp"
+#include "support/simulated_kernels.hpp"
 #include "support/simulated_streams.hpp"
 
 namespace tnt::testing {
@@ -51,7 +52,7 @@ struct Bytes {
 
 class SimulatedDevice final : public Device {
  public:
-  explicit SimulatedDevice(int index = 0, const SimulationOptions& options = {});
+  explicit SimulatedDevice(int index = 0, const SimulationOptions& options = {}, const Kernels& kernels = cpu_kernels());
   ~SimulatedDevice() override;
 
   // Work of the test's own, as a trainer's kernels: run is called later, and touches what is said here.
@@ -122,6 +123,7 @@ class SimulatedDevice final : public Device {
   void look_for_leaks();
 
   int index_;
+  const Kernels& kernels_;
   std::mutex mutex_;  // of counts_
   std::array<Count, static_cast<std::size_t>(Call::last) + 1> counts_{};
   std::unique_ptr<SimulatedStreams> streams_;

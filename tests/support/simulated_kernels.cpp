@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/dtype.hpp"
+#include "device/host_kernels.hpp"
 #include "support/simulated_memory.hpp"
 
 namespace tnt::testing {
@@ -55,6 +56,11 @@ struct BucketRanges {
 };
 
 }  // namespace
+
+const Kernels& cpu_kernels() {
+  static constexpr Kernels kernels{host::pack, host::unpack, host::sum_statistics, host::reduce, host::axpy};
+  return kernels;
+}
 
 std::vector<Access> bucket_accesses(const gpu::BucketLaunch& launch, Direction direction) {
   std::vector<Access> accesses;

@@ -47,23 +47,26 @@ class OptimizerHooks:
         """Pairs of an owner and the name of its method, with what takes its place."""
         hook = adapter.optimizer_hook()
         if self._accumulating is None:
-            return [(self.optimizer, hook, self._apply)]
+            return [(self.optimizer, hook, adapter.as_method(self._apply))]
         if self._accumulating is self.optimizer:
-            return [(self.optimizer, hook, self._apply_accumulating)]
+            return [(self.optimizer, hook, adapter.as_method(self._apply_accumulating))]
         # a LossScaleOptimizer scales back, and leaves steps out, before the one inside accumulates
         return [
             (self.optimizer, "check_finite", self._check_finite),
-            (self.optimizer, hook, self._apply_scaled),
-            (self._accumulating, hook, self._apply_accumulating),
+            (self.optimizer, hook, adapter.as_method(self._apply_scaled)),
+            (self._accumulating, hook, adapter.as_method(self._apply_accumulating)),
         ]
 
     def _original(self, owner: Any, name: str) -> Callable[..., Any]:
         original: Callable[..., Any] = self._originals[owner is self.optimizer, name]
         return original
 
+    def _original_apply(self, owner: Any) -> Callable[..., Any]:
+        return adapter.as_apply(self._original(owner, adapter.optimizer_hook()))
+
     def _apply(self, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
         reduced = self.reduction.reduce_gradients(list(grads), self._variables(trainable_variables))
-        return self._original(self.optimizer, adapter.optimizer_hook())(reduced, trainable_variables, **kwargs)
+        return self._original_apply(self.optimizer)(reduced, trainable_variables, **kwargs)
 
     def _variables(self, trainable_variables: Any) -> list[Any]:
         if trainable_variables is not None:
@@ -91,7 +94,7 @@ class OptimizerHooks:
             result = tf.cond(is_update_step, reduced, lambda: [tf.identity(g) for g in mine])
         order.done(result)
         given = [None if g is None else r for g, r in zip(grads, result, strict=True)]
-        return self._original(owner, adapter.optimizer_hook())(given, trainable_variables, **kwargs)
+        return self._original_apply(owner)(given, trainable_variables, **kwargs)
 
     def _check_finite(self, grads: Any) -> Any:
         """Of all ranks' gradients: each rank has its own until they are reduced. A rank without samples does not count."""
@@ -99,7 +102,7 @@ class OptimizerHooks:
         return self.reduction.all_true(tf.logical_or(finite, tf.equal(self.reduction.weight(), 0)))
 
     def _apply_scaled(self, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
-        result = self._original(self.optimizer, adapter.optimizer_hook())(grads, trainable_variables, **kwargs)
+        result = self._original_apply(self.optimizer)(grads, trainable_variables, **kwargs)
         order.done([adapter.micro_steps(self._accumulating)])  # the reduction is inside of a branch; this comes after it
         return result
 

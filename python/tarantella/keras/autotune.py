@@ -17,7 +17,6 @@ import numpy as np
 from tarantella import environment, runtime
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter, autotune_file, gradients
-from tarantella.keras.adapter import keras
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +70,7 @@ def best(seconds: Sequence[float]) -> int:
     return shortest if seconds[shortest] < seconds[0] * (1 - MARGIN) else 0
 
 
-class Autotune(keras.callbacks.Callback):  # type: ignore[misc]
+class Autotune(adapter.Callback):
     """Tries thresholds while `fit` trains, over several calls of `fit` if one has too few steps. Collective in all it does."""
 
     def __init__(self, hooks: StepHooks, key: dict[str, Any]) -> None:

@@ -42,10 +42,12 @@ def distributed(batches: tf.data.Dataset, distribute: bool, what: str) -> tf.dat
     return data.distribute(batches, rank, size)
 
 
-def with_micro_batches(x: Any, batch_size: int | None, micro_batch_size: int | None) -> tuple[Any, int | None]:
+def with_micro_batches(
+    x: Any, batch_size: int | None, micro_batch_size: int | None, distribute: bool
+) -> tuple[Any, int | None]:
     """Data and batch size where the user has said how many samples of a batch each rank shall have.
 
-    A dataset without a batch is batched; else the batch must be that of all ranks together.
+    A dataset without a batch is batched; else the batch must be that of all ranks together, or of this one's own data.
 
     Raises:
         InvalidArgumentError: it is not, or micro_batch_size is no positive integer.
@@ -54,7 +56,8 @@ def with_micro_batches(x: Any, batch_size: int | None, micro_batch_size: int | N
         return x, batch_size
     if not isinstance(micro_batch_size, int) or micro_batch_size < 1:
         raise InvalidArgumentError(f"the micro-batch size is {micro_batch_size!r}: use a positive integer")
-    wanted = micro_batch_size * runtime.get_size()
+    ranks = runtime.get_size() if distribute else 1
+    wanted = micro_batch_size * ranks
     if isinstance(x, tf.data.Dataset):
         last = pipeline.last_batch(x)
         if last is None:
@@ -62,7 +65,7 @@ def with_micro_batches(x: Any, batch_size: int | None, micro_batch_size: int | N
         batch_size = pipeline.number(last, "_batch_size")
     if batch_size not in (None, wanted):
         raise InvalidArgumentError(
-            f"a micro-batch of {micro_batch_size} samples on each of {runtime.get_size()} ranks makes a batch of {wanted}, and "
-            f"the data has batches of {batch_size}: leave the micro-batch size out, or batch by {wanted}"
+            f"a micro-batch of {micro_batch_size} samples on each of {ranks} ranks makes a batch of {wanted}, and the "
+            f"data has batches of {batch_size}: leave the micro-batch size out, or batch by {wanted}"
         )
     return x, None if isinstance(x, tf.data.Dataset) else wanted

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from tarantella import _native, runtime
 from tarantella.errors import TarantellaError
 from tarantella.keras import accumulation, adapter, weights
-from tarantella.keras.adapter import keras
 
 if TYPE_CHECKING:
     from tarantella.keras.step import StepHooks
@@ -31,7 +30,7 @@ def check_first_step(model: Any, hooks: StepHooks) -> None:
     weights.compare(variables, "after the first step")
 
 
-class InStep(keras.callbacks.Callback):  # type: ignore[misc]
+class InStep(adapter.Callback):
     """Goes first in the list of callbacks: what comes after it sees ranks that agree."""
 
     def __init__(self, hooks: StepHooks) -> None:

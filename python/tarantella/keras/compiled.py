@@ -43,19 +43,15 @@ class CompiledCalls:
         self._segments = 0  # of the step that is being traced
         self._said: set[str] = set()
 
-    def functions(self) -> list[tuple[Any, str, Callable[..., Any]]]:
-        """Owners and the names of their methods, with what takes their place."""
-        layers = adapter.layers_of(self._model)
-        graphs = {id(graph): graph for graph in map(adapter.graph_of, layers) if graph is not None}
-        runner = adapter.graph_runner()
+    def functions(self) -> list[tuple[Any, str, Any]]:
+        """Owners and the names of their attributes, with what takes their place."""
+        layers = adapter.layers_to_compile(self._model)
+        graphs = {id(graph): graph for graph in (adapter.graph_of(layer) for layer in layers) if graph is not None}
         return [
-            *((model, name, adapter.without_jit(model, getattr(model, name))) for model, name in self._makers()),
+            *adapter.without_jit(self._model),
             *((layer, "call", self._call(layer, layer.call)) for layer in layers),
-            *((graph, runner, self._run_graph(graph, getattr(graph, runner))) for graph in graphs.values()),
+            *((graph, adapter.graph_runner(), self._run_graph(graph)) for graph in graphs.values()),
         ]
-
-    def _makers(self) -> list[tuple[Any, str]]:
-        return [(self._model, "make_train_function"), (self._model, "make_test_function")]
 
     @contextmanager
     def step(self, training: bool) -> Iterator[None]:
@@ -94,7 +90,9 @@ class CompiledCalls:
 
         return call
 
-    def _run_graph(self, graph: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _run_graph(self, graph: Any) -> Callable[..., Any]:
+        original = getattr(graph, adapter.graph_runner())
+
         @functools.wraps(original)
         def run_graph(inputs: Any, operation_fn: Any = lambda operation: operation, call_fn: Any = None) -> Any:
             if not self._active or call_fn is not None:

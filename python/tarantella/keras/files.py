@@ -22,7 +22,7 @@ def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = Fa
 
     Args:
         filepath: where the file shall be.
-        write_to: writes it to the path it is given (same folder, same ending).
+        write_to: writes it to the path it is given (same name, in a folder beside it).
 
     Raises:
         What `write_to` raised, on the rank that wrote; TarantellaError with its text on the others.
@@ -37,39 +37,32 @@ def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = Fa
 
 
 def replace(path: Path, write_to: Callable[[str], Any]) -> None:
-    """Writes a file or folder of this process' own, as `write` does. Not collective."""
-    suffix = "".join(path.suffixes[-2:]) if path.name.endswith(".weights.h5") else path.suffix
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{suffix}")
+    """Writes a file or folder of this process' own, as `write` does; or several files whose names begin alike."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    beside.mkdir()
     try:
-        write_to(str(beside))
-        for written in [beside] if beside.is_file() else sorted(beside.rglob("*")):
+        write_to(str(beside / path.name))
+        for written in sorted(beside.rglob("*")):
             _sync(written)
-        if path.is_dir():
-            _replace_folder(path, beside)
-        else:
-            os.replace(beside, path)
+        # of a checkpoint of TensorFlow's, what names the others comes last
+        for made in sorted(beside.iterdir(), key=lambda file: (file.name == "checkpoint", file.suffix == ".index")):
+            _move(made, path.with_name(made.name))
         _sync(path.parent)
     finally:
-        _remove(beside)
+        shutil.rmtree(beside)
 
 
-def _replace_folder(path: Path, beside: Path) -> None:
+def _move(made: Path, path: Path) -> None:
     """No call puts a folder in the place of another that has files: the old one is moved away just before."""
-    old = beside.with_name(f"{beside.name}.old")
-    os.replace(path, old)
-    try:
-        os.replace(beside, path)
-    except OSError:
-        os.replace(old, path)
-        raise
-    _remove(old)
-
-
-def _remove(path: Path) -> None:
+    old = made.with_name(f"{made.name}.old")
     if path.is_dir():
-        shutil.rmtree(path)
-    elif path.exists():
-        path.unlink()
+        os.replace(path, old)
+    try:
+        os.replace(made, path)
+    except OSError:
+        if old.exists():
+            os.replace(old, path)
+        raise
 
 
 def _sync(path: Path) -> None:

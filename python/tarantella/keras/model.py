@@ -221,6 +221,7 @@ class Model:
         tnt_validation_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
         tnt_distribute_validation_dataset: bool = True,
+        **loading: Any,
     ) -> Any:
         """Trains the model on all ranks. Collective: every rank calls it with the same arguments.
 
@@ -232,6 +233,7 @@ class Model:
             tnt_distribute_dataset: False leaves the data alone: each rank's own batches are its part of the global one. All
                 ranks must have the same number of batches.
             tnt_distribute_validation_dataset: the same for `validation_data`.
+            loading: of legacy Keras: ``max_queue_size``, ``workers``, ``use_multiprocessing``.
 
         Returns:
             Keras' `History`; losses and metrics are those of the global batches, on every rank.
@@ -241,10 +243,10 @@ class Model:
             UnsupportedError: a metric or loss cannot be computed of ranks' parts.
         """
         model = self._tnt_model
-        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size, tnt_distribute_dataset)
         if validation_data is not None:
             validation_data, validation_batch_size = _of_validation(
-                validation_data, validation_batch_size, tnt_validation_micro_batch_size
+                validation_data, validation_batch_size, tnt_validation_micro_batch_size, tnt_distribute_validation_dataset
             )
         own = {"epochs": epochs, "initial_epoch": initial_epoch, "validation_freq": validation_freq}
         if runtime.get_size() == 1:
@@ -253,7 +255,7 @@ class Model:
                     x, y, batch_size=batch_size, verbose=verbose, callbacks=callbacks, validation_split=validation_split,
                     validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
                     sample_weight=sample_weight, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
-                    validation_batch_size=validation_batch_size, **own,
+                    validation_batch_size=validation_batch_size, **own, **loading,
                 )  # fmt: skip
 
         self._require_compiled("fit")
@@ -267,7 +269,8 @@ class Model:
             validation_steps=validation_steps,
         )
         _agree_on_random_seed()
-        source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight)
+        rounds = {"model": model, "epochs": epochs - initial_epoch}
+        source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight, **rounds, **loading)
         whole = adapter.batches(source)
         if tnt_distribute_dataset:
             normalization.warn_of_small_batches(model, pipeline.batch_size(whole) or batch_size)
@@ -276,8 +279,11 @@ class Model:
         if validation_data is not None:
             given = validation_data if _is_several(validation_data) else (validation_data,)
             x, y, sample_weight = (*given, None, None)[:3]
-            validation = adapter.source(x, y, sample_weight, validation_batch_size or batch_size, validation_steps, False, None)
-            validation = batches.distributed(adapter.batches(validation), tnt_distribute_validation_dataset, "validation data")
+            held_out = adapter.source(
+                x, y, sample_weight, validation_batch_size or batch_size, validation_steps, False, None, **loading
+            )
+            validation = batches.distributed(adapter.batches(held_out), tnt_distribute_validation_dataset, "validation data")
+            validation_steps = adapter.steps_of(held_out, validation_steps)
         hooks = self._hooks()
         hooks.set_distributed(tnt_distribute_dataset)
         self._start_alike(hooks, data.batch_spec(training))
@@ -289,7 +295,7 @@ class Model:
                 verbose=_verbosity(verbose),
                 callbacks=[*placed.for_fit(callbacks, hooks.stats, _ours(hooks)), adapter.Epochs(source)],
                 validation_data=validation,
-                steps_per_epoch=steps_per_epoch,
+                steps_per_epoch=adapter.steps_of(source, steps_per_epoch),
                 validation_steps=validation_steps,
                 **own,
             )
@@ -307,22 +313,23 @@ class Model:
         *,
         tnt_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
+        **loading: Any,
     ) -> Any:
         """Evaluates the model, each rank on its part of each batch. Collective; every rank gets the whole result."""
         model = self._tnt_model
-        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size, tnt_distribute_dataset)
         if runtime.get_size() == 1:
             return model.evaluate(
                 x, y, batch_size=batch_size, verbose=verbose, sample_weight=sample_weight, steps=steps,
-                callbacks=callbacks, return_dict=return_dict,
+                callbacks=callbacks, return_dict=return_dict, **loading,
             )  # fmt: skip
         self._require_compiled("evaluate")
-        source = adapter.source(x, y, sample_weight, batch_size, steps, False, None)
+        source = adapter.source(x, y, sample_weight, batch_size, steps, False, None, model=model, **loading)
         parts = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "data to evaluate")
         hooks = self._hooks()
         self._build(data.batch_spec(parts))
         self._same_weights(hooks)
-        evaluate = hooks.original("evaluate")
+        evaluate, steps = hooks.original("evaluate"), adapter.steps_of(source, steps)
         with self._distributed(hooks, [parts]):
             return evaluate(
                 parts,
@@ -343,6 +350,7 @@ class Model:
         tnt_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
         tnt_output_on_all_devices: bool = True,
+        **loading: Any,
     ) -> Any:
         """The model's output for all samples, in the order of the data; each rank computes its part of each batch. Collective.
 
@@ -358,16 +366,17 @@ class Model:
             UnsupportedError: the output is text, ragged, or has not one row for each sample.
         """
         model = self._tnt_model
-        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size)
+        x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size, tnt_distribute_dataset)
         if runtime.get_size() == 1 or not tnt_distribute_dataset:
-            return model.predict(x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks)
-        parts = batches.distributed(
-            adapter.batches(adapter.source(x, None, None, batch_size, steps, False, None)), True, "data to predict from"
-        )
+            return model.predict(
+                x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, **loading
+            )
+        source = adapter.source(x, None, None, batch_size, steps, False, None, model=model, **loading)
+        parts = batches.distributed(adapter.batches(source), True, "data to predict from")
         hooks = self._hooks()
         adapter.build_to_call(model, data.batch_spec(parts))
         self._same_weights(hooks)
-        predict = hooks.original("predict")
+        predict, steps = hooks.original("predict"), adapter.steps_of(source, steps)
         mine = [prediction.OwnOutputs(), *placed.for_predict(callbacks)]
         with self._distributed(hooks, [parts]):
             predicted = predict(parts, verbose=_verbosity(verbose), steps=steps, callbacks=mine)
@@ -405,7 +414,7 @@ class Model:
         hooks.apart = True
         train_on_batch = hooks.original("train_on_batch")
         with self._distributed(hooks), hooks.one_batch():
-            logs = train_on_batch(part, return_dict=return_dict, **how)
+            logs = train_on_batch(adapter.one_batch(part), return_dict=return_dict, **how)
         if first and not hooks.awaits_reduction():
             check_first_step(model, hooks)
         return logs
@@ -422,7 +431,7 @@ class Model:
         self._same_weights(hooks)
         test_on_batch = hooks.original("test_on_batch")
         with self._distributed(hooks), hooks.one_batch():
-            test_on_batch(part, return_dict=True, **how)
+            test_on_batch(adapter.one_batch(part), return_dict=True, **how)
             return adapter.on_batch_logs(model, model.get_metrics_result(), return_dict)
 
     def predict_on_batch(self, x: Any) -> Any:
@@ -436,7 +445,7 @@ class Model:
         self._same_weights(hooks)
         predict_on_batch = hooks.original("predict_on_batch")
         with self._distributed(hooks), hooks.one_batch():
-            predicted = predict_on_batch(part)
+            predicted = predict_on_batch(adapter.one_batch(part))
         return prediction.in_order(predicted)
 
     def _part(self, batch: Any) -> Any:
@@ -462,7 +471,7 @@ class Model:
         return self._tnt_hooks
 
     def _require_compiled(self, method: str) -> None:
-        if not self._tnt_model.compiled:
+        if not adapter.is_compiled(self._tnt_model):
             raise RuntimeError(f"the model must be compiled before {method}: call tnt.Model.compile")
         losses.refuse_unreduced(self._tnt_model.loss)
         if optimizers.is_distributed(self._tnt_model.optimizer):
@@ -557,11 +566,13 @@ class Model:
             self._tnt_model.summary(*args, **kwargs)
 
 
-def _of_validation(given: Any, batch_size: int | None, micro_batch_size: int | None) -> tuple[Any, int | None]:
+def _of_validation(
+    given: Any, batch_size: int | None, micro_batch_size: int | None, distribute: bool
+) -> tuple[Any, int | None]:
     """Validation data with its batch size, after what a micro-batch size says of them."""
     if not _is_several(given):
-        return batches.with_micro_batches(given, batch_size, micro_batch_size)
-    x, batch_size = batches.with_micro_batches(given[0], batch_size, micro_batch_size)
+        return batches.with_micro_batches(given, batch_size, micro_batch_size, distribute)
+    x, batch_size = batches.with_micro_batches(given[0], batch_size, micro_batch_size, distribute)
     return (x, *given[1:]), batch_size
 
 

@@ -50,7 +50,7 @@ def Optimizer(optimizer: Any) -> Any:
 def is_distributed(optimizer: Any) -> bool:
     """Whether the optimizer, or the one inside of a LossScaleOptimizer, reduces by itself."""
     return any(
-        isinstance(getattr(one.__dict__.get(adapter.optimizer_hook()), "__self__", None), _Methods)
+        isinstance(getattr(adapter.as_apply(one.__dict__.get(adapter.optimizer_hook())), "__self__", None), _Methods)
         for one in adapter.optimizers_of(optimizer)
         if one is not None
     )
@@ -67,17 +67,20 @@ class _Methods:
         self._reduction: LoopReduction | None = None
 
     def install(self) -> None:
-        self._apply = self._optimizer.apply
-        for owner, name, hook in self._hooks.functions() if runtime.get_size() > 1 else []:
-            if owner is self._optimizer and name == adapter.optimizer_hook():
-                self._apply = hook
+        hook = adapter.optimizer_hook()
+        self._apply = adapter.as_apply(getattr(self._optimizer, hook))
+        for owner, name, method in self._hooks.functions() if runtime.get_size() > 1 else []:
+            if owner is self._optimizer and name == hook:
+                self._apply = adapter.as_apply(method)
             else:
-                object.__setattr__(owner, name, hook)
-        object.__setattr__(self._optimizer, adapter.optimizer_hook(), self.apply)
-        object.__setattr__(self._optimizer, "apply_gradients", self.apply_gradients)
+                object.__setattr__(owner, name, method)
+        for name, method in {"apply_gradients": self.apply_gradients, hook: adapter.as_method(self.apply)}.items():
+            object.__setattr__(self._optimizer, name, method)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def apply(self, grads: Any, trainable_variables: Any = None, *, weight: Any = None, samples: Any = None) -> Any:
+    def apply(
+        self, grads: Any, trainable_variables: Any = None, *, weight: Any = None, samples: Any = None, **kwargs: Any
+    ) -> Any:
         """Keras' `apply`, after the gradients of all ranks were added up."""
         loops.prepare("an optimizer of tnt.optimizers.Optimizer", "only the optimizer that was compiled can be used there")
         if not context.is_synchronised():
@@ -92,7 +95,7 @@ class _Methods:
             with ops.translated():
                 if runtime.get_size() == 1 and trainable_variables is not None:
                     grads = self._reduction.reduce_gradients(grads, list(trainable_variables))
-                return self._apply(grads, trainable_variables)
+                return self._apply(grads, trainable_variables, **kwargs)
         finally:
             self._reduction = None
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
-from tarantella.keras.adapter import keras
+from tarantella.keras import adapter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,13 +26,13 @@ def with_sizes(outputs: Any, share: data.Share) -> Any:
     return outputs, (tf.reshape(share.samples, [1]), tf.reshape(share.total, [1]))
 
 
-class OwnOutputs(keras.callbacks.Callback):  # type: ignore[misc]
+class OwnOutputs(adapter.Callback):
     """Goes first in the list of callbacks: those after it see the model's outputs, of this rank's samples."""
 
     def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
         if logs:
             outputs, _ = logs.pop("outputs")
-            logs.update(outputs if isinstance(outputs, dict) else {"outputs": outputs})  # so does Keras
+            logs.update(adapter.logs_of_outputs(outputs))
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,7 @@ class StepHooks:
                 (model, "test_step", self._test_step(model.test_step)),
                 (model, "predict_step", self._predict_step(model.predict_step)),
                 (model, "get_metrics_result", self._metrics_result(model.get_metrics_result)),
-                *((m, "update_state", self._tracked_loss(m.update_state)) for m in adapter.output_loss_trackers(model)),
+                *((m, "update_state", self._mean_of_batches(m.update_state)) for m in adapter.means(model)),
                 *((m, "result", self._noted_result(m, m.result)) for m in model.metrics),
                 *normalization.hooks(model),
                 *adapter.loss_hooks(model, lambda loss: losses.across_ranks(loss, self)),
@@ -315,7 +315,7 @@ class StepHooks:
             self._one_batch = False
 
     def _unpacked(self, element: Any) -> tuple[Any, data.Share]:
-        return data.unpack(element[0] if self._one_batch else element)
+        return data.unpack(adapter.part_of(element) if self._one_batch else element)
 
     def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def predict_step(element: Any) -> Any:
@@ -429,12 +429,13 @@ class StepHooks:
 
     # ------------------------------------------------------------------------------------------------- metrics
 
-    def _tracked_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Of several outputs' losses Keras keeps plain means over steps: a rank counts by its part of the batch."""
+    def _mean_of_batches(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Where one number is given for a batch, such as an output's loss, a rank counts by its part of the batch."""
 
         def update_state(values: Any, sample_weight: Any = None) -> Any:
-            weight = tf.cast(self.weight(), tf.float32)
-            return original(values, sample_weight=weight if sample_weight is None else sample_weight)
+            if sample_weight is None and self._share is not None and tf.convert_to_tensor(values).shape.rank == 0:
+                sample_weight = tf.cast(self.weight(), tf.float32)
+            return original(values, sample_weight=sample_weight)
 
         return update_state
 

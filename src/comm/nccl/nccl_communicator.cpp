@@ -1,5 +1,6 @@
 #include "comm/nccl/nccl_communicator.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -35,11 +36,15 @@ nccl::ncclRedOp_t nccl_op(tnt_op_t op) {
   fail(TNT_INVALID_ARGUMENT, "{} is not an operation", static_cast<int>(op));
 }
 
-void check_buffers(const char* call, const void* in, const void* out, std::size_t count) {
-  if (count == 0) return;
-  if (in == nullptr || out == nullptr) {
-    fail(TNT_INVALID_ARGUMENT, "{} of {} elements: {} is null", call, count, in == nullptr ? "the input" : "the output");
+// A block of as many elements to and from each rank.
+std::vector<Message> to_and_from_all(int ranks, const void* in, void* out, std::size_t count, std::size_t bytes) {
+  std::vector<Message> messages;
+  for (int peer = 0; peer < ranks; ++peer) {
+    const std::size_t offset = static_cast<std::size_t>(peer) * bytes;
+    messages.push_back({.in = static_cast<const std::byte*>(in) + offset, .count = count, .peer = peer});
+    messages.push_back({.out = static_cast<std::byte*>(out) + offset, .count = count, .peer = peer});
   }
+  return messages;
 }
 
 }  // namespace
@@ -77,7 +82,7 @@ void NcclCommunicator::throw_if_ended() {
 }
 
 template <typename Use>
-void NcclCommunicator::enqueue(const Call& call, const char* what, std::string_view detail, Use&& use) {
+void NcclCommunicator::watched(const Call& call, const char* what, std::string_view detail, Use&& use) {
   const std::scoped_lock lock(mutex_);
   watchdog_->throw_if_ended();
   try {
@@ -90,72 +95,43 @@ void NcclCommunicator::enqueue(const Call& call, const char* what, std::string_v
   }
 }
 
-void NcclCommunicator::all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                                  std::string_view detail) {
-  const nccl::ncclDataType_t type = nccl_type(dtype);
-  const nccl::ncclRedOp_t operation = nccl_op(op);
-  check_buffers("all_reduce", in, out, count);
-  enqueue({.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, "ncclAllReduce", detail,
-          [&](auto comm) { return TNT_NCCL(*library_, AllReduce, in, out, count, type, operation, comm, stream()); });
-}
-
-void NcclCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                                      std::string_view detail) {
-  const nccl::ncclDataType_t type = nccl_type(dtype);
-  const nccl::ncclRedOp_t operation = nccl_op(op);
-  check_buffers("reduce_scatter", in, out, count);
-  enqueue({.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, "ncclReduceScatter", detail,
-          [&](auto comm) { return TNT_NCCL(*library_, ReduceScatter, in, out, count, type, operation, comm, stream()); });
-}
-
-void NcclCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) {
-  const nccl::ncclDataType_t type = nccl_type(dtype);
-  check_buffers("all_gather", in, out, count);
-  enqueue({.kind = Call::all_gather, .dtype = dtype, .count = count}, "ncclAllGather", detail,
-          [&](auto comm) { return TNT_NCCL(*library_, AllGather, in, out, count, type, comm, stream()); });
-}
-
-void NcclCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                                 std::string_view detail) {
-  const nccl::ncclDataType_t type = nccl_type(dtype);
-  check_peer("broadcast from", root);
-  // only the root's input is read
-  check_buffers("broadcast", root == rank() ? in : out, out, count);
-  enqueue({.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, "ncclBroadcast", detail,
-          [&](auto comm) { return TNT_NCCL(*library_, Broadcast, in, out, count, type, root, comm, stream()); });
-}
-
-void NcclCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) {
-  check_buffers("all_to_all", in, out, count);
-  const std::size_t bytes = count * dtype_size(dtype);
-  std::vector<Message> messages;
-  for (int peer = 0; peer < size(); ++peer) {
-    const std::size_t offset = static_cast<std::size_t>(peer) * bytes;
-    messages.push_back({.in = static_cast<const std::byte*>(in) + offset, .count = count, .peer = peer});
-    messages.push_back({.out = static_cast<std::byte*>(out) + offset, .count = count, .peer = peer});
+void NcclCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
+  const nccl::ncclDataType_t type = nccl_type(call.dtype);
+  const std::size_t count = call.count;
+  switch (call.kind) {
+    case Call::all_reduce:
+      return watched(call, "ncclAllReduce", detail, [&](auto comm) {
+        return TNT_NCCL(*library_, AllReduce, in, out, count, type, nccl_op(call.op), comm, stream());
+      });
+    case Call::reduce_scatter:
+      return watched(call, "ncclReduceScatter", detail, [&](auto comm) {
+        return TNT_NCCL(*library_, ReduceScatter, in, out, count, type, nccl_op(call.op), comm, stream());
+      });
+    case Call::all_gather:
+      return watched(call, "ncclAllGather", detail,
+                     [&](auto comm) { return TNT_NCCL(*library_, AllGather, in, out, count, type, comm, stream()); });
+    case Call::broadcast:
+      return watched(call, "ncclBroadcast", detail, [&](auto comm) {
+        return TNT_NCCL(*library_, Broadcast, in, out, count, type, call.root, comm, stream());
+      });
+    default: {  // all_to_all
+      const auto messages = to_and_from_all(size(), in, out, count, count * dtype_size(call.dtype));
+      return watched(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages, type); });
+    }
   }
-  const nccl::ncclDataType_t type = nccl_type(dtype);
-  enqueue({.kind = Call::all_to_all, .dtype = dtype, .count = count}, "ncclGroupEnd", detail,
-          [&](auto comm) { return send_and_receive(comm, messages, type); });
 }
 
-void NcclCommunicator::exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
+// The first message stands for all.
+void NcclCommunicator::enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
   const nccl::ncclDataType_t type = nccl_type(dtype);
   Call call{.kind = Call::send, .dtype = dtype};
-  std::ptrdiff_t to_itself = 0;
-  for (const Message& message : messages) {
-    check_peer(message.in != nullptr ? "send to" : "recv from", message.peer);
-    if (message.count > 0 && (message.in == nullptr) == (message.out == nullptr)) {
-      fail(TNT_INVALID_ARGUMENT, "a message with rank {} needs an input or an output, and one of them only", message.peer);
-    }
-    if (message.peer == rank() && message.count > 0) to_itself += message.in != nullptr ? 1 : -1;
-    if (message.count == 0 || call.count > 0) continue;
-    call.kind = message.in != nullptr ? Call::send : Call::recv;
-    call.root = message.peer;
-    call.count = message.count;
+  const auto first = std::find_if(messages.begin(), messages.end(), [](const Message& each) { return each.count > 0; });
+  if (first != messages.end()) {
+    call.kind = first->in != nullptr ? Call::send : Call::recv;
+    call.root = first->peer;
+    call.count = first->count;
   }
-  if (to_itself != 0) fail(TNT_INVALID_ARGUMENT, "messages from rank {} to itself need both ends in one call", rank());
-  enqueue(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages, type); });
+  watched(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages, type); });
 }
 
 // A group that was begun is ended, whatever happens in it.
@@ -180,20 +156,12 @@ nccl::ncclResult_t NcclCommunicator::send_and_receive(nccl::ncclComm_t comm, std
   return check_nccl(result, "ncclGroupEnd", *library_, __FILE__, __LINE__);
 }
 
-void NcclCommunicator::check_peer(const char* call, int peer) const {
-  if (peer < 0 || peer >= size()) fail(TNT_INVALID_ARGUMENT, "{} rank {}: there are {} ranks", call, peer, size());
-}
-
-std::unique_ptr<DeviceCommunicator> NcclCommunicator::split(int color, int key, Communicator* host) {
-  throw_if_ended();
-  if ((color >= 0) != (host != nullptr)) {
-    fail(TNT_INVALID_ARGUMENT, "split with colour {} {} a host communicator", color, host == nullptr ? "without" : "with");
-  }
+std::unique_ptr<DeviceCommunicator> NcclCommunicator::part(int color, int key, Communicator* host) {
   const bool by_nccl = (*library_)->CommSplit != nullptr;
   const std::scoped_lock lock(mutex_);
   if (host != nullptr) {
-    return std::make_unique<NcclCommunicator>(device_, *host, options_, library_, job_rank_, [&](NcclHandle& part) {
-      by_nccl ? part.split(handle_, color, key) : connect(part, *host, options_);
+    return std::make_unique<NcclCommunicator>(device_, *host, options_, library_, job_rank_, [&](NcclHandle& handle) {
+      by_nccl ? handle.split(handle_, color, key) : connect(handle, *host, options_);
     });
   }
   if (!by_nccl) return nullptr;

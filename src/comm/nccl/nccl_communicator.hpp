@@ -21,19 +21,14 @@ struct NcclOptions {
   bool deterministic = false;  // the same bits run after run: pinned algorithm, protocol and number of channels
   int max_ctas = 0;            // thread blocks that a collective may take from the computation; 0: NCCL's choice
   int ranks_per_id = 128;      // that one unique id serves, where NCCL takes several
-  std::string no_device = {};  // why this rank has no device, if it has none
 };
 
-// Collective over host, which has to live as long, as has the device. device: null if this rank has none. TNT_UNSUPPORTED,
-// TNT_MISMATCH or TNT_INVALID_ARGUMENT in the same sentence on all ranks if they cannot use NCCL together: nothing has ended
-// then. An error while they connect ends the job's communication.
-[[nodiscard]] std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device* device, Communicator& host,
-                                                                         const NcclOptions& options);
-
-// The same with a library that is open already.
+// Collective over host, which has to live as long, as has the device. library: in place of the one that the options name.
+// TNT_UNSUPPORTED, TNT_MISMATCH or TNT_INVALID_ARGUMENT in the same sentence on all ranks if they cannot use NCCL together:
+// nothing has ended then. An error while they connect ends the job's communication.
 [[nodiscard]] std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device& device, Communicator& host,
                                                                          const NcclOptions& options,
-                                                                         std::shared_ptr<const NcclLibrary> library);
+                                                                         std::shared_ptr<const NcclLibrary> library = nullptr);
 
 class NcclCommunicator final : public DeviceCommunicator, private Watched {
  public:
@@ -48,28 +43,20 @@ class NcclCommunicator final : public DeviceCommunicator, private Watched {
   [[nodiscard]] std::string version() const override { return handle_.library().text(); }
   [[nodiscard]] StreamHandle stream() const noexcept override { return stream_.get(); }
 
-  void all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                  std::string_view detail) override;
-  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                      std::string_view detail) override;
-  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) override;
-  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, std::string_view detail) override;
-  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) override;
-  void exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
-
   void abort(tnt_status_t status, const std::string& sentence) noexcept override { host_.abort(status, sentence); }
   void throw_if_ended() override;
-  [[nodiscard]] std::unique_ptr<DeviceCommunicator> split(int color, int key, Communicator* host) override;
 
  private:
+  void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
+  void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
+  std::unique_ptr<DeviceCommunicator> part(int color, int key, Communicator* host) override;
   [[nodiscard]] std::optional<Error> fault() override { return handle_.fault(); }
   void abort() noexcept override { handle_.abort(); }
 
   // use(ncclComm_t) calls NCCL; a call of no elements is numbered and enqueues nothing.
   template <typename Use>
-  void enqueue(const Call& call, const char* what, std::string_view detail, Use&& use);
+  void watched(const Call& call, const char* what, std::string_view detail, Use&& use);
   nccl::ncclResult_t send_and_receive(nccl::ncclComm_t comm, std::span<const Message> messages, nccl::ncclDataType_t type);
-  void check_peer(const char* call, int peer) const;
 
   Device& device_;
   Communicator& host_;

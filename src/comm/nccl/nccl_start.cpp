@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/hash.hpp"
 #include "base/log.hpp"
 
 namespace tnt {
@@ -29,12 +30,6 @@ struct Standing {
 };
 
 const char* environment(const char* name) { return std::getenv(name); }  // NOLINT(concurrency-mt-unsafe)
-
-std::uint64_t hash(std::string_view text) {
-  std::uint64_t result = 0xcbf29ce484222325U;
-  for (const char c : text) result = (result ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return result;
-}
 
 // As NCCL tells hosts apart; the user may say otherwise.
 std::uint64_t host_hash() {
@@ -188,23 +183,21 @@ void connect(NcclHandle& handle, Communicator& host, const NcclOptions& options)
   });
 }
 
-std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device* device, Communicator& host, const NcclOptions& options) {
+std::shared_ptr<const NcclLibrary> open_nccl(Communicator& host, const NcclOptions& options) {
   std::shared_ptr<const NcclLibrary> library;
   std::optional<Error> failure;
   try {
-    if (device == nullptr) {
-      fail(TNT_UNSUPPORTED, "NCCL needs a GPU on every rank{}{}", options.no_device.empty() ? "" : ": ", options.no_device);
-    }
     library = nccl_library(options.library);
   } catch (const Error& error) {
     failure = error;
   }
   share_failure(host, failure, options.timeout);
-  return make_nccl_communicator(*device, host, options, std::move(library));
+  return library;
 }
 
 std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device& device, Communicator& host, const NcclOptions& options,
                                                            std::shared_ptr<const NcclLibrary> library) {
+  if (!library) library = open_nccl(host, options);
   compare_ranks(device, host, options, *library);
   return std::make_unique<NcclCommunicator>(device, host, options, std::move(library), host.rank(),
                                             [&](NcclHandle& handle) { connect(handle, host, options); });

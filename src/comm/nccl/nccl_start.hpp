@@ -8,6 +8,9 @@ namespace tnt {
 // Collective: throws the same on all ranks if one has an error; it is named.
 void share_failure(Communicator& host, const std::optional<Error>& own, double timeout);
 
+// Collective: the library that the options name; throws the same on all ranks if one has none.
+[[nodiscard]] std::shared_ptr<const NcclLibrary> open_nccl(Communicator& host, const NcclOptions& options);
+
 // Collective: throws the same on all ranks if they may not connect: other versions, other options, one GPU twice.
 void compare_ranks(Device& device, Communicator& host, const NcclOptions& options, const NcclLibrary& library);
 

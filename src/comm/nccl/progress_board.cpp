@@ -67,9 +67,12 @@ bool ProgressBoard::round() {
   return !last;
 }
 
-std::string who_is_missing(const std::vector<Progress>& words, std::uint64_t number, int rank) {
-  std::string behind;
-  const auto add = [&](const std::string& text) { behind += fmt::format("{}{}", behind.empty() ? "" : ", ", text); };
+Missing who_is_missing(const std::vector<Progress>& words, std::uint64_t number, int rank) {
+  Missing behind{.who = "", .held = true};
+  const auto add = [&](const std::string& text, bool held = false) {
+    behind.who += fmt::format("{}{}", behind.who.empty() ? "" : ", ", text);
+    behind.held = behind.held && held;
+  };
   for (const Progress& word : words) {
     if (word.rank == rank) continue;
     if (word.leaving != 0 && word.started < number) {
@@ -77,11 +80,11 @@ std::string who_is_missing(const std::vector<Progress>& words, std::uint64_t num
     } else if (word.started < number) {
       add(fmt::format("rank {} has started only {} operations", word.rank, word.started));
     } else if (word.begun < number) {
-      add(fmt::format("rank {} has started it, but its device has not come to it", word.rank));
+      add(fmt::format("rank {} has started it, but its device has not come to it", word.rank), true);
     }
   }
-  if (!behind.empty()) return behind;
-  return "all ranks have started it: a device or the network between them is stuck (NCCL_DEBUG=INFO tells more)";
+  if (!behind.who.empty()) return behind;
+  return {.who = "all ranks have started it: a device or the network between them is stuck (NCCL_DEBUG=INFO tells more)"};
 }
 
 std::optional<std::string> find_mismatch(const std::vector<Progress>& words) {

@@ -63,9 +63,13 @@ class ProgressBoard {
   std::thread thread_;
 };
 
-// Who keeps collective `number` from finishing, as far as these words tell: "rank 1 has started only 16 operations"; rank: who
-// asks, in the job.
-[[nodiscard]] std::string who_is_missing(const std::vector<Progress>& words, std::uint64_t number, int rank);
+struct Missing {
+  std::string who;    // "rank 1 has started only 16 operations"
+  bool held = false;  // who is missing is held up by something else, as far as is known
+};
+
+// Who keeps collective `number` from finishing, as far as these words tell; rank: who asks, in the job.
+[[nodiscard]] Missing who_is_missing(const std::vector<Progress>& words, std::uint64_t number, int rank);
 
 // The sentence if ranks wait in different calls of one number, as seen by the first that differs.
 [[nodiscard]] std::optional<std::string> find_mismatch(const std::vector<Progress>& words);

@@ -19,6 +19,9 @@ constexpr double idle_tick = 0.2;
 // An error of the library's often means that a rank died: the host's transport can name it, if it is given a moment.
 double grace(double timeout) { return std::min(1.5, timeout / 4); }
 
+// What holds up another rank's device is named best by who waits for that: a collective of another communicator's, say.
+double grace_of_held(double timeout) { return std::min(6.0, 1.5 * timeout); }
+
 double seconds_since(std::int64_t begin, std::int64_t now) { return static_cast<double>(now - begin) * 1e-9; }
 
 }  // namespace
@@ -214,13 +217,14 @@ void Watchdog::judge_overdue(std::int64_t now) {
   // a rank that does not even answer is named by the board's own wait, which is about as old
   const bool late = board_ && board_->late();
   if (late && seconds_since(overdue_ns_, now) < 2 * period_) return;
-  std::string who = "its peer has not come to it, or the network between them is stuck";
+  Missing missing{.who = "its peer has not come to it, or the network between them is stuck"};
   if (late) {
-    who = "a rank does not answer (it may be stopped)";
+    missing.who = "a rank does not answer (it may be stopped)";
   } else if (number > 0) {
-    who = who_is_missing(board_ ? board_->words() : std::vector<Progress>(), number, rank_);
+    missing = who_is_missing(board_ ? board_->words() : std::vector<Progress>(), number, rank_);
   }
-  end_job(TNT_TIMEOUT, fmt::format("rank {}: {} has not finished within {} s: {}", rank_, where, timeout_, who));
+  if (missing.held && seconds_since(overdue_ns_, now) < grace_of_held(timeout_)) return;
+  end_job(TNT_TIMEOUT, fmt::format("rank {}: {} has not finished within {} s: {}", rank_, where, timeout_, missing.who));
 }
 
 Progress Watchdog::progress(std::string* where) {

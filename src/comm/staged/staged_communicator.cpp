@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cpu/pack.hpp"
+#include "comm/collective.hpp"
 
 namespace tnt {
 namespace {
@@ -13,17 +13,12 @@ constexpr std::size_t alignment = 256;
 
 std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
-void check(tnt_dtype_t dtype, tnt_op_t op = TNT_SUM) {
-  if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "{} is not a dtype", static_cast<int>(dtype));
-  if (!is_op(op)) fail(TNT_INVALID_ARGUMENT, "{} is not an operation", static_cast<int>(op));
-}
-
-void check(const char* call, const void* in, const void* out, std::size_t count) {
-  if (count == 0 || (in != nullptr && out != nullptr)) return;
-  fail(TNT_INVALID_ARGUMENT, "{} of {} elements: {} is null", call, count, in == nullptr ? "the input" : "the output");
-}
-
 }  // namespace
+
+void refuse_capture(Device& device, StreamHandle stream) {
+  if (!device.capturing(stream)) return;
+  fail(TNT_UNSUPPORTED, "collectives through pinned memory cannot be captured in a CUDA graph: use NCCL, or no graph");
+}
 
 // Taken by the device's thread, which deletes it.
 struct StagedCommunicator::Operation {
@@ -67,9 +62,7 @@ void StagedCommunicator::enqueue(std::vector<Staged> staged, std::string_view de
                                  std::function<void(const std::vector<Staged>&, const CallContext&)> work) {
   const std::scoped_lock lock(mutex_);
   throw_if_ended();
-  if (device_.capturing(stream())) {
-    fail(TNT_UNSUPPORTED, "collectives through pinned memory cannot be captured in a CUDA graph: use NCCL, or no graph");
-  }
+  check_capture(stream());
   std::size_t bytes = 0;
   for (const Staged& each : staged) bytes += padded(each.bytes);
   std::byte* memory = pinned(bytes);
@@ -102,77 +95,34 @@ void StagedCommunicator::run(Operation& operation) noexcept {
   }
 }
 
-void StagedCommunicator::all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                                    std::string_view detail) {
-  check("all_reduce", in, out, count);
-  check(dtype, op);
-  enqueue({{.in = in, .out = out, .bytes = count * dtype_size(dtype)}}, detail,
-          [this, count, dtype, op](const auto& staged, const CallContext& context) {
-            const Piece piece{.in = staged[0].pinned, .out = staged[0].pinned, .count = count};
-            host_->all_reduce(Run({&piece, 1}, dtype), op, context);
-          });
+void StagedCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
+  enqueue(memory_of(call, in, out), detail, [this, call](const auto& staged, const CallContext& context) {
+    take_part(*host_, call, staged.front().pinned, staged.back().pinned, context);
+  });
 }
 
-void StagedCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                                        std::string_view detail) {
-  check("reduce_scatter", in, out, count);
-  check(dtype, op);
-  const std::size_t bytes = count * dtype_size(dtype);
-  enqueue({{.in = in, .bytes = bytes * static_cast<std::size_t>(size())}, {.out = out, .bytes = bytes}}, detail,
-          [this, count, dtype, op](const auto& staged, const CallContext& context) {
-            host_->reduce_scatter(staged[0].pinned, staged[1].pinned, count, dtype, op, context);
-          });
-}
-
-void StagedCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) {
-  check("all_gather", in, out, count);
-  check(dtype);
-  const std::size_t bytes = count * dtype_size(dtype);
-  enqueue({{.in = in, .bytes = bytes}, {.out = out, .bytes = bytes * static_cast<std::size_t>(size())}}, detail,
-          [this, count, dtype](const auto& staged, const CallContext& context) {
-            host_->all_gather(staged[0].pinned, staged[1].pinned, count, dtype, context);
-          });
-}
-
-void StagedCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                                   std::string_view detail) {
-  check_peer("broadcast from", root);
-  const bool is_root = rank() == root;
-  check("broadcast", is_root ? in : out, out, count);
-  check(dtype);
-  enqueue({{.in = is_root ? in : nullptr, .out = out, .bytes = count * dtype_size(dtype)}}, detail,
-          [this, count, dtype, root](const auto& staged, const CallContext& context) {
-            host_->broadcast(staged[0].pinned, staged[0].pinned, count, dtype, root, context);
-          });
-}
-
-void StagedCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) {
-  check("all_to_all", in, out, count);
-  check(dtype);
-  const std::size_t bytes = count * dtype_size(dtype) * static_cast<std::size_t>(size());
-  enqueue({{.in = in, .bytes = bytes}, {.out = out, .bytes = bytes}}, detail,
-          [this, count, dtype](const auto& staged, const CallContext& context) {
-            host_->all_to_all(staged[0].pinned, staged[1].pinned, count, dtype, context);
-          });
+// One piece where the result has the input's place.
+std::vector<StagedCommunicator::Staged> StagedCommunicator::memory_of(const Call& call, const void* in, void* out) const {
+  const std::size_t block = call.count * dtype_size(call.dtype);
+  const std::size_t blocks = block * static_cast<std::size_t>(size());
+  switch (call.kind) {
+    case Call::reduce_scatter: return {{.in = in, .bytes = blocks}, {.out = out, .bytes = block}};
+    case Call::all_gather: return {{.in = in, .bytes = block}, {.out = out, .bytes = blocks}};
+    case Call::all_to_all: return {{.in = in, .bytes = blocks}, {.out = out, .bytes = blocks}};
+    case Call::broadcast: return {{.in = rank() == call.root ? in : nullptr, .out = out, .bytes = block}};
+    default: return {{.in = in, .out = out, .bytes = block}};  // all_reduce
+  }
 }
 
 // Messages of different peers and directions do not wait for each other on the host either.
-void StagedCommunicator::exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
-  check(dtype);
+void StagedCommunicator::enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
   std::vector<Message> list;
   std::vector<Staged> memory;
-  std::ptrdiff_t to_itself = 0;
   for (const Message& message : messages) {
-    check_peer(message.in != nullptr ? "send to" : "recv from", message.peer);
     if (message.count == 0) continue;
-    if ((message.in == nullptr) == (message.out == nullptr)) {
-      fail(TNT_INVALID_ARGUMENT, "a message with rank {} needs an input or an output, and one of them only", message.peer);
-    }
-    if (message.peer == rank()) to_itself += message.in != nullptr ? 1 : -1;
     list.push_back(message);
     memory.push_back({.in = message.in, .out = message.out, .bytes = message.count * dtype_size(dtype)});
   }
-  if (to_itself != 0) fail(TNT_INVALID_ARGUMENT, "messages from rank {} to itself need both ends in one call", rank());
   enqueue(std::move(memory), detail, [this, list = std::move(list), dtype](const auto& staged, const CallContext& context) {
     send_and_receive(list, staged, dtype, context);
   });
@@ -210,15 +160,7 @@ void StagedCommunicator::send_and_receive(const std::vector<Message>& messages, 
   if (failure) throw Error(*failure);
 }
 
-void StagedCommunicator::check_peer(const char* call, int peer) const {
-  if (peer < 0 || peer >= size()) fail(TNT_INVALID_ARGUMENT, "{} rank {}: there are {} ranks", call, peer, size());
-}
-
-std::unique_ptr<DeviceCommunicator> StagedCommunicator::split(int color, int /*key*/, Communicator* host) {
-  throw_if_ended();
-  if ((color >= 0) != (host != nullptr)) {
-    fail(TNT_INVALID_ARGUMENT, "split with colour {} {} a host communicator", color, host == nullptr ? "without" : "with");
-  }
+std::unique_ptr<DeviceCommunicator> StagedCommunicator::part(int /*color*/, int /*key*/, Communicator* host) {
   if (host == nullptr) return nullptr;
   return std::make_unique<StagedCommunicator>(device_, host->split(0, 0, {.timeout = timeout_}), timeout_);
 }

@@ -16,6 +16,9 @@
 
 namespace tnt {
 
+// Throws TNT_UNSUPPORTED if the stream is captured: functions that wait for other ranks would run at each replay.
+void refuse_capture(Device& device, StreamHandle stream);
+
 // Collective over host, which is this communicator's alone and given to it. Sums have the bits of the host's transport. Cost:
 // the bytes cross the bus to the device twice, and nothing overlaps but with the computation.
 class StagedCommunicator final : public DeviceCommunicator {
@@ -29,19 +32,9 @@ class StagedCommunicator final : public DeviceCommunicator {
   [[nodiscard]] std::string version() const override;  // "shm through pinned memory"
   [[nodiscard]] StreamHandle stream() const noexcept override { return stream_.get(); }
 
-  void all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                  std::string_view detail) override;
-  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                      std::string_view detail) override;
-  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) override;
-  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, std::string_view detail) override;
-  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) override;
-  void exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
-
   void abort(tnt_status_t status, const std::string& sentence) noexcept override { host_->abort(status, sentence); }
   void throw_if_ended() override;
-  // host: see DeviceCommunicator; the part makes one of its own of it.
-  [[nodiscard]] std::unique_ptr<DeviceCommunicator> split(int color, int key, Communicator* host) override;
+  void check_capture(StreamHandle stream) override { refuse_capture(device_, stream); }
 
  private:
   struct Operation;
@@ -51,13 +44,18 @@ class StagedCommunicator final : public DeviceCommunicator {
     std::size_t bytes = 0;
     std::byte* pinned = nullptr;
   };
+  void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
+  void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
+  // host: see DeviceCommunicator; the part makes one of its own of it.
+  std::unique_ptr<DeviceCommunicator> part(int color, int key, Communicator* host) override;
+
   // work(staged) runs on the host between the copies.
   void enqueue(std::vector<Staged> staged, std::string_view detail,
                std::function<void(const std::vector<Staged>&, const CallContext&)> work);
+  [[nodiscard]] std::vector<Staged> memory_of(const Call& call, const void* in, void* out) const;
   void send_and_receive(const std::vector<Message>& messages, const std::vector<Staged>& staged, tnt_dtype_t dtype,
                         const CallContext& context);
   [[nodiscard]] std::byte* pinned(std::size_t bytes);
-  void check_peer(const char* call, int peer) const;
   void run(Operation& operation) noexcept;
 
   Device& device_;

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
-from keras import layers
+from tensorflow import keras
+from tensorflow.keras import layers
 
 from training import Job, Outcome
 

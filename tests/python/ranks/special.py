@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import optimizers
+from tensorflow.keras import optimizers
 
 from recipes import batched, mlp, mlp_data
 from training import Case, Job, Outcome

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
-from keras import optimizers
+from tensorflow import keras
+from tensorflow.keras import optimizers
 
 import recipes
 from recipes import SAMPLES, batched, mlp_data
@@ -72,7 +72,7 @@ def generator(job: Job) -> Outcome:
     return train_mlp(job, data=batches(), steps_per_epoch=5)[1]
 
 
-class Batches(keras.utils.PyDataset):
+class Batches(keras.utils.Sequence):
     """The data as Keras' own kind of dataset, in another order in each epoch."""
 
     def __init__(self, **how: Any) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import tensorflow as tf
-from keras import optimizers
+from tensorflow import keras
+from tensorflow.keras import optimizers
 
 import recipes
 from recipes import batched, mlp, mlp_data
@@ -152,4 +152,5 @@ def predictions(job: Job) -> Outcome:
     outcome.add("arrays", model.predict(x, batch_size=61, verbose=0))
     outcome.add("dataset", model.predict(batched((x, y), 3), verbose=0))
     outcome.add("steps", model.predict(batched(x, 32).repeat(), steps=9, verbose=0))
+    outcome.add("weights", model.get_weights())
     return outcome

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import numpy as np
-from keras import layers, losses, optimizers
+from tensorflow import keras
+from tensorflow.keras import layers, losses, optimizers
 
 import recipes
 from recipes import SAMPLES, batched, mlp, mlp_data

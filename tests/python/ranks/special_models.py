@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
-from keras import layers, optimizers
+from tensorflow import keras
+from tensorflow.keras import layers, optimizers
 
 import recipes
 from recipes import SAMPLES, batched, mlp, mlp_data
@@ -70,7 +70,7 @@ class OwnTrainStep(Subclassed):
             y_pred = self(x, training=True)
             loss = self.compute_loss(y=y, y_pred=y_pred)
         gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply(gradients, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         for metric in self.metrics:
             if metric.name == "loss":
                 metric.update_state(loss, sample_weight=tf.shape(x)[0])
@@ -96,7 +96,8 @@ class OwnLogs(Subclassed):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(y - self(x, training=training)))
         if training:
-            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         self.tracker.update_state(tf.reduce_sum(x, 1))
         return {"shown": self.tracker.result(), "now": loss, "more": {"mean": tf.reduce_mean(y, 0)}}
 
@@ -107,6 +108,56 @@ class OwnLogs(Subclassed):
         return self.step(data, training=False)
 
 
+class OwnTracker(Subclassed):
+    """Keeps its loss as a mean over batches, which may differ in size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracker = keras.metrics.Mean(name="tracker")
+
+    @property
+    def metrics(self) -> list[Any]:
+        return [self.tracker]
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(y - self(x, training=True)))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.tracker.update_state(loss)
+        return {"loss": self.tracker.result()}
+
+    def test_step(self, data: Any) -> Any:
+        x, y = data
+        self.tracker.update_state(tf.reduce_mean(tf.square(y - self(x, training=False))))
+        return {"loss": self.tracker.result()}
+
+
+@case
+def own_tracker(job: Job) -> Outcome:
+    model = job.wrap(OwnTracker())
+    model.compile(optimizer=optimizers.SGD(0.05))
+    outcome = Outcome()
+    data = batched(mlp_data(), BATCH)
+    history = model.fit(data, epochs=2, verbose=0, validation_data=data).history
+    outcome.add("logs", {key: np.array(values) for key, values in history.items()})
+    outcome.add("weights", [np.asarray(v) for v in model.trainable_variables])
+    return outcome
+
+
+@case
+def added_loss(job: Job) -> Outcome:
+    """Of legacy Keras' functional models: a loss and a metric that are tensors of the model, and no labels."""
+    inputs = keras.Input((8,))
+    outputs = layers.Dense(3, activation="tanh")(inputs)
+    model = keras.Model(inputs, outputs)
+    model.add_loss(tf.reduce_mean(tf.square(outputs - 0.5)))
+    model.add_metric(tf.reduce_mean(outputs), name="of_outputs")
+    data = {"x": mlp_data()[0], "batch_size": BATCH, "shuffle": False}
+    return job.train(model, data, optimizer=optimizers.SGD(0.05), loss=None)[1]
+
+
 class Logs(keras.callbacks.Callback):
     """Keeps what every step shows."""
 
@@ -115,7 +166,7 @@ class Logs(keras.callbacks.Callback):
         self.steps: list[list[float]] = []
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.steps.append([float(logs["shown"]), float(logs["now"]), *np.asarray(logs["mean"]).tolist()])
+        self.steps.append([float(logs["shown"]), float(logs["now"]), *np.asarray(logs.get("more", logs)["mean"]).tolist()])
 
 
 @case
@@ -127,7 +178,7 @@ def own_logs(job: Job) -> Outcome:
     model.fit(data, epochs=3, verbose=0, callbacks=[logs])
     outcome = Outcome()
     outcome.add("steps", np.array(logs.steps))
-    outcome.add("weights", model.get_weights())
+    outcome.add("weights", [np.asarray(v) for v in model.trainable_variables])
     ended = model.evaluate(data, verbose=0, return_dict=True)
     outcome.add("evaluate", [float(ended["shown"]), float(ended["now"])])
     return outcome
@@ -203,7 +254,7 @@ def embedding_alone(job: Job) -> Outcome:
 def large_embedding_with_loss_scale(job: Job) -> Outcome:
     """No id twice: Keras takes the norm of a sparse gradient before it adds up the slices of one row."""
     x, y = recipes.embedding_data()
-    optimizer = optimizers.LossScaleOptimizer(optimizers.SGD(0.1, global_clipnorm=0.01), initial_scale=64.0)
+    optimizer = keras.mixed_precision.LossScaleOptimizer(optimizers.SGD(0.1, global_clipnorm=0.01), initial_scale=64.0)
     model = recipes.embedding(rows=50_000)
     return job.train(model, batched((x, y), BATCH), optimizer=optimizer, loss="binary_crossentropy")[1]
 

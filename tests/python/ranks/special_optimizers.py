@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import keras
-from keras import optimizers
+from tensorflow import keras
+from tensorflow.keras import optimizers
 
 import recipes
 import tarantella as tnt
@@ -61,7 +61,7 @@ def gradient_accumulation_with_loss_scale(job: Job) -> Outcome:
     x, y = mlp_data()
     y[[100, 101]] = 3e38
     inner = optimizers.Adam(2e-3, gradient_accumulation_steps=2, clipnorm=0.05)
-    optimizer = optimizers.LossScaleOptimizer(inner, initial_scale=256.0)
+    optimizer = keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=256.0)
     _, outcome = train_mlp(job, data=batched((x, y), BATCH), optimizer=optimizer, compiling={}, epochs=3)
     outcome.arrays = {key: value for key, value in outcome.arrays.items() if "weights" in key}  # the loss is infinite
     outcome.add("scale", [optimizer.dynamic_scale.numpy(), inner.iterations.numpy()])
@@ -93,22 +93,50 @@ def learning_rate_schedule(job: Job) -> Outcome:
 
 @case
 def loss_scale_optimizer(job: Job) -> Outcome:
-    return train_mlp(job, optimizer=optimizers.LossScaleOptimizer(optimizers.Adam(2e-3), initial_scale=256.0))[1]
+    return train_mlp(job, optimizer=keras.mixed_precision.LossScaleOptimizer(optimizers.Adam(2e-3), initial_scale=256.0))[1]
+
+
+@case
+def legacy_adam(job: Job) -> Outcome:
+    """Legacy Keras' older optimizers, here and below: their learning rate decays by itself."""
+    return train_mlp(job, optimizer=optimizers.legacy.Adam(2e-3, decay=0.1))[1]
+
+
+@case
+def legacy_clipnorm(job: Job) -> Outcome:
+    return train_mlp(job, optimizer=optimizers.legacy.SGD(0.1, momentum=0.9, clipnorm=0.05))[1]
+
+
+@case
+def legacy_global_clipnorm(job: Job) -> Outcome:
+    return train_mlp(job, optimizer=optimizers.legacy.RMSprop(0.01, global_clipnorm=0.05))[1]
+
+
+@case
+def legacy_loss_scale(job: Job) -> Outcome:
+    """One sample overflows the scaled loss on one rank: all leave the step out."""
+    x, y = mlp_data()
+    y[100] = 3e38
+    optimizer = keras.mixed_precision.LossScaleOptimizer(optimizers.legacy.Adam(2e-3), initial_scale=1024.0)
+    _, outcome = train_mlp(job, data=batched((x, y), BATCH), optimizer=optimizer, compiling={})
+    outcome.arrays = {key: value for key, value in outcome.arrays.items() if "weights" in key}  # the loss is infinite
+    outcome.add("scale", [optimizer.loss_scale.numpy(), optimizer.iterations.numpy()])
+    return outcome
 
 
 @case
 def mixed_float16(job: Job) -> Outcome:
-    keras.config.set_dtype_policy("mixed_float16")
+    keras.mixed_precision.set_global_policy("mixed_float16")
     return train_mlp(job)[1]
 
 
 @case
 def mixed_bfloat16(job: Job) -> Outcome:
-    keras.config.set_dtype_policy("mixed_bfloat16")
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
     return train_mlp(job)[1]
 
 
 @case
 def bfloat16(job: Job) -> Outcome:
-    keras.config.set_dtype_policy("bfloat16")
+    keras.mixed_precision.set_global_policy("bfloat16")
     return train_mlp(job, optimizer=optimizers.SGD(0.01))[1]

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
+from tensorflow import keras
 
 import tarantella as tnt
 
@@ -27,7 +27,9 @@ class StepLosses(keras.callbacks.Callback):
         self.losses: list[float] = []
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        next(metric for metric in self.model.metrics if metric.name == "loss").reset_state()
+        for metric in self.model.metrics:  # legacy Keras has none before the first step
+            if metric.name == "loss":
+                metric.reset_state()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.losses.append(logs["loss"])
@@ -125,7 +127,7 @@ def run_all(cases: dict[str, Case], job: Job, folder: Path) -> None:
     """Runs the cases and writes `NAME.npz` (rank 0) and `NAME.RANK.json` (all): a digest, or the traceback."""
     for name, case in cases.items():
         keras.backend.clear_session()
-        keras.config.set_dtype_policy("float32")
+        keras.mixed_precision.set_global_policy("float32")
         keras.utils.set_random_seed(SEED)
         try:
             outcome = case(job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -39,10 +39,22 @@ class Outcomes:
 
 
 class Jobs:
-    """Trains each case plainly, once, and on each number of ranks when somebody asks for that."""
+    """Trains each case plainly, once, and on each number of ranks when somebody asks for that.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        cases: those for a number of ranks.
+        env: what all processes find in their environment.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        cases: Callable[[int], list[str]] = catalogue.cases,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder
+        self._cases = cases
+        self._env = env
         self._done: dict[str, Outcomes] = {}
         self._pool = ThreadPoolExecutor(1)
         self._serial: Future[Outcomes] | None = None
@@ -55,7 +67,7 @@ class Jobs:
 
     def case(self, size: int, name: str) -> Outcomes:
         """`tnt.Model` on so many ranks, in a job with others of the catalogue's cases."""
-        cases = catalogue.cases(size)
+        cases = self._cases(size)
         begin = cases.index(name) // AT_ONCE * AT_ONCE
         return self.ranks(size, cases[begin : begin + AT_ONCE])
 
@@ -67,9 +79,33 @@ class Jobs:
         if key not in self._done:
             folder = self._folder / f"{len(self._done)}-on-{size}"
             folder.mkdir()
-            run_ranks(size, SCRIPT, folder, *cases, timeout=TIMEOUT, launcher_options=options).good()
+            run_ranks(size, SCRIPT, folder, *cases, timeout=TIMEOUT, env=self._env, launcher_options=options).good()
             self._done[key] = Outcomes(folder, size)
         return self._done[key]
+
+    def same_bits(self, size: int, name: str) -> None:
+        """All ranks have the same outcome."""
+        digests = self.case(size, name).digests(name)
+        assert len(digests) == size
+        assert len(set(digests)) == 1, digests
+
+    def same_losses_and_metrics(self, size: int, name: str) -> None:
+        """As plain Keras has them: all of the outcome but weights."""
+        ours, truth = self.case(size, name).arrays(name), self.serial().arrays(name)
+        assert ours.keys() == truth.keys()
+        expected = catalogue.expected(name)
+        for key in truth:
+            if "weights" not in key.split("/"):
+                np.testing.assert_allclose(ours[key], truth[key], rtol=expected.losses, atol=1e-6, err_msg=key)
+
+    def same_weights(self, size: int, name: str) -> None:
+        """As plain Keras has them."""
+        ours, truth = self.case(size, name).arrays(name), self.serial().arrays(name)
+        keys = [key for key in truth if "weights" in key.split("/")]
+        assert keys
+        for key in keys:
+            assert np.isfinite(ours[key]).all(), key
+            np.testing.assert_allclose(ours[key], truth[key], rtol=0, atol=catalogue.expected(name).weights, err_msg=key)
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -77,5 +113,6 @@ class Jobs:
     def _train_serial(self) -> Outcomes:
         folder = self._folder / "serial"
         folder.mkdir()
-        run_alone(SCRIPT, folder, "--serial", *catalogue.all_cases(), timeout=2 * TIMEOUT).good()
+        names = catalogue.cases_of_all_sizes(self._cases)
+        run_alone(SCRIPT, folder, "--serial", *names, timeout=2 * TIMEOUT, env=self._env).good()
         return Outcomes(folder, 1)

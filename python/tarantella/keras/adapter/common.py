@@ -13,7 +13,7 @@ import tensorflow as tf
 from tarantella.keras.adapter.front_end import LEGACY, keras
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
 # ------------------------------------------------------------------------------------------------- models and hooks
 
@@ -49,7 +49,7 @@ def model_from_config(config: Any, **kwargs: Any) -> Any:
 
 def weights(model: Any) -> list[Any]:
     """All weights of the model, trainable or not, without metrics and random seeds."""
-    return list(model.weights)
+    return _without_metrics(model, model.weights)
 
 
 def trainable_variables(model: Any) -> list[Any]:
@@ -59,12 +59,29 @@ def trainable_variables(model: Any) -> list[Any]:
 
 def moving_statistics(model: Any) -> list[Any]:
     """Floating-point weights that are not trained but change in training, such as BatchNormalization's averages."""
-    return [variable for variable in model.non_trainable_weights if tf.as_dtype(dtype_of(variable)).is_floating]
+    weights = _without_metrics(model, model.non_trainable_weights)
+    return [variable for variable in weights if tf.as_dtype(dtype_of(variable)).is_floating]
+
+
+def _without_metrics(model: Any, weights: Sequence[Any]) -> list[Any]:
+    """Legacy Keras counts the states of metrics that are a model's attributes among its weights."""
+    states = {id(variable) for variable in metric_variables(model)}
+    return [variable for variable in weights if id(variable) not in states]
 
 
 def dtype_of(variable: Any) -> str:
     """The name of the variable's element type: ``"float32"``."""
     return str(tf.as_dtype(variable.dtype).name)
+
+
+def is_jit_compiled(model: Any) -> bool:
+    """Whether Keras would compile the model's steps with XLA."""
+    return bool(model.jit_compile)
+
+
+def without_jit(model: Any) -> list[tuple[Any, str, Any]]:
+    """What keeps Keras from compiling a step of the model as a whole: owner, attribute and value."""
+    return [(model, "_jit_compile", False)]
 
 
 def layers_of(model: Any) -> list[Any]:
@@ -134,16 +151,17 @@ OF_ALL_ELEMENTS = "the number of all elements"
 OF_NOTHING = "nothing"
 
 
-def loss_reductions(loss: Any) -> Iterator[str]:
-    """How each loss given to ``compile`` makes one number of a batch."""
-    for item in tf.nest.flatten(loss):
-        yield str(getattr(item, "reduction", "sum_over_batch_size"))
 
 
 def metric_variables(model: Any) -> list[Any]:
     """The states of all the model's metrics, the loss tracker's included; each once."""
     found = {id(variable): variable for metric in model.metrics for variable in metric.variables}
     return list(found.values())
+
+
+def means(model: Any) -> list[Any]:
+    """Those of the model's metrics that are plain means of what they are given, such as the losses of several outputs."""
+    return [metric for metric in model.metrics if type(metric) is keras.metrics.Mean]
 
 
 def is_kerass_own(metric: Any) -> bool:
@@ -159,21 +177,10 @@ def metric_results(model: Any) -> dict[int, list[Any]]:
 # -------------------------------------------------------------------------------------------------------- callbacks
 
 
-class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
-    """Tells a source of batches where epochs begin and end, as Keras would: a `PyDataset` may shuffle there."""
+class Callback(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback of our own: it does not look at the logs of a step, so Keras need not wait for their numbers."""
 
-    def __init__(self, source: Any) -> None:
-        super().__init__()
-        self._source = source
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._source.on_epoch_end()  # so does Keras, before the first
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._source.on_epoch_begin()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._source.on_epoch_end()
+    _supports_tf_logs = True
 
 
 def callback_list(callbacks: Any) -> list[Any]:

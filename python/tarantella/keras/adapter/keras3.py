@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tarantella.keras.adapter.common import OF_ALL_ELEMENTS, OF_NOTHING, mask_of, optimizer_of, optimizers_of
+from tarantella.keras.adapter.common import (
+    OF_ALL_ELEMENTS,
+    OF_NOTHING,
+    Callback,
+    layers_of,
+    mask_of,
+    optimizer_of,
+    optimizers_of,
+)
 from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
@@ -18,9 +26,9 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------- models and hooks
 
 
-def optimizer_hook() -> str:
-    """The optimizer's method that gets gradients before they are clipped, unscaled or tested for being finite."""
-    return "apply"
+def is_compiled(model: Any) -> bool:
+    """Whether it knows its loss and its optimizer."""
+    return bool(model.compiled)
 
 
 def build(model: Any, batch_spec: Any) -> None:
@@ -66,24 +74,6 @@ def is_variable(value: Any) -> bool:
     return isinstance(value, (keras.Variable, tf.Variable))
 
 
-def is_jit_compiled(model: Any) -> bool:
-    """Whether Keras would compile the model's steps with XLA."""
-    return bool(model.jit_compile)
-
-
-def without_jit(model: Any, make: Callable[..., Any]) -> Callable[..., Any]:
-    """Keras' method that makes a step, such as `make_train_function`, but of a step that is not compiled as a whole."""
-
-    def make_plain(*args: Any, **kwargs: Any) -> Any:
-        wanted, model.jit_compile = model.jit_compile, False
-        try:
-            return make(*args, **kwargs)
-        finally:
-            model.jit_compile = wanted
-
-    return make_plain
-
-
 @contextmanager
 def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
     """In this context ``jit_compile="auto"`` becomes False; `said` is called where it would have become True."""
@@ -123,6 +113,11 @@ def copying_functions() -> list[tuple[ModuleType, str, str]]:
 # ---------------------------------------------------------------------------------------------- layers and their graph
 
 
+def layers_to_compile(model: Any) -> list[Any]:
+    """The model and the layers in it, whose calls XLA compiles in segments."""
+    return layers_of(model)
+
+
 def graph_of(layer: Any) -> Any:
     """What runs the layers of a functional or Sequential model, one by one; None if the layer is none."""
     graph = getattr(layer, "_functional", layer)  # Sequential has one inside
@@ -159,6 +154,21 @@ def outputs_of(graph: Any, values: dict[int, Any]) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------- optimizers
+
+
+def optimizer_hook() -> str:
+    """The optimizer's method that gets gradients before they are clipped, unscaled or tested for being finite."""
+    return "apply"
+
+
+def as_method(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """What takes the place of this method, of a function of gradients and variables."""
+    return apply
+
+
+def as_apply(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method as a function of gradients and variables."""
+    return method
 
 
 def is_optimizer(value: Any) -> bool:
@@ -212,6 +222,12 @@ def micro_steps(optimizer: Any) -> tf.Tensor:
 # -------------------------------------------------------------------------------------------------- losses and metrics
 
 
+def loss_reductions(loss: Any) -> Iterator[str]:
+    """How each loss given to ``compile`` makes one number of a batch."""
+    for item in tf.nest.flatten(loss):
+        yield str(getattr(item, "reduction", "sum_over_batch_size"))
+
+
 def given_metrics(model: Any) -> list[Any]:
     """The metric objects that were given to ``compile`` or that the model has, built or not; each once."""
     compiled = getattr(model, "_compile_metrics", None)
@@ -259,12 +275,6 @@ def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) ->
     return value, OF_ALL_ELEMENTS if weights is None else tf.reduce_sum(tf.cast(weights, tf.float64))
 
 
-def output_loss_trackers(model: Any) -> list[Any]:
-    """The metrics that Keras keeps of each output's loss, in a model of several outputs."""
-    container = getattr(model, "_compile_loss", None)
-    return [] if container is None else list(container.metrics)
-
-
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
     """What the metrics' results would be if their states had these values; the states stay as they are."""
     with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
@@ -282,8 +292,21 @@ def source(
     steps: int | None,
     shuffle: bool,
     class_weight: Any,
+    *,
+    model: Any = None,
+    epochs: int = 1,
+    **loading: Any,
 ) -> Any:
-    """Keras' own view of what was given as data: arrays, tensors, generators or a dataset."""
+    """Keras' own view of what was given as data: arrays, tensors, generators or a dataset.
+
+    Args:
+        model, epochs: make no difference to this Keras.
+
+    Raises:
+        TypeError: something else was given.
+    """
+    if loading:
+        raise TypeError(f"unexpected argument {', '.join(loading)}: Keras 3 takes such from a PyDataset")
     from keras.src.trainers import data_adapters
 
     return data_adapters.get_data_adapter(
@@ -307,6 +330,21 @@ def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
         sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
     packed = data_adapter_utils.pack_x_y_sample_weight(x, y, sample_weight)
     return keras.tree.map_structure(tf.convert_to_tensor, packed)
+
+
+def one_batch(part: Any) -> Any:
+    """What a method such as `train_on_batch` takes as ``x``, so that the model's step gets the part of a batch by `part_of`."""
+    return part
+
+
+def part_of(element: Any) -> Any:
+    """The part of a batch, of what the step gets."""
+    return element[0]
+
+
+def logs_of_outputs(outputs: Any) -> dict[str, Any]:
+    """What a callback sees of the model's outputs, after a batch of `predict`."""
+    return outputs if isinstance(outputs, dict) else {"outputs": outputs}
 
 
 def on_batch_logs(model: Any, logs: Any, return_dict: bool) -> Any:
@@ -333,3 +371,23 @@ def batches(source: Any) -> tf.data.Dataset:
     return dataset
 
 
+def steps_of(source: Any, given: int | None) -> int | None:
+    """After how many batches an epoch ends; None: when there are no more."""
+    return given
+
+
+class Epochs(Callback):
+    """Tells a source of batches where epochs begin and end, as Keras would: a `PyDataset` may shuffle there."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        self._source = source
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._source.on_epoch_end()  # so does Keras, before the first
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_begin()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_end()

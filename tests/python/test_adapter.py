@@ -1,0 +1,46 @@
+"""The two halves of the adapter answer the same questions."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import tarantella
+
+ADAPTER = Path(tarantella.__file__).parent / "keras" / "adapter"
+
+# what is asked only about optimizers that add up gradients, and about segments of a model that XLA compiles
+OF_KERAS_3 = {
+    *("accumulators", "between_updates", "is_update_step", "micro_steps", "variables_of_optimizer"),
+    *("graph_of", "graph_runner", "nodes", "outputs_of", "run_nodes"),
+}
+
+
+def questions(name: str) -> dict[str, list[str]]:
+    """The public functions and classes of a module of the adapter, with the names of their arguments."""
+    tree = ast.parse((ADAPTER / f"{name}.py").read_text())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    found = {node.name: [argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)] for node in functions}
+    return {**found, **{node.name: [] for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"}}
+
+
+def test_both_front_ends_answer_the_same():
+    of_3, of_2 = questions("keras3"), questions("keras2")
+    assert of_3.keys() - of_2.keys() == OF_KERAS_3
+    assert of_2 == {name: arguments for name, arguments in of_3.items() if name not in OF_KERAS_3}
+
+
+def test_what_both_share_is_in_neither():
+    assert not questions("common").keys() & {*questions("keras3"), *questions("keras2")}
+
+
+def test_only_the_adapter_imports_keras():
+    package = ADAPTER.parent.parent
+    for file in package.rglob("*.py"):
+        if ADAPTER in file.parents:
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            assert not {name.partition(".")[0] for name in names} & {"keras", "tf_keras"}, file

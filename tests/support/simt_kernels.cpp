@@ -1,0 +1,36 @@
+// The kernels for GPUs on the CPU (tests/simt), for a simulated device.
+#include <gtest/gtest.h>
+
+#include <exception>
+
+#include "support/simulated_kernels.hpp"
+
+namespace tnt::testing {
+namespace {
+
+// They run in a thread of the device's, which nobody catches anything of.
+template <typename Launch>
+void launched(const Launch& launch) {
+  try {
+    launch();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
+}
+
+}  // namespace
+
+const Kernels& simt_kernels() {
+  static constexpr Kernels kernels{
+      .pack = [](const auto& launch) { launched([&] { gpu::pack(launch, nullptr); }); },
+      .unpack = [](const auto& launch, bool accumulate) { launched([&] { gpu::unpack(launch, accumulate, nullptr); }); },
+      .sum_statistics = [](const auto* partials, auto n,
+                           auto* total) { launched([&] { gpu::sum_statistics(partials, n, total, nullptr); }); },
+      .reduce = [](void* out, const auto* sources, int n, auto count, auto dtype,
+                   auto order) { launched([&] { gpu::reduce(out, sources, n, count, dtype, order, nullptr); }); },
+      .axpy = [](void* y, const void* x, double a, auto count,
+                 auto dtype) { launched([&] { gpu::axpy(y, x, a, count, dtype, nullptr); }); }};
+  return kernels;
+}
+
+}  // namespace tnt::testing
