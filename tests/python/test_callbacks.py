@@ -13,7 +13,7 @@ CLOSE = 1e-6
 
 @pytest.fixture(scope="module")
 def found():
-    return Findings(SIZE, RANKS / "callbacks.py", timeout=280)
+    return Findings(SIZE, RANKS / "callbacks.py", timeout=290)
 
 
 def same_everywhere(on_ranks):

@@ -14,6 +14,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import layers
 
 import tarantella as tnt
@@ -29,7 +30,8 @@ x = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
 y = np.stack([x[:, 0] * x[:, 1], x.sum(1)], 1)
 x_nan = x.copy()
 x_nan[25] = np.nan  # in the third batch, on one rank
-VALIDATION = (x[:23] + 1, y[:23])
+TRAINING, WITH_NAN = (tf.data.Dataset.from_tensor_slices((samples, y)).batch(12) for samples in (x, x_nan))
+VALIDATION = tf.data.Dataset.from_tensor_slices((x[:23] + 1, y[:23])).batch(12)
 STEPS = 5  # of an epoch, the last one with 2 samples
 messages = log_messages()
 Callback = keras.callbacks.Callback
@@ -69,11 +71,8 @@ def leave_plain(model: Any) -> Any:
 plain, distributed = Fresh(leave_plain), Fresh(tnt.Model)
 
 
-def fit(model: Any, given: Any, samples: np.ndarray = x, epochs: int = 4, verbose: Any = 0, **kwargs: Any) -> Any:
-    return model.fit(
-        samples, y, batch_size=12, epochs=epochs, callbacks=given, shuffle=False, verbose=verbose,
-        **{"validation_data": VALIDATION, **kwargs},
-    )  # fmt: skip
+def fit(model: Any, given: Any, batches: Any = TRAINING, epochs: int = 4, verbose: Any = 0) -> Any:
+    return model.fit(batches, epochs=epochs, callbacks=given, verbose=verbose, validation_data=VALIDATION)
 
 
 def flat(model: Any) -> np.ndarray:
@@ -139,10 +138,10 @@ def swap_ema_weights() -> list[Any]:
 def terminate_on_nan() -> list[Any]:
     """The steps that were made, and what comes of an error on all ranks, after which they go on."""
     model = distributed()
-    fit(model, [keras.callbacks.TerminateOnNaN()], x_nan)
+    fit(model, [keras.callbacks.TerminateOnNaN()], WITH_NAN)
     steps = int(model.optimizer.iterations)
     model = distributed()
-    error = raised(fit, model, [keras.callbacks.TerminateOnNaN(raise_error=True)], x_nan)
+    error = raised(fit, model, [keras.callbacks.TerminateOnNaN(raise_error=True)], WITH_NAN)
     return [steps, error, len(fit(distributed(), [], epochs=1).history["loss"])]
 
 
@@ -433,13 +432,13 @@ def changes_on_one_rank() -> dict[str, Any]:
     for hook in ("on_train_batch_begin", "on_train_batch_end", "on_epoch_begin", "on_epoch_end"):
         del messages[:]
         model = distributed()
-        fit(model, [Do(hook, other_rate)])
+        fit(model, [Do(hook, other_rate)], epochs=2)
         found[hook] = [float(model.optimizer.learning_rate), weights_equal(model), list(messages)]
     for hook in ("on_epoch_begin", "on_epoch_end", "on_train_end"):
         model = distributed()
-        fit(model, [Do(hook, other_weights, 1)])
+        fit(model, [Do(hook, other_weights, 1)], epochs=2)
         found[f"weights {hook}"] = weights_equal(model)
-    found["weights on_train_batch_end"] = raised(fit, distributed(), [Do("on_train_batch_end", other_weights)])
+    found["weights on_train_batch_end"] = raised(fit, distributed(), [Do("on_train_batch_end", other_weights)], epochs=1)
     return found
 
 
