@@ -32,6 +32,9 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
         kwargs["synchronized"] = True
         super().__init__(axis, **kwargs)
 
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "synchronized": True}  # legacy Keras forgets it
+
 
 def _statistics(layer: Any) -> Any:
     """What `hooks` would put onto the layer in a step of `tnt.Model`, for all other steps."""
