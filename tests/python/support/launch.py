@@ -49,6 +49,7 @@ class Result:
         """This result, if all went well."""
         assert self.code == 0, self.said
         assert not self.left_behind, f"left behind: {self.left_behind}\n{self.said}"
+        assert "nanobind: leaked" not in self.stderr, self.said
         return self
 
 
