@@ -22,13 +22,13 @@ def distributed(batches: tf.data.Dataset, distribute: bool, what: str) -> tf.dat
         MismatchError: the ranks' datasets are not of one length. InvalidArgumentError: there is nothing in them.
         ValueError: the elements cannot be split.
     """
-    if not distribute:
-        return data.whole(batches)
     cardinality = int(batches.cardinality())
     names = {tf.data.INFINITE_CARDINALITY: None, tf.data.UNKNOWN_CARDINALITY: None}
     runtime.require_same(what, batches=names.get(cardinality, cardinality), kind_of_length=min(cardinality, 0))
     if cardinality == 0:
         raise InvalidArgumentError(f"{what}: the dataset is empty")
+    if not distribute:
+        return data.whole(batches)
     rank, size = runtime.get_rank(), runtime.get_size()
     early, reason = None, "another rank could not otherwise"
     try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarantella import _native, runtime
-from tarantella.errors import TarantellaError
+from tarantella.errors import DeadlineError, TarantellaError
 from tarantella.keras import accumulation, adapter, weights
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tarantella.keras.step import StepHooks
 
 
@@ -38,11 +41,28 @@ class InStep(adapter.Callback):
         self._hooks = hooks
         self._checked = False
         self._begin_ns = 0
+        self._epoch = 0
+        self._steps = 0
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """In this context who waited in vain says where this rank is: ranks whose datasets have other lengths part so."""
+        try:
+            yield
+        except DeadlineError as error:
+            raise DeadlineError(
+                f"{error}. Rank {runtime.get_rank()} had made {self._steps} steps of epoch {self._epoch + 1}: if others had "
+                "made fewer or more, their datasets have other lengths"
+            ) from error
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch, self._steps = epoch, 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._begin_ns = _native.clock_ns()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._steps = batch + 1
         _native.trace_span("step", f"step {batch}", self._begin_ns, _native.clock_ns())
         if not self._checked and not self._hooks.awaits_reduction():
             self._checked = True

@@ -288,12 +288,14 @@ class Model:
         hooks.set_distributed(tnt_distribute_dataset)
         self._start_alike(hooks, data.batch_spec(training))
         fit = hooks.original("fit")
-        with self._distributed(hooks, [training, validation]), exposure.logged(self.stats):
+        in_step = InStep(hooks)
+        ours = [in_step, *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]
+        with in_step.located(), self._distributed(hooks, [training, validation]), exposure.logged(self.stats):
             return fit(
                 training,
                 shuffle=False,  # as it is already, where it shall be
                 verbose=_verbosity(verbose),
-                callbacks=[*placed.for_fit(callbacks, hooks.stats, _ours(hooks)), adapter.Epochs(source)],
+                callbacks=[*placed.for_fit(callbacks, hooks.stats, ours), adapter.Epochs(source)],
                 validation_data=validation,
                 steps_per_epoch=adapter.steps_of(source, steps_per_epoch),
                 validation_steps=validation_steps,
@@ -594,6 +596,3 @@ def _agree_on_random_seed() -> None:
 def _verbosity(verbose: Any) -> Any:
     return verbose if runtime.is_master_rank() or output_on_all_devices() else 0
 
-
-def _ours(hooks: StepHooks) -> list[Any]:
-    return [InStep(hooks), *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]
