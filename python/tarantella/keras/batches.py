@@ -11,20 +11,22 @@ from tarantella.errors import InvalidArgumentError
 from tarantella.keras import data, early_shard, pipeline
 
 
-def distributed(batches: tf.data.Dataset, distribute: bool, what: str) -> tf.data.Dataset:
+def distributed(batches: tf.data.Dataset, distribute: bool, what: str, same_length: bool) -> tf.data.Dataset:
     """This rank's parts with their shares, as `data.distribute` gives them. Collective.
 
     Args:
         batches: of the global batch size; or, with ``distribute=False``, this rank's own.
         what: for the log and for errors, such as ``"training data"``.
+        same_length: whether all ranks must have as many batches: where all of them are taken, and each is a step of all ranks.
 
     Raises:
         MismatchError: the ranks' datasets are not of one length. InvalidArgumentError: there is nothing in them.
         ValueError: the elements cannot be split.
     """
     cardinality = int(batches.cardinality())
-    names = {tf.data.INFINITE_CARDINALITY: None, tf.data.UNKNOWN_CARDINALITY: None}
-    runtime.require_same(what, batches=names.get(cardinality, cardinality), kind_of_length=min(cardinality, 0))
+    if same_length:
+        unknown = {tf.data.INFINITE_CARDINALITY: None, tf.data.UNKNOWN_CARDINALITY: None}
+        runtime.require_same(what, batches=unknown.get(cardinality, cardinality))
     if cardinality == 0:
         raise InvalidArgumentError(f"{what}: the dataset is empty")
     if not distribute:

@@ -274,7 +274,7 @@ class Model:
         whole = adapter.batches(source)
         if tnt_distribute_dataset:
             normalization.warn_of_small_batches(model, pipeline.batch_size(whole) or batch_size)
-        training = batches.distributed(whole, tnt_distribute_dataset, "training data")
+        training = batches.distributed(whole, tnt_distribute_dataset, "training data", same_length=steps_per_epoch is None)
         validation = None
         if validation_data is not None:
             given = validation_data if _is_several(validation_data) else (validation_data,)
@@ -282,7 +282,10 @@ class Model:
             held_out = adapter.source(
                 x, y, sample_weight, validation_batch_size or batch_size, validation_steps, False, None, **loading
             )
-            validation = batches.distributed(adapter.batches(held_out), tnt_distribute_validation_dataset, "validation data")
+            same_length = tnt_distribute_validation_dataset and validation_steps is None
+            validation = batches.distributed(
+                adapter.batches(held_out), tnt_distribute_validation_dataset, "validation data", same_length
+            )
             validation_steps = adapter.steps_of(held_out, validation_steps)
         hooks = self._hooks()
         hooks.set_distributed(tnt_distribute_dataset)
@@ -327,7 +330,8 @@ class Model:
             )  # fmt: skip
         self._require_compiled("evaluate")
         source = adapter.source(x, y, sample_weight, batch_size, steps, False, None, model=model, **loading)
-        parts = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "data to evaluate")
+        same_length = tnt_distribute_dataset and steps is None
+        parts = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "data to evaluate", same_length)
         hooks = self._hooks()
         self._build(data.batch_spec(parts))
         self._same_weights(hooks)
@@ -374,7 +378,7 @@ class Model:
                 x, batch_size=batch_size, verbose=_verbosity(verbose), steps=steps, callbacks=callbacks, **loading
             )
         source = adapter.source(x, None, None, batch_size, steps, False, None, model=model, **loading)
-        parts = batches.distributed(adapter.batches(source), True, "data to predict from")
+        parts = batches.distributed(adapter.batches(source), True, "data to predict from", same_length=steps is None)
         hooks = self._hooks()
         adapter.build_to_call(model, data.batch_spec(parts))
         self._same_weights(hooks)
@@ -595,4 +599,3 @@ def _agree_on_random_seed() -> None:
 
 def _verbosity(verbose: Any) -> Any:
     return verbose if runtime.is_master_rank() or output_on_all_devices() else 0
-
