@@ -19,12 +19,12 @@ _SLICEABLE = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 class Share:
     """What a training step must know of its batch beside the samples.
 
-    Scalars, int64: the samples of this rank (0: the one there does not count), those of the global batch (0: not known, as
-    every rank has data of its own) and a fingerprint of the global batch.
+    Scalars, int64: the samples of this rank (0: the one there does not count), those of the global batch (None: every rank has
+    data of its own) and a fingerprint of the global batch.
     """
 
     samples: tf.Tensor
-    total: tf.Tensor
+    total: tf.Tensor | None
     fingerprint: tf.Tensor
 
 
@@ -43,12 +43,12 @@ def distribute(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Datase
 
 
 def whole(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset as it is, for a rank that has data of its own, in the form `distribute` gives."""
+    """The dataset as it is, for a rank that has data of its own, with shares like those that `distribute` gives."""
     check_batched(dataset.element_spec)
 
-    def with_share(*element: Any) -> tuple[Any, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+    def with_share(*element: Any) -> tuple[Any, tuple[tf.Tensor, tf.Tensor]]:
         batch = _structure(dataset, element)
-        return batch, (samples_in(batch), tf.constant(0, tf.int64), tf.constant(0, tf.int64))
+        return batch, (samples_in(batch), tf.constant(0, tf.int64))
 
     return dataset.map(with_share, num_parallel_calls=1, deterministic=True)
 
@@ -60,8 +60,8 @@ def batch_spec(dataset: tf.data.Dataset) -> Any:
 
 def unpack(element: Any) -> tuple[Any, Share]:
     """Batch and share of an element of such a dataset."""
-    batch, share = element
-    return batch, Share(*share)
+    batch, (samples, *total, fingerprint) = element
+    return batch, Share(samples, total[0] if total else None, fingerprint)
 
 
 def may_be_empty(dataset: tf.data.Dataset) -> bool:

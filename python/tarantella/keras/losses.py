@@ -23,6 +23,9 @@ class Weights(Protocol):
     def weight(self) -> tf.Tensor:
         """This rank's part of the global batch: a scalar, float64."""
 
+    def counts_alone(self) -> bool:
+        """Whether the loss is of this rank's own data."""
+
     def divisor_of_all(self, divisor: tf.Tensor) -> tf.Tensor:
         """The sum over ranks of what each divides by, float64."""
 
@@ -32,7 +35,7 @@ def across_ranks(loss: Any, step: Weights) -> Callable[..., tf.Tensor]:
 
     def scaled(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
         value, divisor = adapter.loss_and_divisor(loss, y_true, y_pred, sample_weight)
-        if divisor is adapter.OF_ALL_ELEMENTS:
+        if divisor is adapter.OF_ALL_ELEMENTS or step.counts_alone():
             return value
         weight = step.weight()
         share = tf.constant(1.0, tf.float64)  # of a sum each rank has its own part

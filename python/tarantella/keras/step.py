@@ -381,7 +381,12 @@ class StepHooks:
         share = self._share
         if share is None:
             raise UnsupportedError("an optimizer step outside of the model's training step is not supported yet")
-        return tf.cast(share.samples, tf.float64) / tf.cast(self._total(share), tf.float64)
+        samples = tf.cast(share.samples, tf.float64)
+        return samples if self.counts_alone() else samples / tf.cast(self._total(share), tf.float64)
+
+    def counts_alone(self) -> bool:
+        """Whether this rank evaluates data of its own: ranks may have other numbers of batches, which count by samples."""
+        return not self._training and self._share is not None and self._share.total is None
 
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
         """Whether the flag is true on all ranks."""
@@ -410,9 +415,7 @@ class StepHooks:
         return any(reducer.name == name and reducer.tensor_steps(0) > 0 for reducer in self.reducers())
 
     def _total(self, share: data.Share) -> tf.Tensor:
-        if share.total.dtype != tf.int64:
-            raise TypeError("the share of a batch is not int64")
-        if self.distributed:
+        if share.total is not None:
             return share.total
         if self._total_of_step is None:  # one sum in a step, however many ask for it
             reducer = self._reducer(_key("samples", ()), (), [Spec("samples", 1, "int64")])

@@ -142,3 +142,24 @@ def sum_of_own_batches(job: Job) -> Outcome:
     how = {} if job.serial else {"tnt_distribute_dataset": False}
     loss = losses.MeanSquaredError("sum")
     return job.train(mlp(), data, optimizer=optimizers.SGD(1e-3), loss=loss, compiling={"metrics": ["mae"]}, **how)[1]
+
+
+@case
+def own_validation(job: Job) -> Outcome:
+    """Each rank validates and evaluates data of its own: some have more batches than others, and other sizes."""
+    inputs = keras.Input((8,))
+    hidden = layers.Dense(8, activation="tanh")(inputs)
+    model = keras.Model(inputs, [layers.Dense(3, name="all")(hidden), layers.Dense(1, name="first")(hidden)])
+    x, y = mlp_data()
+    labels = (y, y[:, :1])
+    begin, end = (0, SAMPLES) if job.serial else (0, 100) if job.rank == 0 else (100, SAMPLES)
+    mine = batched((x[begin:end], (y[begin:end], y[begin:end, :1])), 20 + 11 * job.rank)
+    how = {} if job.serial else {"tnt_distribute_validation_dataset": False}
+    model, outcome = job.train(
+        model, batched((x, labels), BATCH), optimizer=optimizers.SGD(0.05), loss="mse", validation_data=mine, **how
+    )
+    outcome.add("evaluate", model.evaluate(mine, verbose=0, **({} if job.serial else {"tnt_distribute_dataset": False}))[0])
+    # of each output Keras shows a mean over batches, whatever their sizes
+    for name in [name for name in outcome.arrays if name.endswith(("all_loss", "first_loss")) and "val_" in name]:
+        del outcome.arrays[name]
+    return outcome

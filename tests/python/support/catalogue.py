@@ -107,6 +107,7 @@ SPECIAL = {
     "mean_with_sample_weight": Expected((2, 4)),
     "several_reductions": Expected((2, 3)),
     "sum_of_own_batches": Expected((2, 3)),
+    "own_validation": Expected((2,)),
     "validation_split": Expected((2,)),
     "micro_batches": Expected((2, 3)),
     "single_batches": Expected((2, 4)),
