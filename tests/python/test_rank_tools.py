@@ -150,21 +150,25 @@ def test_who_leaves_waits_for_nobody(group, end):
     assert run_ranks(2, source, timeout=20, env={"TNT_TIMEOUT": "10"}).good().stdout == "done\n"
 
 
-def test_waiting_can_be_interrupted():
+def test_waiting_can_be_interrupted(tmp_path):
+    """The other rank comes after that: what waited has not been done."""
     source = """
-        import os, signal, threading, time
+        import os, pathlib, signal, sys, threading, time
         import tarantella as tnt
+        interrupted = pathlib.Path(sys.argv[1])
         made = tnt.Allreduce(tnt.Group(), 4)
         if tnt.get_rank() == 0:
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-        else:
-            time.sleep(1)
         try:
+            while tnt.get_rank() == 1 and not interrupted.exists():
+                time.sleep(0.01)
             made.start([0, 1, 2, 3])
             made.wait_for_completion()
         except (KeyboardInterrupt, tnt.AbortedError) as error:
+            interrupted.touch()
             assert isinstance(error, KeyboardInterrupt) or str(error) == "rank 0: interrupted", error
             print(type(error).__name__)
         """
-    result = run_ranks(2, source, timeout=20, launcher_options=["--output-on-all-devices"]).good()
+    options = ["--output-on-all-devices"]
+    result = run_ranks(2, source, tmp_path / "interrupted", timeout=20, launcher_options=options).good()
     assert sorted(result.stdout.splitlines()) == ["[rank 0] KeyboardInterrupt", "[rank 1] AbortedError"]
