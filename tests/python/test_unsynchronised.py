@@ -98,7 +98,7 @@ def test_a_plain_model_on_purpose_trains_without(found):
         ("other_optimizer", ["rank 1", "Adam", "SGD"]),
         ("other_metrics", ["rank 1"]),
         ("other_batches", ["different batches"]),
-        ("other_batch_size", ["training data: batches is", "on rank 1", "on rank 0"]),
+        ("other_batch_size", ["training data: batches is", "on rank 2", "on rank 0"]),
     ],
 )
 def test_what_differs_is_named(found, name, words):
