@@ -77,7 +77,7 @@ class Agreement:
         if hook == "on_train_begin" and self._restores:
             _take_masters_state(model)
         if hook in self._may_change and hook in BORDERS:
-            self._take_masters_weights(hook, model)
+            self._take_masters_weights(model)
 
     def check_epoch(self, model: Any) -> None:
         """At the end of an epoch, before anything may change weights: nothing has done so in between. Collective."""
@@ -99,7 +99,7 @@ class Agreement:
             weights.broadcast(rates)
             self._say("the learning rate")
 
-    def _take_masters_weights(self, hook: str, model: Any) -> None:
+    def _take_masters_weights(self, model: Any) -> None:
         variables = adapter.weights(model)
         if weights.differing_ranks(variables):
             weights.broadcast(variables)

@@ -416,7 +416,7 @@ class Model:
         hooks.set_distributed(True)
         first = not hooks.alike
         if first:
-            self._start_alike(hooks, _spec_of(part))
+            self._start_alike(hooks, _spec_of(part[0]))
         hooks.apart = True
         train_on_batch = hooks.original("train_on_batch")
         with self._distributed(hooks), hooks.one_batch():
@@ -433,7 +433,7 @@ class Model:
         self._require_compiled("test_on_batch")
         part = self._part(adapter.batch_of(x, y, sample_weight, None))
         hooks = self._hooks()
-        self._build(_spec_of(part))
+        self._build(_spec_of(part[0]))
         self._same_weights(hooks)
         test_on_batch = hooks.original("test_on_batch")
         with self._distributed(hooks), hooks.one_batch():
@@ -447,7 +447,7 @@ class Model:
             return model.predict_on_batch(x)
         part = self._part(adapter.batch_of(x, None, None, None))
         hooks = self._hooks()
-        adapter.build_to_call(model, _spec_of(part))
+        adapter.build_to_call(model, _spec_of(part[0]))
         self._same_weights(hooks)
         predict_on_batch = hooks.original("predict_on_batch")
         with self._distributed(hooks), hooks.one_batch():
@@ -456,7 +456,7 @@ class Model:
 
     def _part(self, batch: Any) -> Any:
         """This rank's part of a batch and its share."""
-        data.check_batched(tf.nest.map_structure(tf.type_spec_from_value, batch))
+        data.check_batched(_spec_of(batch))
         return data.split(batch, runtime.get_rank(), runtime.get_size())
 
     def stats(self) -> dict[str, float]:
@@ -586,9 +586,8 @@ def _is_several(validation_data: Any) -> bool:
     return isinstance(validation_data, (tuple, list))
 
 
-def _spec_of(part: Any) -> Any:
-    batch, _ = part
-    return tf.nest.map_structure(lambda tensor: tf.type_spec_from_value(tensor), batch)
+def _spec_of(batch: Any) -> Any:
+    return tf.nest.map_structure(tf.type_spec_from_value, batch)
 
 
 def _agree_on_random_seed() -> None:

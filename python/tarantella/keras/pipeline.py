@@ -60,7 +60,7 @@ def batch_size(dataset: tf.data.Dataset) -> int | None:
     if specs and specs[0].shape.rank and specs[0].shape[0] is not None:
         return int(specs[0].shape[0])
     last = last_batch(dataset)
-    return None if last is None else int(last._batch_size)
+    return None if last is None else number(last, "_batch_size")
 
 
 def is_deterministic(dataset: tf.data.Dataset) -> bool:

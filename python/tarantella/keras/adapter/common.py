@@ -151,6 +151,34 @@ OF_ALL_ELEMENTS = "the number of all elements"
 OF_NOTHING = "nothing"
 
 
+def loss_and_elements(
+    loss: Any, call: Callable[..., Any], y_true: Any, y_pred: Any, sample_weight: Any
+) -> tuple[tf.Tensor, Any, Any]:
+    """What the loss gives, the elements that its `call` computes before, and the mask that says which of them count.
+
+    The elements are None where the loss takes their mean itself; the mask is None where there is none.
+    """
+    elements: list[Any] = []
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        elements.append(call(*args, **kwargs))
+        return elements[-1]
+
+    loss.call = noted  # a mask of what is computed, by ignore_class say, is seen there only
+    try:
+        value = loss(y_true, y_pred, sample_weight)
+    finally:
+        del loss.call
+    if not elements or elements[-1].shape.rank == 0:
+        return value, None, None
+    masks = [mask for mask in (mask_of(y_pred), mask_of(elements[-1])) if mask is not None]
+    return value, elements[-1], tf.math.logical_and(masks[0], masks[-1]) if masks else None
+
+
+def divisor_of_mean(mask: Any) -> Any:
+    """What a mean over the elements that a mask leaves divides by."""
+    return OF_ALL_ELEMENTS if mask is None else tf.math.count_nonzero(mask)
 
 
 def metric_variables(model: Any) -> list[Any]:

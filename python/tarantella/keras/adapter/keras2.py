@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.keras.adapter.common import OF_ALL_ELEMENTS, OF_NOTHING, Callback, mask_of, optimizer_of, optimizers_of
+from tarantella.keras.adapter.common import (
+    OF_ALL_ELEMENTS,
+    OF_NOTHING,
+    Callback,
+    divisor_of_mean,
+    loss_and_elements,
+    optimizer_of,
+    optimizers_of,
+)
 from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
@@ -231,26 +239,11 @@ def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) ->
     That is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
     """
     autograph = tf.__internal__.autograph
-    call, elements = autograph.tf_convert(loss.call, autograph.control_status_ctx()), []
-
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        elements.append(call(*args, **kwargs))
-        return elements[-1]
-
-    loss.call = noted  # a mask of what is computed, by ignore_class say, is seen there only
-    try:
-        value = loss(y_true, y_pred, sample_weight)
-    finally:
-        del loss.call
-    if not elements or elements[-1].shape.rank == 0:  # a loss of the user's own that takes the mean itself
+    call = autograph.tf_convert(loss.call, autograph.control_status_ctx())
+    value, elements, mask = loss_and_elements(loss, call, y_true, y_pred, sample_weight)
+    if elements is None:
         return value, OF_ALL_ELEMENTS
-    if loss.reduction == "sum":
-        return value, OF_NOTHING
-    masks = [mask for mask in (mask_of(y_pred), mask_of(elements[-1])) if mask is not None]
-    if not masks:
-        return value, OF_ALL_ELEMENTS
-    return value, tf.math.count_nonzero(tf.math.logical_and(masks[0], masks[-1]))
+    return value, OF_NOTHING if loss.reduction == "sum" else divisor_of_mean(mask)
 
 
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:

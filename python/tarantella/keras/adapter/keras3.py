@@ -12,8 +12,9 @@ from tarantella.keras.adapter.common import (
     OF_ALL_ELEMENTS,
     OF_NOTHING,
     Callback,
+    divisor_of_mean,
     layers_of,
-    mask_of,
+    loss_and_elements,
     optimizer_of,
     optimizers_of,
 )
@@ -252,25 +253,13 @@ def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) ->
     """
     from keras.src.losses.loss import apply_mask
 
-    call, elements = loss.call, []
-
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        elements.append(call(*args, **kwargs))
-        return elements[-1]
-
-    loss.call = noted  # a mask of what is computed, by ignore_class say, is seen there only
-    try:
-        value = loss(y_true, y_pred, sample_weight)
-    finally:
-        del loss.call
-    if not elements or elements[-1].shape.rank == 0:  # a loss of the user's own that takes the mean itself
+    value, elements, mask = loss_and_elements(loss, loss.call, y_true, y_pred, sample_weight)
+    if elements is None:
         return value, OF_ALL_ELEMENTS
     if loss.reduction == "sum":
         return value, OF_NOTHING
-    masks = [mask for mask in (mask_of(y_pred), mask_of(elements[-1])) if mask is not None]
-    mask = tf.math.logical_and(*masks) if len(masks) == 2 else masks[0] if masks else None
     if loss.reduction != "mean_with_sample_weight":
-        return value, OF_ALL_ELEMENTS if mask is None else tf.math.count_nonzero(mask)
+        return value, divisor_of_mean(mask)
     weights = apply_mask(sample_weight, mask, dtype=value.dtype, reduction=loss.reduction)
     return value, OF_ALL_ELEMENTS if weights is None else tf.reduce_sum(tf.cast(weights, tf.float64))
 
