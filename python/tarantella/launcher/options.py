@@ -13,17 +13,19 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
-from tarantella.environment import kilobytes
+from tarantella.environment import kilobytes, reproducible
+from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.devices import visible_gpus
 from tarantella.launcher.environment import LAUNCH_VARIABLES
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, all_here, place, read_hostfile, read_hosts, slots
+from tarantella.launcher.threads import counted
 
 MAX_RANKS = 512
 GRADIENT_DTYPES = ("bfloat16", "float16", "none")
@@ -100,10 +102,12 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         given.ranks = max(1, 0 if given.no_gpu else visible_gpus())
     ranks = slots(hosts) if given.ranks is None else given.ranks
     _check_room(ranks, hosts)
+    variables = _variables(given)
+    _check_shards(ranks, variables)
     return Options(
         ranks=ranks,
         command=_command(after, given.python_interpreter),
-        variables=_variables(given),
+        variables=variables,
         output_on_all_devices=given.output_on_all_devices,
         log_on_all_devices=given.log_on_all_devices,
         dry_run=given.dry_run,
@@ -173,6 +177,8 @@ def _parser() -> argparse.ArgumentParser:
         help="choose the size of a bucket by trying some in the first steps of training, and keep it for the next run")
     add("--gradient-dtype", metavar="DTYPE", type=_one_of(GRADIENT_DTYPES),
         help=f"in which gradients are sent: one of {', '.join(GRADIENT_DTYPES)} (as they are)")
+    add("--reproducible", metavar="V", type=_power_of_two,
+        help="the same bits on any number of ranks that divides V: batches are cut into V shards (a power of two, such as 8)")
     add("--timeout", metavar="SECONDS", type=_seconds, help="the longest that a rank waits for another one")
     add("--timeline", metavar="FILE", type=_timeline, help="write a timeline of the run to FILE")
     add("--python-interpreter", metavar="COMMAND",
@@ -226,6 +232,34 @@ def _check_room(ranks: int, hosts: Sequence[Host]) -> None:
         raise UsageError(f"the hosts take {room} ranks, and a job has at most {MAX_RANKS}: say with -n how many to start")
 
 
+def _check_shards(ranks: int, variables: Mapping[str, str]) -> None:
+    """Ranks share the shards of reproducible training evenly."""
+    try:
+        shards = reproducible({**os.environ, **variables})
+    except InvalidArgumentError as error:
+        raise UsageError(str(error)) from None
+    if shards is not None and shards % ranks != 0:
+        raise UsageError(
+            f"{counted(ranks, 'rank')} cannot share {counted(shards, 'shard')} (--reproducible, TNT_REPRODUCIBLE) evenly: "
+            f"{_divisors(shards)} can"
+        )
+
+
+def _divisors(shards: int) -> str:
+    powers = [str(1 << i) for i in range(min(shards, MAX_RANKS).bit_length())]
+    return " or ".join(filter(None, [", ".join(powers[:-1]), powers[-1]]))
+
+
+def _power_of_two(text: str) -> str:
+    try:
+        shards = reproducible({"TNT_REPRODUCIBLE": text})
+    except InvalidArgumentError:
+        shards = None
+    if shards is None:
+        raise argparse.ArgumentTypeError(f"must be a power of two, such as 8, not {text!r}")
+    return text
+
+
 def _assignment(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
@@ -273,6 +307,7 @@ def _variables(given: argparse.Namespace) -> dict[str, str]:
         "TNT_FUSION_THRESHOLD": given.fusion_threshold,
         "TNT_AUTOTUNE": "1" if given.autotune else None,
         "TNT_GRADIENT_DTYPE": given.gradient_dtype,
+        "TNT_REPRODUCIBLE": given.reproducible,
         "TNT_TIMEOUT": given.timeout,
         "TNT_TIMELINE": given.timeline,
         "TNT_LOG_LEVEL": given.log_level,
