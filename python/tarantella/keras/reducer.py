@@ -57,6 +57,7 @@ class Reducer:
         fusion_threshold: float | None = None,
         arrival: Sequence[int] | None = None,
         gradients: bool = False,
+        tree: bool = False,
     ) -> None:
         for spec in specs:
             if spec.dtype not in runtime._DTYPES:

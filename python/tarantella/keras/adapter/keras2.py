@@ -15,9 +15,12 @@ import tensorflow as tf
 from tarantella.keras.adapter.common import (
     OF_ALL_ELEMENTS,
     OF_NOTHING,
+    SPREAD,
     Callback,
     divisor_of_mean,
+    layers_of,
     loss_and_elements,
+    metric_variables,
     optimizer_of,
     optimizers_of,
 )
@@ -68,6 +71,13 @@ def _forward(model: Any, batch: Any, with_results: bool = False) -> None:
         model.compute_metrics(x, y, y_pred, sample_weight)
 
 
+def untrained_weights(model: Any) -> list[Any]:
+    """The weights that layers have made not to be trained, such as averages; not those of layers that were frozen."""
+    metrics = {id(variable) for variable in metric_variables(model)}
+    found = {id(v): v for layer in layers_of(model) for v in layer._non_trainable_weights}
+    return [v for key, v in found.items() if key not in metrics]
+
+
 def _trace(step: Callable[[Any], Any], batch_spec: Any) -> None:
     def traced(batch: Any) -> None:
         step(batch)
@@ -115,6 +125,31 @@ def copying_functions() -> list[tuple[ModuleType, str, str]]:
         (saving_api.legacy_sm_saving_lib, "load_model", "loaded from a file"),
         (pickle_utils, "deserialize_model_from_bytecode", "copied"),  # copy.deepcopy and pickle go this way
     ]
+
+
+def random_states(model: Any) -> list[tf.Variable]:
+    """The variables of the layers' generators of random numbers; those that had none, as is usual here, get one."""
+    states = []
+    for layer in layers_of(model):
+        random = getattr(layer, "_random_generator", None)
+        if random is None:
+            continue
+        if random._rng_type == random.RNG_LEGACY_STATEFUL:
+            random._rng_type, random._built = random.RNG_STATEFUL, False
+        random._maybe_init()
+        if random._generator is not None:
+            states.append(random._generator.state)
+    return list({id(state): state for state in states}.values())
+
+
+def seed_of_shard(state: tf.Tensor, shard: int) -> tf.Tensor:
+    """Of a generator's state: another stream of numbers for each shard, the state's own for the first."""
+    return tf.concat([state[:-1], tf.bitwise.bitwise_xor(state[-1:], shard * SPREAD)], 0)  # counters, and a key
+
+
+def seed_of_next_step(state: tf.Tensor) -> tf.Tensor:
+    """Of the state that a step began with: far from what the step may have drawn, however much that was."""
+    return tf.concat([state[:1] + (1 << 32), state[1:]], 0)
 
 
 def layers_to_compile(model: Any) -> list[Any]:
