@@ -1,6 +1,6 @@
 """Each rank's part of each global batch.
 
-A batch is divided into shards, of which shard s of n has the samples ``batch[s::n]``: one for each rank, or, where the bits must
+A batch is divided into shards, of which shard s of n has the samples ``batch[s::n]``: one for each rank, or, where bits must
 not depend on the number of ranks, always as many, of which each rank takes some that follow each other. Whatever made the
 batch, the split is the last thing that happens to the dataset, so every operation before it does what it does on one device.
 A shard without a sample gets the first one of the batch, with weight zero: a model cannot run on no samples at all.

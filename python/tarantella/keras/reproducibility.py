@@ -43,11 +43,11 @@ def shards_of_batches(wished: Any, gradient_dtype: str | None, bucket_hook: Any)
         raise InvalidArgumentError(f"reproducible is {shards!r}: use the number of shards of a batch, a power of two such as 8")
     if gradient_dtype is not None or environment.gradient_dtype() != "none":
         raise UnsupportedError(
-            "reproducible and gradient_dtype (TNT_GRADIENT_DTYPE) cannot go together: what is rounded on its way to other ranks "
-            "depends on how many there are"
+            "reproducible and gradient_dtype (TNT_GRADIENT_DTYPE) cannot go together: what is rounded on its way to other "
+            "ranks depends on how many there are"
         )
     if bucket_hook is not None:
-        raise UnsupportedError("reproducible and bucket_hook cannot go together: a rank's bucket depends on the number of ranks")
+        raise UnsupportedError("reproducible and bucket_hook cannot go together: buckets depend on the number of ranks")
     _prepare_tensorflow()
     return shards
 
@@ -57,8 +57,8 @@ def _prepare_tensorflow() -> None:
     runtime.logger.info("reproducible: TensorFlow's deterministic operations are switched on")
     if environment.threads_chosen() and not tf.config.threading.get_intra_op_parallelism_threads():
         runtime.logger.warning(
-            "reproducible: TensorFlow computes an operation with as many threads as there are cores for a rank, and convolutions "
-            "give other bits with other numbers of them: set TNT_REPRODUCIBLE (tarantella --reproducible) or "
+            "reproducible: TensorFlow computes an operation with as many threads as a rank has cores, and convolutions give "
+            "other bits with other numbers of them: set TNT_REPRODUCIBLE (tarantella --reproducible) or "
             "TF_NUM_INTRAOP_THREADS for results that do not depend on the number of ranks"
         )
 
@@ -126,8 +126,8 @@ class ReproducibleHooks(StepHooks):
             )
         if adapter.is_jit_compiled(model):
             raise UnsupportedError(
-                "reproducible and jit_compile=True cannot go together: what XLA makes of a shard depends on what it is compiled "
-                "with; compile the model with jit_compile=False"
+                "reproducible and jit_compile=True cannot go together: what XLA makes of a shard depends on what is compiled "
+                "with it; compile the model with jit_compile=False"
             )
         if normalization.statistics(model):
             raise UnsupportedError(
@@ -220,8 +220,8 @@ class ReproducibleHooks(StepHooks):
     def _refuse_random_operations(self, operations: list[str]) -> None:
         if operations:
             raise UnsupportedError(
-                f"reproducible: the step draws random numbers by {', '.join(operations)}, which depend on the calls before, and so "
-                "on how many shards a rank has: use Keras' layers, or keras.random with a keras.random.SeedGenerator"
+                f"reproducible: the step draws random numbers by {', '.join(operations)}, which depend on the calls before, "
+                "and so on how many shards a rank has: use Keras' layers, or keras.random with a keras.random.SeedGenerator"
             )
 
     def _over_ranks(self, name: str, variables: Sequence[Any], tree: TreeSum) -> list[tf.Tensor]:

@@ -28,7 +28,7 @@ class TreeSum:
         self._nodes: list[tuple[int, list[tf.Tensor], Any]] = []  # lists in a sum, the sum, and the weight it still needs
 
     def add(self, tensors: Sequence[tf.Tensor], weight: Any = 1.0) -> None:
-        """The next list counts by this weight: a scalar, float64. If it is 0, the tensors count as zeros, whatever they hold."""
+        """The next list counts by this weight, a scalar, float64: if it is 0, as zeros, whatever the tensors hold."""
         lists, right, right_weight = 1, list(tensors), weight
         while self._nodes and self._nodes[-1][0] == lists:
             _, left, left_weight = self._nodes.pop()
