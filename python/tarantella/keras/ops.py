@@ -205,12 +205,3 @@ def _run_independently(outputs: Sequence[tf.Tensor]) -> None:
     manager = getattr(tf.compat.v1.get_default_graph(), "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(outputs[0].op)
-
-
-def tree_add(a: list[tf.Tensor], b: list[tf.Tensor], weight_a: Any, weight_b: Any) -> list[tf.Tensor]:
-    def times(t: tf.Tensor, w: Any) -> tf.Tensor:
-        if isinstance(w, float) or not t.dtype.is_floating:
-            return t
-        return tf.where(tf.equal(w, 0), tf.zeros_like(t), t * tf.cast(w, t.dtype))
-
-    return [times(x, weight_a) + times(y, weight_b) for x, y in zip(a, b, strict=True)]
