@@ -9,7 +9,7 @@ from support.launch import RANKS
 from support.mpirun import needs_mpirun
 
 SCRIPT = RANKS / "reproducible.py"
-SECONDS = 280
+SECONDS = 400
 LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
 TRAININGS = [name for name in checks_in(SCRIPT) if name not in ("beside_plain_keras", "refused")]
 CONVOLUTIONS = ["cnn_with_batch_normalization_dropout_and_augmentation"]
