@@ -222,9 +222,9 @@ template <typename T>
 
 template <typename T>
 void reduce_in_tree(Unaligned<T>* out, std::span<const void* const> sources, std::size_t count, Isa isa) {
-  if constexpr (std::is_integral_v<typename Accumulator<T>::type>) {
-    reduce_as<T, Sum>(out, sources, count, isa);  // wraps to the same in any order
-  } else {
+  constexpr bool wraps = std::is_integral_v<typename Accumulator<T>::type>;
+  if (wraps || sources.size() <= 2) return reduce_as<T, Sum>(out, sources, count, isa);  // the same in any order
+  if constexpr (!wraps) {
     if (sources.size() > most_in_tree) fail(TNT_UNSUPPORTED, "a tree over {} ranks: at most {}", sources.size(), most_in_tree);
     with_isa(isa, [&]() TNT_INLINE_LAMBDA {
       if constexpr (!std::is_same_v<T, float16>) {
