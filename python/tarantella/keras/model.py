@@ -20,6 +20,7 @@ from tarantella.keras import (
     data,
     exposure,
     files,
+    fingerprint,
     losses,
     normalization,
     ops,
@@ -252,7 +253,8 @@ class Model:
         if runtime.get_size() == 1:
             with copies.ours():
                 return model.fit(
-                    x, y, batch_size=batch_size, verbose=verbose, callbacks=callbacks, validation_split=validation_split,
+                    x, y, batch_size=batch_size, verbose=verbose, callbacks=fingerprint.beside(callbacks, model),
+                    validation_split=validation_split,
                     validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
                     sample_weight=sample_weight, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
                     validation_batch_size=validation_batch_size, **own, **loading,
@@ -292,7 +294,8 @@ class Model:
         self._start_alike(hooks, data.batch_spec(training))
         fit = hooks.original("fit")
         in_step = InStep(hooks)
-        ours = [in_step, *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]
+        ours = [in_step, *fingerprint.callbacks(model, hooks.bucket_of)]
+        ours += [hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else []
         with in_step.located(), self._distributed(hooks, [training, validation]), exposure.logged(self.stats):
             return fit(
                 training,
@@ -406,7 +409,7 @@ class Model:
         """
         model = self._tnt_model
         if runtime.get_size() == 1:
-            with copies.ours():
+            with copies.ours(), fingerprint.of_batch(model, dict):
                 return model.train_on_batch(
                     x, y, sample_weight=sample_weight, class_weight=class_weight, return_dict=return_dict, **how
                 )
@@ -419,7 +422,7 @@ class Model:
             self._start_alike(hooks, _spec_of(part[0]))
         hooks.apart = True
         train_on_batch = hooks.original("train_on_batch")
-        with self._distributed(hooks), hooks.one_batch():
+        with self._distributed(hooks), hooks.one_batch(), fingerprint.of_batch(model, hooks.bucket_of):
             logs = train_on_batch(adapter.one_batch(part), return_dict=return_dict, **how)
         if first and not hooks.awaits_reduction():
             check_first_step(model, hooks)

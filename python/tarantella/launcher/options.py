@@ -73,6 +73,13 @@ class Options:
     """Where mpirun starts how many of the ranks; empty where the launcher starts all of them itself, on this node."""
     mpirun: tuple[str, ...] = ("mpirun",)
     pin: Pin | None = None
+    max_restarts: int = 0
+    min_ranks: int | None = None
+    """With how few ranks it may go on after a failure; None: with all."""
+    room: tuple[Host, ...] = ()
+    """All hosts that were given, those without a rank included."""
+    wanted_ranks: int = 0
+    """As they were at first."""
 
 
 def parse(argv: Sequence[str]) -> Options | Cleanup:
@@ -102,6 +109,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         given.ranks = max(1, 0 if given.no_gpu else visible_gpus())
     ranks = slots(hosts) if given.ranks is None else given.ranks
     _check_room(ranks, hosts)
+    _check_restarts(given, ranks)
     variables = _variables(given)
     _check_shards(ranks, variables)
     return Options(
@@ -114,6 +122,10 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         hosts=place(hosts, ranks) if by_mpirun else (),
         mpirun=given.mpirun or ("mpirun",),
         pin=Pin.MEMORY if given.pin_memory else Pin.CORES if given.pin else None,
+        max_restarts=given.max_restarts or 0,
+        min_ranks=given.min_ranks,
+        room=hosts if by_mpirun else (),
+        wanted_ranks=ranks,
     )
 
 
@@ -177,6 +189,10 @@ def _parser() -> argparse.ArgumentParser:
         help="choose the size of a bucket by trying some in the first steps of training, and keep it for the next run")
     add("--gradient-dtype", metavar="DTYPE", type=_one_of(GRADIENT_DTYPES),
         help=f"in which gradients are sent: one of {', '.join(GRADIENT_DTYPES)} (as they are)")
+    add("--max-restarts", metavar="K", type=_restarts,
+        help="after a failure, start all ranks again, K times at most; the script goes on from its last checkpoint")
+    add("--min-ranks", metavar="M", type=_ranks,
+        help="with --max-restarts: go on without killed ranks, or without hosts that are gone, while M ranks are left")
     add("--reproducible", metavar="V", type=_power_of_two,
         help="the same bits on any number of ranks that divides V: batches are cut into V shards (a power of two, such as 8)")
     add("--timeout", metavar="SECONDS", type=_seconds, help="the longest that a rank waits for another one")
@@ -196,6 +212,12 @@ def _parser() -> argparse.ArgumentParser:
 def _ranks(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_RANKS):
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MAX_RANKS}, not {text!r}")
+    return int(text)
+
+
+def _restarts(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
     return int(text)
 
 
@@ -230,6 +252,15 @@ def _check_room(ranks: int, hosts: Sequence[Host]) -> None:
         raise UsageError(f"-n: {ranks} ranks, but the hosts take {room}: give them more slots, or start fewer ranks")
     if ranks > MAX_RANKS:
         raise UsageError(f"the hosts take {room} ranks, and a job has at most {MAX_RANKS}: say with -n how many to start")
+
+
+def _check_restarts(given: argparse.Namespace, ranks: int) -> None:
+    if given.min_ranks is None:
+        return
+    if given.max_restarts is None:
+        raise UsageError("--min-ranks: is for --max-restarts")
+    if given.min_ranks > ranks:
+        raise UsageError(f"--min-ranks: {given.min_ranks} ranks, but the job has {ranks}")
 
 
 def _check_shards(ranks: int, variables: Mapping[str, str]) -> None:
