@@ -17,6 +17,7 @@ from tarantella.launcher.mpi_job import MpiJob
 from tarantella.launcher.mpirun import cleanup_command, find_mpirun, mpirun_command
 from tarantella.launcher.options import Cleanup, parse
 from tarantella.launcher.output import Console
+from tarantella.verify.command import verify
 
 USAGE_ERROR = 2
 
@@ -38,6 +39,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str], console: Console) -> int:
+    if argv[:1] == ["verify"]:
+        return verify(argv[1:], console)
     options = parse(argv)
     if isinstance(options, Cleanup):
         return _clean_up(options, console)

@@ -84,7 +84,7 @@ class Options:
 
 def parse(argv: Sequence[str]) -> Options | Cleanup:
     """Checks a command line. Raises UsageError; SystemExit for --help and --version."""
-    before, dashes, after = _split(argv)
+    before, dashes, after = split(argv)
     given, extra = _parser().parse_known_args(before)
     if extra and extra[0].startswith("-"):
         raise UsageError(f"unknown option {extra[0]!r} (options go before `--`; see tarantella --help)")
@@ -129,7 +129,8 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
     )
 
 
-def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+def split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+    """What is before the first `--`, whether there is one, and what is after it."""
     words = list(argv)
     if "--" not in words:
         return words, False, []
@@ -137,7 +138,9 @@ def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
     return words[:at], True, words[at + 1 :]
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong as a UsageError."""
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "))
 
@@ -156,9 +159,9 @@ def _version() -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="tarantella",
-        usage="tarantella -n N [options] -- SCRIPT [args...]",
+        usage="tarantella -n N [options] -- SCRIPT [args...]\n       tarantella verify --help",
         description="Starts N ranks of SCRIPT, on this node or on several hosts, and ends them together when one fails.",
         allow_abbrev=False,
     )
@@ -193,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
         help="after a failure, start all ranks again, K times at most; the script goes on from its last checkpoint")
     add("--min-ranks", metavar="M", type=_ranks,
         help="with --max-restarts: go on without killed ranks, or without hosts that are gone, while M ranks are left")
-    add("--reproducible", metavar="V", type=_power_of_two,
+    add("--reproducible", metavar="V", type=power_of_two,
         help="the same bits on any number of ranks that divides V: batches are cut into V shards (a power of two, such as 8)")
     add("--timeout", metavar="SECONDS", type=_seconds, help="the longest that a rank waits for another one")
     add("--timeline", metavar="FILE", type=_timeline, help="write a timeline of the run to FILE")
@@ -281,7 +284,8 @@ def _divisors(shards: int) -> str:
     return " or ".join(filter(None, [", ".join(powers[:-1]), powers[-1]]))
 
 
-def _power_of_two(text: str) -> str:
+def power_of_two(text: str) -> str:
+    """A number of shards, for argparse."""
     try:
         shards = reproducible({"TNT_REPRODUCIBLE": text})
     except InvalidArgumentError:
