@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
+import socket
+import sys
 from textwrap import dedent
 
 import pytest
@@ -173,3 +176,106 @@ def test_a_dry_run_starts_nothing(here):
     result = here.ranks(1, "mark('started')", "--max-restarts", 2, "--dry-run")
     assert result.returncode == 0
     assert not (here.folder / "started").exists()
+
+
+# ------------------------------------------------------------------------------------------------------ several hosts
+
+STARTS_ALL_HERE = '''#!{python}
+"""Stands in for Open MPI's mpirun: hosts are names, and those of which there is a file gone-NAME do not answer."""
+import os, subprocess, sys
+from pathlib import Path
+words = sys.argv[1:]
+if words == ["--version"]:
+    sys.exit(print("mpirun (Open MPI) 4.1.4"))
+command = words[words.index("-m") - 1:]
+slots = [word.split(":") for word in words[words.index("--host") + 1].split(",")]
+hosts = [host for host, count in slots for _ in range(int(count))]
+for host in hosts:
+    if Path(f"gone-{{host}}").exists():
+        sys.exit(f"ssh: connect to host {{host}} port 22: No route to host")
+with open("asked", "a") as file:
+    print(" ".join(hosts), "ends" if "--job" in command else "starts", file=file)
+each = [{{**os.environ, "OMPI_COMM_WORLD_RANK": str(i), "OMPI_COMM_WORLD_SIZE": str(len(hosts))}} for i in range(len(hosts))]
+ranks = [subprocess.Popen(command, env=environment) for environment in each]
+code = 0
+for _ in ranks:
+    code = os.waitstatus_to_exitcode(os.wait()[1])
+    if code:
+        break
+for rank in ranks if code else []:
+    rank.terminate()
+for rank in ranks:
+    rank.wait()
+sys.exit(code)
+'''
+
+ON_HOSTS = """
+import os, signal, sys, time
+from pathlib import Path
+rank, number = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["TNT_RESTART"])
+Path(f"start{number}-{rank}").write_text(os.environ["OMPI_COMM_WORLD_SIZE"])
+while not all(Path(f"start{number}-{i}").exists() for i in range(int(os.environ["OMPI_COMM_WORLD_SIZE"]))): time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def on_hosts(here):
+    """Runs a script on hosts that are all this machine."""
+    mpirun = here.folder / "mpirun"
+    mpirun.write_text(STARTS_ALL_HERE.format(python=sys.executable))
+    mpirun.chmod(0o755)
+
+    def run(hosts: str, body: str, *options: object):
+        script = here.folder / "rank.py"
+        script.write_text(ON_HOSTS + dedent(body))
+        return here.run("--mpirun", mpirun, "--hosts", hosts, *options, "--", script)
+
+    return run
+
+
+def asked(here) -> list[str]:
+    return (here.folder / "asked").read_text().splitlines()
+
+
+def test_a_job_on_hosts_is_started_again(here, on_hosts):
+    result = on_hosts("a:1,b:1", "sys.exit(3 if rank == 1 and number == 0 else 0)", "--max-restarts", 1)
+    assert result.returncode == 0, result.stderr
+    assert asked(here) == ["a b starts", "a b ends", "a b starts"]
+    why = f"rank 1 (pid N on {socket.gethostname()}) exited with code 3"
+    assert restarts(result) == [f"restart 1 of 1 on 2 ranks (a:1, b:1): {why}"]
+
+
+def test_a_host_whose_rank_was_killed_is_left_out_and_one_without_ranks_takes_its_place(here, on_hosts):
+    body = "if rank == 1 and number == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+    result = on_hosts("a:1,b:1,c:1", body, "-n", 2, "--max-restarts", 1, "--min-ranks", 2)
+    assert result.returncode == 0, result.stderr
+    assert asked(here) == ["a b starts", "a b c ends", "a c starts"]
+    assert starts(here) == [2, 2]
+
+
+def test_a_host_that_does_not_answer_is_left_out(here, on_hosts):
+    body = "if rank == 0 and number == 0:\n    Path('gone-a').touch()\n    sys.exit(1)\n"
+    result = on_hosts("a:2,b:2", body, "--max-restarts", 1, "--min-ranks", 2)
+    assert result.returncode == 0, result.stderr
+    assert asked(here) == ["a a b b starts", "b ends", "b b starts"]
+    assert "restart 1 of 1 on 2 ranks (b:2)" in restarts(result)[0]
+
+
+def test_too_few_hosts_end_the_job(here, on_hosts):
+    body = "if rank == 0 and number == 0:\n    Path('gone-a').touch()\n    sys.exit(4)\n"
+    result = on_hosts("a:2,b:2", body, "--max-restarts", 1, "--min-ranks", 3)
+    assert result.returncode == 4
+    assert restarts(result) == ["not restarted: 2 ranks left, fewer than --min-ranks 3 (gone: a)"]
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun on this machine")
+def test_a_real_mpirun_is_started_again(here, monkeypatch):
+    monkeypatch.setenv("HYDRA_LAUNCHER", "fork")
+    script = here.folder / "rank.py"
+    body = "if rank == 1 and number == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+    script.write_text(ON_HOSTS.replace("rank, number = int(", "rank, number = int(os.environ.get('PMI_RANK') or ")
+                      .replace('os.environ["OMPI_COMM_WORLD_SIZE"]', 'str(2)') + body)  # fmt: skip
+    result = here.run("--mpirun", "mpirun", "--hosts", "localhost:2", "--max-restarts", 1, "--", script)
+    assert result.returncode == 0, result.stderr
+    assert starts(here) == [2, 2]
+    assert len(restarts(result)) == 1
