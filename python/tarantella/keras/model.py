@@ -251,10 +251,10 @@ class Model:
             )
         own = {"epochs": epochs, "initial_epoch": initial_epoch, "validation_freq": validation_freq}
         if runtime.get_size() == 1:
+            callbacks = fingerprint.beside(callbacks, model)
             with copies.ours():
                 return model.fit(
-                    x, y, batch_size=batch_size, verbose=verbose, callbacks=fingerprint.beside(callbacks, model),
-                    validation_split=validation_split,
+                    x, y, batch_size=batch_size, verbose=verbose, callbacks=callbacks, validation_split=validation_split,
                     validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
                     sample_weight=sample_weight, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
                     validation_batch_size=validation_batch_size, **own, **loading,

@@ -83,7 +83,7 @@ def read(path: Path) -> Fingerprints:
     for line in _lines(path):
         kind, training = line["kind"], line.get("training", 0)
         if kind == "training":
-            found.trainings[training] = line
+            found.trainings.setdefault(training, line)  # after a restart its initial weights are those of a checkpoint
         elif kind == "step":
             found.steps[Place(training, line["epoch"], line["step"])] = line
         elif kind == "epoch":
