@@ -119,12 +119,17 @@ class MpiJob:
                 self._console.write(STDERR, piece)
                 said = self._last + piece
                 self._last = said.rpartition(b"\n")[2][:LONGEST_START]
-                self._killed |= {int(found[1] or found[2]) for found in KILLED.finditer(said)}
-                if not self._why and (why := WHY.search(said)):
-                    self._why = why[1].decode(errors="replace")
-                if not self._failed and FAILURE.search(said):
-                    self._failed = True
-                    self._end_soon()
+                self._note(said)
+
+    def _note(self, said: bytes) -> None:
+        """What it tells of failures."""
+        self._killed |= {int(found[1] or found[2]) for found in KILLED.finditer(said)}
+        whys = [self._why, *(why.decode(errors="replace") for why in WHY.findall(said))]
+        # a rank that was killed is to blame, though another that ended for it may be heard first
+        self._why = next((why for why in whys if " was killed by " in why), next(filter(None, whys), ""))
+        if not self._failed and FAILURE.search(said):
+            self._failed = True
+            self._end_soon()
 
     def _on_signals(self, mpirun: subprocess.Popen[bytes], numbers: Sequence[int]) -> None:
         for number in numbers:
