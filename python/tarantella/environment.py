@@ -117,6 +117,30 @@ def threads_chosen() -> bool:
     return THREADS_CHOSEN in os.environ or "TF_NUM_INTRAOP_THREADS" not in os.environ
 
 
+def intra_op_threads() -> int | None:
+    """How many threads of TensorFlow compute an operation, as far as the environment says."""
+    value = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    return int(value) if value.isdigit() else None
+
+
+def fingerprint() -> Path | None:
+    """The file that gets hashes of gradients and weights in each step, if one is wanted."""
+    value = os.environ.get("TNT_FINGERPRINT", "")
+    return Path(value) if value else None
+
+
+def restarts() -> int:
+    """How often the job was started again before.
+
+    Raises:
+        InvalidArgumentError: it is no whole number.
+    """
+    value = os.environ.get("TNT_RESTART", "") or "0"
+    if not (value.isascii() and value.isdigit()):
+        raise InvalidArgumentError(f"TNT_RESTART={value}: expected a whole number, 0 for the first start")
+    return int(value)
+
+
 def autotune() -> bool:
     """Whether the fusion threshold is to be chosen by trying some."""
     return flag("TNT_AUTOTUNE")

@@ -19,6 +19,7 @@ from tarantella.keras import (
     data,
     exposure,
     files,
+    fingerprint,
     losses,
     normalization,
     ops,
@@ -263,6 +264,7 @@ class Model:
             )
         own = {"epochs": epochs, "initial_epoch": initial_epoch, "validation_freq": validation_freq}
         if self._is_plain():
+            callbacks = fingerprint.beside(callbacks, model)
             with copies.ours():
                 return model.fit(
                     x, y, batch_size=batch_size, verbose=verbose, callbacks=callbacks, validation_split=validation_split,
@@ -305,7 +307,8 @@ class Model:
         self._start_alike(hooks, data.batch_spec(training))
         fit = hooks.original("fit")
         in_step = InStep(hooks)
-        ours = [in_step, *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]
+        ours = [in_step, *fingerprint.callbacks(model, hooks.bucket_of)]
+        ours += [hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else []
         with in_step.located(), self._distributed(hooks, [training, validation]), exposure.logged(self.stats):
             return fit(
                 training,
@@ -419,7 +422,7 @@ class Model:
         """
         model = self._tnt_model
         if self._is_plain():
-            with copies.ours():
+            with copies.ours(), fingerprint.of_batch(model, dict):
                 return model.train_on_batch(
                     x, y, sample_weight=sample_weight, class_weight=class_weight, return_dict=return_dict, **how
                 )
@@ -432,7 +435,7 @@ class Model:
             self._start_alike(hooks, _spec_of(part[0][0]))
         hooks.apart = True
         train_on_batch = hooks.original("train_on_batch")
-        with self._distributed(hooks), hooks.one_batch():
+        with self._distributed(hooks), hooks.one_batch(), fingerprint.of_batch(model, hooks.bucket_of):
             logs = train_on_batch(adapter.one_batch(part), return_dict=return_dict, **how)
         if first and not hooks.awaits_reduction():
             check_first_step(model, hooks)

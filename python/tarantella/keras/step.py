@@ -22,6 +22,7 @@ from tarantella.keras import (
     context,
     data,
     exposure,
+    fingerprint,
     gradients,
     losses,
     normalization,
@@ -99,7 +100,7 @@ class StepHooks:
         self._functions: tuple[Any, ...] = _UNTRACED
         self.alike = False  # whether all ranks have been given rank 0's state
         self.apart = False  # whether single steps left what is averaged or added up over ranks at the end of an epoch
-        self._compiled = CompiledCalls(model, self._bucket_of) if adapter.is_jit_compiled(model) else None
+        self._compiled = CompiledCalls(model, self.bucket_of) if adapter.is_jit_compiled(model) else None
 
     # ------------------------------------------------------------------------------------------------ reducers
 
@@ -187,7 +188,7 @@ class StepHooks:
                 total = {name: total[name] + value for name, value in reducer.stats().items()}
         return total
 
-    def _bucket_of(self) -> dict[int, int]:
+    def bucket_of(self) -> dict[int, int]:
         """In which bucket the gradient of each variable is, by the variable's id."""
         return {
             id(variables[i]): number
@@ -381,7 +382,8 @@ class StepHooks:
 
     def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any] | None:
         """The gradients of the global batch. A variable without a gradient keeps none."""
-        return gradients.reduce(grads, variables, self.weight() if weight is None else weight, self)
+        reduced = gradients.reduce(grads, variables, self.weight() if weight is None else weight, self)
+        return fingerprint.noted(self._model, reduced, variables)
 
     def weight(self) -> tf.Tensor:
         """This rank's part of the global batch: the loss is a mean over samples, so the mean over all is their weighted sum."""

@@ -28,7 +28,7 @@ RANK_VARIABLES = (
     "TNT_REPORT_FD",
     mark.VARIABLE,
 )
-LAUNCH_VARIABLES = (*RANK_VARIABLES, THREADS_CHOSEN)
+LAUNCH_VARIABLES = (*RANK_VARIABLES, THREADS_CHOSEN, "TNT_RESTART", mark.JOB)
 """What nobody but the launcher sets."""
 ALWAYS = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1"}
 """What a rank gets wherever it runs, unless somebody has set it."""

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tarantella.launcher.environment import LAUNCH_VARIABLES
+from tarantella.environment import THREADS_CHOSEN
+from tarantella.launcher.environment import RANK_VARIABLES
 
 EXAMPLE = "as in tarantella -n 4 -- train.py"
 SHOW = "print({key: value for key, value in os.environ.items()}, sys.argv[1:], sep='|')"
@@ -49,6 +50,12 @@ def shown(result: subprocess.CompletedProcess[str]) -> tuple[dict[str, str], lis
          "--fusion-threshold: must be kilobytes, a number with K, M or G, or inf, not '1T'"),
         ("-n 2 --gradient-dtype float32 -- rank.py",
          "--gradient-dtype: must be one of bfloat16, float16, none, not 'float32'"),
+        ("-n 2 --max-restarts x -- rank.py", "--max-restarts: must be a whole number, not 'x'"),
+        ("-n 2 --max-restarts -1 -- rank.py", "--max-restarts: must be a whole number, not '-1'"),
+        ("-n 2 --min-ranks 1 -- rank.py", "--min-ranks: is for --max-restarts"),
+        ("-n 2 --max-restarts 1 --min-ranks 3 -- rank.py", "--min-ranks: 3 ranks, but the job has 2"),
+        ("-n 2 --max-restarts 1 --min-ranks 0 -- rank.py", "--min-ranks: must be a whole number from 1 to 512, not '0'"),
+        ("-n 2 -x TNT_RESTART=1 -- rank.py", "-x: 'TNT_RESTART=1': TNT_RESTART is set by the launcher for each rank"),
         ("-n 2 --reproducible 6 -- rank.py", "--reproducible: must be a power of two, such as 8, not '6'"),
         ("-n 2 --reproducible 0 -- rank.py", "--reproducible: must be a power of two, such as 8, not '0'"),
         ("-n 3 --reproducible 8 -- rank.py",
@@ -118,8 +125,8 @@ def test_gpus_can_be_hidden(here, option):
 
 def test_options_not_given_set_nothing(here):
     environment, _ = shown(here.ranks(1, SHOW))
-    ours = {key for key in environment if key.startswith("TNT_")}
-    assert ours - set(os.environ) == set(LAUNCH_VARIABLES) - set(os.environ)
+    ours = {key for key in environment if key.startswith("TNT_")} - {THREADS_CHOSEN}
+    assert ours - set(os.environ) == set(RANK_VARIABLES) - set(os.environ)
 
 
 def test_x_takes_several_words_again_and_again_and_wins(here):
