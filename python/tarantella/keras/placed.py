@@ -73,7 +73,7 @@ def for_predict(callbacks: Any) -> list[Any]:
 
 def _place(callbacks: list[Any], stats: Callable[[], dict[str, float]] | None = None) -> tuple[list[Any], Agreement]:
     may_fail = {hook for callback in callbacks for hook in _may_fail(callback)}
-    may_change = {hook for callback in callbacks for hook in _overridden(callback) if not _is_known(callback)}
+    may_change = {hook for callback in callbacks for hook in overridden(callback) if not _is_known(callback)}
     if callbacks:
         may_fail |= {"on_train_begin", "on_test_begin"}  # to be given the model comes before, and can fail
     agreement = Agreement(may_fail, may_change, any(restores(callback) for callback in callbacks))
@@ -97,16 +97,16 @@ def _is_known(callback: Any) -> bool:
 def _may_fail(callback: Any) -> set[str]:
     """The hooks in which it may raise on one rank only, or stop the training, or set another learning rate there."""
     if not _is_known(callback):
-        return _overridden(callback)
+        return overridden(callback)
     if isinstance(callback, _SCHEDULE):
         return {"on_epoch_begin"}  # the schedule is a function of the user's
     if isinstance(callback, _WRITE):
         by_batch = isinstance(callback, _SAVE) and getattr(callback, "save_freq", "epoch") != "epoch"
-        return _overridden(callback) - (set() if by_batch else {*BATCH_HOOKS})
+        return overridden(callback) - (set() if by_batch else {*BATCH_HOOKS})
     return set()
 
 
-def _overridden(callback: Any) -> set[str]:
+def overridden(callback: Any) -> set[str]:
     """The hooks in which it does something."""
     plain = keras.callbacks.Callback
     aliases = {"on_train_batch_begin": "on_batch_begin", "on_train_batch_end": "on_batch_end"}

@@ -17,6 +17,7 @@ from tarantella.keras.adapter.common import (
     OF_NOTHING,
     Callback,
     divisor_of_mean,
+    layers_of,
     loss_and_elements,
     optimizer_of,
     optimizers_of,
@@ -194,6 +195,25 @@ def _state(optimizer: Any) -> Iterator[Any]:
         yield from (*optimizer.weights, *optimizer._hyper.values())
     else:
         yield from (*optimizer.variables, optimizer.learning_rate)
+
+
+# ------------------------------------------------------------------------------------------------------ random seeds
+
+
+def seed_variables(model: Any) -> list[Any]:
+    """The states of the random generators of layers."""
+    found = [getattr(getattr(layer, "_random_generator", None), "_generator", None) for layer in layers_of(model)]
+    return list({id(generator.state): generator.state for generator in found if generator is not None}.values())
+
+
+def common_seed_variables(make: bool = False) -> list[Any]:
+    """None: what has no generator of its own has a state that cannot be had."""
+    return []
+
+
+def step_counters(model: Any) -> list[Any]:
+    """How many steps the model has made, as `TensorBoard` sees it."""
+    return [model._train_counter]
 
 
 # -------------------------------------------------------------------------------------------------- losses and metrics

@@ -220,6 +220,30 @@ def micro_steps(optimizer: Any) -> tf.Tensor:
     return unwrap(optimizer._iterations).read_value()
 
 
+# ------------------------------------------------------------------------------------------------------ random seeds
+
+
+def seed_variables(model: Any) -> list[Any]:
+    """The states of the random generators of layers."""
+    return list({id(g.state): g.state for layer in layers_of(model) for g in layer._seed_generators}.values())
+
+
+def common_seed_variables(make: bool = False) -> list[Any]:
+    """The state of the generator for whatever has none of its own; none if it is not in use yet, unless it shall be made."""
+    from keras.src.backend.common import global_state
+    from keras.src.random import seed_generator
+
+    if make:
+        return [seed_generator.global_seed_generator().state]
+    generator = global_state.get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
+    return [] if generator is None else [generator.state]
+
+
+def step_counters(model: Any) -> list[Any]:
+    """None: this Keras counts steps in the optimizer alone."""
+    return []
+
+
 # -------------------------------------------------------------------------------------------------- losses and metrics
 
 
