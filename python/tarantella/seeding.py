@@ -63,7 +63,7 @@ def global_seed() -> int | None:
 
 
 def agree_on_global_seed(seed: int | None = None) -> None:
-    """Arrays are shuffled by a random op of TensorFlow: without a seed of the script's, all ranks take this one or the job's."""
+    """Arrays are shuffled by a random op of TensorFlow: without a seed of the script's, all ranks take this or the job's."""
     if global_seed() is None:
         import tensorflow as tf
 

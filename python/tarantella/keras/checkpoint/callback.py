@@ -22,7 +22,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
     `fit` puts its last state back and returns its history.
 
     In a script with several calls of `fit` the n-th that uses the folder goes on from checkpoints of the n-th: the script must
-    make the same calls in the same order when it is started again.
+    make the same calls in the same order when it is started again. A call that ends with an exception is not counted.
 
     Files are written by the master beside training: one copy of the values is taken, then a thread writes. While it does, no
     other is begun. Whoever looks sees complete files only; each has a checksum, and a damaged one is named in a warning and

@@ -3,8 +3,8 @@
 What a dataset gives depends on what was taken of it before: a shuffle draws a new seed for each iterator, a generator goes on
 where it was. So a training that goes on lets Keras run through its epochs and steps from the first one on, with a training
 function that takes the batches and does nothing with them (`Replay.step`): every iterator is made, and everything is told of
-epochs, as it was. Where nothing in the dataset depends on how many elements were taken, but only on how many iterators were made, the
-batches of the epochs before need not be made at all.
+epochs, as it was. Where nothing in the dataset depends on how many elements were taken, but only on how many iterators were
+made, the batches of the epochs before need not be made at all.
 """
 
 from __future__ import annotations
@@ -124,10 +124,10 @@ class Noted:
             self._last.assign(fingerprint)
             return whole
 
-        cardinality = dataset.cardinality()
-        self.dataset = dataset.map(note)  # not in parallel: what is noted belongs to the batch that was given last
-        if int(cardinality) >= 0:
-            self.dataset = self.dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
+        # what is noted must belong to the batch that was given last: nothing may run ahead of it, but all before it may
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        self.dataset = dataset.prefetch(tf.data.AUTOTUNE).map(note).with_options(options)
 
     def first(self) -> int:
         """That of the batch that was given first."""

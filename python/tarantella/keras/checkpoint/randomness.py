@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from typing import Any
 
@@ -17,18 +16,17 @@ from tarantella.seeding import global_seed
 
 def states() -> dict[str, Any]:
     """As they are now. TensorFlow's is what gives seeds to operations without one, after `tf.random.set_seed`."""
-    version, numbers, gauss = random.getstate()
     generator = getattr(context.context(), "_rng", None)
     return {
-        "python": [version, list(numbers), gauss],
+        "python": _of(random),
         "numpy": np.random.get_state(legacy=False),
         "tensorflow": {"seed": global_seed(), "operations": None if generator is None else _of(generator)},
     }
 
 
-def _of(generator: random.Random) -> list[Any]:
+def _of(generator: Any) -> list[Any]:
     version, numbers, gauss = generator.getstate()
-    return [version, list(numbers), gauss]
+    return [version, np.array(numbers, np.uint32), gauss]
 
 
 def put_back(stored: dict[str, Any], python: bool = True) -> None:
@@ -48,14 +46,11 @@ def put_back(stored: dict[str, Any], python: bool = True) -> None:
 
 def _state(stored: list[Any]) -> tuple[Any, ...]:
     version, numbers, gauss = stored
-    return version, tuple(numbers), gauss
+    return version, tuple(numbers.tolist()), gauss
 
 
 def alike_everywhere() -> bool:
     """Whether Python's and NumPy's generators of all ranks have the same states. Collective."""
-    now = states()
-    numpy = {key: value for key, value in now["numpy"].items() if key != "state"}
-    inner = {key: np.asarray(value).tolist() for key, value in now["numpy"]["state"].items()}
-    text = json.dumps([now["python"], numpy, inner])
-    each = runtime.all_gather(np.frombuffer(hashlib.blake2b(text.encode(), digest_size=8).digest(), np.uint8))
+    states_now = repr((random.getstate(), [np.asarray(part).tolist() for part in np.random.get_state()]))
+    each = runtime.all_gather(np.frombuffer(hashlib.blake2b(states_now.encode(), digest_size=8).digest(), np.uint8))
     return all(np.array_equal(one, each[0]) for one in each)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MUTED = ("on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end")
 _FREE, _BUSY, _FAILED = range(3)
 
-_fits: dict[str, int] = {}  # how many calls of `fit` have used each folder in this process
+_fits: dict[str, int] = {}  # how many calls of `fit` in this process have used each folder and come to their end
 
 
 class Session:
@@ -74,11 +74,10 @@ class Session:
 
     def _restart(self, settings: Checkpoint) -> None:
         failure, found = None, None
-        name = os.path.abspath(settings.folder)
-        _fits[name] = _fits.get(name, 0) + 1
+        name = self._name = os.path.abspath(settings.folder)
         if runtime.is_master_rank():
             try:
-                folder = Folder(Path(name), _fits[name], settings.keep, runtime.logger.warning)
+                folder = Folder(Path(name), _fits.get(name, 0) + 1, settings.keep, runtime.logger.warning)
                 self._writer = Writer(folder, runtime.logger.warning)
                 found = folder.newest()
             except Exception as error:
@@ -153,7 +152,12 @@ class Session:
         randomness.put_back(self._stored["random"], python=self._alike or runtime.is_master_rank())
         self._history.set_model(self._model)
         self._model.history = self._history
+        self._count()
         return self._history
+
+    def _count(self) -> None:
+        """The next call of `fit` with this folder is another one."""
+        _fits[self._name] = _fits.get(self._name, 0) + 1
 
     # ------------------------------------------------------------------------------------------- going on where it was
 
@@ -194,6 +198,7 @@ class Session:
         """Keras' `fit` runs in this context: however it ends, nothing is half-written after it."""
         try:
             yield
+            self._count()
         finally:
             self._end_replay()
             if self._writer is not None:
