@@ -275,6 +275,8 @@ class Session:
         target = self._replay.target
         self._end_replay()
         self._put_back()
+        if target.step == 0:
+            self._model.reset_metrics()  # as Keras has just done; those of the epoch before were stored
         if not self._data_is_python:  # else it has drawn its numbers again while the data was gone through, and perhaps ahead
             randomness.put_back(self._stored["random"], python=self._alike or runtime.is_master_rank())
         self._step, self._steps_done, self._epochs_done = target.step, target.steps_done, target.epoch
