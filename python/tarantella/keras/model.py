@@ -30,9 +30,8 @@ from tarantella.keras import (
     prediction,
     weights,
 )
-from tarantella.keras.checkpoint import alone
+from tarantella.keras.checkpoint import alone, session
 from tarantella.keras.checkpoint import callback as checkpoint
-from tarantella.keras.checkpoint.session import Session
 from tarantella.keras.checks import InStep, check_first_step
 from tarantella.keras.plan import Plan
 from tarantella.keras.step import StepHooks
@@ -277,8 +276,8 @@ class Model:
             **checkpoint.described(settings),
         )
         hooks, others = self._hooks(), checkpoint.without(callbacks)
-        saving = None if settings is None else Session(settings, others, model, hooks, initial_epoch, epochs)
-        seeding.agree_on_global_seed(None if saving is None else saving.seed)
+        saving = session.begin(settings, others, model, hooks, initial_epoch, epochs)
+        seeding.agree_on_global_seed(saving.seed)
         rounds = {"model": model, "epochs": epochs - initial_epoch}
         source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight, **rounds, **loading)
         whole = adapter.batches(source)
@@ -286,8 +285,7 @@ class Model:
             normalization.warn_of_small_batches(model, pipeline.batch_size(whole) or batch_size)
         training = batches.distributed(whole, tnt_distribute_dataset, "training data", same_length=steps_per_epoch is None)
         steps_per_epoch = adapter.steps_of(source, steps_per_epoch)
-        if saving is not None:
-            training = saving.watched(training, steps_per_epoch)
+        training = saving.watched(training, steps_per_epoch)
         validation = None
         if validation_data is not None:
             given = validation_data if _is_several(validation_data) else (validation_data,)
@@ -302,8 +300,9 @@ class Model:
             validation_steps = adapter.steps_of(held_out, validation_steps)
         hooks.set_distributed(tnt_distribute_dataset)
         self._start_alike(hooks, data.batch_spec(training))
-        if saving is not None and saving.is_over:
-            return saving.outcome()
+        outcome = saving.outcome()
+        if outcome is not None:
+            return outcome
         fit = hooks.original("fit")
         in_step = InStep(hooks)
         ours = [in_step, *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]
@@ -313,13 +312,13 @@ class Model:
             in_step.located(),
             self._distributed(hooks, [training, validation]),
             exposure.logged(self.stats),
-            nullcontext() if saving is None else saving.running(),
+            saving.running(),
         ):
             return fit(
                 training,
                 shuffle=False,  # as it is already, where it shall be
                 verbose=verbose,
-                callbacks=[*called, told] if saving is None else saving.around(called, verbose, told),
+                callbacks=saving.around(called, verbose, told),
                 validation_data=validation,
                 steps_per_epoch=steps_per_epoch,
                 validation_steps=validation_steps,

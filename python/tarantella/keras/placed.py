@@ -107,7 +107,7 @@ def _may_fail(callback: Any) -> set[str]:
 
 
 def overridden(callback: Any) -> set[str]:
-    """The hooks in which it does something."""
+    """The hooks in which a callback does something."""
     plain = keras.callbacks.Callback
     aliases = {"on_train_batch_begin": "on_batch_begin", "on_train_batch_end": "on_batch_end"}
 
@@ -117,7 +117,8 @@ def overridden(callback: Any) -> set[str]:
     return {hook for hook in HOOKS if has(hook) or (hook in aliases and has(aliases[hook]))}
 
 
-def _runs_here(callback: Any) -> bool:
+def runs_here(callback: Any) -> bool:
+    """Whether it runs on this rank."""
     on_all = getattr(type(callback), ON_ALL_RANKS, None)
     if on_all is None:
         on_all = not isinstance(callback, _WRITE) or (isinstance(callback, _TENSORBOARD) and tensorboard_on_all_devices())
@@ -137,7 +138,7 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._callback = callback
         self._agreement = agreement
-        self._here = _runs_here(callback)
+        self._here = runs_here(callback)
         self._alike = _is_known(callback) and not isinstance(callback, _WRITE)
         if self._here and isinstance(callback, _TENSORBOARD) and _runs_everywhere(callback):
             self._callback = _with_folders_of_rank(callback)

@@ -24,7 +24,7 @@ import tensorflow as tf
 import tarantella as tnt
 
 keras = tf.keras
-LEGACY = keras.__version__.startswith("2.")
+LEGACY = not hasattr(keras.utils, "PyDataset")
 MODE, FOLDER = sys.argv[1], Path(sys.argv[2])
 EPOCHS, SAMPLES, BATCH = 3, 50, 12
 STEPS = 5  # the last batch has two samples

@@ -235,7 +235,7 @@ def common_seed_variables(make: bool = False) -> list[Any]:
 
     if make:
         return [seed_generator.global_seed_generator().state]
-    generator = global_state.get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
+    generator = global_state.get_global_attribute("global_seed_generator")
     return [] if generator is None else [generator.state]
 
 

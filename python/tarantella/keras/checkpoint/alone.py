@@ -45,8 +45,9 @@ def fit(
     steps_per_epoch = adapter.steps_of(source, steps_per_epoch)
     training = saving.watched(adapter.batches(source), steps_per_epoch, has_shares=False)
     adapter.build(model, training.element_spec)
-    if saving.is_over:
-        return saving.outcome()
+    outcome = saving.outcome()
+    if outcome is not None:
+        return outcome
     with saving.running():
         return model.fit(
             training,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from tarantella.keras import adapter
+from tarantella.keras import adapter, placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,8 +40,9 @@ def _state_of(callback: Any) -> dict[str, Any]:
         if isinstance(callback, kind):
             found = {name: vars(callback)[name] for name in names if name in vars(callback)}
             state["remembered"] = {name: adapter.plain(value) for name, value in found.items()}
-    if isinstance(callback, _CSV) and callback.csv_file is not None and not callback.csv_file.closed:
-        callback.csv_file.flush()
+    if isinstance(callback, _CSV) and os.path.exists(callback.filename):
+        if callback.csv_file is not None and not getattr(callback.csv_file, "closed", False):
+            callback.csv_file.flush()
         state["size"] = os.path.getsize(callback.filename)
     if hasattr(callback, "get_state") and hasattr(callback, "set_state"):
         state["own"] = callback.get_state()
@@ -62,7 +63,7 @@ def put_back(callbacks: Sequence[Any], stored: dict[str, Any]) -> None:
     for name, callback in _named(callbacks):
         state = stored.get(name, {})
         vars(callback).update(state.get("remembered", {}))
-        if "own" in state:
+        if "own" in state and placed.runs_here(callback):
             callback.set_state(state["own"])
 
 

@@ -12,6 +12,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tarantella.keras import files
 from tarantella.keras.checkpoint import format as file_format
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Folder:
             os.replace(beside, path)
         finally:
             beside.unlink(missing_ok=True)
-        self._sync()
+        files.sync(self._path)
         self._damaged.discard(path)
         self._remove_old(path)
 
@@ -86,13 +87,6 @@ class Folder:
         """Those of this fit that have the name of a complete one, oldest first."""
         found = [(match, path) for path in self._path.iterdir() if (match := _WHOLE.fullmatch(path.name))]
         return sorted((path for match, path in found if int(match[1]) == self._fit), key=_step)
-
-    def _sync(self) -> None:
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _step(path: Path) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella import runtime
+from tarantella.collectives.objects import broadcast_object
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter, placed
 from tarantella.keras.adapter import keras
@@ -33,8 +34,46 @@ _FREE, _BUSY, _FAILED = range(3)
 _fits: dict[str, int] = {}  # how many calls of `fit` in this process have used each folder and come to their end
 
 
-class Session:
-    """That of one call of `fit`, on every rank. All its methods but `running` are collective.
+class Nothing:
+    """A `fit` without a `Checkpoint`; and what `Session` is asked for. Methods are collective, but for `running`."""
+
+    @property
+    def seed(self) -> int | None:
+        """That of TensorFlow with which the training began; None if it has not begun yet."""
+        return None
+
+    def watched(self, dataset: tf.data.Dataset, steps: int | None, has_shares: bool = True) -> tf.data.Dataset:
+        """The data that `fit` shall train on in the place of this.
+
+        Args:
+            dataset: of batches.
+            steps: as `fit` gets ``steps_per_epoch``.
+            has_shares: whether batches come with their shares.
+        """
+        return dataset
+
+    def outcome(self) -> Any:
+        """The `History` of a training that is over already, after the model was given its state; None if it is not over."""
+        return None
+
+    def around(self, callbacks: Sequence[Any], verbose: Any, epochs: Any) -> list[Any]:
+        """What Keras is to call in `fit`.
+
+        Args:
+            callbacks: what it would be without checkpoints.
+            verbose: as `fit` takes it.
+            epochs: the callback that tells the source of batches about epochs.
+        """
+        return [*callbacks, epochs]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Keras' `fit` runs in this context: however it ends, nothing is half-written after it."""
+        yield
+
+
+class Session(Nothing):
+    """That of one call of `fit` with a `Checkpoint`, on every rank.
 
     Args:
         settings: the user's `Checkpoint`.
@@ -67,13 +106,14 @@ class Session:
         self._due_at_end = False  # of the epoch
         self._stopped_within = False  # of an epoch, where it goes on next time
         self._seed = global_seed()
-        self.is_over = False
+        self._is_over = False
         self._restart(settings)
 
     # -------------------------------------------------------------------------------------------- finding where to go on
 
     def _restart(self, settings: Checkpoint) -> None:
-        failure, found = None, None
+        failure: Exception | None = None
+        found = None
         name = self._name = os.path.abspath(settings.folder)
         if runtime.is_master_rank():
             try:
@@ -87,8 +127,8 @@ class Session:
         if found is not None:
             path, stored = found
             self._variables = stored.pop("variables")
-            runtime.logger.info("the training goes on from the checkpoint %s", path)
-        self._stored = _of_master(stored) or {}
+            runtime.logger.info("the newest good checkpoint is %s", path)
+        self._stored = broadcast_object(stored) or {}
         if not self._stored:
             self._alike = randomness.alike_everywhere()
             self._begin = randomness.states()
@@ -101,28 +141,24 @@ class Session:
             )
         self._alike, self._begin, self._seed = fit["alike"], fit["random"], fit["seed"]
         randomness.put_back(self._begin, python=self._alike or runtime.is_master_rank())
-        self.is_over = self._was_over()
-        if runtime.is_master_rank() and not self.is_over:
-            callback_states.prepare(self._callbacks, self._stored["callbacks"])
+        self._is_over = self._was_over()
+        if runtime.is_master_rank() and not self._is_over:
+            try:
+                callback_states.prepare(self._callbacks, self._stored["callbacks"])
+            except OSError as error:
+                failure = error
+        runtime.agree_on_failure(failure)
 
     @property
     def seed(self) -> int | None:
-        """That of TensorFlow with which the training began; None if it has not begun yet."""
         return self._seed
 
     def watched(self, dataset: tf.data.Dataset, steps: int | None, has_shares: bool = True) -> tf.data.Dataset:
-        """The data that `fit` shall train on in the place of this.
-
-        Args:
-            dataset: of batches.
-            steps: as `fit` gets ``steps_per_epoch``.
-            has_shares: whether batches come with their shares.
-        """
         cardinality = int(dataset.cardinality())
         self._steps = steps or (cardinality if cardinality >= 0 else None)
         self._data_is_python = runs_python(dataset)
         self._noted = Noted(dataset, has_shares)
-        if self._stored and not self.is_over:
+        if self._stored and not self._is_over:
             self._seek(self._noted, skips=steps is None and cardinality >= 0 and depends_on_iterators_only(dataset))
         return self._noted.dataset
 
@@ -147,7 +183,9 @@ class Session:
         return bool(stopped) or position.epoch >= self._epochs
 
     def outcome(self) -> Any:
-        """The `History` of a training that is over, after the model was given its state."""
+        if not self._is_over:
+            return None
+        runtime.logger.info("the training is over already: the model gets its last state, and nothing is trained")
         self._put_back()
         randomness.put_back(self._stored["random"], python=self._alike or runtime.is_master_rank())
         self._history.set_model(self._model)
@@ -162,13 +200,6 @@ class Session:
     # ------------------------------------------------------------------------------------------- going on where it was
 
     def around(self, callbacks: Sequence[Any], verbose: Any, epochs: Any) -> list[Any]:
-        """What Keras is to call in `fit`.
-
-        Args:
-            callbacks: what it would be without checkpoints.
-            verbose: as `fit` takes it.
-            epochs: the callback that tells the source of batches about epochs.
-        """
         given = [*callbacks]
         if not any(isinstance(callback, keras.callbacks.History) for callback in given):
             given.append(self._history)
@@ -195,7 +226,6 @@ class Session:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Keras' `fit` runs in this context: however it ends, nothing is half-written after it."""
         try:
             yield
             self._count()
@@ -291,7 +321,7 @@ class Session:
 
     def _put_back(self) -> None:
         """Gives model, history and callbacks what was stored."""
-        failure = None
+        failure: Exception | None = None
         if self._variables is not None:
             difference = state.difference(self._model, self._variables)
             if difference is not None:
@@ -301,7 +331,11 @@ class Session:
         self._variables = None
         self._history.history = self._stored["history"]["logs"]
         self._history.epoch = self._stored["history"]["epochs"]
-        callback_states.put_back(self._callbacks, self._stored["callbacks"])
+        try:
+            callback_states.put_back(self._callbacks, self._stored["callbacks"])
+        except Exception as error:  # of a callback of the user's
+            failure = error
+        runtime.agree_on_failure(failure)
 
     # ---------------------------------------------------------------------------------------------------------- writing
 
@@ -365,6 +399,13 @@ class Session:
         runtime.agree_on_failure(self._writer.take_error() if self._writer is not None else None)
 
 
+def begin(
+    settings: Checkpoint | None, callbacks: Sequence[Any], model: Any, hooks: Any, initial_epoch: int, epochs: int
+) -> Nothing:
+    """The session of a `fit` with these settings, or without. Collective; arguments as those of `Session`."""
+    return Nothing() if settings is None else Session(settings, callbacks, model, hooks, initial_epoch, epochs)
+
+
 class _Before(adapter.Callback):
     """Goes first in the list of callbacks."""
 
@@ -397,13 +438,6 @@ class _After(adapter.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         self._session.end_training()
-
-
-def _of_master(tree: Any) -> Any:
-    """The master's tree on all ranks."""
-    from tarantella.collectives.objects import broadcast_object
-
-    return broadcast_object(tree)
 
 
 def _is_finite(logs: Any) -> bool:
