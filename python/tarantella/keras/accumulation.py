@@ -124,7 +124,7 @@ def awaits_reduction(optimizer: Any) -> bool:
 
 def distribute_sums(optimizer: Any) -> None:
     """After rank 0's state was given to all: what it had accumulated counts once."""
-    for accumulator in _all_accumulators(optimizer):
+    for accumulator in all_accumulators(optimizer):
         if runtime.get_rank() != 0:
             accumulator.assign(np.zeros(accumulator.shape, accumulator.dtype.as_numpy_dtype))
 
@@ -133,12 +133,13 @@ def collect_sums(optimizer: Any) -> None:
     """Brings what all ranks have accumulated to rank 0, for files and for a later `fit`. Collective."""
     if not awaits_reduction(optimizer):
         return
-    sums = _all_accumulators(optimizer)
+    sums = all_accumulators(optimizer)
     totals = runtime.all_reduce_each([a.numpy() for a in sums])
     for accumulator, total in zip(sums, totals, strict=True):
         accumulator.assign(total if runtime.get_rank() == 0 else np.zeros_like(total))
 
 
-def _all_accumulators(optimizer: Any) -> Sequence[tf.Variable]:
+def all_accumulators(optimizer: Any) -> Sequence[tf.Variable]:
+    """Where an optimizer adds up gradients over several steps; none if it does not."""
     inner = adapter.accumulating(optimizer)
     return [] if inner is None else adapter.accumulators(inner, adapter.variables_of_optimizer(inner))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella import environment, runtime
+from tarantella import environment, runtime, seeding
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import (
     accumulation,
@@ -30,10 +31,11 @@ from tarantella.keras import (
     reproducibility,
     weights,
 )
+from tarantella.keras.checkpoint import alone, session
+from tarantella.keras.checkpoint import callback as checkpoint
 from tarantella.keras.checks import InStep, check_first_step
 from tarantella.keras.plan import Plan
 from tarantella.keras.step import StepHooks
-from tarantella.seeding import global_seed
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
@@ -263,10 +265,14 @@ class Model:
                 validation_data, validation_batch_size, tnt_validation_micro_batch_size, tnt_distribute_validation_dataset
             )
         own = {"epochs": epochs, "initial_epoch": initial_epoch, "validation_freq": validation_freq}
+        settings = checkpoint.of(adapter.callback_list(callbacks))
+        if settings is not None:
+            self._require_compiled("fit")
         if self._is_plain():
             callbacks = fingerprint.beside(callbacks, model)
+            fit = model.fit if settings is None else functools.partial(alone.fit, model, settings)
             with copies.ours():
-                return model.fit(
+                return fit(
                     x, y, batch_size=batch_size, verbose=verbose, callbacks=callbacks, validation_split=validation_split,
                     validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
                     sample_weight=sample_weight, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps,
@@ -282,15 +288,19 @@ class Model:
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
             validation_steps=validation_steps,
+            **checkpoint.described(settings),
         )
-        _agree_on_random_seed()
+        hooks, others = self._hooks(), checkpoint.without(callbacks)
+        saving = session.begin(settings, others, model, hooks, initial_epoch, epochs)
+        seeding.agree_on_global_seed(saving.seed)
         rounds = {"model": model, "epochs": epochs - initial_epoch}
         source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight, **rounds, **loading)
         whole = adapter.batches(source)
         if tnt_distribute_dataset:
-            normalization.warn_of_small_batches(model, pipeline.batch_size(whole) or batch_size)
-        hooks = self._hooks()
+            normalization.warn_of_small_batches(model, pipeline.batch_size(whole) or batch_size, self._shards)
         training = self._distribute(whole, tnt_distribute_dataset, "training data", same_length=steps_per_epoch is None)
+        steps_per_epoch = adapter.steps_of(source, steps_per_epoch)
+        training = saving.watched(training, steps_per_epoch)
         validation = None
         if validation_data is not None:
             given = validation_data if _is_several(validation_data) else (validation_data,)
@@ -305,18 +315,28 @@ class Model:
             validation_steps = adapter.steps_of(held_out, validation_steps)
         hooks.set_distributed(tnt_distribute_dataset)
         self._start_alike(hooks, data.batch_spec(training))
+        outcome = saving.outcome()
+        if outcome is not None:
+            return outcome
         fit = hooks.original("fit")
         in_step = InStep(hooks)
         ours = [in_step, *fingerprint.callbacks(model, hooks.bucket_of)]
         ours += [hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else []
-        with in_step.located(), self._distributed(hooks, [training, validation]), exposure.logged(self.stats):
+        called, told = placed.for_fit(others, hooks, ours), adapter.Epochs(source)
+        verbose = _verbosity(verbose)
+        with (
+            in_step.located(),
+            self._distributed(hooks, [training, validation]),
+            exposure.logged(self.stats),
+            saving.running(),
+        ):
             return fit(
                 training,
                 shuffle=False,  # as it is already, where it shall be
-                verbose=_verbosity(verbose),
-                callbacks=[*placed.for_fit(callbacks, hooks.stats, ours), adapter.Epochs(source)],
+                verbose=verbose,
+                callbacks=saving.around(called, verbose, told),
                 validation_data=validation,
-                steps_per_epoch=adapter.steps_of(source, steps_per_epoch),
+                steps_per_epoch=steps_per_epoch,
                 validation_steps=validation_steps,
                 **own,
             )
@@ -522,7 +542,7 @@ class Model:
         hooks.prepare()
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
         if hooks.reproducible:
-            weights.broadcast(adapter.random_states(model))
+            weights.broadcast(reproducibility.random_states(model))
         else:
             accumulation.distribute_sums(model.optimizer)
         hooks.alike = True
@@ -619,12 +639,6 @@ def _is_several(validation_data: Any) -> bool:
 
 def _spec_of(batch: Any) -> Any:
     return tf.nest.map_structure(tf.type_spec_from_value, batch)
-
-
-def _agree_on_random_seed() -> None:
-    """Arrays are shuffled by a random op of TensorFlow: without a seed of the script's, all ranks take the job's."""
-    if global_seed() is None:
-        tf.random.set_seed(environment.agreed_seed())
 
 
 def _verbosity(verbose: Any) -> Any:

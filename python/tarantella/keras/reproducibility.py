@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tarantella import environment, runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError, mark
-from tarantella.keras import adapter, autotune, context, data, gradients, normalization
+from tarantella.keras import adapter, autotune, context, data, fingerprint, gradients, normalization
 from tarantella.keras.reducer import AS_THEY_ARE, Reducer, Spec
 from tarantella.keras.shards import TreeSum
 from tarantella.keras.step import OTHER_BATCH, StepHooks, key_of
@@ -63,6 +63,12 @@ def _prepare_tensorflow() -> None:
         )
 
 
+def random_states(model: Any) -> list[Any]:
+    """The variables of all generators that a step of the model draws random numbers from."""
+    states = [*adapter.seed_variables(model), *adapter.common_seed_variables(make=True)]
+    return list({id(state): state for state in states}.values())
+
+
 class _NeedsDivisors(Exception):
     """A loss divides by what is only known when all shards have been seen."""
 
@@ -72,7 +78,7 @@ class _State:
 
     def __init__(self, model: Any, training: bool) -> None:
         self.metrics = adapter.metric_variables(model)
-        self._random = adapter.random_states(model)
+        self._random = random_states(model)
         untrained = adapter.untrained_weights(model) if training else []
         self.averages = [v for v in untrained if tf.as_dtype(adapter.dtype_of(v)).is_floating]
         self._others = [v for v in untrained if not tf.as_dtype(adapter.dtype_of(v)).is_floating]
@@ -134,6 +140,7 @@ class ReproducibleHooks(StepHooks):
                 "reproducible: a synchronized BatchNormalization needs all shards at once, and a rank has them one after the "
                 "other: use keras.layers.BatchNormalization, whose statistics are those of each shard on any number of ranks"
             )
+        adapter.use_generators(model)
         self.shards = shards
         self._division = data.Division.among(size, runtime.get_rank(), shards)
         self._state: _State | None = None
@@ -259,9 +266,9 @@ class ReproducibleHooks(StepHooks):
             total, weight = tree.total()
             for i, tensor in zip(bucket, total, strict=True):
                 mine[i] = tensor
-        reduced = reducer.reduce(mine, weight)
-        with_gradient = zip(grads, reduced, variables, strict=True)
-        return [None if g is None else tf.cast(r, adapter.dtype_of(v)) for g, r, v in with_gradient]
+        reduced = zip(grads, reducer.reduce(mine, weight), variables, strict=True)
+        result = [None if g is None else tf.cast(r, adapter.dtype_of(v)) for g, r, v in reduced]
+        return fingerprint.noted(self._model, result, variables)
 
     def awaits_reduction(self) -> bool:
         """No: every step reduces."""

@@ -226,6 +226,21 @@ def callback_kinds(*names: str) -> tuple[type, ...]:
     return tuple(getattr(keras.callbacks, name) for name in names if hasattr(keras.callbacks, name))
 
 
+def plain(value: Any) -> Any:
+    """What a callback remembers, with tensors as arrays."""
+    return tf.nest.map_structure(lambda leaf: leaf.numpy() if hasattr(leaf, "numpy") else leaf, value)
+
+
+def progress_bar() -> Any:
+    """The callback by which Keras shows progress in `fit`."""
+    return keras.callbacks.ProgbarLogger(count_mode="steps") if LEGACY else keras.callbacks.ProgbarLogger()
+
+
+def steps_per_execution(model: Any) -> int:
+    """How many batches one call of the training function takes."""
+    return int(model._steps_per_execution.numpy()) if LEGACY else int(model.steps_per_execution)
+
+
 def learning_rates(model: Any) -> list[tf.Variable]:
     """The learning rates that a callback may set; a schedule is none."""
     optimizer = optimizer_of(model)

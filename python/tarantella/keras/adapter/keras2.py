@@ -127,31 +127,6 @@ def copying_functions() -> list[tuple[ModuleType, str, str]]:
     ]
 
 
-def random_states(model: Any) -> list[tf.Variable]:
-    """The variables of the layers' generators of random numbers; those that had none, as is usual here, get one."""
-    states = []
-    for layer in layers_of(model):
-        random = getattr(layer, "_random_generator", None)
-        if random is None:
-            continue
-        if random._rng_type == random.RNG_LEGACY_STATEFUL:
-            random._rng_type, random._built = random.RNG_STATEFUL, False
-        random._maybe_init()
-        if random._generator is not None:
-            states.append(random._generator.state)
-    return list({id(state): state for state in states}.values())
-
-
-def seed_of_shard(state: tf.Tensor, shard: int) -> tf.Tensor:
-    """Of a generator's state: another stream of numbers for each shard, the state's own for the first."""
-    return tf.concat([state[:-1], tf.bitwise.bitwise_xor(state[-1:], shard * SPREAD)], 0)  # counters, and a key
-
-
-def seed_of_next_step(state: tf.Tensor) -> tf.Tensor:
-    """Of the state that a step began with: far from what the step may have drawn, however much that was."""
-    return tf.concat([state[:1] + (1 << 32), state[1:]], 0)
-
-
 def layers_to_compile(model: Any) -> list[Any]:
     """None: XLA stays off on several ranks."""
     return []
@@ -229,6 +204,44 @@ def _state(optimizer: Any) -> Iterator[Any]:
         yield from (*optimizer.weights, *optimizer._hyper.values())
     else:
         yield from (*optimizer.variables, optimizer.learning_rate)
+
+
+# ------------------------------------------------------------------------------------------------------ random seeds
+
+
+def seed_variables(model: Any) -> list[Any]:
+    """The states of the random generators of layers."""
+    found = [getattr(getattr(layer, "_random_generator", None), "_generator", None) for layer in layers_of(model)]
+    return list({id(generator.state): generator.state for generator in found if generator is not None}.values())
+
+
+def common_seed_variables(make: bool = False) -> list[Any]:
+    """None: what has no generator of its own has a state that cannot be had."""
+    return []
+
+
+def use_generators(model: Any) -> None:
+    """Gives layers that draw random numbers generators of their own, which they do not have unless it is asked for."""
+    for layer in layers_of(model):
+        random = getattr(layer, "_random_generator", None)
+        if random is not None and random._rng_type == random.RNG_LEGACY_STATEFUL:
+            random._rng_type, random._built = random.RNG_STATEFUL, False
+            random._maybe_init()
+
+
+def seed_of_shard(state: tf.Tensor, shard: int) -> tf.Tensor:
+    """Of a generator's state: another stream of numbers for each shard, the state's own for the first."""
+    return tf.concat([state[:-1], tf.bitwise.bitwise_xor(state[-1:], shard * SPREAD)], 0)  # counters, and a key
+
+
+def seed_of_next_step(state: tf.Tensor) -> tf.Tensor:
+    """Of the state that a step began with: far from what the step may have drawn, however much that was."""
+    return tf.concat([state[:1] + (1 << 32), state[1:]], 0)
+
+
+def step_counters(model: Any) -> list[Any]:
+    """How many steps the model has made, as `TensorBoard` sees it."""
+    return [model._train_counter]
 
 
 # -------------------------------------------------------------------------------------------------- losses and metrics
