@@ -55,7 +55,7 @@ def test_a_shard_of_no_weight_adds_nothing():
 
 def test_ranks_have_shards_that_follow_each_other():
     assert Division.among(4, 1) == Division(4, range(1, 2))
-    assert [Division.among(4, rank, 8).own for rank in range(4)] == [range(0, 2), range(2, 4), range(4, 6), range(6, 8)]
+    assert [Division.among(4, rank, 8).own for rank in range(4)] == [range(2), range(2, 4), range(4, 6), range(6, 8)]
 
 
 def test_every_shard_and_every_step_draws_other_numbers():
