@@ -64,6 +64,14 @@ def global_seed() -> int | None:
     return seed
 
 
+def agree_on_global_seed(seed: int | None = None) -> None:
+    """Arrays are shuffled by a random op of TensorFlow: without a seed of the script's, all ranks take this or the job's."""
+    if global_seed() is None:
+        import tensorflow as tf
+
+        tf.random.set_seed(environment.agreed_seed() if seed is None else seed)
+
+
 class _AfterTensorFlow(importlib.abc.MetaPathFinder):
     """Lets the usual finders import TensorFlow, then readies it."""
 

@@ -25,7 +25,7 @@ def source(page: str) -> str:
     return "".join(blocks)
 
 
-@pytest.mark.parametrize("page", ["custom-loops.md", "keras.md", "training.md"])
+@pytest.mark.parametrize("page", ["checkpoints.md", "custom-loops.md", "keras.md", "training.md"])
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_page_that_trains(page, ranks):
     page = source(page) + END

@@ -1,4 +1,4 @@
-"""Callbacks for many ranks: `Callback`, which says where one runs, and `TimeHistory`.
+"""Callbacks for many ranks: `Callback`, which says where one runs, `Checkpoint` and `TimeHistory`.
 
 Keras' own callbacks and a user's need nothing of this: `fit` knows where they belong (docs/training.md).
 """
@@ -12,12 +12,13 @@ from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, exposure, placed
 from tarantella.keras.adapter import keras
+from tarantella.keras.checkpoint.callback import Checkpoint
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Callable as Function
 
-__all__ = ["Callback", "TimeHistory"]
+__all__ = ["Callback", "Checkpoint", "TimeHistory"]
 
 
 class Callback:
@@ -39,7 +40,7 @@ class Callback:
     Raises:
         TypeError: it is not a callback. ValueError: it was wrapped already, logs are to be aggregated on one rank, it is one of
             those that cannot run on one rank (EarlyStopping, LearningRateScheduler, ReduceLROnPlateau, SwapEMAWeights,
-            TerminateOnNaN), or cannot be wrapped at all (BackupAndRestore, BaseLogger).
+            TerminateOnNaN), or cannot be wrapped at all (BackupAndRestore, BaseLogger, Checkpoint).
         UnsupportedError: another strategy or group.
 
     Example:
@@ -61,7 +62,7 @@ class Callback:
             raise TypeError(f"tnt.keras.callbacks.Callback needs a Keras callback, not {kind}")
         if hasattr(type(callback), placed.ON_ALL_RANKS):
             raise ValueError(f"this {kind} was wrapped by tnt.keras.callbacks.Callback already: wrap it once")
-        if placed.restores(callback) or isinstance(callback, adapter.callback_kinds("BaseLogger")):
+        if placed.restores(callback) or isinstance(callback, (Checkpoint, *adapter.callback_kinds("BaseLogger"))):
             raise ValueError(f"cannot wrap {kind}: give it to fit as it is, or leave it out")
         if parallel_strategy == ParallelStrategy.PIPELINING and aggregate_logs:
             raise ValueError("cannot aggregate callback logs with pipelining")
@@ -132,6 +133,14 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
         if self._laps[1].steps:
             self._end_interval()
         self._keep(self.epochs, self._laps[0], "epoch")
+
+    def get_state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        return {"intervals": [*self.intervals], "epochs": [*self.epochs]}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on after these intervals and epochs."""
+        self.intervals, self.epochs = state["intervals"], state["epochs"]
 
     def _end_interval(self) -> None:
         lap = self._laps[1]

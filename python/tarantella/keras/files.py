@@ -43,11 +43,11 @@ def replace(path: Path, write_to: Callable[[str], Any]) -> None:
     try:
         write_to(str(beside / path.name))
         for written in sorted(beside.rglob("*")):
-            _sync(written)
+            sync(written)
         # of a checkpoint of TensorFlow's, what names the others comes last
         for made in sorted(beside.iterdir(), key=lambda file: (file.name == "checkpoint", file.suffix == ".index")):
             _move(made, path.with_name(made.name))
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         shutil.rmtree(beside)
 
@@ -65,7 +65,8 @@ def _move(made: Path, path: Path) -> None:
         raise
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Returns when the file, or the list of a folder's files, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -23,6 +23,8 @@ from tarantella.keras.patch import Patch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tarantella.keras.step import StepHooks
+
 ON_ALL_RANKS = "_tnt_run_on_all_ranks"  # attribute of the classes that `Callback` makes
 
 _DECIDE = adapter.callback_kinds(
@@ -48,15 +50,15 @@ def restores(callback: Any) -> bool:
     return isinstance(callback, _RESTORE)
 
 
-def for_fit(callbacks: Any, stats: Callable[[], dict[str, float]], first: Sequence[Any] = ()) -> list[Any]:
+def for_fit(callbacks: Any, hooks: StepHooks, first: Sequence[Any] = ()) -> list[Any]:
     """What Keras is to call in `fit`. Collective.
 
     Args:
         callbacks: as Keras takes them.
-        stats: what the model's reducers have done, for `TimeHistory`.
+        hooks: the model's.
         first: callbacks of ours that go before all others.
     """
-    placed, agreement = _place(adapter.callback_list(callbacks), stats)
+    placed, agreement = _place(adapter.callback_list(callbacks), hooks)
     return [*first, BeforeCallbacks(agreement), *placed, AfterCallbacks(agreement)]
 
 
@@ -71,15 +73,16 @@ def for_predict(callbacks: Any) -> list[Any]:
     return [_stand_in(callback, None) for callback in adapter.callback_list(callbacks)]
 
 
-def _place(callbacks: list[Any], stats: Callable[[], dict[str, float]] | None = None) -> tuple[list[Any], Agreement]:
+def _place(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[list[Any], Agreement]:
     may_fail = {hook for callback in callbacks for hook in _may_fail(callback)}
-    may_change = {hook for callback in callbacks for hook in _overridden(callback) if not _is_known(callback)}
+    may_change = {hook for callback in callbacks for hook in overridden(callback) if not _is_known(callback)}
     if callbacks:
         may_fail |= {"on_train_begin", "on_test_begin"}  # to be given the model comes before, and can fail
-    agreement = Agreement(may_fail, may_change, any(restores(callback) for callback in callbacks))
+    is_same = hooks is not None and hooks.reproducible
+    agreement = Agreement(may_fail, may_change, any(restores(callback) for callback in callbacks), is_same)
     for callback in callbacks:
-        if stats is not None and hasattr(callback, "tnt_stats"):
-            callback.tnt_stats = stats
+        if hooks is not None and hasattr(callback, "tnt_stats"):
+            callback.tnt_stats = hooks.stats
     return [_stand_in(callback, agreement) for callback in callbacks], agreement
 
 
@@ -97,17 +100,17 @@ def _is_known(callback: Any) -> bool:
 def _may_fail(callback: Any) -> set[str]:
     """The hooks in which it may raise on one rank only, or stop the training, or set another learning rate there."""
     if not _is_known(callback):
-        return _overridden(callback)
+        return overridden(callback)
     if isinstance(callback, _SCHEDULE):
         return {"on_epoch_begin"}  # the schedule is a function of the user's
     if isinstance(callback, _WRITE):
         by_batch = isinstance(callback, _SAVE) and getattr(callback, "save_freq", "epoch") != "epoch"
-        return _overridden(callback) - (set() if by_batch else {*BATCH_HOOKS})
+        return overridden(callback) - (set() if by_batch else {*BATCH_HOOKS})
     return set()
 
 
-def _overridden(callback: Any) -> set[str]:
-    """The hooks in which it does something."""
+def overridden(callback: Any) -> set[str]:
+    """The hooks in which a callback does something."""
     plain = keras.callbacks.Callback
     aliases = {"on_train_batch_begin": "on_batch_begin", "on_train_batch_end": "on_batch_end"}
 
@@ -117,7 +120,8 @@ def _overridden(callback: Any) -> set[str]:
     return {hook for hook in HOOKS if has(hook) or (hook in aliases and has(aliases[hook]))}
 
 
-def _runs_here(callback: Any) -> bool:
+def runs_here(callback: Any) -> bool:
+    """Whether it runs on this rank."""
     on_all = getattr(type(callback), ON_ALL_RANKS, None)
     if on_all is None:
         on_all = not isinstance(callback, _WRITE) or (isinstance(callback, _TENSORBOARD) and tensorboard_on_all_devices())
@@ -137,7 +141,7 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._callback = callback
         self._agreement = agreement
-        self._here = _runs_here(callback)
+        self._here = runs_here(callback)
         self._alike = _is_known(callback) and not isinstance(callback, _WRITE)
         if self._here and isinstance(callback, _TENSORBOARD) and _runs_everywhere(callback):
             self._callback = _with_folders_of_rank(callback)

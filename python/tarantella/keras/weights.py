@@ -32,12 +32,19 @@ def broadcast(variables: Sequence[Any], root: int = 0) -> None:
 
 def average(variables: Sequence[Any]) -> None:
     """Replaces each variable that differs between ranks by its mean over them. Collective."""
+    for index, mean in means(variables).items():
+        adapter.unwrap(variables[index]).assign(mean)
+
+
+def means(variables: Sequence[Any]) -> dict[int, np.ndarray[Any, Any]]:
+    """The mean over ranks of each variable that differs between them, by its index. Collective."""
     each = runtime.all_gather(_digests(variables))
-    for index, variable in enumerate(variables):
-        if np.all(each[:, index] == each[0, index]):
-            continue  # a frozen layer's, say: the mean of equal numbers may differ from them in the last bit
-        inner = adapter.unwrap(variable)
-        inner.assign(runtime.all_reduce(inner.numpy(), op="avg"))
+    return {
+        index: runtime.all_reduce(adapter.unwrap(variable).numpy(), op="avg")
+        for index, variable in enumerate(variables)
+        # a frozen layer's, say, do not differ: the mean of equal numbers may do so in the last bit
+        if not np.all(each[:, index] == each[0, index])
+    }
 
 
 def compare(variables: Sequence[Any], when: str) -> None:

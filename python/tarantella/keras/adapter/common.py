@@ -113,6 +113,9 @@ def set_mask(tensor: Any, mask: Any) -> None:
     tensor._keras_mask = mask
 
 
+SPREAD = 0x9E3779B1  # 2**32 over the golden ratio: multiples of it are far from each other (Knuth's multiplicative hashing)
+
+
 def batch_statistics() -> str:
     """The method by which a BatchNormalization gets mean and variance of a batch."""
     return "_calculate_mean_and_var" if LEGACY else "_moments"
@@ -221,6 +224,21 @@ def callback_list(callbacks: Any) -> list[Any]:
 def callback_kinds(*names: str) -> tuple[type, ...]:
     """Those of Keras' callbacks that this version has."""
     return tuple(getattr(keras.callbacks, name) for name in names if hasattr(keras.callbacks, name))
+
+
+def plain(value: Any) -> Any:
+    """What a callback remembers, with tensors as arrays."""
+    return tf.nest.map_structure(lambda leaf: leaf.numpy() if hasattr(leaf, "numpy") else leaf, value)
+
+
+def progress_bar() -> Any:
+    """The callback by which Keras shows progress in `fit`."""
+    return keras.callbacks.ProgbarLogger(count_mode="steps") if LEGACY else keras.callbacks.ProgbarLogger()
+
+
+def steps_per_execution(model: Any) -> int:
+    """How many batches one call of the training function takes."""
+    return int(model._steps_per_execution.numpy()) if LEGACY else int(model.steps_per_execution)
 
 
 def learning_rates(model: Any) -> list[tf.Variable]:

@@ -1,0 +1,101 @@
+"""`Checkpoint`: what the user gives to `fit`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from tarantella.errors import InvalidArgumentError
+from tarantella.keras import adapter, placed
+from tarantella.keras.adapter import keras
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
+    """Stores the training in a folder, and lets it go on from there when the script is started again.
+
+    When `fit` of a `tnt.Model` begins, the newest good checkpoint of the folder is put back: weights, optimizer, random seeds,
+    metrics of the epoch, `History`, what callbacks remember, and the position in the data. The training goes on with the very
+    next step, on any number of ranks, as if it had not been interrupted. A training that is over already is not begun again:
+    `fit` puts its last state back and returns its history.
+
+    In a script with several calls of `fit` the n-th that uses the folder goes on from checkpoints of the n-th: the script must
+    make the same calls in the same order when it is started again. A call that ends with an exception is not counted.
+
+    Files are written by the master beside training: one copy of the values is taken, then a thread writes. While it does, no
+    other is begun. Whoever looks sees complete files only; each has a checksum, and a damaged one is named in a warning and
+    not used. What cannot be written is an error on all ranks, at the next checkpoint or at the end of `fit`.
+
+    Args:
+        folder: a folder for checkpoints of this script; it is made if it is not there. Other files in it are left alone.
+        every_steps: a checkpoint after so many steps, counted through all epochs.
+        every_seconds: after the step with which so much time has passed.
+        every_epochs: after so many epochs. If none of the three is given, after each. In any case there is one at the end of
+            `fit`, and one when a callback stops it.
+        keep: how many checkpoints of each `fit` stay in the folder.
+
+    Raises:
+        InvalidArgumentError: a number is not positive. By `fit`: the model, the data or initial_epoch is not what it was when
+            the checkpoint was written; there are several Checkpoints, or a BackupAndRestore beside it.
+
+    Example:
+        >>> model.fit(dataset, epochs=90, callbacks=[tnt.callbacks.Checkpoint("checkpoints", every_steps=500)])
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        every_steps: int | None = None,
+        every_seconds: float | None = None,
+        every_epochs: int | None = None,
+        keep: int = 2,
+    ) -> None:
+        super().__init__()
+        for name, value in (("every_steps", every_steps), ("every_epochs", every_epochs), ("keep", keep)):
+            if (value is not None or name == "keep") and (not isinstance(value, int) or value < 1):
+                raise InvalidArgumentError(f"{name} is {value!r}: use a positive integer")
+        if every_seconds is not None and not (isinstance(every_seconds, (int, float)) and every_seconds > 0):
+            raise InvalidArgumentError(f"every_seconds is {every_seconds!r}: use a positive number")
+        self.folder = os.fspath(folder)
+        self.every_steps = every_steps
+        self.every_seconds = every_seconds
+        self.every_epochs = 1 if every_steps is every_seconds is every_epochs is None else every_epochs
+        self.keep = keep
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Not called by `fit` of a `tnt.Model`, which takes its callbacks' Checkpoint for itself."""
+        raise InvalidArgumentError("tnt.callbacks.Checkpoint works in fit of a tnt.Model: wrap the model, tnt.Model(model)")
+
+
+def of(callbacks: Sequence[Any]) -> Checkpoint | None:
+    """The one among callbacks, if there is one.
+
+    Raises:
+        InvalidArgumentError: there are several, or a callback that restores as well.
+    """
+    found = [callback for callback in callbacks if isinstance(callback, Checkpoint)]
+    if len(found) > 1:
+        raise InvalidArgumentError(f"fit was given {len(found)} Checkpoints: give it one")
+    if found and any(placed.restores(callback) for callback in callbacks):
+        raise InvalidArgumentError("fit was given a Checkpoint and a BackupAndRestore, which both restore: give it one of them")
+    return found[0] if found else None
+
+
+def without(callbacks: Any) -> list[Any]:
+    """What Keras accepts as ``callbacks``, as a list, without any Checkpoint."""
+    return [callback for callback in adapter.callback_list(callbacks) if not isinstance(callback, Checkpoint)]
+
+
+def described(settings: Checkpoint | None) -> dict[str, int | None]:
+    """What ranks must have alike, in numbers for `runtime.require_same`."""
+    if settings is None:
+        return {"Checkpoint callbacks": 0}
+    seconds = settings.every_seconds
+    return {
+        "Checkpoint callbacks": 1,
+        "every_steps of Checkpoint": settings.every_steps,
+        "every_seconds of Checkpoint, in ms": None if seconds is None else round(seconds * 1e3),
+        "every_epochs of Checkpoint": settings.every_epochs,
+    }

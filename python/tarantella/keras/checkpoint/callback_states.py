@@ -1,0 +1,75 @@
+"""What a checkpoint has of callbacks: what Keras' own remember from epoch to epoch, and what a user's says it does.
+
+A callback of the user's that has ``get_state()`` and ``set_state(state)`` is asked for what it remembers: numbers, strings and
+arrays, in lists and dicts.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from tarantella.keras import adapter, placed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_REMEMBERED = {
+    "EarlyStopping": ("wait", "stopped_epoch", "best", "best_epoch", "best_weights"),
+    "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
+    "ModelCheckpoint": ("best", "epochs_since_last_save", "_batches_seen_since_last_saving", "_last_batch_seen"),
+    "SwapEMAWeights": ("_ema_weights_in_model",),
+    "TensorBoard": ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
+}
+_KINDS = [(kind, names) for name, names in _REMEMBERED.items() for kind in adapter.callback_kinds(name)]
+_CSV: Any = adapter.callback_kinds("CSVLogger")
+
+
+def collect(callbacks: Sequence[Any]) -> dict[str, Any]:
+    """The state of each callback that has one, by its class and number.
+
+    Raises:
+        What a `get_state` of the user's raises.
+    """
+    return {name: state for name, callback in _named(callbacks) if (state := _state_of(callback))}
+
+
+def _state_of(callback: Any) -> dict[str, Any]:
+    state: dict[str, Any] = {}
+    for kind, names in _KINDS:
+        if isinstance(callback, kind):
+            found = {name: vars(callback)[name] for name in names if name in vars(callback)}
+            state["remembered"] = {name: adapter.plain(value) for name, value in found.items()}
+    if isinstance(callback, _CSV) and os.path.exists(callback.filename):
+        if callback.csv_file is not None and not getattr(callback.csv_file, "closed", False):
+            callback.csv_file.flush()
+        state["size"] = os.path.getsize(callback.filename)
+    if hasattr(callback, "get_state") and hasattr(callback, "set_state"):
+        state["own"] = callback.get_state()
+    return state
+
+
+def prepare(callbacks: Sequence[Any], stored: dict[str, Any]) -> None:
+    """Before a training that goes on begins: a log goes on after the last line that will not come again."""
+    for name, callback in _named(callbacks):
+        if isinstance(callback, _CSV) and "size" in stored.get(name, {}):
+            callback.append = True
+            if os.path.exists(callback.filename) and os.path.getsize(callback.filename) > stored[name]["size"]:
+                os.truncate(callback.filename, stored[name]["size"])
+
+
+def put_back(callbacks: Sequence[Any], stored: dict[str, Any]) -> None:
+    """Gives each callback its state again."""
+    for name, callback in _named(callbacks):
+        state = stored.get(name, {})
+        vars(callback).update(state.get("remembered", {}))
+        if "own" in state and placed.runs_here(callback):
+            callback.set_state(state["own"])
+
+
+def _named(callbacks: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    numbers: dict[str, int] = {}
+    for callback in callbacks:
+        kind = type(callback).__name__
+        numbers[kind] = numbers.get(kind, 0) + 1
+        yield f"{kind} {numbers[kind]}", callback

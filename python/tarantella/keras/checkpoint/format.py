@@ -1,0 +1,141 @@
+"""The file of a checkpoint: NumPy's ``.npz``, with one JSON text that says what the arrays are, and a checksum of it all.
+
+Plain values are in the member ``checkpoint.json``; where an array belongs the text has ``{"array": NAME}``, and the member
+``NAME.npy`` has it. Element types that NumPy itself does not know, such as bfloat16, are stored as integers of their size,
+and ``{"array": NAME, "dtype": "bfloat16"}`` tells so. The zip archive ends with a comment, ``sha256:`` and the checksum of
+every byte before the checksum itself: damage anywhere is seen, and `numpy.load` reads the file as any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from tarantella.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+VERSION = 1
+
+_NAME = "tarantella checkpoint"
+_TEXT = "checkpoint.json"
+_MARK = b"sha256:"
+_DIGITS = 64
+_BLOCK = 4 << 20
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+class DamagedError(Exception):
+    """The file is not whole, or not a checkpoint; the text says which."""
+
+
+def write(file: BinaryIO, tree: dict[str, Any]) -> None:
+    """Writes a checkpoint into an empty file that can be read as well.
+
+    Args:
+        tree: None, booleans, numbers, strings and NumPy's arrays and scalars, in lists and dicts with strings as keys. Tuples
+            come back as lists.
+
+    Raises:
+        TypeError: something else is in the tree. OSError: of the file.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    text = json.dumps({"format": _NAME, "version": VERSION, **encode(tree, arrays)}, indent=1)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        archive.comment = _MARK + b"0" * _DIGITS
+        archive.writestr(_TEXT, text)
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    file.flush()
+    digest = _digest(file, file.seek(0, os.SEEK_END) - _DIGITS)
+    file.seek(-_DIGITS, os.SEEK_END)
+    file.write(digest)
+    file.flush()
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What `write` was given.
+
+    Raises:
+        DamagedError: it is not whole. InvalidArgumentError: a later version of this library wrote it. OSError: of the file.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size < len(_MARK) + _DIGITS:
+            raise DamagedError(f"it has {size} bytes, too few for a checkpoint")
+        file.seek(-_DIGITS - len(_MARK), os.SEEK_END)
+        mark, stored = file.read(len(_MARK)), file.read()
+        if mark != _MARK:
+            raise DamagedError("its end, with the checksum, is missing")
+        if _digest(file, size - _DIGITS) != stored:
+            raise DamagedError("its checksum is not that of its bytes")
+        file.seek(0)
+        with zipfile.ZipFile(file) as archive:
+            tree = json.loads(archive.read(_TEXT))
+            if tree.get("format") != _NAME or tree.get("version", 0) > VERSION:
+                raise InvalidArgumentError(
+                    f"{path} is of version {tree.get('version')} of the format, and this library reads up to {VERSION}: use "
+                    "the version of Tarantella that wrote it, or another folder"
+                )
+            result: dict[str, Any] = _decoded(tree, archive)
+            return result
+
+
+def _digest(file: BinaryIO, size: int) -> bytes:
+    """That of the first bytes of the file, as text."""
+    sha = hashlib.sha256()
+    file.seek(0)
+    while size > 0:
+        block = file.read(min(_BLOCK, size))
+        if not block:
+            raise DamagedError("it is shorter than it was")
+        sha.update(block)
+        size -= len(block)
+    return sha.hexdigest().encode()
+
+
+def encode(value: Any, arrays: dict[str, NDArray[Any]], path: str = "") -> Any:
+    """The value as JSON has it; its arrays are added to `arrays`, named by where they are in it.
+
+    Raises:
+        TypeError: something else than `write` takes is in it.
+    """
+    if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, np.generic)):
+        return value
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: encode(item, arrays, f"{path}.{key}" if path else key) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encode(item, arrays, f"{path}.{index}") for index, item in enumerate(value)]
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+        array = np.asarray(value)
+        if array.dtype.kind != "V":
+            arrays[path] = array
+            return {"array": path}
+        arrays[path] = array.view(_UNSIGNED[array.dtype.itemsize])
+        return {"array": path, "dtype": array.dtype.name}
+    where = f" at {path}" if path else ""
+    raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}{where}: use numbers, strings, arrays, lists and dicts")
+
+
+def _decoded(value: Any, archive: zipfile.ZipFile) -> Any:
+    if isinstance(value, list):
+        return [_decoded(item, archive) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "array" not in value or not set(value) <= {"array", "dtype"}:
+        return {key: _decoded(item, archive) for key, item in value.items()}
+    with archive.open(f"{value['array']}.npy") as member:
+        array = np.lib.format.read_array(member, allow_pickle=False)
+    if "dtype" in value:
+        importlib.import_module("ml_dtypes")  # by which NumPy knows it
+        array = array.view(np.dtype(value["dtype"]))
+    return array if array.ndim else array[()]

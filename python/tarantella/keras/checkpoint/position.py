@@ -1,0 +1,223 @@
+"""The position in the data: noted while training, and found again by going through the data without training.
+
+What a dataset gives depends on what was taken of it before: a shuffle draws a new seed for each iterator, a generator goes on
+where it was. So a training that goes on lets Keras run through its epochs and steps from the first one on, with a training
+function that takes the batches and does nothing with them (`Replay.step`): every iterator is made, and everything is told of
+epochs, as it was. Where nothing in the dataset depends on how many elements were taken, but only on how many iterators were
+made, the batches of the epochs before need not be made at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry  # no public way to ask
+
+from tarantella import runtime
+from tarantella.errors import InvalidArgumentError
+from tarantella.keras import adapter, data, pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+# an iterator of these has no state that outlives it, but for a shuffle's seeds, of which each new iterator draws one
+_MADE_ANEW = frozenset(
+    {
+        *("AssertCardinality", "Batch", "Enumerate", "Filter", "FixedLengthRecord", "FlatMap", "Interleave", "Map", "Options"),
+        *("PaddedBatch", "ParallelBatch", "ParallelInterleave", "ParallelMap", "Prefetch", "Range", "Scan", "Shard", "Shuffle"),
+        *("Skip", "TFRecord", "Take", "Tensor", "TensorSlice", "TextLine", "Unbatch", "Window", "Zip"),
+    }
+)
+# these are called stateful only lest TensorFlow read a file once for all
+_READS = frozenset({"FixedLengthRecordDatasetV2", "ReadFile", "TextLineDataset", "TFRecordDataset", "TFRecordDatasetV2"})
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a training is: so many steps of this epoch are done, and so many of the whole `fit`."""
+
+    epoch: int
+    step: int
+    steps_done: int
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch + 1}, step {self.step + 1}"
+
+
+# ---------------------------------------------------------------------------------------------------- what is in a dataset
+
+
+def depends_on_iterators_only(dataset: tf.data.Dataset) -> bool:
+    """Whether what an iterator of the dataset gives depends on nothing but how many were made before."""
+    for one in pipeline.everything(dataset):
+        kind = pipeline.kind(one).removesuffix("V1").removesuffix("V2").removesuffix("V3").removesuffix("Dataset")
+        operations = list(_operations(one))
+        if kind not in _MADE_ANEW or any(name.startswith("Shuffle") for name in operations):
+            return False
+        if any(_is_stateful(name) for name in operations):
+            return False
+    return True
+
+
+def runs_python(dataset: tf.data.Dataset) -> bool:
+    """Whether making its elements runs Python code, such as a generator."""
+    return any("PyFunc" in name for one in pipeline.everything(dataset) for name in _operations(one))
+
+
+def _operations(dataset: tf.data.Dataset) -> Iterator[str]:
+    """The operations in the functions of one dataset, such as a map's, and in those they call."""
+    for value in vars(dataset).values():
+        graph = getattr(getattr(value, "function", None), "graph", None)
+        if graph is not None:
+            definition = graph.as_graph_def()
+            yield from (node.op for node in definition.node)
+            yield from (node.op for function in definition.library.function for node in function.node_def)
+
+
+def _is_stateful(operation: str) -> bool:
+    if operation == "Placeholder" or operation in _READS or "PartitionedCall" in operation:  # what is called stands by itself
+        return False
+    definition = op_def_registry.get(operation)
+    return definition is None or bool(definition.is_stateful)
+
+
+# ------------------------------------------------------------------------------------------------------ noting batches
+
+
+class Noted:
+    """A dataset whose iterators note the fingerprint of each global batch that they give.
+
+    Args:
+        dataset: of batches; with their shares, as `data.distribute` gives them, on several ranks.
+        has_shares: whether it is.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, has_shares: bool) -> None:
+        with tf.device("CPU:0"):
+            self._first = tf.Variable(0, dtype=tf.int64, trainable=False, name="first_fingerprint")
+            self._last = tf.Variable(0, dtype=tf.int64, trainable=False, name="last_fingerprint")
+        single = not isinstance(dataset.element_spec, tuple)
+
+        def note(*element: Any) -> Any:
+            whole = element[0] if single else element
+            batch, total = whole, None
+            if has_shares:
+                (batch, share), *_ = data.unpack(whole)
+                total = share.total
+            count = data.samples_in(batch) if total is None else total
+            # rank 0 has the first sample of the global batch, on any number of ranks
+            heads = [t[:1] for t in tf.nest.flatten(batch) if isinstance(t, tf.Tensor)]
+            fingerprint = count + data.fingerprint(heads)
+            self._first.assign(tf.where(self._first == 0, fingerprint, self._first))
+            self._last.assign(fingerprint)
+            return whole
+
+        # what is noted must belong to the batch that was given last: nothing may run ahead of it, but all before it may
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        self.dataset = dataset.prefetch(tf.data.AUTOTUNE).map(note).with_options(options)
+
+    def first(self) -> int:
+        """That of the batch that was given first."""
+        return int(self._first.numpy())
+
+    def last(self) -> int:
+        """That of the batch that was given last; on ranks other than 0 it says little."""
+        return int(self._last.numpy())
+
+
+# ---------------------------------------------------------------------------------------------------- finding it again
+
+
+class Replay:
+    """Goes through the data from the beginning of a `fit` to a position. All ranks do so together.
+
+    Args:
+        model: the one that is trained.
+        noted: its data.
+        target: where to.
+        fingerprints: of the first batch of all and of the last before the position, when the checkpoint was written.
+        initial_epoch: with which `fit` begins.
+        skips_epochs: whether the batches of epochs before need not be made.
+    """
+
+    def __init__(
+        self, model: Any, noted: Noted, target: Position, fingerprints: Sequence[int], initial_epoch: int, skips_epochs: bool
+    ) -> None:
+        self.target = target
+        self._model, self._noted = model, noted
+        self._first, self._last = fingerprints
+        self._skips = skips_epochs
+        self._epoch = initial_epoch
+        self._taken = 0
+        self._step = 0  # of the epoch
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Keras begins an epoch."""
+        self._epoch, self._step = epoch, 0
+
+    def step(self, iterator: Any) -> dict[str, Any]:
+        """Takes the place of the training function, and takes what it would have taken. Collective at a few steps.
+
+        Raises:
+            StopIteration: there are no batches left. InvalidArgumentError: the batches are not those of the checkpoint.
+        """
+        wanted = adapter.steps_per_execution(self._model)
+        before = self._epoch < self.target.epoch
+        if not before:
+            wanted = min(wanted, self.target.step - self._step)
+        taken = self._take(iterator, wanted) if self._taken == 0 or not (before and self._skips) else wanted
+        if taken == 0:
+            raise StopIteration
+        self._step += taken
+        return {}
+
+    def is_there(self) -> bool:
+        """Whether the last step was the last one before the position."""
+        return self._epoch == self.target.epoch and self._step >= self.target.step
+
+    def _take(self, iterator: Any, wanted: int) -> int:
+        for taken in range(wanted):
+            if next(iterator, None) is None:
+                return taken
+            if self._taken == 0:
+                self._check(self._noted.first(), self._first, "the first batch")
+            self._taken += 1
+        return wanted
+
+    def check_last(self) -> None:
+        """The batch before the position is what it was. Collective.
+
+        Raises:
+            InvalidArgumentError: it is another one.
+        """
+        if self.target.step > 0 or not self._skips:
+            self._check(self._noted.last(), self._last, f"the last batch before {self.target}")
+
+    def _check(self, found: int, expected: int, what: str) -> None:
+        failure = None
+        if runtime.is_master_rank() and found != expected:
+            failure = changed(
+                f"{what} is another one: its samples, their order or the batch size are not what they were. Give a seed to "
+                "whatever is random in the dataset, make it anew for each fit"
+            )
+        runtime.agree_on_failure(failure)
+
+    def check_end_of_epoch(self) -> None:
+        """Keras ends an epoch: it must not be the one in which the position lies.
+
+        Raises:
+            InvalidArgumentError: the data has fewer batches.
+        """
+        if self._epoch >= self.target.epoch:
+            raise changed(f"it ends after {self._step} batches of epoch {self._epoch + 1}: restore it")
+
+
+def changed(how: str) -> InvalidArgumentError:
+    """The error that says so of the training data. how: and what to do."""
+    error: InvalidArgumentError = InvalidArgumentError(
+        f"the training data has changed since the checkpoint was written: {how}, or begin anew with another folder"
+    )
+    return error

@@ -1,0 +1,110 @@
+"""What a checkpoint has of the model: its variables, as one device would have them, and back on all ranks.
+
+In the middle of an epoch some of them are each rank's own part: the moving averages of BatchNormalization, whose mean over
+ranks counts, and the states of metrics and the gradients that an optimizer accumulates, which add up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tarantella import runtime
+from tarantella.keras import accumulation, adapter, weights
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+Stored = dict[str, list[dict[str, Any]]]
+
+_COMMON_SEED = "common seed"
+
+
+def is_per_rank(hooks: Any) -> bool:
+    """Whether ranks have parts of their own within an epoch. hooks: the model's `StepHooks`; None on one rank."""
+    return hooks is not None and runtime.get_size() > 1 and not getattr(hooks, "reproducible", False)
+
+
+def collect(model: Any, per_rank: bool) -> Stored:
+    """Copies of all that training changes in the model, which stays as it is. Collective if ranks have parts of their own."""
+    groups = _groups(model)
+    values = {id(v): _value(v) for variables in groups.values() for v in variables}
+    if per_rank:
+        averaged = adapter.moving_statistics(model)
+        for index, mean in weights.means(averaged).items():
+            values[id(averaged[index])] = mean
+        summed = _summed(model, groups)
+        totals = runtime.all_reduce_each([values[id(variable)] for variable in summed])
+        values.update((id(variable), total) for variable, total in zip(summed, totals, strict=True))
+    return {name: [{"path": adapter.path(v), "value": values[id(v)]} for v in variables] for name, variables in groups.items()}
+
+
+def put_back(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool) -> None:
+    """Gives the model on all ranks what rank 0 has stored; None on the others. Collective on several ranks.
+
+    common_seed: whether the state of Keras' common random generator was stored.
+    """
+    groups = _groups(model, common_seed)
+    if stored is not None:
+        for name, variables in groups.items():
+            for variable, item in zip(variables, stored[name], strict=True):
+                adapter.unwrap(variable).assign(item["value"])
+    if runtime.get_size() == 1:
+        return
+    weights.broadcast([variable for variables in groups.values() for variable in variables])
+    if per_rank and not runtime.is_master_rank():
+        for variable in _summed(model, groups):
+            inner = adapter.unwrap(variable)
+            inner.assign(np.zeros(inner.shape, inner.dtype.as_numpy_dtype))
+
+
+def difference(model: Any, stored: Stored) -> str | None:
+    """The beginning of a sentence that says how the model differs from the one that was stored; None if it fits."""
+    for name, variables in _groups(model, has_common_seed(stored)).items():
+        items = stored.get(name, [])
+        if len(items) != len(variables):
+            return f"the model has {len(variables)} variables of {name}, and the checkpoint {len(items)}"
+        for variable, item in zip(variables, items, strict=True):
+            shape, dtype = tuple(variable.shape), adapter.dtype_of(variable)
+            value = np.asarray(item["value"])
+            if shape != value.shape or dtype != value.dtype.name:
+                return (
+                    f"{adapter.path(variable)} of the model is of shape {shape} and type {dtype}, and {item['path']} of the "
+                    f"checkpoint of shape {value.shape} and type {value.dtype.name}"
+                )
+    return None
+
+
+def has_common_seed(stored: Stored) -> bool:
+    """Whether the state of Keras' common random generator was stored."""
+    return bool(stored[_COMMON_SEED])
+
+
+def _groups(model: Any, common_seed: bool = False) -> dict[str, list[Any]]:
+    """Each variable once. common_seed: Keras' common random generator is made if it is not in use yet."""
+    found = {
+        "weights": adapter.weights(model),
+        "optimizer": adapter.optimizer_variables(model),
+        "metrics": adapter.metric_variables(model),
+        "seeds": adapter.seed_variables(model),
+        _COMMON_SEED: adapter.common_seed_variables(make=common_seed),
+        "counters": adapter.step_counters(model),
+    }
+    seen: set[int] = set()
+    groups: dict[str, list[Any]] = {}
+    for name, variables in found.items():
+        groups[name] = [variable for variable in variables if id(variable) not in seen]
+        seen.update(id(variable) for variable in variables)
+    return groups
+
+
+def _summed(model: Any, groups: dict[str, list[Any]]) -> Sequence[Any]:
+    accumulators = {id(accumulator) for accumulator in accumulation.all_accumulators(model.optimizer)}
+    return [*groups["metrics"], *(v for v in groups["optimizer"] if id(adapter.unwrap(v)) in accumulators)]
+
+
+def _value(variable: Any) -> NDArray[Any]:
+    return np.array(adapter.unwrap(variable).numpy())
