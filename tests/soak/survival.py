@@ -16,7 +16,6 @@ import contextlib
 import os
 import random
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+FILE_BYTES = "SURVIVAL_FILE_BYTES"
 TRAINING = Path(__file__).with_name("training.py")
 MARK = "TARANTELLA_SURVIVAL"
 CHECKPOINT = re.compile(r"fit(\d+)-step(\d+)\.npz")
@@ -53,9 +53,7 @@ class Reference:
 class Start:
     """One start of the training, of a run."""
 
-    def __init__(
-        self, folder: Path, ranks: int, epochs: int, options: Sequence[object] = (), file_bytes: int | None = None
-    ) -> None:
+    def __init__(self, folder: Path, ranks: int, epochs: int, options: Sequence[object] = ()) -> None:
         self._mark = uuid.uuid4().hex
         self._log = (folder / "log").open("ab")
         words = ["-n", ranks, "--reproducible", SHARDS, *options, "--", TRAINING, folder, folder / "result", epochs]
@@ -68,7 +66,6 @@ class Start:
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,
-            preexec_fn=None if file_bytes is None else _limit(file_bytes),
         )
 
     def ranks(self) -> list[int]:
@@ -133,11 +130,13 @@ class Run:
     def _started(self, way: str | None) -> bool:
         """One start. Returns whether the training is over."""
         ranks = self._chance.choice(self._ranks)
-        options = ["--max-restarts", 1, "--min-ranks", 1] if way == "kill a rank, with restarts" else []
-        limit = self._reference.checkpoint_bytes // 2 if way == "fill the disk" else None
+        options: dict[str | None, list[object]] = {
+            "kill a rank, with restarts": ["--max-restarts", 1, "--min-ranks", 1],
+            "fill the disk": ["-x", f"{FILE_BYTES}={self._reference.checkpoint_bytes // 2}"],
+        }
         before, starts = newest(self._folder), len(begun(self._folder))
         self.told.append(f"{ranks} ranks from step {before}, {way or 'untouched'}")
-        start = Start(self._folder, ranks, self._epochs, options, limit)
+        start = Start(self._folder, ranks, self._epochs, options.get(way, ()))
         try:
             if way is not None and way != "fill the disk":
                 self._at_a_random_moment(start)
@@ -197,11 +196,6 @@ def _end_by(way: str, start: Start, chance: random.Random) -> None:
             for pid in start.processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-
-
-def _limit(file_bytes: int) -> Callable[[], None]:
-    """No file may grow larger: a checkpoint cannot be written to its end, as on a full disk."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
 
 def newest(folder: Path) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ import numpy as np
 import tensorflow as tf
 
 BATCH, SAMPLES, SIDE = 32, 300, 16
+FILE_BYTES = "SURVIVAL_FILE_BYTES"
+"""No file of a rank may grow larger: a checkpoint cannot be written to its end, as on a full disk."""
 
 
 def model() -> Any:
@@ -63,6 +66,9 @@ def digest(arrays: list[np.ndarray]) -> str:
 
 
 def main(folder: Path, result: Path, epochs: int) -> None:
+    tnt.barrier()  # all ranks have their shared memory, which counts as a file
+    if FILE_BYTES in os.environ:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ[FILE_BYTES]),) * 2)
     keras.utils.set_random_seed(11)
     random = np.random.default_rng(3)
     x = random.normal(size=(SAMPLES, SIDE, SIDE, 1)).astype(np.float32)
