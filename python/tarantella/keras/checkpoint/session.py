@@ -305,6 +305,13 @@ class Session(Nothing):
         target = self._replay.target
         self._end_replay()
         self._put_back()
+        forgetful = adapter.forgetful_layers(self._model)
+        if forgetful:
+            runtime.logger.warning(
+                "the random numbers of %s begin anew, as their state cannot be stored: call "
+                "tf.keras.backend.experimental.enable_tf_random_generator() before the model is made",
+                ", ".join(forgetful),
+            )
         if target.step == 0:
             self._model.reset_metrics()  # as Keras has just done; those of the epoch before were stored
         if not self._data_is_python:  # else it has drawn its numbers again while the data was gone through, and perhaps ahead
