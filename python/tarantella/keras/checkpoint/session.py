@@ -168,7 +168,7 @@ class Session(Nothing):
             raise changed(f"an epoch has {self._steps} batches now, and had {before}: restore it")
         target = Position(**self._stored["position"])
         self._replay = Replay(self._model, noted, target, self._stored["batches"], self._initial_epoch, skips)
-        how = "the batches of the epochs before need not be made" if skips else "all batches before are made again"
+        how = "one batch is made of each epoch before" if skips else "all batches before are made again"
         runtime.logger.info("the training goes on with %s, at first without training: %s", target, how)
 
     def _was_over(self) -> bool:
