@@ -41,6 +41,9 @@ void add_subject_flags(CLI::App& app, Given& given) {
             "of bucket and overlap: where a bucket is closed; 0: one tensor each;\ndefault: the library's");
   group.add("--wire-dtype", given.wire_dtype, "DTYPE",
             "of bucket and overlap: send the float32 gradients as bfloat16 or\nfloat16; default float32");
+  group.add(
+      "--determinism", given.determinism, "RUNS",
+      "of bucket and overlap: gradients have the same bits in every run\n(run, default), or on any number of ranks (ranks)");
   group.add("--compute-ms", given.compute_ms, "MS", "of overlap: how long the backward pass computes; default 50");
 }
 

@@ -12,7 +12,7 @@ using Text = std::optional<std::string>;
 struct Given {
   std::string collective = "all_reduce";
   Text minbytes, maxbytes, stepfactor, stepbytes, sizes;
-  Text datatype, op, root, model, tensors, fusion_threshold, wire_dtype, compute_ms;
+  Text datatype, op, root, model, tensors, fusion_threshold, wire_dtype, determinism, compute_ms;
   Text ranks, backend, against;
   Text iters, warmup_iters, target, max_time, timeout, cache, place, unalign, check, limit, seed;
   Text output, format;

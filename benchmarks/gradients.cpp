@@ -16,7 +16,7 @@ std::vector<Model> models_of(const Options& options) {
 }
 
 Gradients::Gradients(const Model& model, const Options& options, const Team& team)
-    : ranks_(team.ranks()), wire_(options.wire_dtype) {
+    : ranks_(team.ranks()), wire_(options.wire_dtype), determinism_(options.determinism) {
   for (const ModelTensor& tensor : model.tensors) {
     tensors_.push_back({tensor.name.c_str(), tensor.count, TNT_FLOAT32});
     bytes_ += tensor.count * sizeof(float);
@@ -26,6 +26,7 @@ Gradients::Gradients(const Model& model, const Options& options, const Team& tea
   tnt_reducer_options_t wishes = TNT_REDUCER_OPTIONS_INITIALIZER;
   wishes.fusion_threshold = options.fusion_threshold;
   wishes.wire_dtype = wire_ == TNT_FLOAT32 ? TNT_WIRE_OWN : wire_;
+  wishes.determinism = determinism_;
   check(tnt_reducer_create(team.comm(), tensors_.data(), tensors_.size(), &wishes, &reducer_));
   std::size_t n = 0;
   check(tnt_reducer_bucket_count(reducer_, &n));
@@ -57,12 +58,15 @@ void Gradients::step() const {
 }
 
 Row Gradients::row(Collective collective, const Model& model, const std::string& backend, const Times& times) const {
+  std::string label = model.name;
+  if (wire_ != TNT_FLOAT32) label += fmt::format(" as {}", name(wire_));
+  if (determinism_ == TNT_DETERMINISM_RANKS) label += " in a tree";
   return {.collective = collective,
           .backend = backend,
           .ranks = ranks_,
           .bytes = bytes_,
           .count = bytes_ / sizeof(float),
-          .label = wire_ == TNT_FLOAT32 ? model.name : fmt::format("{} as {}", model.name, name(wire_)),
+          .label = std::move(label),
           .in_place = true,
           .times = times};
 }

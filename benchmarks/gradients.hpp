@@ -45,6 +45,7 @@ class Gradients {
   std::size_t bytes_ = 0;
   int ranks_;
   tnt_dtype_t wire_;
+  tnt_determinism_t determinism_;
   tnt_reducer_t reducer_ = nullptr;
 };
 

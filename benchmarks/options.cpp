@@ -41,6 +41,7 @@ void refuse_idle_flags(const Given& given, Collective collective) {
                               {"--tensors", given.tensors, {bucket, overlap}},
                               {"--fusion-threshold", given.fusion_threshold, {bucket, overlap}},
                               {"--wire-dtype", given.wire_dtype, {bucket, overlap}},
+                              {"--determinism", given.determinism, {bucket, overlap}},
                               {"--compute-ms", given.compute_ms, {overlap}}};
   for (const Use& use : uses) {
     if (!use.text || std::count(use.collectives.begin(), use.collectives.end(), collective) > 0) continue;
@@ -133,6 +134,10 @@ void read_subject(const Given& given, Options& options) {
     options.fusion_threshold = parse_size("--fusion-threshold", *given.fusion_threshold);
   } else if (given.fusion_threshold) {
     options.fusion_threshold = 0;
+  }
+  if (given.determinism) {
+    constexpr std::array levels{TNT_DETERMINISM_RUN, TNT_DETERMINISM_RANKS};
+    options.determinism = levels.at(parse_choice("--determinism", *given.determinism, {"run", "ranks"}));
   }
   if (given.wire_dtype) {
     constexpr std::array dtypes{TNT_FLOAT32, TNT_BFLOAT16, TNT_FLOAT16};

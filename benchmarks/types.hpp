@@ -47,9 +47,10 @@ struct Options {
   bool check_repeat = true;
   std::optional<double> limit_gbps{};  // the memory's bandwidth, given
   bool measure_limit = true;
-  std::size_t fusion_threshold = SIZE_MAX;  // bytes; bucket and overlap
-  tnt_dtype_t wire_dtype = TNT_FLOAT32;     // in which gradients are sent
-  double compute_ms = 50.0;                 // overlap: the synthetic backward pass of one rank
+  std::size_t fusion_threshold = SIZE_MAX;              // bytes; bucket and overlap
+  tnt_dtype_t wire_dtype = TNT_FLOAT32;                 // in which gradients are sent
+  tnt_determinism_t determinism = TNT_DETERMINISM_RUN;  // of gradients
+  double compute_ms = 50.0;                             // overlap: the synthetic backward pass of one rank
   Format format = Format::table;
   std::string output{};  // empty: standard output
   bool dry_run = false;

@@ -236,8 +236,19 @@ typedef enum {
   TNT_DETERMINISM_DEFAULT = 0, /* on a device: as NCCL chooses, run by run                                             */
   TNT_DETERMINISM_RUN = 1,     /* every run on the same ranks: NCCL's ring, with fixed channels                        */
   TNT_DETERMINISM_RANKS = 2    /* on 1, 2, 4, 8, ... ranks, if their gradients are sums in the same tree: the reducer sums over
-                                  ranks as (0 + 1) + (2 + 3), in float32 for 16-bit types. On a device only            */
+                                  ranks as (0 + 1) + (2 + 3), neighbours first; what has none goes up. tnt_add_scaled adds
+                                  so within a rank. On any transport and in buckets of any size, of float32, float64 and
+                                  integers; 16-bit types, also on the wire, are summed in float32 and rounded once, which
+                                  gives the same bits for the same number of ranks only                                */
 } tnt_determinism_t;
+
+/* out = scale_a * a + scale_b * b, to the bits that a reducer with TNT_DETERMINISM_RANKS gives two ranks which hand over a and
+ * b with these scales: each product is rounded to dtype before the two are added, and 0 * a is 0 whatever a holds (it is not
+ * read then and may be NULL). With it a rank sums the gradients of several parts of its batch, in host memory, in the lower
+ * levels of the tree; what it then hands to the reducer it scales by 1. out may be a or b. TNT_INVALID_ARGUMENT: a scale is not
+ * finite or, of integers, neither 0 nor 1. */
+TNT_EXPORT tnt_status_t tnt_add_scaled(const void* a, double scale_a, const void* b, double scale_b, void* out, size_t count,
+                                       tnt_dtype_t dtype);
 
 /* With a wire dtype a tensor's contribution scale * gradient is rounded once to 16 bits when it is packed, summed over ranks in
  * float32, the sum rounded once, and given back in the tensor's type: |out - exact| <= u (sum over ranks of |scale * gradient|

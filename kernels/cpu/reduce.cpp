@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -127,11 +128,121 @@ void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::siz
   });
 }
 
+// The tree: groups of sources are summed in registers; groups add up as a binary counter counts.
+constexpr std::size_t group = 8;
+constexpr std::size_t tree_block = 256;  // so that a sum for each level stays in the first-level cache, too
+constexpr std::size_t levels = 16;       // of the counter
+constexpr std::size_t most_in_tree = group << levels;
+
+// The sum of terms [first, first + n): the first half is the largest power of two that leaves a second.
+template <std::size_t first, std::size_t n, typename Term>
+[[gnu::always_inline]] inline auto sum_of(const Term& term) {
+  if constexpr (n == 1) {
+    return term(first);
+  } else {
+    constexpr std::size_t half = std::bit_ceil(n) / 2;
+    const auto left = sum_of<first, half>(term);
+    return left + sum_of<first + half, n - half>(term);
+  }
+}
+
+template <std::size_t n, typename T, typename Out>
+[[gnu::always_inline]] inline void sum_sources(Unaligned<Out>* out, std::span<const void* const> sources, std::size_t begin,
+                                               std::size_t length) {
+  std::array<const Unaligned<T>*, n> from;
+  for (std::size_t i = 0; i < n; ++i) from[i] = static_cast<const Unaligned<T>*>(sources[i]) + begin;
+  TNT_ELEMENTS_ARE_INDEPENDENT
+  for (std::size_t i = 0; i < length; ++i) {
+    const auto sum =
+        sum_of<0, n>([&](std::size_t source) TNT_INLINE_LAMBDA { return Accumulator<T>::load(from[source][i].value); });
+    out[i].value = Accumulator<Out>::store(sum);
+  }
+}
+
+template <typename T, typename Out>
+[[gnu::always_inline]] inline void sum_group(Unaligned<Out>* out, std::span<const void* const> sources, std::size_t begin,
+                                             std::size_t length) {
+  switch (sources.size()) {
+    case 1: return sum_sources<1, T>(out, sources, begin, length);
+    case 2: return sum_sources<2, T>(out, sources, begin, length);
+    case 3: return sum_sources<3, T>(out, sources, begin, length);
+    case 4: return sum_sources<4, T>(out, sources, begin, length);
+    case 5: return sum_sources<5, T>(out, sources, begin, length);
+    case 6: return sum_sources<6, T>(out, sources, begin, length);
+    case 7: return sum_sources<7, T>(out, sources, begin, length);
+    default: return sum_sources<group, T>(out, sources, begin, length);
+  }
+}
+
+// As reduce_float16_block: converted first, by instructions that the loops would not be compiled to.
+[[gnu::always_inline]] inline void sum_float16_group(Unaligned<float>* out, std::span<const void* const> sources,
+                                                     std::size_t begin, std::size_t length, Isa isa) {
+  std::array<std::array<Unaligned<float>, tree_block>, group> wide;
+  std::array<const void*, group> from{};
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    widen(wide[i].data(), static_cast<const Unaligned<float16>*>(sources[i]) + begin, length, isa);
+    from[i] = wide[i].data();
+  }
+  sum_group<float>(out, {from.data(), sources.size()}, 0, length);
+}
+
+template <typename A>
+[[gnu::always_inline]] inline void add_below(Unaligned<A>* sum, const Unaligned<A>* left, std::size_t length) {
+  for (std::size_t i = 0; i < length; ++i) sum[i].value = left[i].value + sum[i].value;
+}
+
+// pending[k] is the sum of 2^k groups that waits for its neighbour. What is left over at the end goes up.
+template <typename T>
+[[gnu::always_inline]] inline void reduce_tree_block(Unaligned<T>* out, std::span<const void* const> sources, std::size_t begin,
+                                                     std::size_t length, Isa isa) {
+  using A = typename Accumulator<T>::type;
+  std::array<std::array<Unaligned<A>, tree_block>, levels> pending;
+  std::array<Unaligned<A>, tree_block> sum;
+  const std::size_t groups = (sources.size() + group - 1) / group;
+  for (std::size_t index = 0; index < groups; ++index) {
+    const auto members = sources.subspan(index * group, std::min(group, sources.size() - index * group));
+    if constexpr (std::is_same_v<T, float16>) {
+      sum_float16_group(sum.data(), members, begin, length, isa);
+    } else {
+      sum_group<T>(sum.data(), members, begin, length);
+    }
+    std::size_t level = 0;
+    for (; (index >> level & 1) != 0; ++level) add_below(sum.data(), pending[level].data(), length);
+    if (index + 1 < groups) std::copy_n(sum.data(), length, pending[level].data());
+  }
+  // the lowest one of the number of groups stands for sum, the others for what is pending
+  for (std::size_t waiting = groups & (groups - 1); waiting != 0; waiting &= waiting - 1)
+    add_below(sum.data(), pending[std::countr_zero(waiting)].data(), length);
+  if constexpr (std::is_same_v<T, float16>) {
+    narrow(out + begin, sum.data(), length, 1.0F, isa);
+  } else {
+    for (std::size_t i = 0; i < length; ++i) out[begin + i].value = Accumulator<T>::store(sum[i].value);
+  }
+}
+
+template <typename T>
+void reduce_in_tree(Unaligned<T>* out, std::span<const void* const> sources, std::size_t count, Isa isa) {
+  constexpr bool wraps = std::is_integral_v<typename Accumulator<T>::type>;
+  if (wraps || sources.size() <= 2) return reduce_as<T, Sum>(out, sources, count, isa);  // the same in any order
+  if constexpr (!wraps) {
+    if (sources.size() > most_in_tree) fail(TNT_UNSUPPORTED, "a tree over {} ranks: at most {}", sources.size(), most_in_tree);
+    with_isa(isa, [&]() TNT_INLINE_LAMBDA {
+      if constexpr (!std::is_same_v<T, float16>) {
+        if (sources.size() <= group) return sum_group<T>(out, sources, 0, count);
+      }
+      for (std::size_t begin = 0; begin < count; begin += tree_block) {
+        reduce_tree_block(out, sources, begin, std::min(tree_block, count - begin), isa);
+      }
+    });
+  }
+}
+
 }  // namespace
 
 void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, Isa isa) {
   dispatch(dtype, [&]<typename T>() {
     auto* typed = static_cast<Unaligned<T>*>(out);
+    if (op == tree_sum) return reduce_in_tree(typed, sources, count, isa);
     switch (op) {
       case TNT_SUM: return reduce_as<T, Sum>(typed, sources, count, isa);
       case TNT_AVG: return reduce_as<T, Avg>(typed, sources, count, isa);

@@ -217,7 +217,7 @@ class Reducer {
   using Spec = std::tuple<std::string, std::size_t, int>;  // name, elements, dtype
 
   Reducer(const Communicator& comm, const std::vector<Spec>& specs, const std::string& name, const std::string& context,
-          double fusion_threshold, int wire_dtype, const std::vector<std::size_t>& arrival, int device) {
+          double fusion_threshold, int wire_dtype, const std::vector<std::size_t>& arrival, int device, int determinism) {
     std::vector<tnt_tensor_t> tensors;
     for (const auto& [tensor, count, dtype] : specs) tensors.push_back({tensor.c_str(), count, tnt_dtype_t(dtype)});
     tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
@@ -225,6 +225,7 @@ class Reducer {
     options.context = context.c_str();
     options.wire_dtype = wire_dtype;
     options.device = device;
+    options.determinism = determinism;
     if (!arrival.empty() && arrival.size() != specs.size()) throw nb::value_error("arrival does not name each tensor once");
     options.arrival = arrival.empty() ? nullptr : arrival.data();
     if (fusion_threshold >= 0) {
@@ -386,9 +387,10 @@ NB_MODULE(_native, module) {
 
   nb::class_<Reducer>(module, "Reducer")
       .def(nb::init<const Communicator&, const std::vector<Reducer::Spec>&, const std::string&, const std::string&, double, int,
-                    const std::vector<std::size_t>&, int>(),
+                    const std::vector<std::size_t>&, int, int>(),
            "comm"_a, "tensors"_a, "name"_a, "context"_a, "fusion_threshold"_a = -1.0, "wire_dtype"_a = TNT_WIRE_OWN,
-           "arrival"_a = std::vector<std::size_t>{}, "device"_a = TNT_DEVICE_HOST)
+           "arrival"_a = std::vector<std::size_t>{}, "device"_a = TNT_DEVICE_HOST,
+           "determinism"_a = int{TNT_DETERMINISM_DEFAULT})
       .def("set_hook", &Reducer::set_hook, "hook"_a.none())
       .def("close", &Reducer::close)
       .def_prop_ro("address", &Reducer::address)

@@ -9,10 +9,14 @@ import re
 import secrets
 import shlex
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from tarantella.errors import InvalidArgumentError
 from tarantella.mpi import job_name, started_by_mpi
+
+THREADS_CHOSEN = "TNT_THREADS_CHOSEN"
+"""Set where the number of intra-op threads is a rank's share of the cores, and nobody's wish."""
 
 
 def in_job() -> bool:
@@ -78,6 +82,63 @@ def gpus_per_node() -> int | None:
         return int(value) if value else None
     except ValueError:
         raise InvalidArgumentError(f"TNT_GPUS_PER_NODE={value}: expected a whole number") from None
+
+
+def reproducible(variables: Mapping[str, str] = os.environ) -> int | None:
+    """Into how many shards a global batch is cut, whatever the number of ranks, so that they all give the same bits.
+
+    Args:
+        variables: where to look, if not in this process' own environment.
+
+    Returns:
+        A power of two; None where the environment does not ask for it.
+
+    Raises:
+        InvalidArgumentError: it is no power of two.
+    """
+    value = variables.get("TNT_REPRODUCIBLE", "")
+    if not value:
+        return None
+    if not (value.isascii() and value.isdigit() and int(value).bit_count() == 1):
+        raise InvalidArgumentError(f"TNT_REPRODUCIBLE={value}: expected a power of two, such as 8")
+    return int(value)
+
+
+def has_reproducible() -> bool:
+    """Whether the environment says something of it, sense or not."""
+    return bool(os.environ.get("TNT_REPRODUCIBLE"))
+
+
+def threads_chosen() -> bool:
+    """Whether nobody has said how many threads compute an operation: it is this rank's share of the cores, or all of them.
+
+    Bits then depend on the number of ranks, or on the machine. A script that sets it by `tf.config.threading` is not seen here.
+    """
+    return THREADS_CHOSEN in os.environ or "TF_NUM_INTRAOP_THREADS" not in os.environ
+
+
+def intra_op_threads() -> int | None:
+    """How many threads of TensorFlow compute an operation, as far as the environment says."""
+    value = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    return int(value) if value.isdigit() else None
+
+
+def fingerprint() -> Path | None:
+    """The file that gets hashes of gradients and weights in each step, if one is wanted."""
+    value = os.environ.get("TNT_FINGERPRINT", "")
+    return Path(value) if value else None
+
+
+def restarts() -> int:
+    """How often the job was started again before.
+
+    Raises:
+        InvalidArgumentError: it is no whole number.
+    """
+    value = os.environ.get("TNT_RESTART", "") or "0"
+    if not (value.isascii() and value.isdigit()):
+        raise InvalidArgumentError(f"TNT_RESTART={value}: expected a whole number, 0 for the first start")
+    return int(value)
 
 
 def autotune() -> bool:

@@ -31,11 +31,10 @@ def job_name() -> str:
 
 def share_cores() -> None:
     """Sets the thread counts of OpenMP and TensorFlow as our launcher does, unless they are set: each rank its share."""
-    from tarantella.launcher.threads import thread_environment, usable_cores
+    from tarantella.launcher.threads import chosen_threads, usable_cores
 
     ranks = 1 if _bound() else local_size()
-    for name, value in thread_environment(ranks, usable_cores()).items():
-        os.environ.setdefault(name, value)
+    os.environ.update(chosen_threads(ranks, usable_cores(), os.environ))
 
 
 def _bound() -> bool:

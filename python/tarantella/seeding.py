@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tarantella import environment, gpus
+from tarantella import environment, gpus, mpi
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def install() -> None:
     """Readies TensorFlow for a rank, now or as soon as the script imports it; nothing on a job of one rank.
 
-    Except for its GPUs, if the environment says how many there shall be.
+    Except for its GPUs, if the environment says how many there shall be, and for its threads, if bits shall not depend on them.
     """
-    if not environment.in_job() and environment.gpus_per_node() is None:
+    if not (environment.in_job() or environment.has_reproducible()) and environment.gpus_per_node() is None:
         return
     if "tensorflow" in sys.modules:
         _make_ready(sys.modules["tensorflow"])
@@ -36,6 +36,8 @@ def _make_ready(tf: ModuleType) -> None:
     if environment.in_job():
         seed_shuffles(tf)
     gpus.choose(tf)
+    if environment.reproducible() is not None:
+        mpi.share_cores()  # TensorFlow looks when it starts its threads, with the first operation
 
 
 def seed_shuffles(tf: ModuleType) -> None:

@@ -4,10 +4,13 @@
 #include <cstddef>
 #include <cstring>
 #include <optional>
+#include <string_view>
+#include <tuple>
 
 #include "api/boundary.hpp"
 #include "api/runtime.hpp"
 #include "base/log.hpp"
+#include "kernels/cpu/add_scaled.hpp"
 #include "reducer/device_reducer.hpp"
 #include "reducer/reducer.hpp"
 
@@ -76,6 +79,14 @@ std::optional<std::size_t> threshold_of(const tnt_reducer_options_t& options, co
   return settings.fusion_threshold;
 }
 
+// As ranks compare it: in host memory every run gives the same bits, and ranks need not agree on wishing so.
+std::string_view determinism_of(const tnt_reducer_options_t& options) {
+  if (options.determinism == TNT_DETERMINISM_RANKS) return ", the same bits on any number of ranks (determinism)";
+  if (options.determinism == TNT_DETERMINISM_RUN && options.device != TNT_DEVICE_HOST)
+    return ", the same bits in every run (determinism)";
+  return "";
+}
+
 // What a plan is made of, but for the size of buckets if nobody wishes one.
 struct PlanWishes {
   std::vector<TensorSpec> tensors;
@@ -94,9 +105,8 @@ PlanWishes wishes_of(const tnt_tensor_t* tensors, std::size_t n, const tnt_reduc
                     .context = options.context == nullptr ? "" : options.context};
   if (options.arrival != nullptr) wishes.arrival.assign(options.arrival, options.arrival + n);
   if (!wishes.threshold) wishes.context += ", bucket size to be measured";
-  if (options.device != TNT_DEVICE_HOST) {
-    wishes.context += fmt::format(", gradients on a device, determinism {}", options.determinism);
-  }
+  if (options.device != TNT_DEVICE_HOST) wishes.context += ", gradients on a device";
+  wishes.context += determinism_of(options);
   return wishes;
 }
 
@@ -149,9 +159,6 @@ void check_device_options(const tnt_reducer_options_t& options) {
   }
   if (options.max_ctas < 0) fail(TNT_INVALID_ARGUMENT, "options->max_ctas is {}", options.max_ctas);
   if (options.device != TNT_DEVICE_HOST) return;
-  if (options.determinism == TNT_DETERMINISM_RANKS) {
-    fail(TNT_UNSUPPORTED, "options->determinism: TNT_DETERMINISM_RANKS is for gradients on a device");
-  }
   if (options.statistics != 0) fail(TNT_UNSUPPORTED, "options->statistics: for gradients on a device only");
 }
 
@@ -175,7 +182,8 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
     check_device_options(given);
     const ReducerOptions settings{.name = given.name == nullptr ? "gradients" : given.name,
                                   .timeout = runtime.settings().timeout,
-                                  .overlap = runtime.settings().overlap};
+                                  .overlap = runtime.settings().overlap,
+                                  .op = given.determinism == TNT_DETERMINISM_RANKS ? tree_sum : TNT_SUM};
     const PlanWishes wishes = wishes_of(tensors, n_tensors, given, runtime.settings());
     std::unique_ptr<tnt_reducer> made;
     on.executor.run([&] {
@@ -186,6 +194,22 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
     });
     log_plan(made->reducer->plan(), settings.name);
     *reducer = made.release();
+  });
+}
+
+tnt_status_t tnt_add_scaled(const void* a, double scale_a, const void* b, double scale_b, void* out, size_t count,
+                            tnt_dtype_t dtype) {
+  return guarded([&] {
+    if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "dtype {} is not a tnt_dtype_t", static_cast<int>(dtype));
+    if (count > 0) required(static_cast<std::byte*>(out), "out");
+    for (const auto& [from, scale, name] : {std::tuple{a, scale_a, "a"}, std::tuple{b, scale_b, "b"}}) {
+      if (!std::isfinite(scale)) fail(TNT_INVALID_ARGUMENT, "scale {} is not a finite number", scale);
+      if (is_integer(dtype) && scale != 0.0 && scale != 1.0) {
+        fail(TNT_INVALID_ARGUMENT, "{} cannot be scaled by {} when they are added: use 1 or 0", dtype_name(dtype), scale);
+      }
+      if (count > 0 && scale != 0.0) required(static_cast<const std::byte*>(from), name);
+    }
+    add_scaled(out, a, scale_a, b, scale_b, count, dtype);
   });
 }
 

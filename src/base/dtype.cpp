@@ -11,7 +11,7 @@ struct Entry {
 };
 constexpr std::array<Entry, 8> entries{
     {{"float32", 4}, {"float64", 8}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1}, {"uint8", 1}, {"int32", 4}, {"int64", 8}}};
-constexpr std::array<const char*, 5> op_names{"sum", "avg", "min", "max", "prod"};
+constexpr std::array<const char*, 6> op_names{"sum", "avg", "min", "max", "prod", "tree sum"};
 
 }  // namespace
 
@@ -25,8 +25,13 @@ const char* dtype_name(tnt_dtype_t dtype) noexcept {
   return is_dtype(dtype) ? entries[static_cast<std::size_t>(dtype)].name : "unknown dtype";
 }
 
-bool is_op(tnt_op_t op) noexcept { return static_cast<std::size_t>(op) < op_names.size(); }
+bool is_integer(tnt_dtype_t dtype) noexcept { return is_dtype(dtype) && dtype >= TNT_INT8; }
 
-const char* op_name(tnt_op_t op) noexcept { return is_op(op) ? op_names[static_cast<std::size_t>(op)] : "unknown op"; }
+bool is_op(tnt_op_t op) noexcept { return static_cast<std::size_t>(op) <= TNT_PROD; }
+
+const char* op_name(tnt_op_t op) noexcept {
+  const auto index = static_cast<std::size_t>(op);
+  return index < op_names.size() ? op_names[index] : "unknown op";
+}
 
 }  // namespace tnt

@@ -20,8 +20,13 @@ struct bfloat16 {
 [[nodiscard]] bool is_dtype(tnt_dtype_t dtype) noexcept;
 [[nodiscard]] std::size_t dtype_size(tnt_dtype_t dtype) noexcept;  // 0 for what is no dtype
 [[nodiscard]] const char* dtype_name(tnt_dtype_t dtype) noexcept;
-[[nodiscard]] bool is_op(tnt_op_t op) noexcept;
+[[nodiscard]] bool is_integer(tnt_dtype_t dtype) noexcept;
+[[nodiscard]] bool is_op(tnt_op_t op) noexcept;  // one of tarantella.h's
 [[nodiscard]] const char* op_name(tnt_op_t op) noexcept;
+
+// The sum over ranks as (0 + 1) + (2 + 3): neighbours first, what is left over goes up. What reducers that are to give the same
+// bits on any number of ranks ask communicators and kernels for; TNT_SUM is ((0 + 1) + 2) + 3.
+inline constexpr auto tree_sum = static_cast<tnt_op_t>(TNT_PROD + 1);
 
 // Calls f.template operator()<T>() for the T that dtype names.
 template <typename F>

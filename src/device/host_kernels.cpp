@@ -1,6 +1,5 @@
 #include "device/host_kernels.hpp"
 
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -75,30 +74,6 @@ void accumulate_as(void* to, const void* from, std::size_t count) {
   }
 }
 
-// Neighbours are added until one is left; without a neighbour it goes up as it is.
-template <typename A>
-A tree_sum(std::array<A, gpu::most_sources>& values, int n) {
-  for (; n > 1; n = (n + 1) / 2) {
-    for (int i = 0; i + 1 < n; i += 2) values[i / 2] = values[i] + values[i + 1];
-    if (n % 2 == 1) values[n / 2] = values[n - 1];
-  }
-  return values[0];
-}
-
-template <typename T>
-void reduce_tree(void* out, const void* const* sources, int n, std::size_t count) {
-  using A = typename Accumulator<T>::type;
-  using Held = std::conditional_t<std::is_integral_v<A>, std::uint64_t, A>;
-  const StandardFloats standard;
-  std::array<Held, gpu::most_sources> values{};
-  for (std::size_t i = 0; i < count; ++i) {
-    for (int source = 0; source < n; ++source) {
-      values[source] = static_cast<Held>(Accumulator<T>::load(static_cast<const Unaligned<T>*>(sources[source])[i].value));
-    }
-    static_cast<Unaligned<T>*>(out)[i].value = Accumulator<T>::store(static_cast<A>(tree_sum(values, n)));
-  }
-}
-
 template <typename T>
 void axpy_as(void* to, const void* from, double a, std::size_t count, tnt_dtype_t dtype) {
   using A = typename Accumulator<T>::type;
@@ -158,8 +133,8 @@ void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Stati
 
 void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order) {
   if (n < 1 || n > gpu::most_sources) fail(TNT_INVALID_ARGUMENT, "{} buffers cannot be reduced into one", n);
-  if (order == gpu::Order::ranks) return tnt::reduce(out, {sources, static_cast<std::size_t>(n)}, count, dtype, TNT_SUM);
-  dispatch(dtype, [&]<typename T>() { reduce_tree<T>(out, sources, n, count); });
+  const tnt_op_t op = order == gpu::Order::tree ? tree_sum : TNT_SUM;
+  tnt::reduce(out, {sources, static_cast<std::size_t>(n)}, count, dtype, op);
 }
 
 void axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype) {

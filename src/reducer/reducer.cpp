@@ -248,7 +248,7 @@ void Reducer::reduce_bucket(std::size_t bucket, Meanwhile meanwhile, PhaseObserv
   const Run run(handed_[bucket].pieces, plan_.buckets()[bucket].dtype);
   const CallContext call{
       .timeout = options_.timeout, .detail = details_[bucket], .observer = &observer, .meanwhile = meanwhile};
-  hook_ ? reduce_with_hook(bucket, run, call) : comm_->all_reduce(run, TNT_SUM, call);
+  hook_ ? reduce_with_hook(bucket, run, call) : comm_->all_reduce(run, options_.op, call);
 }
 
 void Reducer::reduce_with_hook(std::size_t bucket, const Run& run, const CallContext& call) {
@@ -260,7 +260,7 @@ void Reducer::reduce_with_hook(std::size_t bucket, const Run& run, const CallCon
     phases.end("hook");
   }
   const Piece packed{.in = packed_.data(), .out = packed_.data(), .count = run.count()};
-  comm_->all_reduce(Run({&packed, 1}, run.dtype()), TNT_SUM, call);
+  comm_->all_reduce(Run({&packed, 1}, run.dtype()), options_.op, call);
   Phases phases(call);
   run.unpack(0, run.count(), packed_.data());
   phases.end("unpack");

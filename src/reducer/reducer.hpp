@@ -26,6 +26,7 @@ struct ReducerOptions {
   std::string name = "gradients";
   double timeout = 600.0;  // seconds, every wait
   Overlap overlap = Overlap::automatic;
+  tnt_op_t op = TNT_SUM;  // or tree_sum
 };
 
 // Order is what keeps ranks together: buckets are taken in the order 0, 1, ... whatever order the gradients come in.

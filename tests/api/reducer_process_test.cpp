@@ -136,6 +136,54 @@ TEST(ReducerProcess, WireDtypesThatDifferAreNamed) {
   });
 }
 
+tnt_status_t create_with(tnt_comm_t comm, int determinism, tnt_reducer_t* reducer) {
+  tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+  options.determinism = determinism;
+  return tnt_reducer_create(comm, tensors.data(), tensors.size(), &options, reducer);
+}
+
+TEST(ReducerProcess, DeterminismThatDiffersIsNamed) {
+  run_processes(3, [](int rank) {
+    const Joined job;
+    tnt_reducer_t reducer = nullptr;
+    EXPECT_EQ(create_with(job.world, rank == 2 ? TNT_DETERMINISM_RANKS : TNT_DETERMINISM_DEFAULT, &reducer), TNT_MISMATCH);
+    const std::string sentence = tnt_last_error();
+    EXPECT_NE(sentence.find("the same bits on any number of ranks (determinism) on rank 2, "), std::string::npos) << sentence;
+    // in host memory every run gives the same bits
+    check(create_with(job.world, rank == 2 ? TNT_DETERMINISM_RUN : TNT_DETERMINISM_DEFAULT, &reducer));
+    check(tnt_reducer_destroy(reducer));
+  });
+}
+
+// Four shards on one, two and four ranks, through the C API.
+TEST(ReducerProcess, ShardsHaveTheSameSumOnAnyNumberOfRanks) {
+  const std::array<float, 4> shards{1.0F, 0x1p-24F, 0x1p-24F, 0x1p-24F};  // in the order of the ranks 1
+  for (const int ranks : {1, 2, 4}) {
+    run_processes(ranks, [&](int rank) {
+      const Joined job;
+      const tnt_tensor_t tensor{"kernel", 1, TNT_FLOAT32};
+      tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+      options.determinism = TNT_DETERMINISM_RANKS;
+      tnt_reducer_t made = nullptr;
+      check(tnt_reducer_create(job.world, &tensor, 1, &options, &made));
+      const Reducer reducer(made);
+      const auto* own = shards.data() + rank * (4 / ranks);
+      std::array<float, 4> sums{own[0]};
+      const auto add = [](const float& a, const float& b, float& out) {
+        check(tnt_add_scaled(&a, 1, &b, 1, &out, 1, TNT_FLOAT32));
+      };
+      if (ranks <= 2) add(own[0], own[1], sums[0]);
+      if (ranks == 1) {
+        add(own[2], own[3], sums[1]);
+        add(sums[0], sums[1], sums[0]);
+      }
+      check(tnt_reducer_ready(made, 0, sums.data(), sums.data(), 1.0, nullptr));
+      check(tnt_reducer_finish(made, nullptr));
+      EXPECT_EQ(sums[0], 1.0F + 0x1p-23F);
+    });
+  }
+}
+
 TEST(ReducerProcess, BucketsFollowTheOrderOfArrival) {
   run_processes(2, [](int /*rank*/) {
     const Joined job;

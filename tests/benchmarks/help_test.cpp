@@ -53,6 +53,7 @@ const std::map<std::string, Example>& examples() {
       {"--tensors", {"bucket -b 64K", "4", "0"}},
       {"--fusion-threshold", {"bucket", "1M", "-1"}},
       {"--wire-dtype", {"bucket", "bfloat16", "int8"}},
+      {"--determinism", {"bucket", "ranks", "none"}},
       {"--compute-ms", {"overlap", "10", "-1"}},
       {"--minbytes", {"all_reduce", "1K", "-4"}},
       {"--maxbytes", {"all_reduce", "1M", "x"}},

@@ -86,6 +86,8 @@ TEST(Options, Models) {
   EXPECT_EQ(bucket.fusion_threshold, 1U << 20);
   EXPECT_EQ(bucket.sizes.at(0).bytes, 335'141'888U * 4);
   EXPECT_EQ(bucket.wire_dtype, TNT_FLOAT32);
+  EXPECT_EQ(bucket.determinism, TNT_DETERMINISM_RUN);
+  EXPECT_EQ(parse_line("bucket --determinism ranks").determinism, TNT_DETERMINISM_RANKS);
   EXPECT_EQ(parse_line("bucket --wire-dtype bfloat16").wire_dtype, TNT_BFLOAT16);
   EXPECT_EQ(parse_line("overlap --wire-dtype float16").wire_dtype, TNT_FLOAT16);
   const Options overlap = parse_line("overlap --compute-ms 2.5 --fusion-threshold 0");

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "support/array.hpp"
+#include "support/tree.hpp"
 
 namespace tnt {
 namespace {
@@ -110,6 +113,44 @@ TEST(Reduce, SumsInOrder) {
     ASSERT_EQ(out[i], in_order) << i;
     ASSERT_NEAR(out[i], exact, magnitude * n * std::numeric_limits<float>::epsilon()) << i;
   }
+}
+
+class TreeReduceTest : public ::testing::TestWithParam<std::size_t> {};  // number of buffers
+
+// Around the borders of its blocks, by each instruction set, into a buffer of its own and over a source, wherever they lie.
+TEST_P(TreeReduceTest, AddsNeighboursFirst) {
+  const std::size_t n = GetParam();
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    if (n > 8 && dtype != TNT_FLOAT32 && dtype != TNT_FLOAT16 && dtype != TNT_BFLOAT16) continue;
+    for (const std::size_t count : {0U, 1U, 33U, 255U, 256U, 257U, 1027U}) {
+      auto arrays = testing::disorderly_arrays(n, dtype, count);
+      const Array expected = testing::tree_sum_of_arrays(arrays);
+      for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
+        if (!has_isa(isa)) continue;
+        std::vector<std::byte> askew(expected.bytes().size() + 1);
+        reduce(askew.data() + 1, pointers(arrays), count, dtype, tree_sum, isa);
+        ASSERT_TRUE(std::equal(expected.bytes().begin(), expected.bytes().end(), askew.begin() + 1))
+            << name_of(dtype, tree_sum, n, count) << ", " << isa_name(isa);
+      }
+      Array& target = arrays[count % n];
+      reduce(target.data(), pointers(arrays), count, dtype, tree_sum);
+      ASSERT_EQ(target, expected) << name_of(dtype, tree_sum, n, count) << " in place";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Buffers, TreeReduceTest,
+                         ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 24, 31, 40, 64, 100, 129));
+
+// 1 + 2^-24 is 1 in float: only in the tree do the small ones find each other first.
+TEST(Reduce, OrdersDiffer) {
+  const std::array<float, 4> values{1.0F, 0x1p-24F, 0x1p-24F, 0x1p-24F};
+  const std::array<const void*, 4> sources{&values[0], &values[1], &values[2], &values[3]};
+  float out = 0;
+  reduce(&out, sources, 1, TNT_FLOAT32, TNT_SUM);
+  EXPECT_EQ(out, 1.0F);
+  reduce(&out, sources, 1, TNT_FLOAT32, tree_sum);
+  EXPECT_EQ(out, 1.0F + 0x1p-23F);
 }
 
 template <typename T>

@@ -10,6 +10,7 @@ from tarantella import data as tnt_data
 from tarantella.keras import data, early_shard
 
 SIZES = (2, 4)
+among = data.Division.among
 
 
 def numbers(n: int) -> tf.data.Dataset:
@@ -36,8 +37,12 @@ def same(left: list, right: list) -> None:
             np.testing.assert_array_equal(x, y)
 
 
-def without_fingerprint(parts: list) -> list:
-    return [(batch, share[:2]) for batch, share in parts]
+def without_fingerprint(elements: list) -> list:
+    return [(batch, share[:2]) for shards in elements for batch, share in shards]
+
+
+def fingerprints(dataset: tf.data.Dataset) -> list[int]:
+    return [share[2] for shards in elements(dataset) for _, share in shards]
 
 
 EARLY = {
@@ -58,26 +63,26 @@ EARLY = {
 }
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "shards"), [(2, None), (4, None), (2, 4), (3, 6)])
 @pytest.mark.parametrize("name", EARLY)
-def test_early_gives_what_late_gives(name, size):
+def test_early_gives_what_late_gives(name, size, shards):
     for rank in range(size):
-        early = early_shard.distribute(EARLY[name](), rank, size)
-        late = data.distribute(EARLY[name](), rank, size)
+        early = early_shard.distribute(EARLY[name](), among(size, rank, shards))
+        late = data.distribute(EARLY[name](), among(size, rank, shards))
         same(without_fingerprint(elements(early)), without_fingerprint(elements(late)))
 
 
 @pytest.mark.parametrize("name", EARLY)
 def test_early_fingerprints_are_those_of_the_data(name):
     """Ranks with the same data agree on each batch; with other data they do not."""
-    on_ranks = [[share[2] for _, share in elements(early_shard.distribute(EARLY[name](), rank, 3))] for rank in range(3)]
+    on_ranks = [fingerprints(early_shard.distribute(EARLY[name](), among(3, rank))) for rank in range(3)]
     assert on_ranks[0] == on_ranks[1] == on_ranks[2]
 
 
 def test_other_data_on_a_rank_shows():
     def found(order: list[int], rank: int) -> list[int]:
         dataset = tf.data.Dataset.from_tensor_slices(order).map(doubled).batch(4)
-        return [share[2] for _, share in elements(early_shard.distribute(dataset, rank, 2))]
+        return fingerprints(early_shard.distribute(dataset, among(2, rank)))
 
     assert found([0, 1, 2, 3, 4, 5, 6, 7], 0) != found([1, 0, 2, 3, 4, 5, 6, 7], 1)
 
@@ -90,7 +95,7 @@ def test_each_rank_maps_its_samples_alone():
         def note(i: tf.Tensor, mine: list[int] = mine) -> tf.Tensor:
             return tf.numpy_function(lambda v: (mine.append(int(v)), v)[1], [i], tf.int64, stateful=False)
 
-        elements(early_shard.distribute(numbers(12).map(note).batch(6), rank, 3))
+        elements(early_shard.distribute(numbers(12).map(note).batch(6), among(3, rank)))
         seen.append(sorted(mine))
     assert seen == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
 
@@ -112,7 +117,7 @@ LATE = {
 @pytest.mark.parametrize("reason", LATE)
 def test_what_is_split_at_the_end_and_why(reason):
     with pytest.raises(early_shard.TooLate, match=reason):
-        early_shard.distribute(LATE[reason](), 0, 2)
+        early_shard.distribute(LATE[reason](), among(2, 0))
 
 
 @pytest.mark.parametrize("size", SIZES)

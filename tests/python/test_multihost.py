@@ -68,6 +68,20 @@ LOST = """
     tnt.all_reduce(np.ones(100_000))
     """
 
+ONCE_LOST = """
+    import os, signal
+    import numpy as np
+    import tarantella as tnt
+
+    tnt.barrier()
+    number = int(os.environ["TNT_RESTART"])
+    if number == 0 and tnt.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    total = tnt.all_reduce(np.ones(100_000))
+    if tnt.is_master_rank():
+        print(f"start {number}: {tnt.get_size()} ranks sum to {total[-1]:g}", flush=True)
+    """
+
 FOR_EVER = """
     import sys
     from pathlib import Path
@@ -207,6 +221,17 @@ def test_mpich_starts_ranks_on_both_hosts(hosts: TwoHosts, environment, tmp_path
     assert result.code == 0, result.said
     expected = [f"[rank {rank}] {rank} {name} 1 2" for rank, name in enumerate(hosts.namespaces)]
     assert sorted(result.stdout.splitlines()) == expected, result.said
+
+
+def test_a_job_on_two_hosts_is_started_again_after_a_killed_rank(hosts: TwoHosts, environment, tmp_path: Path):
+    path = script(tmp_path, ONCE_LOST)
+    result = hosts.run(by_launcher(tmp_path, 1, path, options=("--max-restarts", "1")), timeout=60, env=environment)
+    assert result.code == 0, result.said
+    where = rf"\({ADDRESSES[0]}:1, {ADDRESSES[1]}:1\)"
+    why = rf"rank 1 \(pid \d+ on {hosts.namespaces[1]}\) was killed by SIGKILL"
+    assert re.search(rf"tarantella: restart 1 of 1 on 2 ranks {where}: {why}", result.stderr), result.said
+    assert "start 1: 2 ranks sum to 2" in result.stdout, result.said
+    assert gone(hosts, within=5)
 
 
 @needs_slurm

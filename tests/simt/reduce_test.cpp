@@ -13,6 +13,7 @@
 #include "simt/guarded.hpp"
 #include "simt/kernel_runs.hpp"
 #include "support/array.hpp"
+#include "support/tree.hpp"
 
 namespace tnt::gpu {
 namespace {
@@ -40,18 +41,6 @@ T element_of(const void* from, std::size_t index) {
   return value;
 }
 
-// Level by level: neighbours are added, what is left over goes up.
-template <typename A>
-A tree_sum(std::vector<A> terms) {
-  while (terms.size() > 1) {
-    std::vector<A> above;
-    for (std::size_t i = 0; i + 1 < terms.size(); i += 2) above.push_back(terms[i] + terms[i + 1]);
-    if (terms.size() % 2 == 1) above.push_back(terms.back());
-    terms = above;
-  }
-  return terms[0];
-}
-
 std::vector<std::byte> expected_sum(const std::vector<const void*>& sources, std::size_t count, tnt_dtype_t dtype,
                                     Order order) {
   std::vector<std::byte> result(count * dtype_size(dtype));
@@ -64,7 +53,7 @@ std::vector<std::byte> expected_sum(const std::vector<const void*>& sources, std
       std::vector<typename tnt::Accumulator<T>::type> terms;
       for (const void* source : sources) terms.push_back(tnt::Accumulator<T>::load(element_of<T>(source, i)));
       if constexpr (!std::is_integral_v<T>) {
-        const T sum = tnt::Accumulator<T>::store(tree_sum(terms));
+        const T sum = tnt::Accumulator<T>::store(tree_sum_of(terms));
         std::memcpy(result.data() + i * sizeof(T), &sum, sizeof(T));
       }
     }

@@ -26,19 +26,6 @@ void* create_all_reduce(TF_OpKernelConstruction* construction) { return create(c
 void* create_broadcast(TF_OpKernelConstruction* construction) { return create(construction, "root"); }
 void destroy(void* attributes) { delete static_cast<Attributes*>(attributes); }
 
-tnt_dtype_t dtype_of(const TF_Tensor* tensor) {
-  switch (TF_TensorType(tensor)) {
-    case TF_DOUBLE: return TNT_FLOAT64;
-    case TF_HALF: return TNT_FLOAT16;
-    case TF_BFLOAT16: return TNT_BFLOAT16;
-    case TF_INT8: return TNT_INT8;
-    case TF_UINT8: return TNT_UINT8;
-    case TF_INT32: return TNT_INT32;
-    case TF_INT64: return TNT_INT64;
-    default: return TNT_FLOAT32;  // the op takes no others
-  }
-}
-
 // The output, of the input's type and shape.
 Tensor allocate_like(TF_OpKernelContext* context, const TF_Tensor* in, const Status& status) {
   const Dims dims = dims_of(in, status);
@@ -75,13 +62,6 @@ void broadcast(void* kernel, TF_OpKernelContext* context) {
   });
 }
 
-void same_shape(TF_ShapeInferenceContext* context, TF_Status* status) {
-  TF_ShapeHandle* shape = TF_NewShapeHandle();
-  TF_ShapeInferenceContextGetInput(context, 0, shape, status);
-  if (TF_GetCode(status) == TF_OK) TF_ShapeInferenceContextSetOutput(context, 0, shape, status);
-  TF_DeleteShapeHandle(shape);
-}
-
 void register_op(const char* name, const char* choice, const char* types, void* (*create_kernel)(TF_OpKernelConstruction*),
                  void (*compute)(void*, TF_OpKernelContext*)) {
   const Status status;
@@ -92,7 +72,7 @@ void register_op(const char* name, const char* choice, const char* types, void* 
   TF_OpDefinitionBuilderAddAttr(op, choice);
   TF_OpDefinitionBuilderAddAttr(op, types);
   TF_OpDefinitionBuilderSetIsStateful(op, true);
-  TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shape);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes_from<0>);
   TF_RegisterOpDefinition(op, status.get());
   TF_RegisterKernelBuilder(name, TF_NewKernelBuilder(name, "CPU", create_kernel, compute, destroy), status.get());
 }

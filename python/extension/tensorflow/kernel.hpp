@@ -59,4 +59,49 @@ inline Dims dims_of(const TF_Tensor* tensor, const Status& status) {
   return dims;
 }
 
+// An output with the shape of the first candidate, in the memory of a candidate that nobody else needs, where there is one.
+// Holding an input would forbid that: whoever holds one lets go of it before, and asks for its data after.
+template <std::size_t n>
+Tensor forward_or_allocate(TF_OpKernelContext* context, const std::array<int, n>& candidates, int output,
+                           const Status& status) {
+  Tensor source = input(context, candidates[0], status);
+  if (!status.ok()) return nullptr;
+  const Dims dims = dims_of(source.get(), status);
+  if (!status.ok()) return nullptr;
+  source.reset();
+  int forwarded = -1;
+  return Tensor(TF_ForwardInputOrAllocateOutput(context, candidates.data(), static_cast<int>(n), output, dims.sizes.data(),
+                                                dims.count, &forwarded, status.get()));
+}
+
+// For shape inference: output i has the shape of input first + i, for n outputs.
+inline void same_shapes(TF_ShapeInferenceContext* context, int first, int n, TF_Status* status) {
+  for (int i = 0; i < n && TF_GetCode(status) == TF_OK; ++i) {
+    TF_ShapeHandle* shape = TF_NewShapeHandle();
+    TF_ShapeInferenceContextGetInput(context, first + i, shape, status);
+    if (TF_GetCode(status) == TF_OK) TF_ShapeInferenceContextSetOutput(context, i, shape, status);
+    TF_DeleteShapeHandle(shape);
+  }
+}
+template <int first>
+void same_shapes_from(TF_ShapeInferenceContext* context, TF_Status* status) {
+  same_shapes(context, first, static_cast<int>(TF_ShapeInferenceContextNumInputs(context)) - first, status);
+}
+
+inline tnt_dtype_t dtype_of(const TF_Tensor* tensor) {
+  switch (TF_TensorType(tensor)) {
+    case TF_DOUBLE: return TNT_FLOAT64;
+    case TF_HALF: return TNT_FLOAT16;
+    case TF_BFLOAT16: return TNT_BFLOAT16;
+    case TF_INT8: return TNT_INT8;
+    case TF_UINT8: return TNT_UINT8;
+    case TF_INT32: return TNT_INT32;
+    case TF_INT64: return TNT_INT64;
+    default: return TNT_FLOAT32;  // our ops take no others
+  }
+}
+
+// The attribute of ops that take a list of tensors: the types that the library reduces.
+inline constexpr const char* types = "T: list({float, double, half, bfloat16, int8, uint8, int32, int64})";
+
 }  // namespace tnt_tensorflow

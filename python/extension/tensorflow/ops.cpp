@@ -2,6 +2,7 @@
 // their sum. Every Finish of a step must depend on all its Starts: then it cannot block a thread that a Start needs. On a GPU
 // neither waits on the host: gradients are handed over in the order of TensorFlow's stream, and the stream waits for their sum.
 // TensorFlow has one stream to compute on, so there it is for the sake of backward that every Finish comes after all Starts.
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -70,18 +71,6 @@ Reduction reduction_of(const Attributes& attributes, TF_OpKernelContext* context
   return reduction;
 }
 
-// The output in the input's own memory where nobody else needs that. Holding the input would forbid it, so it is let go first.
-Tensor forward_or_allocate(TF_OpKernelContext* context, int index, int output, const Status& status) {
-  Tensor source = input(context, index, status);
-  if (!status.ok()) return nullptr;
-  const Dims dims = dims_of(source.get(), status);
-  if (!status.ok()) return nullptr;
-  source.reset();
-  int forwarded = -1;
-  return Tensor(
-      TF_ForwardInputOrAllocateOutput(context, &index, 1, output, dims.sizes.data(), dims.count, &forwarded, status.get()));
-}
-
 template <Where where>
 void start(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
@@ -95,7 +84,7 @@ void start(void* kernel, TF_OpKernelContext* context) {
   std::vector<Tensor> held;
   std::vector<std::pair<const void*, void*>> buffers;
   for (int i = 0; i < static_cast<int>(attributes.tensors.size()); ++i) {
-    Tensor out = forward_or_allocate(context, i + 1, i, status);
+    Tensor out = forward_or_allocate(context, std::array{i + 1}, i, status);
     if (!passed(context, status)) return;
     Tensor in = input(context, i + 1, status);
     if (!passed(context, status)) return;
@@ -129,20 +118,6 @@ void finish(void* kernel, TF_OpKernelContext* context) {
   }
 }
 
-// Output i has the shape of input first + i.
-template <int first>
-void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
-  const auto n = static_cast<int>(TF_ShapeInferenceContextNumInputs(context));
-  for (int i = first; i < n && TF_GetCode(status) == TF_OK; ++i) {
-    TF_ShapeHandle* shape = TF_NewShapeHandle();
-    TF_ShapeInferenceContextGetInput(context, i, shape, status);
-    if (TF_GetCode(status) == TF_OK) TF_ShapeInferenceContextSetOutput(context, i - first, shape, status);
-    TF_DeleteShapeHandle(shape);
-  }
-}
-
-constexpr const char* types = "T: list({float, double, half, bfloat16, int8, uint8, int32, int64})";
-
 // TensorFlow calls these when it loads the library; a failure shows in its own "op not found" when the op is used.
 struct Registration {
   Registration() {
@@ -157,7 +132,7 @@ struct Registration {
     TF_OpDefinitionBuilderAddAttr(op, types);
     // stateful, or TensorFlow would fold, merge or prune it on one rank and not on another
     TF_OpDefinitionBuilderSetIsStateful(op, true);
-    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes<1>);
+    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes_from<1>);
     TF_RegisterOpDefinition(op, status.get());
 
     op = TF_NewOpDefinitionBuilder("TntFinish");
@@ -167,7 +142,7 @@ struct Registration {
     TF_OpDefinitionBuilderAddAttr(op, "bucket: int");
     TF_OpDefinitionBuilderAddAttr(op, types);
     TF_OpDefinitionBuilderSetIsStateful(op, true);
-    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes<0>);
+    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes_from<0>);
     TF_RegisterOpDefinition(op, status.get());
 
     const auto add = [&](const char* name, TF_KernelBuilder* kernel) { TF_RegisterKernelBuilder(name, kernel, status.get()); };

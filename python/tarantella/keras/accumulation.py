@@ -9,7 +9,7 @@ Between those calls the ranks' accumulators differ; what one device would have i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import tensorflow as tf
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Reduction(Protocol):
     """How gradients are brought together."""
 
-    def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any]:
-        """Their sum over ranks, each rank's by its weight in this step, or by the given one."""
+    def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any] | None:
+        """Their sum over ranks, each rank's by its weight in this step, or by the given one; None: they wait for others."""
 
     def weight(self) -> Any:
         """This rank's weight in this step: a scalar, float64."""
@@ -35,12 +35,15 @@ class Reduction(Protocol):
 
 
 class OptimizerHooks:
-    """What takes the place of an optimizer's methods, so that all it does, it does with reduced gradients."""
+    """What takes the place of an optimizer's methods, so that all it does, it does with reduced gradients.
 
-    def __init__(self, optimizer: Any, reduction: Reduction) -> None:
+    accumulates_reduced: whether those that an optimizer accumulates over steps are reduced in each step, not their sum at last.
+    """
+
+    def __init__(self, optimizer: Any, reduction: Reduction, accumulates_reduced: bool = False) -> None:
         self.optimizer = optimizer
         self.reduction = reduction
-        self._accumulating = adapter.accumulating(optimizer)
+        self._accumulating = None if accumulates_reduced else adapter.accumulating(optimizer)
         self._originals = {(owner is optimizer, name): getattr(owner, name) for owner, name, _ in self.functions()}
 
     def functions(self) -> list[tuple[Any, str, Callable[..., Any]]]:
@@ -66,6 +69,8 @@ class OptimizerHooks:
 
     def _apply(self, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
         reduced = self.reduction.reduce_gradients(list(grads), self._variables(trainable_variables))
+        if reduced is None:
+            return None
         return self._original_apply(self.optimizer)(reduced, trainable_variables, **kwargs)
 
     def _variables(self, trainable_variables: Any) -> list[Any]:
@@ -83,7 +88,8 @@ class OptimizerHooks:
         sums = adapter.accumulators(owner, variables)
 
         def reduced() -> list[tf.Tensor]:
-            total = self.reduction.reduce_gradients([a + g for a, g in zip(sums, mine, strict=True)], variables, 1.0)
+            added = [a + g for a, g in zip(sums, mine, strict=True)]
+            total = cast("list[Any]", self.reduction.reduce_gradients(added, variables, 1.0))
             with tf.control_dependencies(total):
                 for accumulator in sums:
                     accumulator.assign(tf.zeros_like(accumulator))

@@ -40,14 +40,15 @@ class Agreement:
         may_fail: the hooks in which this rank's callbacks can raise, or stop training, where others' do not.
         may_change: those in which they can change weights.
         restores: whether one of them can put back an earlier state of the training.
+        is_same: whether the state of a training is the same on all ranks; else they have parts of what is accumulated.
     """
 
-    def __init__(self, may_fail: Iterable[str], may_change: Iterable[str], restores: bool) -> None:
+    def __init__(self, may_fail: Iterable[str], may_change: Iterable[str], restores: bool, is_same: bool = False) -> None:
         mine = [*(hook in set(may_fail) for hook in HOOKS), *(hook in set(may_change) for hook in HOOKS), restores]
         anywhere = runtime.all_reduce(np.array(mine, np.uint8), op="max").astype(bool)
         self._may_fail = {hook for hook, there in zip(HOOKS, anywhere, strict=False) if there}
         self._may_change = {hook for hook, there in zip(HOOKS, anywhere[len(HOOKS) :], strict=False) if there}
-        self._restores = bool(anywhere[-1])
+        self._restores, self._is_same = bool(anywhere[-1]), is_same
         if not self._may_fail.isdisjoint(TEST_BATCH_HOOKS):  # evaluation has no collective at each batch, and needs none
             self._may_fail.add("on_test_end")
         self._failure: Exception | None = None
@@ -75,7 +76,7 @@ class Agreement:
         if hook in self._may_fail or hook == "on_epoch_end":
             self._compare(model)
         if hook == "on_train_begin" and self._restores:
-            _take_masters_state(model)
+            self._take_masters_state(model)
         if hook in self._may_change and hook in BORDERS:
             self._take_masters_weights(model)
 
@@ -99,6 +100,13 @@ class Agreement:
             weights.broadcast(rates)
             self._say("the learning rate")
 
+    def _take_masters_state(self, model: Any) -> None:
+        """The weights, the optimizer's state and the epoch to begin with are those that the master's callback put back."""
+        weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
+        if not self._is_same:
+            accumulation.distribute_sums(model.optimizer)
+        adapter.share_beginning(model, lambda numbers: [int(number) for number in runtime.broadcast(numbers)])
+
     def _take_masters_weights(self, model: Any) -> None:
         variables = adapter.weights(model)
         if weights.differing_ranks(variables):
@@ -109,13 +117,6 @@ class Agreement:
         if not self._said:
             self._said = True
             runtime.logger.warning("a callback has changed %s on some ranks only: all ranks take the master's", what)
-
-
-def _take_masters_state(model: Any) -> None:
-    """The weights, the optimizer's state and the epoch to begin with are those that the master's callback put back."""
-    weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
-    accumulation.distribute_sums(model.optimizer)
-    adapter.share_beginning(model, lambda numbers: [int(number) for number in runtime.broadcast(numbers)])
 
 
 class BeforeCallbacks(keras.callbacks.Callback):  # type: ignore[misc]

@@ -11,12 +11,15 @@ from tarantella.errors import InvalidArgumentError
 from tarantella.keras import data, early_shard, pipeline
 
 
-def distributed(batches: tf.data.Dataset, distribute: bool, what: str, same_length: bool) -> tf.data.Dataset:
+def distributed(
+    batches: tf.data.Dataset, distribute: bool, what: str, same_length: bool, shards: int | None = None
+) -> tf.data.Dataset:
     """This rank's parts with their shares, as `data.distribute` gives them. Collective.
 
     Args:
         batches: of the global batch size; or, with ``distribute=False``, this rank's own.
         what: for the log and for errors, such as ``"training data"``.
+        shards: into how many each batch is divided; None: one for each rank.
         same_length: whether all ranks must have as many batches: where all of them are taken, and each is a step of all ranks.
 
     Raises:
@@ -31,17 +34,17 @@ def distributed(batches: tf.data.Dataset, distribute: bool, what: str, same_leng
         raise InvalidArgumentError(f"{what}: the dataset is empty")
     if not distribute:
         return data.whole(batches)
-    rank, size = runtime.get_rank(), runtime.get_size()
+    division = data.Division.among(runtime.get_size(), runtime.get_rank(), shards)
     early, reason = None, "another rank could not otherwise"
     try:
-        early = early_shard.distribute(batches, rank, size)
+        early = early_shard.distribute(batches, division)
     except early_shard.TooLate as late:
         reason = str(late)
     if int(runtime.all_reduce(int(early is not None), op="min")) and early is not None:
         runtime.logger.info("%s: each rank runs the maps before the batch on its own samples alone", what)
         return early
     runtime.logger.info("%s: every rank makes whole batches and takes its part at the end: %s", what, reason)
-    return data.distribute(batches, rank, size)
+    return data.distribute(batches, division)
 
 
 def with_micro_batches(

@@ -70,8 +70,10 @@ class InStep(adapter.Callback):
 
     # BatchNormalization's averages are of each rank's own samples: their mean is what validation and files shall see
     def on_test_begin(self, logs: Any = None) -> None:
-        weights.average(adapter.moving_statistics(self.model))
+        if not self._hooks.reproducible:
+            weights.average(adapter.moving_statistics(self.model))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        weights.average(adapter.moving_statistics(self.model))
-        accumulation.collect_sums(self.model.optimizer)
+        if not self._hooks.reproducible:
+            weights.average(adapter.moving_statistics(self.model))
+            accumulation.collect_sums(self.model.optimizer)

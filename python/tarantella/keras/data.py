@@ -1,8 +1,9 @@
 """Each rank's part of each global batch.
 
-Rank r of n takes the samples ``batch[r::n]``, whatever made the batch: the split is the last thing that happens to the
-dataset, so every operation before it does what it does on one device. A rank whose part is empty gets the first sample of the
-batch, with weight zero: a model cannot run on no samples at all.
+A batch is divided into shards, of which shard s of n has the samples ``batch[s::n]``: one for each rank, or, where bits must
+not depend on the number of ranks, always as many, of which each rank takes some that follow each other. Whatever made the
+batch, the split is the last thing that happens to the dataset, so every operation before it does what it does on one device.
+A shard without a sample gets the first one of the batch, with weight zero: a model cannot run on no samples at all.
 """
 
 from __future__ import annotations
@@ -16,10 +17,24 @@ _SLICEABLE = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
 
 @dataclass(frozen=True)
+class Division:
+    """Into how many shards batches are divided, and which of them are this rank's."""
+
+    shards: int
+    own: range
+
+    @staticmethod
+    def among(size: int, rank: int, shards: int | None = None) -> Division:
+        """One shard for each of the ranks, or as many as are given: a multiple of the ranks, each taking equally many."""
+        each = 1 if shards is None else shards // size
+        return Division(size * each, range(rank * each, (rank + 1) * each))
+
+
+@dataclass(frozen=True)
 class Share:
     """What a training step must know of its batch beside the samples.
 
-    Scalars, int64: the samples of this rank (0: the one there does not count), those of the global batch (None: every rank has
+    Scalars, int64: the samples of this shard (0: the one there does not count), those of the global batch (None: every rank has
     data of its own) and a fingerprint of the global batch.
     """
 
@@ -28,15 +43,15 @@ class Share:
     fingerprint: tf.Tensor
 
 
-def distribute(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dataset:
-    """The dataset with this rank's part of each batch: elements are pairs of the part and its share.
+def distribute(dataset: tf.data.Dataset, division: Division) -> tf.data.Dataset:
+    """The dataset with this rank's shards of each batch: elements are tuples with a pair for each, its samples and its share.
 
     Raises:
         ValueError: the elements have no batch axis, or are of a kind that cannot be split.
     """
     check_batched(dataset.element_spec)
     return dataset.map(
-        lambda *element: split(_structure(dataset, element), rank, size),
+        lambda *element: own_shards(_structure(dataset, element), division),
         num_parallel_calls=1,
         deterministic=True,
     )
@@ -46,26 +61,28 @@ def whole(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The dataset as it is, for a rank that has data of its own, with shares like those that `distribute` gives."""
     check_batched(dataset.element_spec)
 
-    def with_share(*element: Any) -> tuple[Any, tuple[tf.Tensor, tf.Tensor]]:
+    def with_share(*element: Any) -> tuple[tuple[Any, tuple[tf.Tensor, tf.Tensor]]]:
         batch = _structure(dataset, element)
-        return batch, (samples_in(batch), tf.constant(0, tf.int64))
+        return ((batch, (samples_in(batch), tf.constant(0, tf.int64))),)
 
     return dataset.map(with_share, num_parallel_calls=1, deterministic=True)
 
 
 def batch_spec(dataset: tf.data.Dataset) -> Any:
     """The spec of the batches alone, of a dataset that `distribute` or `whole` made."""
-    return dataset.element_spec[0]
+    return dataset.element_spec[0][0]
 
 
-def unpack(element: Any) -> tuple[Any, Share]:
-    """Batch and share of an element of such a dataset."""
-    batch, (samples, *total, fingerprint) = element
-    return batch, Share(samples, total[0] if total else None, fingerprint)
+def unpack(element: Any) -> list[tuple[Any, Share]]:
+    """Samples and share of each shard in an element of such a dataset."""
+    return [
+        (batch, Share(samples, total[0] if total else None, fingerprint))
+        for batch, (samples, *total, fingerprint) in element
+    ]
 
 
 def may_be_empty(dataset: tf.data.Dataset) -> bool:
-    """Whether this rank's part of a batch can have no sample; not if the size of every batch is known and large enough."""
+    """Whether this rank's shard of a batch can have no sample; not if the size of every batch is known and large enough."""
     return any(spec.shape.rank is None or spec.shape[0] is None for spec in tf.nest.flatten(batch_spec(dataset)))
 
 
@@ -84,24 +101,29 @@ def check_batched(element_spec: Any) -> None:
             raise ValueError("the dataset is not batched: batch it with the global batch size, dataset.batch(...)")
 
 
-def split(batch: Any, rank: int, size: int) -> tuple[Any, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-    """The rank's part of a batch of tensors and its share, as `distribute` gives them; in a graph or eagerly."""
+def own_shards(batch: Any, division: Division) -> tuple[tuple[Any, tuple[tf.Tensor, ...]], ...]:
+    """This rank's shards of a batch of tensors with their shares, as `distribute` gives them; in a graph or eagerly."""
+    return tuple(split(batch, shard, division.shards) for shard in division.own)
+
+
+def split(batch: Any, shard: int, shards: int) -> tuple[Any, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+    """One shard of a batch of tensors, and its share."""
     first = tf.nest.flatten(batch)[0]
     total = _count(first)
-    samples = tf.maximum((total - rank + size - 1) // size, 0)
-    begin = tf.where(samples > 0, tf.constant(rank, tf.int64), 0)
+    samples = tf.maximum((total - shard + shards - 1) // shards, 0)
+    begin = tf.where(samples > 0, tf.constant(shard, tf.int64), 0)
     end = tf.where(samples > 0, total, 1)
 
     def part(tensor: Any) -> Any:
         if isinstance(tensor, tf.SparseTensor):
-            return _part_of_sparse(tensor, begin, end, size)
+            return _part_of_sparse(tensor, begin, end, shards)
         known = None if isinstance(tensor, tf.RaggedTensor) else tensor.shape[0]
-        if known is not None and known > rank:
-            return tensor[rank::size]  # the shape of the part stays known
-        one_or_more = tensor[begin:end:size]
+        if known is not None and known > shard:
+            return tensor[shard::shards]  # the shape of the part stays known
+        one_or_more = tensor[begin:end:shards]
         if known is None or tf.executing_eagerly():
             return one_or_more
-        # a rank that never has a sample: the one there must not look like a part of a known size (may_be_empty)
+        # a shard that never has a sample: the one there must not look like a part of a known size (may_be_empty)
         return tf.compat.v1.placeholder_with_default(one_or_more, [None, *one_or_more.shape[1:]])
 
     heads = [head for head in map(_head, tf.nest.flatten(batch)) if head is not None]

@@ -4,6 +4,7 @@
 samples ``batch[r::n]`` are those of ``source.shard(n, r)``, in the same order, so each rank can decode its own alone:
 ``source.shard(n, r).map(decode).batch(B / n)``. What comes before the maps (reading file names, shuffling, repeating) runs on
 every rank as it does on one device, and tells by a fingerprint of every n-th element whether ranks have the same data.
+A rank that takes several shards of each batch keeps as many of every n elements.
 """
 
 from __future__ import annotations
@@ -38,20 +39,21 @@ class Parts:
     """How many the source has and batches are made of; None: without end."""
 
 
-def distribute(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Dataset:
+def distribute(dataset: tf.data.Dataset, division: data.Division) -> tf.data.Dataset:
     """What `data.distribute` gives, with the maps before the batch on this rank's samples alone.
 
     Raises:
         TooLate: that would change a sample, or cannot be known.
     """
     try:
-        parts = _take_apart(dataset, size)
+        parts = _take_apart(dataset, division)
     except AttributeError as error:
         raise TooLate(f"this version of TensorFlow does not tell what the dataset is made of ({error})") from error
     source = parts.source
     if parts.samples is not None:
         source = source.take(parts.samples)
-    samples = source.scan((tf.constant(0, tf.int64), tf.constant(0, tf.int64)), _fingerprints(size)).shard(size, rank)
+    samples = source.scan((tf.constant(0, tf.int64), tf.constant(0, tf.int64)), _fingerprints(division.shards))
+    samples = _own(samples, division)
     for of_map in parts.maps:
         samples = samples.map(
             _beside_the_fingerprint(of_map._map_func._func),
@@ -60,17 +62,31 @@ def distribute(dataset: tf.data.Dataset, rank: int, size: int) -> tf.data.Datase
         )
     drop_remainder = bool(pipeline.number(parts.batch, "_drop_remainder"))
     batches = samples.batch(
-        parts.batch_size // size,
+        parts.batch_size // division.shards * len(division.own),
         drop_remainder=drop_remainder,
         num_parallel_calls=getattr(parts.batch, "_num_parallel_calls", None),
     )
-    result = batches.enumerate().map(_with_share(parts), num_parallel_calls=1, deterministic=True)
+    result = batches.enumerate().map(_with_shares(parts, len(division.own)), num_parallel_calls=1, deterministic=True)
     for operation in parts.after:
         result = _again(operation, result)
     return result
 
 
-def _take_apart(dataset: tf.data.Dataset, size: int) -> Parts:
+def _own(samples: tf.data.Dataset, division: data.Division) -> tf.data.Dataset:
+    """Those of a source's elements that are of this rank's shards."""
+    shards, own = division.shards, division.own
+    if len(own) == 1:
+        return samples.shard(shards, own.start)
+    kept = samples.enumerate().filter(lambda index, _: (index % shards >= own.start) & (index % shards < own.stop))
+    whole, rest = divmod(n := int(samples.cardinality()), shards)
+    known = n if n < 0 else whole * len(own) + min(max(rest - own.start, 0), len(own))
+    return kept.map(lambda _, element: element).apply(tf.data.experimental.assert_cardinality(known))
+
+
+def _take_apart(dataset: tf.data.Dataset, division: data.Division) -> Parts:
+    shards = division.shards
+    if len(division.own) == shards:
+        raise TooLate("one rank makes all samples anyway")
     operations = list(pipeline.chain(dataset))
     after = []
     while operations and pipeline.kind(operations[0]) in _AFTER_THE_BATCH:
@@ -91,16 +107,20 @@ def _take_apart(dataset: tf.data.Dataset, size: int) -> Parts:
     if not pipeline.is_deterministic(operations[0]):
         raise TooLate("an operation before the maps may give its elements in any order")
     batch_size = pipeline.number(batch, "_batch_size")
-    if batch_size is None or batch_size % size != 0:
-        raise TooLate(f"{size} ranks do not divide the batch of {batch_size}")
+    if batch_size is None or batch_size % shards != 0:
+        raise TooLate(f"{shards} {_what(division)} do not divide the batch of {batch_size}")
     drops = pipeline.number(batch, "_drop_remainder")
     if drops is None:
         raise TooLate("whether its batch drops the remainder is not known yet")
-    samples = _samples(operations[0], batch_size, bool(drops), size)
+    samples = _samples(operations[0], batch_size, bool(drops), division)
     return Parts(operations[0], maps, batch, after[::-1], batch_size, samples)
 
 
-def _samples(source: tf.data.Dataset, batch_size: int, drops: bool, size: int) -> int | None:
+def _what(division: data.Division) -> str:
+    return "ranks" if len(division.own) == 1 else "shards"
+
+
+def _samples(source: tf.data.Dataset, batch_size: int, drops: bool, division: data.Division) -> int | None:
     cardinality = int(source.cardinality())
     if cardinality == tf.data.INFINITE_CARDINALITY:
         return None
@@ -109,17 +129,17 @@ def _samples(source: tf.data.Dataset, batch_size: int, drops: bool, size: int) -
     rest = cardinality % batch_size
     if drops:
         return cardinality - rest
-    if 0 < rest < size:
-        raise TooLate(f"its last batch of {rest} leaves some of {size} ranks without a sample")
+    if 0 < rest < division.shards:
+        raise TooLate(f"its last batch of {rest} leaves some of {division.shards} {_what(division)} without a sample")
     return cardinality
 
 
-def _fingerprints(size: int) -> Callable[..., Any]:
-    """For `scan`: each element with the fingerprint of the first of the `size` elements it is among."""
+def _fingerprints(shards: int) -> Callable[..., Any]:
+    """For `scan`: each element with the fingerprint of the first of the `shards` elements it is among."""
 
     def note(state: tuple[tf.Tensor, tf.Tensor], element: Any) -> Any:
         index, last = state
-        current = tf.cond(tf.equal(index % size, 0), lambda: data.fingerprint(element), lambda: last)
+        current = tf.cond(tf.equal(index % shards, 0), lambda: data.fingerprint(element), lambda: last)
         return (index + 1, current), (current, element if isinstance(element, tuple) else (element,))
 
     return note
@@ -134,18 +154,21 @@ def _beside_the_fingerprint(function: Callable[..., Any]) -> Callable[..., Any]:
     return mapped
 
 
-def _with_share(parts: Parts) -> Callable[..., Any]:
+def _with_shares(parts: Parts, own: int) -> Callable[..., Any]:
     single = not isinstance(parts.batch.element_spec, tuple)
 
-    def with_share(index: tf.Tensor, element: Any) -> Any:
+    def with_shares(index: tf.Tensor, element: Any) -> Any:
         fingerprints, batch = element
+        batch = batch[0] if single else batch
         total = tf.constant(parts.batch_size, tf.int64)
         if parts.samples is not None:
             total = tf.minimum(total, parts.samples - index * parts.batch_size)
-        samples = tf.size(fingerprints, tf.int64)
-        return batch[0] if single else batch, (samples, total, fingerprints[0] + total)
+        if own == 1:
+            return ((batch, (tf.size(fingerprints, tf.int64), total, fingerprints[0] + total)),)
+        shards = [data.split(batch, place, own) for place in range(own)]
+        return tuple((shard, (samples, total, fingerprints[0] + total)) for shard, (samples, _, _) in shards)
 
-    return with_share
+    return with_shares
 
 
 def _again(operation: tf.data.Dataset, on: tf.data.Dataset) -> tf.data.Dataset:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella import runtime, seeding
-from tarantella.environment import output_on_all_devices
+from tarantella import environment, runtime, seeding
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import (
     accumulation,
@@ -21,6 +20,7 @@ from tarantella.keras import (
     data,
     exposure,
     files,
+    fingerprint,
     losses,
     normalization,
     ops,
@@ -28,6 +28,7 @@ from tarantella.keras import (
     pipeline,
     placed,
     prediction,
+    reproducibility,
     weights,
 )
 from tarantella.keras.checkpoint import alone, session
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from tarantella.keras.hook import PackedBucket
 
-_OWN = frozenset({"_tnt_model", "_tnt_hooks", "_tnt_gradients"})
+_OWN = frozenset({"_tnt_model", "_tnt_hooks", "_tnt_options"})
 
 
 class Model:
@@ -69,12 +70,15 @@ class Model:
             gradients' bytes and the measured speed of the transport, or by trying (``TNT_AUTOTUNE=1``). Changes no bits, unless
             several nodes have several ranks each.
             `tnt.plan` shows what comes of it.
+        reproducible: V, a power of two, gives the same bits on 1, 2, ... or V ranks: each batch is cut into V shards, whatever
+            the number of ranks, which must divide V, and each rank computes its shards one after the other
+            (docs/reproducible.md). None: as ``TNT_REPRODUCIBLE`` says, else off. The same on all ranks.
 
     On one rank nothing is sent: no gradient is rounded, no hook is called.
 
     Raises:
-        InvalidArgumentError: gradient_dtype or fusion_threshold is none of these. TypeError: model or bucket_hook is something
-            else.
+        InvalidArgumentError: gradient_dtype, fusion_threshold or reproducible is none of these. TypeError: model or bucket_hook
+            is something else. UnsupportedError: what is asked for cannot be reproducible.
 
     Example:
         >>> model = tnt.Model(keras.Sequential([keras.layers.Dense(10)]))
@@ -91,7 +95,7 @@ class Model:
 
     _tnt_model: Any
     _tnt_hooks: StepHooks | None
-    _tnt_gradients: tuple[str | None, Callable[[PackedBucket], object] | None, float | None]
+    _tnt_options: tuple[str | None, Callable[[PackedBucket], object] | None, float | None, int | None]
 
     def __new__(
         cls,
@@ -100,6 +104,7 @@ class Model:
         gradient_dtype: str | None = None,
         bucket_hook: Callable[[PackedBucket], object] | None = None,
         fusion_threshold: float | None = None,
+        reproducible: int | None = None,
     ) -> Any:
         if type(model) is Model:
             model = model.model
@@ -114,6 +119,7 @@ class Model:
             raise TypeError(f"bucket_hook is {bucket_hook!r}: use a function of a tnt.PackedBucket")
         if fusion_threshold is not None and not (isinstance(fusion_threshold, (int, float)) and fusion_threshold >= 0):
             raise InvalidArgumentError(f"fusion_threshold is {fusion_threshold!r}: use a number of bytes, 0, math.inf or None")
+        shards = reproducibility.shards_of_batches(reproducible, gradient_dtype, bucket_hook)
         copies.watch()
         if parallel_strategy == ParallelStrategy.NONE:
             copies.leave_alone(model)
@@ -124,7 +130,7 @@ class Model:
         self = object.__new__(cls)
         object.__setattr__(self, "_tnt_model", model)
         object.__setattr__(self, "_tnt_hooks", None)
-        object.__setattr__(self, "_tnt_gradients", (gradient_dtype, bucket_hook, fusion_threshold))
+        object.__setattr__(self, "_tnt_options", (gradient_dtype, bucket_hook, fusion_threshold, shards))
         copies.wrap(model)
         return self
 
@@ -161,13 +167,13 @@ class Model:
         return f"<tarantella.Model of {self._tnt_model!r}>"
 
     def __copy__(self) -> Any:
-        return Model(copy.copy(self._tnt_model), ParallelStrategy.DATA, *self._tnt_gradients)
+        return Model(copy.copy(self._tnt_model), ParallelStrategy.DATA, *self._tnt_options)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return Model(copy.deepcopy(self._tnt_model, memo), ParallelStrategy.DATA, *self._tnt_gradients)
+        return Model(copy.deepcopy(self._tnt_model, memo), ParallelStrategy.DATA, *self._tnt_options)
 
     def __reduce__(self) -> Any:
-        return Model, (self._tnt_model, ParallelStrategy.DATA, *self._tnt_gradients)
+        return Model, (self._tnt_model, ParallelStrategy.DATA, *self._tnt_options)
 
     # -------------------------------------------------------------------------------------------------- compile
 
@@ -188,10 +194,18 @@ class Model:
             self._tnt_model.compile_from_config(config)
 
     def _no_jit_unasked(self) -> AbstractContextManager[None]:
-        if runtime.get_size() == 1:
+        if self._is_plain():
             return nullcontext()
         text = 'jit_compile="auto" leaves XLA off on several ranks: compile the model with jit_compile=True to use it'
         return adapter.no_jit_unasked(self._tnt_model, lambda: runtime.logger.warning(text))
+
+    def _is_plain(self) -> bool:
+        """Whether Keras' own methods do all that is to be done."""
+        return runtime.get_size() == 1 and self._shards is None
+
+    @property
+    def _shards(self) -> int | None:
+        return self._tnt_options[-1]
 
     def _forget_hooks(self) -> None:
         if self._tnt_hooks is not None:
@@ -254,7 +268,8 @@ class Model:
         settings = checkpoint.of(adapter.callback_list(callbacks))
         if settings is not None:
             self._require_compiled("fit")
-        if runtime.get_size() == 1:
+        if self._is_plain():
+            callbacks = fingerprint.beside(callbacks, model)
             fit = model.fit if settings is None else functools.partial(alone.fit, model, settings)
             with copies.ours():
                 return fit(
@@ -282,8 +297,8 @@ class Model:
         source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight, **rounds, **loading)
         whole = adapter.batches(source)
         if tnt_distribute_dataset:
-            normalization.warn_of_small_batches(model, pipeline.batch_size(whole) or batch_size)
-        training = batches.distributed(whole, tnt_distribute_dataset, "training data", same_length=steps_per_epoch is None)
+            normalization.warn_of_small_batches(model, pipeline.batch_size(whole) or batch_size, self._shards)
+        training = self._distribute(whole, tnt_distribute_dataset, "training data", same_length=steps_per_epoch is None)
         steps_per_epoch = adapter.steps_of(source, steps_per_epoch)
         training = saving.watched(training, steps_per_epoch)
         validation = None
@@ -294,7 +309,7 @@ class Model:
                 x, y, sample_weight, validation_batch_size or batch_size, validation_steps, False, None, **loading
             )
             same_length = tnt_distribute_validation_dataset and validation_steps is None
-            validation = batches.distributed(
+            validation = self._distribute(
                 adapter.batches(held_out), tnt_distribute_validation_dataset, "validation data", same_length
             )
             validation_steps = adapter.steps_of(held_out, validation_steps)
@@ -305,8 +320,9 @@ class Model:
             return outcome
         fit = hooks.original("fit")
         in_step = InStep(hooks)
-        ours = [in_step, *([hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else [])]
-        called, told = placed.for_fit(others, hooks.stats, ours), adapter.Epochs(source)
+        ours = [in_step, *fingerprint.callbacks(model, hooks.bucket_of)]
+        ours += [hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else []
+        called, told = placed.for_fit(others, hooks, ours), adapter.Epochs(source)
         verbose = _verbosity(verbose)
         with (
             in_step.located(),
@@ -343,7 +359,7 @@ class Model:
         """Evaluates the model, each rank on its part of each batch. Collective; every rank gets the whole result."""
         model = self._tnt_model
         x, batch_size = batches.with_micro_batches(x, batch_size, tnt_micro_batch_size, tnt_distribute_dataset)
-        if runtime.get_size() == 1:
+        if self._is_plain():
             return model.evaluate(
                 x, y, batch_size=batch_size, verbose=verbose, sample_weight=sample_weight, steps=steps,
                 callbacks=callbacks, return_dict=return_dict, **loading,
@@ -351,7 +367,7 @@ class Model:
         self._require_compiled("evaluate")
         source = adapter.source(x, y, sample_weight, batch_size, steps, False, None, model=model, **loading)
         same_length = tnt_distribute_dataset and steps is None
-        parts = batches.distributed(adapter.batches(source), tnt_distribute_dataset, "data to evaluate", same_length)
+        parts = self._distribute(adapter.batches(source), tnt_distribute_dataset, "data to evaluate", same_length)
         hooks = self._hooks()
         self._build(data.batch_spec(parts))
         self._same_weights(hooks)
@@ -425,21 +441,21 @@ class Model:
             Loss and metrics of the global batch, on every rank.
         """
         model = self._tnt_model
-        if runtime.get_size() == 1:
-            with copies.ours():
+        if self._is_plain():
+            with copies.ours(), fingerprint.of_batch(model, dict):
                 return model.train_on_batch(
                     x, y, sample_weight=sample_weight, class_weight=class_weight, return_dict=return_dict, **how
                 )
         self._require_compiled("train_on_batch")
-        part = self._part(adapter.batch_of(x, y, sample_weight, class_weight))
+        part = self._part(adapter.batch_of(x, y, sample_weight, class_weight), self._shards)
         hooks = self._hooks()
         hooks.set_distributed(True)
         first = not hooks.alike
         if first:
-            self._start_alike(hooks, _spec_of(part[0]))
+            self._start_alike(hooks, _spec_of(part[0][0]))
         hooks.apart = True
         train_on_batch = hooks.original("train_on_batch")
-        with self._distributed(hooks), hooks.one_batch():
+        with self._distributed(hooks), hooks.one_batch(), fingerprint.of_batch(model, hooks.bucket_of):
             logs = train_on_batch(adapter.one_batch(part), return_dict=return_dict, **how)
         if first and not hooks.awaits_reduction():
             check_first_step(model, hooks)
@@ -448,12 +464,12 @@ class Model:
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, **how: Any) -> Any:
         """Like Keras' `test_on_batch`, on a global batch, of which each rank takes its part. Collective."""
         model = self._tnt_model
-        if runtime.get_size() == 1:
+        if self._is_plain():
             return model.test_on_batch(x, y, sample_weight=sample_weight, return_dict=return_dict, **how)
         self._require_compiled("test_on_batch")
-        part = self._part(adapter.batch_of(x, y, sample_weight, None))
+        part = self._part(adapter.batch_of(x, y, sample_weight, None), self._shards)
         hooks = self._hooks()
-        self._build(_spec_of(part[0]))
+        self._build(_spec_of(part[0][0]))
         self._same_weights(hooks)
         test_on_batch = hooks.original("test_on_batch")
         with self._distributed(hooks), hooks.one_batch():
@@ -465,19 +481,27 @@ class Model:
         model = self._tnt_model
         if runtime.get_size() == 1:
             return model.predict_on_batch(x)
-        part = self._part(adapter.batch_of(x, None, None, None))
+        part = self._part(adapter.batch_of(x, None, None, None), shards=None)
         hooks = self._hooks()
-        adapter.build_to_call(model, _spec_of(part[0]))
+        adapter.build_to_call(model, _spec_of(part[0][0]))
         self._same_weights(hooks)
         predict_on_batch = hooks.original("predict_on_batch")
         with self._distributed(hooks), hooks.one_batch():
             predicted = predict_on_batch(adapter.one_batch(part))
         return prediction.in_order(predicted)
 
-    def _part(self, batch: Any) -> Any:
-        """This rank's part of a batch and its share."""
+    def _distribute(self, whole: tf.data.Dataset, distribute: bool, what: str, same_length: bool) -> tf.data.Dataset:
+        if self._shards is not None and not distribute:
+            raise UnsupportedError(
+                f"reproducible: {what} that each rank has of its own depend on the number of ranks: give all ranks the global "
+                "batches, without tnt_distribute_dataset=False"
+            )
+        return batches.distributed(whole, distribute, what, same_length, self._shards)
+
+    def _part(self, batch: Any, shards: int | None) -> Any:
+        """This rank's shards of a batch with their shares."""
         data.check_batched(_spec_of(batch))
-        return data.split(batch, runtime.get_rank(), runtime.get_size())
+        return data.own_shards(batch, data.Division.among(runtime.get_size(), runtime.get_rank(), shards))
 
     def stats(self) -> dict[str, float]:
         """What this model's reducers have done on this rank: ``bytes``, ``steps``, ``busy_seconds``, ``exposed_seconds``."""
@@ -493,7 +517,11 @@ class Model:
 
     def _hooks(self) -> StepHooks:
         if self._tnt_hooks is None:
-            self._tnt_hooks = StepHooks(self._tnt_model, *self._tnt_gradients)
+            gradient_dtype, bucket_hook, threshold, shards = self._tnt_options
+            if shards is None:
+                self._tnt_hooks = StepHooks(self._tnt_model, gradient_dtype, bucket_hook, threshold)
+            else:
+                self._tnt_hooks = reproducibility.ReproducibleHooks(self._tnt_model, shards, threshold)
         return self._tnt_hooks
 
     def _require_compiled(self, method: str) -> None:
@@ -513,7 +541,10 @@ class Model:
         hooks.settle()
         hooks.prepare()
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
-        accumulation.distribute_sums(model.optimizer)
+        if hooks.reproducible:
+            weights.broadcast(reproducibility.random_states(model))
+        else:
+            accumulation.distribute_sums(model.optimizer)
         hooks.alike = True
 
     def _build(self, batch_spec: Any) -> None:
@@ -588,7 +619,7 @@ class Model:
 
     def summary(self, *args: Any, **kwargs: Any) -> None:
         """Like Keras' `summary`, printed by the master."""
-        if runtime.is_master_rank() or output_on_all_devices():
+        if runtime.is_master_rank() or environment.output_on_all_devices():
             self._tnt_model.summary(*args, **kwargs)
 
 
@@ -611,4 +642,4 @@ def _spec_of(batch: Any) -> Any:
 
 
 def _verbosity(verbose: Any) -> Any:
-    return verbose if runtime.is_master_rank() or output_on_all_devices() else 0
+    return verbose if runtime.is_master_rank() or environment.output_on_all_devices() else 0

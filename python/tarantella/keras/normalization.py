@@ -89,16 +89,23 @@ def _sum_over_ranks(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.T
 SMALLEST = 16  # samples on each rank with which BatchNormalization still works well
 
 
-def warn_of_small_batches(model: Any, batch_size: int | None) -> None:
-    """Warns of layers whose statistics are of too few samples. batch_size: of all ranks together, None if it is not known."""
-    if batch_size is None or batch_size // runtime.get_size() >= SMALLEST:
+def warn_of_small_batches(model: Any, batch_size: int | None, shards: int | None = None) -> None:
+    """Warns of layers whose statistics are of too few samples.
+
+    Args:
+        batch_size: of all ranks together; None if it is not known.
+        shards: into how many a batch is cut; None: into one for each rank.
+    """
+    parts, what = (runtime.get_size(), "ranks") if shards is None else (shards, "shards")
+    if batch_size is None or batch_size // parts >= SMALLEST:
         return
     local = (layer for layer in adapter.layers_of(model) if isinstance(layer, adapter.keras.layers.BatchNormalization))
     if any(not layer.synchronized for layer in local):
         runtime.logger.warning(
-            "Micro batch size should be at least %d when using Batch Normalization: %d ranks share %d samples. "
-            "tnt.keras.layers.SyncBatchNormalization takes its statistics over all of them",
+            "Micro batch size should be at least %d when using Batch Normalization: %d %s share %d samples%s",
             SMALLEST,
-            runtime.get_size(),
+            parts,
+            what,
             batch_size,
+            "" if shards else ". tnt.keras.layers.SyncBatchNormalization takes its statistics over all of them",
         )

@@ -152,6 +152,48 @@ def reduce(
     return result
 
 
+def tree_add(
+    a: Sequence[tf.Tensor],
+    b: Sequence[tf.Tensor],
+    weight_a: float | tf.Tensor = 1.0,
+    weight_b: float | tf.Tensor = 1.0,
+) -> list[tf.Tensor]:
+    """A node of a tree of sums: ``weight_a * a + weight_b * b`` for each pair of tensors, to bits that nothing else decides.
+
+    Graph or eager, on this rank only. TensorFlow's own additions are reordered by its graph optimizer where there are more than
+    two; these are not. The bits are those that a reducer with ``tree=True`` gives two ranks that hand over ``a`` and ``b`` with
+    these weights, so that shards may be added on one rank or across ranks alike: each product is rounded to the tensor's type
+    before the two are added, denormals are kept, and a weight of 0 contributes zeros whatever its tensors hold.
+
+    Args:
+        a: tensors of any shapes; float32, float64, float16, bfloat16, int8, uint8, int32 or int64. The sum takes the
+            memory of one that nobody else needs.
+        b: as many tensors of the same dtypes and shapes.
+        weight_a: scalar, cast to float64: the weight of all of `a`. For integers 0 or 1.
+        weight_b: of all of `b`.
+
+    Returns:
+        The sums, of the shapes and dtypes of `a`.
+
+    Raises:
+        ValueError: `a` and `b` are not equally many.
+        TypeError: their dtypes differ; when executed eagerly ``tf.errors.InvalidArgumentError``.
+        tf.errors.InternalError: shapes differ, a weight is not finite, or it is neither 0 nor 1 and there are integers.
+
+    Example:
+        >>> [total] = tree_add([tf.constant([1.0, 2.0])], [tf.constant([3.0, float("nan")])], weight_b=0.0)
+        >>> total.numpy()
+        array([1., 2.], dtype=float32)
+    """
+    if len(a) != len(b):
+        raise ValueError(f"tree_add: {len(a)} tensors and {len(b)} tensors cannot be added in pairs")
+    if not a:
+        return []
+    weights = [tf.cast(weight, tf.float64) for weight in (weight_a, weight_b)]
+    with placement.device_of_ops(placement.HOST):
+        return list(library().tnt_tree_add(a=a, b=b, weight_a=weights[0], weight_b=weights[1]))
+
+
 def _run_independently(outputs: Sequence[tf.Tensor]) -> None:
     """Keeps TensorFlow from running stateful ops one after another, in the order of the program.
 

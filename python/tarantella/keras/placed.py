@@ -23,6 +23,8 @@ from tarantella.keras.patch import Patch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tarantella.keras.step import StepHooks
+
 ON_ALL_RANKS = "_tnt_run_on_all_ranks"  # attribute of the classes that `Callback` makes
 
 _DECIDE = adapter.callback_kinds(
@@ -48,15 +50,15 @@ def restores(callback: Any) -> bool:
     return isinstance(callback, _RESTORE)
 
 
-def for_fit(callbacks: Any, stats: Callable[[], dict[str, float]], first: Sequence[Any] = ()) -> list[Any]:
+def for_fit(callbacks: Any, hooks: StepHooks, first: Sequence[Any] = ()) -> list[Any]:
     """What Keras is to call in `fit`. Collective.
 
     Args:
         callbacks: as Keras takes them.
-        stats: what the model's reducers have done, for `TimeHistory`.
+        hooks: the model's.
         first: callbacks of ours that go before all others.
     """
-    placed, agreement = _place(adapter.callback_list(callbacks), stats)
+    placed, agreement = _place(adapter.callback_list(callbacks), hooks)
     return [*first, BeforeCallbacks(agreement), *placed, AfterCallbacks(agreement)]
 
 
@@ -71,15 +73,16 @@ def for_predict(callbacks: Any) -> list[Any]:
     return [_stand_in(callback, None) for callback in adapter.callback_list(callbacks)]
 
 
-def _place(callbacks: list[Any], stats: Callable[[], dict[str, float]] | None = None) -> tuple[list[Any], Agreement]:
+def _place(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[list[Any], Agreement]:
     may_fail = {hook for callback in callbacks for hook in _may_fail(callback)}
     may_change = {hook for callback in callbacks for hook in overridden(callback) if not _is_known(callback)}
     if callbacks:
         may_fail |= {"on_train_begin", "on_test_begin"}  # to be given the model comes before, and can fail
-    agreement = Agreement(may_fail, may_change, any(restores(callback) for callback in callbacks))
+    is_same = hooks is not None and hooks.reproducible
+    agreement = Agreement(may_fail, may_change, any(restores(callback) for callback in callbacks), is_same)
     for callback in callbacks:
-        if stats is not None and hasattr(callback, "tnt_stats"):
-            callback.tnt_stats = stats
+        if hooks is not None and hasattr(callback, "tnt_stats"):
+            callback.tnt_stats = hooks.stats
     return [_stand_in(callback, agreement) for callback in callbacks], agreement
 
 

@@ -21,6 +21,9 @@ _live: weakref.WeakSet[Reducer] = weakref.WeakSet()
 # how tensors are sent: wire_dtype of tnt_reducer_options_t
 AS_THEY_ARE = -2
 AS_THE_ENVIRONMENT_SAYS = -1
+# which runs give the same bits: determinism of tnt_reducer_options_t
+AS_IT_COMES = 0
+SAME_ON_ANY_RANKS = 2
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Reducer:
         arrival: the tensors' positions in the order in which they will come; None: from the last to the first.
         gradients: the tensors are made by backward, and are reduced on the GPU if it runs there. With a bucket hook, which
             sees host memory, they are not: then all ranks need one.
+        tree: sums over ranks are taken as (0 + 1) + (2 + 3), neighbours first: with `ops.tree_add` below them the same bits on
+            1, 2, 4, 8, ... ranks, for float32, float64 and integers. Equal on all ranks.
 
     Raises:
         MismatchError: a rank's list, TensorFlow, Keras or `context` differs; the text names the rank and the tensor.
@@ -57,6 +62,7 @@ class Reducer:
         fusion_threshold: float | None = None,
         arrival: Sequence[int] | None = None,
         gradients: bool = False,
+        tree: bool = False,
     ) -> None:
         for spec in specs:
             if spec.dtype not in runtime._DTYPES:
@@ -72,6 +78,7 @@ class Reducer:
             wire_dtype=runtime._DTYPES[wire_dtype] if isinstance(wire_dtype, str) else wire_dtype,
             arrival=arrival or (),
             device=self.device,
+            determinism=SAME_ON_ANY_RANKS if tree else AS_IT_COMES,
         )
         self.hook = BucketHook(bucket_hook, [spec.name for spec in specs]) if bucket_hook is not None else None
         if self.hook is not None:

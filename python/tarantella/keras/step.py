@@ -22,6 +22,7 @@ from tarantella.keras import (
     context,
     data,
     exposure,
+    fingerprint,
     gradients,
     losses,
     normalization,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from tarantella.keras.autotune import Autotune
     from tarantella.keras.hook import PackedBucket
 
-_OTHER_BATCH = (
+OTHER_BATCH = (
     "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
     "(give a seed to whatever is random in it: shuffle, map, the generator of NumPy)"
 )
@@ -49,7 +50,7 @@ _CALLS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "pred
 _UNTRACED = (None, None, None)
 
 
-class _Key(NamedTuple):
+class Key(NamedTuple):
     """Of a reducer."""
 
     name: str
@@ -57,12 +58,16 @@ class _Key(NamedTuple):
     fusion_threshold: float | None  # of gradients: None as for all
 
 
-def _key(name: str, of: Sequence[Any], fusion_threshold: float | None = None) -> _Key:
-    return _Key(name, tuple(id(item) for item in of), fusion_threshold)
+def key_of(name: str, of: Sequence[Any], fusion_threshold: float | None = None) -> Key:
+    """What a reducer is kept under: its name, the objects it is for, and the threshold of its buckets."""
+    return Key(name, tuple(id(item) for item in of), fusion_threshold)
 
 
 class StepHooks:
     """The distributed training and test steps of one compiled model."""
+
+    reproducible = False  # whether all ranks have the same state after each step, whatever their number
+    shards: int | None = None  # into how many each batch is divided; None: one for each rank
 
     def __init__(
         self,
@@ -81,8 +86,8 @@ class StepHooks:
         self.random_operations: list[str] = []  # of the last step that was traced, while thresholds are tried
         self._begun = False
         self._stats_of_dropped = dict(exposure.NOTHING)
-        self._reducers: dict[_Key, tuple[Reducer | SparseReducer, list[Any]]] = {}
-        self._provisional: _Key | None = None  # of the reducer that was made before any gradient was seen
+        self._reducers: dict[Key, tuple[Reducer | SparseReducer, list[Any]]] = {}
+        self._provisional: Key | None = None  # of the reducer that was made before any gradient was seen
         self._share: data.Share | None = None  # of the step that is being traced or run eagerly
         self._training = False
         self._asked_for_metrics = False
@@ -95,7 +100,7 @@ class StepHooks:
         self._functions: tuple[Any, ...] = _UNTRACED
         self.alike = False  # whether all ranks have been given rank 0's state
         self.apart = False  # whether single steps left what is averaged or added up over ranks at the end of an epoch
-        self._compiled = CompiledCalls(model, self._bucket_of) if adapter.is_jit_compiled(model) else None
+        self._compiled = CompiledCalls(model, self.bucket_of) if adapter.is_jit_compiled(model) else None
 
     # ------------------------------------------------------------------------------------------------ reducers
 
@@ -106,7 +111,7 @@ class StepHooks:
             self.autotune = autotune.begin(self, self._model)
         if not any(reducer.name == "gradients" for reducer in self.reducers()):
             variables = adapter.trainable_variables(self._model)
-            self._provisional = _key("gradients", variables, self.fusion_threshold)
+            self._provisional = key_of("gradients", variables, self.fusion_threshold)
             self._gradient_reducer(self._provisional, variables)
 
     def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any]) -> Reducer:
@@ -115,7 +120,7 @@ class StepHooks:
         What was prepared is for the usual order of arrival and for dense gradients. Where the first trace shows something else,
         the final one takes its place before anything was reduced.
         """
-        key = _key("gradients", variables, self.fusion_threshold)
+        key = key_of("gradients", variables, self.fusion_threshold)
         if self._provisional is None and key in self._reducers:
             return cast("Reducer", self._reducers[key][0])
         order = arrival.agreed_order(grads)
@@ -130,7 +135,7 @@ class StepHooks:
             self._reducers.pop(self._provisional)[0].close()
             self._provisional = None
 
-    def _gradient_reducer(self, key: _Key, variables: Sequence[Any], order: Sequence[int] | None = None) -> Reducer:
+    def _gradient_reducer(self, key: Key, variables: Sequence[Any], order: Sequence[int] | None = None) -> Reducer:
         options = {**self._gradients, "fusion_threshold": key.fusion_threshold, "arrival": order}
         return self._reducer(key, variables, gradients.specs(variables), gradients=True, **options)
 
@@ -161,7 +166,7 @@ class StepHooks:
         """The threshold in bytes, also where it was chosen."""
         return max(reducer.fusion_threshold for _, (reducer, _) in self._gradient_reducers(threshold))
 
-    def _gradient_reducers(self, threshold: float | None = None) -> Iterator[tuple[_Key, tuple[Reducer, list[Any]]]]:
+    def _gradient_reducers(self, threshold: float | None = None) -> Iterator[tuple[Key, tuple[Reducer, list[Any]]]]:
         for key, (reducer, variables) in self._reducers.items():
             if isinstance(reducer, Reducer) and key.name == "gradients" and key.fusion_threshold == threshold:
                 yield key, (reducer, variables)
@@ -183,7 +188,7 @@ class StepHooks:
                 total = {name: total[name] + value for name, value in reducer.stats().items()}
         return total
 
-    def _bucket_of(self) -> dict[int, int]:
+    def bucket_of(self) -> dict[int, int]:
         """In which bucket the gradient of each variable is, by the variable's id."""
         return {
             id(variables[i]): number
@@ -195,7 +200,7 @@ class StepHooks:
     def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:
         """The reducer for those gradients that are sparse. Collective when it is asked for the first time."""
         self._drop_provisional()
-        key = _key("sparse gradients", variables)
+        key = key_of("sparse gradients", variables)
         if key not in self._reducers:
             self._reducers[key] = (SparseReducer(variables, self._context()), list(variables))
         return cast("SparseReducer", self._reducers[key][0])
@@ -204,7 +209,7 @@ class StepHooks:
         optimizer = adapter.optimizer_of(self._model)
         return "" if optimizer is None else type(optimizer).__name__
 
-    def _reducer(self, key: _Key, of: Sequence[Any], specs: Sequence[Spec], **options: Any) -> Reducer:
+    def _reducer(self, key: Key, of: Sequence[Any], specs: Sequence[Spec], **options: Any) -> Reducer:
         if key not in self._reducers:
             reducer = Reducer(key.name, specs, self._context(), **options)
             self._reducers[key] = (reducer, list(of))  # what the key is made of must stay alive
@@ -254,7 +259,7 @@ class StepHooks:
             ]
             optimizer = adapter.optimizer_of(model)
             if optimizer is not None:
-                attributes.extend(OptimizerHooks(optimizer, self).functions())
+                attributes.extend(OptimizerHooks(optimizer, self, self.reproducible).functions())
             if self._compiled is not None:
                 attributes.extend(self._compiled.functions())
             self._put_on(Patch(attributes), may_be_empty)
@@ -314,19 +319,20 @@ class StepHooks:
         finally:
             self._one_batch = False
 
-    def _unpacked(self, element: Any) -> tuple[Any, data.Share]:
+    def _unpacked(self, element: Any) -> list[tuple[Any, data.Share]]:
         return data.unpack(adapter.part_of(element) if self._one_batch else element)
 
     def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def predict_step(element: Any) -> Any:
-            batch, share = self._unpacked(element)
+            ((batch, share),) = self._unpacked(element)
             return prediction.with_sizes(original(batch), share)
 
         return predict_step
 
     def _train_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def train_step(element: Any) -> Any:
-            with self._step(element, training=True) as batch, self._unchanged_if_empty(self._state_of_training()):
+            ((batch, share),) = self._unpacked(element)
+            with self._shard(share, training=True), self._unchanged_if_empty(self._state_of_training()):
                 logs = self._reduced_logs(original(batch))
                 if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
                     self.random_operations = autotune.random_operations(context.graph())
@@ -336,15 +342,17 @@ class StepHooks:
 
     def _test_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def test_step(element: Any) -> Any:
+            ((batch, share),) = self._unpacked(element)
             variables = adapter.metric_variables(self._model)
-            with self._step(element, training=False) as batch, self._unchanged_if_empty(variables):
+            with self._shard(share, training=False), self._unchanged_if_empty(variables):
                 return self._reduced_logs(original(batch))
 
         return test_step
 
     @contextmanager
-    def _step(self, element: Any, training: bool) -> Iterator[Any]:
-        batch, self._share = self._unpacked(element)
+    def _shard(self, share: data.Share, training: bool) -> Iterator[None]:
+        """In this context the model computes what it has of a batch."""
+        self._share = share
         self._training = training
         self._asked_for_metrics = False
         self._total_of_step = None
@@ -352,7 +360,7 @@ class StepHooks:
         try:
             compiled = self._compiled.step(training) if self._compiled is not None else nullcontext()
             with context.model_step(), context.weighted(self.weight), compiled:
-                yield batch
+                yield
         finally:
             self._share = None
             self._training = False
@@ -372,9 +380,10 @@ class StepHooks:
 
     # ----------------------------------------------------------------------------------------------- gradients
 
-    def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any]:
+    def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any] | None:
         """The gradients of the global batch. A variable without a gradient keeps none."""
-        return gradients.reduce(grads, variables, self.weight() if weight is None else weight, self)
+        reduced = gradients.reduce(grads, variables, self.weight() if weight is None else weight, self)
+        return fingerprint.noted(self._model, reduced, variables)
 
     def weight(self) -> tf.Tensor:
         """This rank's part of the global batch: the loss is a mean over samples, so the mean over all is their weighted sum."""
@@ -390,7 +399,7 @@ class StepHooks:
 
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
         """Whether the flag is true on all ranks."""
-        reducer = self._reducer(_key("finite", ()), (), [Spec("ranks whose gradients are finite", 1, "int32")])
+        reducer = self._reducer(key_of("finite", ()), (), [Spec("ranks whose gradients are finite", 1, "int32")])
         return tf.equal(reducer.total(flag), runtime.get_size())
 
     def settle(self) -> None:
@@ -402,7 +411,7 @@ class StepHooks:
 
     def divisor_of_all(self, divisor: tf.Tensor) -> tf.Tensor:
         """The sum over ranks of what each rank's loss divides by."""
-        return self._reducer(_key("divisor of a loss", ()), (), [Spec("divisor", 1, "float64")]).total(divisor)
+        return self._reducer(key_of("divisor of a loss", ()), (), [Spec("divisor", 1, "float64")]).total(divisor)
 
     def awaits_reduction(self) -> bool:
         """Whether no step was due yet to reduce gradients: an optimizer adds them up, or left a step out, before its first."""
@@ -418,7 +427,7 @@ class StepHooks:
         if share.total is not None:
             return share.total
         if self._total_of_step is None:  # one sum in a step, however many ask for it
-            reducer = self._reducer(_key("samples", ()), (), [Spec("samples", 1, "int64")])
+            reducer = self._reducer(key_of("samples", ()), (), [Spec("samples", 1, "int64")])
             self._total_of_step = reducer.total(share.samples)
         return self._total_of_step
 
@@ -474,7 +483,7 @@ class StepHooks:
             return []
         tensors = [tf.convert_to_tensor(value) for value in values]
         specs = [Spec(f"log {i}", int(np.prod(t.shape, dtype=np.int64)), "float64") for i, t in enumerate(tensors)]
-        reducer = self._reducer(_key(f"{len(specs)} logs", ()), (), specs)
+        reducer = self._reducer(key_of(f"{len(specs)} logs", ()), (), specs)
         means = reducer.reduce([tf.cast(t, tf.float64) for t in tensors], self.weight())
         return [tf.cast(mean, t.dtype) for mean, t in zip(means, tensors, strict=True)]
 
@@ -488,10 +497,10 @@ class StepHooks:
         size, rank = runtime.get_size(), runtime.get_rank()
         fingerprints = tf.one_hot(rank, size, on_value=share.fingerprint, off_value=tf.constant(0, tf.int64), dtype=tf.int64)
         specs.append(Spec("fingerprint of the batch", size, "int64"))
-        reducer = self._reducer(_key("metrics", variables), variables, specs)
+        reducer = self._reducer(key_of("metrics", variables), variables, specs)
         *sums, fingerprints = reducer.reduce([*states, fingerprints])
         same = tf.reduce_all(fingerprints == fingerprints[0])
-        check = tf.debugging.Assert(same, [mark("TNT_MISMATCH", _OTHER_BATCH), fingerprints], summarize=size)
+        check = tf.debugging.Assert(same, [mark("TNT_MISMATCH", OTHER_BATCH), fingerprints], summarize=size)
         with tf.control_dependencies([check] if check is not None else []):
             return [tf.identity(s) for s in sums]
 

@@ -7,23 +7,17 @@ started; otherwise the code of the rank that failed, or 128 + the number of the 
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
-from collections.abc import Mapping
-from functools import partial
 
+from tarantella.launcher import restarts
 from tarantella.launcher.cleanup import clean_up
-from tarantella.launcher.environment import Meeting, mpi_environment, rank_environment, shared_environment
 from tarantella.launcher.errors import UsageError
-from tarantella.launcher.hosts import describe as describe_hosts
-from tarantella.launcher.job import Job
 from tarantella.launcher.mpi_job import MpiJob
-from tarantella.launcher.mpirun import cleanup_command, find_mpirun, mpirun_command, rank_command
-from tarantella.launcher.options import Cleanup, Options, parse
-from tarantella.launcher.output import STDOUT, Console
-from tarantella.launcher.sockets import Pinning
-from tarantella.launcher.threads import describe, usable_cores
+from tarantella.launcher.mpirun import cleanup_command, find_mpirun, mpirun_command
+from tarantella.launcher.options import Cleanup, parse
+from tarantella.launcher.output import Console
+from tarantella.verify.command import verify
 
 USAGE_ERROR = 2
 
@@ -45,26 +39,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str], console: Console) -> int:
+    if argv[:1] == ["verify"]:
+        return verify(argv[1:], console)
     options = parse(argv)
     if isinstance(options, Cleanup):
         return _clean_up(options, console)
-    if options.hosts:
-        return _run_on_hosts(options, console)
-    cores = usable_cores()
-    shared = shared_environment(options, os.environ, cores)
-    meeting = Meeting.random()
-    pinning = Pinning.wanted(options)
-    threads = {**os.environ, **shared}["TF_NUM_INTRAOP_THREADS"]
-    console.say(describe(options.ranks, cores, threads))
-    console.drain()
-    if options.dry_run:
-        for rank in range(options.ranks):
-            ours = rank_environment(shared, options.ranks, meeting, rank, "<a pipe to the launcher>")
-            console.write(STDOUT, _describe_rank(rank, ours, options, pinning))
-        console.drain()
-        return 0
-    environment = partial(rank_environment, shared, options.ranks, meeting)
-    return Job(options, environment, meeting, console, prepare=None if pinning is None else pinning.preparation).run()
+    return restarts.run(options, console).code
 
 
 def _clean_up(options: Cleanup, console: Console) -> int:
@@ -74,30 +54,7 @@ def _clean_up(options: Cleanup, console: Console) -> int:
         return code
     mpirun = find_mpirun(options.mpirun)
     command = mpirun_command(mpirun, options.hosts, cleanup_command(options), os.environ, root=os.geteuid() == 0)
-    return MpiJob(command, os.environ, len(options.hosts), console).run()
-
-
-def _run_on_hosts(options: Options, console: Console) -> int:
-    mpirun = find_mpirun(options.mpirun)
-    ours = mpi_environment(options, os.environ)
-    everything = {**os.environ, **ours}
-    command = mpirun_command(
-        mpirun, options.hosts, rank_command(options), everything, options.variables, root=os.geteuid() == 0
-    )
-    console.say(f"{describe_hosts(options.hosts)}, started by {mpirun}")
-    console.drain()
-    if options.dry_run:
-        variables = "".join(f"{key}={shlex.quote(value)} " for key, value in ours.items())
-        console.write(STDOUT, os.fsencode(f"{variables}{shlex.join(command)}\n"))
-        console.drain()
-        return 0
-    return MpiJob(command, everything, options.ranks, console).run()
-
-
-def _describe_rank(rank: int, environment: Mapping[str, str], options: Options, pinning: Pinning | None) -> bytes:
-    variables = "".join(f"  {key}={value}\n" for key, value in environment.items())
-    bound = "" if pinning is None else f" on {pinning.of(rank)}"
-    return os.fsencode(f"rank {rank}{bound}:\n{variables}  {shlex.join(options.command)}\n")
+    return MpiJob(command, os.environ, len(options.hosts), console).run().code
 
 
 def _open_standard_descriptors() -> None:

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tarantella.environment import THREADS_CHOSEN
 from tarantella.launcher import mark
-from tarantella.launcher.threads import thread_environment
+from tarantella.launcher.threads import chosen_threads
 
 if TYPE_CHECKING:
     from tarantella.launcher.options import Options
 
-LAUNCH_VARIABLES = (
+RANK_VARIABLES = (
     "TNT_RANK",
     "TNT_SIZE",
     "TNT_LOCAL_RANK",
@@ -27,6 +28,8 @@ LAUNCH_VARIABLES = (
     "TNT_REPORT_FD",
     mark.VARIABLE,
 )
+LAUNCH_VARIABLES = (*RANK_VARIABLES, THREADS_CHOSEN, "TNT_RESTART", mark.JOB)
+"""What nobody but the launcher sets."""
 ALWAYS = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1"}
 """What a rank gets wherever it runs, unless somebody has set it."""
 
@@ -46,13 +49,17 @@ class Meeting:
 
 def shared_environment(options: Options, inherited: Mapping[str, str], cores: int) -> dict[str, str]:
     """What the launcher sets alike for every rank."""
-    defaults = thread_environment(options.ranks, cores) | ALWAYS
-    return {key: value for key, value in defaults.items() if key not in inherited} | options.variables
+    threads = chosen_threads(options.ranks, cores, {**inherited, **options.variables})
+    return _always(inherited) | threads | options.variables
 
 
 def mpi_environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
     """The same where mpirun starts the ranks: how many threads each gets is known on its host alone (tarantella.mpi)."""
-    return {key: value for key, value in ALWAYS.items() if key not in inherited} | options.variables
+    return _always(inherited) | options.variables
+
+
+def _always(inherited: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in ALWAYS.items() if key not in inherited}
 
 
 def rank_environment(
@@ -60,4 +67,4 @@ def rank_environment(
 ) -> dict[str, str]:
     """All that the launcher sets for one rank. report: the number of its descriptor for its last words."""
     values = (rank, size, rank, size, meeting.name, meeting.token, report, mark.own_mark())
-    return {**shared, **dict(zip(LAUNCH_VARIABLES, map(str, values), strict=True))}
+    return {**shared, **dict(zip(RANK_VARIABLES, map(str, values), strict=True))}

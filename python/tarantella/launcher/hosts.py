@@ -66,6 +66,15 @@ def place(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
     return tuple(placed)
 
 
+def host_of(placed: Sequence[Host], rank: int) -> str:
+    """The name of the host that a rank is on."""
+    for host in placed:
+        if rank < host.slots:
+            return host.name
+        rank -= host.slots
+    raise ValueError(f"there is no room for {rank + 1} ranks more")
+
+
 def slots(hosts: Iterable[Host]) -> int:
     """The ranks that there is room for."""
     return sum(host.slots for host in hosts)

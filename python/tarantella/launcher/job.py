@@ -19,7 +19,7 @@ from tarantella.launcher.process import Outcome, RankProcess, Starter
 from tarantella.launcher.rendezvous import ExitNotices, Refusal
 from tarantella.launcher.signals import SignalPipe
 from tarantella.launcher.threads import counted
-from tarantella.launcher.verdict import Ending, culprit, read_report
+from tarantella.launcher.verdict import Ended, Ending, culprit, read_report
 
 CANNOT_START = 126
 TAIL_LINES = 100
@@ -101,11 +101,12 @@ class Job:
         self._refusal: Refusal | None = None
         self._paused: list[Stream] = []
         self._interrupted = 0
+        self._asked_to_end = False
         self._failed_among = 0
         self._check_children = False
 
-    def run(self) -> int:
-        """Returns the exit code of the launcher."""
+    def run(self) -> Ended:
+        """Returns how it ended."""
         with self._selector, SignalPipe() as signals:
             self._selector.register(
                 signals.descriptor, selectors.EVENT_READ, lambda: self._on_signals(signals.read())
@@ -118,9 +119,9 @@ class Job:
                 self._kill_all()
             if self._refusal:
                 self._refusal.close()
-        exit_code = self._conclude() if started else CANNOT_START
+        ended = self._conclude() if started else Ended(CANNOT_START, started=False)
         self._console.drain()  # signals do again what they did: nothing holds up a Ctrl-C here
-        return exit_code
+        return ended
 
     def _start(self) -> bool:
         size = self._options.ranks
@@ -184,7 +185,9 @@ class Job:
         for number in numbers:
             if number == signal.SIGCHLD:
                 self._check_children = True
-            elif not self._ending():
+                continue
+            self._asked_to_end = True
+            if not self._ending():
                 self._interrupt(number)
             elif number == signal.SIGINT:  # asked again: no more patience
                 self._steps.clear()
@@ -239,20 +242,22 @@ class Job:
         if rank.number != 0 and 0 in self._running:
             self._notices.add(rank.number, outcome.exit_code, time.monotonic())
 
-    def _conclude(self) -> int:
-        """Says how the job ended, if not well, and returns the exit code for it."""
+    def _conclude(self) -> Ended:
+        """Says how the job ended, if not well."""
         if self._interrupted:
-            return 128 + self._interrupted
+            return Ended(128 + self._interrupted, interrupted=True)
         failed = culprit(self._endings)
         if failed is None:
-            return 0
+            return Ended(0)
+        lost = frozenset(ending.rank for ending in self._endings if ending.killed)
+        ended = Ended(failed.exit_code, str(failed), self._asked_to_end, lost=lost)
         if self._only is not None and not failed.failed_by_itself:
-            return failed.exit_code
+            return ended
         for line in self._tails[failed.rank]:
             self._console.write(STDERR, line + b"\n")
         others = "" if failed.report and failed.report.message else self._others()
         self._console.say(f"{failed}{others}")
-        return failed.exit_code
+        return ended
 
     def _others(self) -> str:
         others = self._failed_among - 1  # those still running when the first one failed

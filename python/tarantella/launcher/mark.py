@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 VARIABLE = "TNT_LAUNCHER"
+JOB = "TNT_JOB"
+"""The same for all starts of a job that may be started again, on all its hosts."""
 
 
 def own_mark() -> str:
@@ -13,9 +15,9 @@ def own_mark() -> str:
     return f"{os.getpid()}:{_begin(os.getpid())}:{_namespace('self')}"
 
 
-def mark_of(pid: int) -> str | None:
+def mark_of(pid: int, variable: str = VARIABLE) -> str | None:
     """The mark in a process' environment, None if it has none or is another user's."""
-    name = f"{VARIABLE}=".encode()
+    name = f"{variable}=".encode()
     try:
         if Path(f"/proc/{pid}").stat().st_uid != os.getuid():
             return None

@@ -20,6 +20,7 @@ from tarantella.launcher.output import STDERR, Console
 from tarantella.launcher.process import PR_SET_PDEATHSIG
 from tarantella.launcher.signals import SignalPipe
 from tarantella.launcher.threads import counted
+from tarantella.launcher.verdict import Ended
 
 CANNOT_START = 126
 GRACE = 8.0
@@ -32,6 +33,11 @@ FAILURE = re.compile(
     re.MULTILINE,
 )
 """What is said when a rank has failed: by the part of the launcher that looks after it, and by Open MPI."""
+KILLED = re.compile(
+    rb"^(?:tarantella: rank (\d+) \(pid \d+ on [^)]*\) was killed by |mpirun noticed that process rank (\d+) )", re.MULTILINE
+)
+"""Which rank was, of itself: that it failed as others did is not said."""
+WHY = re.compile(rb"^tarantella: (rank \d+ \(pid \d+ on [^\n]*)\n", re.MULTILINE)
 PIECE = 64 * 1024
 LONGEST_START = 200
 """Of a line that is not complete so much is looked at again with what follows."""
@@ -40,18 +46,31 @@ LONGEST_START = 200
 class MpiJob:
     """One mpirun, from its start to its end."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], ranks: int, console: Console) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        ranks: int,
+        console: Console,
+        *,
+        within: float = float("inf"),
+    ) -> None:
+        """within: seconds after which it is killed."""
         self._command = command
         self._environment = environment
         self._ranks = ranks
         self._console = console
         self._interrupted = 0
         self._given_up = False
-        self._patience = float("inf")
+        self._allowed = within
+        self._patience = time.monotonic() + within
+        self._failed = False
         self._last = b""
+        self._killed: set[int] = set()
+        self._why = ""
 
-    def run(self) -> int:
-        """Returns what mpirun does, or 128 + the number of the signal that ended the job."""
+    def run(self) -> Ended:
+        """Its code is what mpirun returns, or 128 + the number of the signal that ended the job."""
         with SignalPipe() as signals, selectors.PollSelector() as selector:
             try:
                 mpirun = subprocess.Popen(
@@ -64,7 +83,7 @@ class MpiJob:
             except (OSError, subprocess.SubprocessError) as error:
                 self._console.say(f"cannot start {self._command[0]!r}: {error}")
                 self._console.drain()
-                return CANNOT_START
+                return Ended(CANNOT_START, started=False)
             assert mpirun.stderr is not None
             words = mpirun.stderr.fileno()
             os.set_blocking(words, False)
@@ -85,10 +104,9 @@ class MpiJob:
             mpirun.stderr.close()
         self._console.drain()
         if self._interrupted:
-            return 128 + self._interrupted
-        if self._given_up:
-            return 1
-        return 128 - code if code < 0 else code
+            return Ended(128 + self._interrupted, interrupted=True)
+        code = 1 if self._given_up else 128 - code if code < 0 else code
+        return Ended(code, self._why or f"mpirun returned {code}", lost=frozenset(self._killed))
 
     def _relay(self, selector: selectors.BaseSelector, words: int) -> None:
         """Shows what has been said, as it is, and looks for what tells of a failure."""
@@ -101,8 +119,17 @@ class MpiJob:
                 self._console.write(STDERR, piece)
                 said = self._last + piece
                 self._last = said.rpartition(b"\n")[2][:LONGEST_START]
-                if self._patience == float("inf") and FAILURE.search(said):
-                    self._patience = time.monotonic() + GRACE
+                self._note(said)
+
+    def _note(self, said: bytes) -> None:
+        """What it tells of failures."""
+        self._killed |= {int(found[1] or found[2]) for found in KILLED.finditer(said)}
+        whys = [self._why, *(why.decode(errors="replace") for why in WHY.findall(said))]
+        # a rank that was killed is to blame, though another that ended for it may be heard first
+        self._why = next((why for why in whys if " was killed by " in why), next(filter(None, whys), ""))
+        if not self._failed and FAILURE.search(said):
+            self._failed = True
+            self._end_soon()
 
     def _on_signals(self, mpirun: subprocess.Popen[bytes], numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -110,17 +137,22 @@ class MpiJob:
                 continue
             if not self._interrupted:
                 self._interrupted = number
-                self._patience = min(self._patience, time.monotonic() + GRACE)
+                self._end_soon()
                 self._console.say(f"interrupted; ending {counted(self._ranks, 'rank')}")
                 with suppress(ProcessLookupError):
                     os.kill(mpirun.pid, signal.SIGTERM)  # it alone: it needs its ssh connections to end the others
             elif number == signal.SIGINT:  # asked again: no more patience
                 self._patience = 0
 
+    def _end_soon(self) -> None:
+        if time.monotonic() + GRACE < self._patience:
+            self._allowed = GRACE
+            self._patience = time.monotonic() + GRACE
+
     def _give_up(self, mpirun: subprocess.Popen[bytes]) -> None:
         if not self._given_up and self._patience > 0:
             self._console.say(
-                f"mpirun has not ended within {GRACE:g} s and is killed; ranks on hosts that it does not reach end by "
+                f"mpirun has not ended within {self._allowed:g} s and is killed; ranks on hosts that it does not reach end by "
                 "themselves when they have missed the others for TNT_TIMEOUT"
             )
         self._given_up = True

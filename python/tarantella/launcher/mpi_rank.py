@@ -49,9 +49,8 @@ def main(argv: list[str]) -> int:
     pmi = os.environ.get("PMI_FD", "")  # of MPICH's Hydra; that it is closed tells Hydra that the rank has gone
     passed_on = [int(pmi)] if pmi.isdigit() else []
     prepare = None if pinning is None else lambda _: pinning.preparation(local_rank() or 0)
-    code = Job(
-        options, _environment, Meeting.random(), console, only=_rank(), passed_on=passed_on, prepare=prepare
-    ).run()
+    job = Job(options, _environment, Meeting.random(), console, only=_rank(), passed_on=passed_on, prepare=prepare)
+    code = job.run().code
     if code != 0 and "PMI_FD" in os.environ:
         # to Hydra an exit code is no reason to end the other ranks, which may wait in MPI_Init for this one
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -72,6 +72,11 @@ def cleanup_command(options: Cleanup) -> list[str]:
     return [sys.executable, "-m", "tarantella.launcher.cleanup", *flags]
 
 
+def end_job_command(job: str) -> list[str]:
+    """What mpirun starts on each host to end what is left there of one job."""
+    return [sys.executable, "-m", "tarantella.launcher.cleanup", "--job", job]
+
+
 def mpirun_command(
     mpirun: Mpirun,
     hosts: Sequence[Host],

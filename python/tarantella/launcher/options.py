@@ -13,17 +13,19 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
-from tarantella.environment import kilobytes
+from tarantella.environment import kilobytes, reproducible
+from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.devices import visible_gpus
 from tarantella.launcher.environment import LAUNCH_VARIABLES
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, all_here, place, read_hostfile, read_hosts, slots
+from tarantella.launcher.threads import counted
 
 MAX_RANKS = 512
 GRADIENT_DTYPES = ("bfloat16", "float16", "none")
@@ -71,11 +73,18 @@ class Options:
     """Where mpirun starts how many of the ranks; empty where the launcher starts all of them itself, on this node."""
     mpirun: tuple[str, ...] = ("mpirun",)
     pin: Pin | None = None
+    max_restarts: int = 0
+    min_ranks: int | None = None
+    """With how few ranks it may go on after a failure; None: with all."""
+    room: tuple[Host, ...] = ()
+    """All hosts that were given, those without a rank included."""
+    wanted_ranks: int = 0
+    """As they were at first."""
 
 
 def parse(argv: Sequence[str]) -> Options | Cleanup:
     """Checks a command line. Raises UsageError; SystemExit for --help and --version."""
-    before, dashes, after = _split(argv)
+    before, dashes, after = split(argv)
     given, extra = _parser().parse_known_args(before)
     if extra and extra[0].startswith("-"):
         raise UsageError(f"unknown option {extra[0]!r} (options go before `--`; see tarantella --help)")
@@ -100,20 +109,28 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         given.ranks = max(1, 0 if given.no_gpu else visible_gpus())
     ranks = slots(hosts) if given.ranks is None else given.ranks
     _check_room(ranks, hosts)
+    _check_restarts(given, ranks)
+    variables = _variables(given)
+    _check_shards(ranks, variables)
     return Options(
         ranks=ranks,
         command=_command(after, given.python_interpreter),
-        variables=_variables(given),
+        variables=variables,
         output_on_all_devices=given.output_on_all_devices,
         log_on_all_devices=given.log_on_all_devices,
         dry_run=given.dry_run,
         hosts=place(hosts, ranks) if by_mpirun else (),
         mpirun=given.mpirun or ("mpirun",),
         pin=Pin.MEMORY if given.pin_memory else Pin.CORES if given.pin else None,
+        max_restarts=given.max_restarts or 0,
+        min_ranks=given.min_ranks,
+        room=hosts if by_mpirun else (),
+        wanted_ranks=ranks,
     )
 
 
-def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+def split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+    """What is before the first `--`, whether there is one, and what is after it."""
     words = list(argv)
     if "--" not in words:
         return words, False, []
@@ -121,7 +138,9 @@ def _split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
     return words[:at], True, words[at + 1 :]
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong as a UsageError."""
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "))
 
@@ -140,9 +159,9 @@ def _version() -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="tarantella",
-        usage="tarantella -n N [options] -- SCRIPT [args...]",
+        usage="tarantella -n N [options] -- SCRIPT [args...]\n       tarantella verify --help",
         description="Starts N ranks of SCRIPT, on this node or on several hosts, and ends them together when one fails.",
         allow_abbrev=False,
     )
@@ -173,6 +192,12 @@ def _parser() -> argparse.ArgumentParser:
         help="choose the size of a bucket by trying some in the first steps of training, and keep it for the next run")
     add("--gradient-dtype", metavar="DTYPE", type=_one_of(GRADIENT_DTYPES),
         help=f"in which gradients are sent: one of {', '.join(GRADIENT_DTYPES)} (as they are)")
+    add("--max-restarts", metavar="K", type=_restarts,
+        help="after a failure, start all ranks again, K times at most; the script goes on from its last checkpoint")
+    add("--min-ranks", metavar="M", type=_ranks,
+        help="with --max-restarts: go on without killed ranks, or without hosts that are gone, while M ranks are left")
+    add("--reproducible", metavar="V", type=power_of_two,
+        help="the same bits on any number of ranks that divides V: batches are cut into V shards (a power of two, such as 8)")
     add("--timeout", metavar="SECONDS", type=_seconds, help="the longest that a rank waits for another one")
     add("--timeline", metavar="FILE", type=_timeline, help="write a timeline of the run to FILE")
     add("--python-interpreter", metavar="COMMAND",
@@ -190,6 +215,12 @@ def _parser() -> argparse.ArgumentParser:
 def _ranks(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_RANKS):
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MAX_RANKS}, not {text!r}")
+    return int(text)
+
+
+def _restarts(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
     return int(text)
 
 
@@ -224,6 +255,44 @@ def _check_room(ranks: int, hosts: Sequence[Host]) -> None:
         raise UsageError(f"-n: {ranks} ranks, but the hosts take {room}: give them more slots, or start fewer ranks")
     if ranks > MAX_RANKS:
         raise UsageError(f"the hosts take {room} ranks, and a job has at most {MAX_RANKS}: say with -n how many to start")
+
+
+def _check_restarts(given: argparse.Namespace, ranks: int) -> None:
+    if given.min_ranks is None:
+        return
+    if given.max_restarts is None:
+        raise UsageError("--min-ranks: is for --max-restarts")
+    if given.min_ranks > ranks:
+        raise UsageError(f"--min-ranks: {given.min_ranks} ranks, but the job has {ranks}")
+
+
+def _check_shards(ranks: int, variables: Mapping[str, str]) -> None:
+    """Ranks share the shards of reproducible training evenly."""
+    try:
+        shards = reproducible({**os.environ, **variables})
+    except InvalidArgumentError as error:
+        raise UsageError(str(error)) from None
+    if shards is not None and shards % ranks != 0:
+        raise UsageError(
+            f"{counted(ranks, 'rank')} cannot share {counted(shards, 'shard')} (--reproducible, TNT_REPRODUCIBLE) evenly: "
+            f"{_divisors(shards)} can"
+        )
+
+
+def _divisors(shards: int) -> str:
+    powers = [str(1 << i) for i in range(min(shards, MAX_RANKS).bit_length())]
+    return " or ".join(filter(None, [", ".join(powers[:-1]), powers[-1]]))
+
+
+def power_of_two(text: str) -> str:
+    """A number of shards, for argparse."""
+    try:
+        shards = reproducible({"TNT_REPRODUCIBLE": text})
+    except InvalidArgumentError:
+        shards = None
+    if shards is None:
+        raise argparse.ArgumentTypeError(f"must be a power of two, such as 8, not {text!r}")
+    return text
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -273,6 +342,7 @@ def _variables(given: argparse.Namespace) -> dict[str, str]:
         "TNT_FUSION_THRESHOLD": given.fusion_threshold,
         "TNT_AUTOTUNE": "1" if given.autotune else None,
         "TNT_GRADIENT_DTYPE": given.gradient_dtype,
+        "TNT_REPRODUCIBLE": given.reproducible,
         "TNT_TIMEOUT": given.timeout,
         "TNT_TIMELINE": given.timeline,
         "TNT_LOG_LEVEL": given.log_level,

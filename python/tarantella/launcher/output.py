@@ -131,10 +131,10 @@ class Console:
             self._queue.popleft()
 
     def drain(self) -> None:
-        """Writes all there is, for as long as it takes."""
+        """Writes all there is, for as long as it takes. A selector that watched is not used any more."""
+        self._registered = None
         with selectors.PollSelector() as selector:
             while self._queue:
-                self._registered = None
                 selector.register(self._queue[0][0], selectors.EVENT_WRITE)
                 selector.select()
                 selector.unregister(self._queue[0][0])

@@ -6,8 +6,10 @@ TensorFlow alone starts one thread per core in every rank: with N ranks that is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from tarantella import environment
 
 
 def usable_cores(root: Path = Path("/")) -> int:
@@ -19,14 +21,31 @@ def usable_cores(root: Path = Path("/")) -> int:
     return max(1, min([cores, *(int(quota) for quota in _quotas(root))]))
 
 
-def thread_environment(ranks: int, cores: int) -> dict[str, str]:
-    """Thread counts for each of so many ranks. Inter-op gets two at least: one may wait in a collective."""
+def thread_environment(ranks: int, cores: int, shards: int | None = None) -> dict[str, str]:
+    """Thread counts for each of so many ranks. Inter-op gets two at least: one may wait in a collective.
+
+    shards: with reproducible training, one thread computes an operation, however many ranks share the cores: with other numbers
+    of threads, TensorFlow's convolutions give other bits.
+    """
     each = max(1, cores // ranks)
+    intra = 1 if shards is not None else each
     return {
-        "OMP_NUM_THREADS": str(each),
-        "TF_NUM_INTRAOP_THREADS": str(each),
+        "OMP_NUM_THREADS": str(intra),
+        "TF_NUM_INTRAOP_THREADS": str(intra),
         "TF_NUM_INTEROP_THREADS": str(max(2, each)),
     }
+
+
+def chosen_threads(ranks: int, cores: int, given: Mapping[str, str]) -> dict[str, str]:
+    """The thread counts that the environment leaves open, and whether bits depend on that choice.
+
+    given: the environment of a rank, as far as it is known. Raises InvalidArgumentError if it makes no sense.
+    """
+    shards = environment.reproducible(given)
+    chosen = {name: value for name, value in thread_environment(ranks, cores, shards).items() if name not in given}
+    if shards is None and "TF_NUM_INTRAOP_THREADS" in chosen:
+        chosen[environment.THREADS_CHOSEN] = "1"
+    return chosen
 
 
 def describe(ranks: int, cores: int, threads: str) -> str:

@@ -24,6 +24,22 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """How a job ended, all ranks together."""
+
+    code: int
+    """Of the launcher."""
+    why: str = ""
+    """What it failed of."""
+    interrupted: bool = False
+    """The launcher was asked to end it."""
+    started: bool = True
+    """Else there is nothing to run."""
+    lost: frozenset[int] = frozenset()
+    """Ranks that a signal has killed which was none of the launcher's."""
+
+
+@dataclass(frozen=True)
 class Ending:
     """How one rank ended, in the order in which ranks did."""
 
@@ -41,6 +57,11 @@ class Ending:
         if self.told_to_end:
             return self.report is not None and not self.report.secondary
         return self.report is None or not self.report.secondary
+
+    @property
+    def killed(self) -> bool:
+        """By a signal that was not the launcher's."""
+        return bool(self.outcome.signal) and not self.told_to_end
 
     @property
     def exit_code(self) -> int:

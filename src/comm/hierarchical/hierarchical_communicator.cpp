@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -32,6 +33,16 @@ bool rounds_twice(const Run& run, tnt_op_t op) {
   return op == TNT_AVG || ((run.dtype() == TNT_FLOAT16 || run.dtype() == TNT_BFLOAT16) && !run.narrows());
 }
 
+// Whether each node has 2^k ranks, which follow one another: then its sum is one of the tree's.
+bool are_subtrees(const NetworkCommunicator& all, std::size_t locals) {
+  if (!std::has_single_bit(locals)) return false;
+  const auto node = [&](std::size_t rank) { return all.world().node(all.members()[rank]); };
+  for (std::size_t rank = 0; rank < all.members().size(); ++rank) {
+    if (node(rank) != node(rank / locals * locals)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::shared_ptr<Elsewhere> elsewhere(std::shared_ptr<NetworkWorld> world) {
@@ -54,7 +65,9 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::make(std::unique_ptr<Net
 
 HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all,
                                                    std::unique_ptr<Communicator> local, const std::vector<int>& peers)
-    : all_(std::move(all)), local_(std::move(local)) {
+    : all_(std::move(all)),
+      local_(std::move(local)),
+      nodes_are_subtrees_(are_subtrees(*all_, static_cast<std::size_t>(local_->size()))) {
   for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].peers = all_->lane(peers, static_cast<int>(i));
 }
 
@@ -162,9 +175,14 @@ class HierarchicalCommunicator::AllReduce {
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
 
+// The tree has the same bits on any transport: no other type inside the nodes than between them.
+bool HierarchicalCommunicator::goes_from_rank_to_rank(const Run& run, tnt_op_t op) const noexcept {
+  if (run.count() * dtype_size(run.dtype()) <= Meeting::largest_payload || rounds_twice(run, op)) return true;
+  return op == tree_sum && (!nodes_are_subtrees_ || run.narrows());
+}
+
 void HierarchicalCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
-  const std::size_t bytes = run.count() * dtype_size(run.dtype());
-  if (bytes <= Meeting::largest_payload || rounds_twice(run, op)) return all_->all_reduce(run, op, context);
+  if (goes_from_rank_to_rank(run, op)) return all_->all_reduce(run, op, context);
   const Call call{.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()};
   all_->begin(call, context);
   all_->meet();

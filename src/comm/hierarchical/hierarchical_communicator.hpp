@@ -71,9 +71,11 @@ class HierarchicalCommunicator final : public Communicator {
 
   HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all, std::unique_ptr<Communicator> local,
                            const std::vector<int>& peers);
+  [[nodiscard]] bool goes_from_rank_to_rank(const Run& run, tnt_op_t op) const noexcept;
 
   std::unique_ptr<NetworkCommunicator> all_;
   std::unique_ptr<Communicator> local_;
+  bool nodes_are_subtrees_;  // of the tree over all ranks
   Staging staging_;
   std::array<Lane, 2> lanes_;
 };

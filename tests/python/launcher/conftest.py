@@ -81,6 +81,10 @@ class Here:
         wait_until((self.folder / name).exists, name)
         return (self.folder / name).read_text()
 
+    def wait_until_reaped(self, pid: int) -> None:
+        """Until the launcher has noticed that a rank has ended."""
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"the launcher to look at {pid}")
+
     def pids(self, *names: str) -> list[int]:
         return [int(self.read(name)) for name in names]
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tarantella.environment import reproducible
+from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.threads import describe, thread_environment, usable_cores
 
 CHOSEN = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_CPP_MIN_LOG_LEVEL",
@@ -50,6 +52,39 @@ def test_threads_are_shared_and_said(here, monkeypatch):
     some = "1 core" if cores == 1 else f"{cores} cores"
     line = f"tarantella: {cores + 1} ranks on {some}: 1 intra-op thread each (ranks share cores)\n"
     assert result.stderr == line
+
+
+def test_reproducible_ranks_have_one_thread_however_many_they_are(here, monkeypatch):
+    for key in CHOSEN:
+        monkeypatch.delenv(key, raising=False)
+    show = f"print([os.environ[key] for key in {CHOSEN[:2]}], 'TNT_THREADS_CHOSEN' in os.environ)"
+    for ranks in (1, 2):
+        result = here.ranks(ranks, show, "--reproducible", "8")
+        assert result.stdout == "['1', '1'] False\n"
+        assert ": 1 intra-op thread each" in result.stderr
+    assert here.ranks(1, show, "--reproducible", "8", "-x", "TF_NUM_INTRAOP_THREADS=2").stdout == "['1', '2'] False\n"
+
+
+def test_a_rank_knows_who_chose_its_threads(here, monkeypatch):
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    show = "from tarantella import environment; print(environment.threads_chosen())"
+    assert here.ranks(1, show).stdout == "True\n"
+    assert here.ranks(1, show, "-x", "TF_NUM_INTRAOP_THREADS=2").stdout == "False\n"
+    assert here.ranks(1, show, "--reproducible", "8").stdout == "False\n"
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
+    assert here.ranks(1, show).stdout == "False\n"
+
+
+@pytest.mark.parametrize("value", ["3", "0", "-8", "8.0", "yes", "²"])
+def test_shards_that_are_no_power_of_two_are_refused(value):
+    with pytest.raises(InvalidArgumentError, match=r"TNT_REPRODUCIBLE=.* power of two"):
+        reproducible({"TNT_REPRODUCIBLE": value})
+
+
+@pytest.mark.parametrize(("value", "shards"), [("", None), ("1", 1), ("8", 8), ("64", 64)])
+def test_shards_are_a_power_of_two(value, shards):
+    assert reproducible({"TNT_REPRODUCIBLE": value}) == shards
+    assert reproducible({}) is None
 
 
 def test_what_the_user_has_set_stays(here, monkeypatch):

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tarantella.launcher.environment import LAUNCH_VARIABLES
+from tarantella.environment import THREADS_CHOSEN
+from tarantella.launcher.environment import RANK_VARIABLES
 
 EXAMPLE = "as in tarantella -n 4 -- train.py"
 SHOW = "print({key: value for key, value in os.environ.items()}, sys.argv[1:], sep='|')"
@@ -49,6 +50,21 @@ def shown(result: subprocess.CompletedProcess[str]) -> tuple[dict[str, str], lis
          "--fusion-threshold: must be kilobytes, a number with K, M or G, or inf, not '1T'"),
         ("-n 2 --gradient-dtype float32 -- rank.py",
          "--gradient-dtype: must be one of bfloat16, float16, none, not 'float32'"),
+        ("-n 2 --max-restarts x -- rank.py", "--max-restarts: must be a whole number, not 'x'"),
+        ("-n 2 --max-restarts -1 -- rank.py", "--max-restarts: must be a whole number, not '-1'"),
+        ("-n 2 --min-ranks 1 -- rank.py", "--min-ranks: is for --max-restarts"),
+        ("-n 2 --max-restarts 1 --min-ranks 3 -- rank.py", "--min-ranks: 3 ranks, but the job has 2"),
+        ("-n 2 --max-restarts 1 --min-ranks 0 -- rank.py", "--min-ranks: must be a whole number from 1 to 512, not '0'"),
+        ("-n 2 -x TNT_RESTART=1 -- rank.py", "-x: 'TNT_RESTART=1': TNT_RESTART is set by the launcher for each rank"),
+        ("-n 2 --reproducible 6 -- rank.py", "--reproducible: must be a power of two, such as 8, not '6'"),
+        ("-n 2 --reproducible 0 -- rank.py", "--reproducible: must be a power of two, such as 8, not '0'"),
+        ("-n 3 --reproducible 8 -- rank.py",
+         "3 ranks cannot share 8 shards (--reproducible, TNT_REPRODUCIBLE) evenly: 1, 2, 4 or 8 can"),
+        ("-n 2 -x TNT_REPRODUCIBLE=1 -- rank.py",
+         "2 ranks cannot share 1 shard (--reproducible, TNT_REPRODUCIBLE) evenly: 1 can"),
+        ("--hosts a:2,b:1 --reproducible 2 -- rank.py",
+         "3 ranks cannot share 2 shards (--reproducible, TNT_REPRODUCIBLE) evenly: 1 or 2 can"),
+        ("-n 2 -x TNT_REPRODUCIBLE=x -- rank.py", "TNT_REPRODUCIBLE=x: expected a power of two, such as 8"),
         ("-n 2 --timeout 0 -- rank.py", "--timeout: must be a number of seconds above 0, not '0'"),
         ("-n 2 --timeout soon -- rank.py", "--timeout: must be a number of seconds above 0, not 'soon'"),
         ("-n 2 --timeline none/t -- rank.py",
@@ -78,12 +94,14 @@ def test_what_makes_no_sense_is_refused_in_one_line(here, words, message):
 def test_options_become_variables(here):
     options = ["--fusion-threshold", "32", "--timeout", "1.5", "--timeline", "t.json", "--log-level", "info"]
     options += ["--log-on-all-devices", "--output-on-all-devices", "--autotune", "--gradient-dtype", "BFloat16"]
+    options += ["--reproducible", "8"]
     result = here.ranks(1, SHOW, *options)
     result.stdout = result.stdout.removeprefix("[rank 0] ")
     ours, _ = shown(result)
     assert ours["TNT_FUSION_THRESHOLD"] == "32"
     assert ours["TNT_TIMEOUT"] == "1.5"
     assert ours["TNT_AUTOTUNE"] == "1"
+    assert ours["TNT_REPRODUCIBLE"] == "8"
     assert ours["TNT_GRADIENT_DTYPE"] == "bfloat16"
     assert ours["TNT_TIMELINE"] == str(here.folder / "t.json")
     assert ours["TNT_LOG_LEVEL"] == "INFO"
@@ -107,8 +125,8 @@ def test_gpus_can_be_hidden(here, option):
 
 def test_options_not_given_set_nothing(here):
     environment, _ = shown(here.ranks(1, SHOW))
-    ours = {key for key in environment if key.startswith("TNT_")}
-    assert ours - set(os.environ) == set(LAUNCH_VARIABLES) - set(os.environ)
+    ours = {key for key in environment if key.startswith("TNT_")} - {THREADS_CHOSEN}
+    assert ours - set(os.environ) == set(RANK_VARIABLES) - set(os.environ)
 
 
 def test_x_takes_several_words_again_and_again_and_wins(here):

@@ -41,8 +41,8 @@ def weights(of: tnt.Model) -> list[float]:
 
 def parts(dataset: tf.data.Dataset, epochs: int = 2) -> list[list[list[int]]]:
     """This rank's part of each batch of each epoch."""
-    mine = data.distribute(dataset, tnt.get_rank(), tnt.get_size())
-    return [[part[: int(share[0])].tolist() for part, share in mine.as_numpy_iterator()] for _ in range(epochs)]
+    mine = data.distribute(dataset, data.Division.among(tnt.get_size(), tnt.get_rank()))
+    return [[part[: int(share[0])].tolist() for ((part, share),) in mine.as_numpy_iterator()] for _ in range(epochs)]
 
 
 @check

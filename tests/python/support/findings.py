@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from support.launch import Result, run_ranks
+from support.mpirun import mpirun
 
 
 def checks_in(script: Path) -> list[str]:
@@ -32,11 +33,17 @@ class Findings:
         timeout: float = 120,
         env: Mapping[str, str] | None = None,
         launcher_options: Sequence[object] = (),
+        only: Sequence[str] = (),
+        mpi: bool = False,
     ) -> None:
+        """Runs the script, all its checks or only those that are named; under mpirun if `mpi`."""
         with tempfile.TemporaryDirectory() as folder:
-            self.result: Result = run_ranks(
-                ranks, script, folder, timeout=timeout, env=env, launcher_options=launcher_options
-            ).good()
+            if mpi:
+                job = mpirun(ranks, script, folder, *only, timeout=timeout, env=env)
+                assert job.code == 0, job.said
+            else:
+                options = {"timeout": timeout, "env": env, "launcher_options": launcher_options}
+                self.result: Result = run_ranks(ranks, script, folder, *only, **options).good()
             self._found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(ranks)]
 
     def __getitem__(self, name: str) -> list[Any]:

@@ -113,6 +113,9 @@ def set_mask(tensor: Any, mask: Any) -> None:
     tensor._keras_mask = mask
 
 
+SPREAD = 0x9E3779B1  # 2**32 over the golden ratio: multiples of it are far from each other (Knuth's multiplicative hashing)
+
+
 def batch_statistics() -> str:
     """The method by which a BatchNormalization gets mean and variance of a batch."""
     return "_calculate_mean_and_var" if LEGACY else "_moments"

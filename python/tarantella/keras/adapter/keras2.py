@@ -15,10 +15,12 @@ import tensorflow as tf
 from tarantella.keras.adapter.common import (
     OF_ALL_ELEMENTS,
     OF_NOTHING,
+    SPREAD,
     Callback,
     divisor_of_mean,
     layers_of,
     loss_and_elements,
+    metric_variables,
     optimizer_of,
     optimizers_of,
 )
@@ -67,6 +69,13 @@ def _forward(model: Any, batch: Any, with_results: bool = False) -> None:
     if with_results:
         model.compute_loss(x, y, y_pred, sample_weight)
         model.compute_metrics(x, y, y_pred, sample_weight)
+
+
+def untrained_weights(model: Any) -> list[Any]:
+    """The weights that layers have made not to be trained, such as averages; not those of layers that were frozen."""
+    metrics = {id(variable) for variable in metric_variables(model)}
+    found = {id(v): v for layer in layers_of(model) for v in layer._non_trainable_weights}
+    return [v for key, v in found.items() if key not in metrics]
 
 
 def _trace(step: Callable[[Any], Any], batch_spec: Any) -> None:
@@ -215,6 +224,25 @@ def forgetful_layers(model: Any) -> list[str]:
 def common_seed_variables(make: bool = False) -> list[Any]:
     """None: what has no generator of its own has a state that cannot be had."""
     return []
+
+
+def use_generators(model: Any) -> None:
+    """Gives layers that draw random numbers generators of their own, which they do not have unless it is asked for."""
+    for layer in layers_of(model):
+        random = getattr(layer, "_random_generator", None)
+        if random is not None and random._rng_type == random.RNG_LEGACY_STATEFUL:
+            random._rng_type, random._built = random.RNG_STATEFUL, False
+            random._maybe_init()
+
+
+def seed_of_shard(state: tf.Tensor, shard: int) -> tf.Tensor:
+    """Of a generator's state: another stream of numbers for each shard, the state's own for the first."""
+    return tf.concat([state[:-1], tf.bitwise.bitwise_xor(state[-1:], shard * SPREAD)], 0)  # counters, and a key
+
+
+def seed_of_next_step(state: tf.Tensor) -> tf.Tensor:
+    """Of the state that a step began with: far from what the step may have drawn, however much that was."""
+    return tf.concat([state[:1] + (1 << 32), state[1:]], 0)
 
 
 def step_counters(model: Any) -> list[Any]:

@@ -11,10 +11,12 @@ import tensorflow as tf
 from tarantella.keras.adapter.common import (
     OF_ALL_ELEMENTS,
     OF_NOTHING,
+    SPREAD,
     Callback,
     divisor_of_mean,
     layers_of,
     loss_and_elements,
+    metric_variables,
     optimizer_of,
     optimizers_of,
 )
@@ -46,6 +48,13 @@ def build_to_call(model: Any, batch_spec: Any) -> None:
     """Gives the model its own variables, compiled or not."""
     if not model.built:
         model(keras.utils.unpack_x_y_sample_weight(_symbolic(batch_spec))[0])
+
+
+def untrained_weights(model: Any) -> list[Any]:
+    """The weights that layers have made not to be trained, such as averages; not those of layers that were frozen."""
+    found = {id(v): v for layer in layers_of(model) for v in layer._non_trainable_variables}
+    others = {id(v) for v in (*seed_variables(model), *metric_variables(model))}
+    return [v for key, v in found.items() if key not in others]
 
 
 def _symbolic(batch_spec: Any) -> Any:
@@ -242,6 +251,23 @@ def common_seed_variables(make: bool = False) -> list[Any]:
         return [seed_generator.global_seed_generator().state]
     generator = global_state.get_global_attribute("global_seed_generator")
     return [] if generator is None else [generator.state]
+
+
+def use_generators(model: Any) -> None:
+    """All layers that draw random numbers have generators."""
+
+
+def seed_of_shard(state: tf.Tensor, shard: int) -> tf.Tensor:
+    """Of a generator's state: another stream of numbers for each shard, the state's own for the first."""
+    seed, counter = tf.unstack(tf.cast(state, tf.int64))
+    return tf.cast(tf.stack([tf.bitwise.bitwise_xor(seed, shard * SPREAD % (1 << 32)), counter]), state.dtype)
+
+
+def seed_of_next_step(state: tf.Tensor) -> tf.Tensor:
+    """Of the state that a step began with: far from what the step may have drawn, however much that was."""
+    seed, counter = tf.unstack(tf.cast(state, tf.int64))
+    following = (counter * 1664525 + 1013904223) % (1 << 32)  # the linear congruential generator of Numerical Recipes
+    return tf.cast(tf.stack([seed, following]), state.dtype)
 
 
 def step_counters(model: Any) -> list[Any]:

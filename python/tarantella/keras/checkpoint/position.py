@@ -25,19 +25,9 @@ if TYPE_CHECKING:
 # an iterator of these has no state that outlives it, but for a shuffle's seeds, of which each draws one when it begins
 _MADE_ANEW = frozenset(
     {
-        *(
-            "AssertCardinality",
-            "Batch",
-            "Filter",
-            "FixedLengthRecord",
-            "FlatMap",
-            "Interleave",
-            "Map",
-            "Options",
-            "PaddedBatch",
-        ),
-        *("ParallelBatch", "ParallelInterleave", "ParallelMap", "Prefetch", "Range", "Scan", "Shard", "Shuffle", "Skip"),
-        *("TFRecord", "Take", "Tensor", "TensorSlice", "TextLine", "Unbatch", "Window", "Zip"),
+        *("AssertCardinality", "Batch", "Enumerate", "Filter", "FixedLengthRecord", "FlatMap", "Interleave", "Map", "Options"),
+        *("PaddedBatch", "ParallelBatch", "ParallelInterleave", "ParallelMap", "Prefetch", "Range", "Scan", "Shard", "Shuffle"),
+        *("Skip", "TFRecord", "Take", "Tensor", "TensorSlice", "TextLine", "Unbatch", "Window", "Zip"),
     }
 )
 
@@ -118,7 +108,7 @@ class Noted:
             whole = element[0] if single else element
             batch, total = whole, None
             if has_shares:
-                batch, share = data.unpack(whole)
+                (batch, share), *_ = data.unpack(whole)
                 total = share.total
             count = data.samples_in(batch) if total is None else total
             # rank 0 has the first sample of the global batch, on any number of ranks

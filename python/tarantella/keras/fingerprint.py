@@ -1,0 +1,274 @@
+"""`TNT_FINGERPRINT=file`: hashes of gradients and weights in each step, by which two runs of a training can be compared.
+
+Rank 0 writes the file: a JSON object a line, each whole and at once. `tarantella verify` reads them. Gradients are hashed where
+they leave the reducers, by TensorFlow's own FarmHash of their bytes, and kept in a variable until the step has ended; weights
+are hashed between steps.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+import tarantella
+from tarantella import environment, runtime
+from tarantella.errors import InvalidArgumentError
+from tarantella.keras import adapter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+FORMAT = 1
+_BITS = (1 << 64) - 1
+_recorders: weakref.WeakKeyDictionary[Any, Recorder] = weakref.WeakKeyDictionary()
+_log: _Log | None = None
+
+
+# ------------------------------------------------------------------------------------------------- what others call
+
+
+def noted(model: Any, grads: list[Any], variables: Sequence[Any]) -> list[Any]:
+    """The gradients, which the optimizer gets next, as they are; graph or eager. Costs nothing unless hashes are wanted."""
+    recorder = _recorder(model)
+    if recorder is not None:
+        recorder.note(grads, variables)
+    return grads
+
+
+def callbacks(model: Any, bucket_of: Callable[[], Mapping[int, int]]) -> list[Any]:
+    """What goes into the list of `fit`, after what brings the ranks' state together; nothing unless hashes are wanted.
+
+    bucket_of: gives in which bucket the gradient of each variable is, by the variable's id.
+    """
+    recorder = _recorder(model)
+    return [] if recorder is None else [_Steps(recorder, bucket_of)]
+
+
+def beside(given: Any, model: Any) -> Any:
+    """The callbacks of a `fit` of the plain model on one rank, and what notes its weights if that is wanted."""
+    ours = callbacks(model, dict)
+    return [*ours, *adapter.callback_list(given)] if ours else given
+
+
+@contextmanager
+def of_batch(model: Any, bucket_of: Callable[[], Mapping[int, int]]) -> Iterator[None]:
+    """Around a single step."""
+    recorder = _recorder(model)
+    if recorder is None:
+        yield
+        return
+    if not recorder.began:
+        recorder.begin()
+    recorder.before_step()
+    yield
+    recorder.after_step(None, recorder.steps, bucket_of)
+
+
+def _recorder(model: Any) -> Recorder | None:
+    """On the rank that writes; of the process' one file."""
+    global _log
+    path = environment.fingerprint()
+    if path is None or not runtime.is_master_rank():
+        return None
+    if _log is None:
+        _log = _Log(path, environment.restarts())
+    if model not in _recorders:
+        _recorders[model] = Recorder(model, _log)
+    return _recorders[model]
+
+
+# ------------------------------------------------------------------------------------------------------ the file
+
+
+class _Log:
+    """Begun anew by every job; one that was started again goes on."""
+
+    def __init__(self, path: Path, restarts: int) -> None:
+        try:
+            self._file = path.open("a+b" if restarts else "wb", buffering=0)
+        except OSError as error:
+            raise InvalidArgumentError(f"TNT_FINGERPRINT: cannot write {str(path)!r}: {error.strerror}") from None
+        self.trainings = 0
+        if restarts and self._file.tell():
+            self._file.write(b"\n")  # the line before may have been cut off
+            self.write("restart", restart=restarts)
+        self.write(
+            "run",
+            format=FORMAT,
+            ranks=runtime.get_size(),
+            shards=environment.reproducible(),
+            threads=environment.intra_op_threads(),
+            versions={"tarantella": tarantella.__version__, "tensorflow": tf.__version__, "keras": adapter.version()},
+        )
+
+    def write(self, kind: str, **values: Any) -> None:
+        """A line, in one piece."""
+        self._file.write(json.dumps({"kind": kind, **values}).encode() + b"\n")
+
+
+class Recorder:
+    """Writes what becomes of one model."""
+
+    def __init__(self, model: Any, log: _Log) -> None:
+        # never the model itself: it is the key under which this is kept
+        self._model = weakref.ref(model)
+        self._log = log
+        self._training: int | None = None
+        self._initial: list[str] | None = None
+        self._described = False
+        self._hashers: dict[tuple[int, ...], Callable[[], tf.Tensor]] = {}
+        self._slots: dict[tuple[int, ...], tuple[tf.Variable, list[Any]]] = {}
+        self._counts: dict[tuple[int, ...], int] = {}
+        self.steps = 0
+
+    # ------------------------------------------------------------------------------------------- inside of a step
+
+    def note(self, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Hashes gradients, and counts that it has."""
+        present = [(g, v) for g, v in zip(grads, variables, strict=True) if g is not None]
+        if not present:
+            return
+        slot = self._slot([v for _, v in present])
+        found = _hashes([tf.convert_to_tensor(g) for g, _ in present])
+        slot.assign(tf.concat([slot.read_value()[:1] + 1, found], 0))
+
+    def _slot(self, variables: list[Any]) -> tf.Variable:
+        key = _key(variables)
+        if key not in self._slots:
+            with tf.init_scope(), tf.device("CPU:0"):
+                zeros = np.zeros(1 + len(variables), np.int64)
+                self._slots[key] = tf.Variable(zeros, trainable=False, name="fingerprints"), variables
+        return self._slots[key][0]
+
+    # ----------------------------------------------------------------------------------------------- between steps
+
+    def begin(self) -> None:
+        """A training begins."""
+        self._training, self._initial, self._described, self.steps = self._log.trainings, None, False, 0
+        self._log.trainings += 1
+
+    @property
+    def began(self) -> bool:
+        """Whether there was a training."""
+        return self._training is not None
+
+    def before_step(self) -> None:
+        """What the weights are before the first step is told after it, when all that has a name has one."""
+        if self._initial is None:
+            self._initial = self._of(adapter.weights(self._model_here()))
+
+    def after_step(self, epoch: int | None, step: int, bucket_of: Callable[[], Mapping[int, int]]) -> None:
+        """Writes a line."""
+        model = self._model_here()
+        variables = adapter.trainable_variables(model)
+        if not self._described:
+            self._described = True
+            self._describe(model, bucket_of())
+        self.steps += 1
+        gradients = self._gradients()
+        self._log.write(
+            "step",
+            training=self._training,
+            epoch=epoch,
+            step=step,
+            gradients=[gradients.get(id(v)) for v in variables] if gradients else None,
+            weights=self._of(variables),
+        )
+
+    def after_epoch(self, epoch: int, logs: Mapping[str, Any]) -> None:
+        """Writes a line."""
+        model = self._model_here()
+        self._log.write(
+            "epoch",
+            training=self._training,
+            epoch=epoch,
+            weights=self._of(adapter.weights(model)),
+            optimizer=self._of(adapter.optimizer_variables(model)),
+            logs={name: _exactly(value) for name, value in logs.items()},
+        )
+
+    def _describe(self, model: Any, bucket_of: Mapping[int, int]) -> None:
+        self._log.write(
+            "training",
+            training=self._training,
+            variables=[
+                {"name": adapter.path(v), "dtype": adapter.dtype_of(v), "bucket": bucket_of.get(id(v))}
+                for v in adapter.trainable_variables(model)
+            ],
+            weights=[adapter.path(v) for v in adapter.weights(model)],
+            optimizer=[adapter.path(v) for v in adapter.optimizer_variables(model)],
+            initial=self._initial,
+        )
+
+    def _gradients(self) -> dict[int, str]:
+        """Hashes of the gradients that this step has noted, by the variables' ids."""
+        found = {}
+        for key, (slot, variables) in self._slots.items():
+            count, *values = slot.numpy().tolist()
+            if count != self._counts.get(key, 0):
+                self._counts[key] = count
+                found.update({id(v): _text(value) for v, value in zip(variables, values, strict=True)})
+        return found
+
+    def _of(self, variables: Sequence[Any]) -> list[str]:
+        key = _key(variables)
+        if not key:
+            return []
+        if key not in self._hashers:
+            inner = [adapter.unwrap(v) for v in variables]
+            self._hashers[key] = tf.function(lambda: _hashes([v.read_value() for v in inner]), jit_compile=False)
+        return [_text(value) for value in self._hashers[key]().numpy().tolist()]
+
+    def _model_here(self) -> Any:
+        return self._model()
+
+
+class _Steps(adapter.Callback):
+    """Tells the recorder of steps and epochs."""
+
+    def __init__(self, recorder: Recorder, bucket_of: Callable[[], Mapping[int, int]]) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._bucket_of = bucket_of
+        self._epoch = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._recorder.begin()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._recorder.before_step()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._recorder.after_step(self._epoch, batch, self._bucket_of)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._recorder.after_epoch(epoch, logs or {})
+
+
+def _hashes(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """64 bits of the bytes of each tensor: int64, as many as there are tensors."""
+    with tf.device("CPU:0"):
+        return tf.bitcast(tf.stack([tf.fingerprint(tf.reshape(t, [1, -1]))[0] for t in tensors]), tf.int64)
+
+
+def _key(variables: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(id(v) for v in variables)
+
+
+def _text(value: int) -> str:
+    return f"{value & _BITS:016x}"
+
+
+def _exactly(value: Any) -> str | list[str]:
+    """A number, or several, to the last bit."""
+    numbers = np.asarray(value, np.float64)
+    return float(numbers).hex() if numbers.ndim == 0 else [float(number).hex() for number in numbers.ravel()]

@@ -1,0 +1,101 @@
+// The gradients of V shards of a batch on n ranks: the lower levels of one tree on the ranks, the upper ones across them. The
+// same bits whatever n is, whatever carries them and however they lie in buckets.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "kernels/cpu/add_scaled.hpp"
+#include "reducer/reducer.hpp"
+#include "support/array.hpp"
+#include "support/thread_ranks.hpp"
+#include "support/tree.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::Array;
+using testing::call;
+using testing::disorderly_values;
+using testing::run_threads;
+
+constexpr std::size_t shards = 8;
+const std::vector<TensorSpec> tensors{
+    {"kernel", 40'001, TNT_FLOAT32}, {"bias", 3, TNT_FLOAT32}, {"wide", 2'000, TNT_FLOAT64}, {"count", 5, TNT_INT64}};
+
+Array gradient(std::size_t shard, std::size_t tensor) {
+  return disorderly_values(tensors[tensor].dtype, tensors[tensor].count, static_cast<unsigned>(10 * tensor + shard + 1));
+}
+
+// Samples of the shard over those of the batch; shard 5 has none.
+double weight(std::size_t shard, std::size_t tensor) {
+  if (shard == 5) return 0.0;
+  return tensors[tensor].dtype == TNT_INT64 ? 1.0 : static_cast<double>(shard + 1) / 31.0;
+}
+
+Array reference(std::size_t tensor) {
+  std::vector<Array> weighted;
+  for (std::size_t shard = 0; shard < shards; ++shard) {
+    const Array own = gradient(shard, tensor);
+    Array& product = weighted.emplace_back(own.dtype(), own.count());
+    const double factor = weight(shard, tensor);
+    for (std::size_t i = 0; i < own.count(); ++i) {
+      // a product of two floats is exact in double, and rounded once to float
+      const double rounded = own.dtype() == TNT_FLOAT32 ? static_cast<double>(static_cast<float>(factor)) : factor;
+      product.set(i, rounded * own.get(i));
+    }
+  }
+  return testing::tree_sum_of_arrays(weighted);
+}
+
+// This rank's shards, added in pairs until one is left. One shard for each rank is weighted by the reducer.
+void step(Reducer& reducer, std::size_t tensor, std::size_t first, std::size_t n, Array& out) {
+  std::vector<Array> own;
+  std::vector<double> weights;
+  for (std::size_t i = 0; i < n; ++i) {
+    own.push_back(gradient(first + i, tensor));
+    weights.push_back(weight(first + i, tensor));
+  }
+  while (own.size() > 1) {
+    std::vector<Array> above;
+    for (std::size_t i = 0; i < own.size(); i += 2) {
+      above.push_back(own[i]);
+      add_scaled(above.back().data(), own[i].data(), weights[i], own[i + 1].data(), weights[i + 1], own[i].count(),
+                 own[i].dtype());
+    }
+    own = above;
+    weights.assign(own.size(), 1.0);
+  }
+  out = own[0];
+  reducer.ready(tensor, {.in = out.data(), .out = out.data(), .scale = weights[0]});
+}
+
+class TreeReducerTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(TreeReducerTest, GivesTheSameBitsOnAnyNumberOfRanks) {
+  const std::size_t each = shards / static_cast<std::size_t>(GetParam());
+  std::vector<Array> expected;
+  for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) expected.push_back(reference(tensor));
+  for (const std::size_t threshold : {std::size_t{0}, std::size_t{100'000}, std::size_t{100'000'000}}) {
+    run_threads(GetParam(), [&](Communicator& world) {
+      for (const bool with_hook : {false, true}) {
+        Reducer reducer(world.split(0, 0, call()), Plan(tensors, threshold), {.timeout = testing::patience, .op = tree_sum},
+                        nullptr);
+        if (with_hook) reducer.set_hook([](std::size_t, void*) { return std::nullopt; });
+        std::vector<Array> out(tensors.size(), Array(TNT_FLOAT32, 0));
+        for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
+          step(reducer, tensor, static_cast<std::size_t>(world.rank()) * each, each, out[tensor]);
+        }
+        reducer.finish();
+        EXPECT_EQ(out, expected) << "buckets of " << threshold << (with_hook ? ", with a hook" : "");
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, TreeReducerTest, ::testing::Values(1, 2, 4, 8));
+
+}  // namespace
+}  // namespace tnt

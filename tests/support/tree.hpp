@@ -1,0 +1,61 @@
+// The sum over ranks, or over the shards of a batch, in a tree: the reference for what gives the same bits on any number of
+// ranks. Level by level, where the library goes by halves or counts. Shares no code with it.
+#pragma once
+
+#include <cmath>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "support/array.hpp"
+
+namespace tnt::testing {
+
+// Neighbours are added, what is left over goes up.
+template <typename A>
+[[nodiscard]] A tree_sum_of(std::vector<A> terms) {
+  while (terms.size() > 1) {
+    std::vector<A> above;
+    for (std::size_t i = 0; i + 1 < terms.size(); i += 2) above.push_back(terms[i] + terms[i + 1]);
+    if (terms.size() % 2 == 1) above.push_back(terms.back());
+    terms = above;
+  }
+  return terms[0];
+}
+
+// In double for float64 and for integers (exact for those of exact_values), else in float, rounded once.
+[[nodiscard]] inline Array tree_sum_of_arrays(std::span<const Array> arrays) {
+  const bool in_float =
+      arrays[0].dtype() == TNT_FLOAT32 || arrays[0].dtype() == TNT_FLOAT16 || arrays[0].dtype() == TNT_BFLOAT16;
+  Array result(arrays[0].dtype(), arrays[0].count());
+  for (std::size_t i = 0; i < result.count(); ++i) {
+    std::vector<float> narrow;
+    std::vector<double> wide;
+    for (const Array& array : arrays) {
+      wide.push_back(array.get(i));
+      narrow.push_back(static_cast<float>(array.get(i)));
+    }
+    result.set(i, in_float ? static_cast<double>(tree_sum_of(narrow)) : tree_sum_of(wide));
+  }
+  return result;
+}
+
+// Values whose sum depends on its order; of integers small ones.
+[[nodiscard]] inline Array disorderly_values(tnt_dtype_t dtype, std::size_t count, unsigned seed) {
+  if (dtype == TNT_INT8 || dtype == TNT_UINT8 || dtype == TNT_INT32 || dtype == TNT_INT64) {
+    return exact_values(dtype, count, seed);
+  }
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  Array result(dtype, count);
+  for (std::size_t i = 0; i < count; ++i) result.set(i, std::ldexp(normal(random), static_cast<int>(random() % 12) - 6));
+  return result;
+}
+
+[[nodiscard]] inline std::vector<Array> disorderly_arrays(std::size_t n, tnt_dtype_t dtype, std::size_t count) {
+  std::vector<Array> result;
+  for (std::size_t i = 0; i < n; ++i) result.push_back(disorderly_values(dtype, count, static_cast<unsigned>(i + 1)));
+  return result;
+}
+
+}  // namespace tnt::testing
