@@ -253,7 +253,8 @@ TNT_EXPORT tnt_status_t tnt_add_scaled(const void* a, double scale_a, const void
 /* With a wire dtype a tensor's contribution scale * gradient is rounded once to 16 bits when it is packed, summed over ranks in
  * float32, the sum rounded once, and given back in the tensor's type: |out - exact| <= u (sum over ranks of |scale * gradient|
  * + |exact|) and terms of higher order, u = 2^-8 for bfloat16 and 2^-11 for float16, on any number of ranks, one included.
- * Between nodes ("hierarchical") large buckets stay float32 inside a node and are rounded for the network only: the same bound.
+ * Between nodes ("hierarchical") large buckets stay float32 inside a node and are rounded for the network only: the same bound;
+ * not with TNT_DETERMINISM_RANKS, which is the same on every transport.
  * float16 ends at 65504: what is beyond becomes infinite on all ranks alike, where loss scaling sees it, and what is below
  * 2^-25 becomes 0. bfloat16 has float32's range. Integers and 16-bit tensors are left alone. */
 

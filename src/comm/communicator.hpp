@@ -45,7 +45,8 @@ class Communicator {
   [[nodiscard]] virtual int local_size() const noexcept = 0;
   [[nodiscard]] virtual const char* transport() const noexcept = 0;
 
-  // The collectives of tarantella.h. all_reduce takes its data in pieces: pack and unpack are its copies in and out.
+  // The collectives of tarantella.h. all_reduce takes its data in pieces: pack and unpack are its copies in and out. It
+  // takes tree_sum as well, to the same bits over every transport.
   virtual void all_reduce(const Run& run, tnt_op_t op, const CallContext& context) = 0;
   virtual void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                               const CallContext& context) = 0;

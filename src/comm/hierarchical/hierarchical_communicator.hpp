@@ -18,7 +18,8 @@ namespace tnt {
 // its peers on the other nodes (its lane); the node's ranks gather the slices. The network carries one chunk while memory works
 // on the next. Sums are taken inside each node in rank order, then over the nodes: a fixed order, but another one than on one
 // node. Wider tensors that travel as 16-bit floats are cast for the network alone: a node's sum is rounded, not its ranks'
-// parts. What would round twice so (16-bit tensors, means) and all else goes over the network from rank to rank. Cost of
+// parts. What would round twice so (16-bit tensors, means) and all else goes over the network from rank to rank; so does a
+// tree_sum, unless each node has 2^k ranks that follow one another: its sum is a part of the tree then. Cost of
 // all_reduce for each rank, with m nodes of l ranks: 2(m-1)/(m l) S on the network.
 class HierarchicalCommunicator final : public Communicator {
  public:

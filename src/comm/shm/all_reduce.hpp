@@ -1,4 +1,5 @@
-// The all_reduce of one node: reduce-scatter and all-gather by slices in one pass over the data, in fixed rank order.
+// The all_reduce of one node: reduce-scatter and all-gather by slices in one pass over the data, in rank order or in a
+// tree over ranks.
 #pragma once
 
 #include <array>

@@ -1,0 +1,76 @@
+"""Sums over the shards of a batch, and the random numbers that each shard draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tarantella.keras import adapter
+from tarantella.keras.adapter import keras
+from tarantella.keras.data import Division
+from tarantella.keras.shards import TreeSum
+
+random = np.random.default_rng(0)
+
+
+def tree(values: list[np.ndarray]) -> np.ndarray:
+    """An independent one, from the root."""
+    if len(values) == 1:
+        return values[0]
+    half = len(values) // 2
+    return tree(values[:half]) + tree(values[half:])
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_sums_are_taken_in_the_tree(n, in_graph):
+    values = [(random.normal(size=1000) * 10.0 ** random.integers(-3, 3)).astype(np.float32) for _ in range(n)]
+    weights = random.uniform(size=n)
+
+    def total() -> tf.Tensor:
+        added = TreeSum()
+        for value, weight in zip(values, weights, strict=True):
+            added.add([tf.constant(value)], tf.constant(weight))
+        (found,), weight = added.total()
+        return found * tf.cast(weight, tf.float32)
+
+    wanted = tree([v * np.float32(w) for v, w in zip(values, weights, strict=True)])
+    np.testing.assert_array_equal(tf.function(total)() if in_graph else total(), wanted)
+
+
+def test_few_sums_are_kept():
+    added = TreeSum()
+    for i in range(1, 33):
+        added.add([tf.constant(1.0)])
+        assert len(added._nodes) == i.bit_count()  # the digits of a binary counter
+
+
+def test_a_shard_of_no_weight_adds_nothing():
+    added = TreeSum()
+    added.add([tf.constant([1.0, 2.0])], 1.0)
+    added.add([tf.constant([np.nan, np.inf])], 0.0)
+    np.testing.assert_array_equal(added.total()[0][0], [1.0, 2.0])
+
+
+def test_ranks_have_shards_that_follow_each_other():
+    assert Division.among(4, 1) == Division(4, range(1, 2))
+    assert [Division.among(4, rank, 8).own for rank in range(4)] == [range(2), range(2, 4), range(4, 6), range(6, 8)]
+
+
+def test_every_shard_and_every_step_draws_other_numbers():
+    """And the first shard of the first step those that one device would draw."""
+    generator = keras.random.SeedGenerator(5)
+    state = generator.state.value
+
+    def drawn(of: tf.Tensor) -> tuple[float, ...]:
+        generator.state.assign(of)
+        return tuple(float(number) for number in keras.random.uniform((3,), seed=generator))
+
+    alone = drawn(tf.identity(state))
+    found, of_step = [], tf.constant([5, 0], tf.uint32)
+    for _ in range(4):
+        found += [drawn(adapter.seed_of_shard(of_step, shard)) for shard in range(64)]
+        of_step = adapter.seed_of_next_step(of_step)
+    assert found[0] == alone
+    assert len(set(found)) == len(found)
