@@ -25,6 +25,8 @@ import tarantella as tnt
 
 keras = tf.keras
 LEGACY = not hasattr(keras.utils, "PyDataset")
+if LEGACY:
+    keras.backend.experimental.enable_tf_random_generator()  # else the states of its random layers cannot be stored
 MODE, FOLDER = sys.argv[1], Path(sys.argv[2])
 EPOCHS, SAMPLES, BATCH = 3, 50, 12
 STEPS = 5  # the last batch has two samples

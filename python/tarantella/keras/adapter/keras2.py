@@ -215,6 +215,12 @@ def seed_variables(model: Any) -> list[Any]:
     return list({id(generator.state): generator.state for generator in found if generator is not None}.values())
 
 
+def forgetful_layers(model: Any) -> list[str]:
+    """The names of layers whose random numbers come from states that TensorFlow does not give away."""
+    found = [(layer.name, getattr(layer, "_random_generator", None)) for layer in layers_of(model)]
+    return [name for name, random in found if getattr(random, "_rng_type", "") == "legacy_stateful"]
+
+
 def common_seed_variables(make: bool = False) -> list[Any]:
     """None: what has no generator of its own has a state that cannot be had."""
     return []

@@ -237,6 +237,11 @@ def seed_variables(model: Any) -> list[Any]:
     return list({id(g.state): g.state for layer in layers_of(model) for g in layer._seed_generators}.values())
 
 
+def forgetful_layers(model: Any) -> list[str]:
+    """None: all random states of this Keras are variables."""
+    return []
+
+
 def common_seed_variables(make: bool = False) -> list[Any]:
     """The state of the generator for whatever has none of its own; none if it is not in use yet, unless it shall be made."""
     from keras.src.backend.common import global_state

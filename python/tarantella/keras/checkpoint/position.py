@@ -4,7 +4,7 @@ What a dataset gives depends on what was taken of it before: a shuffle draws a n
 where it was. So a training that goes on lets Keras run through its epochs and steps from the first one on, with a training
 function that takes the batches and does nothing with them (`Replay.step`): every iterator is made, and everything is told of
 epochs, as it was. Where nothing in the dataset depends on how many elements were taken, but only on how many iterators were
-made, the batches of the epochs before need not be made at all.
+made and begun, one batch is enough of each of the epochs before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tarantella.keras import adapter, data, pipeline
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# an iterator of these has no state that outlives it, but for a shuffle's seeds, of which each new iterator draws one
+# an iterator of these has no state that outlives it, but for a shuffle's seeds, of which each draws one when it begins
 _MADE_ANEW = frozenset(
     {
         *("AssertCardinality", "Batch", "Enumerate", "Filter", "FixedLengthRecord", "FlatMap", "Interleave", "Map", "Options"),
@@ -30,8 +30,6 @@ _MADE_ANEW = frozenset(
         *("Skip", "TFRecord", "Take", "Tensor", "TensorSlice", "TextLine", "Unbatch", "Window", "Zip"),
     }
 )
-# these are called stateful only lest TensorFlow read a file once for all
-_READS = frozenset({"FixedLengthRecordDatasetV2", "ReadFile", "TextLineDataset", "TFRecordDataset", "TFRecordDatasetV2"})
 
 
 @dataclass(frozen=True)
@@ -50,15 +48,19 @@ class Position:
 
 
 def depends_on_iterators_only(dataset: tf.data.Dataset) -> bool:
-    """Whether what an iterator of the dataset gives depends on nothing but how many were made before."""
+    """Whether what an iterator of the dataset gives depends on nothing but how many were made and begun before."""
     for one in pipeline.everything(dataset):
-        kind = pipeline.kind(one).removesuffix("V1").removesuffix("V2").removesuffix("V3").removesuffix("Dataset")
         operations = list(_operations(one))
-        if kind not in _MADE_ANEW or any(name.startswith("Shuffle") for name in operations):
+        if not _is_made_anew(pipeline.kind(one)) or any(name.startswith("Shuffle") for name in operations):
             return False
-        if any(_is_stateful(name) for name in operations):
+        if any(_keeps_state(name) for name in operations):
             return False
     return True
+
+
+def _is_made_anew(kind: str) -> bool:
+    name, dataset, version = kind.partition("Dataset")
+    return bool(dataset) and name in _MADE_ANEW and version in ("", "V1", "V2", "V3", "V4")
 
 
 def runs_python(dataset: tf.data.Dataset) -> bool:
@@ -76,8 +78,10 @@ def _operations(dataset: tf.data.Dataset) -> Iterator[str]:
             yield from (node.op for function in definition.library.function for node in function.node_def)
 
 
-def _is_stateful(operation: str) -> bool:
-    if operation == "Placeholder" or operation in _READS or "PartitionedCall" in operation:  # what is called stands by itself
+def _keeps_state(operation: str) -> bool:
+    """Whether the operation may give something else when it runs again; what it calls stands by itself among the operations."""
+    # reading is called stateful only lest TensorFlow read a file once for all
+    if operation in ("Placeholder", "ReadFile") or "PartitionedCall" in operation or _is_made_anew(operation):
         return False
     definition = op_def_registry.get(operation)
     return definition is None or bool(definition.is_stateful)
@@ -140,7 +144,7 @@ class Replay:
         target: where to.
         fingerprints: of the first batch of all and of the last before the position, when the checkpoint was written.
         initial_epoch: with which `fit` begins.
-        skips_epochs: whether the batches of epochs before need not be made.
+        skips_epochs: whether one batch is enough of each of the epochs before.
     """
 
     def __init__(
@@ -168,7 +172,8 @@ class Replay:
         before = self._epoch < self.target.epoch
         if not before:
             wanted = min(wanted, self.target.step - self._step)
-        taken = self._take(iterator, wanted) if self._taken == 0 or not (before and self._skips) else wanted
+        begins = self._step == 0  # a shuffle makes the iterator of a shuffle before it when it is first asked, not before
+        taken = self._take(iterator, wanted) if begins or not (before and self._skips) else wanted
         if taken == 0:
             raise StopIteration
         self._step += taken

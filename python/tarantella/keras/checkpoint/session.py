@@ -168,7 +168,7 @@ class Session(Nothing):
             raise changed(f"an epoch has {self._steps} batches now, and had {before}: restore it")
         target = Position(**self._stored["position"])
         self._replay = Replay(self._model, noted, target, self._stored["batches"], self._initial_epoch, skips)
-        how = "the batches of the epochs before need not be made" if skips else "all batches before are made again"
+        how = "one batch is made of each epoch before" if skips else "all batches before are made again"
         runtime.logger.info("the training goes on with %s, at first without training: %s", target, how)
 
     def _was_over(self) -> bool:
@@ -305,6 +305,13 @@ class Session(Nothing):
         target = self._replay.target
         self._end_replay()
         self._put_back()
+        forgetful = adapter.forgetful_layers(self._model)
+        if forgetful:
+            runtime.logger.warning(
+                "the random numbers of %s begin anew, as their state cannot be stored: call "
+                "tf.keras.backend.experimental.enable_tf_random_generator() before the model is made",
+                ", ".join(forgetful),
+            )
         if target.step == 0:
             self._model.reset_metrics()  # as Keras has just done; those of the epoch before were stored
         if not self._data_is_python:  # else it has drawn its numbers again while the data was gone through, and perhaps ahead

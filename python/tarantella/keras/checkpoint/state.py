@@ -107,4 +107,5 @@ def _summed(model: Any, groups: dict[str, list[Any]]) -> Sequence[Any]:
 
 
 def _value(variable: Any) -> NDArray[Any]:
-    return np.array(adapter.unwrap(variable).numpy())
+    value: NDArray[Any] = np.asarray(adapter.unwrap(variable).numpy())  # which is a copy
+    return value
