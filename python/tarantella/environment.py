@@ -200,11 +200,11 @@ def host_cache_file(subject: str) -> Path | None:
 
 
 def agreed_seed() -> int:
-    """A random number that is the same on all ranks of the job and another one in the next job.
+    """A random number that is the same on all ranks of the job, however often it is started again, and another in the next job.
 
     Collective where neither our launcher nor the one of MPI gives the job a name.
     """
-    token = os.environ.get("TNT_TOKEN", "")
+    token = os.environ.get("TNT_JOB") or os.environ.get("TNT_TOKEN", "")
     if not token:
         token = _name_of_mpi_job() if started_by_mpi() else str(os.getpid())
     return int.from_bytes(hashlib.sha256(token.encode()).digest()[:4], "little") & 0x7FFFFFFF

@@ -51,6 +51,26 @@ def test_a_failed_job_is_started_again_until_it_ends_well(here):
     assert restarts(result) == [f"restart 1 of 5 on 2 ranks: {why}", f"restart 2 of 5 on 2 ranks: {why}"]
 
 
+def test_what_was_drawn_without_a_seed_is_drawn_again(here):
+    """The order of an unseeded shuffle, in which a checkpoint finds its place."""
+    drawn = """
+        from tarantella.environment import agreed_seed
+        mark(f"seed{number}-{rank}", str(agreed_seed()))
+        wait_for(f"seed{number}-{1 - rank}")
+        sys.exit(number == 0)
+        """
+    seeds = []
+    for _ in range(2):
+        assert here.ranks(2, counted(drawn), "--max-restarts", 1).returncode == 0
+        assert starts(here) == [2, 2]
+        of_job = {path.read_text() for path in here.folder.glob("seed*-*")}
+        assert len(of_job) == 1
+        seeds += of_job
+        for path in [*here.folder.glob("seed*-*"), *here.folder.glob("start*-*")]:
+            path.unlink()
+    assert len(set(seeds)) == 2
+
+
 def test_restarts_have_an_end(here):
     result = here.ranks(1, counted("sys.exit(3)"), "--max-restarts", 2)
     assert result.returncode == 3
