@@ -29,6 +29,7 @@ from tarantella.keras import (
     placed,
     prediction,
     reproducibility,
+    shard_state,
     weights,
 )
 from tarantella.keras.checkpoint import alone, session
@@ -542,7 +543,7 @@ class Model:
         hooks.prepare()
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
         if hooks.reproducible:
-            weights.broadcast(reproducibility.random_states(model))
+            weights.broadcast(shard_state.random_states(model))
         else:
             accumulation.distribute_sums(model.optimizer)
         hooks.alike = True
