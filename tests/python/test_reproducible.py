@@ -97,6 +97,7 @@ def test_each_rank_trains_once_in_a_step(two):
         ("bfloat16", "gradient_dtype"),
         ("hook", "bucket_hook"),
         ("random", "draws random numbers by RandomStandardNormal"),
+        ("generator", "draws random numbers by RngReadAndSkip"),
         ("twice", "applies gradients more than once"),
         ("synchronized", "synchronized BatchNormalization"),
         ("own data", "without tnt_distribute_dataset=False"),

@@ -17,7 +17,7 @@ from tarantella import environment, runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError, mark
 from tarantella.keras import adapter, autotune, context, data, fingerprint, gradients, normalization
 from tarantella.keras.reducer import AS_THEY_ARE, Reducer, Spec
-from tarantella.keras.shard_state import ShardState, read
+from tarantella.keras.shard_state import ShardState, draws_of_other_generators, random_states, read
 from tarantella.keras.shards import TreeSum
 from tarantella.keras.step import OTHER_BATCH, StepHooks, key_of
 
@@ -168,7 +168,7 @@ class ReproducibleHooks(StepHooks):
                 logs = self._logs_of_all(logs_of_shards, weights)
         state.end(metrics, self._over_ranks("averages", state.averages, averages))
         if context.graph() is not None:
-            self._refuse_random_operations(autotune.random_operations(context.graph()))
+            self._refuse_random_operations(context.graph())
         return logs
 
     def _state_of_step(self) -> ShardState:
@@ -176,7 +176,9 @@ class ReproducibleHooks(StepHooks):
             raise RuntimeError("a step on shards has no state")
         return self._state
 
-    def _refuse_random_operations(self, operations: list[str]) -> None:
+    def _refuse_random_operations(self, graph: Any) -> None:
+        known = random_states(self._model)
+        operations = [*autotune.random_operations(graph), *draws_of_other_generators(graph, known)]
         if operations:
             raise UnsupportedError(
                 f"reproducible: the step draws random numbers by {', '.join(operations)}, which depend on the calls before, "

@@ -261,6 +261,12 @@ def refused() -> dict[str, list[str]]:
         noise = layers.Lambda(lambda t: t + tf.random.normal(tf.shape(t)))
         return keras.Sequential([keras.Input((12,)), noise, layers.Dense(1)])
 
+    generator = tf.random.Generator.from_seed(1)
+
+    def generated() -> Any:
+        noise = layers.Lambda(lambda t: t + generator.normal(tf.shape(t)))
+        return keras.Sequential([keras.Input((12,)), noise, layers.Dense(1)])
+
     class Twice(Own):
         def train_step(self, data: Any) -> dict[str, Any]:
             super().train_step(data)
@@ -273,6 +279,7 @@ def refused() -> dict[str, list[str]]:
         "bfloat16": raised(tnt.Model, mlp(), reproducible=V, gradient_dtype="bfloat16"),
         "hook": raised(tnt.Model, mlp(), reproducible=V, bucket_hook=print),
         "random": raised(fit, noisy),
+        "generator": raised(fit, generated),
         "twice": raised(fit, Twice),
         "synchronized": raised(fit, lambda: synchronized),
         "own data": raised(fit, mlp, tnt_distribute_dataset=False),
