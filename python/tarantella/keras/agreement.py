@@ -14,6 +14,7 @@ import numpy as np
 from tarantella import runtime
 from tarantella.keras import accumulation, adapter, weights
 from tarantella.keras.adapter import keras
+from tarantella.keras.shard_state import random_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -103,7 +104,9 @@ class Agreement:
     def _take_masters_state(self, model: Any) -> None:
         """The weights, the optimizer's state and the epoch to begin with are those that the master's callback put back."""
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
-        if not self._is_same:
+        if self._is_same:
+            weights.broadcast(random_states(model))
+        else:
             accumulation.distribute_sums(model.optimizer)
         adapter.share_beginning(model, lambda numbers: [int(number) for number in runtime.broadcast(numbers)])
 
