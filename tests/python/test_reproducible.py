@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from support.findings import Findings, checks_in
 from support.launch import RANKS
-from support.mpirun import needs_mpirun
+from support.mpirun import needs_mpirun, why_no_mpirun
 
 SCRIPT = RANKS / "reproducible.py"
 SECONDS = 400
 LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
+THREADS = {"TF_NUM_INTRAOP_THREADS": "2"}
+pytestmark = pytest.mark.timeout(2 * SECONDS)  # the first test waits for the first job, the last ones for all
+
 TRAININGS = [name for name in checks_in(SCRIPT) if name not in ("beside_plain_keras", "refused")]
 CONVOLUTIONS = ["cnn_with_batch_normalization_dropout_and_augmentation"]
 LONG = [*CONVOLUTIONS, "mlp_with_adam", "transformer_with_embeddings"]
@@ -18,68 +23,66 @@ OF_LEGACY = [*CONVOLUTIONS, "training_step_of_a_users_own", "loss_with_a_mask"]
 
 
 @pytest.fixture(scope="module")
-def one():
-    return Findings(1, SCRIPT, timeout=SECONDS)
+def jobs():
+    """All trainings, two jobs at a time: while one starts, the other computes."""
+    wanted = {
+        "one": {"ranks": 1},
+        "two": {"ranks": 2},
+        "eight": {"ranks": 8, "only": LONG},
+        "over MPI": {"ranks": 4, "only": LONG, "mpi": True, "env": {"TNT_TRANSPORT": "mpi"}},
+        "threads on one": {"ranks": 1, "only": CONVOLUTIONS, "env": THREADS},
+        "threads on two": {"ranks": 2, "only": CONVOLUTIONS, "env": THREADS},
+        "legacy on one": {"ranks": 1, "only": OF_LEGACY, "env": LEGACY},
+        "legacy on two": {"ranks": 2, "only": OF_LEGACY, "env": LEGACY},
+    }
+    if why_no_mpirun():
+        del wanted["over MPI"]
+    with ThreadPoolExecutor(2) as pool:
+        yield {name: pool.submit(Findings, script=SCRIPT, timeout=SECONDS, **options) for name, options in wanted.items()}
 
 
-@pytest.fixture(scope="module")
-def two():
-    return Findings(2, SCRIPT, timeout=SECONDS)
+@pytest.fixture
+def two(jobs):
+    return jobs["two"].result()
 
 
-@pytest.fixture(scope="module")
-def eight():
-    return Findings(8, SCRIPT, timeout=SECONDS, only=LONG)
-
-
-@pytest.fixture(scope="module")
-def four_over_mpi():
-    return Findings(4, SCRIPT, timeout=SECONDS, only=LONG, mpi=True, env={"TNT_TRANSPORT": "mpi"})
-
-
-def same(found: Findings, wanted: Findings, name: str) -> None:
+def same(jobs, job: str, other: str, name: str) -> None:
     """Every rank of one job has the bits of the other's."""
-    first = wanted[name][0]
-    for rank, bits in enumerate(found[name]):
+    first = jobs[other].result()[name][0]
+    for rank, bits in enumerate(jobs[job].result()[name]):
         assert bits == first, f"rank {rank}"
 
 
-@pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("name", TRAININGS)
-def test_two_ranks_have_the_bits_of_one(one, two, name):
-    same(two, one, name)
+def test_two_ranks_have_the_bits_of_one(jobs, name):
+    same(jobs, "two", "one", name)
 
 
-@pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("name", LONG)
-def test_eight_ranks_have_the_bits_of_one(one, eight, name):
-    same(eight, one, name)
+def test_eight_ranks_have_the_bits_of_one(jobs, name):
+    same(jobs, "eight", "one", name)
 
 
 @needs_mpirun
-@pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("name", LONG)
-def test_four_ranks_over_mpi_have_the_bits_of_one(one, four_over_mpi, name):
-    same(four_over_mpi, one, name)
+def test_four_ranks_over_mpi_have_the_bits_of_one(jobs, name):
+    same(jobs, "over MPI", "one", name)
 
 
-@pytest.mark.timeout(SECONDS)
-def test_more_threads_for_an_operation():
-    jobs = [Findings(ranks, SCRIPT, SECONDS, {"TF_NUM_INTRAOP_THREADS": "2"}, only=CONVOLUTIONS) for ranks in (1, 2)]
-    same(jobs[1], jobs[0], CONVOLUTIONS[0])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_more_threads_for_an_operation(jobs, name):
+    same(jobs, "threads on two", "threads on one", name)
 
 
-@pytest.mark.timeout(SECONDS)
-def test_legacy_keras():
-    jobs = [Findings(ranks, SCRIPT, SECONDS, LEGACY, only=OF_LEGACY) for ranks in (1, 2)]
-    for name in OF_LEGACY:
-        same(jobs[1], jobs[0], name)
+@pytest.mark.parametrize("name", OF_LEGACY)
+def test_legacy_keras(jobs, name):
+    same(jobs, "legacy on two", "legacy on one", name)
 
 
 @pytest.mark.parametrize("loss", ["mean", "masked"])
-def test_the_numbers_are_those_of_one_device(one, two, loss):
-    for job in (one, two):
-        ours, keras_own = job["beside_plain_keras"][0][loss]
+def test_the_numbers_are_those_of_one_device(jobs, loss):
+    for job in ("one", "two"):
+        ours, keras_own = jobs[job].result()["beside_plain_keras"][0][loss]
         assert ours == pytest.approx(keras_own, rel=2e-5)
 
 

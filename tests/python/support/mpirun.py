@@ -27,7 +27,8 @@ _MPI = {
 }
 
 
-def _why_not() -> str:
+def why_no_mpirun() -> str:
+    """Empty if there is one."""
     if shutil.which("mpirun") is None:
         return "no mpirun on this machine"
     if not Path(tarantella.__file__).with_name("libtarantella_mpi.so").exists():
@@ -35,7 +36,7 @@ def _why_not() -> str:
     return ""
 
 
-needs_mpirun = pytest.mark.skipif(bool(_why_not()), reason=_why_not() or "available")
+needs_mpirun = pytest.mark.skipif(bool(why_no_mpirun()), reason=why_no_mpirun() or "available")
 
 
 @dataclass(frozen=True)
