@@ -157,8 +157,17 @@ def test_waiting_can_be_interrupted(tmp_path):
         import tarantella as tnt
         interrupted = pathlib.Path(sys.argv[1])
         made = tnt.Allreduce(tnt.Group(), 4)
+
+        def interrupt(waiting):
+            def calls(frame):
+                return [] if frame is None else [frame.f_code.co_name, *calls(frame.f_back)]
+            while "wait_for_completion" not in calls(sys._current_frames()[waiting]):
+                time.sleep(0.01)
+            time.sleep(0.3)  # into the library
+            os.kill(os.getpid(), signal.SIGINT)
+
         if tnt.get_rank() == 0:
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            threading.Thread(target=interrupt, args=(threading.get_ident(),)).start()
         try:
             while tnt.get_rank() == 1 and not interrupted.exists():
                 time.sleep(0.01)
