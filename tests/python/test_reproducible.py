@@ -16,7 +16,8 @@ LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
 THREADS = {"TF_NUM_INTRAOP_THREADS": "2"}
 pytestmark = pytest.mark.timeout(2 * SECONDS)  # the first test waits for the first job, the last ones for all
 
-TRAININGS = [name for name in checks_in(SCRIPT) if name not in ("beside_plain_keras", "refused")]
+NO_TRAININGS = ("beside_plain_keras", "how_often_a_training_step_is_traced", "refused")
+TRAININGS = [name for name in checks_in(SCRIPT) if name not in NO_TRAININGS]
 CONVOLUTIONS = ["cnn_with_batch_normalization_dropout_and_augmentation"]
 LONG = [*CONVOLUTIONS, "mlp_with_adam", "transformer_with_embeddings"]
 OF_LEGACY = [*CONVOLUTIONS, "training_step_of_a_users_own", "loss_with_a_mask"]
@@ -46,37 +47,20 @@ def two(jobs):
     return jobs["two"].result()
 
 
-def same(jobs, job: str, other: str, name: str) -> None:
-    """Every rank of one job has the bits of the other's."""
+EQUAL = [
+    *(pytest.param("two", "one", name, id=f"two-{name}") for name in TRAININGS),
+    *(pytest.param("eight", "one", name, id=f"eight-{name}") for name in LONG),
+    *(pytest.param("over MPI", "one", name, id=f"four-over-mpi-{name}", marks=needs_mpirun) for name in LONG),
+    *(pytest.param("threads on two", "threads on one", name, id=f"two-threads-{name}") for name in CONVOLUTIONS),
+    *(pytest.param("legacy on two", "legacy on one", name, id=f"legacy-{name}") for name in OF_LEGACY),
+]
+
+
+@pytest.mark.parametrize(("job", "other", "name"), EQUAL)
+def test_every_rank_of_one_job_has_the_bits_of_the_other(jobs, job, other, name):
     first = jobs[other].result()[name][0]
     for rank, bits in enumerate(jobs[job].result()[name]):
         assert bits == first, f"rank {rank}"
-
-
-@pytest.mark.parametrize("name", TRAININGS)
-def test_two_ranks_have_the_bits_of_one(jobs, name):
-    same(jobs, "two", "one", name)
-
-
-@pytest.mark.parametrize("name", LONG)
-def test_eight_ranks_have_the_bits_of_one(jobs, name):
-    same(jobs, "eight", "one", name)
-
-
-@needs_mpirun
-@pytest.mark.parametrize("name", LONG)
-def test_four_ranks_over_mpi_have_the_bits_of_one(jobs, name):
-    same(jobs, "over MPI", "one", name)
-
-
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_more_threads_for_an_operation(jobs, name):
-    same(jobs, "threads on two", "threads on one", name)
-
-
-@pytest.mark.parametrize("name", OF_LEGACY)
-def test_legacy_keras(jobs, name):
-    same(jobs, "legacy on two", "legacy on one", name)
 
 
 @pytest.mark.parametrize("loss", ["mean", "masked"])
@@ -92,6 +76,11 @@ def test_each_rank_trains_once_in_a_step(two):
     assert two["single_batches"][0]["rows"] == [5, 75]
 
 
+def test_a_step_is_traced_for_one_shard_and_the_last(jobs):
+    """Not for each of eight."""
+    assert jobs["one"].result()["how_often_a_training_step_is_traced"] == [2]
+
+
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
@@ -102,6 +91,8 @@ def test_each_rank_trains_once_in_a_step(two):
         ("random", "draws random numbers by RandomStandardNormal"),
         ("generator", "draws random numbers by RngReadAndSkip"),
         ("twice", "applies gradients more than once"),
+        ("late", "kernel after its optimizer step"),
+        ("counted", "iteration after its optimizer step"),
         ("synchronized", "synchronized BatchNormalization"),
         ("own data", "without tnt_distribute_dataset=False"),
     ],

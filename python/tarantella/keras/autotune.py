@@ -199,9 +199,10 @@ def begin(hooks: StepHooks, model: Any) -> Autotune | None:
     on_ranks = runtime.all_gather(np.array([wished, given, hooks.has_bucket_hook()]))
     _check_agreement(on_ranks[:, 0])
     one_given, one_hook = on_ranks[:, 1].any(), on_ranks[:, 2].any()
-    if not wished or one_given or one_hook:
+    if not wished or one_given or one_hook or hooks.reproducible:
         if wished:
-            why = "is given" if one_given else "stays as it is: a bucket_hook sees which gradients lie together"
+            reason = "a bucket_hook sees which gradients lie together" if one_hook else "the model is reproducible"
+            why = "is given" if one_given else f"stays as it is: {reason}"
             runtime.logger.warning("TNT_AUTOTUNE tries nothing: the fusion threshold %s", why)
         return None
     key = autotune_file.key_of(gradients.specs(adapter.trainable_variables(model)), hooks.wire_dtype())

@@ -9,7 +9,7 @@ A shard without a sample gets the first one of the batch, with weight zero: a mo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -30,8 +30,7 @@ class Division:
         return Division(size * each, range(rank * each, (rank + 1) * each))
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """What a training step must know of its batch beside the samples.
 
     Scalars, int64: the samples of this shard (0: the one there does not count), those of the global batch (None: every rank has
@@ -103,13 +102,15 @@ def check_batched(element_spec: Any) -> None:
 
 def own_shards(batch: Any, division: Division) -> tuple[tuple[Any, tuple[tf.Tensor, ...]], ...]:
     """This rank's shards of a batch of tensors with their shares, as `distribute` gives them; in a graph or eagerly."""
-    return tuple(split(batch, shard, division.shards) for shard in division.own)
+    total = samples_in(batch)
+    heads = [head for head in map(_head, tf.nest.flatten(batch)) if head is not None]
+    of_batch = total + fingerprint(heads)
+    shards = [_shard(batch, shard, division.shards, total) for shard in division.own]
+    return tuple((shard, (samples, total, of_batch)) for shard, samples in shards)
 
 
-def split(batch: Any, shard: int, shards: int) -> tuple[Any, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-    """One shard of a batch of tensors, and its share."""
-    first = tf.nest.flatten(batch)[0]
-    total = _count(first)
+def _shard(batch: Any, shard: int, shards: int, total: tf.Tensor) -> tuple[Any, tf.Tensor]:
+    """One shard of a batch, and how many of the batch's samples it has."""
     samples = tf.maximum((total - shard + shards - 1) // shards, 0)
     begin = tf.where(samples > 0, tf.constant(shard, tf.int64), 0)
     end = tf.where(samples > 0, total, 1)
@@ -126,8 +127,7 @@ def split(batch: Any, shard: int, shards: int) -> tuple[Any, tuple[tf.Tensor, tf
         # a shard that never has a sample: the one there must not look like a part of a known size (may_be_empty)
         return tf.compat.v1.placeholder_with_default(one_or_more, [None, *one_or_more.shape[1:]])
 
-    heads = [head for head in map(_head, tf.nest.flatten(batch)) if head is not None]
-    return tf.nest.map_structure(part, batch), (samples, total, total + fingerprint(heads))
+    return tf.nest.map_structure(part, batch), samples
 
 
 def samples_in(batch: Any) -> tf.Tensor:

@@ -163,10 +163,8 @@ def _with_shares(parts: Parts, own: int) -> Callable[..., Any]:
         total = tf.constant(parts.batch_size, tf.int64)
         if parts.samples is not None:
             total = tf.minimum(total, parts.samples - index * parts.batch_size)
-        if own == 1:
-            return ((batch, (tf.size(fingerprints, tf.int64), total, fingerprints[0] + total)),)
-        shards = [data.split(batch, place, own) for place in range(own)]
-        return tuple((shard, (samples, total, fingerprints[0] + total)) for shard, (samples, _, _) in shards)
+        shards = data.own_shards(batch, data.Division(own, range(own)))
+        return tuple((shard, (samples, total, fingerprints[0] + total)) for shard, (samples, *_) in shards)
 
     return with_shares
 

@@ -8,18 +8,17 @@ together at the end. All sums are taken in the tree of `shards`, so all ranks ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import tensorflow as tf
 
 from tarantella import environment, runtime
-from tarantella.errors import InvalidArgumentError, UnsupportedError, mark
+from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, autotune, context, data, fingerprint, gradients, normalization
 from tarantella.keras.reducer import AS_THEY_ARE, Reducer, Spec
 from tarantella.keras.shard_state import ShardState, draws_of_other_generators, random_states, read
 from tarantella.keras.shards import TreeSum
-from tarantella.keras.step import OTHER_BATCH, StepHooks, key_of
+from tarantella.keras.step import StepHooks, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +74,7 @@ class ReproducibleHooks(StepHooks):
 
     def __init__(self, model: Any, shards: int, fusion_threshold: float | None = None) -> None:
         super().__init__(model, fusion_threshold=fusion_threshold)
-        self._gradients = {"wire_dtype": AS_THEY_ARE}
+        self._gradients["wire_dtype"] = AS_THEY_ARE
         size = runtime.get_size()
         if shards % size:
             raise InvalidArgumentError(
@@ -93,7 +92,6 @@ class ReproducibleHooks(StepHooks):
                 "other: use keras.layers.BatchNormalization, whose statistics are those of each shard on any number of ranks"
             )
         adapter.use_generators(model)
-        self.shards = shards
         self._division = data.Division.among(size, runtime.get_rank(), shards)
         self._state: ShardState | None = None
         self._is_last = False  # of this rank's shards in this step
@@ -104,20 +102,16 @@ class ReproducibleHooks(StepHooks):
         self._n_divisors = 0
 
     def _forget_step(self) -> None:
-        self._metric_sum, self._sums_of_gradients = TreeSum(), dict[Any, list[TreeSum]]()
+        self._metric_sum = TreeSum()
+        self._gradient_sums: list[TreeSum] | None = None  # one for each bucket
         self._new_metrics: list[tf.Tensor] | None = None
         self._of_metrics: dict[int, Any] = {}  # tensors that get_metrics_result gave in the last shard
         self._shards_gradients: list[tf.Tensor] = []
+        self._reducer_of_step: Reducer | None = None
         self._applied = False
+        self._operations_before_update: int | None = None  # in the graph, up to the end of the optimizer's step
 
     # ------------------------------------------------------------------------------------------------ reducers
-
-    def prepare(self) -> None:
-        """Like that of `StepHooks`; but no thresholds are tried."""
-        if not self._begun and environment.autotune():
-            runtime.logger.warning("TNT_AUTOTUNE tries nothing: the model is reproducible")
-        self._begun = True
-        super().prepare()
 
     def _reducer(self, key: Key, of: Sequence[Any], specs: Sequence[Spec], **options: Any) -> Reducer:
         in_32_bits = [Spec(s.name, s.count, _sum_type(s.dtype)) for s in specs]
@@ -152,24 +146,44 @@ class ReproducibleHooks(StepHooks):
     def _run(self, original: Callable[[Any], Any], shards: list[tuple[Any, data.Share]], training: bool) -> Any:
         state = self._state_of_step()
         self._forget_step()
-        averages, logs_of_shards, weights = TreeSum(), [], []
+        averages, compute = TreeSum(), _traced_once(self._computed(original, training))
+        logs_of_shards: list[Any] = []
+        weights: list[tf.Tensor] = []
         for place, (batch, share) in enumerate(shards):
             self._is_last = place == len(shards) - 1
             state.begin_shard(self._division.own[place])
-            self._applied, self._n_divisors = False, 0
-            with self._shard(share, training):
-                logs_of_shards.append(original(_after(self._shards_gradients, batch)))
-                weights.append(self.weight())
-                averages.add(state.changes(state.averages), weights[-1])
-                if not self._is_last:
-                    self._metric_sum.add(self._seen_by_metrics())
-                    continue
-                metrics = self._states_of_metrics()
-                logs = self._logs_of_all(logs_of_shards, weights)
+            batch = _after(self._shards_gradients, batch)
+            if not self._is_last:
+                logs, self._shards_gradients, weight = compute(batch, share)
+                self._add_gradients(weight)
+                self._metric_sum.add(self._seen_by_metrics(share))
+            else:
+                self._begin_computing()
+                with self._shard(share, training):
+                    logs, weight = original(batch), self.weight()
+                    self._refuse_reads_of_new_weights()
+                    metrics = self._states_of_metrics()
+                    logs_of_all = self._logs_of_all([*logs_of_shards, logs], [*weights, weight])
+            logs_of_shards.append(logs)
+            weights.append(weight)
+            averages.add(state.changes(state.averages), weight)
         state.end(metrics, self._over_ranks("averages", state.averages, averages))
         if context.graph() is not None:
             self._refuse_random_operations(context.graph())
-        return logs
+        return logs_of_all
+
+    def _computed(self, original: Callable[[Any], Any], training: bool) -> Callable[[Any, data.Share], Any]:
+        """What gives a shard's logs, gradients and weight. It changes state as the step does that it is made of."""
+
+        def compute(batch: Any, share: data.Share) -> tuple[Any, list[tf.Tensor], tf.Tensor]:
+            self._begin_computing()
+            with self._shard(share, training):
+                return original(batch), self._shards_gradients, self.weight()
+
+        return compute
+
+    def _begin_computing(self) -> None:
+        self._applied, self._n_divisors, self._shards_gradients = False, 0, []
 
     def _state_of_step(self) -> ShardState:
         if self._state is None:
@@ -183,6 +197,36 @@ class ReproducibleHooks(StepHooks):
             raise UnsupportedError(
                 f"reproducible: the step draws random numbers by {', '.join(operations)}, which depend on the calls before, "
                 "and so on how many shards a rank has: use Keras' layers, or keras.random with a keras.random.SeedGenerator"
+            )
+
+    def _optimizer_functions(self, optimizer: Any) -> list[tuple[Any, str, Callable[..., Any]]]:
+        def noted(apply: Callable[..., Any]) -> Callable[..., Any]:
+            @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+            def apply_and_note(*args: Any, **kwargs: Any) -> Any:
+                result = apply(*args, **kwargs)
+                graph = context.graph()
+                self._operations_before_update = None if graph is None else len(graph.get_operations())
+                return result
+
+            return cast("Callable[..., Any]", apply_and_note)
+
+        return [(owner, name, noted(apply)) for owner, name, apply in super()._optimizer_functions(optimizer)]
+
+    def _refuse_reads_of_new_weights(self) -> None:
+        """The last of a rank's shards alone has them: which shard that is depends on the number of ranks."""
+        graph, begin = context.graph(), self._operations_before_update
+        if graph is None or begin is None:
+            return
+        optimizers = adapter.optimizers_of(adapter.optimizer_of(self._model))
+        changed = [*adapter.trainable_variables(self._model), *(optimizer.iterations for optimizer in optimizers)]
+        names = {id(adapter.unwrap(v).handle): adapter.path(v) for v in changed}
+        outside = {id(inner): id(outer) for outer, inner in graph.captures}
+        taken = (outside.get(id(tensor)) for op in graph.get_operations()[begin:] for tensor in op.inputs)
+        read_late = next((names[handle] for handle in taken if handle in names), None)
+        if read_late is not None:
+            raise UnsupportedError(
+                f"reproducible: the training step uses {read_late} after its optimizer step, which waits for all shards: do "
+                "what needs new weights in a callback, in on_train_batch_end"
             )
 
     def _over_ranks(self, name: str, variables: Sequence[Any], tree: TreeSum) -> list[tf.Tensor]:
@@ -208,21 +252,27 @@ class ReproducibleHooks(StepHooks):
         self._applied = True
         if self._seen_divisors is not None:
             return None
-        mine = [_widened(gradients.dense(g, v)) for g, v in zip(grads, variables, strict=True)]
-        self._shards_gradients = mine
-        reducer = self.gradient_reducer(variables, grads)
-        sums = self._sums_of_gradients.setdefault(id(reducer), [TreeSum() for _ in reducer.buckets])
-        for tree, bucket in zip(sums, reducer.buckets, strict=True):
-            tree.add([mine[i] for i in bucket], self.weight())
+        self._shards_gradients = [_widened(gradients.dense(g, v)) for g, v in zip(grads, variables, strict=True)]
+        self._reducer_of_step = reducer = self.gradient_reducer(variables, grads)
         if not self._is_last:
             return None
-        for tree, bucket in zip(sums, reducer.buckets, strict=True):
+        sums = list(self._shards_gradients)
+        for tree, bucket in zip(self._add_gradients(self.weight()), reducer.buckets, strict=True):
             total, weight = tree.total()
             for i, tensor in zip(bucket, total, strict=True):
-                mine[i] = tensor
-        reduced = zip(grads, reducer.reduce(mine, weight), variables, strict=True)
+                sums[i] = tensor
+        reduced = zip(grads, reducer.reduce(sums, weight), variables, strict=True)
         result = [None if g is None else tf.cast(r, adapter.dtype_of(v)) for g, r, v in reduced]
         return fingerprint.noted(self._model, result, variables)
+
+    def _add_gradients(self, weight: tf.Tensor) -> list[TreeSum]:
+        """Those of the shard that was just computed, to the sums of each bucket."""
+        buckets = [] if self._reducer_of_step is None else self._reducer_of_step.buckets  # a test has none
+        if self._gradient_sums is None:
+            self._gradient_sums = [TreeSum() for _ in buckets]
+        for tree, bucket in zip(self._gradient_sums, buckets, strict=True):
+            tree.add([self._shards_gradients[i] for i in bucket], weight)
+        return self._gradient_sums
 
     def awaits_reduction(self) -> bool:
         """No: every step reduces."""
@@ -251,14 +301,17 @@ class ReproducibleHooks(StepHooks):
     def _divisors_of_all(
         self, original: Callable[[Any], Any], shards: list[tuple[Any, data.Share]], training: bool
     ) -> list[tf.Tensor]:
-        tree = TreeSum()
+        def divisors(batch: Any, share: data.Share) -> list[tf.Tensor]:
+            self._seen_divisors, self._applied, self._is_last = [], False, False
+            with self._shard(share, training):
+                original(batch)
+            return self._seen_divisors
+
+        tree, compute = TreeSum(), _traced_once(divisors)
         try:
             for place, (batch, share) in enumerate(shards):
                 self._state_of_step().begin_shard(self._division.own[place])
-                self._seen_divisors, self._applied, self._is_last = [], False, False
-                with self._shard(share, training):
-                    original(batch)
-                tree.add(self._seen_divisors)
+                tree.add(compute(batch, share))
         finally:
             self._seen_divisors = None
         tensors, _ = tree.total()
@@ -281,32 +334,19 @@ class ReproducibleHooks(StepHooks):
 
         return get_metrics_result
 
-    def _seen_by_metrics(self) -> list[tf.Tensor]:
+    def _seen_by_metrics(self, share: data.Share) -> list[tf.Tensor]:
         """What this shard has added to the metrics' states: nothing, if it has no sample."""
-        share = self._share
-        if share is None:
-            raise RuntimeError("a step has no share of a batch")
         states = [read(v) for v in self._state_of_step().metrics]
         return [tf.where(share.samples > 0, state, tf.zeros_like(state)) for state in states]
 
     def _states_of_metrics(self) -> list[tf.Tensor]:
-        """The metrics' states after all shards, summed with the check that all ranks saw one batch; in the last shard."""
+        """The metrics' states after all shards; in the last one."""
         if self._new_metrics is None:
-            share, state = self._share, self._state_of_step()
-            if share is None:
-                raise RuntimeError("a step has no share of a batch")
-            self._metric_sum.add(self._seen_by_metrics())
+            state = self._state_of_step()
+            self._metric_sum.add(self._seen_by_metrics(self._share_of_step()))
             sums, _ = self._metric_sum.total()
-            size = runtime.get_size()
-            prints = tf.one_hot(runtime.get_rank(), size, share.fingerprint, tf.constant(0, tf.int64), dtype=tf.int64)
-            specs = [*gradients.specs(state.metrics), Spec("fingerprint of the batch", size, "int64")]
-            reducer = self._reducer(key_of("metrics", state.metrics), state.metrics, specs)
-            *reduced, prints = reducer.reduce([*(_widened(s) for s in sums), prints])
-            same = tf.reduce_all(prints == prints[0])
-            check = tf.debugging.Assert(same, [mark("TNT_MISMATCH", OTHER_BATCH), prints], summarize=size)
-            with tf.control_dependencies([check] if check is not None else []):
-                of_all = [tf.cast(r, s.dtype) for r, s in zip(reduced, sums, strict=True)]
-                self._new_metrics = [tf.identity(value) for value in state.with_metrics(of_all)]
+            of_all = self._summed_with_check(state.metrics, [_widened(s) for s in sums])
+            self._new_metrics = state.with_metrics([tf.cast(r, s.dtype) for r, s in zip(of_all, sums, strict=True)])
         return self._new_metrics
 
     def _logs_of_all(self, logs_of_shards: list[Any], weights: list[tf.Tensor]) -> Any:
@@ -339,9 +379,7 @@ class ReproducibleHooks(StepHooks):
             leaves = tf.nest.flatten(logs)
             numbers = [tf.convert_to_tensor(leaves[i]) for i in places]
             tree.add([tf.cast(number, tf.float64) for number in numbers], weight)
-        tensors, weight = tree.total()
-        specs = [Spec(f"log {i}", int(np.prod(t.shape, dtype=np.int64)), "float64") for i, t in enumerate(tensors)]
-        means = self._reducer(key_of(f"{len(specs)} logs", ()), (), specs).reduce(tensors, weight)
+        means = self._summed_logs(*tree.total())
         return [tf.cast(mean, number.dtype) for mean, number in zip(means, numbers, strict=True)]
 
 
@@ -352,6 +390,16 @@ def _sum_type(dtype: str) -> str:
 
 def _widened(tensor: tf.Tensor) -> tf.Tensor:
     return tf.cast(tensor, _sum_type(tensor.dtype.name))
+
+
+def _traced_once(compute: Callable[[Any, data.Share], Any]) -> Callable[[Any, data.Share], Any]:
+    """In a graph, a function that is traced for its first shard (and the first of each other shape) and called for all."""
+    if context.graph() is None:
+        return compute
+    autograph = tf.__internal__.autograph
+    like_the_step = autograph.tf_convert(compute, autograph.control_status_ctx())
+    traced: Callable[[Any, data.Share], Any] = tf.function(like_the_step, autograph=False, jit_compile=False)
+    return traced
 
 
 def _after(tensors: Sequence[tf.Tensor], batch: Any) -> Any:

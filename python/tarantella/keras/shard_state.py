@@ -35,7 +35,8 @@ class ShardState:
     def __init__(self, model: Any, training: bool) -> None:
         self.metrics = adapter.metric_variables(model)
         self._random = random_states(model)
-        untrained = adapter.untrained_weights(model) if training else []
+        seeds = {id(state) for state in self._random}
+        untrained = [v for v in adapter.untrained_weights(model) if id(v) not in seeds] if training else []
         self.averages = [v for v in untrained if tf.as_dtype(adapter.dtype_of(v)).is_floating]
         self._others = [v for v in untrained if not tf.as_dtype(adapter.dtype_of(v)).is_floating]
         self._before = {id(v): read(v) for v in (*self.metrics, *self._random, *untrained)}

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tarantella.keras.autotune import Autotune
     from tarantella.keras.hook import PackedBucket
 
-OTHER_BATCH = (
+_OTHER_BATCH = (
     "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
     "(give a seed to whatever is random in it: shuffle, map, the generator of NumPy)"
 )
@@ -67,7 +67,6 @@ class StepHooks:
     """The distributed training and test steps of one compiled model."""
 
     reproducible = False  # whether all ranks have the same state after each step, whatever their number
-    shards: int | None = None  # into how many each batch is divided; None: one for each rank
 
     def __init__(
         self,
@@ -259,7 +258,7 @@ class StepHooks:
             ]
             optimizer = adapter.optimizer_of(model)
             if optimizer is not None:
-                attributes.extend(OptimizerHooks(optimizer, self, self.reproducible).functions())
+                attributes.extend(self._optimizer_functions(optimizer))
             if self._compiled is not None:
                 attributes.extend(self._compiled.functions())
             self._put_on(Patch(attributes), may_be_empty)
@@ -267,6 +266,9 @@ class StepHooks:
                 yield
             finally:
                 self._take_off()
+
+    def _optimizer_functions(self, optimizer: Any) -> list[tuple[Any, str, Callable[..., Any]]]:
+        return OptimizerHooks(optimizer, self, self.reproducible).functions()
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
@@ -482,25 +484,33 @@ class StepHooks:
         if not values:
             return []
         tensors = [tf.convert_to_tensor(value) for value in values]
-        specs = [Spec(f"log {i}", int(np.prod(t.shape, dtype=np.int64)), "float64") for i, t in enumerate(tensors)]
-        reducer = self._reducer(key_of(f"{len(specs)} logs", ()), (), specs)
-        means = reducer.reduce([tf.cast(t, tf.float64) for t in tensors], self.weight())
+        means = self._summed_logs([tf.cast(t, tf.float64) for t in tensors], self.weight())
         return [tf.cast(mean, t.dtype) for mean, t in zip(means, tensors, strict=True)]
 
+    def _summed_logs(self, numbers: Sequence[tf.Tensor], weight: Any) -> list[tf.Tensor]:
+        """The sums over ranks of ``weight * number``, float64."""
+        specs = [Spec(f"log {i}", int(np.prod(n.shape, dtype=np.int64)), "float64") for i, n in enumerate(numbers)]
+        return self._reducer(key_of(f"{len(specs)} logs", ()), (), specs).reduce(numbers, weight)
+
     def _reduced_in_step(self, variables: list[Any]) -> list[tf.Tensor]:
-        """The metrics' states summed over ranks, in one bucket together with the check that all ranks saw one batch."""
-        share = self._share
-        if share is None:
-            raise RuntimeError("a training step has no share of a batch")
-        states = self._empty_ranks_unchanged(variables)
-        specs = gradients.specs(variables)
+        """The metrics' states summed over ranks."""
+        return self._summed_with_check(variables, self._empty_ranks_unchanged(variables))
+
+    def _share_of_step(self) -> data.Share:
+        if self._share is None:
+            raise RuntimeError("a step has no share of a batch")
+        return self._share
+
+    def _summed_with_check(self, variables: list[Any], states: Sequence[Any]) -> list[tf.Tensor]:
+        """States of metrics summed over ranks, in one bucket together with the check that all ranks saw one batch."""
+        share, specs = self._share_of_step(), gradients.specs(variables)
         size, rank = runtime.get_size(), runtime.get_rank()
         fingerprints = tf.one_hot(rank, size, on_value=share.fingerprint, off_value=tf.constant(0, tf.int64), dtype=tf.int64)
         specs.append(Spec("fingerprint of the batch", size, "int64"))
         reducer = self._reducer(key_of("metrics", variables), variables, specs)
         *sums, fingerprints = reducer.reduce([*states, fingerprints])
         same = tf.reduce_all(fingerprints == fingerprints[0])
-        check = tf.debugging.Assert(same, [mark("TNT_MISMATCH", OTHER_BATCH), fingerprints], summarize=size)
+        check = tf.debugging.Assert(same, [mark("TNT_MISMATCH", _OTHER_BATCH), fingerprints], summarize=size)
         with tf.control_dependencies([check] if check is not None else []):
             return [tf.identity(s) for s in sums]
 

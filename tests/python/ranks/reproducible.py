@@ -184,6 +184,21 @@ def training_step_of_a_users_own() -> dict[str, Any]:
 
 
 @check
+def how_often_a_training_step_is_traced() -> int:
+    class Traced(Own):
+        times = 0
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            Traced.times += 1
+            return super().train_step(data)
+
+    model = tnt.Model(Traced(), reproducible=V)
+    model.compile(adam())
+    model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(16, drop_remainder=True), epochs=2, verbose=0)
+    return Traced.times
+
+
+@check
 def single_batches() -> dict[str, Any]:
     keras.utils.set_random_seed(7)
     model = tnt.Model(mlp(), reproducible=FEW)
@@ -272,6 +287,14 @@ def refused() -> dict[str, list[str]]:
             super().train_step(data)
             return super().train_step(data)
 
+    class Late(Own):
+        def train_step(self, data: Any) -> dict[str, Any]:
+            return {**super().train_step(data), "norm": tf.linalg.global_norm(self.trainable_variables)}
+
+    class Counted(Own):
+        def train_step(self, data: Any) -> dict[str, Any]:
+            return {**super().train_step(data), "step": tf.cast(self.optimizer.iterations, tf.float32)}
+
     synchronized = keras.Sequential([keras.Input((12,)), tnt.keras.layers.SyncBatchNormalization(), layers.Dense(1)])
     return {
         "no power of two": raised(tnt.Model, mlp(), reproducible=6),
@@ -281,6 +304,8 @@ def refused() -> dict[str, list[str]]:
         "random": raised(fit, noisy),
         "generator": raised(fit, generated),
         "twice": raised(fit, Twice),
+        "late": raised(fit, Late),
+        "counted": raised(fit, Counted),
         "synchronized": raised(fit, lambda: synchronized),
         "own data": raised(fit, mlp, tnt_distribute_dataset=False),
     }

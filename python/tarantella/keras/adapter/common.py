@@ -63,6 +63,13 @@ def moving_statistics(model: Any) -> list[Any]:
     return [variable for variable in weights if tf.as_dtype(dtype_of(variable)).is_floating]
 
 
+def untrained_weights(model: Any) -> list[Any]:
+    """The weights that layers have made not to be trained, such as averages; not those of layers that were frozen."""
+    name = "_non_trainable_weights" if LEGACY else "_non_trainable_variables"
+    found = {id(v): v for layer in layers_of(model) for v in getattr(layer, name)}
+    return _without_metrics(model, list(found.values()))
+
+
 def _without_metrics(model: Any, weights: Sequence[Any]) -> list[Any]:
     """Legacy Keras counts the states of metrics that are a model's attributes among its weights."""
     states = {id(variable) for variable in metric_variables(model)}

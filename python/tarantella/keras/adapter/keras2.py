@@ -20,7 +20,6 @@ from tarantella.keras.adapter.common import (
     divisor_of_mean,
     layers_of,
     loss_and_elements,
-    metric_variables,
     optimizer_of,
     optimizers_of,
 )
@@ -69,13 +68,6 @@ def _forward(model: Any, batch: Any, with_results: bool = False) -> None:
     if with_results:
         model.compute_loss(x, y, y_pred, sample_weight)
         model.compute_metrics(x, y, y_pred, sample_weight)
-
-
-def untrained_weights(model: Any) -> list[Any]:
-    """The weights that layers have made not to be trained, such as averages; not those of layers that were frozen."""
-    metrics = {id(variable) for variable in metric_variables(model)}
-    found = {id(v): v for layer in layers_of(model) for v in layer._non_trainable_weights}
-    return [v for key, v in found.items() if key not in metrics]
 
 
 def _trace(step: Callable[[Any], Any], batch_spec: Any) -> None:
@@ -217,8 +209,14 @@ def seed_variables(model: Any) -> list[Any]:
 
 def forgetful_layers(model: Any) -> list[str]:
     """The names of layers whose random numbers come from states that TensorFlow does not give away."""
-    found = [(layer.name, getattr(layer, "_random_generator", None)) for layer in layers_of(model)]
-    return [name for name, random in found if getattr(random, "_rng_type", "") == "legacy_stateful"]
+    return [layer.name for layer in _without_generator(model)]
+
+
+def _without_generator(model: Any) -> list[Any]:
+    def kind(layer: Any) -> str:
+        return getattr(getattr(layer, "_random_generator", None), "_rng_type", "")
+
+    return [layer for layer in layers_of(model) if kind(layer) == "legacy_stateful"]
 
 
 def common_seed_variables(make: bool = False) -> list[Any]:
@@ -228,11 +226,10 @@ def common_seed_variables(make: bool = False) -> list[Any]:
 
 def use_generators(model: Any) -> None:
     """Gives layers that draw random numbers generators of their own, which they do not have unless it is asked for."""
-    for layer in layers_of(model):
-        random = getattr(layer, "_random_generator", None)
-        if random is not None and random._rng_type == random.RNG_LEGACY_STATEFUL:
-            random._rng_type, random._built = random.RNG_STATEFUL, False
-            random._maybe_init()
+    for layer in _without_generator(model):
+        random = layer._random_generator
+        random._rng_type, random._built = random.RNG_STATEFUL, False
+        random._maybe_init()
 
 
 def seed_of_shard(state: tf.Tensor, shard: int) -> tf.Tensor:

@@ -16,7 +16,6 @@ from tarantella.keras.adapter.common import (
     divisor_of_mean,
     layers_of,
     loss_and_elements,
-    metric_variables,
     optimizer_of,
     optimizers_of,
 )
@@ -48,13 +47,6 @@ def build_to_call(model: Any, batch_spec: Any) -> None:
     """Gives the model its own variables, compiled or not."""
     if not model.built:
         model(keras.utils.unpack_x_y_sample_weight(_symbolic(batch_spec))[0])
-
-
-def untrained_weights(model: Any) -> list[Any]:
-    """The weights that layers have made not to be trained, such as averages; not those of layers that were frozen."""
-    found = {id(v): v for layer in layers_of(model) for v in layer._non_trainable_variables}
-    others = {id(v) for v in (*seed_variables(model), *metric_variables(model))}
-    return [v for key, v in found.items() if key not in others]
 
 
 def _symbolic(batch_spec: Any) -> Any:
