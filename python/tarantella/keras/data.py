@@ -120,14 +120,19 @@ def _shard(batch: Any, shard: int, shards: int, total: tf.Tensor) -> tuple[Any, 
             return _part_of_sparse(tensor, begin, end, shards)
         known = None if isinstance(tensor, tf.RaggedTensor) else tensor.shape[0]
         if known is not None and known > shard:
-            return tensor[shard::shards]  # the shape of the part stays known
-        one_or_more = tensor[begin:end:shards]
+            return _rows(tensor, shard, known, shards)  # the shape of the part stays known
+        one_or_more = _rows(tensor, begin, end, shards)
         if known is None or tf.executing_eagerly():
             return one_or_more
         # a shard that never has a sample: the one there must not look like a part of a known size (may_be_empty)
         return tf.compat.v1.placeholder_with_default(one_or_more, [None, *one_or_more.shape[1:]])
 
     return tf.nest.map_structure(part, batch), samples
+
+
+def _rows(tensor: Any, begin: Any, end: Any, step: int) -> Any:
+    """``tensor[begin:end:step]``, whole samples at a time: TensorFlow's slices with a step copy number by number."""
+    return tf.gather(tensor, tf.range(begin, end, step, tf.int64))
 
 
 def samples_in(batch: Any) -> tf.Tensor:
