@@ -11,12 +11,13 @@ import numpy as np
 
 GLOBAL_BATCH = 64
 SEED = 2026
-MODELS = ("deep", "wide", "tall", "cnn")
+MODELS = ("deep", "wide", "tall", "cnn", "mlp", "transformer")
 LEARNING_RATE = 1e-5  # the deep one amplifies rounding
 
 
 def build(keras: Any, name: str) -> Any:
-    """An uncompiled model: ``deep`` is bound by latency (130 small gradients), ``wide`` and ``tall`` by bandwidth (64 MiB).
+    """An uncompiled model: ``deep`` is bound by latency (130 small gradients), ``wide`` and ``tall`` by bandwidth (64 MiB);
+    ``cnn``, ``mlp`` and ``transformer`` are small models of the usual kinds.
 
     The last gradient of ``wide``, a quarter of all bytes, comes when there is nothing left to hide it behind.
     """
@@ -46,7 +47,24 @@ def build(keras: Any, name: str) -> Any:
                 layers.Dense(10),
             ]
         )
+    if name == "mlp":
+        hidden = [layers.Dense(512, activation="relu") for _ in range(2)]
+        return keras.Sequential([keras.Input((784,)), *hidden, layers.Dense(10)])
+    if name == "transformer":
+        return _transformer(keras, blocks=2, words=32, width=128, heads=4)
     raise ValueError(f"no model {name!r}: one of {', '.join(MODELS)}")
+
+
+def _transformer(keras: Any, blocks: int, words: int, width: int, heads: int) -> Any:
+    """An encoder, whose words come as vectors."""
+    layers = keras.layers
+    inputs = keras.Input((words, width))
+    x = inputs
+    for _ in range(blocks):
+        x = layers.LayerNormalization()(layers.Add()([x, layers.MultiHeadAttention(heads, width // heads)(x, x)]))
+        hidden = layers.Dense(width)(layers.Dense(4 * width, activation="gelu")(x))
+        x = layers.LayerNormalization()(layers.Add()([x, hidden]))
+    return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling1D()(x)))
 
 
 def samples(model: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
