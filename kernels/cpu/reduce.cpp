@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/cpu/half.hpp"
 #include "kernels/cpu/half_block.hpp"
@@ -25,8 +26,10 @@ A wrapping(A a, A b, F f) {
   }
 }
 
-// combine: one more source. finish: what is left to do when all n are combined.
+// combine: one more source. finish: what is left to do when all n are combined. in_registers: of at most how many sources the
+// whole reduction has a loop of its own (each of them is code for every type and instruction set).
 struct Sum {
+  static constexpr std::size_t in_registers = 8;
   template <typename A>
   static A combine(A a, A b) noexcept {
     return wrapping(a, b, [](auto x, auto y) { return x + y; });
@@ -43,19 +46,20 @@ struct Avg : Sum {
   }
 };
 struct Prod : Sum {
+  static constexpr std::size_t in_registers = 2;
   template <typename A>
   static A combine(A a, A b) noexcept {
     return wrapping(a, b, [](auto x, auto y) { return x * y; });
   }
 };
 // A NaN in any source stays: x != x is false for everything else.
-struct Min : Sum {
+struct Min : Prod {
   template <typename A>
   static A combine(A a, A b) noexcept {
     return (b < a || b != b) ? b : a;
   }
 };
-struct Max : Sum {
+struct Max : Prod {
   template <typename A>
   static A combine(A a, A b) noexcept {
     return (a < b || b != b) ? b : a;
@@ -65,16 +69,61 @@ struct Max : Sum {
 // The loops below vectorise: an element of out is written after the same elements of the sources were read, and no others.
 #define TNT_ELEMENTS_ARE_INDEPENDENT _Pragma("GCC ivdep")
 
-template <typename T, typename Op>
-[[gnu::always_inline]] inline void reduce_two(Unaligned<T>* out, const Unaligned<T>* first, const Unaligned<T>* second,
-                                              std::size_t count) {
-  using Acc = Accumulator<T>;
-  using A = typename Acc::type;
-  TNT_ELEMENTS_ARE_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) {
-    const A sum = Op::template combine<A>(Acc::load(first[i].value), Acc::load(second[i].value));
-    out[i].value = Acc::store(Op::template finish<A>(sum, A{2}));
+// Terms [0, n), from the first to the last.
+template <typename Op, std::size_t n, typename Term>
+[[gnu::always_inline]] inline auto in_order(const Term& term) {
+  if constexpr (n == 1) {
+    return term(0);
+  } else {
+    const auto before = in_order<Op, n - 1>(term);
+    return Op::template combine<decltype(term(0))>(before, term(n - 1));
   }
+}
+
+// The sum of terms [first, first + n): the first half is the largest power of two that leaves a second.
+template <std::size_t first, std::size_t n, typename Term>
+[[gnu::always_inline]] inline auto in_tree(const Term& term) {
+  if constexpr (n == 1) {
+    return term(first);
+  } else {
+    constexpr std::size_t half = std::bit_ceil(n) / 2;
+    const auto left = in_tree<first, half>(term);
+    return left + in_tree<first + half, n - half>(term);
+  }
+}
+
+struct Tree : Sum {};  // in_tree, not in_order
+
+// Made without a loop, which GCC would keep, with the array in memory, and then not vectorise what reads by these pointers.
+template <typename T, std::size_t... i>
+[[gnu::always_inline]] inline auto parts(std::span<const void* const> sources, std::size_t begin, std::index_sequence<i...>) {
+  return std::array{static_cast<const Unaligned<T>*>(sources[i]) + begin...};
+}
+
+template <std::size_t n, typename T, typename Op, typename Out>
+[[gnu::always_inline]] inline void reduce_sources(Unaligned<Out>* out, std::span<const void* const> sources, std::size_t begin,
+                                                  std::size_t length) {
+  using A = typename Accumulator<T>::type;
+  const auto from = parts<T>(sources, begin, std::make_index_sequence<n>());
+  TNT_ELEMENTS_ARE_INDEPENDENT
+  for (std::size_t i = 0; i < length; ++i) {
+    const auto term = [&](std::size_t source) TNT_INLINE_LAMBDA -> A { return Accumulator<T>::load(from[source][i].value); };
+    if constexpr (std::is_same_v<Op, Tree>) {
+      out[i].value = Accumulator<Out>::store(in_tree<0, n>(term));
+    } else {
+      out[i].value = Accumulator<Out>::store(Op::template finish<A>(in_order<Op, n>(term), static_cast<A>(n)));
+    }
+  }
+}
+
+// n sources, or more and at most Op::in_registers.
+template <std::size_t n, typename T, typename Op, typename Out>
+[[gnu::always_inline]] inline void reduce_in_registers(Unaligned<Out>* out, std::span<const void* const> sources,
+                                                       std::size_t begin, std::size_t length) {
+  if constexpr (n < Op::in_registers) {
+    if (sources.size() > n) return reduce_in_registers<n + 1, T, Op>(out, sources, begin, length);
+  }
+  reduce_sources<n, T, Op>(out, sources, begin, length);
 }
 
 template <typename T, typename Op>
@@ -118,10 +167,7 @@ void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::siz
       }
       return;
     }
-    if (sources.size() == 2) {
-      reduce_two<T, Op>(out, static_cast<const Unaligned<T>*>(sources[0]), static_cast<const Unaligned<T>*>(sources[1]), count);
-      return;
-    }
+    if (sources.size() <= Op::in_registers) return reduce_in_registers<1, T, Op>(out, sources, 0, count);
     for (std::size_t begin = 0; begin < count; begin += block) {
       reduce_block<T, Op>(out, sources, begin, std::min(block, count - begin));
     }
@@ -129,50 +175,10 @@ void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::siz
 }
 
 // The tree: groups of sources are summed in registers; groups add up as a binary counter counts.
-constexpr std::size_t group = 8;
+constexpr std::size_t group = Tree::in_registers;
 constexpr std::size_t tree_block = 256;  // so that a sum for each level stays in the first-level cache, too
 constexpr std::size_t levels = 16;       // of the counter
 constexpr std::size_t most_in_tree = group << levels;
-
-// The sum of terms [first, first + n): the first half is the largest power of two that leaves a second.
-template <std::size_t first, std::size_t n, typename Term>
-[[gnu::always_inline]] inline auto sum_of(const Term& term) {
-  if constexpr (n == 1) {
-    return term(first);
-  } else {
-    constexpr std::size_t half = std::bit_ceil(n) / 2;
-    const auto left = sum_of<first, half>(term);
-    return left + sum_of<first + half, n - half>(term);
-  }
-}
-
-template <std::size_t n, typename T, typename Out>
-[[gnu::always_inline]] inline void sum_sources(Unaligned<Out>* out, std::span<const void* const> sources, std::size_t begin,
-                                               std::size_t length) {
-  std::array<const Unaligned<T>*, n> from;
-  for (std::size_t i = 0; i < n; ++i) from[i] = static_cast<const Unaligned<T>*>(sources[i]) + begin;
-  TNT_ELEMENTS_ARE_INDEPENDENT
-  for (std::size_t i = 0; i < length; ++i) {
-    const auto sum =
-        sum_of<0, n>([&](std::size_t source) TNT_INLINE_LAMBDA { return Accumulator<T>::load(from[source][i].value); });
-    out[i].value = Accumulator<Out>::store(sum);
-  }
-}
-
-template <typename T, typename Out>
-[[gnu::always_inline]] inline void sum_group(Unaligned<Out>* out, std::span<const void* const> sources, std::size_t begin,
-                                             std::size_t length) {
-  switch (sources.size()) {
-    case 1: return sum_sources<1, T>(out, sources, begin, length);
-    case 2: return sum_sources<2, T>(out, sources, begin, length);
-    case 3: return sum_sources<3, T>(out, sources, begin, length);
-    case 4: return sum_sources<4, T>(out, sources, begin, length);
-    case 5: return sum_sources<5, T>(out, sources, begin, length);
-    case 6: return sum_sources<6, T>(out, sources, begin, length);
-    case 7: return sum_sources<7, T>(out, sources, begin, length);
-    default: return sum_sources<group, T>(out, sources, begin, length);
-  }
-}
 
 // As reduce_float16_block: converted first, by instructions that the loops would not be compiled to.
 [[gnu::always_inline]] inline void sum_float16_group(Unaligned<float>* out, std::span<const void* const> sources,
@@ -183,7 +189,7 @@ template <typename T, typename Out>
     widen(wide[i].data(), static_cast<const Unaligned<float16>*>(sources[i]) + begin, length, isa);
     from[i] = wide[i].data();
   }
-  sum_group<float>(out, {from.data(), sources.size()}, 0, length);
+  reduce_in_registers<1, float, Tree>(out, {from.data(), sources.size()}, 0, length);
 }
 
 template <typename A>
@@ -204,7 +210,7 @@ template <typename T>
     if constexpr (std::is_same_v<T, float16>) {
       sum_float16_group(sum.data(), members, begin, length, isa);
     } else {
-      sum_group<T>(sum.data(), members, begin, length);
+      reduce_in_registers<1, T, Tree>(sum.data(), members, begin, length);
     }
     std::size_t level = 0;
     for (; (index >> level & 1) != 0; ++level) add_below(sum.data(), pending[level].data(), length);
@@ -228,7 +234,7 @@ void reduce_in_tree(Unaligned<T>* out, std::span<const void* const> sources, std
     if (sources.size() > most_in_tree) fail(TNT_UNSUPPORTED, "a tree over {} ranks: at most {}", sources.size(), most_in_tree);
     with_isa(isa, [&]() TNT_INLINE_LAMBDA {
       if constexpr (!std::is_same_v<T, float16>) {
-        if (sources.size() <= group) return sum_group<T>(out, sources, 0, count);
+        if (sources.size() <= group) return reduce_in_registers<1, T, Tree>(out, sources, 0, count);
       }
       for (std::size_t begin = 0; begin < count; begin += tree_block) {
         reduce_tree_block(out, sources, begin, std::min(tree_block, count - begin), isa);

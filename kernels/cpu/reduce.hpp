@@ -10,8 +10,8 @@
 namespace tnt {
 
 // out[i] = op(sources[0][i], sources[1][i], ...) for count elements; out may be one of the sources. TNT_AVG divides by the
-// number of sources; tree_sum adds neighbours first. Cost: n reads and one write of count elements, sums in registers for two
-// sources, in a tree for up to eight, else in a block that stays in the first-level cache. isa changes the speed, not the bits.
+// number of sources; tree_sum adds neighbours first. Cost: n reads and one write of count elements. Sums of up to eight sources
+// and reductions of two are kept in registers, others in a block in the first-level cache. isa changes the speed, not the bits.
 void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
             Isa isa = best_isa());
 

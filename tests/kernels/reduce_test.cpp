@@ -80,16 +80,17 @@ TEST_P(ReduceTest, NeedsNoAlignment) {
       std::memcpy(shifted[i].data() + 1, arrays[i].data(), bytes);
       sources.push_back(shifted[i].data() + 1);
     }
-    reduce(shifted[n].data() + 1, sources, count, dtype, TNT_MAX);
-    EXPECT_EQ(std::memcmp(shifted[n].data() + 1, testing::reduced(arrays, TNT_MAX).data(), bytes), 0) << dtype_name(dtype);
+    for (const tnt_op_t op : {TNT_SUM, TNT_MAX}) {
+      reduce(shifted[n].data() + 1, sources, count, dtype, op);
+      EXPECT_EQ(std::memcmp(shifted[n].data() + 1, testing::reduced(arrays, op).data(), bytes), 0)
+          << name_of(dtype, op, n, count);
+    }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Buffers, ReduceTest, ::testing::Range(std::size_t{1}, std::size_t{10}));
-
 // Any values: the sum is the one in order, to the bit, and near the exact one.
-TEST(Reduce, SumsInOrder) {
-  constexpr std::size_t n = 5;
+TEST_P(ReduceTest, SumsInOrder) {
+  const std::size_t n = GetParam();
   constexpr std::size_t count = 2500;
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
@@ -111,9 +112,11 @@ TEST(Reduce, SumsInOrder) {
       magnitude += std::fabs(values[source][i]);
     }
     ASSERT_EQ(out[i], in_order) << i;
-    ASSERT_NEAR(out[i], exact, magnitude * n * std::numeric_limits<float>::epsilon()) << i;
+    ASSERT_NEAR(out[i], exact, magnitude * static_cast<double>(n) * std::numeric_limits<float>::epsilon()) << i;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Buffers, ReduceTest, ::testing::Range(std::size_t{1}, std::size_t{10}));
 
 class TreeReduceTest : public ::testing::TestWithParam<std::size_t> {};  // number of buffers
 
