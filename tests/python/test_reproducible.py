@@ -31,13 +31,14 @@ def jobs():
         "two": {"ranks": 2},
         "eight": {"ranks": 8, "only": LONG},
         "over MPI": {"ranks": 4, "only": LONG, "mpi": True, "env": {"TNT_TRANSPORT": "mpi"}},
+        "two nodes": {"ranks": 4, "only": CONVOLUTIONS, "mpi": True, "env": {"ALTERNATING_NODES": "1"}},
         "threads on one": {"ranks": 1, "only": CONVOLUTIONS, "env": THREADS},
         "threads on two": {"ranks": 2, "only": CONVOLUTIONS, "env": THREADS},
         "legacy on one": {"ranks": 1, "only": OF_LEGACY, "env": LEGACY},
         "legacy on two": {"ranks": 2, "only": OF_LEGACY, "env": LEGACY},
     }
     if why_no_mpirun():
-        del wanted["over MPI"]
+        del wanted["over MPI"], wanted["two nodes"]
     with ThreadPoolExecutor(2) as pool:
         yield {name: pool.submit(Findings, script=SCRIPT, timeout=SECONDS, **options) for name, options in wanted.items()}
 
@@ -51,6 +52,7 @@ EQUAL = [
     *(pytest.param("two", "one", name, id=f"two-{name}") for name in TRAININGS),
     *(pytest.param("eight", "one", name, id=f"eight-{name}") for name in LONG),
     *(pytest.param("over MPI", "one", name, id=f"four-over-mpi-{name}", marks=needs_mpirun) for name in LONG),
+    *(pytest.param("two nodes", "one", name, id=f"two-nodes-{name}", marks=needs_mpirun) for name in CONVOLUTIONS),
     *(pytest.param("threads on two", "threads on one", name, id=f"two-threads-{name}") for name in CONVOLUTIONS),
     *(pytest.param("legacy on two", "legacy on one", name, id=f"legacy-{name}") for name in OF_LEGACY),
 ]

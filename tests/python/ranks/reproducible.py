@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
+
+if os.environ.get("ALTERNATING_NODES"):  # ranks that follow each other are on different nodes; read when the library starts
+    os.environ["TNT_NODE"] = str(int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]) % 2)
 
 import tarantella as tnt  # isort: skip  (readies TensorFlow)
 import numpy as np
