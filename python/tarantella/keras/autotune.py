@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -220,10 +219,3 @@ def _check_agreement(wished: Any) -> None:
         return
     with_it, without = int(np.argmax(wished)), int(np.argmin(wished))
     raise MismatchError(f"TNT_AUTOTUNE is set on rank {with_it} but not on rank {without}: set it on all ranks, or on none")
-
-
-def random_operations(graph: Any) -> list[str]:
-    """The kinds of operations in a graph that keep a random state of their own: another trace of it starts a new one."""
-    definition = graph.as_graph_def()
-    nodes = chain(definition.node, *(function.node_def for function in definition.library.function))
-    return sorted({node.op for node in nodes if "seed2" in node.attr and not node.op.startswith("Cudnn")})

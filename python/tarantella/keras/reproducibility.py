@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from tarantella import environment, runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
-from tarantella.keras import adapter, autotune, context, data, fingerprint, gradients, normalization
+from tarantella.keras import adapter, context, data, fingerprint, gradients, normalization, operations
 from tarantella.keras.reducer import AS_THEY_ARE, Reducer, Spec
-from tarantella.keras.shard_state import ShardState, draws_of_other_generators, random_states, read
+from tarantella.keras.shard_state import ShardState, random_states, read
 from tarantella.keras.shards import TreeSum
 from tarantella.keras.step import StepHooks, key_of
 
@@ -78,8 +78,8 @@ class ReproducibleHooks(StepHooks):
         size = runtime.get_size()
         if shards % size:
             raise InvalidArgumentError(
-                f"reproducible={shards} on {size} ranks: the number of ranks must divide the number of shards; use "
-                f"{', '.join(str(1 << i) for i in range(shards.bit_length()))} ranks"
+                f"reproducible={shards} on {size} ranks: the number of ranks must divide the number of shards, as do "
+                f"{', '.join(str(1 << i) for i in range(shards.bit_length()))}"
             )
         if adapter.is_jit_compiled(model):
             raise UnsupportedError(
@@ -192,10 +192,10 @@ class ReproducibleHooks(StepHooks):
 
     def _refuse_random_operations(self, graph: Any) -> None:
         known = random_states(self._model)
-        operations = [*autotune.random_operations(graph), *draws_of_other_generators(graph, known)]
-        if operations:
+        draws = [*operations.with_random_states(graph), *operations.draws_of_other_generators(graph, known)]
+        if draws:
             raise UnsupportedError(
-                f"reproducible: the step draws random numbers by {', '.join(operations)}, which depend on the calls before, "
+                f"reproducible: the step draws random numbers by {', '.join(draws)}, which depend on the calls before, "
                 "and so on how many shards a rank has: use Keras' layers, or keras.random with a keras.random.SeedGenerator"
             )
 
@@ -219,14 +219,11 @@ class ReproducibleHooks(StepHooks):
             return
         optimizers = adapter.optimizers_of(adapter.optimizer_of(self._model))
         changed = [*adapter.trainable_variables(self._model), *(optimizer.iterations for optimizer in optimizers)]
-        names = {id(adapter.unwrap(v).handle): adapter.path(v) for v in changed}
-        outside = {id(inner): id(outer) for outer, inner in graph.captures}
-        taken = (outside.get(id(tensor)) for op in graph.get_operations()[begin:] for tensor in op.inputs)
-        read_late = next((names[handle] for handle in taken if handle in names), None)
-        if read_late is not None:
+        late = operations.used(graph, begin, changed)
+        if late:
             raise UnsupportedError(
-                f"reproducible: the training step uses {read_late} after its optimizer step, which waits for all shards: do "
-                "what needs new weights in a callback, in on_train_batch_end"
+                f"reproducible: the training step uses {adapter.path(late[0])} after its optimizer step, which waits for all "
+                "shards: do what needs new weights in a callback, in on_train_batch_end"
             )
 
     def _over_ranks(self, name: str, variables: Sequence[Any], tree: TreeSum) -> list[tf.Tensor]:

@@ -12,21 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_DRAWS = ("NonDeterministicInts", "Rng", "StatefulRandom", "StatefulStandardNormal", "StatefulTruncated", "StatefulUniform")
-
-
 def random_states(model: Any) -> list[Any]:
     """The variables of all generators that a step of the model draws random numbers from."""
     states = [*adapter.seed_variables(model), *adapter.common_seed_variables(make=True)]
     return list({id(state): state for state in states}.values())
-
-
-def draws_of_other_generators(graph: Any, known: Sequence[Any]) -> list[str]:
-    """The kinds of operations in the graph that draw from generators of TensorFlow with other states than these."""
-    handles = {id(adapter.unwrap(state).handle) for state in known}
-    outside = {id(inner): id(outer) for outer, inner in graph.captures}
-    draws = [op for op in graph.get_operations() if op.type.startswith(_DRAWS)]
-    return sorted({op.type for op in draws if not op.inputs or outside.get(id(op.inputs[0])) not in handles})
 
 
 class ShardState:

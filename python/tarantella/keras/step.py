@@ -26,6 +26,7 @@ from tarantella.keras import (
     gradients,
     losses,
     normalization,
+    operations,
     prediction,
     weights,
 )
@@ -337,7 +338,7 @@ class StepHooks:
             with self._shard(share, training=True), self._unchanged_if_empty(self._state_of_training()):
                 logs = self._reduced_logs(original(batch))
                 if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
-                    self.random_operations = autotune.random_operations(context.graph())
+                    self.random_operations = operations.with_random_states(context.graph())
                 return logs
 
         return train_step
