@@ -242,12 +242,13 @@ typedef enum {
                                   gives the same bits for the same number of ranks only                                */
 } tnt_determinism_t;
 
-/* out = scale_a * a + scale_b * b, to the bits that a reducer with TNT_DETERMINISM_RANKS gives two ranks which hand over a and
- * b with these scales: each product is rounded to dtype before the two are added, and 0 * a is 0 whatever a holds (it is not
- * read then and may be NULL). With it a rank sums the gradients of several parts of its batch, in host memory, in the lower
- * levels of the tree; what it then hands to the reducer it scales by 1. out may be a or b. TNT_INVALID_ARGUMENT: a scale is not
- * finite or, of integers, neither 0 nor 1. */
-TNT_EXPORT tnt_status_t tnt_add_scaled(const void* a, double scale_a, const void* b, double scale_b, void* out, size_t count,
+/* out = the sum over i of scales[i] * terms[i], to the bits that a reducer with TNT_DETERMINISM_RANKS gives n ranks which hand
+ * over these terms with these scales: each product is rounded to dtype before they are added, neighbours first, and 0 * term is
+ * 0 whatever the term holds (it is not read then and may be NULL). With it a rank sums the gradients of several parts of its
+ * batch, in host memory, in the lower levels of the tree, at once or a power of two at a time; what it then hands to the
+ * reducer it scales by 1. terms: n buffers of count elements; out may be one of them. TNT_INVALID_ARGUMENT: n is 0, or a scale
+ * is not finite or, of integers, neither 0 nor 1. Cost: a read of each term and one write. */
+TNT_EXPORT tnt_status_t tnt_add_scaled(const void* const* terms, const double* scales, size_t n, void* out, size_t count,
                                        tnt_dtype_t dtype);
 
 /* With a wire dtype a tensor's contribution scale * gradient is rounded once to 16 bits when it is packed, summed over ranks in

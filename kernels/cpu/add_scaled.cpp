@@ -1,38 +1,78 @@
 #include "kernels/cpu/add_scaled.hpp"
 
 #include <algorithm>
-#include <array>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "kernels/cpu/pack.hpp"
 #include "kernels/cpu/reduce.hpp"
+#include "kernels/cpu/terms.hpp"
 
 namespace tnt {
 namespace {
 
-using Block = std::array<std::byte, 4096>;
+constexpr std::size_t block_bytes = 4096;
 
-// factor * from, in block if it is not from itself.
-const void* scaled(Block& block, const void* from, std::size_t begin, std::size_t count, tnt_dtype_t dtype, double factor,
-                   Isa isa) {
-  const auto* part = from == nullptr ? nullptr : static_cast<const std::byte*>(from) + begin * dtype_size(dtype);
-  if (factor == 1.0) return part;
-  scale(block.data(), dtype, part, dtype, count, factor, isa);
-  return block.data();
+template <typename T, std::size_t... i>
+[[gnu::always_inline]] inline void add_products(Unaligned<T>* out, std::span<const void* const> terms,
+                                                std::span<const double> scales, std::size_t count,
+                                                std::index_sequence<i...> indices) {
+  const auto from = parts<T>(terms, 0, indices);
+  const std::array factors{static_cast<T>(scales[i])...};
+  TNT_ELEMENTS_ARE_INDEPENDENT
+  for (std::size_t at = 0; at < count; ++at) {
+    const auto product = [&](std::size_t term) TNT_INLINE_LAMBDA { return from[term][at].value * factors[term]; };
+    out[at].value = in_tree<0, sizeof...(i)>(product);
+  }
+}
+
+// n terms, or more and at most most_summed_in_registers.
+template <std::size_t n, typename T>
+[[gnu::always_inline]] inline void add_in_registers(Unaligned<T>* out, std::span<const void* const> terms,
+                                                    std::span<const double> scales, std::size_t count) {
+  if constexpr (n < most_summed_in_registers) {
+    if (terms.size() > n) return add_in_registers<n + 1>(out, terms, scales, count);
+  }
+  add_products(out, terms, scales, count, std::make_index_sequence<n>());
+}
+
+template <typename T>
+void add_as(void* out, std::span<const void* const> terms, std::span<const double> scales, std::size_t count, Isa isa) {
+  auto* typed = static_cast<Unaligned<T>*>(out);
+  with_isa(isa, [&]() TNT_INLINE_LAMBDA { add_in_registers<1>(typed, terms, scales, count); });
+}
+
+void add_in_blocks(std::byte* out, std::span<const void* const> terms, std::span<const double> scales, std::size_t count,
+                   tnt_dtype_t dtype, Isa isa) {
+  std::vector<std::byte> products(terms.size() * block_bytes);
+  std::vector<const void*> sources(terms.size());
+  const std::size_t size = dtype_size(dtype);
+  for (std::size_t at = 0; at < count; at += block_bytes / size) {
+    const std::size_t part = std::min(block_bytes / size, count - at);
+    for (std::size_t k = 0; k < terms.size(); ++k) {
+      const auto* from = terms[k] == nullptr ? nullptr : static_cast<const std::byte*>(terms[k]) + at * size;
+      auto* product = products.data() + k * block_bytes;
+      if (scales[k] != 1.0) scale(product, dtype, from, dtype, part, scales[k], isa);
+      sources[k] = scales[k] == 1.0 ? from : product;
+    }
+    reduce(out + at * size, sources, part, dtype, tree_sum, isa);
+  }
 }
 
 }  // namespace
 
-void add_scaled(void* out, const void* a, double scale_a, const void* b, double scale_b, std::size_t count, tnt_dtype_t dtype,
-                Isa isa) {
-  if (scale_a == 1.0 && scale_b == 1.0) return reduce(out, std::array{a, b}, count, dtype, TNT_SUM, isa);
-  alignas(64) Block product_a;  // NOLINT(*-member-init): written before it is read
-  alignas(64) Block product_b;  // NOLINT(*-member-init): as above
-  const std::size_t per_block = product_a.size() / dtype_size(dtype);
-  for (std::size_t at = 0; at < count; at += per_block) {
-    const std::size_t part = std::min(per_block, count - at);
-    const std::array<const void*, 2> terms{scaled(product_a, a, at, part, dtype, scale_a, isa),
-                                           scaled(product_b, b, at, part, dtype, scale_b, isa)};
-    reduce(static_cast<std::byte*>(out) + at * dtype_size(dtype), terms, part, dtype, TNT_SUM, isa);
+void add_scaled(void* out, std::span<const void* const> terms, std::span<const double> scales, std::size_t count,
+                tnt_dtype_t dtype, Isa isa) {
+  const bool reads_all = std::ranges::find(scales, 0.0) == scales.end();
+  if (std::ranges::all_of(scales, [](double scale) { return scale == 1.0; })) {
+    reduce(out, terms, count, dtype, tree_sum, isa);
+  } else if (reads_all && terms.size() <= most_summed_in_registers && dtype == TNT_FLOAT32) {
+    add_as<float>(out, terms, scales, count, isa);
+  } else if (reads_all && terms.size() <= most_summed_in_registers && dtype == TNT_FLOAT64) {
+    add_as<double>(out, terms, scales, count, isa);
+  } else {
+    add_in_blocks(static_cast<std::byte*>(out), terms, scales, count, dtype, isa);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/half.hpp"
 #include "kernels/cpu/half_block.hpp"
+#include "kernels/cpu/terms.hpp"
 
 namespace tnt {
 namespace {
@@ -27,9 +28,9 @@ A wrapping(A a, A b, F f) {
 }
 
 // combine: one more source. finish: what is left to do when all n are combined. in_registers: of at most how many sources the
-// whole reduction has a loop of its own (each of them is code for every type and instruction set).
+// whole reduction has a loop of its own.
 struct Sum {
-  static constexpr std::size_t in_registers = 8;
+  static constexpr std::size_t in_registers = most_summed_in_registers;
   template <typename A>
   static A combine(A a, A b) noexcept {
     return wrapping(a, b, [](auto x, auto y) { return x + y; });
@@ -66,39 +67,7 @@ struct Max : Prod {
   }
 };
 
-// The loops below vectorise: an element of out is written after the same elements of the sources were read, and no others.
-#define TNT_ELEMENTS_ARE_INDEPENDENT _Pragma("GCC ivdep")
-
-// Terms [0, n), from the first to the last.
-template <typename Op, std::size_t n, typename Term>
-[[gnu::always_inline]] inline auto in_order(const Term& term) {
-  if constexpr (n == 1) {
-    return term(0);
-  } else {
-    const auto before = in_order<Op, n - 1>(term);
-    return Op::template combine<decltype(term(0))>(before, term(n - 1));
-  }
-}
-
-// The sum of terms [first, first + n): the first half is the largest power of two that leaves a second.
-template <std::size_t first, std::size_t n, typename Term>
-[[gnu::always_inline]] inline auto in_tree(const Term& term) {
-  if constexpr (n == 1) {
-    return term(first);
-  } else {
-    constexpr std::size_t half = std::bit_ceil(n) / 2;
-    const auto left = in_tree<first, half>(term);
-    return left + in_tree<first + half, n - half>(term);
-  }
-}
-
 struct Tree : Sum {};  // in_tree, not in_order
-
-// Made without a loop, which GCC would keep, with the array in memory, and then not vectorise what reads by these pointers.
-template <typename T, std::size_t... i>
-[[gnu::always_inline]] inline auto parts(std::span<const void* const> sources, std::size_t begin, std::index_sequence<i...>) {
-  return std::array{static_cast<const Unaligned<T>*>(sources[i]) + begin...};
-}
 
 template <std::size_t n, typename T, typename Op, typename Out>
 [[gnu::always_inline]] inline void reduce_sources(Unaligned<Out>* out, std::span<const void* const> sources, std::size_t begin,

@@ -197,19 +197,22 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
   });
 }
 
-tnt_status_t tnt_add_scaled(const void* a, double scale_a, const void* b, double scale_b, void* out, size_t count,
+tnt_status_t tnt_add_scaled(const void* const* terms, const double* scales, size_t n, void* out, size_t count,
                             tnt_dtype_t dtype) {
   return guarded([&] {
     if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "dtype {} is not a tnt_dtype_t", static_cast<int>(dtype));
+    if (n == 0) fail(TNT_INVALID_ARGUMENT, "n is 0: nothing can be added up");
+    required(terms, "terms");
+    required(scales, "scales");
     if (count > 0) required(static_cast<std::byte*>(out), "out");
-    for (const auto& [from, scale, name] : {std::tuple{a, scale_a, "a"}, std::tuple{b, scale_b, "b"}}) {
-      if (!std::isfinite(scale)) fail(TNT_INVALID_ARGUMENT, "scale {} is not a finite number", scale);
-      if (is_integer(dtype) && scale != 0.0 && scale != 1.0) {
-        fail(TNT_INVALID_ARGUMENT, "{} cannot be scaled by {} when they are added: use 1 or 0", dtype_name(dtype), scale);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (!std::isfinite(scales[i])) fail(TNT_INVALID_ARGUMENT, "scales[{}] is {}, not a finite number", i, scales[i]);
+      if (is_integer(dtype) && scales[i] != 0.0 && scales[i] != 1.0) {
+        fail(TNT_INVALID_ARGUMENT, "{} cannot be scaled by {} when they are added: use 1 or 0", dtype_name(dtype), scales[i]);
       }
-      if (count > 0 && scale != 0.0) required(static_cast<const std::byte*>(from), name);
+      if (count > 0 && scales[i] != 0.0 && terms[i] == nullptr) fail(TNT_INVALID_ARGUMENT, "terms[{}] is NULL", i);
     }
-    add_scaled(out, a, scale_a, b, scale_b, count, dtype);
+    add_scaled(out, {terms, n}, {scales, n}, count, dtype);
   });
 }
 

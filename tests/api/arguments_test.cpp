@@ -59,6 +59,16 @@ constexpr auto no_dtype = static_cast<tnt_dtype_t>(8);
 constexpr auto no_op = static_cast<tnt_op_t>(5);
 constexpr std::size_t too_many = SIZE_MAX / 8;
 
+const void* const two[] = {values, values};
+const void* const one_missing[] = {values, nullptr};
+const double ones[] = {1, 1};
+const double halves[] = {1, 0.5};
+const double not_finite[] = {1, NAN};
+
+tnt_status_t add_scaled(const void* const* terms, const double* scales, std::size_t n, void* out, tnt_dtype_t dtype) {
+  return tnt_add_scaled(terms, scales, n, out, 2, dtype);
+}
+
 template <typename Change>
 tnt_status_t create_with(const Change& change) {
   tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
@@ -177,14 +187,17 @@ const Misuse misuses[] = {
     {"MaxCtas", [] { return create_with([](auto& options) { options.max_ctas = -1; }); }, "options->max_ctas is -1"},
     {"StatisticsOnHost", [] { return create_with([](auto& options) { options.statistics = 1; }); }, "options->statistics",
      TNT_UNSUPPORTED},
-    {"AddScaledDtype", [] { return tnt_add_scaled(values, 1, values, 1, values, 2, static_cast<tnt_dtype_t>(9)); },
+    {"AddScaledDtype", [] { return add_scaled(two, ones, 2, values, static_cast<tnt_dtype_t>(9)); },
      "dtype 9 is not a tnt_dtype_t"},
-    {"AddScaledNull", [] { return tnt_add_scaled(values, 1, nullptr, 1, values, 2, TNT_INT32); }, "b is NULL"},
-    {"AddScaledOutNull", [] { return tnt_add_scaled(values, 1, values, 1, nullptr, 2, TNT_INT32); }, "out is NULL"},
-    {"AddScaledIntegers", [] { return tnt_add_scaled(values, 1, values, 0.5, values, 2, TNT_INT32); },
+    {"AddScaledNothing", [] { return add_scaled(two, ones, 0, values, TNT_INT32); }, "n is 0: nothing can be added up"},
+    {"AddScaledTermsNull", [] { return add_scaled(nullptr, ones, 2, values, TNT_INT32); }, "terms is NULL"},
+    {"AddScaledScalesNull", [] { return add_scaled(two, nullptr, 2, values, TNT_INT32); }, "scales is NULL"},
+    {"AddScaledNull", [] { return add_scaled(one_missing, ones, 2, values, TNT_INT32); }, "terms[1] is NULL"},
+    {"AddScaledOutNull", [] { return add_scaled(two, ones, 2, nullptr, TNT_INT32); }, "out is NULL"},
+    {"AddScaledIntegers", [] { return add_scaled(two, halves, 2, values, TNT_INT32); },
      "int32 cannot be scaled by 0.5 when they are added: use 1 or 0"},
-    {"AddScaledNotFinite", [] { return tnt_add_scaled(values, NAN, values, 1, values, 2, TNT_FLOAT32); },
-     "is not a finite number"},
+    {"AddScaledNotFinite", [] { return add_scaled(two, not_finite, 2, values, TNT_FLOAT32); },
+     "scales[1] is nan, not a finite number"},
     {"StatisticsNotAsked",
      [] {
        const tnt_statistics_t* statistics;

@@ -168,18 +168,14 @@ TEST(ReducerProcess, ShardsHaveTheSameSumOnAnyNumberOfRanks) {
       check(tnt_reducer_create(job.world, &tensor, 1, &options, &made));
       const Reducer reducer(made);
       const auto* own = shards.data() + rank * (4 / ranks);
-      std::array<float, 4> sums{own[0]};
-      const auto add = [](const float& a, const float& b, float& out) {
-        check(tnt_add_scaled(&a, 1, &b, 1, &out, 1, TNT_FLOAT32));
-      };
-      if (ranks <= 2) add(own[0], own[1], sums[0]);
-      if (ranks == 1) {
-        add(own[2], own[3], sums[1]);
-        add(sums[0], sums[1], sums[0]);
-      }
-      check(tnt_reducer_ready(made, 0, sums.data(), sums.data(), 1.0, nullptr));
+      const auto n = static_cast<std::size_t>(4 / ranks);
+      const std::array<const void*, 4> terms{own, own + 1, own + 2, own + 3};
+      const std::array<double, 4> ones{1.0, 1.0, 1.0, 1.0};
+      float sum = 0.0F;
+      check(tnt_add_scaled(terms.data(), ones.data(), n, &sum, 1, TNT_FLOAT32));
+      check(tnt_reducer_ready(made, 0, &sum, &sum, 1.0, nullptr));
       check(tnt_reducer_finish(made, nullptr));
-      EXPECT_EQ(sums[0], 1.0F + 0x1p-23F);
+      EXPECT_EQ(sum, 1.0F + 0x1p-23F);
     });
   }
 }

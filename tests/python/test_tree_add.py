@@ -15,9 +15,9 @@ def found():
     return Findings(SIZE, RANKS / "tree_add.py", env={"TNT_TIMEOUT": "20"})
 
 
-@pytest.mark.parametrize("name", ["eight_shards_on_one_rank", "eight_shards_on_all_ranks"])
-def test_the_sum_has_the_bits_of_the_tree(found, name):
-    assert found[name] == [[[True, True]] * 2] * SIZE
+@pytest.mark.parametrize(("name", "sums"), [("eight_shards_on_one_rank", 6), ("eight_shards_on_all_ranks", 2)])
+def test_the_sum_has_the_bits_of_the_tree(found, name, sums):
+    assert found[name] == [[[True, True]] * sums] * SIZE
 
 
 def test_a_weight_of_zero_contributes_zeros_whatever_is_there(found):
@@ -35,7 +35,7 @@ def test_denormals_are_kept(found):
 
 def test_every_type_and_shape(found):
     sums = [[name, [[4.0, 6.0]]] for name in ("float16", "bfloat16", "int8", "uint8", "int32", "int64")]
-    assert found["every_type_and_shape"] == [[*sums, 9.0, [0, 3], []]] * SIZE
+    assert found["every_type_and_shape"] == [[*sums, 9.0, [0, 3], 3.0, [], []]] * SIZE
     assert found["static_shapes"] == [[[None, 3], [3]]] * SIZE
 
 
@@ -44,11 +44,13 @@ def test_what_is_not_needed_is_not_computed(found):
 
 
 def test_misuse_is_named(found):
-    for fewer, shapes, integers, number in found["misuse"]:
-        assert fewer == ["ValueError", "tree_add: 1 tensors and 2 tensors cannot be added in pairs"]
-        assert "[tarantella TNT_INVALID_ARGUMENT] tree_add: tensors 0 of the two lists have different shapes" in shapes[1]
+    for fewer, weights, shapes, types, integers, number in found["misuse"]:
+        assert fewer == ["ValueError", "tree_add: lists of 1 and 2 tensors cannot be added up"]
+        assert weights == ["ValueError", "tree_add: 1 weights of 2 lists"]
+        for _, text in (shapes, types):
+            assert "[tarantella TNT_INVALID_ARGUMENT] tree_add: tensors 0 of the lists have different shapes or types" in text
         assert "int32 cannot be scaled by 0.5 when they are added: use 1 or 0" in integers[1]
-        assert "scale nan is not a finite number" in number[1]
+        assert "scales[1] is nan, not a finite number" in number[1]
 
 
 def test_ranks_that_differ_are_named(found):

@@ -50,8 +50,8 @@ Array reference(std::size_t tensor) {
   return testing::tree_sum_of_arrays(weighted);
 }
 
-// This rank's shards, added in pairs until one is left. One shard for each rank is weighted by the reducer.
-void step(Reducer& reducer, std::size_t tensor, std::size_t first, std::size_t n, Array& out) {
+// This rank's shards, added up at once, or in pairs first. One shard for each rank is weighted by the reducer.
+void step(Reducer& reducer, std::size_t tensor, std::size_t first, std::size_t n, bool in_pairs, Array& out) {
   std::vector<Array> own;
   std::vector<double> weights;
   for (std::size_t i = 0; i < n; ++i) {
@@ -59,11 +59,14 @@ void step(Reducer& reducer, std::size_t tensor, std::size_t first, std::size_t n
     weights.push_back(weight(first + i, tensor));
   }
   while (own.size() > 1) {
+    const std::size_t at_once = in_pairs ? 2 : own.size();
     std::vector<Array> above;
-    for (std::size_t i = 0; i < own.size(); i += 2) {
-      above.push_back(own[i]);
-      add_scaled(above.back().data(), own[i].data(), weights[i], own[i + 1].data(), weights[i + 1], own[i].count(),
-                 own[i].dtype());
+    for (std::size_t i = 0; i < own.size(); i += at_once) {
+      std::vector<const void*> terms;
+      for (std::size_t k = i; k < i + at_once; ++k) terms.push_back(own[k].data());
+      Array sum(own[i].dtype(), own[i].count());
+      add_scaled(sum.data(), terms, {weights.data() + i, at_once}, sum.count(), sum.dtype());
+      above.push_back(sum);
     }
     own = above;
     weights.assign(own.size(), 1.0);
@@ -86,7 +89,7 @@ TEST_P(TreeReducerTest, GivesTheSameBitsOnAnyNumberOfRanks) {
         if (with_hook) reducer.set_hook([](std::size_t, void*) { return std::nullopt; });
         std::vector<Array> out(tensors.size(), Array(TNT_FLOAT32, 0));
         for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
-          step(reducer, tensor, static_cast<std::size_t>(world.rank()) * each, each, out[tensor]);
+          step(reducer, tensor, static_cast<std::size_t>(world.rank()) * each, each, /*in_pairs=*/with_hook, out[tensor]);
         }
         reducer.finish();
         EXPECT_EQ(out, expected) << "buckets of " << threshold << (with_hook ? ", with a hook" : "");

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "attachments.hpp"
@@ -61,17 +62,16 @@ inline Dims dims_of(const TF_Tensor* tensor, const Status& status) {
 
 // An output with the shape of the first candidate, in the memory of a candidate that nobody else needs, where there is one.
 // Holding an input would forbid that: whoever holds one lets go of it before, and asks for its data after.
-template <std::size_t n>
-Tensor forward_or_allocate(TF_OpKernelContext* context, const std::array<int, n>& candidates, int output,
-                           const Status& status) {
+inline Tensor forward_or_allocate(TF_OpKernelContext* context, std::span<const int> candidates, int output,
+                                  const Status& status) {
   Tensor source = input(context, candidates[0], status);
   if (!status.ok()) return nullptr;
   const Dims dims = dims_of(source.get(), status);
   if (!status.ok()) return nullptr;
   source.reset();
   int forwarded = -1;
-  return Tensor(TF_ForwardInputOrAllocateOutput(context, candidates.data(), static_cast<int>(n), output, dims.sizes.data(),
-                                                dims.count, &forwarded, status.get()));
+  return Tensor(TF_ForwardInputOrAllocateOutput(context, candidates.data(), static_cast<int>(candidates.size()), output,
+                                                dims.sizes.data(), dims.count, &forwarded, status.get()));
 }
 
 // For shape inference: output i has the shape of input first + i, for n outputs.
@@ -101,7 +101,8 @@ inline tnt_dtype_t dtype_of(const TF_Tensor* tensor) {
   }
 }
 
-// The attribute of ops that take a list of tensors: the types that the library reduces.
+// Attributes of ops that take a list of tensors, or two: the types that the library reduces.
 inline constexpr const char* types = "T: list({float, double, half, bfloat16, int8, uint8, int32, int64})";
+inline constexpr const char* other_types = "S: list({float, double, half, bfloat16, int8, uint8, int32, int64}) >= 0";
 
 }  // namespace tnt_tensorflow

@@ -16,6 +16,7 @@ typedef struct TF_Tensor TF_Tensor;
 typedef struct TF_OpDefinitionBuilder TF_OpDefinitionBuilder;
 typedef struct TF_ShapeInferenceContext TF_ShapeInferenceContext;
 typedef struct TF_ShapeHandle TF_ShapeHandle;
+typedef struct TF_DimensionHandle TF_DimensionHandle;
 typedef struct TF_KernelBuilder TF_KernelBuilder;
 typedef struct TF_OpKernelConstruction TF_OpKernelConstruction;
 typedef struct TF_OpKernelContext TF_OpKernelContext;
@@ -57,9 +58,15 @@ void TF_RegisterOpDefinition(TF_OpDefinitionBuilder*, TF_Status*); /* takes the 
 
 TF_ShapeHandle* TF_NewShapeHandle(void);
 void TF_DeleteShapeHandle(TF_ShapeHandle*);
+TF_DimensionHandle* TF_NewDimensionHandle(void);
+void TF_DeleteDimensionHandle(TF_DimensionHandle*);
+int64_t TF_DimensionHandleValue(TF_DimensionHandle*); /* -1: unknown */
 int64_t TF_ShapeInferenceContextNumInputs(TF_ShapeInferenceContext*);
+int64_t TF_ShapeInferenceContextRank(TF_ShapeInferenceContext*, TF_ShapeHandle*); /* -1: unknown */
+void TF_ShapeInferenceContextDim(TF_ShapeInferenceContext*, TF_ShapeHandle*, int64_t dimension, TF_DimensionHandle*);
 void TF_ShapeInferenceContextGetInput(TF_ShapeInferenceContext*, int index, TF_ShapeHandle*, TF_Status*);
 void TF_ShapeInferenceContextSetOutput(TF_ShapeInferenceContext*, int index, TF_ShapeHandle*, TF_Status*);
+void TF_ShapeInferenceContextSetUnknownShape(TF_ShapeInferenceContext*, TF_Status*); /* of all outputs */
 
 TF_KernelBuilder* TF_NewKernelBuilder(const char* op, const char* device, void* (*create)(TF_OpKernelConstruction*),
                                       void (*compute)(void*, TF_OpKernelContext*), void (*destroy)(void*));
@@ -73,6 +80,7 @@ void TF_OpKernelConstruction_GetAttrInt64List(TF_OpKernelConstruction*, const ch
                                               TF_Status*);
 
 int TF_NumInputs(TF_OpKernelContext*);
+int TF_NumOutputs(TF_OpKernelContext*);
 void TF_GetInput(TF_OpKernelContext*, int index, TF_Tensor**, TF_Status*);
 void TF_SetOutput(TF_OpKernelContext*, int index, const TF_Tensor*, TF_Status*);
 TF_Tensor* TF_AllocateOutput(TF_OpKernelContext*, int index, int dtype, const int64_t* dims, int n_dims, size_t bytes,

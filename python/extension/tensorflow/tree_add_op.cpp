@@ -1,69 +1,106 @@
-// TntTreeAdd: two lists of tensors added up, weighted, in a tree over the shards of a batch. TensorFlow's own additions will
-// not do: it reorders a tree of them, which changes bits. It knows nothing of this op, which has no state: what is not needed
-// is not computed, and where TensorFlow computes it once instead of twice, or beforehand, the kernel is the same, and so are
-// the bits.
-#include <algorithm>
-#include <array>
+// TntTreeAdd: lists of tensors added up, each list with its weight, in a tree over the shards of a batch. TensorFlow's own
+// additions will not do: it reorders a tree of them, which changes bits. It knows nothing of this op, which has no state: what
+// is not needed is not computed, and where TensorFlow computes it once instead of twice, or beforehand, the kernel is the same,
+// and so are the bits.
+#include <string>
+#include <vector>
 
 #include "kernel.hpp"
 
 namespace tnt_tensorflow {
 namespace {
 
-bool same_shape(const Dims& a, const Dims& b) { return a.count == b.count && a.sizes == b.sizes; }
+// Inputs: the first list, the others one after the other, and a vector of their weights.
+struct Lists {
+  int n;        // lists
+  int tensors;  // in each
+  [[nodiscard]] int weights() const { return n * tensors; }
+};
 
-double weight(TF_OpKernelContext* context, int index, const Status& status) {
-  const Tensor tensor = input(context, index, status);
-  return status.ok() ? *static_cast<const double*>(TF_TensorData(tensor.get())) : 0.0;
+bool same(const TF_Tensor* a, const TF_Tensor* b, const Status& status) {
+  const Dims of_a = dims_of(a, status);
+  const Dims of_b = dims_of(b, status);
+  return TF_TensorType(a) == TF_TensorType(b) && of_a.count == of_b.count && of_a.sizes == of_b.sizes;
 }
 
-bool shapes_agree(TF_OpKernelContext* context, int a, int b, const Status& status) {
-  const Tensor in_a = input(context, a, status);
-  const Tensor in_b = status.ok() ? input(context, b, status) : nullptr;
+// The sum of tensor i of each list.
+bool add_tensors(TF_OpKernelContext* context, Lists lists, int i, const double* weights, const Status& status) {
+  std::vector<int> places;
+  for (int list = 0; list < lists.n; ++list) places.push_back(list * lists.tensors + i);
+  for (const int place : places) {
+    const Tensor first = input(context, i, status);
+    const Tensor other = status.ok() ? input(context, place, status) : nullptr;
+    if (!status.ok()) return false;
+    if (!same(first.get(), other.get(), status)) {
+      fail(context, "TNT_INVALID_ARGUMENT",
+           "tree_add: tensors " + std::to_string(i) + " of the lists have different shapes or types");
+      return false;
+    }
+  }
+  const Tensor out = forward_or_allocate(context, places, i, status);
+  std::vector<Tensor> held;
+  std::vector<const void*> terms;
+  for (const int place : places) {
+    if (!status.ok()) return false;
+    held.push_back(input(context, place, status));
+    if (status.ok()) terms.push_back(TF_TensorData(held.back().get()));
+  }
   if (!status.ok()) return false;
-  const Dims dims_a = dims_of(in_a.get(), status);
-  return status.ok() && same_shape(dims_a, dims_of(in_b.get(), status));
+  const tnt_status_t added =
+      tnt_add_scaled(terms.data(), weights, terms.size(), TF_TensorData(out.get()),
+                     static_cast<std::size_t>(TF_TensorElementCount(out.get())), dtype_of(held[0].get()));
+  if (added != TNT_SUCCESS) fail(context, added);
+  return added == TNT_SUCCESS;
 }
 
-// Inputs: a, then b, then their weights.
 void add(void* /*kernel*/, TF_OpKernelContext* context) {
   const Status status;
-  const int n = TF_NumInputs(context) / 2 - 1;
-  const double weight_a = weight(context, 2 * n, status);
-  const double weight_b = status.ok() ? weight(context, 2 * n + 1, status) : 0.0;
-  for (int i = 0; i < n && status.ok(); ++i) {
-    if (!shapes_agree(context, i, n + i, status)) {
-      if (status.ok()) {
-        return fail(context, "TNT_INVALID_ARGUMENT",
-                    "tree_add: tensors " + std::to_string(i) + " of the two lists have different shapes");
-      }
-      break;
-    }
-    const Tensor out = forward_or_allocate(context, std::array{i, n + i}, i, status);
-    const Tensor a = status.ok() ? input(context, i, status) : nullptr;
-    const Tensor b = status.ok() ? input(context, n + i, status) : nullptr;
-    if (!status.ok()) break;
-    const tnt_status_t added =
-        tnt_add_scaled(TF_TensorData(a.get()), weight_a, TF_TensorData(b.get()), weight_b, TF_TensorData(out.get()),
-                       static_cast<std::size_t>(TF_TensorElementCount(out.get())), dtype_of(a.get()));
-    if (added != TNT_SUCCESS) return fail(context, added);
+  const int tensors = TF_NumOutputs(context);
+  const Lists lists{.n = (TF_NumInputs(context) - 1) / tensors, .tensors = tensors};
+  const Tensor weights = input(context, lists.weights(), status);
+  if (!passed(context, status)) return;
+  if (TF_TensorElementCount(weights.get()) != lists.n) {
+    return fail(context, "TNT_INVALID_ARGUMENT",
+                "tree_add: " + std::to_string(TF_TensorElementCount(weights.get())) + " weights of " + std::to_string(lists.n) +
+                    " lists");
+  }
+  for (int i = 0; i < tensors; ++i) {
+    if (!add_tensors(context, lists, i, static_cast<const double*>(TF_TensorData(weights.get())), status)) break;
   }
   (void)passed(context, status);
+}
+
+// How many lists there are is the length of the vector of weights, which is known where the op is made in Python.
+void infer_shapes(TF_ShapeInferenceContext* inference, TF_Status* status) {
+  const auto inputs = static_cast<int>(TF_ShapeInferenceContextNumInputs(inference));
+  TF_ShapeHandle* weights = TF_NewShapeHandle();
+  TF_DimensionHandle* length = TF_NewDimensionHandle();
+  TF_ShapeInferenceContextGetInput(inference, inputs - 1, weights, status);
+  std::int64_t lists = 0;
+  if (TF_GetCode(status) == TF_OK && TF_ShapeInferenceContextRank(inference, weights) == 1) {
+    TF_ShapeInferenceContextDim(inference, weights, 0, length);
+    lists = TF_DimensionHandleValue(length);
+  }
+  if (lists > 0) {
+    same_shapes(inference, 0, (inputs - 1) / static_cast<int>(lists), status);
+  } else if (TF_GetCode(status) == TF_OK) {
+    TF_ShapeInferenceContextSetUnknownShape(inference, status);
+  }
+  TF_DeleteDimensionHandle(length);
+  TF_DeleteShapeHandle(weights);
 }
 
 struct Registration {
   Registration() {
     const Status status;
     TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder("TntTreeAdd");
-    TF_OpDefinitionBuilderAddInput(op, "a: T");
-    TF_OpDefinitionBuilderAddInput(op, "b: T");
-    TF_OpDefinitionBuilderAddInput(op, "weight_a: double");
-    TF_OpDefinitionBuilderAddInput(op, "weight_b: double");
+    TF_OpDefinitionBuilderAddInput(op, "first: T");
+    TF_OpDefinitionBuilderAddInput(op, "others: S");
+    TF_OpDefinitionBuilderAddInput(op, "weights: double");
     TF_OpDefinitionBuilderAddOutput(op, "sum: T");
     TF_OpDefinitionBuilderAddAttr(op, types);
-    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, [](TF_ShapeInferenceContext* inference, TF_Status* result) {
-      same_shapes(inference, 0, static_cast<int>(TF_ShapeInferenceContextNumInputs(inference)) / 2 - 1, result);
-    });
+    TF_OpDefinitionBuilderAddAttr(op, other_types);
+    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, infer_shapes);
     TF_RegisterOpDefinition(op, status.get());
     TF_RegisterKernelBuilder("TntTreeAdd", TF_NewKernelBuilder("TntTreeAdd", "CPU", nullptr, add, nullptr), status.get());
   }

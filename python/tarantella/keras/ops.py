@@ -152,46 +152,43 @@ def reduce(
     return result
 
 
-def tree_add(
-    a: Sequence[tf.Tensor],
-    b: Sequence[tf.Tensor],
-    weight_a: float | tf.Tensor = 1.0,
-    weight_b: float | tf.Tensor = 1.0,
-) -> list[tf.Tensor]:
-    """A node of a tree of sums: ``weight_a * a + weight_b * b`` for each pair of tensors, to bits that nothing else decides.
+def tree_add(lists: Sequence[Sequence[tf.Tensor]], weights: Sequence[float | tf.Tensor]) -> list[tf.Tensor]:
+    """A part of a tree of sums: that of ``weight * tensor`` over the lists, for each place in them, neighbours first.
 
     Graph or eager, on this rank only. TensorFlow's own additions are reordered by its graph optimizer where there are more than
-    two; these are not. The bits are those that a reducer with ``tree=True`` gives two ranks that hand over ``a`` and ``b`` with
+    two; these are not. The bits are those that a reducer with ``tree=True`` gives as many ranks that hand over these lists with
     these weights, so that shards may be added on one rank or across ranks alike: each product is rounded to the tensor's type
-    before the two are added, denormals are kept, and a weight of 0 contributes zeros whatever its tensors hold.
+    before they are added, denormals are kept, and a weight of 0 contributes zeros whatever its tensors hold.
 
     Args:
-        a: tensors of any shapes; float32, float64, float16, bfloat16, int8, uint8, int32 or int64. The sum takes the
-            memory of one that nobody else needs.
-        b: as many tensors of the same dtypes and shapes.
-        weight_a: scalar, cast to float64: the weight of all of `a`. For integers 0 or 1.
-        weight_b: of all of `b`.
+        lists: equally long ones of tensors of any shapes; float32, float64, float16, bfloat16, int8, uint8, int32 or int64.
+            Those at the same place have the same dtype and shape; their sum takes the memory of one that nobody else needs.
+        weights: a scalar for each list, cast to float64. For integers 0 or 1.
 
     Returns:
-        The sums, of the shapes and dtypes of `a`.
+        The sums, of the shapes and dtypes of the first list.
 
     Raises:
-        ValueError: `a` and `b` are not equally many.
-        TypeError: their dtypes differ; when executed eagerly ``tf.errors.InvalidArgumentError``.
-        tf.errors.InternalError: shapes differ, a weight is not finite, or it is neither 0 nor 1 and there are integers.
+        ValueError: the lists are not equally long, or there are not as many weights.
+        tf.errors.InternalError: shapes or dtypes differ, a weight is not finite, or it is neither 0 nor 1 and there are
+            integers.
 
     Example:
-        >>> [total] = tree_add([tf.constant([1.0, 2.0])], [tf.constant([3.0, float("nan")])], weight_b=0.0)
+        >>> [total] = tree_add([[tf.constant([1.0, 2.0])], [tf.constant([3.0, float("nan")])]], [1.0, 0.0])
         >>> total.numpy()
         array([1., 2.], dtype=float32)
     """
-    if len(a) != len(b):
-        raise ValueError(f"tree_add: {len(a)} tensors and {len(b)} tensors cannot be added in pairs")
-    if not a:
+    lengths = [len(tensors) for tensors in lists]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"tree_add: lists of {' and '.join(map(str, lengths))} tensors cannot be added up")
+    if len(weights) != len(lists):
+        raise ValueError(f"tree_add: {len(weights)} weights of {len(lists)} lists")
+    if not lists or not lists[0]:
         return []
-    weights = [tf.cast(weight, tf.float64) for weight in (weight_a, weight_b)]
+    others = [tensor for tensors in lists[1:] for tensor in tensors]
     with placement.device_of_ops(placement.HOST):
-        return list(library().tnt_tree_add(a=a, b=b, weight_a=weights[0], weight_b=weights[1]))
+        of_lists = tf.stack([tf.cast(weight, tf.float64) for weight in weights])
+        return list(library().tnt_tree_add(first=lists[0], others=others, weights=of_lists))
 
 
 def _run_independently(outputs: Sequence[tf.Tensor]) -> None:

@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class TreeSum:
-    """Adds up lists of tensors that come one after the other, by the tree over their places; keeps as few as that allows.
+_AT_ONCE = 4  # sums that become one: a power of two. More would be less to read and write again, and more memory
 
-    Of n lists it holds at most log2(n) + 1 at a time: two sums of equally many are added up at once.
+
+class TreeSum:
+    """Adds up lists of tensors that come one after the other, by the tree over their places; keeps few of them.
+
+    Four sums of equally many lists become one as soon as they are there: it holds at most three sums of each level, 4 ** level
+    lists, and the four that are added up.
     """
 
     def __init__(self) -> None:
@@ -29,14 +33,17 @@ class TreeSum:
 
     def add(self, tensors: Sequence[tf.Tensor], weight: Any = 1.0) -> None:
         """The next list counts by this weight, a scalar, float64: if it is 0, as zeros, whatever the tensors hold."""
-        lists, right, right_weight = 1, list(tensors), weight
-        while self._nodes and self._nodes[-1][0] == lists:
-            _, left, left_weight = self._nodes.pop()
-            right = ops.tree_add(left, right, left_weight, right_weight)
-            lists, right_weight = 2 * lists, 1.0
-        self._nodes.append((lists, right, right_weight))
+        self._nodes.append((1, list(tensors), weight))
+        while len(self._nodes) >= _AT_ONCE and self._nodes[-_AT_ONCE][0] == self._nodes[-1][0]:
+            self._add_last(_AT_ONCE)
 
     def total(self) -> tuple[list[tf.Tensor], Any]:
         """The sum of a power of two of lists, and the weight that it still has to be multiplied with."""
+        if len(self._nodes) > 1:
+            self._add_last(len(self._nodes))
         ((_, tensors, weight),) = self._nodes
         return tensors, weight
+
+    def _add_last(self, n: int) -> None:
+        sizes, lists, weights = zip(*self._nodes[-n:], strict=True)
+        self._nodes[-n:] = [(sum(sizes), ops.tree_add(lists, weights), 1.0)]

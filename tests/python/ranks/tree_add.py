@@ -33,17 +33,20 @@ def expected(weights: list[float]) -> list[np.ndarray]:
     return [numpy_tree([shard(i, t) * np.dtype(t).type(w) for i, w in enumerate(weights)]) for t in TYPES]
 
 
-def tree(shards: list[list[tf.Tensor]], weights: list[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """What a rank does with its shards: their weighted sum, and what is left to weight."""
+def tree(
+    shards: list[list[tf.Tensor]], weights: list[tf.Tensor], at_once: int = SHARDS
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """What a rank does with its shards: their weighted sum, so many at once, and what is left to weight."""
     one = tf.constant(1.0, tf.float64)
     while len(shards) > 1:
-        pairs = range(0, len(shards), 2)
-        shards = [ops.tree_add(shards[i], shards[i + 1], weights[i], weights[i + 1]) for i in pairs]
+        groups = [slice(i, i + at_once) for i in range(0, len(shards), at_once)]
+        shards = [ops.tree_add(shards[group], weights[group]) for group in groups]
         weights = [one] * len(shards)
     return shards[0], weights[0]
 
 
 WEIGHTS = [(i + 1) / 36 for i in range(SHARDS)]
+ONES = [1.0, 1.0]
 
 
 def own_shards(first: int, n: int) -> tuple[list[list[tf.Tensor]], list[tf.Tensor]]:
@@ -58,9 +61,8 @@ def same_bits(sums: list[tf.Tensor], truth: list[np.ndarray]) -> list[bool]:
 @check
 def eight_shards_on_one_rank() -> list[list[bool]]:
     shards, weights = own_shards(0, SHARDS)
-    in_graph, _ = tf.function(tree)(shards, weights)
-    eager, _ = tree(shards, weights)
-    return [same_bits(in_graph, expected(WEIGHTS)), same_bits(eager, expected(WEIGHTS))]
+    totals = [compute(shards, weights, at_once) for at_once in (2, 4, 8) for compute in (tree, tf.function(tree))]
+    return [same_bits(total, expected(WEIGHTS)) for total, _ in totals]
 
 
 @check
@@ -84,9 +86,9 @@ def a_weight_of_zero() -> list[object]:
     broken = [tf.constant([float("nan"), float("inf"), -1.0])]
     whole = [tf.constant([1.0, 2.0, 3.0])]
     sums = [
-        ops.tree_add(broken, whole, weight_a=0.0),
-        ops.tree_add(whole, broken, 2.0, 0.0),
-        ops.tree_add(broken, broken, 0, 0),
+        ops.tree_add([broken, whole], [0.0, 1.0]),
+        ops.tree_add([whole, broken], [2.0, 0.0]),
+        ops.tree_add([broken, broken], [0, 0]),
     ]
     return [total.numpy().tolist() for [total] in sums]
 
@@ -98,13 +100,13 @@ def inputs_that_others_need_stay() -> list[object]:
     @tf.function
     def step(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, ...]:
         inner = x * 2.0
-        [first] = ops.tree_add([inner], [y])
-        [second] = ops.tree_add([inner], [inner])
-        [third] = ops.tree_add([variable.read_value()], [first])
+        [first] = ops.tree_add([[inner], [y]], ONES)
+        [second] = ops.tree_add([[inner], [inner]], ONES)
+        [third] = ops.tree_add([[variable.read_value()], [first]], ONES)
         return first, second, third, inner
 
     x, y = tf.constant([1.0, 1.0]), tf.constant([10.0, 20.0])
-    [eager] = ops.tree_add([x], [y])
+    [eager] = ops.tree_add([[x], [y]], ONES)
     results = [t.numpy().tolist() for t in step(x, y)]
     return [*results, eager.numpy().tolist(), x.numpy().tolist(), y.numpy().tolist(), variable.numpy().tolist()]
 
@@ -112,7 +114,7 @@ def inputs_that_others_need_stay() -> list[object]:
 @check
 def denormals_are_kept() -> bool:
     tiny = tf.constant([1e-40, 3e-45])
-    [total] = tf.function(lambda: ops.tree_add([tiny], [tiny], 1.0, 0.5))()
+    [total] = tf.function(lambda: ops.tree_add([[tiny], [tiny]], [1.0, 0.5]))()
     return total.numpy().tobytes() == (tiny.numpy() + tiny.numpy() * np.float32(0.5)).tobytes()
 
 
@@ -120,16 +122,18 @@ def denormals_are_kept() -> bool:
 def every_type_and_shape() -> list[object]:
     sums = []
     for dtype in (tf.float16, tf.bfloat16, tf.int8, tf.uint8, tf.int32, tf.int64):
-        [total] = ops.tree_add([tf.constant([[1, 2]], dtype)], [tf.constant([[3, 4]], dtype)])
+        [total] = ops.tree_add([[tf.constant([[1, 2]], dtype)], [tf.constant([[3, 4]], dtype)]], ONES)
         sums.append([total.dtype.name, tf.cast(total, tf.float32).numpy().tolist()])
-    scalar, empty = ops.tree_add([tf.constant(1.5), tf.zeros([0, 3])], [tf.constant(2.0), tf.zeros([0, 3])], 2.0, 3.0)
-    return [*sums, float(scalar), list(empty.shape), ops.tree_add([], [])]
+    lists = [[tf.constant(1.5), tf.zeros([0, 3])], [tf.constant(2.0), tf.zeros([0, 3])]]
+    scalar, empty = ops.tree_add(lists, [2.0, 3.0])
+    alone, _ = ops.tree_add(lists[:1], [2.0])
+    return [*sums, float(scalar), list(empty.shape), float(alone), ops.tree_add([[], []], ONES), ops.tree_add([], [])]
 
 
 @check
 def static_shapes() -> list[object]:
     spec = tf.TensorSpec([None, 3], tf.float32)
-    function = tf.function(lambda a, b: ops.tree_add([a, a[0]], [b, b[0]])).get_concrete_function(spec, spec)
+    function = tf.function(lambda a, b: ops.tree_add([[a, a[0]], [b, b[0]]], ONES)).get_concrete_function(spec, spec)
     return [shape.as_list() for shape in function.output_shapes]
 
 
@@ -137,7 +141,7 @@ def static_shapes() -> list[object]:
 def what_is_not_needed_is_not_computed() -> float:
     @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None])])
     def step(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-        ops.tree_add([a], [b])  # would fail
+        ops.tree_add([[a], [b]], ONES)  # would fail
         return a[0]
 
     return float(step(tf.zeros([2]), tf.zeros([3])))
@@ -147,10 +151,12 @@ def what_is_not_needed_is_not_computed() -> float:
 def misuse() -> list[object]:
     one = tf.constant([1.0])
     return [
-        raised(ops.tree_add, [one], [one, one]),
-        raised(ops.tree_add, [one], [tf.constant([1.0, 2.0])]),
-        raised(ops.tree_add, [tf.constant([1])], [tf.constant([1])], 0.5),
-        raised(ops.tree_add, [one], [one], float("nan")),
+        raised(ops.tree_add, [[one], [one, one]], ONES),
+        raised(ops.tree_add, [[one], [one]], [1.0]),
+        raised(ops.tree_add, [[one], [tf.constant([1.0, 2.0])]], ONES),
+        raised(ops.tree_add, [[one], [tf.constant([1])]], ONES),
+        raised(ops.tree_add, [[tf.constant([1])], [tf.constant([1])]], [1.0, 0.5]),
+        raised(ops.tree_add, [[one], [one]], [1.0, float("nan")]),
     ]
 
 

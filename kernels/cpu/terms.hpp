@@ -1,0 +1,51 @@
+// Sums of an element's terms, one from each of n buffers: made of these, a loop over the elements keeps them in registers and
+// vectorises.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "kernels/cpu/half.hpp"
+
+namespace tnt {
+
+// Before a loop: an element of out is written after the same elements of the buffers were read, and no others.
+#define TNT_ELEMENTS_ARE_INDEPENDENT _Pragma("GCC ivdep")
+
+// Of at most how many terms a sum has a loop of its own: each is code for every type and instruction set.
+constexpr std::size_t most_summed_in_registers = 8;
+
+// Where the buffers' elements begin. Made without a loop, which GCC would keep, with the array in memory, and then not
+// vectorise what reads by these pointers.
+template <typename T, std::size_t... i>
+[[gnu::always_inline]] inline auto parts(std::span<const void* const> buffers, std::size_t begin, std::index_sequence<i...>) {
+  return std::array{static_cast<const Unaligned<T>*>(buffers[i]) + begin...};
+}
+
+// Terms [0, n), from the first to the last; term(i): the ith.
+template <typename Op, std::size_t n, typename Term>
+[[gnu::always_inline]] inline auto in_order(const Term& term) {
+  if constexpr (n == 1) {
+    return term(0);
+  } else {
+    const auto before = in_order<Op, n - 1>(term);
+    return Op::template combine<decltype(term(0))>(before, term(n - 1));
+  }
+}
+
+// The sum of terms [first, first + n): the first half is the largest power of two that leaves a second.
+template <std::size_t first, std::size_t n, typename Term>
+[[gnu::always_inline]] inline auto in_tree(const Term& term) {
+  if constexpr (n == 1) {
+    return term(first);
+  } else {
+    constexpr std::size_t half = std::bit_ceil(n) / 2;
+    const auto left = in_tree<first, half>(term);
+    return left + in_tree<first + half, n - half>(term);
+  }
+}
+
+}  // namespace tnt
