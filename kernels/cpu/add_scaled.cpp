@@ -1,7 +1,7 @@
 #include "kernels/cpu/add_scaled.hpp"
 
 #include <algorithm>
-#include <type_traits>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -27,20 +27,14 @@ template <typename T, std::size_t... i>
   }
 }
 
-// n terms, or more and at most most_summed_in_registers.
-template <std::size_t n, typename T>
-[[gnu::always_inline]] inline void add_in_registers(Unaligned<T>* out, std::span<const void* const> terms,
-                                                    std::span<const double> scales, std::size_t count) {
-  if constexpr (n < most_summed_in_registers) {
-    if (terms.size() > n) return add_in_registers<n + 1>(out, terms, scales, count);
-  }
-  add_products(out, terms, scales, count, std::make_index_sequence<n>());
-}
-
 template <typename T>
-void add_as(void* out, std::span<const void* const> terms, std::span<const double> scales, std::size_t count, Isa isa) {
+void add_in_registers(void* out, std::span<const void* const> terms, std::span<const double> scales, std::size_t count,
+                      Isa isa) {
   auto* typed = static_cast<Unaligned<T>*>(out);
-  with_isa(isa, [&]() TNT_INLINE_LAMBDA { add_in_registers<1>(typed, terms, scales, count); });
+  with_isa(isa, [&]() TNT_INLINE_LAMBDA {
+    with_indices<most_summed_in_registers>(
+        terms.size(), [&](auto indices) TNT_INLINE_LAMBDA { add_products(typed, terms, scales, count, indices); });
+  });
 }
 
 void add_in_blocks(std::byte* out, std::span<const void* const> terms, std::span<const double> scales, std::size_t count,
@@ -52,9 +46,11 @@ void add_in_blocks(std::byte* out, std::span<const void* const> terms, std::span
     const std::size_t part = std::min(block_bytes / size, count - at);
     for (std::size_t k = 0; k < terms.size(); ++k) {
       const auto* from = terms[k] == nullptr ? nullptr : static_cast<const std::byte*>(terms[k]) + at * size;
+      sources[k] = from;
+      if (scales[k] == 1.0) continue;
       auto* product = products.data() + k * block_bytes;
-      if (scales[k] != 1.0) scale(product, dtype, from, dtype, part, scales[k], isa);
-      sources[k] = scales[k] == 1.0 ? from : product;
+      scale(product, dtype, from, dtype, part, scales[k], isa);
+      sources[k] = product;
     }
     reduce(out + at * size, sources, part, dtype, tree_sum, isa);
   }
@@ -64,13 +60,13 @@ void add_in_blocks(std::byte* out, std::span<const void* const> terms, std::span
 
 void add_scaled(void* out, std::span<const void* const> terms, std::span<const double> scales, std::size_t count,
                 tnt_dtype_t dtype, Isa isa) {
-  const bool reads_all = std::ranges::find(scales, 0.0) == scales.end();
+  const bool in_registers = terms.size() <= most_summed_in_registers && std::ranges::find(scales, 0.0) == scales.end();
   if (std::ranges::all_of(scales, [](double scale) { return scale == 1.0; })) {
     reduce(out, terms, count, dtype, tree_sum, isa);
-  } else if (reads_all && terms.size() <= most_summed_in_registers && dtype == TNT_FLOAT32) {
-    add_as<float>(out, terms, scales, count, isa);
-  } else if (reads_all && terms.size() <= most_summed_in_registers && dtype == TNT_FLOAT64) {
-    add_as<double>(out, terms, scales, count, isa);
+  } else if (in_registers && dtype == TNT_FLOAT32) {
+    add_in_registers<float>(out, terms, scales, count, isa);
+  } else if (in_registers && dtype == TNT_FLOAT64) {
+    add_in_registers<double>(out, terms, scales, count, isa);
   } else {
     add_in_blocks(static_cast<std::byte*>(out), terms, scales, count, dtype, isa);
   }

@@ -69,30 +69,29 @@ struct Max : Prod {
 
 struct Tree : Sum {};  // in_tree, not in_order
 
-template <std::size_t n, typename T, typename Op, typename Out>
+template <typename T, typename Op, typename Out, std::size_t... i>
 [[gnu::always_inline]] inline void reduce_sources(Unaligned<Out>* out, std::span<const void* const> sources, std::size_t begin,
-                                                  std::size_t length) {
+                                                  std::size_t length, std::index_sequence<i...> indices) {
   using A = typename Accumulator<T>::type;
-  const auto from = parts<T>(sources, begin, std::make_index_sequence<n>());
+  constexpr std::size_t n = sizeof...(i);
+  const auto from = parts<T>(sources, begin, indices);
   TNT_ELEMENTS_ARE_INDEPENDENT
-  for (std::size_t i = 0; i < length; ++i) {
-    const auto term = [&](std::size_t source) TNT_INLINE_LAMBDA -> A { return Accumulator<T>::load(from[source][i].value); };
+  for (std::size_t at = 0; at < length; ++at) {
+    const auto term = [&](std::size_t source) TNT_INLINE_LAMBDA -> A { return Accumulator<T>::load(from[source][at].value); };
     if constexpr (std::is_same_v<Op, Tree>) {
-      out[i].value = Accumulator<Out>::store(in_tree<0, n>(term));
+      out[at].value = Accumulator<Out>::store(in_tree<0, n>(term));
     } else {
-      out[i].value = Accumulator<Out>::store(Op::template finish<A>(in_order<Op, n>(term), static_cast<A>(n)));
+      out[at].value = Accumulator<Out>::store(Op::template finish<A>(in_order<Op, n>(term), static_cast<A>(n)));
     }
   }
 }
 
-// n sources, or more and at most Op::in_registers.
-template <std::size_t n, typename T, typename Op, typename Out>
+// Of at most Op::in_registers sources.
+template <typename T, typename Op, typename Out>
 [[gnu::always_inline]] inline void reduce_in_registers(Unaligned<Out>* out, std::span<const void* const> sources,
                                                        std::size_t begin, std::size_t length) {
-  if constexpr (n < Op::in_registers) {
-    if (sources.size() > n) return reduce_in_registers<n + 1, T, Op>(out, sources, begin, length);
-  }
-  reduce_sources<n, T, Op>(out, sources, begin, length);
+  with_indices<Op::in_registers>(
+      sources.size(), [&](auto indices) TNT_INLINE_LAMBDA { reduce_sources<T, Op>(out, sources, begin, length, indices); });
 }
 
 template <typename T, typename Op>
@@ -136,7 +135,7 @@ void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::siz
       }
       return;
     }
-    if (sources.size() <= Op::in_registers) return reduce_in_registers<1, T, Op>(out, sources, 0, count);
+    if (sources.size() <= Op::in_registers) return reduce_in_registers<T, Op>(out, sources, 0, count);
     for (std::size_t begin = 0; begin < count; begin += block) {
       reduce_block<T, Op>(out, sources, begin, std::min(block, count - begin));
     }
@@ -158,7 +157,7 @@ constexpr std::size_t most_in_tree = group << levels;
     widen(wide[i].data(), static_cast<const Unaligned<float16>*>(sources[i]) + begin, length, isa);
     from[i] = wide[i].data();
   }
-  reduce_in_registers<1, float, Tree>(out, {from.data(), sources.size()}, 0, length);
+  reduce_in_registers<float, Tree>(out, {from.data(), sources.size()}, 0, length);
 }
 
 template <typename A>
@@ -179,7 +178,7 @@ template <typename T>
     if constexpr (std::is_same_v<T, float16>) {
       sum_float16_group(sum.data(), members, begin, length, isa);
     } else {
-      reduce_in_registers<1, T, Tree>(sum.data(), members, begin, length);
+      reduce_in_registers<T, Tree>(sum.data(), members, begin, length);
     }
     std::size_t level = 0;
     for (; (index >> level & 1) != 0; ++level) add_below(sum.data(), pending[level].data(), length);
@@ -203,7 +202,7 @@ void reduce_in_tree(Unaligned<T>* out, std::span<const void* const> sources, std
     if (sources.size() > most_in_tree) fail(TNT_UNSUPPORTED, "a tree over {} ranks: at most {}", sources.size(), most_in_tree);
     with_isa(isa, [&]() TNT_INLINE_LAMBDA {
       if constexpr (!std::is_same_v<T, float16>) {
-        if (sources.size() <= group) return reduce_in_registers<1, T, Tree>(out, sources, 0, count);
+        if (sources.size() <= group) return reduce_in_registers<T, Tree>(out, sources, 0, count);
       }
       for (std::size_t begin = 0; begin < count; begin += tree_block) {
         reduce_tree_block(out, sources, begin, std::min(tree_block, count - begin), isa);

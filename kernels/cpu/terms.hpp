@@ -18,6 +18,15 @@ namespace tnt {
 // Of at most how many terms a sum has a loop of its own: each is code for every type and instruction set.
 constexpr std::size_t most_summed_in_registers = 8;
 
+// Calls body with a std::index_sequence of as many as there are terms, from n to most.
+template <std::size_t most, std::size_t n = 1, typename Body>
+[[gnu::always_inline]] inline void with_indices(std::size_t terms, const Body& body) {
+  if constexpr (n < most) {
+    if (terms > n) return with_indices<most, n + 1>(terms, body);
+  }
+  body(std::make_index_sequence<n>());
+}
+
 // Where the buffers' elements begin. Made without a loop, which GCC would keep, with the array in memory, and then not
 // vectorise what reads by these pointers.
 template <typename T, std::size_t... i>

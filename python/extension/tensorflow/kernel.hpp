@@ -102,7 +102,9 @@ inline tnt_dtype_t dtype_of(const TF_Tensor* tensor) {
 }
 
 // Attributes of ops that take a list of tensors, or two: the types that the library reduces.
-inline constexpr const char* types = "T: list({float, double, half, bfloat16, int8, uint8, int32, int64})";
-inline constexpr const char* other_types = "S: list({float, double, half, bfloat16, int8, uint8, int32, int64}) >= 0";
+#define TNT_LIST_OF_TYPES "list({float, double, half, bfloat16, int8, uint8, int32, int64})"
+inline constexpr const char* types = "T: " TNT_LIST_OF_TYPES;
+inline constexpr const char* other_types = "S: " TNT_LIST_OF_TYPES " >= 0";
+#undef TNT_LIST_OF_TYPES
 
 }  // namespace tnt_tensorflow

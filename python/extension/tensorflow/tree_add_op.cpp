@@ -17,25 +17,30 @@ struct Lists {
   [[nodiscard]] int weights() const { return n * tensors; }
 };
 
-bool same(const TF_Tensor* a, const TF_Tensor* b, const Status& status) {
-  const Dims of_a = dims_of(a, status);
-  const Dims of_b = dims_of(b, status);
-  return TF_TensorType(a) == TF_TensorType(b) && of_a.count == of_b.count && of_a.sizes == of_b.sizes;
+// Whether the inputs at these places have one type and shape. None is held afterwards: its memory may become the output's.
+bool are_alike(TF_OpKernelContext* context, const std::vector<int>& places, const Status& status) {
+  const Tensor first = input(context, places[0], status);
+  if (!status.ok()) return false;
+  const Dims dims = dims_of(first.get(), status);
+  for (const int place : places) {
+    const Tensor other = status.ok() ? input(context, place, status) : nullptr;
+    if (!status.ok() || TF_TensorType(other.get()) != TF_TensorType(first.get())) return false;
+    const Dims others = dims_of(other.get(), status);
+    if (others.count != dims.count || others.sizes != dims.sizes) return false;
+  }
+  return status.ok();
 }
 
 // The sum of tensor i of each list.
 bool add_tensors(TF_OpKernelContext* context, Lists lists, int i, const double* weights, const Status& status) {
   std::vector<int> places;
   for (int list = 0; list < lists.n; ++list) places.push_back(list * lists.tensors + i);
-  for (const int place : places) {
-    const Tensor first = input(context, i, status);
-    const Tensor other = status.ok() ? input(context, place, status) : nullptr;
-    if (!status.ok()) return false;
-    if (!same(first.get(), other.get(), status)) {
+  if (!are_alike(context, places, status)) {
+    if (status.ok()) {
       fail(context, "TNT_INVALID_ARGUMENT",
            "tree_add: tensors " + std::to_string(i) + " of the lists have different shapes or types");
-      return false;
     }
+    return false;
   }
   const Tensor out = forward_or_allocate(context, places, i, status);
   std::vector<Tensor> held;
