@@ -32,6 +32,11 @@ def install() -> None:
         sys.meta_path.insert(0, _AfterTensorFlow())
 
 
+def uninstall() -> None:
+    """Undoes `install` where TensorFlow has not been imported yet: this process will not be a rank, but its forks."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _AfterTensorFlow)]
+
+
 def _make_ready(tf: ModuleType) -> None:
     if environment.in_job():
         seed_shuffles(tf)

@@ -10,13 +10,16 @@ import os
 import signal
 import sys
 
-from tarantella.launcher import restarts
+from tarantella.launcher import preload, restarts
 from tarantella.launcher.cleanup import clean_up
+from tarantella.launcher.environment import shared_environment
 from tarantella.launcher.errors import UsageError
+from tarantella.launcher.forked import ForkedRank
 from tarantella.launcher.mpi_job import MpiJob
 from tarantella.launcher.mpirun import cleanup_command, find_mpirun, mpirun_command
-from tarantella.launcher.options import Cleanup, parse
+from tarantella.launcher.options import Cleanup, Options, parse
 from tarantella.launcher.output import Console
+from tarantella.launcher.threads import usable_cores
 from tarantella.verify.command import verify
 
 USAGE_ERROR = 2
@@ -36,6 +39,9 @@ def main(argv: list[str] | None = None) -> int:
         return done.code if isinstance(done.code, int) else 0
     except KeyboardInterrupt:  # before the first rank was started, or after the last one had ended
         return 128 + signal.SIGINT
+    except ForkedRank as forked:
+        rank = forked
+    return rank.run()  # out of reach of the above: what the script raises is the script's
 
 
 def _run(argv: list[str], console: Console) -> int:
@@ -44,7 +50,14 @@ def _run(argv: list[str], console: Console) -> int:
     options = parse(argv)
     if isinstance(options, Cleanup):
         return _clean_up(options, console)
+    if options.preload and not options.dry_run:
+        _preload(options, argv)
     return restarts.run(options, console).code
+
+
+def _preload(options: Options, argv: list[str]) -> None:
+    preload.start_anew(argv, shared_environment(options, os.environ, usable_cores()))
+    preload.load(options.preload, options.command[1])
 
 
 def _clean_up(options: Cleanup, console: Console) -> int:

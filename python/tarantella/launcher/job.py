@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tarantella.launcher.environment import Meeting
+from tarantella.launcher.forked import ForkedRank
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDERR, STDOUT, Console, Stream
+from tarantella.launcher.preload import preloaded
 from tarantella.launcher.process import Outcome, RankProcess, Starter
 from tarantella.launcher.rendezvous import ExitNotices, Refusal
 from tarantella.launcher.signals import SignalPipe
@@ -125,10 +127,20 @@ class Job:
 
     def _start(self) -> bool:
         size = self._options.ranks
-        starter = Starter(size, self._options.command, self._options.output_on_all_devices, self._passed_on, self._prepare)
+        starter = Starter(
+            size,
+            self._options.command,
+            self._options.output_on_all_devices,
+            self._passed_on,
+            self._prepare,
+            preloaded() if self._options.preload else None,
+        )
         for number in range(size) if self._only is None else [self._only]:
             try:
                 process = starter.start(number, partial(self._environment, number))
+            except ForkedRank:  # this process: the ranks before it are none of its own
+                self._running.clear()
+                raise
             except (OSError, subprocess.SubprocessError) as error:
                 self._console.say(f"cannot start rank {number}: {self._options.command[0]!r}: {error}")
                 return False

@@ -80,6 +80,8 @@ class Options:
     """All hosts that were given, those without a rank included."""
     wanted_ranks: int = 0
     """As they were at first."""
+    preload: tuple[str, ...] = ()
+    """Modules that the launcher imports for all ranks, which are its forks then; none: each rank is a program of its own."""
 
 
 def parse(argv: Sequence[str]) -> Options | Cleanup:
@@ -112,6 +114,8 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
     _check_restarts(given, ranks)
     variables = _variables(given)
     _check_shards(ranks, variables)
+    if given.preload:
+        _check_preload(given, after[0], by_mpirun)
     return Options(
         ranks=ranks,
         command=_command(after, given.python_interpreter),
@@ -126,6 +130,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         min_ranks=given.min_ranks,
         room=hosts if by_mpirun else (),
         wanted_ranks=ranks,
+        preload=given.preload,
     )
 
 
@@ -200,6 +205,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the same bits on any number of ranks that divides V: batches are cut into V shards (a power of two, such as 8)")
     add("--timeout", metavar="SECONDS", type=_seconds, help="the longest that a rank waits for another one")
     add("--timeline", metavar="FILE", type=_timeline, help="write a timeline of the run to FILE")
+    add("--preload", metavar="MODULES", type=_modules, default=(),
+        help="import these once, such as tensorflow,keras,tarantella.keras, and make the ranks forks of the process that did: "
+        "they start sooner and share its memory; the modules must start no threads or devices")
     add("--python-interpreter", metavar="COMMAND",
         help="runs SCRIPT, such as `valgrind python` (default for a .py file: the one that runs tarantella); "
         "empty: SCRIPT runs itself")
@@ -279,6 +287,15 @@ def _check_shards(ranks: int, variables: Mapping[str, str]) -> None:
         )
 
 
+def _check_preload(given: argparse.Namespace, script: str, by_mpirun: bool) -> None:
+    """Ranks can be forks of the launcher."""
+    if by_mpirun:
+        raise UsageError("--preload: is for ranks on this node; mpirun starts each rank by itself")
+    if given.python_interpreter is not None or not script.endswith(".py"):
+        raise UsageError(f"--preload: {script!r} is to be run by another program, and the ranks are forks of the launcher: "
+                         "give a .py file and no --python-interpreter, or leave --preload out")  # fmt: skip
+
+
 def _divisors(shards: int) -> str:
     powers = [str(1 << i) for i in range(min(shards, MAX_RANKS).bit_length())]
     return " or ".join(filter(None, [", ".join(powers[:-1]), powers[-1]]))
@@ -293,6 +310,14 @@ def power_of_two(text: str) -> str:
     if shards is None:
         raise argparse.ArgumentTypeError(f"must be a power of two, such as 8, not {text!r}")
     return text
+
+
+def _modules(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise argparse.ArgumentTypeError(f"must be names of modules, such as tensorflow,keras, not {text!r}")
+    return names
 
 
 def _assignment(text: str) -> tuple[str, str]:

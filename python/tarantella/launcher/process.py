@@ -15,6 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tarantella.launcher.errors import UsageError
+from tarantella.launcher.forked import Forked, fork_rank
+from tarantella.launcher.preload import Preloaded
+
 PR_SET_PDEATHSIG = 1
 
 
@@ -55,9 +59,9 @@ class Pipes:
 class RankProcess:
     """A started rank."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], pipes: Pipes) -> None:
-        self._popen = popen
-        self.pid = popen.pid
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, pipes: Pipes) -> None:
+        self._process = process
+        self.pid = process.pid
         self.pipes = pipes
 
     def signal(self, number: int) -> None:
@@ -74,7 +78,7 @@ class RankProcess:
         if seen is None:
             return None
         self.signal(signal.SIGKILL)
-        code = self._popen.wait()
+        code = self._process.wait()
         return Outcome(signal=-code) if code < 0 else Outcome(code=code)
 
 
@@ -88,16 +92,24 @@ class Starter:
         output_on_all_devices: bool,
         passed_on: Sequence[int] = (),
         prepare: Callable[[int], Callable[[], None]] | None = None,
+        preloaded: Preloaded | None = None,
     ) -> None:
-        """passed_on: descriptors that a rank inherits as they are. prepare: gives what else it does between fork and exec."""
+        """passed_on: descriptors that a rank inherits as they are. prepare: gives what else it does between fork and exec.
+
+        preloaded: what ranks have imported, if they are forks of this process.
+        """
         self._command = command
         self._passed_on = tuple(passed_on)
         self._output_on_all_devices = output_on_all_devices
         self._file_limit = _make_room(3 * ranks)
         self._prepare = prepare
+        self._preloaded = preloaded
 
     def start(self, rank: int, environment: Callable[[str], Mapping[str, str]]) -> RankProcess:
-        """Starts one rank. environment: what to set, given its report descriptor. Raises OSError."""
+        """Starts one rank. environment: what to set, given its report descriptor.
+
+        Raises OSError; UsageError where it cannot be a fork; ForkedRank in a forked rank itself.
+        """
         closing: list[int] = []
 
         def pipe() -> tuple[int, int]:
@@ -111,24 +123,49 @@ class Starter:
         stderr, stderr_write = pipe() if all_piped or rank != 0 else (None, None)
         pipes = Pipes(report, stdout, stderr)
         prepare = _preparation(self._file_limit, None if self._prepare is None else self._prepare(rank))
+        everything = {**os.environ, **environment(str(report_write))}
+        stdin = None if rank == 0 else subprocess.DEVNULL
+        passed_on = (report_write, *self._passed_on)
+        launcher = os.getpid()
         try:
-            popen = subprocess.Popen(
-                self._command,
-                env={**os.environ, **environment(str(report_write))},
-                stdin=None if rank == 0 else subprocess.DEVNULL,
-                stdout=stdout_write,
-                stderr=stderr_write,
-                pass_fds=(report_write, *self._passed_on),
-                start_new_session=True,
-                preexec_fn=prepare,
+            process = (
+                subprocess.Popen(
+                    self._command,
+                    env=everything,
+                    stdin=stdin,
+                    stdout=stdout_write,
+                    stderr=stderr_write,
+                    pass_fds=passed_on,
+                    start_new_session=True,
+                    preexec_fn=prepare,
+                )
+                if self._preloaded is None
+                else self._fork(everything, (stdin, stdout_write, stderr_write), passed_on, prepare, closing)
             )
-        except (OSError, subprocess.SubprocessError):
+        except (OSError, subprocess.SubprocessError, UsageError):
             closing += [end for end in (report, stdout, stderr) if end is not None]
             raise
         finally:
-            for end in closing:
-                os.close(end)
-        return RankProcess(popen, pipes)
+            if os.getpid() == launcher:
+                for end in closing:
+                    os.close(end)
+        return RankProcess(process, pipes)
+
+    def _fork(
+        self,
+        environment: Mapping[str, str],
+        streams: Sequence[int | None],
+        passed_on: Sequence[int],
+        prepare: Callable[[], None],
+        closing: list[int],
+    ) -> Forked:
+        """A fork of this process that runs the command's script. closing: gets what the launcher needs no longer."""
+        assert self._preloaded is not None
+        self._preloaded.require(environment)
+        if subprocess.DEVNULL in streams:
+            closing.append(nothing := os.open(os.devnull, os.O_RDWR))
+            streams = [nothing if stream == subprocess.DEVNULL else stream for stream in streams]
+        return fork_rank(self._command, environment, streams, self._preloaded.descriptors | set(passed_on), prepare)
 
 
 def _make_room(descriptors: int) -> tuple[int, int]:

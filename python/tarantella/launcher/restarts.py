@@ -7,7 +7,6 @@ between two checkpoints is done again: a restart begins with the script's first 
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from tarantella.launcher.mpi_job import MpiJob
 from tarantella.launcher.mpirun import end_job_command, find_mpirun, mpirun_command
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import Console
+from tarantella.launcher.preload import job_name
 from tarantella.launcher.threads import counted
 from tarantella.launcher.verdict import Ended
 
@@ -35,7 +35,7 @@ def run(options: Options, console: Console) -> Ended:
     """Launches the job, and again after failures, as often as the options allow. Raises UsageError."""
     if options.max_restarts == 0 or options.dry_run:
         return launch(options, console)
-    job = secrets.token_hex(8)
+    job = job_name()
     for restart in range(options.max_restarts + 1):
         own = {"TNT_RESTART": str(restart), mark.JOB: job}
         ended = launch(replace(options, variables=options.variables | own), console)

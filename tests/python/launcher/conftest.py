@@ -41,8 +41,10 @@ def report(kind, message=None):
 class Here:
     """A folder in which ranks run, and ways to run them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: tuple[str, ...] = ()) -> None:
+        """options: of the launcher, whenever it is started."""
         self.folder = folder
+        self._options = options
         self.started: list[subprocess.Popen[str]] = []
 
     def script(self, body: str, name: str = "rank.py") -> Path:
@@ -58,7 +60,7 @@ class Here:
             "preexec_fn": heed_signals,
         } | how
         launcher = subprocess.Popen(
-            [*LAUNCHER, *map(str, words)],
+            [*LAUNCHER, *self._options, *map(str, words)],
             cwd=self.folder,
             text=True,
             **how,
@@ -110,9 +112,18 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 10) ->
         time.sleep(0.005)
 
 
+FORKS_TOO = ("test_launcher_ending", "test_launcher_environment", "test_launcher_output", "test_launcher_signals")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Ranks that are forks of the launcher behave as programs of their own do: the same tests are run with both."""
+    if "here" in metafunc.fixturenames and metafunc.module.__name__ in FORKS_TOO:
+        metafunc.parametrize("here", [(), ("--preload", "json")], ids=["started", "forked"], indirect=True)
+
+
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Here]:
-    here = Here(tmp_path)
+def here(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Here]:
+    here = Here(tmp_path, getattr(request, "param", ()))
     yield here
     for launcher in here.started:
         if launcher.poll() is None:

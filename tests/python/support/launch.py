@@ -1,4 +1,7 @@
-"""Starts rank scripts under the launcher (or one process without it), with a deadline, and sees that nothing is left."""
+"""Starts rank scripts under the launcher (or one process without it), with a deadline, and sees that nothing is left.
+
+Jobs are forks of a process that has imported TensorFlow (`preloaded.py`), unless a test says that they shall start as a user's.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
+
+from support import forked_jobs, preloaded_jobs
 
 LAUNCHER = [sys.executable, "-m", "tarantella.launcher"]
 RANKS = Path(__file__).resolve().parents[1] / "ranks"
@@ -60,19 +65,40 @@ def run_ranks(
     timeout: float = 60,
     env: Mapping[str, str] | None = None,
     launcher_options: Sequence[object] = (),
+    forked: bool = True,
 ) -> Result:
-    """The script, or the source of one, on n ranks. Without other options, what is printed is what a user sees: rank 0's."""
-    options = ["-n", n, *launcher_options, "--"]
-    return _run([*LAUNCHER, *map(str, options)], script, args, timeout, env)
+    """The script, or the source of one, on n ranks. Without other options, what is printed is what a user sees: rank 0's.
+
+    forked: whether ranks may be forks of a process that has imported TensorFlow; a program that is no Python script never is.
+    """
+    options = ["-n", str(n), *map(str, launcher_options), "--"]
+    preloaded = _Start(forked_jobs.LAUNCHER, ["--preload", "tensorflow", *options]) if forked and _is_python(script) else None
+    return _run([*LAUNCHER, *options], preloaded, script, args, timeout, env)
 
 
-def run_alone(script: Path | str, *args: object, timeout: float = 60, env: Mapping[str, str] | None = None) -> Result:
-    """The script, or the source of one, in one process, without the launcher."""
-    return _run([sys.executable], script, args, timeout, {"TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})})
+def run_alone(
+    script: Path | str, *args: object, timeout: float = 60, env: Mapping[str, str] | None = None, forked: bool = True
+) -> Result:
+    """The script, or the source of one, in one process, without the launcher. forked: as for `run_ranks`."""
+    preloaded = _Start(forked_jobs.SCRIPT, []) if forked else None
+    return _run([sys.executable], preloaded, script, args, timeout, {"TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})})
+
+
+@dataclass(frozen=True)
+class _Start:
+    """How a preloaded process starts a job."""
+
+    kind: str
+    words: list[str]
+
+
+def _is_python(script: Path | str) -> bool:
+    return isinstance(script, str) or script.suffix == ".py"
 
 
 def _run(
     command: list[str],
+    preloaded: _Start | None,
     script: Path | str,
     args: Sequence[object],
     timeout: float,
@@ -87,9 +113,12 @@ def _run(
             path.write_text(dedent(script))
         else:
             path = script
+        words = [str(path), *map(str, args)]
+        if preloaded is not None:
+            return _run_forked(preloaded.kind, [*preloaded.words, *words], environment, folder, timeout)
         before, started = _shared_memory(), time.monotonic()
         process = subprocess.Popen(
-            [*command, str(path), *map(str, args)],
+            [*command, *words],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -118,6 +147,16 @@ def _run(
         left = [f"process {pid}" for pid in running] + [f"/dev/shm/{name}" for name in _shared_memory() - before]
         _kill(running)
     return Result(process.returncode, stdout, stderr, seconds, tuple(left))
+
+
+def _run_forked(kind: str, words: list[str], environment: Mapping[str, str], folder: str, timeout: float) -> Result:
+    before, started = _shared_memory(), time.monotonic()
+    outcome = preloaded_jobs.run(kind, words, environment, folder, timeout)
+    seconds = time.monotonic() - started
+    left = [f"process {pid}" for pid in outcome.left] + [f"/dev/shm/{name}" for name in _shared_memory() - before]
+    result = Result(-1 if outcome.late else outcome.code, outcome.stdout, outcome.stderr, seconds, tuple(left))
+    assert not outcome.late, f"still running after {timeout} s: {result.said}"
+    return result
 
 
 def _kill(pids: list[int]) -> None:

@@ -1,0 +1,142 @@
+"""Jobs as forks of a process that has imported TensorFlow once: without it, each rank of each test would import it anew.
+
+`python forked_jobs.py SOCKET MODULE...` is that process. For each connection it takes one job: words, environment, folder and
+the three standard streams. A keeper is forked for it, and from the keeper the launcher (whose ranks are forks in turn, by
+`--preload`) or one script. What a job leaves behind becomes the keeper's child, however it has hidden.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+from tarantella.launcher import preload
+from tarantella.launcher.cli import main as launcher
+from tarantella.launcher.forked import ForkedRank
+from tarantella.launcher.mark import running, state
+
+PR_SET_CHILD_SUBREAPER = 36
+LAUNCHER, SCRIPT = "launcher", "script"
+PATIENCE = 0.5
+"""Seconds in which processes that have been told to end with the job may still do so."""
+
+
+def take(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """One job, as `request` has sent it, and the descriptors of its streams."""
+    data, ancillary, _, _ = connection.recvmsg(16, socket.CMSG_SPACE(3 * 4))
+    streams = array.array("i")
+    for _, _, content in ancillary:
+        streams.frombytes(content[: len(content) - len(content) % streams.itemsize])
+    size = int(data.decode())
+    text = b""
+    while len(text) < size:
+        text += connection.recv(size - len(text))
+    return json.loads(text), list(streams)
+
+
+def request(connection: socket.socket, job: dict[str, Any], streams: list[int]) -> None:
+    """Asks for a job. The connection gives its outcome, a line of JSON: exit code and the numbers of processes left behind."""
+    text = json.dumps(job).encode()
+    socket.send_fds(connection, [f"{len(text):16}".encode()], streams)
+    connection.sendall(text)
+
+
+def serve(path: str) -> None:
+    """Takes jobs until the test session's process ends; each is kept by a fork."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers tell their outcome themselves
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(16)
+        print("ready", flush=True)
+        while True:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                keep(connection)
+            connection.close()
+
+
+def keep(connection: socket.socket) -> None:
+    """Runs a job to its end and tells how it was. Only the job's processes return from here."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    os.setsid()
+    job, streams = take(connection)
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        become(job, streams)
+        return
+    for descriptor in streams:
+        os.close(descriptor)
+    ended = os.pidfd_open(pid)
+    if select.select([connection, ended], [], [])[0] == [connection]:  # closed: the test does not want to know any more
+        os.kill(pid, signal.SIGTERM)  # the launcher ends its ranks
+        if not select.select([ended], [], [], 5)[0]:
+            os.kill(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    left = left_behind()
+    with suppress(OSError):
+        connection.sendall(json.dumps({"code": code, "left": left}).encode() + b"\n")
+    os._exit(0)
+
+
+def left_behind() -> list[int]:
+    """The processes that run though the job has ended, which end here."""
+    deadline = time.monotonic() + PATIENCE
+    while (left := children()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return left
+
+
+def children() -> list[int]:
+    """The processes whose parent this is, by now."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if running(pid) and state(pid)[1:2] == [str(os.getpid())]]
+
+
+def become(job: dict[str, Any], streams: list[int]) -> None:
+    """Makes this process the launcher or the script, and leaves its stack to it."""
+    os.setsid()
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_DFL)
+    os.chdir(job["folder"])
+    environment, words = job["environment"], job["words"]
+    if job["kind"] == SCRIPT:
+        preload.preloaded().require(environment)
+        inherited = frozenset(preload.preloaded().descriptors)
+        raise ForkedRank(["python", *words], environment, streams, inherited, set())
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for descriptor, source in enumerate(streams):
+        os.dup2(source, descriptor)
+        os.close(source)
+    os.environ.clear()
+    os.environ.update(environment)
+    raise Launch(words)
+
+
+class Launch(BaseException):
+    """Raised in a fork that is to be the launcher."""
+
+
+if __name__ == "__main__":
+    preload.load(sys.argv[2:], __file__)
+    try:
+        serve(sys.argv[1])
+    except ForkedRank as forked:
+        script = forked
+    except Launch as launch:
+        sys.exit(launcher(list(launch.args[0])))
+    script.run()

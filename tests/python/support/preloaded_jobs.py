@@ -1,0 +1,95 @@
+"""The processes that have imported TensorFlow (`forked_jobs.py`), one for each front end, and the jobs that they fork."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from support import forked_jobs
+from tarantella.launcher.environment import ALWAYS
+from tarantella.launcher.preload import FIXED_BY_IMPORT
+
+SERVER = Path(forked_jobs.__file__)
+MODULES = ("numpy", "tensorflow", "tarantella.keras.model", "tarantella.keras.models", "tarantella.keras.callbacks")
+LATE = 10
+"""Seconds in which a job that has been told to end has to."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a forked job ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+    left: list[int]
+    """Processes that still ran after it; they have been killed."""
+    late: bool
+    """Whether it had not ended in time."""
+
+
+def run(kind: str, words: list[str], environment: Mapping[str, str], folder: str, timeout: float) -> Outcome:
+    """Runs the launcher, or a script without it, and waits for its end."""
+    fixed = {**ALWAYS, **{name: environment[name] for name in FIXED_BY_IMPORT if name in environment}}
+    path = _server(tuple(sorted(fixed.items())))
+    job = {"kind": kind, "words": words, "environment": dict(environment), "folder": folder}
+    with (
+        tempfile.TemporaryFile() as stdout,
+        tempfile.TemporaryFile() as stderr,
+        open(os.devnull) as stdin,
+        socket.socket(socket.AF_UNIX) as connection,
+    ):
+        connection.connect(path)
+        forked_jobs.request(connection, job, [stdin.fileno(), stdout.fileno(), stderr.fileno()])
+        connection.settimeout(timeout)
+        late, text = False, b""
+        try:
+            text = connection.recv(4096)
+        except TimeoutError:
+            late = True
+            connection.shutdown(socket.SHUT_WR)
+            connection.settimeout(LATE)
+            text = connection.recv(4096)
+        ended = json.loads(text) if text else {"code": -1, "left": []}
+        said = [_text(file.fileno()) for file in (stdout, stderr)]
+    return Outcome(ended["code"], *said, ended["left"], late)
+
+
+def _text(descriptor: int) -> str:
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, size, 0).decode(errors="replace")
+
+
+@cache
+def _server(fixed: tuple[tuple[str, str], ...]) -> str:
+    """The socket of the process that has imported with these variables."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TNT_")}
+    environment = {name: value for name, value in inherited.items() if name not in FIXED_BY_IMPORT} | dict(fixed)
+    folder = tempfile.TemporaryDirectory(prefix="jobs-")
+    path = os.path.join(folder.name, "socket")
+    process = subprocess.Popen(
+        [sys.executable, SERVER, path, *MODULES],
+        env={**environment, "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+    def end() -> None:
+        process.kill()
+        process.wait()
+        folder.cleanup()
+
+    atexit.register(end)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n", "the process that imports TensorFlow for the tests has ended"
+    return path
