@@ -73,7 +73,7 @@ Header describe_machine(const Options& options, const Team& team, const Field& f
                   {"cuda", "not available"},
                   {"cpu", proc_value("/proc/cpuinfo", "model name")},
                   {"cores", std::to_string(usable_cores())},
-                  {"clock", clock.empty() ? "not known" : clock + " MHz"},
+                  {"clock", clock.empty() ? "not known" : fmt::format("{} MHz", clock)},
                   {"last level cache", fmt::format("{} MiB", last_level_cache_bytes() >> 20)},
                   {"kernel", system.release},
                   {"tuning", tuning_in_use()},

@@ -1,0 +1,15 @@
+// What fmt's headers leave to a compiled library, for all that is linked with tnt_fmt (fmt.cmake): without FMT_HEADER_ONLY
+// this header defines it, and the instantiations are those that format.h declares and does not define.
+#include <fmt/format-inl.h>
+
+FMT_BEGIN_NAMESPACE
+namespace detail {
+
+template auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
+template auto dragonbox::to_decimal(double x) noexcept -> dragonbox::decimal_fp<double>;
+template auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
+template auto decimal_point_impl(locale_ref) -> char;
+template void buffer<char>::append(const char*, const char*);
+
+}  // namespace detail
+FMT_END_NAMESPACE
