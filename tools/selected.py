@@ -1,8 +1,8 @@
 """Which tests belong to the files that tools/test was given. Needs Python and no packages of it.
 
-    selected.py sort WORD...            a line for each: "c++ FILE" or "python WORD"; a word that names no test is refused
-    selected.py programs BUILD FILE...  the test programs that these C++ files are compiled into
-    selected.py cases BUILD FILE...     the numbers that ctest has for the cases in these files, as its option -I takes them
+selected.py sort WORD...            a line for each: "c++ FILE" or "python WORD"; a word that names no test is refused
+selected.py programs BUILD FILE...  the test programs that these C++ files are compiled into
+selected.py cases BUILD FILE...     the numbers that ctest has for the cases in these files, as its option -I takes them
 """
 
 from __future__ import annotations
