@@ -1,6 +1,6 @@
 #include "benchmarks/bucket_run.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <cstring>

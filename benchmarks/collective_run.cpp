@@ -1,6 +1,6 @@
 #include "benchmarks/collective_run.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

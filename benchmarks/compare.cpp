@@ -1,13 +1,13 @@
 #include "benchmarks/compare.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "benchmarks/flags.hpp"
 #include "benchmarks/sizes.hpp"
 #include "benchmarks/types.hpp"
 #include "benchmarks/words.hpp"
@@ -132,22 +132,8 @@ int compare(const std::string& a, const std::string& b, double threshold, std::F
 }
 
 int compare_main(int argc, const char* const* argv) {
-  std::vector<std::string> files;
-  std::string threshold = "10%";
-  CLI::App app(
-      "tnt-bench compare: what became slower from A to B, beyond the noise. Exit code 0: nothing, 1: something, or wrong "
-      "results, 2: a file cannot be read",
-      "tnt-bench compare");
-  app.add_option("FILES", files, "A.jsonl B.jsonl: two outputs of tnt-bench --format jsonl")->expected(2)->required();
-  app.add_option("--threshold", threshold, "how much slower counts: 10% (default) or 0.1")->type_name("SHARE");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    throw Failure(app.help(), 0);
-  } catch (const CLI::ParseError& error) {
-    throw Failure(fmt::format("compare: {}; see tnt-bench compare --help", error.what()), 2);
-  }
-  return compare(files[0], files[1], parse_fraction("--threshold", threshold), stdout);
+  const GivenCompare given = read_compare_flags(argc, argv);
+  return compare(given.files[0], given.files[1], parse_fraction("--threshold", given.threshold), stdout);
 }
 
 }  // namespace tnt::bench

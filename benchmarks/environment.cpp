@@ -1,6 +1,6 @@
 #include "benchmarks/environment.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sched.h>
 #include <sys/utsname.h>
 

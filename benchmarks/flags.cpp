@@ -1,6 +1,6 @@
 #include "benchmarks/flags.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <vector>
@@ -113,6 +113,17 @@ void refuse_extras(const std::vector<std::string>& extras) {
   throw Failure(fmt::format("{}: {}; see tnt-bench --help", word, what), 2);
 }
 
+// What compare and tune refuse says where help is.
+void parse_command(CLI::App& app, const char* command, int argc, const char* const* argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw Failure(app.help(), 0);
+  } catch (const CLI::ParseError& error) {
+    throw Failure(fmt::format("{}: {}; see tnt-bench {} --help", command, error.what(), command), 2);
+  }
+}
+
 }  // namespace
 
 Given read_flags(int argc, const char* const* argv) {
@@ -136,6 +147,40 @@ Given read_flags(int argc, const char* const* argv) {
     throw Failure(error.what(), 2);
   }
   refuse_extras(app.remaining());
+  return given;
+}
+
+GivenCompare read_compare_flags(int argc, const char* const* argv) {
+  GivenCompare given;
+  CLI::App app(
+      "tnt-bench compare: what became slower from A to B, beyond the noise. Exit code 0: nothing, 1: something, or wrong "
+      "results, 2: a file cannot be read",
+      "tnt-bench compare");
+  app.add_option("FILES", given.files, "A.jsonl B.jsonl: two outputs of tnt-bench --format jsonl")->expected(2)->required();
+  app.add_option("--threshold", given.threshold, "how much slower counts: 10% (default) or 0.1")->type_name("SHARE");
+  parse_command(app, "compare", argc, argv);
+  return given;
+}
+
+GivenTune read_tune_flags(int argc, const char* const* argv) {
+  GivenTune given;
+  std::string ranks;
+  std::string output;
+  CLI::App app(
+      "tnt-bench tune: which algorithm of all_reduce is fastest on this host, by size and number of ranks. Takes less than "
+      "half\n"
+      "a minute and writes the file that every later job reads; the machine should have nothing else to do meanwhile",
+      "tnt-bench tune");
+  const CLI::Option* const given_ranks =
+      app.add_option("--ranks", ranks, "numbers of ranks: 2,4; default: 2 and all cores, at least 4")->type_name("LIST");
+  const CLI::Option* const given_output =
+      app.add_option("-o,--output", output, "default: the file of this host in the user's cache; TNT_TUNING names another one")
+          ->type_name("FILE");
+  app.add_flag("--dry-run", given.dry_run, "print what would be measured, and stop");
+  app.set_help_flag("-h,--help", "print this and stop");
+  parse_command(app, "tune", argc, argv);
+  if (given_ranks->count() > 0) given.ranks = ranks;
+  if (given_output->count() > 0) given.output = output;
   return given;
 }
 

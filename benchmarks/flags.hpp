@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace tnt::bench {
 
@@ -19,7 +20,19 @@ struct Given {
   bool dry_run = false;
 };
 
-// Throws Failure: with code 2 for what is no flag, with code 0 for the text of --help and --version.
+// The same of tnt-bench compare and of tnt-bench tune.
+struct GivenCompare {
+  std::vector<std::string> files{};  // two
+  std::string threshold = "10%";
+};
+struct GivenTune {
+  Text ranks, output;
+  bool dry_run = false;
+};
+
+// Each throws Failure: with code 2 for what is no flag, with code 0 for the text of --help and --version.
 [[nodiscard]] Given read_flags(int argc, const char* const* argv);
+[[nodiscard]] GivenCompare read_compare_flags(int argc, const char* const* argv);
+[[nodiscard]] GivenTune read_tune_flags(int argc, const char* const* argv);
 
 }  // namespace tnt::bench

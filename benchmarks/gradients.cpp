@@ -1,6 +1,6 @@
 #include "benchmarks/gradients.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // tnt-bench: how fast collectives are on this machine, beside the limit of its memory and beside other libraries.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "benchmarks/models.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <functional>

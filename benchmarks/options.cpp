@@ -1,6 +1,6 @@
 #include "benchmarks/options.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "benchmarks/report.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "benchmarks/text_formats.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>

@@ -1,12 +1,11 @@
 #include "benchmarks/tune.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <sched.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/host_cache.hpp"
+#include "benchmarks/flags.hpp"
 #include "benchmarks/options.hpp"
 #include "benchmarks/sizes.hpp"
 #include "benchmarks/tune_run.hpp"
@@ -112,31 +112,12 @@ void measure_and_write(const TuneOptions& options) {
 }  // namespace
 
 TuneOptions parse_tune(int argc, const char* const* argv, const GetEnvironment& environment, int cores) {
+  const GivenTune given = read_tune_flags(argc, argv);
   TuneOptions options;
-  std::string ranks;
-  std::string output;
-  CLI::App app(
-      "tnt-bench tune: which algorithm of all_reduce is fastest on this host, by size and number of ranks. Takes less than "
-      "half\n"
-      "a minute and writes the file that every later job reads; the machine should have nothing else to do meanwhile",
-      "tnt-bench tune");
-  CLI::Option* const given_ranks =
-      app.add_option("--ranks", ranks, "numbers of ranks: 2,4; default: 2 and all cores, at least 4")->type_name("LIST");
-  CLI::Option* const given_output =
-      app.add_option("-o,--output", output, "default: the file of this host in the user's cache; TNT_TUNING names another one")
-          ->type_name("FILE");
-  app.add_flag("--dry-run", options.dry_run, "print what would be measured, and stop");
-  app.set_help_flag("-h,--help", "print this and stop");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    throw Failure(app.help(), 0);
-  } catch (const CLI::ParseError& error) {
-    throw Failure(fmt::format("tune: {}; see tnt-bench tune --help", error.what()), 2);
-  }
-  options.ranks = given_ranks->count() > 0 ? parse_ranks(ranks) : usual_ranks(cores);
-  if (given_output->count() > 0) check_file_name("-o", output);
-  options.output = given_output->count() > 0 ? output : host_cache_file(environment, "tuning");
+  options.dry_run = given.dry_run;
+  options.ranks = given.ranks ? parse_ranks(*given.ranks) : usual_ranks(cores);
+  if (given.output) check_file_name("-o", *given.output);
+  options.output = given.output ? *given.output : host_cache_file(environment, "tuning");
   if (options.output.empty()) throw Failure("tune: neither XDG_CACHE_HOME nor HOME is set: say where with -o FILE", 2);
   refuse_inside_a_job(environment);
   return options;

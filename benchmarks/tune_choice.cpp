@@ -1,6 +1,6 @@
 #include "benchmarks/tune_choice.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <cmath>
 
 #include "benchmarks/sizes.hpp"

@@ -1,6 +1,6 @@
 #include "benchmarks/verify.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,6 @@
 #include "benchmarks/gpu/bucket_set.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <numeric>

@@ -1,5 +1,5 @@
 // tnt_gpu_bench: what the GPU path costs on this GPU, one JSON object a line. tools/gpu-check runs it.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 

@@ -1,6 +1,6 @@
 #include "benchmarks/gpu/output.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "benchmarks/gpu/memory.hpp"
 #include "benchmarks/types.hpp"

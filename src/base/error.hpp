@@ -1,7 +1,7 @@
 // The one error type inside the library: a status and a sentence. Converted once, at the C boundary (src/api).
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

@@ -1,6 +1,6 @@
 #include "base/host_cache.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

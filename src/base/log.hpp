@@ -1,7 +1,7 @@
 // Messages to people: one line each on standard error, "tarantella[rank]: level: text", by default from rank 0 only.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <utility>
