@@ -356,6 +356,14 @@ def test_a_terminal_has_one_line_that_is_drawn_again(tmp_path: Path) -> None:
     assert text.endswith("\r\x1b[Kcode 7\r\n") and text.count("\n") == 1
 
 
+def alive(pid: str) -> bool:
+    """Whether a process runs; one that has ended stays in /proc until somebody asks how."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_an_interrupt_ends_a_build_at_once(tmp_path: Path) -> None:
     script = f". {TOOLS}/building.sh; watched setup {tmp_path}/log bash -c 'echo $$; exec sleep 97'; echo went on"
     # a shell that was started with & ignores interrupts, and so would all that it starts
@@ -367,7 +375,7 @@ def test_an_interrupt_ends_a_build_at_once(tmp_path: Path) -> None:
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)
         assert "went on" not in process.communicate(timeout=10)[0]
-    assert not Path(f"/proc/{log.read_text().strip()}").exists()
+    assert not alive(log.read_text().strip())
 
 
 @pytest.mark.parametrize(
@@ -544,6 +552,24 @@ def test_a_file_in_cplusplus_alone_builds_no_package(stages: Path) -> None:
     assert code == 0, said
     assert called[0] == "setup compile" and "cmake --build --preset release --target tnt_a tnt_b" in called
     assert called[-1].startswith("ctest --preset release") and called[-1].endswith("-I 0,0,0,4")
+
+
+def test_an_interrupt_ends_what_runs_beside_the_stages(stages: Path) -> None:
+    program(stages / ".venv/bin/cmake", '[[ "$*" != *"--build --preset asan"* ]] || { echo $$ >>pids; exec sleep 97; }')
+    program(stages / ".venv/bin/python", f'[[ "$*" == *pytest* ]] || exec {sys.executable} "$@"\necho $$ >>pids; exec sleep 97')
+    preexec = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    options = {"start_new_session": True, "stdout": subprocess.DEVNULL, "preexec_fn": preexec}
+    with subprocess.Popen([stages / "tools/test"], **options) as process:
+        pids = stages / "pids"
+        deadline = time.monotonic() + 60
+        while not (pids.exists() and len(pids.read_text().split()) == 2) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(20) == 130
+    deadline = time.monotonic() + 10
+    while any(map(alive, pids.read_text().split())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(alive, pids.read_text().split()))
 
 
 def test_a_second_run_waits_for_the_first(stages: Path) -> None:
