@@ -38,7 +38,7 @@ def test_one_rank_without_the_launcher():
         assert tnt.all_reduce(3, op="avg") == 3 and tnt.all_gather([1, 2]).tolist() == [[1, 2]]
         assert "tensorflow" not in sys.modules
         """
-    result = run_alone(source).good()
+    result = run_alone(source, forked=False).good()
     assert result.stderr == ""
 
 

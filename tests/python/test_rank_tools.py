@@ -19,7 +19,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def found():
-    return Findings(SIZE, RANKS / "rank_tools.py", env={"TNT_TIMEOUT": "20", **SETTINGS})
+    return Findings(SIZE, RANKS / "rank_tools.py", env={"TNT_TIMEOUT": "20", **SETTINGS}, forked=False)  # without TensorFlow
 
 
 def test_groups(found):

@@ -71,6 +71,6 @@ def test_a_file_loads_without_us(tmp_path):
         print(model.predict(np.eye(2), verbose=0).tolist())
         model.fit(np.eye(2), np.ones((2, 2)), verbose=0)
         """
-    made, loaded = (run_alone(source).good().stdout for source in (make, load))
+    made, loaded = (run_alone(source, forked=False).good().stdout for source in (make, load))
     assert made == loaded
     assert made.startswith("[[")

@@ -12,7 +12,7 @@ SIZE = 3
 
 @pytest.fixture(scope="module")
 def found():
-    return Findings(SIZE, RANKS / "tensor_collectives.py", env={"TNT_TIMEOUT": "20"})
+    return Findings(SIZE, RANKS / "tensor_collectives.py", env={"TNT_TIMEOUT": "20"}, forked=False)  # without TensorFlow
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ SIZE, SAMPLES, BATCH = 3, 100, 16
 
 @pytest.fixture(scope="module")
 def found():
-    return Findings(SIZE, RANKS / "unseeded.py")
+    return Findings(SIZE, RANKS / "unseeded.py", forked=False)  # TensorFlow is imported late
 
 
 def merged(parts):

@@ -35,14 +35,15 @@ class Findings:
         launcher_options: Sequence[object] = (),
         only: Sequence[str] = (),
         mpi: bool = False,
+        forked: bool = True,
     ) -> None:
-        """Runs the script, all its checks or only those that are named; under mpirun if `mpi`."""
+        """Runs the script, all its checks or only those that are named; under mpirun if `mpi`. forked: as for `run_ranks`."""
         with tempfile.TemporaryDirectory() as folder:
             if mpi:
                 job = mpirun(ranks, script, folder, *only, timeout=timeout, env=env)
                 assert job.code == 0, job.said
             else:
-                options = {"timeout": timeout, "env": env, "launcher_options": launcher_options}
+                options = {"timeout": timeout, "env": env, "launcher_options": launcher_options, "forked": forked}
                 self.result: Result = run_ranks(ranks, script, folder, *only, **options).good()
             self._found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(ranks)]
 
