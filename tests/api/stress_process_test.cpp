@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "support/effort.hpp"
 #include "support/joined.hpp"
 #include "support/process_ranks.hpp"
 
@@ -179,6 +180,7 @@ TEST_P(StressTest, RanksAreStoppedContinuedAndKilled) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, StressTest, ::testing::Range(1U, 9U));
+INSTANTIATE_TEST_SUITE_P(Seeds, StressTest,
+                         ::testing::ValuesIn(tnt::testing::some_of({1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U}, {1U, 2U})));
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The clock and deadlines on it, which say their length as it was given.
 #include "base/clock.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 namespace tnt {

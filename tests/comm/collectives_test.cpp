@@ -4,6 +4,7 @@
 #include <array>
 
 #include "support/array.hpp"
+#include "support/effort.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -232,7 +233,7 @@ TEST_P(CollectivesTest, PiecesWithScalesAreOneRun) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesTest, ::testing::Values(1, 2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3, 4})));
 
 }  // namespace
 }  // namespace tnt

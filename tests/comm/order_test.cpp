@@ -126,7 +126,7 @@ TEST_P(OrderTest, SumsHaveTheSameBitsAlways) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, OrderTest, ::testing::Values(1, 2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, OrderTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3, 4})));
 
 }  // namespace
 }  // namespace tnt

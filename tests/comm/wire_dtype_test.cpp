@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/array.hpp"
+#include "support/effort.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -122,7 +123,7 @@ TEST_P(WireDtypeTest, WhatIsTooLargeForFloat16IsInfiniteOnAllRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, WireDtypeTest, ::testing::Values(1, 2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, WireDtypeTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3, 4})));
 
 }  // namespace
 }  // namespace tnt

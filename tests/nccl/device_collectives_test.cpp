@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "nccl/nccl_job.hpp"
+#include "support/effort.hpp"
 
 namespace tnt {
 namespace {
@@ -149,7 +150,7 @@ TEST_P(DeviceCollectives, NoElementsAreNoError) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCollectives,
                          ::testing::Combine(::testing::Values(Backend::nccl, Backend::staged, Backend::hierarchical),
-                                            ::testing::Values(1, 2, 3, 4, 8)),
+                                            ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3, 4}))),
                          [](const auto& info) {
                            return testing::name_of(std::get<0>(info.param)) + std::to_string(std::get<1>(info.param));
                          });

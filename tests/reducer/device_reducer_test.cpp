@@ -2,6 +2,7 @@
 // the fake NCCL: sums, views, captures, the same bits on any number of ranks, misuse and failures.
 #include "reducer/device_reducer.hpp"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

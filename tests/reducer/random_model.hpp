@@ -1,7 +1,7 @@
 // What the tests of reducers reduce.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <random>

@@ -10,6 +10,7 @@
 #include "kernels/cpu/add_scaled.hpp"
 #include "reducer/reducer.hpp"
 #include "support/array.hpp"
+#include "support/effort.hpp"
 #include "support/thread_ranks.hpp"
 #include "support/tree.hpp"
 
@@ -98,7 +99,7 @@ TEST_P(TreeReducerTest, GivesTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, TreeReducerTest, ::testing::Values(1, 2, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, TreeReducerTest, ::testing::ValuesIn(testing::some_of({1, 2, 4, 8}, {1, 4})));
 
 }  // namespace
 }  // namespace tnt

@@ -13,6 +13,7 @@
 #include "simt/guarded.hpp"
 #include "simt/kernel_runs.hpp"
 #include "support/array.hpp"
+#include "support/effort.hpp"
 #include "support/tree.hpp"
 
 namespace tnt::gpu {
@@ -107,7 +108,8 @@ TEST_P(GpuReduce, MayWriteOverASource) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Buffers, GpuReduce, ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 33, 64));
+INSTANTIATE_TEST_SUITE_P(Buffers, GpuReduce,
+                         ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 33, 64}, {1, 2, 3, 8, 9, 33})));
 
 TEST(GpuReduceOnce, MovesMegabytes) {
   for (const Order order : {Order::ranks, Order::tree}) {

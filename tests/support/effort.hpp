@@ -1,6 +1,9 @@
 // How much a test does: less under a sanitizer, which makes everything some ten times slower.
 #pragma once
 
+#include <initializer_list>
+#include <vector>
+
 namespace tnt::testing {
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -10,5 +13,11 @@ inline constexpr bool sanitized = false;
 #endif
 
 [[nodiscard]] constexpr int effort(int full, int under_sanitizer) { return sanitized ? under_sanitizer : full; }
+
+// The parameters of a test: under a sanitizer those that take each of its paths, and no more of the same with other numbers.
+template <typename T>
+[[nodiscard]] std::vector<T> some_of(std::initializer_list<T> all, std::initializer_list<T> under_sanitizer) {
+  return sanitized ? under_sanitizer : all;
+}
 
 }  // namespace tnt::testing
