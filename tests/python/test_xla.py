@@ -13,6 +13,7 @@ from support.launch import RANKS, run_alone, run_ranks
 from support.outcomes import Outcomes
 
 SIZE = 2
+QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # LLVM makes most of the time
 MODELS = ["sequential", "functional", "with_local_state", "subclassed", "own_step", "parts", "recurrent", "branching"]
 MODELS.append("not_for_xla")
 
@@ -25,8 +26,8 @@ def trained(tmp_path_factory):
     """What came of each model: on two ranks, and of plain Keras."""
     ours, alone = (tmp_path_factory.mktemp(name) for name in ("ranks", "alone"))
     in_segments = ["--fusion-threshold", "0.2"]
-    result = run_ranks(SIZE, RANKS / "xla.py", ours, timeout=200, launcher_options=in_segments).good()
-    run_alone(RANKS / "xla.py", alone, "--serial", timeout=200).good()
+    result = run_ranks(SIZE, RANKS / "xla.py", ours, timeout=200, env=QUICK, launcher_options=in_segments).good()
+    run_alone(RANKS / "xla.py", alone, "--serial", timeout=200, env=QUICK).good()
     return result, Outcomes(ours, SIZE), Outcomes(alone, 1)
 
 
@@ -63,7 +64,7 @@ def test_what_runs_without_xla_is_named_once(trained):
 
 @pytest.fixture(scope="module")
 def found():
-    return Findings(SIZE, RANKS / "xla_steps.py", timeout=200)
+    return Findings(SIZE, RANKS / "xla_steps.py", timeout=200, env=QUICK)
 
 
 SEGMENTS = {

@@ -18,7 +18,7 @@ import tarantella as tnt
 from tarantella.environment import host_cache_file
 from tarantella.keras import autotune
 
-WIDTH, DEPTH, BATCHES = 128, 12, 8
+WIDTH, DEPTH, BATCHES = 192, 5, 8
 x = np.random.default_rng(0).normal(size=(16 * BATCHES, WIDTH)).astype(np.float32)
 
 
@@ -70,11 +70,11 @@ found["kept"] = kept()
 found["taken"] = fitted(model(), 1)
 found["given"] = fitted(model(threshold=math.inf), 1)
 found["hooked"] = fitted(model(hook=(lambda bucket: None) if tnt.is_master_rank() else None), 1)
-found["several steps"] = fitted(model(layers.Dropout(0.5), layers.BatchNormalization(), width=96, steps_per_execution=3), 12)
-found["accumulating"] = fitted(model(width=104, accumulate=2), 9)
-found["eager"] = fitted(model(width=112, run_eagerly=True), 5)
-found["too few"] = fitted(model(width=120), 1)
-found["random"] = fitted(model(Noise(), width=136), 2)
+found["several steps"] = fitted(model(layers.Dropout(0.5), layers.BatchNormalization(), width=144, steps_per_execution=3), 12)
+found["accumulating"] = fitted(model(width=156, accumulate=2), 9)
+found["eager"] = fitted(model(width=168, run_eagerly=True), 5)
+found["too few"] = fitted(model(width=180), 1)
+found["random"] = fitted(model(Noise(), width=200), 2)
 found["small"] = fitted(model(width=2), 1)
 file = host_cache_file("autotune")
 if tnt.is_master_rank() and found["kept"] is not None:
