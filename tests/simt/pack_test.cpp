@@ -12,6 +12,7 @@
 #include "simt/bucket_case.hpp"
 #include "simt/kernel_runs.hpp"
 #include "support/array.hpp"
+#include "support/effort.hpp"
 
 namespace tnt::gpu {
 namespace {
@@ -94,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Wire, Buckets, ::testing::ValuesIn(all_dtypes),
 
 TEST(Pack, MovesMegabytes) {
   for (const tnt_dtype_t own : float_dtypes) {
-    const std::vector<TensorShape> tensors{{1'234'567, own}, {3, own}, {262'144, own}};
+    const std::vector<TensorShape> tensors{{effort(1'234'567, 123'457), own}, {3, own}, {effort(262'144, 26'214), own}};
     pack_and_compare({.wire = TNT_FLOAT32, .tensors = tensors, .seed = 3});
     pack_and_compare({.wire = TNT_BFLOAT16, .tensors = tensors, .seed = 4}, 7);
     unpack_and_compare({.wire = TNT_FLOAT16, .tensors = tensors, .seed = 5}, false);

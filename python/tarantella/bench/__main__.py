@@ -27,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         os.execv(program, [str(program), *words])
     except OSError as error:
-        print(f"tnt-bench: cannot start {program}: {error.strerror}", file=sys.stderr)
+        hint = "" if program.exists() else "; this package was built without it (TNT_BUILD_BENCHMARKS=OFF, as tools/demo does)"
+        print(f"tnt-bench: cannot start {program}: {error.strerror}{hint}", file=sys.stderr)
     return USAGE_ERROR
 
 
