@@ -9,6 +9,8 @@ import pytest
 
 from support.launch import RANKS, run_ranks
 
+pytestmark = pytest.mark.long
+
 SCRIPT = RANKS / "autotune.py"
 TRIED = ("two fits", "several steps", "accumulating", "eager", "damaged")
 CASES = (*TRIED, "taken", "given", "hooked", "too few", "random", "small")

@@ -14,6 +14,8 @@ import pytest
 from support.findings import Findings
 from support.launch import RANKS, Result, run_alone, run_ranks
 
+pytestmark = pytest.mark.long
+
 SCRIPT = RANKS / "checkpoints.py"
 CLOSE = 2e-6
 LEGACY = {"TF_USE_LEGACY_KERAS": "1"}

@@ -63,8 +63,12 @@ EARLY = {
 }
 
 
-@pytest.mark.parametrize(("size", "shards"), [(2, None), (4, None), (2, 4), (3, 6)])
-@pytest.mark.parametrize("name", EARLY)
+DIVISIONS = ((2, None), (4, None), (2, 4), (3, 6))
+# each dataset by two divisions, one of them with shards
+IN_PARTS = [(name, *DIVISIONS[i]) for at, name in enumerate(EARLY) for i in (at % 2, 2 + at // 2 % 2)]
+
+
+@pytest.mark.parametrize(("name", "size", "shards"), IN_PARTS)
 def test_early_gives_what_late_gives(name, size, shards):
     for rank in range(size):
         early = early_shard.distribute(EARLY[name](), among(size, rank, shards))

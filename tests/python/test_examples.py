@@ -10,6 +10,8 @@ import pytest
 
 from support.launch import run_alone, run_ranks
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LENET = EXAMPLES / "lenet5" / "train.py"
 RESNET = EXAMPLES / "resnet50" / "train.py"

@@ -13,9 +13,12 @@ from support.findings import Findings
 from support.launch import RANKS
 from support.outcomes import Jobs
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed: pip install --no-deps tf_keras"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed: pip install --no-deps tf_keras"
+    ),
+]
 
 ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1"}
 

@@ -23,7 +23,7 @@ from two_hosts import ADDRESSES, Ended, TwoHosts, two_hosts, why_not
 REASON = why_not()
 NO_SLURM = why_no_slurm()
 needs_slurm = pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "available")
-pytestmark = [needs_mpirun, pytest.mark.skipif(bool(REASON), reason=REASON or "available")]
+pytestmark = [pytest.mark.long, needs_mpirun, pytest.mark.skipif(bool(REASON), reason=REASON or "available")]
 
 SUMS = """
     import json, socket

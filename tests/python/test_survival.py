@@ -6,6 +6,8 @@ import pytest
 
 from survival import survive
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.timeout(600)
 def test_killed_trainings_end_with_the_right_bits():

@@ -12,6 +12,8 @@ from support.findings import Findings
 from support.launch import RANKS, run_alone, run_ranks
 from support.outcomes import Outcomes
 
+pytestmark = pytest.mark.long
+
 SIZE = 2
 QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # LLVM makes most of the time
 MODELS = ["sequential", "functional", "with_local_state", "subclassed", "own_step", "parts", "recurrent", "branching"]

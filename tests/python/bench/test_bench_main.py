@@ -26,7 +26,7 @@ def test_without_the_program_one_line_says_where_it_is_missing(
     monkeypatch.setattr(bench, "executable", lambda: tmp_path / "tnt-bench")
     assert bench.main(["all_reduce"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"tnt-bench: cannot start {tmp_path / 'tnt-bench'}: No such file or directory; this package was built")
+    assert said.startswith(f"tnt-bench: cannot start {tmp_path / 'tnt-bench'}: No such file or directory; this package was")
     assert said.count("\n") == 1
 
 
