@@ -118,7 +118,7 @@ def run_script(path: str, arguments: Sequence[str]) -> NoReturn:
     traceback begins in the script.
     """
     sys.argv[:] = [path, *arguments]
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    search_beside(path)
     module: Any = types.ModuleType("__main__")
     module.__file__ = os.path.abspath(path)
     module.__builtins__ = builtins
@@ -140,6 +140,12 @@ def run_script(path: str, arguments: Sequence[str]) -> NoReturn:
             raise
         sys.exit(1)
     sys.exit(0)
+
+
+def search_beside(script: str) -> None:
+    """Modules are looked for in the script's folder first, unless the interpreter was told not to (`-P`)."""
+    if not getattr(sys.flags, "safe_path", False):  # since Python 3.11
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
 
 
 def _close_all_but(descriptors: frozenset[int]) -> None:

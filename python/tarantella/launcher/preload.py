@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from tarantella import seeding
 from tarantella.launcher import mark
 from tarantella.launcher.errors import UsageError
+from tarantella.launcher.forked import search_beside
 
-ADDED = "TNT_PRELOAD"
+ADDED = "TNT_LAUNCHER_ADDED"
 """Names the variables that the launcher has added to its own environment before it started itself anew."""
 FIXED_BY_IMPORT = (
     "KERAS_BACKEND",
@@ -63,6 +64,7 @@ def _shown(value: str | None) -> str:
 
 _preloaded: Preloaded | None = None
 _job: str | None = None
+_added: tuple[str, ...] = ()
 
 
 def preloaded() -> Preloaded:
@@ -82,14 +84,16 @@ def start_anew(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     Libraries read some variables when they are loaded, and the kernel shows those that a program was started with: it is by
     these that processes which a job has left over are found (`mark.py`).
     """
-    global _job
-    if _preloaded is None and ADDED not in os.environ:
-        own = {mark.VARIABLE: mark.own_mark(), mark.JOB: secrets.token_hex(8)}
-        added = [name for name in (*environment, *own) if name not in os.environ]
-        everything = {**os.environ, **environment, **own, ADDED: ",".join(added)}
-        os.execve(sys.executable, [sys.executable, "-m", "tarantella.launcher", *argv], everything)
-    if ADDED in os.environ:
-        _job = os.environ[mark.JOB]
+    global _job, _added
+    if _preloaded is not None:
+        return
+    if os.environ.get(mark.VARIABLE) == mark.own_mark():  # a process keeps its mark when it starts itself anew
+        _job, _added = os.environ[mark.JOB], (ADDED, *filter(None, os.environ[ADDED].split(",")))
+        return
+    own = {mark.VARIABLE: mark.own_mark(), mark.JOB: secrets.token_hex(8)}
+    added = [name for name in (*environment, *own) if name not in os.environ]
+    everything = {**os.environ, **environment, **own, ADDED: ",".join(added)}
+    os.execve(sys.executable, [sys.executable, "-m", "tarantella.launcher", *argv], everything)
 
 
 def load(modules: Sequence[str], script: str) -> None:
@@ -99,7 +103,7 @@ def load(modules: Sequence[str], script: str) -> None:
     """
     global _preloaded
     if _preloaded is None:
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
+        search_beside(script)
         seeding.uninstall()  # each rank does it for itself, with its own environment
         before = _open_descriptors()
         environment = dict(os.environ)
@@ -109,8 +113,8 @@ def load(modules: Sequence[str], script: str) -> None:
         gc.collect()
         gc.freeze()  # the collector of a rank writes to none of these objects: their memory stays shared
         _preloaded = Preloaded(tuple(modules), environment, frozenset(_open_descriptors() - before))
-    for name in filter(None, os.environ.pop(ADDED, "").split(",")):
-        del os.environ[name]  # what the launcher chose is chosen again at each start of the ranks
+    for name in _added:
+        os.environ.pop(name, None)  # what the launcher chose is chosen again at each start of the ranks
     missing = [name for name in modules if name not in sys.modules]
     if missing:
         raise UsageError(f"--preload: {missing[0]} was not imported with {', '.join(_preloaded.modules)}")

@@ -52,9 +52,23 @@ def test_a_rank_has_its_environment_and_so_has_the_import(here, monkeypatch):
         "import ctypes, os\ngetenv = ctypes.CDLL(None).getenv\ngetenv.restype = ctypes.c_char_p\n"
         "SEEN = [getenv(b'KERAS_BACKEND'), getenv(b'TNT_RANK')]\n"
     )
-    body = "import seen\nprint(seen.SEEN, seen.getenv(b'TNT_RANK'), sorted(key for key in os.environ if 'PRELOAD' in key))"
+    body = "import seen\nprint(seen.SEEN, seen.getenv(b'TNT_RANK'), sorted(key for key in os.environ if 'ADDED' in key))"
     result = here.ranks(2, body, "--preload", "seen", "-x", "KERAS_BACKEND=numpy", "--output-on-all-devices")
     assert sorted(result.stdout.splitlines()) == [f"[rank {i}] [b'numpy', None] b'{i}' []" for i in range(2)], result.stderr
+
+
+def test_a_rank_may_start_a_job_of_its_own(here):
+    """What marks the outer job is not taken for the inner one's."""
+    (here.folder / "inner.py").write_text("import os\nprint('inner', os.environ['TNT_SIZE'], flush=True)\n")
+    body = """
+    import subprocess
+    if rank == 0:
+        words = [sys.executable, "-m", "tarantella.launcher", "-n", "2", "--preload", "json", "--", "inner.py"]
+        sys.exit(subprocess.run(words, env={**os.environ, "TNT_LAUNCHER_ADDED": "HOME"}).returncode)
+    """
+    result = here.ranks(3, body, "--preload", "json")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "inner 2\n"
 
 
 def test_a_job_that_is_started_again_has_its_threads_chosen_again(here, monkeypatch):
