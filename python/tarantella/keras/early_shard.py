@@ -66,7 +66,7 @@ def distribute(dataset: tf.data.Dataset, division: data.Division) -> tf.data.Dat
         drop_remainder=drop_remainder,
         num_parallel_calls=getattr(parts.batch, "_num_parallel_calls", None),
     )
-    result = batches.enumerate().map(_with_shares(parts, len(division.own)), num_parallel_calls=1, deterministic=True)
+    result = data.map_in_order(batches.enumerate(), _with_shares(parts, len(division.own)))
     for operation in parts.after:
         result = _again(operation, result)
     return result

@@ -104,6 +104,7 @@ class Noted:
             self._last = tf.Variable(0, dtype=tf.int64, trainable=False, name="last_fingerprint")
         single = not isinstance(dataset.element_spec, tuple)
 
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def note(*element: Any) -> Any:
             whole = element[0] if single else element
             batch, total = whole, None
