@@ -166,9 +166,9 @@ def _kill(pids: list[int]) -> None:
 
 
 def _shared_memory() -> set[str]:
-    """Ours only: other programs of the machine may use shared memory meanwhile."""
+    """Ours only: others use shared memory meanwhile, such as Open MPI on the hosts of another test, which are called tnt-..."""
     names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
-    return {name for name in names if "tarantella" in name or "tnt" in name}
+    return {name for name in names if name.startswith(("tarantella", "tnt"))}
 
 
 def _processes(job: str) -> list[int]:
