@@ -48,14 +48,14 @@ if TYPE_CHECKING:
     from tarantella.configuration import global_tnt_config as global_tnt_config
     from tarantella.keras import callbacks as callbacks
     from tarantella.keras import models as models
-    from tarantella.keras import optimizers as optimizers
-    from tarantella.keras.context import no_sync as no_sync
-    from tarantella.keras.hook import PackedBucket as PackedBucket
+    from tarantella.keras.loops import optimizers as optimizers
+    from tarantella.keras.loops.tape import DistributedGradientTape as DistributedGradientTape
     from tarantella.keras.model import Model as Model
     from tarantella.keras.models import Sequential as Sequential
-    from tarantella.keras.plan import plan as plan
-    from tarantella.keras.tape import DistributedGradientTape as DistributedGradientTape
-    from tarantella.keras.tensors import broadcast_variables as broadcast_variables
+    from tarantella.keras.reduction.bucket_hook import PackedBucket as PackedBucket
+    from tarantella.keras.reduction.collectives import broadcast_variables as broadcast_variables
+    from tarantella.keras.reduction.plan import plan as plan
+    from tarantella.keras.step.context import no_sync as no_sync
     from tarantella.runtime import all_gather as all_gather
     from tarantella.runtime import all_reduce as all_reduce
     from tarantella.runtime import barrier as barrier
@@ -73,13 +73,13 @@ logger = logging.getLogger("TNT_LIB")
 
 # names that are loaded when they are first used: NumPy takes 0.1 s to import, TensorFlow several seconds
 _LAZY = {
-    "DistributedGradientTape": "tarantella.keras.tape",
+    "DistributedGradientTape": "tarantella.keras.loops.reducers.tape",
     "Model": "tarantella.keras.model",
-    "PackedBucket": "tarantella.keras.hook",
+    "PackedBucket": "tarantella.keras.reduction.bucket_hook",
     "Sequential": "tarantella.keras.models",
-    "broadcast_variables": "tarantella.keras.tensors",
-    "no_sync": "tarantella.keras.context",
-    "plan": "tarantella.keras.plan",
+    "broadcast_variables": "tarantella.keras.reduction.collectives",
+    "no_sync": "tarantella.keras.step.context",
+    "plan": "tarantella.keras.reduction.plan",
     "global_tnt_config": "tarantella.configuration",
     "Group": "tarantella.collectives.group",
     "get_group_master_rank": "tarantella.collectives.group",
@@ -109,7 +109,7 @@ _LAZY_MODULES = {
     "data": "tarantella.data",
     "keras": "tarantella.keras",
     "models": "tarantella.keras.models",
-    "optimizers": "tarantella.keras.optimizers",
+    "optimizers": "tarantella.keras.loops.reducers.optimizers",
 }
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella import runtime
-from tarantella.keras import data, pipeline
+from tarantella.keras.data import introspection, split
 
 __all__ = ["Dataset"]
 
@@ -57,10 +57,10 @@ class Dataset:
         """
         if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise ValueError("a dataset without an end has no number of samples")
-        if pipeline.last_batch(dataset) is None:
+        if introspection.last_batch(dataset) is None:
             known = int(dataset.cardinality())
             return known if known >= 0 else int(dataset.reduce(tf.constant(0, tf.int64), lambda n, *_: n + 1))
-        return int(dataset.reduce(tf.constant(0, tf.int64), lambda n, *batch: n + data.samples_in(batch)))
+        return int(dataset.reduce(tf.constant(0, tf.int64), lambda n, *batch: n + split.samples_in(batch)))
 
     def distribute_dataset_across_ranks(
         self, user_micro_batch_size: int | None = None, is_training: bool = True, apply_batch: bool = True
@@ -80,7 +80,7 @@ class Dataset:
         """
         batched = self._batched(user_micro_batch_size)
         if not is_training:
-            whole = self.base_dataset if pipeline.last_batch(self.base_dataset) is None else batched.unbatch()
+            whole = self.base_dataset if introspection.last_batch(self.base_dataset) is None else batched.unbatch()
             return whole.batch(self._micro_batch_size) if apply_batch else whole
         parts = batched.map(self._part, num_parallel_calls=1, deterministic=True)
         return parts if apply_batch else parts.unbatch()
@@ -89,13 +89,13 @@ class Dataset:
         """None: `tnt.Model` weights each rank's gradients by its samples itself."""
 
     def _batched(self, micro_batch_size: int | None) -> tf.data.Dataset:
-        last = pipeline.last_batch(self.base_dataset)
+        last = introspection.last_batch(self.base_dataset)
         if last is None:
             if micro_batch_size is None:
                 raise ValueError("the dataset has no batch: batch it, or give a micro-batch size")
             self._micro_batch_size = micro_batch_size
             return self.base_dataset.batch(micro_batch_size * self.num_ranks)
-        batch_size = pipeline.number(last, "_batch_size")
+        batch_size = introspection.number(last, "_batch_size")
         if batch_size is not None and batch_size < self.num_ranks:
             raise ValueError(f"a batch of {batch_size} samples is too small to be distributed to {self.num_ranks} ranks")
         if micro_batch_size is not None and batch_size not in (None, micro_batch_size * self.num_ranks):
@@ -105,7 +105,7 @@ class Dataset:
             )
         if batch_size is not None:
             self._micro_batch_size = (batch_size + self.num_ranks - 1 - self.rank) // self.num_ranks
-        data.check_batched(self.base_dataset.element_spec)
+        split.check_batched(self.base_dataset.element_spec)
         return self.base_dataset
 
     def _part(self, *batch: Any) -> Any:

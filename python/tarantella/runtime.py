@@ -204,9 +204,9 @@ def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = N
     if is_tensor(x):
         if out is not None:
             raise TypeError("out is for arrays: a tensor's reduction is a new tensor")
-        from tarantella.keras import tensors
+        from tarantella.keras.reduction import collectives
 
-        return tensors.all_reduce(x, op)
+        return collectives.all_reduce(x, op)
     given = as_array(x)
     source = np.ascontiguousarray(given)
     source = source.astype(source.dtype.newbyteorder("="), copy=False)

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from tarantella import data as tnt_data
-from tarantella.keras import data, early_shard
+from tarantella.keras.data import pushdown, split
 
 SIZES = (2, 4)
-among = data.Division.among
+among = split.Division.among
 
 
 def numbers(n: int) -> tf.data.Dataset:
@@ -71,22 +71,22 @@ IN_PARTS = [(name, *DIVISIONS[i]) for at, name in enumerate(EARLY) for i in (at 
 @pytest.mark.parametrize(("name", "size", "shards"), IN_PARTS)
 def test_early_gives_what_late_gives(name, size, shards):
     for rank in range(size):
-        early = early_shard.distribute(EARLY[name](), among(size, rank, shards))
-        late = data.distribute(EARLY[name](), among(size, rank, shards))
+        early = pushdown.distribute(EARLY[name](), among(size, rank, shards))
+        late = split.distribute(EARLY[name](), among(size, rank, shards))
         same(without_fingerprint(elements(early)), without_fingerprint(elements(late)))
 
 
 @pytest.mark.parametrize("name", EARLY)
 def test_early_fingerprints_are_those_of_the_data(name):
     """Ranks with the same data agree on each batch; with other data they do not."""
-    on_ranks = [fingerprints(early_shard.distribute(EARLY[name](), among(3, rank))) for rank in range(3)]
+    on_ranks = [fingerprints(pushdown.distribute(EARLY[name](), among(3, rank))) for rank in range(3)]
     assert on_ranks[0] == on_ranks[1] == on_ranks[2]
 
 
 def test_other_data_on_a_rank_shows():
     def found(order: list[int], rank: int) -> list[int]:
         dataset = tf.data.Dataset.from_tensor_slices(order).map(doubled).batch(4)
-        return fingerprints(early_shard.distribute(dataset, among(2, rank)))
+        return fingerprints(pushdown.distribute(dataset, among(2, rank)))
 
     assert found([0, 1, 2, 3, 4, 5, 6, 7], 0) != found([1, 0, 2, 3, 4, 5, 6, 7], 1)
 
@@ -99,7 +99,7 @@ def test_each_rank_maps_its_samples_alone():
         def note(i: tf.Tensor, mine: list[int] = mine) -> tf.Tensor:
             return tf.numpy_function(lambda v: (mine.append(int(v)), v)[1], [i], tf.int64, stateful=False)
 
-        elements(early_shard.distribute(numbers(12).map(note).batch(6), among(3, rank)))
+        elements(pushdown.distribute(numbers(12).map(note).batch(6), among(3, rank)))
         seen.append(sorted(mine))
     assert seen == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
 
@@ -120,8 +120,8 @@ LATE = {
 
 @pytest.mark.parametrize("reason", LATE)
 def test_what_is_split_at_the_end_and_why(reason):
-    with pytest.raises(early_shard.TooLate, match=reason):
-        early_shard.distribute(LATE[reason](), among(2, 0))
+    with pytest.raises(pushdown.TooLate, match=reason):
+        pushdown.distribute(LATE[reason](), among(2, 0))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -130,7 +130,7 @@ def test_sparse_batches(samples, size):
     dense = np.arange(samples * 3).reshape(samples, 3) % 4
     for rank in range(size):
         batches = (tf.sparse.from_dense(dense), tf.constant(dense))
-        whole, of_dense = (data.own_shards(batch, among(size, rank))[0] for batch in batches)
+        whole, of_dense = (split.own_shards(batch, among(size, rank))[0] for batch in batches)
         np.testing.assert_array_equal(tf.sparse.to_dense(tf.sparse.reorder(whole[0])), of_dense[0])
         assert [int(n) for n in whole[1][:2]] == [int(n) for n in of_dense[1][:2]]
 

@@ -15,7 +15,7 @@ from support.c_programs import ROOT, run
 tf = pytest.importorskip("tensorflow")
 
 from tarantella.errors import UnsupportedError  # noqa: E402
-from tarantella.keras import gpu_stream  # noqa: E402
+from tarantella.keras.reduction import gpu_stream  # noqa: E402
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
-from tarantella.keras.data import Division
-from tarantella.keras.shards import TreeSum
+from tarantella.keras.data.split import Division
+from tarantella.keras.reproducible.shards import TreeSum
 
 random = np.random.default_rng(0)
 

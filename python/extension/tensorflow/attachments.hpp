@@ -50,7 +50,7 @@ struct SparseCounts {
   std::int64_t bytes = 0;  // handed to collectives by this rank
 };
 
-// A communicator as ops know it. Its collectives block, so the graph orders them (tarantella/keras/order.py).
+// A communicator as ops know it. Its collectives block, so the graph orders them (tarantella/keras/reduction/graph_order.py).
 class CommunicatorAttachment {
  public:
   explicit CommunicatorAttachment(tnt_comm_t comm) : comm_(comm) {}

@@ -1,5 +1,5 @@
 // TntAllReduce and TntBroadcast: a collective on one tensor, as an op that blocks until it is done. An op that blocks holds one
-// of TensorFlow's threads: all such ops of a graph must be in one order, the same on all ranks (tarantella/keras/order.py).
+// of TensorFlow's threads: all such ops of a graph must be in one order, the same on all ranks (tarantella/keras/reduction/graph_order.py).
 #include <memory>
 
 #include "kernel.hpp"

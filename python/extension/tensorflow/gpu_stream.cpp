@@ -1,6 +1,6 @@
 // The stream on which TensorFlow runs a GPU kernel. Its stable C API does not tell for CUDA, so this one function is compiled
 // against the C++ headers of the TensorFlow it is used with, whose layout no other version need have: by
-// tarantella/keras/gpu_stream.py, on the machine where it is needed. No CUDA is needed for it, and no CUDA runtime is linked.
+// tarantella/keras/reduction/gpu_stream.py, on the machine where it is needed. No CUDA is needed for it, and no CUDA runtime is linked.
 #include "tensorflow/core/framework/op_kernel.h"
 #include "xla/stream_executor/stream.h"
 

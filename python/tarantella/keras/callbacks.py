@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
-from tarantella.keras import adapter, exposure, placed
+from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
+from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint.callback import Checkpoint
+from tarantella.keras.reduction import statistics
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
@@ -60,9 +62,9 @@ class Callback:
         kind = type(callback).__name__
         if not isinstance(callback, keras.callbacks.Callback):
             raise TypeError(f"tnt.keras.callbacks.Callback needs a Keras callback, not {kind}")
-        if hasattr(type(callback), placed.ON_ALL_RANKS):
+        if hasattr(type(callback), placement.ON_ALL_RANKS):
             raise ValueError(f"this {kind} was wrapped by tnt.keras.callbacks.Callback already: wrap it once")
-        if placed.restores(callback) or isinstance(callback, (Checkpoint, *adapter.callback_kinds("BaseLogger"))):
+        if placement.restores(callback) or isinstance(callback, (Checkpoint, *adapter.callback_kinds("BaseLogger"))):
             raise ValueError(f"cannot wrap {kind}: give it to fit as it is, or leave it out")
         if parallel_strategy == ParallelStrategy.PIPELINING and aggregate_logs:
             raise ValueError("cannot aggregate callback logs with pipelining")
@@ -75,11 +77,11 @@ class Callback:
                 "cannot aggregate callback logs if the callback runs on a single rank: use run_on_all_ranks=True, or leave "
                 "aggregate_logs out, as logs are those of all ranks in any case"
             )
-        if placed.must_decide_everywhere(callback) and not run_on_all_ranks:
+        if placement.must_decide_everywhere(callback) and not run_on_all_ranks:
             raise ValueError(
                 f"cannot run callback of type {kind} on a single rank: give it to fit as it is, or with run_on_all_ranks=True"
             )
-        return placed.sharing_state(callback, {placed.ON_ALL_RANKS: bool(run_on_all_ranks)})
+        return placement.sharing_state(callback, {placement.ON_ALL_RANKS: bool(run_on_all_ranks)})
 
 
 class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
@@ -112,7 +114,7 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
         self.verbose = verbose
         self.intervals: list[dict[str, float]] = []
         self.epochs: list[dict[str, float]] = []
-        self.tnt_stats: Function[[], dict[str, float]] = lambda: exposure.NOTHING
+        self.tnt_stats: Function[[], dict[str, float]] = lambda: statistics.NOTHING
         self._epoch = 0
         self._laps: list[_Lap] = []  # of the epoch and of the interval that are going on
 

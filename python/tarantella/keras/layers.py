@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tarantella.keras import adapter, normalization
+from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
+from tarantella.keras.step import normalization
 
 __all__ = ["SyncBatchNormalization"]
 

@@ -11,39 +11,25 @@ import tensorflow as tf
 
 from tarantella import environment, runtime, seeding
 from tarantella.errors import InvalidArgumentError, UnsupportedError
-from tarantella.keras import (
-    accumulation,
-    adapter,
-    additivity,
-    batches,
-    copies,
-    data,
-    exposure,
-    files,
-    fingerprint,
-    losses,
-    normalization,
-    ops,
-    optimizers,
-    pipeline,
-    placed,
-    prediction,
-    reproducibility,
-    shard_state,
-    weights,
-)
-from tarantella.keras.checkpoint import alone, session
+from tarantella.keras import adapter, files
+from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback as checkpoint
-from tarantella.keras.checks import InStep, check_first_step
-from tarantella.keras.plan import Plan
-from tarantella.keras.step import StepHooks
+from tarantella.keras.checkpoint import session, single_rank
+from tarantella.keras.data import batches, gather, introspection, split
+from tarantella.keras.loops import optimizers
+from tarantella.keras.reduction import ops, statistics
+from tarantella.keras.reduction.plan import Plan
+from tarantella.keras.reproducible import fingerprint, shard_state, step
+from tarantella.keras.step import accumulation, losses, metric_check, normalization, unwrapped_models, weights
+from tarantella.keras.step.checks import InStep, check_first_step
+from tarantella.keras.step.hooks import StepHooks
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from tarantella.keras.hook import PackedBucket
+    from tarantella.keras.reduction.bucket_hook import PackedBucket
 
 _OWN = frozenset({"_tnt_model", "_tnt_hooks", "_tnt_options"})
 
@@ -120,10 +106,10 @@ class Model:
             raise TypeError(f"bucket_hook is {bucket_hook!r}: use a function of a tnt.PackedBucket")
         if fusion_threshold is not None and not (isinstance(fusion_threshold, (int, float)) and fusion_threshold >= 0):
             raise InvalidArgumentError(f"fusion_threshold is {fusion_threshold!r}: use a number of bytes, 0, math.inf or None")
-        shards = reproducibility.shards_of_batches(reproducible, gradient_dtype, bucket_hook)
-        copies.watch()
+        shards = step.shards_of_batches(reproducible, gradient_dtype, bucket_hook)
+        unwrapped_models.watch()
         if parallel_strategy == ParallelStrategy.NONE:
-            copies.leave_alone(model)
+            unwrapped_models.leave_alone(model)
             return model
         if parallel_strategy != ParallelStrategy.DATA:
             raise UnsupportedError("pipelining is not available in this version: use tnt.ParallelStrategy.DATA")
@@ -132,7 +118,7 @@ class Model:
         object.__setattr__(self, "_tnt_model", model)
         object.__setattr__(self, "_tnt_hooks", None)
         object.__setattr__(self, "_tnt_options", (gradient_dtype, bucket_hook, fusion_threshold, shards))
-        copies.wrap(model)
+        unwrapped_models.wrap(model)
         return self
 
     # ------------------------------------------------------------------------------- being the Keras model inside
@@ -271,8 +257,8 @@ class Model:
             self._require_compiled("fit")
         if self._is_plain():
             callbacks = fingerprint.beside(callbacks, model)
-            fit = model.fit if settings is None else functools.partial(alone.fit, model, settings)
-            with copies.ours():
+            fit = model.fit if settings is None else functools.partial(single_rank.fit, model, settings)
+            with unwrapped_models.ours():
                 return fit(
                     x, y, batch_size=batch_size, verbose=verbose, callbacks=callbacks, validation_split=validation_split,
                     validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
@@ -298,7 +284,7 @@ class Model:
         source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight, **rounds, **loading)
         whole = adapter.batches(source)
         if tnt_distribute_dataset:
-            normalization.warn_of_small_batches(model, pipeline.batch_size(whole) or batch_size, self._shards)
+            normalization.warn_of_small_batches(model, introspection.batch_size(whole) or batch_size, self._shards)
         training = self._distribute(whole, tnt_distribute_dataset, "training data", same_length=steps_per_epoch is None)
         steps_per_epoch = adapter.steps_of(source, steps_per_epoch)
         training = saving.watched(training, steps_per_epoch)
@@ -315,7 +301,7 @@ class Model:
             )
             validation_steps = adapter.steps_of(held_out, validation_steps)
         hooks.set_distributed(tnt_distribute_dataset)
-        self._start_alike(hooks, data.batch_spec(training))
+        self._start_alike(hooks, split.batch_spec(training))
         outcome = saving.outcome()
         if outcome is not None:
             return outcome
@@ -323,12 +309,12 @@ class Model:
         in_step = InStep(hooks)
         ours = [in_step, *fingerprint.callbacks(model, hooks.bucket_of)]
         ours += [hooks.autotune] if hooks.autotune is not None and not hooks.autotune.finished else []
-        called, told = placed.for_fit(others, hooks, ours), adapter.Epochs(source)
+        called, told = placement.for_fit(others, hooks, ours), adapter.Epochs(source)
         verbose = _verbosity(verbose)
         with (
             in_step.located(),
             self._distributed(hooks, [training, validation]),
-            exposure.logged(self.stats),
+            statistics.logged(self.stats),
             saving.running(),
         ):
             return fit(
@@ -370,7 +356,7 @@ class Model:
         same_length = tnt_distribute_dataset and steps is None
         parts = self._distribute(adapter.batches(source), tnt_distribute_dataset, "data to evaluate", same_length)
         hooks = self._hooks()
-        self._build(data.batch_spec(parts))
+        self._build(split.batch_spec(parts))
         self._same_weights(hooks)
         evaluate, steps = hooks.original("evaluate"), adapter.steps_of(source, steps)
         with self._distributed(hooks, [parts]):
@@ -378,7 +364,7 @@ class Model:
                 parts,
                 verbose=_verbosity(verbose),
                 steps=steps,
-                callbacks=placed.for_evaluate(callbacks),
+                callbacks=placement.for_evaluate(callbacks),
                 return_dict=return_dict,
             )
 
@@ -417,13 +403,13 @@ class Model:
         source = adapter.source(x, None, None, batch_size, steps, False, None, model=model, **loading)
         parts = batches.distributed(adapter.batches(source), True, "data to predict from", same_length=steps is None)
         hooks = self._hooks()
-        adapter.build_to_call(model, data.batch_spec(parts))
+        adapter.build_to_call(model, split.batch_spec(parts))
         self._same_weights(hooks)
         predict, steps = hooks.original("predict"), adapter.steps_of(source, steps)
-        mine = [prediction.OwnOutputs(), *placed.for_predict(callbacks)]
+        mine = [gather.OwnOutputs(), *placement.for_predict(callbacks)]
         with self._distributed(hooks, [parts]):
             predicted = predict(parts, verbose=_verbosity(verbose), steps=steps, callbacks=mine)
-        return prediction.in_order(predicted, tnt_output_on_all_devices)
+        return gather.in_order(predicted, tnt_output_on_all_devices)
 
     # ------------------------------------------------------------------------------------------------ single batches
 
@@ -443,7 +429,7 @@ class Model:
         """
         model = self._tnt_model
         if self._is_plain():
-            with copies.ours(), fingerprint.of_batch(model, dict):
+            with unwrapped_models.ours(), fingerprint.of_batch(model, dict):
                 return model.train_on_batch(
                     x, y, sample_weight=sample_weight, class_weight=class_weight, return_dict=return_dict, **how
                 )
@@ -489,7 +475,7 @@ class Model:
         predict_on_batch = hooks.original("predict_on_batch")
         with self._distributed(hooks), hooks.one_batch():
             predicted = predict_on_batch(adapter.one_batch(part))
-        return prediction.in_order(predicted)
+        return gather.in_order(predicted)
 
     def _distribute(self, whole: tf.data.Dataset, distribute: bool, what: str, same_length: bool) -> tf.data.Dataset:
         if self._shards is not None and not distribute:
@@ -501,12 +487,12 @@ class Model:
 
     def _part(self, batch: Any, shards: int | None) -> Any:
         """This rank's shards of a batch with their shares."""
-        data.check_batched(_spec_of(batch))
-        return data.own_shards(batch, data.Division.among(runtime.get_size(), runtime.get_rank(), shards))
+        split.check_batched(_spec_of(batch))
+        return split.own_shards(batch, split.Division.among(runtime.get_size(), runtime.get_rank(), shards))
 
     def stats(self) -> dict[str, float]:
         """What this model's reducers have done on this rank: ``bytes``, ``steps``, ``busy_seconds``, ``exposed_seconds``."""
-        return dict(exposure.NOTHING) if self._tnt_hooks is None else self._tnt_hooks.stats()
+        return dict(statistics.NOTHING) if self._tnt_hooks is None else self._tnt_hooks.stats()
 
     def _tnt_plan(self) -> Plan:
         """See `tnt.plan`. Collective."""
@@ -522,7 +508,7 @@ class Model:
             if shards is None:
                 self._tnt_hooks = StepHooks(self._tnt_model, gradient_dtype, bucket_hook, threshold)
             else:
-                self._tnt_hooks = reproducibility.ReproducibleHooks(self._tnt_model, shards, threshold)
+                self._tnt_hooks = step.ReproducibleHooks(self._tnt_model, shards, threshold)
         return self._tnt_hooks
 
     def _require_compiled(self, method: str) -> None:
@@ -549,7 +535,7 @@ class Model:
         hooks.alike = True
 
     def _build(self, batch_spec: Any) -> None:
-        with additivity.watched(self._tnt_model) as metrics:
+        with metric_check.watched(self._tnt_model) as metrics:
             adapter.build(self._tnt_model, batch_spec)
         metrics.check()
 
@@ -564,8 +550,8 @@ class Model:
 
         datasets: what Keras runs on; without, any part may be empty.
         """
-        may_be_empty = datasets == (None,) or any(data.may_be_empty(d) for d in datasets if d is not None)
-        with copies.ours(), hooks.installed(may_be_empty), ops.translated(hooks.hook_error):
+        may_be_empty = datasets == (None,) or any(split.may_be_empty(d) for d in datasets if d is not None)
+        with unwrapped_models.ours(), hooks.installed(may_be_empty), ops.translated(hooks.hook_error):
             yield
 
     # -------------------------------------------------------------------------------------------------- files

@@ -16,7 +16,7 @@ from keras import layers
 
 import tarantella as tnt
 from tarantella.environment import host_cache_file
-from tarantella.keras import autotune
+from tarantella.keras.reduction import autotune
 
 WIDTH, DEPTH, BATCHES = 192, 5, 8
 x = np.random.default_rng(0).normal(size=(16 * BATCHES, WIDTH)).astype(np.float32)

@@ -15,8 +15,8 @@ from keras import layers
 
 import tarantella as tnt
 from checks import check, raised, run
-from tarantella.keras import loops
-from tarantella.keras.optimizers import is_distributed
+from tarantella.keras.loops import reducers
+from tarantella.keras.loops.optimizers import is_distributed
 
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
 x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
@@ -255,7 +255,7 @@ def no_sync() -> list[Any]:
 def reduced() -> float:
     """Steps of all reducers of gradients in custom loops, as long as their variables live."""
     gc.collect()
-    found = loops.reducers()._reducers.values()
+    found = reducers.reducers()._reducers.values()
     return sum(reducer.stats()["steps"] for reducer in found if reducer.name == "gradients")
 
 
@@ -303,10 +303,10 @@ def reducers_end_with_their_variables() -> list[bool]:
         loss = tf.reduce_sum(variable)
     tnt.DistributedGradientTape(tape).gradient(loss, [variable])
     key = ("gradients", (id(variable),))
-    before = key in loops.reducers()._reducers
+    before = key in reducers.reducers()._reducers
     del variable, tape, loss
     gc.collect()
-    return [before, key in loops.reducers()._reducers]
+    return [before, key in reducers.reducers()._reducers]
 
 
 @check

@@ -13,16 +13,16 @@ from tensorflow.python.framework import kernels
 import tarantella as tnt
 from checks import check, log_messages, run
 from tarantella import _native
-from tarantella.keras import gpu, gpu_stream, ops, placement
-from tarantella.keras.reducer import Reducer, Spec
+from tarantella.keras.reduction import device, device_placement, gpu_stream, ops
+from tarantella.keras.reduction.reducer import Reducer, Spec
 
 RANK = tnt.get_rank()
 
 
 @check
 def without_gpus() -> Any:
-    with tf.Graph().as_default(), placement.device_of_ops(placement.HOST):
-        return [gpu.device_of_gradients(), tf.constant(1).device]
+    with tf.Graph().as_default(), device_placement.device_of_ops(device_placement.HOST):
+        return [device.device_of_gradients(), tf.constant(1).device]
 
 
 @check
@@ -40,16 +40,16 @@ def why_not() -> Any:
     try:
         for devices in ((0, "no driver"), (1, "")):
             _native.device_count = lambda devices=devices: devices
-            reasons.append(gpu._why_not(1))
+            reasons.append(device._why_not(1))
 
         def fail() -> None:
             raise tnt.UnsupportedError("no compiler")
 
         _native.device_count = lambda: (2, "")
         gpu_stream.load = fail
-        reasons.append(gpu._why_not(1))
+        reasons.append(device._why_not(1))
         gpu_stream.load = lambda: SimpleNamespace(tnt_tensorflow_gpu_stream=None)
-        reasons.append(gpu._why_not(1))
+        reasons.append(device._why_not(1))
     finally:
         _native.device_count, gpu_stream.load = count, load
     return reasons
@@ -59,20 +59,20 @@ def why_not() -> Any:
 def ranks_decide_alike() -> Any:
     """All can; one cannot."""
     found, messages = [], log_messages()
-    placement.visible_gpus = lambda: [RANK]
+    device_placement.visible_gpus = lambda: [RANK]
     for reasons in (["", ""], ["", "no compiler"]):
-        gpu.device_of_gradients.cache_clear()
-        gpu._why_not = lambda _, reasons=reasons: reasons[RANK]
-        found.append(gpu.device_of_gradients())
+        device.device_of_gradients.cache_clear()
+        device._why_not = lambda _, reasons=reasons: reasons[RANK]
+        found.append(device.device_of_gradients())
     return [*found, messages[-1]]
 
 
 @check
 def ops_run_where_gradients_lie() -> Any:
     devices = []
-    for device in (placement.HOST, 3):
+    for place in (device_placement.HOST, 3):
         with tf.Graph().as_default() as graph:
-            reducer: Any = SimpleNamespace(buckets=[[1], [0]], attachment=1, device=device)
+            reducer: Any = SimpleNamespace(buckets=[[1], [0]], attachment=1, device=place)
             with tf.device("/device:GPU:7"):  # whatever else is said
                 ops.reduce(reducer, [tf.ones(2), tf.ones(3)], tf.constant(1.0, tf.float64))
         devices.append(sorted({f"{op.type} {op.device}" for op in graph.get_operations() if op.type.startswith("Tnt")}))

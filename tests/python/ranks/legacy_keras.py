@@ -17,7 +17,7 @@ from tensorflow.keras import layers
 
 import tarantella as tnt
 from checks import check, log_messages, raised, run
-from tarantella.keras.optimizers import is_distributed
+from tarantella.keras.loops.optimizers import is_distributed
 
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
 folder = Path(sys.argv[1])

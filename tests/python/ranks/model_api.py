@@ -15,7 +15,7 @@ from keras import layers
 
 import tarantella as tnt
 from checks import check, raised, run
-from tarantella.keras import prediction
+from tarantella.keras.data import gather
 
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
 folder = Path(sys.argv[1])
@@ -110,7 +110,7 @@ def not_available() -> dict[str, list[str]]:
     return {
         "reduction='none'": raised(compiled(loss=keras.losses.MeanSquaredError(reduction="none")).fit, dataset),
         "largest": raised(compiled(metrics=[Largest()]).fit, dataset),
-        "output is text": raised(prediction.in_order, text),
+        "output is text": raised(gather.in_order, text),
         "rows for 20 samples": raised(tnt.Model(keras.Sequential([keras.Input((4,)), Mean()])).predict, x, verbose=0),
         "micro-batch": raised(compiled().fit, dataset, tnt_micro_batch_size=4),
         "micro-batch size is 0": raised(compiled().fit, dataset, tnt_micro_batch_size=0),

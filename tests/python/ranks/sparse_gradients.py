@@ -12,8 +12,8 @@ from keras import layers
 
 import tarantella as tnt
 from checks import check, raised, run
-from tarantella.keras import ops
-from tarantella.keras.sparse import SparseReducer, is_worthwhile
+from tarantella.keras.reduction import ops
+from tarantella.keras.reduction.sparse import SparseReducer, is_worthwhile
 
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
 ROWS = 5000

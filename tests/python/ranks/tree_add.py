@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import tarantella as tnt
 from checks import check, raised, run
-from tarantella.keras import ops
-from tarantella.keras.reducer import Reducer, Spec
+from tarantella.keras.reduction import ops
+from tarantella.keras.reduction.reducer import Reducer, Spec
 
 SHARDS = 8
 COUNT = 20_011

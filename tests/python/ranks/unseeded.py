@@ -23,7 +23,7 @@ import numpy as np
 from keras import layers
 
 from checks import check, run
-from tarantella.keras import data
+from tarantella.keras.data import split
 from tarantella.seeding import global_seed
 
 SAMPLES, BATCH = 100, 16
@@ -41,7 +41,7 @@ def weights(of: tnt.Model) -> list[float]:
 
 def parts(dataset: tf.data.Dataset, epochs: int = 2) -> list[list[list[int]]]:
     """This rank's part of each batch of each epoch."""
-    mine = data.distribute(dataset, data.Division.among(tnt.get_size(), tnt.get_rank()))
+    mine = split.distribute(dataset, split.Division.among(tnt.get_size(), tnt.get_rank()))
     return [[part[: int(share[0])].tolist() for ((part, share),) in mine.as_numpy_iterator()] for _ in range(epochs)]
 
 

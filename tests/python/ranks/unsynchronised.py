@@ -16,7 +16,7 @@ from keras import layers
 
 import tarantella as tnt
 from checks import check, log_messages, raised, run
-from tarantella.keras.step import StepHooks
+from tarantella.keras.step.hooks import StepHooks
 
 RANK = tnt.get_rank()
 x = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)

@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tarantella.errors import InvalidArgumentError
-from tarantella.keras import adapter, placed
+from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
+from tarantella.keras.callback_placement import placement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +79,7 @@ def of(callbacks: Sequence[Any]) -> Checkpoint | None:
     found = [callback for callback in callbacks if isinstance(callback, Checkpoint)]
     if len(found) > 1:
         raise InvalidArgumentError(f"fit was given {len(found)} Checkpoints: give it one")
-    if found and any(placed.restores(callback) for callback in callbacks):
+    if found and any(placement.restores(callback) for callback in callbacks):
         raise InvalidArgumentError("fit was given a Checkpoint and a BackupAndRestore, which both restore: give it one of them")
     return found[0] if found else None
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from tarantella.keras import adapter, placed
+from tarantella.keras import adapter
+from tarantella.keras.callback_placement import placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +64,7 @@ def put_back(callbacks: Sequence[Any], stored: dict[str, Any]) -> None:
     for name, callback in _named(callbacks):
         state = stored.get(name, {})
         vars(callback).update(state.get("remembered", {}))
-        if "own" in state and placed.runs_here(callback):
+        if "own" in state and placement.runs_here(callback):
             callback.set_state(state["own"])
 
 

@@ -17,7 +17,8 @@ from tensorflow.python.framework import op_def_registry  # no public way to ask
 
 from tarantella import runtime
 from tarantella.errors import InvalidArgumentError
-from tarantella.keras import adapter, data, pipeline
+from tarantella.keras import adapter
+from tarantella.keras.data import introspection, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,9 +50,9 @@ class Position:
 
 def depends_on_iterators_only(dataset: tf.data.Dataset) -> bool:
     """Whether what an iterator of the dataset gives depends on nothing but how many were made and begun before."""
-    for one in pipeline.everything(dataset):
+    for one in introspection.everything(dataset):
         operations = list(_operations(one))
-        if not _is_made_anew(pipeline.kind(one)) or any(name.startswith("Shuffle") for name in operations):
+        if not _is_made_anew(introspection.kind(one)) or any(name.startswith("Shuffle") for name in operations):
             return False
         if any(_keeps_state(name) for name in operations):
             return False
@@ -65,7 +66,7 @@ def _is_made_anew(kind: str) -> bool:
 
 def runs_python(dataset: tf.data.Dataset) -> bool:
     """Whether making its elements runs Python code, such as a generator."""
-    return any("PyFunc" in name for one in pipeline.everything(dataset) for name in _operations(one))
+    return any("PyFunc" in name for one in introspection.everything(dataset) for name in _operations(one))
 
 
 def _operations(dataset: tf.data.Dataset) -> Iterator[str]:
@@ -109,12 +110,12 @@ class Noted:
             whole = element[0] if single else element
             batch, total = whole, None
             if has_shares:
-                (batch, share), *_ = data.unpack(whole)
+                (batch, share), *_ = split.unpack(whole)
                 total = share.total
-            count = data.samples_in(batch) if total is None else total
+            count = split.samples_in(batch) if total is None else total
             # rank 0 has the first sample of the global batch, on any number of ranks
             heads = [t[:1] for t in tf.nest.flatten(batch) if isinstance(t, tf.Tensor)]
-            fingerprint = count + data.fingerprint(heads)
+            fingerprint = count + split.fingerprint(heads)
             self._first.assign(tf.where(self._first == 0, fingerprint, self._first))
             self._last.assign(fingerprint)
             return whole

@@ -13,14 +13,15 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.collectives.objects import broadcast_object
 from tarantella.errors import InvalidArgumentError
-from tarantella.keras import adapter, placed
+from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
+from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback_states, randomness, state
 from tarantella.keras.checkpoint.folder import Folder
 from tarantella.keras.checkpoint.position import Noted, Position, Replay, changed, depends_on_iterators_only, runs_python
 from tarantella.keras.checkpoint.schedule import Schedule
 from tarantella.keras.checkpoint.writer import Writer
-from tarantella.keras.patch import Patch
+from tarantella.keras.step.patch import Patch
 from tarantella.seeding import global_seed
 
 if TYPE_CHECKING:
@@ -221,8 +222,8 @@ class Session(Nothing):
 
             return call
 
-        hooks = placed.overridden(callback).intersection(_MUTED)
-        return placed.sharing_state(callback, {hook: silent(hook) for hook in hooks})
+        hooks = placement.overridden(callback).intersection(_MUTED)
+        return placement.sharing_state(callback, {hook: silent(hook) for hook in hooks})
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tarantella import runtime
-from tarantella.keras import accumulation, adapter, weights
+from tarantella.keras import adapter
+from tarantella.keras.step import accumulation, weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

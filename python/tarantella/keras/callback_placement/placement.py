@@ -1,0 +1,242 @@
+"""On which ranks each callback runs: Keras' own where they belong, a user's on all, or where `Callback` says.
+
+Logs are those of the global batch on every rank, so what decides by logs decides alike everywhere; what writes does so on the
+master. The user's list and callbacks stay as they are: Keras is handed a stand-in for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tarantella import runtime
+from tarantella.environment import output_on_all_devices, tensorboard_on_all_devices
+from tarantella.keras import adapter, files
+from tarantella.keras.adapter import keras
+from tarantella.keras.callback_placement.agreement import BATCH_HOOKS, HOOKS, AfterCallbacks, Agreement, BeforeCallbacks
+from tarantella.keras.step.patch import Patch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tarantella.keras.step.hooks import StepHooks
+
+ON_ALL_RANKS = "_tnt_run_on_all_ranks"  # attribute of the classes that `Callback` makes
+
+_DECIDE = adapter.callback_kinds(
+    "EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau", "SwapEMAWeights", "TerminateOnNaN"
+)
+_WRITE = adapter.callback_kinds(
+    "BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard"
+)
+_SHOW = adapter.callback_kinds("History", "ProgbarLogger")  # Keras looks for them in its list
+_SAVE = adapter.callback_kinds("BackupAndRestore", "ModelCheckpoint")
+_RESTORE = adapter.callback_kinds("BackupAndRestore")
+_SCHEDULE = adapter.callback_kinds("LearningRateScheduler")
+_TENSORBOARD = adapter.callback_kinds("TensorBoard")
+
+
+def must_decide_everywhere(callback: Any) -> bool:
+    """Whether it is one of Keras' that change how the training goes on."""
+    return isinstance(callback, _DECIDE)
+
+
+def restores(callback: Any) -> bool:
+    """Whether it puts back an earlier state of the training."""
+    return isinstance(callback, _RESTORE)
+
+
+def for_fit(callbacks: Any, hooks: StepHooks, first: Sequence[Any] = ()) -> list[Any]:
+    """What Keras is to call in `fit`. Collective.
+
+    Args:
+        callbacks: as Keras takes them.
+        hooks: the model's.
+        first: callbacks of ours that go before all others.
+    """
+    placed, agreement = _place(adapter.callback_list(callbacks), hooks)
+    return [*first, BeforeCallbacks(agreement), *placed, AfterCallbacks(agreement)]
+
+
+def for_evaluate(callbacks: Any) -> list[Any]:
+    """What Keras is to call in `evaluate`. Collective."""
+    placed, agreement = _place(adapter.callback_list(callbacks))
+    return [*placed, AfterCallbacks(agreement)]
+
+
+def for_predict(callbacks: Any) -> list[Any]:
+    """What Keras is to call in `predict`. Not collective: what a callback raises, its own rank raises."""
+    return [_stand_in(callback, None) for callback in adapter.callback_list(callbacks)]
+
+
+def _place(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[list[Any], Agreement]:
+    may_fail = {hook for callback in callbacks for hook in _may_fail(callback)}
+    may_change = {hook for callback in callbacks for hook in overridden(callback) if not _is_known(callback)}
+    if callbacks:
+        may_fail |= {"on_train_begin", "on_test_begin"}  # to be given the model comes before, and can fail
+    is_same = hooks is not None and hooks.reproducible
+    agreement = Agreement(may_fail, may_change, any(restores(callback) for callback in callbacks), is_same)
+    for callback in callbacks:
+        if hooks is not None and hasattr(callback, "tnt_stats"):
+            callback.tnt_stats = hooks.stats
+    return [_stand_in(callback, agreement) for callback in callbacks], agreement
+
+
+def _kind(callback: Any) -> type:
+    """The callback's class, without what `Callback` has made of it."""
+    kind: type = type(callback)
+    return kind.__bases__[0] if ON_ALL_RANKS in vars(kind) else kind
+
+
+def _is_known(callback: Any) -> bool:
+    """Whether it is Keras' own or ours, and not derived from it: then what it does in each hook is known."""
+    return _kind(callback) in (*_DECIDE, *_WRITE, *_SHOW) or getattr(_kind(callback), "tnt_decides_alike", False)
+
+
+def _may_fail(callback: Any) -> set[str]:
+    """The hooks in which it may raise on one rank only, or stop the training, or set another learning rate there."""
+    if not _is_known(callback):
+        return overridden(callback)
+    if isinstance(callback, _SCHEDULE):
+        return {"on_epoch_begin"}  # the schedule is a function of the user's
+    if isinstance(callback, _WRITE):
+        by_batch = isinstance(callback, _SAVE) and getattr(callback, "save_freq", "epoch") != "epoch"
+        return overridden(callback) - (set() if by_batch else {*BATCH_HOOKS})
+    return set()
+
+
+def overridden(callback: Any) -> set[str]:
+    """The hooks in which a callback does something."""
+    plain = keras.callbacks.Callback
+    aliases = {"on_train_batch_begin": "on_batch_begin", "on_train_batch_end": "on_batch_end"}
+
+    def has(hook: str) -> bool:
+        return hook in vars(callback) or getattr(type(callback), hook, None) is not getattr(plain, hook)
+
+    return {hook for hook in HOOKS if has(hook) or (hook in aliases and has(aliases[hook]))}
+
+
+def runs_here(callback: Any) -> bool:
+    """Whether it runs on this rank."""
+    on_all = getattr(type(callback), ON_ALL_RANKS, None)
+    if on_all is None:
+        on_all = not isinstance(callback, _WRITE) or (isinstance(callback, _TENSORBOARD) and tensorboard_on_all_devices())
+    return on_all or runtime.is_master_rank()
+
+
+def _stand_in(callback: Any, agreement: Agreement | None) -> Any:
+    if isinstance(callback, _SHOW):
+        return callback
+    return _StandIn(callback, agreement)
+
+
+class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
+    """Runs a callback if it belongs on this rank, and keeps what it raises until the ranks agree."""
+
+    def __init__(self, callback: Any, agreement: Agreement | None) -> None:
+        super().__init__()
+        self._callback = callback
+        self._agreement = agreement
+        self._here = runs_here(callback)
+        self._alike = _is_known(callback) and not isinstance(callback, _WRITE)
+        if self._here and isinstance(callback, _TENSORBOARD) and _runs_everywhere(callback):
+            self._callback = _with_folders_of_rank(callback)
+
+    def set_params(self, params: Any) -> None:
+        """Keras tells what `fit` was called with."""
+        super().set_params(params)
+        self._run("on_train_begin", "set_params", params)
+
+    def set_model(self, model: Any) -> None:
+        """Keras tells which model is trained."""
+        super().set_model(model)
+        self._run("on_train_begin", "set_model", model)
+
+    def _run(self, hook: str, method: str, *args: Any, **kwargs: Any) -> None:
+        if not self._here or (self._agreement is not None and self._agreement.failed):
+            return
+        try:
+            with self._quiet(), self._whole_files():
+                getattr(self._callback, method)(*args, **kwargs)
+        except Exception as error:
+            if self._agreement is None or self._alike:
+                raise
+            if not self._agreement.keep(hook, error):
+                runtime.world().abort(f"callback {_kind(self._callback).__name__} raised {type(error).__name__}: {error}")
+                raise
+
+    def _quiet(self) -> contextlib.AbstractContextManager[Any]:
+        """What Keras' own say of their decisions, the master says for all."""
+        if not must_decide_everywhere(self._callback) or runtime.is_master_rank() or output_on_all_devices():
+            return contextlib.nullcontext()
+        return contextlib.redirect_stdout(io.StringIO())
+
+    def _whole_files(self) -> contextlib.AbstractContextManager[None]:
+        if not isinstance(self._callback, _SAVE) or self.model is None:
+            return contextlib.nullcontext()
+        return _writing_beside(self._callback, self.model)
+
+
+def _running(hook: str) -> Callable[..., None]:
+    def run(self: _StandIn, *args: Any, **kwargs: Any) -> None:
+        self._run(hook, hook, *args, **kwargs)
+
+    return run
+
+
+for _hook in (*HOOKS, "on_predict_begin", "on_predict_end", "on_predict_batch_begin", "on_predict_batch_end"):
+    setattr(_StandIn, _hook, _running(_hook))
+
+
+def _runs_everywhere(callback: Any) -> bool:
+    return bool(getattr(type(callback), ON_ALL_RANKS, tensorboard_on_all_devices()))
+
+
+def _with_folders_of_rank(tensorboard: Any) -> Any:
+    """The same TensorBoard callback, sharing all its state, but writing to a folder of this rank's inside each of its own."""
+    rank = f"rank_{runtime.get_rank()}"
+
+    def inside(name: str) -> property:
+        return property(
+            lambda self: os.path.join(self.__dict__[name], rank), lambda self, folder: self.__dict__.update({name: folder})
+        )
+
+    folders = {name: inside(name) for name in ("_train_dir", "_val_dir")}
+    return sharing_state(tensorboard, folders)
+
+
+def sharing_state(callback: Any, attributes: dict[str, Any]) -> Any:
+    """Another view of a callback: an object of a class derived from its, with the same state."""
+    kind = type(callback)
+    view: Any = object.__new__(type(kind.__name__, (kind,), {"__module__": kind.__module__, **attributes}))
+    view.__dict__ = callback.__dict__
+    return view
+
+
+@contextmanager
+def _writing_beside(callback: Any, model: Any) -> Iterator[None]:
+    """In this context Keras' callbacks write files of a model beside their place and rename them when they are complete."""
+
+    def whole(save: Callable[..., Any]) -> Callable[..., Any]:
+        def save_whole(filepath: Any, *args: Any, **kwargs: Any) -> None:
+            path = os.fspath(filepath)
+            if not path.endswith((".keras", ".h5")) or "://" in path:  # a folder, or no file of this machine's
+                save(filepath, *args, **kwargs)
+            else:
+                files.replace(Path(path), lambda beside: save(beside, *args, **kwargs))
+
+        return save_whole
+
+    writers: list[tuple[Any, str, Any]] = [(model, name, whole(getattr(model, name))) for name in ("save", "save_weights")]
+    if restores(callback):
+        writers.extend(adapter.backup_writer(callback, files.replace))
+    patch = Patch(writers)
+    patch.put_on()
+    try:
+        yield
+    finally:
+        patch.take_off()

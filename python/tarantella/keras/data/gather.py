@@ -1,0 +1,97 @@
+"""`predict` on several ranks: each computes the outputs of its samples, and all get them in the order of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.errors import UnsupportedError
+from tarantella.keras import adapter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tarantella.keras.data import split
+
+_BLOCK_BYTES = 64 << 20  # of all ranks' rows that travel together
+_INSTEAD = "use tnt_distribute_dataset=False, with which every rank computes all of it"
+
+
+def with_sizes(outputs: Any, share: split.Share) -> Any:
+    """What a model's `predict_step` gives of this rank's part of a batch, and how large the part and the batch are."""
+    return outputs, (tf.reshape(share.samples, [1]), tf.reshape(share.total, [1]))
+
+
+class OwnOutputs(adapter.Callback):
+    """Goes first in the list of callbacks: those after it see the model's outputs, of this rank's samples."""
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        if logs:
+            outputs, _ = logs.pop("outputs")
+            logs.update(adapter.logs_of_outputs(outputs))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where the samples of each batch are among all: as each rank took ``batch[rank::size]``."""
+
+    samples: NDArray[np.int64]
+    """Of this rank in each batch; where it is 0 one row was computed that does not count."""
+    totals: NDArray[np.int64]
+    """Of all ranks in each batch."""
+
+    def of_rank(self, rank: int, size: int) -> NDArray[np.int64]:
+        """The places of a rank's rows in the whole."""
+        begins = np.cumsum(self.totals) - self.totals
+        places = [begin + np.arange(rank, total, size) for begin, total in zip(begins, self.totals, strict=True)]
+        return np.concatenate(places).astype(np.int64)
+
+    def that_count(self) -> NDArray[np.bool_]:
+        """Which of the computed rows are of a sample."""
+        return np.repeat(self.samples > 0, np.maximum(self.samples, 1))
+
+
+def in_order(predicted: Any, on_all_ranks: bool = True) -> Any:
+    """The outputs of all ranks, in the order of the data. Collective.
+
+    Args:
+        predicted: what Keras made of `with_sizes`: a structure of this rank's arrays, with a row for each sample it computed.
+        on_all_ranks: False gives the master the result, and the others None.
+    """
+    outputs, sizes = predicted
+    rows = Rows(*sizes)
+    whole = tf.nest.map_structure(lambda array: _gathered(array, rows, on_all_ranks), outputs)
+    return whole if on_all_ranks or runtime.is_master_rank() else None
+
+
+def _gathered(array: Any, rows: Rows, on_all_ranks: bool) -> NDArray[Any] | None:
+    counts = rows.that_count()
+    problem = None
+    if isinstance(array, tf.RaggedTensor):
+        problem = "the model's output is ragged"
+    elif array.dtype.hasobject:
+        problem = "the model's output is text"
+    elif len(array) != len(counts):
+        problem = f"the model's output has {len(array)} rows for {len(counts)} samples"
+    runtime.agree_on_failure(None if problem is None else UnsupportedError(f"predict: {problem}: {_INSTEAD}"))
+
+    size = runtime.get_size()
+    places = [rows.of_rank(rank, size) for rank in range(size)]
+    mine = array[counts]
+    keep = on_all_ranks or runtime.is_master_rank()
+    result = np.empty((int(rows.totals.sum()), *array.shape[1:]), array.dtype) if keep else None
+    block = max(1, _BLOCK_BYTES // max(1, size * array.dtype.itemsize * int(np.prod(array.shape[1:]))))
+    for begin in range(0, max(len(of_rank) for of_rank in places), block):
+        end = min(begin + block, max(len(of_rank) for of_rank in places))
+        sent = np.zeros((end - begin, *array.shape[1:]), array.dtype)
+        own = mine[begin:end]
+        sent[: len(own)] = own
+        for of_rank, received in zip(places, runtime.all_gather(sent), strict=True):
+            wanted = of_rank[begin:end]
+            if result is not None:
+                result[wanted] = received[: len(wanted)]
+    return result

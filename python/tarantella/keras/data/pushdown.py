@@ -1,0 +1,184 @@
+"""Each rank's part of each batch, taken before the work that makes samples, where that changes none of them.
+
+``source.map(decode).batch(B)`` on n ranks decodes every sample n times if batches are split at the end. If n divides B, the
+samples ``batch[r::n]`` are those of ``source.shard(n, r)``, in the same order, so each rank can decode its own alone:
+``source.shard(n, r).map(decode).batch(B / n)``. What comes before the maps (reading file names, shuffling, repeating) runs on
+every rank as it does on one device, and tells by a fingerprint of every n-th element whether ranks have the same data.
+A rank that takes several shards of each batch keeps as many of every n elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.data import introspection, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_AFTER_THE_BATCH = ("PrefetchDataset", "OptionsDataset", "RepeatDataset", "TakeDataset", "SkipDataset")
+
+
+class TooLate(Exception):
+    """Why the batches have to be split at the end."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """``source.map(...).map(...).batch(n)``, and what follows."""
+
+    source: tf.data.Dataset
+    maps: list[tf.data.Dataset]
+    batch: tf.data.Dataset
+    after: list[tf.data.Dataset]
+    batch_size: int
+    samples: int | None
+    """How many the source has and batches are made of; None: without end."""
+
+
+def distribute(dataset: tf.data.Dataset, division: split.Division) -> tf.data.Dataset:
+    """What `data.distribute` gives, with the maps before the batch on this rank's samples alone.
+
+    Raises:
+        TooLate: that would change a sample, or cannot be known.
+    """
+    try:
+        parts = _take_apart(dataset, division)
+    except AttributeError as error:
+        raise TooLate(f"this version of TensorFlow does not tell what the dataset is made of ({error})") from error
+    source = parts.source
+    if parts.samples is not None:
+        source = source.take(parts.samples)
+    samples = source.scan((tf.constant(0, tf.int64), tf.constant(0, tf.int64)), _fingerprints(division.shards))
+    samples = _own(samples, division)
+    for of_map in parts.maps:
+        samples = samples.map(
+            _beside_the_fingerprint(of_map._map_func._func),
+            num_parallel_calls=getattr(of_map, "_num_parallel_calls", None),
+            deterministic={"true": True, "false": False}.get(getattr(of_map, "_deterministic", "default")),
+        )
+    drop_remainder = bool(introspection.number(parts.batch, "_drop_remainder"))
+    batches = samples.batch(
+        parts.batch_size // division.shards * len(division.own),
+        drop_remainder=drop_remainder,
+        num_parallel_calls=getattr(parts.batch, "_num_parallel_calls", None),
+    )
+    result = split.map_in_order(batches.enumerate(), _with_shares(parts, len(division.own)))
+    for operation in parts.after:
+        result = _again(operation, result)
+    return result
+
+
+def _own(samples: tf.data.Dataset, division: split.Division) -> tf.data.Dataset:
+    """Those of a source's elements that are of this rank's shards."""
+    shards, own = division.shards, division.own
+    if len(own) == 1:
+        return samples.shard(shards, own.start)
+    kept = samples.enumerate().filter(lambda index, _: (index % shards >= own.start) & (index % shards < own.stop))
+    whole, rest = divmod(n := int(samples.cardinality()), shards)
+    known = n if n < 0 else whole * len(own) + min(max(rest - own.start, 0), len(own))
+    return kept.map(lambda _, element: element).apply(tf.data.experimental.assert_cardinality(known))
+
+
+def _take_apart(dataset: tf.data.Dataset, division: split.Division) -> Parts:
+    shards = division.shards
+    if len(division.own) == shards:
+        raise TooLate("one rank makes all samples anyway")
+    operations = list(introspection.chain(dataset))
+    after = []
+    while operations and introspection.kind(operations[0]) in _AFTER_THE_BATCH:
+        after.append(operations.pop(0))
+    if not operations or introspection.kind(operations[0]) not in introspection.PLAIN_BATCHES:
+        found = f"{introspection.kind(operations[0])} is" if operations else "nothing is"
+        raise TooLate(f"{found} where it should end with batch")
+    batch = operations.pop(0)
+    maps: list[tf.data.Dataset] = []
+    while introspection.kind(operations[0]) in introspection.MAPS:
+        of_map = operations.pop(0)
+        stateful = introspection.stateful_operation(of_map)
+        if stateful is not None:
+            raise TooLate(f"a map before the batch has the operation {stateful}, whose results depend on its calls before")
+        maps.insert(0, of_map)
+    if not maps:
+        raise TooLate("there is no map before the batch, so nothing to save")
+    if not introspection.is_deterministic(operations[0]):
+        raise TooLate("an operation before the maps may give its elements in any order")
+    batch_size = introspection.number(batch, "_batch_size")
+    if batch_size is None or batch_size % shards != 0:
+        raise TooLate(f"{shards} {_what(division)} do not divide the batch of {batch_size}")
+    drops = introspection.number(batch, "_drop_remainder")
+    if drops is None:
+        raise TooLate("whether its batch drops the remainder is not known yet")
+    samples = _samples(operations[0], batch_size, bool(drops), division)
+    return Parts(operations[0], maps, batch, after[::-1], batch_size, samples)
+
+
+def _what(division: split.Division) -> str:
+    return "ranks" if len(division.own) == 1 else "shards"
+
+
+def _samples(source: tf.data.Dataset, batch_size: int, drops: bool, division: split.Division) -> int | None:
+    cardinality = int(source.cardinality())
+    if cardinality == tf.data.INFINITE_CARDINALITY:
+        return None
+    if cardinality < 0:
+        raise TooLate("how many samples it has is not known")
+    rest = cardinality % batch_size
+    if drops:
+        return cardinality - rest
+    if 0 < rest < division.shards:
+        raise TooLate(f"its last batch of {rest} leaves some of {division.shards} {_what(division)} without a sample")
+    return cardinality
+
+
+def _fingerprints(shards: int) -> Callable[..., Any]:
+    """For `scan`: each element with the fingerprint of the first of the `shards` elements it is among."""
+
+    def note(state: tuple[tf.Tensor, tf.Tensor], element: Any) -> Any:
+        index, last = state
+        current = tf.cond(tf.equal(index % shards, 0), lambda: split.fingerprint(element), lambda: last)
+        return (index + 1, current), (current, element if isinstance(element, tuple) else (element,))
+
+    return note
+
+
+def _beside_the_fingerprint(function: Callable[..., Any]) -> Callable[..., Any]:
+    def mapped(fingerprint: tf.Tensor, element: tuple[Any, ...]) -> Any:
+        result = function(*element)
+        # what `map` makes of it: the element of a dataset that is not a tuple is its function's only argument
+        return fingerprint, tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
+    return mapped
+
+
+def _with_shares(parts: Parts, own: int) -> Callable[..., Any]:
+    single = not isinstance(parts.batch.element_spec, tuple)
+
+    def with_shares(index: tf.Tensor, element: Any) -> Any:
+        fingerprints, batch = element
+        batch = batch[0] if single else batch
+        total = tf.constant(parts.batch_size, tf.int64)
+        if parts.samples is not None:
+            total = tf.minimum(total, parts.samples - index * parts.batch_size)
+        shards = split.own_shards(batch, split.Division(own, range(own)))
+        return tuple((shard, (samples, total, fingerprints[0] + total)) for shard, (samples, *_) in shards)
+
+    return with_shares
+
+
+def _again(operation: tf.data.Dataset, on: tf.data.Dataset) -> tf.data.Dataset:
+    match introspection.kind(operation):
+        case "PrefetchDataset":
+            return on.prefetch(introspection.number(operation, "_buffer_size"))
+        case "RepeatDataset":
+            return on.repeat(operation._count)
+        case "TakeDataset":
+            return on.take(operation._count)
+        case "SkipDataset":
+            return on.skip(operation._count)
+        case "OptionsDataset":
+            return on.with_options(operation.options())
+    raise TooLate(f"{introspection.kind(operation)} after the batch is not known")

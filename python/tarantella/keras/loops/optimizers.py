@@ -1,0 +1,128 @@
+"""`tnt.optimizers.Optimizer`: a Keras optimizer that reduces gradients before it does anything else with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.errors import TarantellaError
+from tarantella.keras import adapter
+from tarantella.keras.loops import reducers
+from tarantella.keras.loops.reducers import LoopReduction
+from tarantella.keras.reduction import ops
+from tarantella.keras.step import context
+from tarantella.keras.step.accumulation import OptimizerHooks
+
+__all__ = ["Optimizer"]
+
+
+def Optimizer(optimizer: Any) -> Any:
+    """Makes an optimizer of Keras reduce the gradients of all ranks in `apply` and `apply_gradients`. Not collective itself.
+
+    For training loops of one's own: `tnt.Model` reduces by itself and refuses such an optimizer. Clipping, loss scaling and
+    the test for finite values act on reduced gradients. With ``gradient_accumulation_steps=k`` gradients are reduced once in k
+    calls.
+
+    `apply` and `apply_gradients` take two arguments more, one of which may be given: ``weight``, this rank's factor, and
+    ``samples``, how many samples this rank's loss is the mean of. Without, each of n ranks counts 1/n
+    (see `tnt.DistributedGradientTape.gradient`).
+
+    Args:
+        optimizer: any optimizer of Keras, built or not; also a `LossScaleOptimizer`. It is changed, not copied.
+
+    Returns:
+        The same object: its class, config, state and settable learning rate are what they were. Neither a file of it nor a
+        copy knows of ranks: wrap what is loaded or copied again.
+
+    Example:
+        >>> optimizer = tnt.optimizers.Optimizer(keras.optimizers.Adam(1e-3))
+        >>> with tf.GradientTape() as tape:
+        ...     loss = loss_fn(y, model(x))
+        >>> optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+    """
+    if not adapter.is_optimizer(optimizer):
+        raise TypeError(f"tnt.optimizers.Optimizer needs an optimizer of Keras, not {type(optimizer).__name__}")
+    if is_distributed(optimizer):
+        return optimizer
+    _Methods(optimizer).install()
+    return optimizer
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """Whether the optimizer, or the one inside of a LossScaleOptimizer, reduces by itself."""
+    return any(
+        isinstance(getattr(adapter.as_apply(one.__dict__.get(adapter.optimizer_hook())), "__self__", None), _Methods)
+        for one in adapter.optimizers_of(optimizer)
+        if one is not None
+    )
+
+
+class _Methods:
+    """The methods that an optimizer gets; as its attributes, so that its class stays what it is."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self._hooks = OptimizerHooks(optimizer, self)
+        self._original = optimizer.apply_gradients
+        self._given: dict[str, Any] = {}
+        self._reduction: LoopReduction | None = None
+
+    def install(self) -> None:
+        hook = adapter.optimizer_hook()
+        self._apply = adapter.as_apply(getattr(self._optimizer, hook))
+        for owner, name, method in self._hooks.functions() if runtime.get_size() > 1 else []:
+            if owner is self._optimizer and name == hook:
+                self._apply = adapter.as_apply(method)
+            else:
+                object.__setattr__(owner, name, method)
+        for name, method in {"apply_gradients": self.apply_gradients, hook: adapter.as_method(self.apply)}.items():
+            object.__setattr__(self._optimizer, name, method)
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def apply(
+        self, grads: Any, trainable_variables: Any = None, *, weight: Any = None, samples: Any = None, **kwargs: Any
+    ) -> Any:
+        """Keras' `apply`, after the gradients of all ranks were added up."""
+        reducers.prepare("an optimizer of tnt.optimizers.Optimizer", "only the optimizer that was compiled can be used there")
+        if not context.is_synchronised():
+            raise TarantellaError(
+                "an optimizer was applied inside of tnt.no_sync: each rank would change its weights by its own gradients. "
+                "Add gradients up inside, and apply them outside"
+            )
+        grads = list(grads)
+        reducers.refuse_reduced(grads)
+        self._reduction = LoopReduction(self._given.get("weight", weight), self._given.get("samples", samples))
+        try:
+            with ops.translated():
+                if runtime.get_size() == 1 and trainable_variables is not None:
+                    grads = self._reduction.reduce_gradients(grads, list(trainable_variables))
+                return self._apply(grads, trainable_variables, **kwargs)
+        finally:
+            self._reduction = None
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def apply_gradients(self, grads_and_vars: Any, *, weight: Any = None, samples: Any = None) -> Any:
+        """Keras' `apply_gradients`, which calls `apply`."""
+        self._given = {"weight": weight, "samples": samples}
+        try:
+            return self._original(grads_and_vars)
+        finally:
+            self._given = {}
+
+    # -------------------------------------------------------------------- what the hooks ask for, in the call that runs
+
+    def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any]:
+        return self._running().reduce_gradients(grads, variables, weight)
+
+    def weight(self) -> Any:
+        return self._running().weight()
+
+    def all_true(self, flag: Any) -> Any:
+        return self._running().all_true(flag)
+
+    def _running(self) -> LoopReduction:
+        if self._reduction is None:
+            raise TarantellaError("the inner optimizer of a LossScaleOptimizer was applied by itself: apply the outer one")
+        return self._reduction

@@ -1,0 +1,85 @@
+"""Collectives on tensors and variables of TensorFlow and Keras, in graphs and eagerly."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.errors import InvalidArgumentError, UnsupportedError
+from tarantella.keras import adapter
+from tarantella.keras.loops import reducers
+from tarantella.keras.reduction import graph_order, ops
+from tarantella.keras.reduction.communicator import OpCommunicator
+from tarantella.keras.step import weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@functools.cache
+def _communicator() -> OpCommunicator:
+    return OpCommunicator()
+
+
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def all_reduce(tensor: Any, op: str) -> tf.Tensor:
+    """`tnt.all_reduce` of a tensor: see there."""
+    x = tf.convert_to_tensor(adapter.unwrap(tensor))
+    if x.dtype.name not in runtime._DTYPES:
+        raise TypeError(f"cannot reduce elements of type {x.dtype.name}: use one of {', '.join(runtime._DTYPES)}")
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def reduced(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            if op not in ("sum", "avg"):
+                raise UnsupportedError(f"tnt.all_reduce(op={op!r}) has no gradient: use 'sum' or 'avg', or tf.stop_gradient")
+            return all_reduce(upstream, op)
+
+        return _run("tnt_all_reduce", x, op=runtime._OPS[op]), gradient
+
+    return reduced(x)
+
+
+def _run(collective: str, x: tf.Tensor, **attributes: int) -> tf.Tensor:
+    with ops.translated(), graph_order.after_last():
+        result = getattr(ops.library(), collective)(x, communicator=_communicator().attachment, **attributes)
+    graph_order.done([result])
+    return result
+
+
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def broadcast_variables(variables: Any, root: int = 0) -> None:
+    """Gives every rank the values that root's variables have. Collective.
+
+    Call it before the first step of a training loop of one's own, for the model and for the optimizer, once it is built.
+    Inside a `tf.function` it takes variables of numbers only.
+
+    Args:
+        variables: variables of Keras or TensorFlow, in any structure: as many, of the same shapes and types, on all ranks.
+        root: the rank whose values are taken.
+
+    Raises:
+        TypeError: something is not a variable. InvalidArgumentError: there is no such rank. MismatchError: the ranks'
+        variables differ. PeerLostError, DeadlineError: a rank is missing.
+
+    Example:
+        >>> optimizer.build(model.trainable_variables)
+        >>> tnt.broadcast_variables([*model.variables, *optimizer.variables])
+    """
+    flat = tf.nest.flatten(variables)
+    reducers.check_variables(flat, "tnt.broadcast_variables")
+    if not 0 <= root < runtime.get_size():
+        raise InvalidArgumentError(f"root is {root}: the job has ranks 0 to {runtime.get_size() - 1}")
+    if tf.executing_eagerly():
+        weights.broadcast(flat, root)
+    elif runtime.get_size() > 1:
+        _broadcast_in_graph(flat, root)
+
+
+def _broadcast_in_graph(variables: Sequence[Any], root: int) -> None:
+    for variable in variables:
+        inner = adapter.unwrap(variable)
+        inner.assign(_run("tnt_broadcast", inner.read_value(), root=root))

@@ -1,0 +1,36 @@
+"""Whether gradients are reduced on the GPU that makes them: all ranks decide alike."""
+
+from __future__ import annotations
+
+import functools
+
+from tarantella import _native, runtime
+from tarantella.errors import UnsupportedError
+from tarantella.keras.reduction import device_placement, gpu_stream, ops
+
+
+@functools.cache
+def device_of_gradients() -> int:
+    """The CUDA device on which this rank reduces gradients, or HOST. The first call is collective, on ranks with a GPU."""
+    gpus = device_placement.visible_gpus()
+    if not gpus:
+        return device_placement.HOST
+    reason = _why_not(gpus[0])
+    if bool(runtime.all_reduce(int(not reason), "min")):
+        runtime.logger.info("gradients are reduced on the GPU, CUDA device %d", gpus[0])
+        return gpus[0]
+    reason = reason or "another rank cannot reduce on its GPU"
+    runtime.logger.warning("gradients travel through host memory, which is slow: %s", reason)
+    return device_placement.HOST
+
+
+def _why_not(gpu: int) -> str:
+    """Why this rank cannot reduce on this GPU; empty if it can."""
+    devices, why = _native.device_count()
+    if gpu >= devices:
+        return why or f"TensorFlow uses CUDA device {gpu}, and this process can use {devices} of them"
+    try:
+        ops.set_stream_of(gpu_stream.load().tnt_tensorflow_gpu_stream)
+    except UnsupportedError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,60 @@
+"""The gradients of all ranks, added up: dense ones in buckets, sparse ones by rows where that moves fewer bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella.keras import adapter
+from tarantella.keras.reduction import sparse
+from tarantella.keras.reduction.reducer import Reducer, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Reducers(Protocol):
+    """Where reducers are kept between steps. Each is made, collectively, when it is asked for the first time."""
+
+    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any]) -> Reducer:
+        """The reducer of these variables' gradients; its plan follows the order in which the first graph makes them."""
+
+    def sparse_reducer(self, variables: Sequence[Any]) -> sparse.SparseReducer:
+        """The reducer of these variables' gradients, which are sparse."""
+
+
+def specs(variables: Sequence[Any]) -> list[Spec]:
+    """The plan's view of variables."""
+    return [Spec(adapter.path(v), int(np.prod(v.shape, dtype=np.int64)), adapter.dtype_of(v)) for v in variables]
+
+
+def dense(gradient: Any, variable: Any) -> tf.Tensor:
+    """The gradient in the variable's shape and type; zeros if it has none."""
+    dtype = adapter.dtype_of(variable)
+    if gradient is None:
+        return tf.zeros(variable.shape, dtype)
+    return tf.cast(tf.convert_to_tensor(gradient), dtype)
+
+
+def times(gradient: tf.Tensor, weight: Any) -> tf.Tensor:
+    """``weight * gradient``: exact zeros where the weight is 0, whatever the gradient holds."""
+    return tf.where(tf.equal(weight, 0), tf.zeros_like(gradient), gradient * tf.cast(weight, gradient.dtype))
+
+
+def reduce(grads: Sequence[Any], variables: Sequence[Any], weight: Any, reducers: Reducers) -> list[Any]:
+    """The sum over ranks of ``weight * gradient``. A variable without a gradient keeps none."""
+    by_rows = [i for i, (g, v) in enumerate(zip(grads, variables, strict=True)) if sparse.is_worthwhile(g, v)]
+    whole = [i for i in range(len(variables)) if i not in by_rows]
+    result: list[Any] = [None] * len(variables)
+    if whole:
+        reducer = reducers.gradient_reducer([variables[i] for i in whole], [grads[i] for i in whole])
+        reduced = reducer.reduce([dense(grads[i], variables[i]) for i in whole], weight)
+        for i, tensor in zip(whole, reduced, strict=True):
+            result[i] = None if grads[i] is None else tensor
+    if by_rows:
+        by_row_reducer = reducers.sparse_reducer([variables[i] for i in by_rows])
+        for place, i in enumerate(by_rows):
+            result[i] = by_row_reducer.reduce(place, grads[i], weight)
+    return result

@@ -1,0 +1,204 @@
+"""Our TensorFlow ops: loading them, and a bucket's Start and Finish in a graph or eagerly."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.errors import UnsupportedError, from_message
+from tarantella.keras.reduction import device_placement
+from tarantella.runtime import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tarantella.keras.reduction.reducer import Reducer
+
+OLDEST = (2, 16)
+NEWEST_TESTED = (2, 21)
+
+
+def check_version(version: str) -> None:
+    """Refuses a TensorFlow that is too old and warns of one that is newer than any we were tested with."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    number = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+    supported = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST_TESTED[0]}.{NEWEST_TESTED[1]}"
+    if number < OLDEST:
+        raise UnsupportedError(f"TensorFlow {version} is too old: Tarantella works with {supported}")
+    if number > NEWEST_TESTED:
+        logger.warning("TensorFlow %s was never tested with this version of Tarantella (%s were)", version, supported)
+
+
+@functools.cache
+def _path() -> Path:
+    # imported first, so that the loader finds libtarantella.so.0 already there
+    from tarantella import _native
+
+    return Path(_native.__file__).with_name("libtarantella_tensorflow.so")
+
+
+@functools.cache
+def library() -> Any:
+    """The module with `tnt_start` and `tnt_finish`."""
+    check_version(tf.__version__)
+    return tf.load_op_library(str(_path()))
+
+
+@functools.cache
+def _attachments() -> ctypes.CDLL:
+    library()
+    attachments = ctypes.CDLL(str(_path()))
+    attachments.tnt_tensorflow_attach.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    attachments.tnt_tensorflow_attach.restype = ctypes.c_int64
+    attachments.tnt_tensorflow_detach.argtypes = [ctypes.c_int64]
+    attachments.tnt_tensorflow_detach.restype = None
+    attachments.tnt_tensorflow_attach_communicator.argtypes = [ctypes.c_void_p]
+    attachments.tnt_tensorflow_attach_communicator.restype = ctypes.c_int64
+    attachments.tnt_tensorflow_detach_communicator.argtypes = [ctypes.c_int64]
+    attachments.tnt_tensorflow_detach_communicator.restype = None
+    attachments.tnt_tensorflow_sparse_counts.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)]
+    attachments.tnt_tensorflow_sparse_counts.restype = None
+    attachments.tnt_tensorflow_set_stream_of.argtypes = [ctypes.c_void_p]
+    attachments.tnt_tensorflow_set_stream_of.restype = None
+    return attachments
+
+
+def attach(reducer_address: int, on_gpu: bool) -> int:
+    """Makes a reducer of tensors on a GPU or in host memory known to the ops; the id is their attribute ``reducer``."""
+    return int(_attachments().tnt_tensorflow_attach(reducer_address, int(on_gpu)))
+
+
+def set_stream_of(function: Any) -> None:
+    """Says how the ops learn on which CUDA stream TensorFlow runs them: a C function of their context (`gpu_stream`)."""
+    _attachments().tnt_tensorflow_set_stream_of(ctypes.cast(function, ctypes.c_void_p))
+
+
+def detach(attachment: int) -> None:
+    """Lets the tensors go that the reducer held. The reducer must have been closed before."""
+    _attachments().tnt_tensorflow_detach(attachment)
+
+
+def attach_communicator(address: int) -> int:
+    """Makes a communicator known to the ops that block; the id is their attribute ``communicator``."""
+    return int(_attachments().tnt_tensorflow_attach_communicator(address))
+
+
+def detach_communicator(attachment: int) -> None:
+    """Forgets a communicator, before it is given back."""
+    _attachments().tnt_tensorflow_detach_communicator(attachment)
+
+
+def sparse_counts(communicator: int, tensor: int) -> tuple[int, int, int]:
+    """Of a tensor's sparse reductions: how many by rows, how many of the whole table, and this rank's bytes."""
+    counts = (ctypes.c_int64 * 3)()
+    _attachments().tnt_tensorflow_sparse_counts(communicator, tensor, counts)
+    return counts[0], counts[1], counts[2]
+
+
+@contextmanager
+def translated(cause: Callable[[], BaseException | None] = lambda: None) -> Iterator[None]:
+    """What our ops tell TensorFlow becomes our own error again; cause() says what it comes from on this rank, if known."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        ours = from_message(str(error))
+        if ours is None:
+            raise
+        raise ours from cause()
+
+
+def reduce(
+    reducer: Reducer,
+    tensors: Sequence[tf.Tensor],
+    scale: tf.Tensor,
+    after: Sequence[tf.Tensor] = (),
+    begin_after: Sequence[tf.Tensor] = (),
+) -> list[tf.Tensor]:
+    """The sum over ranks of ``scale * tensor`` for each tensor of the reducer's plan, in the plan's order.
+
+    Each bucket starts as soon as its own tensors exist, while others are still being computed. Every Finish depends on all
+    Starts: a Finish that blocks one of few executor threads cannot keep a Start from running.
+
+    Args:
+        after: what another reducer gave in the same step. No Finish comes before these: else two ranks with one free thread
+            each could block it in Finishes of different reducers, and wait for each other's Starts for ever.
+        begin_after: no Start comes before these: the reducer's own step before this one in the same graph.
+    """
+    result: list[tf.Tensor] = [None] * len(tensors)
+    started = []
+    for bucket, members in enumerate(reducer.buckets):
+        gradients = [tf.convert_to_tensor(tensors[i]) for i in members]
+        with tf.control_dependencies(begin_after), device_placement.device_of_ops(reducer.device):
+            outputs = library().tnt_start(
+                scale=scale, gradients=gradients, reducer=reducer.attachment, bucket=bucket, tensors=members
+            )
+        _run_independently(outputs)
+        started.append(outputs)
+    in_graph = not tf.executing_eagerly()
+    before = [tensors[0] for tensors in started] + [t for t in after if t.graph is started[0][0].graph] if in_graph else []
+    with tf.control_dependencies([tensor.op for tensor in before]):
+        for bucket, members in enumerate(reducer.buckets):
+            with device_placement.device_of_ops(reducer.device):
+                finished = library().tnt_finish(started=started[bucket], reducer=reducer.attachment, bucket=bucket)
+            _run_independently(finished)
+            for position, tensor in zip(members, finished, strict=True):
+                result[position] = tensor
+    return result
+
+
+def tree_add(lists: Sequence[Sequence[tf.Tensor]], weights: Sequence[float | tf.Tensor]) -> list[tf.Tensor]:
+    """A part of a tree of sums: that of ``weight * tensor`` over the lists, for each place in them, neighbours first.
+
+    Graph or eager, on this rank only. TensorFlow's own additions are reordered by its graph optimizer where there are more than
+    two; these are not. The bits are those that a reducer with ``tree=True`` gives as many ranks that hand over these lists with
+    these weights, so that shards may be added on one rank or across ranks alike: each product is rounded to the tensor's type
+    before they are added, denormals are kept, and a weight of 0 contributes zeros whatever its tensors hold.
+
+    Args:
+        lists: equally long ones of tensors of any shapes; float32, float64, float16, bfloat16, int8, uint8, int32 or int64.
+            Those at the same place have the same dtype and shape; their sum takes the memory of one that nobody else needs.
+        weights: a scalar for each list, cast to float64. For integers 0 or 1.
+
+    Returns:
+        The sums, of the shapes and dtypes of the first list.
+
+    Raises:
+        ValueError: the lists are not equally long, or there are not as many weights.
+        tf.errors.InternalError: shapes or dtypes differ, a weight is not finite, or it is neither 0 nor 1 and there are
+            integers.
+
+    Example:
+        >>> [total] = tree_add([[tf.constant([1.0, 2.0])], [tf.constant([3.0, float("nan")])]], [1.0, 0.0])
+        >>> total.numpy()
+        array([1., 2.], dtype=float32)
+    """
+    lengths = [len(tensors) for tensors in lists]
+    if len(set(lengths)) > 1:
+        raise ValueError(f"tree_add: lists of {' and '.join(map(str, lengths))} tensors cannot be added up")
+    if len(weights) != len(lists):
+        raise ValueError(f"tree_add: {len(weights)} weights of {len(lists)} lists")
+    if not lists or not lists[0]:
+        return []
+    others = [tensor for tensors in lists[1:] for tensor in tensors]
+    with device_placement.device_of_ops(device_placement.HOST):
+        of_lists = tf.stack([tf.cast(weight, tf.float64) for weight in weights])
+        return list(library().tnt_tree_add(first=lists[0], others=others, weights=of_lists))
+
+
+def _run_independently(outputs: Sequence[tf.Tensor]) -> None:
+    """Keeps TensorFlow from running stateful ops one after another, in the order of the program.
+
+    The data and the dependencies on Starts are all the order that is needed; without this, bucket 1 would be started only
+    after bucket 0 was.
+    """
+    if tf.executing_eagerly():
+        return
+    manager = getattr(tf.compat.v1.get_default_graph(), "experimental_acd_manager", None)
+    if manager is not None:
+        manager.run_independently(outputs[0].op)

@@ -1,0 +1,134 @@
+"""A reducer of the library, made for a list of variables or other tensors of a model."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import _native, runtime
+from tarantella.keras import adapter
+from tarantella.keras.reduction import device, device_placement, graph_order, ops
+from tarantella.keras.reduction.bucket_hook import BucketHook, PackedBucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+_live: weakref.WeakSet[Reducer] = weakref.WeakSet()
+
+
+# how tensors are sent: wire_dtype of tnt_reducer_options_t
+AS_THEY_ARE = -2
+AS_THE_ENVIRONMENT_SAYS = -1
+# which runs give the same bits: determinism of tnt_reducer_options_t
+AS_IT_COMES = 0
+SAME_ON_ANY_RANKS = 2
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One tensor of a plan: its name in errors and logs, how many elements, and their type (``"float32"``)."""
+
+    name: str
+    count: int
+    dtype: str
+
+
+class Reducer:
+    """Sums the same list of tensors over all ranks, again and again. Making one is collective.
+
+    Args:
+        wire_dtype: ``"float16"`` or ``"bfloat16"``, in which float32 and float64 tensors are sent, or how else they are.
+        bucket_hook: sees each bucket before it is sent; this rank's own affair.
+        fusion_threshold: bytes at which a bucket is closed; None: as the environment says, else chosen.
+        arrival: the tensors' positions in the order in which they will come; None: from the last to the first.
+        gradients: the tensors are made by backward, and are reduced on the GPU if it runs there. With a bucket hook, which
+            sees host memory, they are not: then all ranks need one.
+        tree: sums over ranks are taken as (0 + 1) + (2 + 3), neighbours first: with `ops.tree_add` below them the same bits on
+            1, 2, 4, 8, ... ranks, for float32, float64 and integers. Equal on all ranks.
+
+    Raises:
+        MismatchError: a rank's list, TensorFlow, Keras or `context` differs; the text names the rank and the tensor.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        specs: Sequence[Spec],
+        context: str = "",
+        wire_dtype: str | int = AS_THEY_ARE,
+        bucket_hook: Callable[[PackedBucket], object] | None = None,
+        fusion_threshold: float | None = None,
+        arrival: Sequence[int] | None = None,
+        gradients: bool = False,
+        tree: bool = False,
+    ) -> None:
+        for spec in specs:
+            if spec.dtype not in runtime._DTYPES:
+                raise TypeError(f"cannot reduce {spec.name}: elements of type {spec.dtype} are not supported")
+        self.device = device.device_of_gradients() if gradients and bucket_hook is None else device_placement.HOST
+        versions = f"TensorFlow {tf.__version__}, {adapter.version()}"
+        self._native = _native.Reducer(
+            runtime.world(),
+            [(spec.name, spec.count, runtime._DTYPES[spec.dtype]) for spec in specs],
+            name,
+            f"{versions}, {context}" if context else versions,
+            fusion_threshold=-1.0 if fusion_threshold is None else float(fusion_threshold),
+            wire_dtype=runtime._DTYPES[wire_dtype] if isinstance(wire_dtype, str) else wire_dtype,
+            arrival=arrival or (),
+            device=self.device,
+            determinism=SAME_ON_ANY_RANKS if tree else AS_IT_COMES,
+        )
+        self.hook = BucketHook(bucket_hook, [spec.name for spec in specs]) if bucket_hook is not None else None
+        if self.hook is not None:
+            self._native.set_hook(self.hook)
+        self.name = name
+        self.specs = tuple(specs)
+        self.arrival = tuple(arrival or ())
+        self.fusion_threshold: int = self._native.fusion_threshold
+        self.buckets: list[list[int]] = self._native.buckets
+        self.descriptions: list[str] = self._native.descriptions
+        self.attachment = ops.attach(self._native.address, self.device != device_placement.HOST)
+        _live.add(self)
+
+    def reduce(self, tensors: Sequence[Any], scale: Any = 1.0) -> list[tf.Tensor]:
+        """The sum over ranks of ``scale * tensor``, for the tensors of the specs in their order; graph or eager."""
+        if not tensors:
+            return []
+        begin_after = graph_order.last_before(self.attachment)
+        reduced = ops.reduce(self, tensors, tf.cast(scale, tf.float64), graph_order.last(), begin_after)
+        graph_order.done(reduced)
+        return reduced
+
+    def total(self, number: Any) -> tf.Tensor:
+        """The sum over ranks of a number, by a reducer of one tensor with one element."""
+        return self.reduce([tf.reshape(tf.cast(number, self.specs[0].dtype), [1])])[0][0]
+
+    def tensor_steps(self, index: int) -> int:
+        """How often the tensor was reduced so far."""
+        return int(self._native.tensor_steps(index))
+
+    def stats(self) -> dict[str, float]:
+        """What was done so far: ``steps``, ``bytes``, ``busy_seconds`` and ``exposed_seconds`` of this rank."""
+        return dict(self._native.stats())
+
+    def close(self) -> None:
+        """Stops the reducer; a graph that still uses it fails with a sentence."""
+        if self in _live:
+            _live.discard(self)
+            self._native.close()
+            ops.detach(self.attachment)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def close_all(reducers: Iterable[Reducer] | None = None) -> None:
+    """Closes the reducers, or all there are."""
+    for reducer in list(_live if reducers is None else reducers):
+        reducer.close()
+
+
+runtime.before_leaving(close_all)

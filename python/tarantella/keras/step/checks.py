@@ -1,0 +1,80 @@
+"""What `fit` does at the borders of steps and epochs: it proves that ranks are in step, and brings local state together."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tarantella import _native, runtime
+from tarantella.errors import DeadlineError, TarantellaError
+from tarantella.keras import adapter
+from tarantella.keras.step import accumulation, weights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tarantella.keras.step.hooks import StepHooks
+
+
+def check_first_step(model: Any, hooks: StepHooks) -> None:
+    """Proves after a first step that all gradients were reduced, and that all ranks have the same weights. Collective.
+
+    Raises:
+        TarantellaError: a gradient was not reduced. MismatchError: the weights differ.
+    """
+    reduced = {id(variable) for variable, steps in hooks.gradient_steps() if steps > 0}
+    variables = adapter.trainable_variables(model)
+    missing = [adapter.path(v) for v in variables if id(v) not in reduced]
+    if missing:
+        raise TarantellaError(
+            f"rank {runtime.get_rank()}: the first step did not reduce the gradient of {missing[0]}"
+            + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
+            + ": the optimizer was not called through the model's own, so training would not be synchronised"
+        )
+    weights.compare(variables, "after the first step")
+
+
+class InStep(adapter.Callback):
+    """Goes first in the list of callbacks: what comes after it sees ranks that agree."""
+
+    def __init__(self, hooks: StepHooks) -> None:
+        super().__init__()
+        self._hooks = hooks
+        self._checked = False
+        self._begin_ns = 0
+        self._epoch = 0
+        self._steps = 0
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """In this context who waited in vain says where this rank is: ranks whose datasets have other lengths part so."""
+        try:
+            yield
+        except DeadlineError as error:
+            raise DeadlineError(
+                f"{error}. Rank {runtime.get_rank()} had made {self._steps} steps of epoch {self._epoch + 1}: if others had "
+                "made fewer or more, their datasets have other lengths"
+            ) from error
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch, self._steps = epoch, 0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._begin_ns = _native.clock_ns()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._steps = batch + 1
+        _native.trace_span("step", f"step {batch}", self._begin_ns, _native.clock_ns())
+        if not self._checked and not self._hooks.awaits_reduction():
+            self._checked = True
+            check_first_step(self.model, self._hooks)
+
+    # BatchNormalization's averages are of each rank's own samples: their mean is what validation and files shall see
+    def on_test_begin(self, logs: Any = None) -> None:
+        if not self._hooks.reproducible:
+            weights.average(adapter.moving_statistics(self.model))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if not self._hooks.reproducible:
+            weights.average(adapter.moving_statistics(self.model))
+            accumulation.collect_sums(self.model.optimizer)

@@ -1,0 +1,113 @@
+"""BatchNormalization over the samples of all ranks, for every layer that is made with ``synchronized=True``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.keras import adapter
+from tarantella.keras.reduction import collectives
+from tarantella.keras.step import context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def is_synchronized(layer: Any) -> bool:
+    """Whether the layer is to take its statistics over all ranks."""
+    return isinstance(layer, adapter.keras.layers.BatchNormalization) and bool(layer.synchronized)
+
+
+def hooks(model: Any) -> list[tuple[Any, str, Callable[..., Any]]]:
+    """The model's synchronized layers and the names of their methods, with what takes their place in a training step."""
+    name = adapter.batch_statistics()
+    layers = [layer for layer in adapter.layers_of(model) if is_synchronized(layer)]
+    return [(layer, name, adapter.with_statistics(layer, moments)) for layer in layers]
+
+
+def statistics(model: Any) -> list[Any]:
+    """The weights in which synchronized layers keep what all ranks have seen."""
+    return [v for layer in adapter.layers_of(model) if is_synchronized(layer) for v in layer.non_trainable_weights]
+
+
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def moments(x: tf.Tensor, axes: Sequence[int], keepdims: bool = False, mask: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mean and variance over the samples of all ranks, with their gradients. Collective: two sums forward, two backward.
+
+    Args:
+        x: this rank's samples, float.
+        axes: over which the statistics are taken.
+        mask: of x's shape without its last axis; elements where it is false do not count.
+
+    A rank counts by its elements. One without a sample in a step of `tnt.Model` does not count; elsewhere it cannot be known.
+    The gradient is that of all ranks' losses together, each by its weight in the step or in `DistributedGradientTape.gradient`;
+    outside of both all count alike.
+    """
+    if mask is None and runtime.get_size() == 1:
+        mean, variance = tf.nn.moments(x, axes, keepdims=keepdims)
+        return mean, variance
+    if mask is None:
+        counted = tf.ones([], x.dtype)
+        count = tf.cast(tf.reduce_prod(tf.gather(tf.shape(x), list(axes))), x.dtype)
+    else:
+        counted = tf.cast(mask, x.dtype)[..., tf.newaxis]
+        count = tf.reduce_sum(counted)
+    weight = context.weight()
+    if weight is not None:
+        present = tf.cast(weight > 0, x.dtype)
+        counted, count = counted * present, count * present
+    sums = tf.reduce_sum(x * counted, list(axes), keepdims=True)
+    of_all = _sum_over_ranks(tf.concat([tf.reshape(sums, [-1]), [count]], 0))
+    total = tf.stop_gradient(of_all[-1])
+    mean = tf.math.divide_no_nan(tf.reshape(of_all[:-1], tf.shape(sums)), total)
+    # the deviations add up to nothing over all ranks: so does their gradient by the mean
+    squares = tf.reduce_sum(tf.square(x - tf.stop_gradient(mean)) * counted, list(axes), keepdims=True)
+    variance = tf.math.divide_no_nan(_sum_over_ranks(squares), total)
+    mean, variance = tf.ensure_shape(mean, sums.shape), tf.ensure_shape(variance, sums.shape)
+    if keepdims:
+        return mean, variance
+    return tf.squeeze(mean, list(axes)), tf.squeeze(variance, list(axes))
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def _sum_over_ranks(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """The sum. Its gradient is what each rank's loss, by the rank's weight, has to say of it, in terms of this rank's loss."""
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        weight = context.weight()
+        if weight is None:
+            return collectives.all_reduce(upstream, "sum")
+        factor = tf.cast(weight, upstream.dtype)
+        own = tf.where(factor > 0, upstream * factor, tf.zeros_like(upstream))
+        return tf.math.divide_no_nan(collectives.all_reduce(own, "sum"), factor)
+
+    return collectives.all_reduce(x, "sum"), gradient
+
+
+# ------------------------------------------------------------------------------------------------------ small batches
+
+SMALLEST = 16  # samples on each rank with which BatchNormalization still works well
+
+
+def warn_of_small_batches(model: Any, batch_size: int | None, shards: int | None = None) -> None:
+    """Warns of layers whose statistics are of too few samples.
+
+    Args:
+        batch_size: of all ranks together; None if it is not known.
+        shards: into how many a batch is cut; None: into one for each rank.
+    """
+    parts, what = (runtime.get_size(), "ranks") if shards is None else (shards, "shards")
+    if batch_size is None or batch_size // parts >= SMALLEST:
+        return
+    local = (layer for layer in adapter.layers_of(model) if isinstance(layer, adapter.keras.layers.BatchNormalization))
+    if any(not layer.synchronized for layer in local):
+        runtime.logger.warning(
+            "Micro batch size should be at least %d when using Batch Normalization: %d %s share %d samples%s",
+            SMALLEST,
+            parts,
+            what,
+            batch_size,
+            "" if shards else ". tnt.keras.layers.SyncBatchNormalization takes its statistics over all of them",
+        )
