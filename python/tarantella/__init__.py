@@ -73,7 +73,7 @@ logger = logging.getLogger("TNT_LIB")
 
 # names that are loaded when they are first used: NumPy takes 0.1 s to import, TensorFlow several seconds
 _LAZY = {
-    "DistributedGradientTape": "tarantella.keras.loops.reducers.tape",
+    "DistributedGradientTape": "tarantella.keras.loops.tape",
     "Model": "tarantella.keras.model",
     "PackedBucket": "tarantella.keras.reduction.bucket_hook",
     "Sequential": "tarantella.keras.models",
@@ -109,7 +109,7 @@ _LAZY_MODULES = {
     "data": "tarantella.data",
     "keras": "tarantella.keras",
     "models": "tarantella.keras.models",
-    "optimizers": "tarantella.keras.loops.reducers.optimizers",
+    "optimizers": "tarantella.keras.loops.optimizers",
 }
 
 __all__ = [
