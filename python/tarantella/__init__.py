@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tarantella.configuration import global_tnt_config as global_tnt_config
     from tarantella.keras import callbacks as callbacks
     from tarantella.keras import models as models
+    from tarantella.keras.context import no_sync as no_sync
     from tarantella.keras.loops import optimizers as optimizers
     from tarantella.keras.loops.tape import DistributedGradientTape as DistributedGradientTape
     from tarantella.keras.model import Model as Model
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from tarantella.keras.reduction.bucket_hook import PackedBucket as PackedBucket
     from tarantella.keras.reduction.collectives import broadcast_variables as broadcast_variables
     from tarantella.keras.reduction.plan import plan as plan
-    from tarantella.keras.step.context import no_sync as no_sync
     from tarantella.runtime import all_gather as all_gather
     from tarantella.runtime import all_reduce as all_reduce
     from tarantella.runtime import barrier as barrier
@@ -78,7 +78,7 @@ _LAZY = {
     "PackedBucket": "tarantella.keras.reduction.bucket_hook",
     "Sequential": "tarantella.keras.models",
     "broadcast_variables": "tarantella.keras.reduction.collectives",
-    "no_sync": "tarantella.keras.step.context",
+    "no_sync": "tarantella.keras.context",
     "plan": "tarantella.keras.reduction.plan",
     "global_tnt_config": "tarantella.configuration",
     "Group": "tarantella.collectives.group",

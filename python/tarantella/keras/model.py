@@ -17,10 +17,10 @@ from tarantella.keras.checkpoint import callback as checkpoint
 from tarantella.keras.checkpoint import session, single_rank
 from tarantella.keras.data import batches, gather, introspection, split
 from tarantella.keras.loops import optimizers
-from tarantella.keras.reduction import ops, statistics
+from tarantella.keras.reduction import ops, statistics, weights
 from tarantella.keras.reduction.plan import Plan
 from tarantella.keras.reproducible import fingerprint, shard_state, step
-from tarantella.keras.step import accumulation, losses, metric_check, normalization, unwrapped_models, weights
+from tarantella.keras.step import accumulation, losses, metric_check, normalization, unwrapped_models
 from tarantella.keras.step.checks import InStep, check_first_step
 from tarantella.keras.step.hooks import StepHooks
 from tarantella.strategy import ParallelStrategy

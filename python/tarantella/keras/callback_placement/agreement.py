@@ -14,8 +14,9 @@ import numpy as np
 from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
+from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible.shard_state import random_states
-from tarantella.keras.step import accumulation, weights
+from tarantella.keras.step import accumulation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

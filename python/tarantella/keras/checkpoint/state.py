@@ -12,7 +12,8 @@ import numpy as np
 
 from tarantella import runtime
 from tarantella.keras import adapter
-from tarantella.keras.step import accumulation, weights
+from tarantella.keras.reduction import weights
+from tarantella.keras.step import accumulation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,11 +8,10 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.errors import TarantellaError
-from tarantella.keras import adapter
+from tarantella.keras import adapter, context
 from tarantella.keras.loops import reducers
 from tarantella.keras.loops.reducers import LoopReduction
 from tarantella.keras.reduction import ops
-from tarantella.keras.step import context
 from tarantella.keras.step.accumulation import OptimizerHooks
 
 __all__ = ["Optimizer"]

@@ -10,11 +10,10 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
-from tarantella.keras import adapter
+from tarantella.keras import context
 from tarantella.keras.reduction import gradient_order, gradients, ops
 from tarantella.keras.reduction.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
 from tarantella.keras.reduction.sparse import SparseReducer
-from tarantella.keras.step import context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,13 +123,6 @@ def refuse_reduced(grads: Sequence[Any]) -> None:
             "these gradients come from a tnt.DistributedGradientTape and are reduced already: give them to a plain optimizer, "
             "or use a plain tf.GradientTape with tnt.optimizers.Optimizer"
         )
-
-
-def check_variables(variables: Sequence[Any], what: str) -> None:
-    """Raises if something is not a variable of Keras or TensorFlow."""
-    for variable in variables:
-        if not adapter.is_variable(variable):
-            raise TypeError(f"{what} takes variables of Keras or TensorFlow, not {type(variable).__name__}")
 
 
 def prepare(what: str, instead: str) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
+from tarantella.keras import context
 from tarantella.keras.loops import reducers
 from tarantella.keras.loops.reducers import LoopReduction
-from tarantella.keras.reduction import ops
-from tarantella.keras.step import context
+from tarantella.keras.reduction import ops, weights
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -79,7 +79,7 @@ class DistributedGradientTape:
         """
         reducers.prepare("tnt.DistributedGradientTape", "use a plain tf.GradientTape there")
         variables = tf.nest.flatten(sources)
-        reducers.check_variables(variables, "tnt.DistributedGradientTape.gradient")
+        weights.check_variables(variables, "tnt.DistributedGradientTape.gradient")
         reduction = LoopReduction(weight, samples)
         with context.weighted(reduction.weight):
             grads = self._tape.gradient(target, sources, output_gradients, unconnected_gradients)

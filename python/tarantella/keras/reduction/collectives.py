@@ -10,10 +10,8 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter
-from tarantella.keras.loops import reducers
-from tarantella.keras.reduction import graph_order, ops
+from tarantella.keras.reduction import graph_order, ops, weights
 from tarantella.keras.reduction.communicator import OpCommunicator
-from tarantella.keras.step import weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,7 +68,7 @@ def broadcast_variables(variables: Any, root: int = 0) -> None:
         >>> tnt.broadcast_variables([*model.variables, *optimizer.variables])
     """
     flat = tf.nest.flatten(variables)
-    reducers.check_variables(flat, "tnt.broadcast_variables")
+    weights.check_variables(flat, "tnt.broadcast_variables")
     if not 0 <= root < runtime.get_size():
         raise InvalidArgumentError(f"root is {root}: the job has ranks 0 to {runtime.get_size() - 1}")
     if tf.executing_eagerly():

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella import runtime
-from tarantella.keras.step import context
+from tarantella.keras import context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

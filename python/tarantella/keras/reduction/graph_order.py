@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from tarantella.keras.step import context
+from tarantella.keras import context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

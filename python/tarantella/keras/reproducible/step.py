@@ -14,14 +14,14 @@ import tensorflow as tf
 
 from tarantella import environment, runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
-from tarantella.keras import adapter
+from tarantella.keras import adapter, context
 from tarantella.keras.data import split
 from tarantella.keras.reduction import gradients
 from tarantella.keras.reduction.reducer import AS_THEY_ARE, Reducer, Spec
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.reproducible.shard_state import ShardState, random_states, read
 from tarantella.keras.reproducible.shards import TreeSum
-from tarantella.keras.step import context, normalization
+from tarantella.keras.step import normalization
 from tarantella.keras.step.hooks import StepHooks, key_of
 from tarantella.keras.xla import operations
 

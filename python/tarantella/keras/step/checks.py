@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tarantella import _native, runtime
 from tarantella.errors import DeadlineError, TarantellaError
 from tarantella.keras import adapter
-from tarantella.keras.step import accumulation, weights
+from tarantella.keras.reduction import weights
+from tarantella.keras.step import accumulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,13 +14,13 @@ import tensorflow as tf
 
 from tarantella import environment, runtime
 from tarantella.errors import UnsupportedError, mark
-from tarantella.keras import adapter
+from tarantella.keras import adapter, context
 from tarantella.keras.data import gather, split
-from tarantella.keras.reduction import autotune, gradient_order, gradients, statistics
+from tarantella.keras.reduction import autotune, gradient_order, gradients, statistics, weights
 from tarantella.keras.reduction.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
 from tarantella.keras.reduction.sparse import SparseReducer
 from tarantella.keras.reproducible import fingerprint
-from tarantella.keras.step import accumulation, context, losses, normalization, weights
+from tarantella.keras.step import accumulation, losses, normalization
 from tarantella.keras.step.accumulation import OptimizerHooks
 from tarantella.keras.step.patch import Patch
 from tarantella.keras.xla import operations

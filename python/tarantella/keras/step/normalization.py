@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella import runtime
-from tarantella.keras import adapter
+from tarantella.keras import adapter, context
 from tarantella.keras.reduction import collectives
-from tarantella.keras.step import context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What the code around a gradient says about it: that it is inside a step of `tnt.Model`, or of `tnt.no_sync`."""
+"""State that the code around a gradient declares: whether it runs in a step of `tnt.Model`, or inside `tnt.no_sync`."""
 
 from __future__ import annotations
 

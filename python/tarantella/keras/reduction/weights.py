@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def check_variables(variables: Sequence[Any], what: str) -> None:
+    """Raises if something is not a variable of Keras or TensorFlow."""
+    for variable in variables:
+        if not adapter.is_variable(variable):
+            raise TypeError(f"{what} takes variables of Keras or TensorFlow, not {type(variable).__name__}")
+
+
 def broadcast(variables: Sequence[Any], root: int = 0) -> None:
     """Gives every rank the values of root's variables. Collective.
 
