@@ -392,7 +392,7 @@ def test_an_interrupt_ends_a_build_at_once(tmp_path: Path) -> None:
         (["quick", "tests/comm/lines_test.cpp"], "quick stands alone"),
         (["tests/comm/lines_test.cpp", "docs"], "docs has no tests"),
         (["../x"], "there is no file or folder '../x'"),
-        (["tests/python/ranks/plan.py"], "those in tests/python are called test_*.py"),
+        (["tests/python/ranks/checks.py"], "those in tests/python are called test_*.py"),
         (["tests/comm/lines_test.cpp::Lines"], "only a Python file"),
         ([""], "there is no file or folder ''"),
     ],

@@ -31,6 +31,8 @@ DEFAULTS = {
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "-1",
     "TNT_TIMEOUT": "60",
+    # the modules that scripts of all folders share: checks, recipes, training
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(RANKS), os.environ.get("PYTHONPATH")])),
 }
 
 

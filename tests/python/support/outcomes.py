@@ -12,7 +12,7 @@ import numpy as np
 from support import catalogue
 from support.launch import RANKS, run_alone, run_ranks
 
-SCRIPT = RANKS / "equivalence.py"
+SCRIPT = RANKS / "keras/equivalence/equivalence.py"
 TIMEOUT = 240
 AT_ONCE = 25  # cases in a job: it shall end in time on a busy machine, and starting one takes seconds
 

@@ -1,0 +1,85 @@
+"""A rank fails while it trains with others: one error on every rank, which names it, and the job ends."""
+
+from __future__ import annotations
+
+import json
+
+from support.launch import RANKS, run_ranks
+
+
+def fail(tmp_path, size, how, **env):
+    """What the ranks got, and how the job ended."""
+    result = run_ranks(size, RANKS / "keras/fail_in_fit.py", tmp_path, how, env=env)
+    assert not result.left_behind, result.said
+    errors = {rank: tmp_path / f"{rank}.json" for rank in range(size)}
+    return {rank: json.loads(file.read_text()) for rank, file in errors.items() if file.exists()}, result
+
+
+def test_an_exception(tmp_path):
+    errors, result = fail(tmp_path, 3, "raise")
+    assert result.code == 1, result.said
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("tarantella: rank 1 (pid "), result.said
+    assert "ValueError: this batch is not good" in line
+    assert errors.keys() == {0, 2}, result.said
+    for error in errors.values():
+        assert error["kind"] == "TarantellaError"
+        assert error["text"] == "rank 1 failed: ValueError: this batch is not good"
+        assert error["seconds"] < 3, error
+
+
+def test_a_killed_rank(tmp_path):
+    errors, result = fail(tmp_path, 2, "SIGKILL")
+    assert result.code == 137, result.said
+    assert "rank 1 (pid " in result.stderr.splitlines()[-1]
+    assert errors[0]["kind"] == "PeerLostError", result.said
+    assert "rank 1" in errors[0]["text"]
+    assert errors[0]["seconds"] < 3
+
+
+def test_a_stopped_rank(tmp_path):
+    errors, result = fail(tmp_path, 2, "SIGSTOP", TNT_TIMEOUT="5")
+    assert result.code != 0
+    assert errors[0]["kind"] == "DeadlineError", result.said
+    assert "rank 1" in errors[0]["text"]
+    assert 4 < errors[0]["seconds"] < 12
+    assert "rank 1" in result.stderr.splitlines()[-1]
+
+
+def test_a_model_that_differs(tmp_path):
+    errors, result = fail(tmp_path, 2, "other model")
+    assert result.code == 1, result.said
+    assert errors.keys() == {0, 1}
+    assert errors[0]["text"] == errors[1]["text"]
+    for error in errors.values():
+        assert error["kind"] == "MismatchError"
+        for word in ("rank 1", "model/hidden/kernel", "(28 float32)", "(24 float32)"):
+            assert word in error["text"], error
+        assert error["seconds"] < 10
+    assert "MismatchError" in result.stderr.splitlines()[-1]
+
+
+def test_a_rank_that_stops(tmp_path):
+    """All stop with it: test_callbacks.py has more of it."""
+    errors, result = fail(tmp_path, 2, "stop_training", TNT_TIMEOUT="5")
+    assert result.code == 0, result.said
+    assert not errors, result.said
+
+
+def test_a_rank_with_fewer_batches(tmp_path):
+    errors, result = fail(tmp_path, 2, "fewer batches")
+    assert result.code == 1, result.said
+    for error in errors.values():
+        assert error["kind"] == "MismatchError", error
+        assert error["text"] == "training data: batches is 3 on rank 1 and 6 on rank 0: it must be the same"
+
+
+def test_a_rank_with_fewer_batches_than_can_be_known(tmp_path):
+    """It waits for others at the end of its epoch, they for it in a step: no rank may wait for ever."""
+    errors, result = fail(tmp_path, 2, "fewer batches than can be known", TNT_TIMEOUT="5")
+    assert result.code != 0, result.said
+    assert errors, result.said
+    for rank, error in errors.items():
+        assert error["kind"] == "DeadlineError", error
+        assert f"Rank {rank} had made 3 steps of epoch 1: if others had made fewer or more" in error["text"], error
+        assert error["seconds"] < 20, error
