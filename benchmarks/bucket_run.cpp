@@ -104,7 +104,7 @@ int run_model(const Model& model, const Options& options, const Team& team, Fiel
   const double seconds = row.times.p50 * 1e-6;
   row.algbw_gbps = static_cast<double>(row.bytes) / seconds * 1e-9;
   row.busbw_gbps = *row.algbw_gbps * busbw_factor(Collective::all_reduce, team.ranks());
-  const double traffic = least_traffic(Collective::all_reduce, static_cast<double>(row.bytes), team.ranks(), true);
+  const double traffic = min_traffic(Collective::all_reduce, static_cast<double>(row.bytes), team.ranks(), true);
   if (field.bytes_per_second && traffic > 0) row.limit_percent = 100.0 * traffic / *field.bytes_per_second / seconds;
   const auto steps = static_cast<double>(after.steps - before.steps);
   row.extra = {

@@ -149,7 +149,7 @@ void add_bandwidth(Row& row, const Field& field) {
   const auto bytes = static_cast<double>(row.bytes);
   row.algbw_gbps = bytes / seconds * 1e-9;
   row.busbw_gbps = *row.algbw_gbps * busbw_factor(row.collective, row.ranks);
-  const double traffic = least_traffic(row.collective, bytes, row.ranks, row.in_place);
+  const double traffic = min_traffic(row.collective, bytes, row.ranks, row.in_place);
   if (field.bytes_per_second && traffic > 0) row.limit_percent = 100.0 * traffic / *field.bytes_per_second / seconds;
 }
 

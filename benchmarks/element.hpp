@@ -13,11 +13,11 @@
 namespace tnt::bench {
 
 // Round to nearest even with so many bits of mantissa (the leading one included) and so small a least exponent.
-[[nodiscard]] inline double round_to(double x, int bits, int least_exponent, double largest) {
+[[nodiscard]] inline double round_to(double x, int bits, int min_exponent, double largest) {
   if (x == 0 || !std::isfinite(x)) return x;
   int exponent = 0;
   std::frexp(x, &exponent);  // x = m * 2^exponent, 0.5 <= |m| < 1
-  const double unit = std::ldexp(1.0, std::max(exponent, least_exponent + 1) - bits);
+  const double unit = std::ldexp(1.0, std::max(exponent, min_exponent + 1) - bits);
   const double rounded = std::nearbyint(x / unit) * unit;
   return std::abs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), x) : rounded;
 }
@@ -39,13 +39,13 @@ namespace tnt::bench {
 // The distance from x to the next value of the type, for errors in units of it.
 [[nodiscard]] inline double unit_of(double x, tnt_dtype_t dtype) {
   int bits = 53;
-  int least_exponent = -1022;
-  if (dtype == TNT_FLOAT32) bits = 24, least_exponent = -126;
-  if (dtype == TNT_FLOAT16) bits = 11, least_exponent = -14;
-  if (dtype == TNT_BFLOAT16) bits = 8, least_exponent = -126;
+  int min_exponent = -1022;
+  if (dtype == TNT_FLOAT32) bits = 24, min_exponent = -126;
+  if (dtype == TNT_FLOAT16) bits = 11, min_exponent = -14;
+  if (dtype == TNT_BFLOAT16) bits = 8, min_exponent = -126;
   int exponent = 0;
   std::frexp(x, &exponent);
-  return std::ldexp(1.0, std::max(x == 0 ? least_exponent + 1 : exponent, least_exponent + 1) - bits);
+  return std::ldexp(1.0, std::max(x == 0 ? min_exponent + 1 : exponent, min_exponent + 1) - bits);
 }
 
 [[nodiscard]] inline double half_value(std::uint16_t bits) {

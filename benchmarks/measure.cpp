@@ -9,7 +9,7 @@ namespace tnt::bench {
 namespace {
 
 constexpr double shortest_sample_us = 20;  // so that reading the clock costs less than 1 %
-constexpr int most_operations = 64;        // in one sample
+constexpr int max_operations = 64;         // in one sample
 constexpr int samples_at_once = 10;        // between two looks at the confidence interval
 
 double microseconds(std::int64_t begin_ns) { return static_cast<double>(tnt_clock_ns() - begin_ns) * 1e-3; }
@@ -31,7 +31,7 @@ void warm_up(Series& series, const Contender& contender, int times, const Team& 
   series.first = team.maximum(time_one(contender, 1, team));
   double once = series.first;
   for (int i = 0; i < times; ++i) once = team.maximum(time_one(contender, 1, team));
-  series.operations = std::clamp(static_cast<int>(std::ceil(shortest_sample_us / std::max(once, 0.01))), 1, most_operations);
+  series.operations = std::clamp(static_cast<int>(std::ceil(shortest_sample_us / std::max(once, 0.01))), 1, max_operations);
 }
 
 Times summarised(const Series& series) {

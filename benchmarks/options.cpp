@@ -64,7 +64,7 @@ void check_elements(const std::vector<Size>& sizes, const std::vector<tnt_dtype_
 std::vector<Size> read_range(const Given& given, Collective collective, const std::vector<tnt_dtype_t>& dtypes) {
   std::size_t widest = 0;
   for (const tnt_dtype_t dtype : dtypes) widest = std::max(widest, tnt_dtype_size(dtype));
-  Range range{.begin = parted(collective) ? most_ranks * sizeof(double) : widest, .end = std::size_t{64} << 20};
+  Range range{.begin = parted(collective) ? max_ranks * sizeof(double) : widest, .end = std::size_t{64} << 20};
   if (given.minbytes) {
     range.begin = parse_size("-b", *given.minbytes);
     range.end = std::max(range.end, range.begin);
@@ -124,7 +124,7 @@ void read_subject(const Given& given, Options& options) {
   refuse_idle_flags(given, options.collective);
   if (given.datatype) options.dtypes = parse_dtypes("-d", *given.datatype);
   if (given.op) options.ops = parse_ops("-O", *given.op);
-  if (given.root) options.root = static_cast<int>(parse_whole("-r", *given.root, 0, most_ranks - 1));
+  if (given.root) options.root = static_cast<int>(parse_whole("-r", *given.root, 0, max_ranks - 1));
   if (options.collective == Collective::bucket || options.collective == Collective::overlap) {
     read_gradients(given, options);
   } else {
@@ -147,7 +147,7 @@ void read_subject(const Given& given, Options& options) {
 }
 
 void read_start(const Given& given, Options& options) {
-  if (given.ranks) options.ranks = static_cast<int>(parse_whole("--ranks", *given.ranks, 1, most_ranks));
+  if (given.ranks) options.ranks = static_cast<int>(parse_whole("--ranks", *given.ranks, 1, max_ranks));
   if (given.backend) options.backends = parse_backends("--backend", *given.backend);
   if (given.against) {
     static_cast<void>(parse_choice("--against", *given.against, {"mpi", "gloo", "nccl"}));

@@ -5,7 +5,7 @@
 
 namespace tnt::bench {
 
-constexpr int most_ranks = 512;
+constexpr int max_ranks = 512;
 
 // Checks everything that can be known before ranks are started and memory is allocated. Throws Failure with code 2 that names
 // flag and value; with code 0 the text that --help or --version asked for, meant for standard output.

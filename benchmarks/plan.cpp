@@ -71,9 +71,9 @@ std::size_t pool_bytes(std::size_t buffer_bytes, Cache cache, std::size_t cache_
 }
 
 std::size_t memory_needed(const Options& options, int ranks) {
-  constexpr std::size_t least_to_copy = std::size_t{32} << 20;
+  constexpr std::size_t min_copied_bytes = std::size_t{32} << 20;
   // measuring the limit copies a buffer of two caches to another one, before anything else is allocated
-  const std::size_t limit = options.measure_limit ? 2 * std::max(2 * last_level_cache_bytes(), least_to_copy) : 0;
+  const std::size_t limit = options.measure_limit ? 2 * std::max(2 * last_level_cache_bytes(), min_copied_bytes) : 0;
   return static_cast<std::size_t>(ranks) * std::max(limit, measuring(options, ranks));
 }
 

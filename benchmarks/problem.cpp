@@ -20,12 +20,12 @@ std::uint64_t mixed(std::uint64_t seed, int rank, std::size_t i) {
   return mixed(mixed(i) ^ (seed * 0x632be59bd9b4e019U) ^ (static_cast<std::uint64_t>(rank) << 48));
 }
 
-constexpr int most_contributors = 8;
+constexpr int max_contributors = 8;
 
 bool contributes(const Problem& problem, int rank, std::size_t i) {
-  if (problem.ranks <= most_contributors) return true;
+  if (problem.ranks <= max_contributors) return true;
   const auto first = static_cast<int>(mixed(i + problem.seed) % static_cast<std::uint64_t>(problem.ranks));
-  return (rank - first + problem.ranks) % problem.ranks < most_contributors;
+  return (rank - first + problem.ranks) % problem.ranks < max_contributors;
 }
 
 double combine(double a, double b, tnt_op_t op) {

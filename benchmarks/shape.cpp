@@ -21,7 +21,7 @@ Shape shape_of(Collective collective, std::size_t bytes, std::size_t element, in
   }
 }
 
-double least_traffic(Collective collective, double bytes, int ranks, bool in_place) {
+double min_traffic(Collective collective, double bytes, int ranks, bool in_place) {
   if (ranks == 1) return in_place ? 0 : 2 * bytes;
   switch (collective) {
     case Collective::all_reduce:

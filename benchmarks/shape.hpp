@@ -24,6 +24,6 @@ struct Shape {
 // Bytes that the memory of the machine must move at least: each rank's input is read once, each rank's result written once. S
 // bytes as nccl-tests counts them, n ranks: all_reduce, all_to_all and sendrecv 2nS; all_gather, reduce_scatter and broadcast
 // (n+1)S. In place on one rank nothing has to move.
-[[nodiscard]] double least_traffic(Collective collective, double bytes, int ranks, bool in_place);
+[[nodiscard]] double min_traffic(Collective collective, double bytes, int ranks, bool in_place);
 
 }  // namespace tnt::bench

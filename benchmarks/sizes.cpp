@@ -15,7 +15,7 @@
 namespace tnt::bench {
 namespace {
 
-constexpr std::size_t most_sizes = 10'000;
+constexpr std::size_t max_sizes = 10'000;
 constexpr std::string_view example = "not a size above 0, like 4, 1K, 64M or 1.5G";
 
 // 0 for what is no suffix. "K", "KB" and "KiB" are the same: sizes are binary, as in nccl-tests.
@@ -62,7 +62,7 @@ std::vector<Size> read_sizes(const std::string& path) {
     std::getline(words >> std::ws, label);
     label.erase(label.find_last_not_of(" \t\r") + 1);
     add(sizes, {parse_size(fmt::format("--sizes {} line {}:", path, number), size), label});
-    if (sizes.size() > most_sizes) refuse("--sizes", path, fmt::format("more than {} sizes", most_sizes));
+    if (sizes.size() > max_sizes) refuse("--sizes", path, fmt::format("more than {} sizes", max_sizes));
   }
   if (sizes.empty()) refuse("--sizes", path, "a file without sizes");
   return sizes;
@@ -99,7 +99,7 @@ std::vector<Size> sizes_of(const Range& range, std::size_t element) {
   while (exact <= static_cast<double>(range.end)) {
     const std::size_t bytes = static_cast<std::size_t>(exact) / element * element;
     if (bytes > 0 && (sizes.empty() || sizes.back().bytes != bytes)) sizes.push_back({bytes, ""});
-    if (sizes.size() > most_sizes) throw Failure(fmt::format("more than {} sizes: take a larger -f or -i", most_sizes), 2);
+    if (sizes.size() > max_sizes) throw Failure(fmt::format("more than {} sizes: take a larger -f or -i", max_sizes), 2);
     exact = range.step > 0 ? exact + static_cast<double>(range.step) : exact * range.factor;
   }
   return sizes;

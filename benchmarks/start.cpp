@@ -41,13 +41,13 @@ std::string random_name() {
 // ended.
 int reap(std::vector<pid_t> ranks) {
   int result = 0;
-  int patience = 300;
+  int tries = 300;
   while (std::any_of(ranks.begin(), ranks.end(), [](pid_t pid) { return pid != 0; })) {
     int status = 0;
     const pid_t ended = waitpid(-1, &status, result == 0 ? 0 : WNOHANG);
     if (ended < 0 && errno != EINTR) break;
     if (ended <= 0) {
-      if (--patience == 0) {
+      if (--tries == 0) {
         for (const pid_t rank : ranks) {
           if (rank != 0) kill(rank, SIGKILL);
         }

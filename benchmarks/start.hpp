@@ -69,7 +69,7 @@ class Team {
   int ranks_ = 1;
 };
 
-// Throws Failure with the library's sentence unless status is TNT_SUCCESS.
+// Throws Failure with the library's message unless status is TNT_SUCCESS.
 void check(tnt_status_t status);
 
 }  // namespace tnt::bench

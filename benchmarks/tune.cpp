@@ -25,7 +25,7 @@ namespace tnt::bench {
 namespace {
 
 constexpr double seconds_in_all = 26.0;
-constexpr int most_rounds = 9;
+constexpr int max_rounds = 9;
 
 int usable_cores() {
   cpu_set_t cores;
@@ -33,13 +33,13 @@ int usable_cores() {
 }
 
 // Two, all cores, and more ranks than cores where these are few.
-std::vector<int> usual_ranks(int cores) { return {2, std::clamp(cores, 4, most_ranks)}; }
+std::vector<int> usual_ranks(int cores) { return {2, std::clamp(cores, 4, max_ranks)}; }
 
 std::vector<int> parse_ranks(const std::string& text) {
   std::set<int> ranks;
-  for (const std::string& part : split(text)) ranks.insert(static_cast<int>(parse_whole("--ranks", part, 2, most_ranks)));
-  if (ranks.size() > TuningTable::most_entries) {
-    refuse("--ranks", text, fmt::format("more than {} numbers", TuningTable::most_entries));
+  for (const std::string& part : split(text)) ranks.insert(static_cast<int>(parse_whole("--ranks", part, 2, max_ranks)));
+  if (ranks.size() > TuningTable::max_entries) {
+    refuse("--ranks", text, fmt::format("more than {} numbers", TuningTable::max_entries));
   }
   return {ranks.begin(), ranks.end()};
 }
@@ -52,16 +52,16 @@ void refuse_inside_a_job(const GetEnvironment& environment) {
 std::string described(const Tuning& tuning) {
   const std::string streaming =
       tuning.streaming_bytes == Tuning::never_streaming ? "never" : "from " + format_size(tuning.streaming_bytes);
-  return fmt::format("lines up to {}, at once up to {}, past the caches {}, chunks of {}",
-                     tuning.lines_bytes == 0 ? "0" : format_size(tuning.lines_bytes), format_size(tuning.at_once_bytes),
-                     streaming, format_size(tuning.chunk_bytes));
+  return fmt::format("LL up to {}, one-shot up to {}, streaming stores {}, chunks of {}",
+                     tuning.ll_bytes == 0 ? "0" : format_size(tuning.ll_bytes), format_size(tuning.one_shot_bytes), streaming,
+                     format_size(tuning.chunk_bytes));
 }
 
 void print_plan(const TuneOptions& options, std::FILE* out) {
   fmt::print(out, "ranks       {}\n", fmt::join(options.ranks, ", "));
   fmt::print(out, "file        {}\n", options.output);
   fmt::print(out, "time        {} s in all, or one round if that takes longer; at most {} rounds each\n", seconds_in_all,
-             most_rounds);
+             max_rounds);
   const std::size_t each = 2 * tune_pool_bytes() >> 20;
   fmt::print(out, "memory      {} MiB, {} a rank\n", each * static_cast<std::size_t>(options.ranks.back()), each);
   for (const Candidate& candidate : candidates_for(options.ranks.front())) {
@@ -97,7 +97,7 @@ void measure_and_write(const TuneOptions& options) {
   for (std::size_t i = 0; i < options.ranks.size(); ++i) {
     const int ranks = options.ranks[i];
     const double seconds = seconds_in_all / static_cast<double>(options.ranks.size());
-    const Rounds rounds = measure_candidates(candidates_for(ranks), ranks, seconds, most_rounds);
+    const Rounds rounds = measure_candidates(candidates_for(ranks), ranks, seconds, max_rounds);
     const Tuning chosen = choose(rounds.medians);
     fmt::print("# {} ranks: microseconds, medians of {} rounds\n", ranks, rounds.rounds);
     print_times(rounds.medians, chosen, ranks, stdout);

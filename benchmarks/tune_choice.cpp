@@ -11,10 +11,10 @@ namespace {
 constexpr double worth_a_change = 0.05;  // less is noise, and the default was measured longer
 constexpr std::size_t kilo = 1024;
 
-constexpr const char* lines = "lines";
-constexpr const char* at_once = "at once";
-constexpr const char* chunks = "chunks";
-constexpr const char* streaming = "past caches";
+constexpr const char* ll = "LL";
+constexpr const char* one_shot = "one-shot";
+constexpr const char* two_shot = "two-shot";
+constexpr const char* streaming = "streaming";
 
 std::vector<std::size_t> doubling(std::size_t begin, std::size_t end) {
   std::vector<std::size_t> sizes;
@@ -75,20 +75,20 @@ std::size_t choose_chunks(const Measured& measured) {
 }  // namespace
 
 std::vector<Candidate> candidates_for(int ranks) {
-  const Tuning in_chunks{.lines_bytes = 0, .at_once_bytes = 0, .streaming_bytes = Tuning::never_streaming};
-  Tuning past_caches = in_chunks;
-  past_caches.streaming_bytes = 0;
+  const Tuning cached{.ll_bytes = 0, .one_shot_bytes = 0, .streaming_bytes = Tuning::never_streaming};
+  Tuning streamed = cached;
+  streamed.streaming_bytes = 0;
   std::vector<Candidate> all;
-  const bool with_lines = static_cast<std::size_t>(ranks) <= Lines::most_members;
-  if (with_lines) all.push_back({lines, {.lines_bytes = Lines::most_bytes}, doubling(64, Lines::most_bytes)});
-  all.push_back({at_once,
-                 {.lines_bytes = 0, .at_once_bytes = Tuning::most_at_once},
-                 doubling(with_lines ? 64 : Lines::most_bytes, Tuning::most_at_once)});
-  all.push_back({chunks, in_chunks, doubling(Lines::most_bytes, 4096 * kilo)});
-  all.push_back({streaming, past_caches, doubling(2 * Tuning::most_at_once, 4096 * kilo)});
+  const bool with_ll = static_cast<std::size_t>(ranks) <= LLBuffer::max_members;
+  if (with_ll) all.push_back({ll, {.ll_bytes = LLBuffer::max_bytes}, doubling(64, LLBuffer::max_bytes)});
+  all.push_back({one_shot,
+                 {.ll_bytes = 0, .one_shot_bytes = Tuning::max_one_shot},
+                 doubling(with_ll ? 64 : LLBuffer::max_bytes, Tuning::max_one_shot)});
+  all.push_back({two_shot, cached, doubling(LLBuffer::max_bytes, 4096 * kilo)});
+  all.push_back({streaming, streamed, doubling(2 * Tuning::max_one_shot, 4096 * kilo)});
   for (const std::size_t bytes : smaller_chunks) {
-    past_caches.chunk_bytes = bytes;
-    all.push_back({chunks_of(bytes), past_caches, {1024 * kilo, 4096 * kilo}});
+    streamed.chunk_bytes = bytes;
+    all.push_back({chunks_of(bytes), streamed, {1024 * kilo, 4096 * kilo}});
   }
   return all;
 }
@@ -120,24 +120,24 @@ std::size_t choose_border(const SizeTimes& below, const SizeTimes& above, std::s
 
 Tuning choose(const Measured& measured) {
   Tuning tuning;
-  const SizeTimes& once = times_of(measured, at_once);
-  const SizeTimes& chunked = times_of(measured, chunks);
-  if (measured.contains(lines)) {
-    tuning.lines_bytes = border_between(times_of(measured, lines), once, tuning.lines_bytes, 0).last;
+  const SizeTimes& once = times_of(measured, one_shot);
+  const SizeTimes& twice = times_of(measured, two_shot);
+  if (measured.contains(ll)) {
+    tuning.ll_bytes = border_between(times_of(measured, ll), once, tuning.ll_bytes, 0).last;
   }
-  // at least the smallest size: what chunks would take below it was not measured
-  tuning.at_once_bytes = border_between(once, chunked, tuning.at_once_bytes, 1).last;
-  const Border border = border_between(chunked, times_of(measured, streaming), tuning.streaming_bytes - 1, 0);
+  // at least the smallest size: the two-shot time below it was not measured
+  tuning.one_shot_bytes = border_between(once, twice, tuning.one_shot_bytes, 1).last;
+  const Border border = border_between(twice, times_of(measured, streaming), tuning.streaming_bytes - 1, 0);
   tuning.streaming_bytes = border.first > 0 ? border.first : Tuning::never_streaming;
   tuning.chunk_bytes = choose_chunks(measured);
   return tuning;
 }
 
 std::string algorithm_at(const Tuning& tuning, int ranks, std::size_t bytes) {
-  if (bytes <= tuning.lines_bytes && static_cast<std::size_t>(ranks) <= Lines::most_members) return lines;
-  if (bytes <= tuning.at_once_bytes) return at_once;
+  if (bytes <= tuning.ll_bytes && static_cast<std::size_t>(ranks) <= LLBuffer::max_members) return ll;
+  if (bytes <= tuning.one_shot_bytes) return one_shot;
   const bool smaller = tuning.chunk_bytes < bytes && tuning.chunk_bytes != Tuning{}.chunk_bytes;
-  const std::string name = bytes < tuning.streaming_bytes ? chunks : streaming;
+  const std::string name = bytes < tuning.streaming_bytes ? two_shot : streaming;
   return smaller ? fmt::format("{}, {}", name, chunks_of(tuning.chunk_bytes)) : name;
 }
 

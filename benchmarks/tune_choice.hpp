@@ -18,7 +18,7 @@ struct Candidate {
   std::vector<std::size_t> sizes;  // bytes, ascending
 };
 
-// The algorithms at the sizes at which each may win. More ranks than Lines::most_members have no lines.
+// The algorithms at the sizes at which each may win. More than LLBuffer::max_members ranks have no LL protocol.
 [[nodiscard]] std::vector<Candidate> candidates_for(int ranks);
 
 using SizeTimes = std::map<std::size_t, double>;    // microseconds by bytes

@@ -107,11 +107,11 @@ int be_rank(const Start& start, const Candidate& candidate, const std::string& t
 
 std::size_t tune_pool_bytes() noexcept { return pool; }
 
-Rounds measure_candidates(const std::vector<Candidate>& candidates, int ranks, double seconds, int most_rounds) {
+Rounds measure_candidates(const std::vector<Candidate>& candidates, int ranks, double seconds, int max_rounds) {
   check_room(ranks);
-  std::size_t most_sizes = 0;
-  for (const Candidate& candidate : candidates) most_sizes = std::max(most_sizes, candidate.sizes.size());
-  const Memory<double> medians(most_sizes, MAP_SHARED);
+  std::size_t max_sizes = 0;
+  for (const Candidate& candidate : candidates) max_sizes = std::max(max_sizes, candidate.sizes.size());
+  const Memory<double> medians(max_sizes, MAP_SHARED);
   const auto nothing = [](const char*) -> const char* { return nullptr; };
 
   const std::int64_t begin = tnt_clock_ns();
@@ -119,7 +119,7 @@ Rounds measure_candidates(const std::vector<Candidate>& candidates, int ranks, d
   Rounds result;
   double elapsed = 0;
   // not begun if it would end too late
-  while (result.rounds == 0 || (result.rounds < most_rounds && elapsed * (result.rounds + 1) / result.rounds <= seconds)) {
+  while (result.rounds == 0 || (result.rounds < max_rounds && elapsed * (result.rounds + 1) / result.rounds <= seconds)) {
     for (const Candidate& candidate : candidates) {
       const TuningFile file(candidate.tuning);
       const int code = run_forked(find_start(Options{.ranks = ranks}, nothing),

@@ -13,9 +13,9 @@ struct Rounds {
   int rounds = 0;
 };
 
-// Measures the candidates A B C A B C, until there were most_rounds or the seconds are over; at least one round, so that many
+// Measures the candidates A B C A B C, until there were max_rounds or the seconds are over; at least one round, so that many
 // ranks take longer. Throws Failure if there is no memory for so many ranks, or if they fail.
-[[nodiscard]] Rounds measure_candidates(const std::vector<Candidate>& candidates, int ranks, double seconds, int most_rounds);
+[[nodiscard]] Rounds measure_candidates(const std::vector<Candidate>& candidates, int ranks, double seconds, int max_rounds);
 
 // Bytes of each rank's input, and of its output: several of the largest size, so that a buffer has left the caches that belong
 // to a core when its turn comes again.

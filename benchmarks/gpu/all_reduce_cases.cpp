@@ -27,14 +27,14 @@ void check_sum(const Trainer& trainer, float* in, float* out, std::size_t count)
 
 }  // namespace
 
-void run_all_reduce_cases(const Trainer& trainer, std::size_t most_bytes) {
-  const Memory in(most_bytes);
-  const Memory out(most_bytes);
+void run_all_reduce_cases(const Trainer& trainer, std::size_t max_bytes) {
+  const Memory in(max_bytes);
+  const Memory out(max_bytes);
   auto* const from = reinterpret_cast<float*>(in.get());
   auto* const to = reinterpret_cast<float*>(out.get());
   const CudaEvent begin;
   const CudaEvent end;
-  for (std::size_t bytes = sizeof(float); bytes <= most_bytes; bytes *= 8) {
+  for (std::size_t bytes = sizeof(float); bytes <= max_bytes; bytes *= 8) {
     const std::size_t count = bytes / sizeof(float);
     check_sum(trainer, from, to, count);
     const int calls = bytes <= (std::size_t{1} << 20) ? 20 : 5;

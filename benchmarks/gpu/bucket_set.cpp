@@ -89,7 +89,7 @@ void BucketSet::add_copy(const Model& model, const std::vector<std::vector<std::
   for (std::size_t run = 0; run < runs.size(); ++run) {
     const gpu::BucketLayout& layout = layouts_[run];
     std::size_t bytes = 0;
-    for (const std::size_t i : runs[run]) bytes += rounded_up(bytes_of(model, i) + variant.askew * sizeof(float));
+    for (const std::size_t i : runs[run]) bytes += rounded_up(bytes_of(model, i) + variant.misaligned * sizeof(float));
     memory_.emplace_back(bytes);
     std::byte* const gradients = memory_.back().get();
     memory_.emplace_back(std::max(rounded_up(layout.count * sizeof(float)), bytes));
@@ -100,11 +100,11 @@ void BucketSet::add_copy(const Model& model, const std::vector<std::vector<std::
     std::size_t at = 0;
     for (std::size_t i = 0; i < runs[run].size(); ++i) {
       const std::size_t own = bytes_of(model, runs[run][i]);
-      std::byte* const gradient = gradients + at + variant.askew * sizeof(float);
+      std::byte* const gradient = gradients + at + variant.misaligned * sizeof(float);
       arguments.push_back({.in = gradient, .out = gradient, .scale = 1.0});
       bucket.tensors.push_back({gradient, memory + layout.slots[i] * dtype_size(variant.wire), own});
       bucket.moved += own + own / sizeof(float) * dtype_size(variant.wire);
-      at += rounded_up(own + variant.askew * sizeof(float));
+      at += rounded_up(own + variant.misaligned * sizeof(float));
     }
     memory_.push_back(uploaded(arguments));
     bucket.launch = {.tiles = tiles_[run],

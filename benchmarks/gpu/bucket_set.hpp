@@ -23,7 +23,7 @@ struct Cut {
 struct Variant {
   std::string name;
   tnt_dtype_t wire = TNT_FLOAT32;
-  std::size_t askew = 0;  // elements by which every tensor misses its alignment
+  std::size_t misaligned = 0;  // elements by which every tensor misses its alignment
 };
 
 class BucketSet {

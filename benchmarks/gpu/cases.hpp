@@ -18,6 +18,6 @@ void run_reducer_case(const Trainer& trainer, const Model& model);
 void run_overlap_case(const Trainer& trainer, const Model& model, double backward_us);
 
 // Through the C API and NCCL, sizes from 4 bytes.
-void run_all_reduce_cases(const Trainer& trainer, std::size_t most_bytes);
+void run_all_reduce_cases(const Trainer& trainer, std::size_t max_bytes);
 
 }  // namespace tnt::bench

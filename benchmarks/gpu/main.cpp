@@ -15,7 +15,7 @@ struct Choice {
   std::vector<std::string> models{"resnet50"};
   double seconds = 0.15;
   double backward_ms = 20;
-  std::size_t most_bytes = std::size_t{256} << 20;
+  std::size_t max_bytes = std::size_t{256} << 20;
 };
 
 void check_device() {
@@ -53,7 +53,7 @@ void run(const Choice& choice) {
     const CudaStream stream;
     trainer.stream = stream.get();
     if (trainer.rank == 0) print_line(describe_device(trainer.device));
-    if (choice.what == "all_reduce") run_all_reduce_cases(trainer, choice.most_bytes);
+    if (choice.what == "all_reduce") run_all_reduce_cases(trainer, choice.max_bytes);
     for (const std::string& name : choice.models) {
       if (choice.what == "reducer") run_reducer_case(trainer, find_model(name));
       if (choice.what == "overlap") run_overlap_case(trainer, find_model(name), 1e3 * choice.backward_ms);
@@ -71,13 +71,13 @@ Choice read(int argc, char** argv, CLI::App& app) {
   app.add_option("--model", choice.models, "whose gradients: resnet50, transformer_big, bert_large");
   app.add_option("--seconds", choice.seconds, "for each time of buckets")->check(CLI::PositiveNumber);
   app.add_option("--backward-ms", choice.backward_ms, "that overlap computes in a step")->check(CLI::PositiveNumber);
-  app.add_option("--max-bytes", choice.most_bytes, "of all_reduce")->check(CLI::Range(std::size_t{4}, std::size_t{1} << 34));
+  app.add_option("--max-bytes", choice.max_bytes, "of all_reduce")->check(CLI::Range(std::size_t{4}, std::size_t{1} << 34));
   app.parse(argc, argv);
   return choice;
 }
 
-int say(const char* sentence, int code) {
-  fmt::print(stderr, "tnt_gpu_bench: {}\n", sentence);
+int say(const char* message, int code) {
+  fmt::print(stderr, "tnt_gpu_bench: {}\n", message);
   return code;
 }
 

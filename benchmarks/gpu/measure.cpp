@@ -9,11 +9,11 @@
 namespace tnt::bench {
 namespace {
 
-constexpr std::size_t most_queued = 600;   // launches; CUDA holds about a thousand, and then the host waits
-constexpr double launch_us = 6.0;          // more than one takes
-constexpr double least_batch_us = 1000.0;  // beside which the events are nothing
-constexpr std::size_t least_batches = 11;
-constexpr std::size_t most_batches = 400;
+constexpr std::size_t max_queued = 600;  // launches; CUDA holds about a thousand, and then the host waits
+constexpr double launch_us = 6.0;        // more than one takes
+constexpr double min_batch_us = 1000.0;  // beside which the events are nothing
+constexpr std::size_t min_batches = 11;
+constexpr std::size_t max_batches = 400;
 
 struct Batch {
   const std::function<void()>& pass;
@@ -57,13 +57,13 @@ Cost measure(const std::function<void()>& pass, std::size_t n, Queue queue, cuda
   const Batch once{pass, 1, n, queue, stream};
   static_cast<void>(once.run());
   const double pass_us = std::max(once.run().us * static_cast<double>(n), 0.1);
-  const auto wanted = static_cast<std::size_t>(least_batch_us / pass_us) + 1;
-  const std::size_t passes = std::max<std::size_t>(1, std::min(wanted, most_queued / n));
+  const auto wanted = static_cast<std::size_t>(min_batch_us / pass_us) + 1;
+  const std::size_t passes = std::max<std::size_t>(1, std::min(wanted, max_queued / n));
   const Batch batch{pass, passes, passes * n, queue, stream};
   std::vector<double> device;
   std::vector<double> host;
   const double deadline = now_us() + seconds * 1e6;
-  while (device.size() < least_batches || (device.size() < most_batches && now_us() < deadline)) {
+  while (device.size() < min_batches || (device.size() < max_batches && now_us() < deadline)) {
     const Cost times = batch.run();
     device.push_back(times.us);
     host.push_back(times.host_us);

@@ -13,7 +13,7 @@ void print_line(const nlohmann::ordered_json& line);
 // What everything depends on: {"case": "machine", ...}
 [[nodiscard]] nlohmann::ordered_json describe_device(int device);
 
-void check_call(tnt_status_t status, const char* call);  // throws Failure with the library's sentence
+void check_call(tnt_status_t status, const char* call);  // throws Failure with the library's message
 
 }  // namespace tnt::bench
 

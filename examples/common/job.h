@@ -18,10 +18,10 @@ typedef struct {
 static job_t job; /* one in a process */
 
 static void give_up(const char* what, const char* reason) {
-  char sentence[1024];
-  snprintf(sentence, sizeof sentence, "%s: %s", what, reason);
-  fprintf(stderr, "rank %d: %s\n", job.rank, sentence);
-  if (job.comm != NULL) tnt_comm_abort(job.comm, sentence);
+  char message[1024];
+  snprintf(message, sizeof message, "%s: %s", what, reason);
+  fprintf(stderr, "rank %d: %s\n", job.rank, message);
+  if (job.comm != NULL) tnt_comm_abort(job.comm, message);
   exit(1);
 }
 

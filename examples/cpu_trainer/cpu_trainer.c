@@ -23,7 +23,7 @@ static void* allocate(size_t count, size_t bytes) {
   return memory;
 }
 
-static network_t make_network(uint64_t seed, size_t most_samples) {
+static network_t make_network(uint64_t seed, size_t max_samples) {
   network_t net;
   int i;
   for (i = 0; i < TENSORS; ++i) {
@@ -33,10 +33,10 @@ static network_t make_network(uint64_t seed, size_t most_samples) {
     CHECK(tnt_broadcast(job.comm, net.weights[i], net.weights[i], tensor_count(i), TNT_FLOAT32, 0, NULL, NULL));
   }
   for (i = 0; i <= LAYERS; ++i) {
-    net.outputs[i] = allocate(most_samples * (size_t)widths[i], sizeof(float));
-    net.deltas[i] = allocate(most_samples * (size_t)widths[i], sizeof(float));
+    net.outputs[i] = allocate(max_samples * (size_t)widths[i], sizeof(float));
+    net.deltas[i] = allocate(max_samples * (size_t)widths[i], sizeof(float));
   }
-  net.labels = allocate(most_samples, sizeof(int));
+  net.labels = allocate(max_samples, sizeof(int));
   return net;
 }
 

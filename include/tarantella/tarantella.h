@@ -2,7 +2,7 @@
  *
  * Conventions, valid for every function unless its comment says otherwise:
  *  - returns tnt_status_t; on anything but TNT_SUCCESS, tnt_last_error() of the calling thread says in one
- *    sentence what went wrong, on which rank, in which operation, and what to do;
+ *    message what went wrong, on which rank, in which operation, and what to do;
  *  - counts are in elements, sizes in bytes, times in seconds; out-parameters come last but for the stream;
  *  - handles are opaque, owned by the caller, given back by their tnt_..._destroy; NULL is accepted there;
  *  - names and structs passed in are copied; buffers passed in must live until the operation has finished;
@@ -310,7 +310,7 @@ typedef struct {
   char reason[256]; /* a hook that fails may write why; shown on all ranks */
 } tnt_packed_bucket_t;
 
-/* Returns 0, or another number to end the job's communication: every rank gets TNT_ABORTED and one sentence with the rank, the
+/* Returns 0, or another number to end the job's communication: every rank gets TNT_ABORTED and one message with the rank, the
  * bucket and the reason (or the number). */
 typedef int (*tnt_bucket_hook_t)(tnt_packed_bucket_t* bucket, void* user_data);
 

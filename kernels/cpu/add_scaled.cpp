@@ -32,7 +32,7 @@ void add_in_registers(void* out, std::span<const void* const> terms, std::span<c
                       Isa isa) {
   auto* typed = static_cast<Unaligned<T>*>(out);
   with_isa(isa, [&]() TNT_INLINE_LAMBDA {
-    with_indices<most_summed_in_registers>(
+    with_indices<max_summed_in_registers>(
         terms.size(), [&](auto indices) TNT_INLINE_LAMBDA { add_products(typed, terms, scales, count, indices); });
   });
 }
@@ -60,7 +60,7 @@ void add_in_blocks(std::byte* out, std::span<const void* const> terms, std::span
 
 void add_scaled(void* out, std::span<const void* const> terms, std::span<const double> scales, std::size_t count,
                 tnt_dtype_t dtype, Isa isa) {
-  const bool in_registers = terms.size() <= most_summed_in_registers && std::ranges::find(scales, 0.0) == scales.end();
+  const bool in_registers = terms.size() <= max_summed_in_registers && std::ranges::find(scales, 0.0) == scales.end();
   if (std::ranges::all_of(scales, [](double scale) { return scale == 1.0; })) {
     reduce(out, terms, count, dtype, tree_sum, isa);
   } else if (in_registers && dtype == TNT_FLOAT32) {

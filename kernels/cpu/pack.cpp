@@ -120,58 +120,58 @@ void scale_into(std::byte* to, tnt_dtype_t to_dtype, const std::byte* from, tnt_
 
 }  // namespace
 
-Run::Run(std::span<const Piece> pieces, tnt_dtype_t dtype) : pieces_(pieces), dtype_(dtype) {
-  if (pieces.size() > 1) ends_.reserve(pieces.size());
-  for (const Piece& piece : pieces) {
-    count_ += piece.count;
-    if (pieces.size() > 1) ends_.push_back(count_);
+FusedBuffer::FusedBuffer(std::span<const TensorView> views, tnt_dtype_t dtype) : views_(views), dtype_(dtype) {
+  if (views.size() > 1) ends_.reserve(views.size());
+  for (const TensorView& view : views) {
+    count_ += view.count;
+    if (views.size() > 1) ends_.push_back(count_);
   }
 }
 
 // Calls use(piece, first element in the piece, elements, byte offset from begin) for each part of [begin, begin + count).
 template <typename Use>
-void Run::for_each_part(std::size_t begin, std::size_t count, Use&& use) const {
+void FusedBuffer::for_each_part(std::size_t begin, std::size_t count, Use&& use) const {
   if (count == 0) return;
-  if (ends_.empty()) return use(pieces_[0], begin, count, 0);
+  if (ends_.empty()) return use(views_[0], begin, count, 0);
   auto index = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
   for (std::size_t at = begin; at < begin + count; ++index) {
-    const Piece& piece = pieces_[index];
-    const std::size_t first = at - (ends_[index] - piece.count);
-    const std::size_t part = std::min(piece.count - first, begin + count - at);
-    use(piece, first, part, (at - begin) * dtype_size(dtype_));
+    const TensorView& view = views_[index];
+    const std::size_t first = at - (ends_[index] - view.count);
+    const std::size_t part = std::min(view.count - first, begin + count - at);
+    use(view, first, part, (at - begin) * dtype_size(dtype_));
     at += part;
   }
 }
 
-void Run::pack(std::size_t begin, std::size_t count, void* to, Store store) const {
-  for_each_part(begin, count, [&](const Piece& piece, std::size_t first, std::size_t part, std::size_t offset) {
-    const tnt_dtype_t own = dtype_of(piece);
-    const auto* from = piece.in == nullptr ? nullptr : static_cast<const std::byte*>(piece.in) + first * dtype_size(own);
-    scale_into(static_cast<std::byte*>(to) + offset, dtype_, from, own, part, piece.scale, store);
+void FusedBuffer::pack(std::size_t begin, std::size_t count, void* to, Store store) const {
+  for_each_part(begin, count, [&](const TensorView& view, std::size_t first, std::size_t part, std::size_t offset) {
+    const tnt_dtype_t own = dtype_of(view);
+    const auto* from = view.in == nullptr ? nullptr : static_cast<const std::byte*>(view.in) + first * dtype_size(own);
+    scale_into(static_cast<std::byte*>(to) + offset, dtype_, from, own, part, view.scale, store);
   });
 }
 
-void Run::unpack(std::size_t begin, std::size_t count, const void* from, Store store) const {
-  for_each_part(begin, count, [&](const Piece& piece, std::size_t first, std::size_t part, std::size_t offset) {
-    if (piece.out == nullptr) return;
-    const tnt_dtype_t own = dtype_of(piece);
-    scale_into(static_cast<std::byte*>(piece.out) + first * dtype_size(own), own, static_cast<const std::byte*>(from) + offset,
+void FusedBuffer::unpack(std::size_t begin, std::size_t count, const void* from, Store store) const {
+  for_each_part(begin, count, [&](const TensorView& view, std::size_t first, std::size_t part, std::size_t offset) {
+    if (view.out == nullptr) return;
+    const tnt_dtype_t own = dtype_of(view);
+    scale_into(static_cast<std::byte*>(view.out) + first * dtype_size(own), own, static_cast<const std::byte*>(from) + offset,
                dtype_, part, 1.0, store);
   });
 }
 
-const void* Run::in_place(std::size_t begin, std::size_t count) const noexcept {
+const void* FusedBuffer::in_place(std::size_t begin, std::size_t count) const noexcept {
   const void* found = nullptr;
-  for_each_part(begin, count, [&](const Piece& piece, std::size_t first, std::size_t part, std::size_t /*offset*/) {
-    if (part != count || piece.scale != 1.0 || dtype_of(piece) != dtype_) return;
-    found = static_cast<const std::byte*>(piece.in) + first * dtype_size(dtype_);
+  for_each_part(begin, count, [&](const TensorView& view, std::size_t first, std::size_t part, std::size_t /*offset*/) {
+    if (part != count || view.scale != 1.0 || dtype_of(view) != dtype_) return;
+    found = static_cast<const std::byte*>(view.in) + first * dtype_size(dtype_);
   });
   return found;
 }
 
-bool Run::narrows() const noexcept {
-  return std::all_of(pieces_.begin(), pieces_.end(),
-                     [&](const Piece& piece) { return dtype_size(dtype_of(piece)) > dtype_size(dtype_); });
+bool FusedBuffer::narrows() const noexcept {
+  return std::all_of(views_.begin(), views_.end(),
+                     [&](const TensorView& view) { return dtype_size(dtype_of(view)) > dtype_size(dtype_); });
 }
 
 }  // namespace tnt

@@ -14,7 +14,7 @@
 namespace tnt {
 
 // One tensor's part in a collective: scale * in goes out to the other ranks, the result comes back into out.
-struct Piece {
+struct TensorView {
   const void* in = nullptr;  // not read if scale is 0
   void* out = nullptr;       // nullptr: the result is not wanted
   std::size_t count = 0;
@@ -25,15 +25,15 @@ struct Piece {
 // A run of pieces seen as one vector of elements of dtype, the type in which it travels: pieces of another floating-point type
 // are cast when they are packed, rounded once, and back when they are unpacked. Keeps the pieces' borders, so that any part of
 // the run is found in O(log pieces); one piece, as of a plain all_reduce, allocates nothing.
-class Run {
+class FusedBuffer {
  public:
-  Run(std::span<const Piece> pieces, tnt_dtype_t dtype);
+  FusedBuffer(std::span<const TensorView> views, tnt_dtype_t dtype);
 
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   // Whether every piece is of a type with more bits than the run's.
   [[nodiscard]] bool narrows() const noexcept;
   [[nodiscard]] tnt_dtype_t dtype() const noexcept { return dtype_; }
-  [[nodiscard]] std::span<const Piece> pieces() const noexcept { return pieces_; }
+  [[nodiscard]] std::span<const TensorView> views() const noexcept { return views_; }
 
   void pack(std::size_t begin, std::size_t count, void* to, Store store = Store::cached) const;
   void unpack(std::size_t begin, std::size_t count, const void* from, Store store = Store::cached) const;
@@ -42,11 +42,11 @@ class Run {
   [[nodiscard]] const void* in_place(std::size_t begin, std::size_t count) const noexcept;
 
  private:
-  [[nodiscard]] tnt_dtype_t dtype_of(const Piece& piece) const noexcept { return piece.dtype.value_or(dtype_); }
+  [[nodiscard]] tnt_dtype_t dtype_of(const TensorView& view) const noexcept { return view.dtype.value_or(dtype_); }
   template <typename Use>
   void for_each_part(std::size_t begin, std::size_t count, Use&& use) const;
 
-  std::span<const Piece> pieces_;
+  std::span<const TensorView> views_;
   tnt_dtype_t dtype_;
   std::size_t count_ = 0;
   std::vector<std::size_t> ends_;  // element after each piece's last; empty for one piece

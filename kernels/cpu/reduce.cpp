@@ -30,7 +30,7 @@ A wrapping(A a, A b, F f) {
 // combine: one more source. finish: what is left to do when all n are combined. in_registers: of at most how many sources the
 // whole reduction has a loop of its own.
 struct Sum {
-  static constexpr std::size_t in_registers = most_summed_in_registers;
+  static constexpr std::size_t in_registers = max_summed_in_registers;
   template <typename A>
   static A combine(A a, A b) noexcept {
     return wrapping(a, b, [](auto x, auto y) { return x + y; });
@@ -146,7 +146,7 @@ void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::siz
 constexpr std::size_t group = Tree::in_registers;
 constexpr std::size_t tree_block = 256;  // so that a sum for each level stays in the first-level cache, too
 constexpr std::size_t levels = 16;       // of the counter
-constexpr std::size_t most_in_tree = group << levels;
+constexpr std::size_t max_tree_sources = group << levels;
 
 // As reduce_float16_block: converted first, by instructions that the loops would not be compiled to.
 [[gnu::always_inline]] inline void sum_float16_group(Unaligned<float>* out, std::span<const void* const> sources,
@@ -199,7 +199,8 @@ void reduce_in_tree(Unaligned<T>* out, std::span<const void* const> sources, std
   constexpr bool wraps = std::is_integral_v<typename Accumulator<T>::type>;
   if (wraps || sources.size() <= 2) return reduce_as<T, Sum>(out, sources, count, isa);  // the same in any order
   if constexpr (!wraps) {
-    if (sources.size() > most_in_tree) fail(TNT_UNSUPPORTED, "a tree over {} ranks: at most {}", sources.size(), most_in_tree);
+    if (sources.size() > max_tree_sources)
+      fail(TNT_UNSUPPORTED, "a tree over {} ranks: at most {}", sources.size(), max_tree_sources);
     with_isa(isa, [&]() TNT_INLINE_LAMBDA {
       if constexpr (!std::is_same_v<T, float16>) {
         if (sources.size() <= group) return reduce_in_registers<T, Tree>(out, sources, 0, count);

@@ -16,7 +16,7 @@ namespace tnt {
 #define TNT_ELEMENTS_ARE_INDEPENDENT _Pragma("GCC ivdep")
 
 // Of at most how many terms a sum has a loop of its own: each is code for every type and instruction set.
-constexpr std::size_t most_summed_in_registers = 8;
+constexpr std::size_t max_summed_in_registers = 8;
 
 // Calls body with a std::index_sequence of as many as there are terms, from n to most.
 template <std::size_t most, std::size_t n = 1, typename Body>

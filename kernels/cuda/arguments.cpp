@@ -8,8 +8,8 @@ namespace tnt::gpu {
 void refuse_dtype(tnt_dtype_t dtype) { fail(TNT_INVALID_ARGUMENT, "{} is not a dtype", static_cast<int>(dtype)); }
 
 void check_sources(int n) {
-  if (n >= 1 && n <= most_sources) return;
-  fail(TNT_INVALID_ARGUMENT, "cannot reduce {} buffers on a GPU at once: 1 to {} can be", n, most_sources);
+  if (n >= 1 && n <= max_sources) return;
+  fail(TNT_INVALID_ARGUMENT, "cannot reduce {} buffers on a GPU at once: 1 to {} can be", n, max_sources);
 }
 
 }  // namespace tnt::gpu

@@ -1,4 +1,4 @@
-// What a launch refuses: apart from the kernels, as nvcc need not read the headers of the sentences for every architecture.
+// What a launch refuses: apart from the kernels, as nvcc need not read the headers of the messages for every architecture.
 #pragma once
 
 #include "tarantella/tarantella.h"
@@ -6,6 +6,6 @@
 namespace tnt::gpu {
 
 [[noreturn]] void refuse_dtype(tnt_dtype_t dtype);
-void check_sources(int n);  // throws TNT_INVALID_ARGUMENT unless it is from 1 to most_sources
+void check_sources(int n);  // throws TNT_INVALID_ARGUMENT unless it is from 1 to max_sources
 
 }  // namespace tnt::gpu

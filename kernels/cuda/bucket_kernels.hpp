@@ -61,10 +61,10 @@ void unpack(const BucketLaunch& launch, bool accumulate, Stream stream);
 void sum_statistics(const Statistics* partials, std::uint32_t n, Statistics* total, Stream stream);
 
 enum class Order { ranks, tree };  // ((0 + 1) + 2) + 3, or (0 + 1) + (2 + 3): neighbours first, what is left over goes up
-inline constexpr int most_sources = 64;
+inline constexpr int max_sources = 64;
 
 // out[i] = the sum of sources[0..n)[i], accumulated as kernels/cpu does, rounded once; out may be one of the sources.
-// sources: an array in host memory, read before the call returns; n up to most_sources.
+// sources: an array in host memory, read before the call returns; n up to max_sources.
 void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, Order order, Stream stream);
 
 // y[i] += a * x[i] by a fused multiply-add in the accumulator's type, rounded to y's. Integers: a * x as tnt::scale, the sum

@@ -1,6 +1,6 @@
 // A block moves elements from one array to another and does something to each on the way. Aligned on the destination: its
 // elements before the first vector and after the last go one by one, all others in vectors of 16 bytes of the wider side, the
-// source's put together if they lie askew. Each thread begins 4 to 8 loads before it stores.
+// source's put together if they lie misaligned. Each thread begins 4 to 8 loads before it stores.
 #pragma once
 
 #include <cstddef>

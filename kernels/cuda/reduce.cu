@@ -8,7 +8,7 @@ namespace tnt::gpu {
 namespace {
 
 struct Sources {  // by value: half a kilobyte of the kernel's arguments
-  const std::byte* at[most_sources];
+  const std::byte* at[max_sources];
   int n;
 };
 
@@ -80,16 +80,16 @@ template <typename T, Order order>
 __device__ __forceinline__ void reduce_chunk(std::byte* out, const Sources& sources, std::uint64_t first, std::uint32_t count) {
   constexpr unsigned elements = Unit<T, T>::elements;
   Cut cut = Cut::of(out + first * sizeof(T), sizeof(T), 16, count);
-  unsigned askew = 0;
-  for (int i = 0; i < sources.n; ++i) askew |= misalignment(sources.at[i] + (first + cut.head) * sizeof(T), 16);
-  if (askew != 0) cut.leave_outer_units(elements);
+  unsigned misaligned = 0;
+  for (int i = 0; i < sources.n; ++i) misaligned |= misalignment(sources.at[i] + (first + cut.head) * sizeof(T), 16);
+  if (misaligned != 0) cut.leave_outer_units(elements);
   TNT_NO_UNROLL
   for (std::uint32_t i = threadIdx.x; i < cut.head + cut.tail; i += threads) {
     const std::uint64_t at = first + cut.single(i, elements);
     const Values<T, 1> sum = sum_of<order>(ElementTerms<T>{sources, at}, sources.n);
     store_element(out + at * sizeof(T), Accumulator<T>::store(sum.value[0]));
   }
-  if (askew == 0) {
+  if (misaligned == 0) {
     reduce_units<T, order, true>(out, sources, first + cut.head, cut.units);
   } else {
     reduce_units<T, order, false>(out, sources, first + cut.head, cut.units);

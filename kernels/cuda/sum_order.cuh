@@ -53,7 +53,7 @@ __device__ __forceinline__ typename Terms::Value tree_in_group(const Terms& term
 template <typename Terms>
 __device__ __forceinline__ typename Terms::Value sum_in_tree(const Terms& terms, int n) {
   constexpr int levels = 5;
-  static_assert(group << (levels - 1) == most_sources && group == 4);
+  static_assert(group << (levels - 1) == max_sources && group == 4);
   typename Terms::Value pending[levels] = {};
   const int groups = (n + group - 1) / group;
   for (int index = 0; index < groups; ++index) {

@@ -6,8 +6,8 @@
 namespace tnt::gpu {
 namespace {
 
-constexpr std::size_t most_tile_bytes = std::size_t{32} * 1024;  // 8 loads of 16 bytes for each of 256 threads
-constexpr std::size_t granule = 128;                             // elements; of any type they are whole cache lines
+constexpr std::size_t max_tile_bytes = std::size_t{32} * 1024;  // 8 loads of 16 bytes for each of 256 threads
+constexpr std::size_t granule = 128;                            // elements; of any type they are whole cache lines
 constexpr std::size_t vector_bytes = 16;
 constexpr std::size_t line_bytes = 128;
 constexpr std::size_t big_bytes = 4096;  // from here on a line of padding is nothing
@@ -27,7 +27,7 @@ void check(std::size_t index, const TensorShape& tensor, tnt_dtype_t wire) {
 // Cuts a tensor into tiles whose numbers of granules differ by one at most; the remainder is the last one's.
 void cut(std::vector<Tile>& tiles, std::size_t index, const TensorShape& tensor, std::size_t slot, std::size_t larger_size) {
   const std::size_t granules = (tensor.count + granule - 1) / granule;
-  const std::size_t granules_per_tile = most_tile_bytes / larger_size / granule;
+  const std::size_t granules_per_tile = max_tile_bytes / larger_size / granule;
   const std::size_t n = (granules + granules_per_tile - 1) / granules_per_tile;
   for (std::size_t i = 0, first = 0; i < n; ++i) {
     const std::size_t length = (granules / n + (i < granules % n ? 1 : 0)) * granule;

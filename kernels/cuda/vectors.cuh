@@ -1,5 +1,5 @@
-// Memory in aligned vectors of 4, 8 or 16 bytes, from any address: what lies askew is put together from the two aligned vectors
-// that hold it. Nothing outside of what was asked for is read.
+// Memory in aligned vectors of 4, 8 or 16 bytes, from any address: what lies misaligned is put together from the two aligned
+// vectors that hold it. Nothing outside of what was asked for is read.
 #pragma once
 
 #include <cstddef>
@@ -128,9 +128,9 @@ __device__ __forceinline__ Vector<n> shifted(const Vector<n>& low, const Vector<
   return result;
 }
 
-// Vectors of n bytes that lie one after another from any address on. One that lies askew is put together from the two aligned
-// ones that hold it: the first and the last of an array must not be read like that, as those reach beyond it. In two steps, so
-// that a thread may begin several loads before it needs the first.
+// Vectors of n bytes that lie one after another from any address on. One that lies misaligned is put together from the two
+// aligned ones that hold it: the first and the last of an array must not be read like that, as those reach beyond it. In two
+// steps, so that a thread may begin several loads before it needs the first.
 template <int n>
 class Source {
  public:

@@ -25,8 +25,8 @@ using Out = nb::ndarray<nb::c_contig, nb::device::cpu>;
 
 void check(tnt_status_t status) {
   if (status == TNT_SUCCESS) return;
-  const std::string sentence = tnt_last_error();
-  const nb::object error = nb::module_::import_("tarantella.errors").attr("from_status")(tnt_status_name(status), sentence);
+  const std::string message = tnt_last_error();
+  const nb::object error = nb::module_::import_("tarantella.errors").attr("from_status")(tnt_status_name(status), message);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   throw nb::python_error();
 }

@@ -3,7 +3,7 @@
 
 #include "api/boundary.hpp"
 #include "api/runtime.hpp"
-#include "comm/collective.hpp"
+#include "comm/dispatch_collective.hpp"
 
 struct tnt_work {
   std::shared_ptr<tnt::Waitable> state;
@@ -77,7 +77,7 @@ void run(tnt_comm& on, Executor& executor, StreamHandle stream, tnt_work_t* work
 void run_collective(tnt_comm& on, const Call& call, const void* in, void* out, StreamHandle stream, tnt_work_t* work) {
   run(
       on, on.executor, stream, work, [&](DeviceCommunicator& devices) { devices.collective(call, in, out, {}); },
-      [=, &on](const CallContext& context) { take_part(*on.communicator, call, in, out, context); });
+      [=, &on](const CallContext& context) { dispatch_collective(*on.communicator, call, in, out, context); });
 }
 
 }  // namespace

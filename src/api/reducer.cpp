@@ -88,7 +88,7 @@ std::string_view determinism_of(const tnt_reducer_options_t& options) {
 }
 
 // What a plan is made of, but for the size of buckets if nobody wishes one.
-struct PlanWishes {
+struct PlanConfig {
   std::vector<TensorSpec> tensors;
   std::optional<std::size_t> threshold;
   std::optional<tnt_dtype_t> wire;
@@ -96,34 +96,34 @@ struct PlanWishes {
   std::string context;
 };
 
-PlanWishes wishes_of(const tnt_tensor_t* tensors, std::size_t n, const tnt_reducer_options_t& options,
+PlanConfig config_of(const tnt_tensor_t* tensors, std::size_t n, const tnt_reducer_options_t& options,
                      const Settings& settings) {
-  PlanWishes wishes{.tensors = specs_of(tensors, n),
+  PlanConfig config{.tensors = specs_of(tensors, n),
                     .threshold = threshold_of(options, settings),
                     .wire = wire_of(options, settings),
                     .arrival = {},
                     .context = options.context == nullptr ? "" : options.context};
-  if (options.arrival != nullptr) wishes.arrival.assign(options.arrival, options.arrival + n);
-  if (!wishes.threshold) wishes.context += ", bucket size to be measured";
-  if (options.device != TNT_DEVICE_HOST) wishes.context += ", gradients on a device";
-  wishes.context += determinism_of(options);
-  return wishes;
+  if (options.arrival != nullptr) config.arrival.assign(options.arrival, options.arrival + n);
+  if (!config.threshold) config.context += ", bucket size to be measured";
+  if (options.device != TNT_DEVICE_HOST) config.context += ", gradients on a device";
+  config.context += determinism_of(options);
+  return config;
 }
 
 // Collective. measure: gives the speed of what will carry the buckets.
 template <typename Measure>
-Plan make_plan(const PlanWishes& wishes, Communicator& comm, const CallContext& call, const Measure& measure) {
-  const auto& [tensors, threshold, wire, arrival, context] = wishes;
+Plan make_plan(const PlanConfig& config, Communicator& comm, const CallContext& call, const Measure& measure) {
+  const auto& [tensors, threshold, wire, arrival, context] = config;
   Plan plan(tensors, threshold.value_or(plain_threshold), wire, arrival);
   compare_plans(plan, context, comm, call);
-  if (threshold || comm.size() == 1 || plan.bytes() <= least_threshold) return plan;
+  if (threshold || comm.size() == 1 || plan.bytes() <= min_threshold) return plan;
   return {tensors, choose_threshold(plan.bytes(), measure()), wire, arrival};
 }
 
 // Collective. On the executor of the communicator.
-std::unique_ptr<tnt_reducer> make_host_reducer(tnt_comm& on, const PlanWishes& wishes, const ReducerOptions& options,
+std::unique_ptr<tnt_reducer> make_host_reducer(tnt_comm& on, const PlanConfig& config, const ReducerOptions& options,
                                                const CallContext& call) {
-  Plan plan = make_plan(wishes, *on.communicator, call, [&] {
+  Plan plan = make_plan(config, *on.communicator, call, [&] {
     if (!on.speed) on.speed = measure_speed(*on.communicator, call);
     return *on.speed;
   });
@@ -133,13 +133,13 @@ std::unique_ptr<tnt_reducer> make_host_reducer(tnt_comm& on, const PlanWishes& w
       tnt_reducer{nullptr, std::make_unique<Reducer>(std::move(own), std::move(plan), options, &trace)});
 }
 
-std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanWishes& wishes, const tnt_reducer_options_t& options,
+std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanConfig& config, const tnt_reducer_options_t& options,
                                                  const std::string& name, const CallContext& call) {
   const bool repeats = options.determinism != TNT_DETERMINISM_DEFAULT;
   DeviceGroup group =
       connect_devices(options.device, *on.communicator, Runtime::get().settings(), call, repeats, options.max_ctas);
   Plan plan =
-      make_plan(wishes, *group.host, call, [&] { return measure_speed(*group.device, *group.comm, *group.host, call); });
+      make_plan(config, *group.host, call, [&] { return measure_speed(*group.device, *group.comm, *group.host, call); });
   const DeviceReducerOptions settings{.name = name,
                                       .timeout = call.timeout,
                                       .any_rank_count = options.determinism == TNT_DETERMINISM_RANKS,
@@ -184,13 +184,13 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
                                   .timeout = runtime.settings().timeout,
                                   .overlap = runtime.settings().overlap,
                                   .op = given.determinism == TNT_DETERMINISM_RANKS ? tree_sum : TNT_SUM};
-    const PlanWishes wishes = wishes_of(tensors, n_tensors, given, runtime.settings());
+    const PlanConfig config = config_of(tensors, n_tensors, given, runtime.settings());
     std::unique_ptr<tnt_reducer> made;
     on.executor.run([&] {
       const std::string detail = fmt::format("making the plan of {}", settings.name);
       const CallContext call{.timeout = settings.timeout, .detail = detail};
-      made = given.device == TNT_DEVICE_HOST ? make_host_reducer(on, wishes, settings, call)
-                                             : make_device_reducer(on, wishes, given, settings.name, call);
+      made = given.device == TNT_DEVICE_HOST ? make_host_reducer(on, config, settings, call)
+                                             : make_device_reducer(on, config, given, settings.name, call);
     });
     log_plan(made->reducer->plan(), settings.name);
     *reducer = made.release();

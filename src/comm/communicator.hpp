@@ -23,13 +23,13 @@ class PhaseObserver {
 
 // What else of this process wants its core while a call waits for others. One that keeps a computation waiting must not look
 // about all the time; one that keeps nothing waiting had better not fall asleep.
-enum class Meanwhile { unknown, computing, nothing };
+enum class WaitHint { unknown, computing, idle };
 
 struct CallContext {
   double timeout;                     // seconds: the deadline of every wait inside the call
   std::string_view detail = {};       // for errors: "bucket 3 of gradients: dense/kernel, ..."
   PhaseObserver* observer = nullptr;  // may be null
-  Meanwhile meanwhile = Meanwhile::unknown;
+  WaitHint wait_hint = WaitHint::unknown;
 };
 
 class Communicator {
@@ -47,7 +47,7 @@ class Communicator {
 
   // The collectives of tarantella.h. all_reduce takes its data in pieces: pack and unpack are its copies in and out. It
   // takes tree_sum as well, to the same bits over every transport.
-  virtual void all_reduce(const Run& run, tnt_op_t op, const CallContext& context) = 0;
+  virtual void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) = 0;
   virtual void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                               const CallContext& context) = 0;
   virtual void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) = 0;
@@ -63,8 +63,8 @@ class Communicator {
   // nullptr for a negative colour.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) = 0;
 
-  // Ends the communication of the whole job; the first caller's status and sentence are what every rank gets.
-  virtual void abort(tnt_status_t status, const std::string& sentence) noexcept = 0;
+  // Ends the communication of the whole job; the first caller's status and message are what every rank gets.
+  virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
   // What ended it, by any rank, as far as is known here: the same on all ranks.
   [[nodiscard]] virtual std::optional<Error> ending() const noexcept = 0;
 

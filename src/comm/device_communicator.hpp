@@ -74,7 +74,7 @@ class DeviceCommunicator {
   virtual void check_capture(StreamHandle /*stream*/) {}
 
   // Ends the communication of the whole job, as Communicator::abort does.
-  virtual void abort(tnt_status_t status, const std::string& sentence) noexcept = 0;
+  virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
   // Throws what ended the communication; a caller that waits on the host asks now and then.
   virtual void throw_if_ended() = 0;
 

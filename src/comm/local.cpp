@@ -11,16 +11,16 @@ namespace {
 void copy(const void* in, void* out, std::size_t count, tnt_dtype_t dtype) { scale(out, dtype, in, dtype, count, 1.0); }
 
 // The values that a sum over one rank has: rounded as those of more ranks are.
-void reduce_alone(const Piece& piece, tnt_dtype_t own, tnt_dtype_t wire) {
-  if (own == wire) return scale(piece.out, own, piece.in, own, piece.count, piece.scale);
+void reduce_alone(const TensorView& view, tnt_dtype_t own, tnt_dtype_t wire) {
+  if (own == wire) return scale(view.out, own, view.in, own, view.count, view.scale);
   alignas(64) std::array<std::byte, 4096> block;  // NOLINT(*-member-init): written before it is read
   const std::size_t per_block = block.size() / dtype_size(wire);
   const std::size_t size = dtype_size(own);
-  for (std::size_t at = 0; at < piece.count; at += per_block) {
-    const std::size_t part = std::min(per_block, piece.count - at);
-    const auto* in = static_cast<const std::byte*>(piece.in);
-    scale(block.data(), wire, in == nullptr ? nullptr : in + at * size, own, part, piece.scale);
-    scale(static_cast<std::byte*>(piece.out) + at * size, own, block.data(), wire, part, 1.0);
+  for (std::size_t at = 0; at < view.count; at += per_block) {
+    const std::size_t part = std::min(per_block, view.count - at);
+    const auto* in = static_cast<const std::byte*>(view.in);
+    scale(block.data(), wire, in == nullptr ? nullptr : in + at * size, own, part, view.scale);
+    scale(static_cast<std::byte*>(view.out) + at * size, own, block.data(), wire, part, 1.0);
   }
 }
 
@@ -36,11 +36,11 @@ void LocalCommunicator::check() const {
   if (const auto error = ending()) throw Error(*error);
 }
 
-void LocalCommunicator::all_reduce(const Run& run, tnt_op_t /*op*/, const CallContext& context) {
+void LocalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t /*op*/, const CallContext& context) {
   check();
   const std::int64_t begin = now_ns();
-  for (const Piece& piece : run.pieces()) {
-    if (piece.out != nullptr) reduce_alone(piece, piece.dtype.value_or(run.dtype()), run.dtype());
+  for (const TensorView& view : fused.views()) {
+    if (view.out != nullptr) reduce_alone(view, view.dtype.value_or(fused.dtype()), fused.dtype());
   }
   if (context.observer != nullptr) context.observer->phase("unpack", begin, now_ns());
 }
@@ -88,10 +88,10 @@ std::unique_ptr<Communicator> LocalCommunicator::split(int color, int /*key*/, c
   return std::unique_ptr<Communicator>(new LocalCommunicator(ending_));
 }
 
-void LocalCommunicator::abort(tnt_status_t status, const std::string& sentence) noexcept {
+void LocalCommunicator::abort(tnt_status_t status, const std::string& message) noexcept {
   const std::scoped_lock lock(ending_->mutex);
   if (ending_->error) return;
-  ending_->error.emplace(status, sentence);
+  ending_->error.emplace(status, message);
   ending_->set = true;
 }
 

@@ -21,7 +21,7 @@ class LocalCommunicator final : public Communicator {
   [[nodiscard]] int local_size() const noexcept override { return 1; }
   [[nodiscard]] const char* transport() const noexcept override { return "local"; }
 
-  void all_reduce(const Run& run, tnt_op_t op, const CallContext& context) override;
+  void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
   void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                       const CallContext& context) override;
   void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
@@ -32,7 +32,7 @@ class LocalCommunicator final : public Communicator {
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
-  void abort(tnt_status_t status, const std::string& sentence) noexcept override;
+  void abort(tnt_status_t status, const std::string& message) noexcept override;
   void cancel() noexcept override {}
   [[nodiscard]] std::optional<Error> ending() const noexcept override;
 

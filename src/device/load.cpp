@@ -18,9 +18,9 @@ constexpr PluginName cuda_plugin{.file = "libtarantella_cuda.so",
 
 std::shared_ptr<Device> open_cuda_device(const CudaPlugin& plugin, int index) {
   tnt_status_t status = TNT_SYSTEM;
-  std::string sentence;
-  Device* device = plugin.open(index, &status, &sentence);
-  if (device == nullptr) throw Error(status, sentence);
+  std::string message;
+  Device* device = plugin.open(index, &status, &message);
+  if (device == nullptr) throw Error(status, message);
   return std::shared_ptr<Device>(device);
 }
 

@@ -1,5 +1,5 @@
 // The devices of this machine, by libtarantella_cuda.so, which is loaded when somebody first asks. Where it, the driver or a
-// GPU is missing everything else works: there are no devices then, and one sentence says why.
+// GPU is missing everything else works: there are no devices then, and one message says why.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace tnt {
 // How many devices this process can use. If none, the log says why, once (level info).
 [[nodiscard]] int device_count();
 
-// Why there are none: a sentence without its full stop; empty if there are some.
+// Why there are none: a message without its full stop; empty if there are some.
 [[nodiscard]] const std::string& why_no_device();
 
 // The same device for the same index as long as somebody has it. Throws TNT_UNSUPPORTED with the reason if there are no

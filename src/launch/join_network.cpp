@@ -109,7 +109,7 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
     if (world->node(rank) == world->node(settings.rank)) members.push_back(rank);
   }
   auto node = join_node(settings, members, world->node(settings.rank));
-  node->set_elsewhere(elsewhere(world));
+  node->set_remote_abort_link(remote_abort_link(world));
   return HierarchicalCommunicator::make(std::move(over_network), std::make_unique<ShmCommunicator>(node, members));
 }
 

@@ -9,7 +9,7 @@
 namespace tnt {
 
 // sign: the environment variable that said that there are several ranks. Collective; writes rank, ranks, rendezvous and token
-// to settings. Throws the same sentence on all ranks.
+// to settings. Throws the same message on all ranks.
 [[nodiscard]] Joined join_network(std::shared_ptr<Network> network, const std::string& sign, Settings& settings);
 
 }  // namespace tnt

@@ -30,7 +30,7 @@ constexpr std::size_t longest_line = 2048;
 constexpr std::size_t longest_token = 1024;
 constexpr double patience_with_a_stranger = 2.0;  // seconds for a connected process to send its line
 constexpr double patience_with_latecomers = 2.0;  // seconds for a rank to hear that the others have failed
-constexpr double patience_with_rank_0 = 5.0;      // seconds after the deadline for its sentence, which names who is missing
+constexpr double grace_for_rank_0 = 5.0;          // seconds after the deadline for its message, which names who is missing
 
 struct Address {
   sockaddr_un address{};
@@ -132,8 +132,8 @@ void check_token(const std::string& token) {
 
 constexpr std::string_view error_word = "error ";
 
-std::string error_line(tnt_status_t status, const std::string& sentence) {
-  return fmt::format("{}{} {}", error_word, status_name(status), sentence);
+std::string error_line(tnt_status_t status, const std::string& message) {
+  return fmt::format("{}{} {}", error_word, status_name(status), message);
 }
 
 // Throws what an error line says. The launcher's, which stands in for a rank 0 that has exited, has no status.
@@ -147,7 +147,7 @@ std::string error_line(tnt_status_t status, const std::string& sentence) {
   fail(TNT_PEER_LOST, "{}", reply);
 }
 
-// Rank 0's side: the ranks that have come, and the sentence when one cannot.
+// Rank 0's side: the ranks that have come, and the message when one cannot.
 class Leader {
  public:
   Leader(const Settings& settings, const FileDescriptor& segment) : settings_(settings), segment_(segment) {}
@@ -243,8 +243,8 @@ class Leader {
     greeting.words >> name >> greeting.protocol >> token >> greeting.verb >> greeting.rank;
     if (!greeting.words || name != "tarantella" || token != settings_.token) return std::nullopt;
     if (greeting.rank < 1 || greeting.rank >= settings_.ranks) {
-      const std::string sentence = fmt::format("rank {} is not a rank of this job of {}", greeting.rank, settings_.ranks);
-      send_line(greeting.socket, error_line(TNT_MISMATCH, sentence));
+      const std::string message = fmt::format("rank {} is not a rank of this job of {}", greeting.rank, settings_.ranks);
+      send_line(greeting.socket, error_line(TNT_MISMATCH, message));
       return std::nullopt;
     }
     return greeting;
@@ -264,9 +264,9 @@ class Leader {
     std::string version;
     greeting.words >> ranks >> version;
     if (joined_.contains(rank)) {
-      const std::string sentence = fmt::format("two processes say they are rank {}", rank);
-      send_line(greeting.socket, error_line(TNT_MISMATCH, sentence));
-      fail(TNT_MISMATCH, "{}", sentence);
+      const std::string message = fmt::format("two processes say they are rank {}", rank);
+      send_line(greeting.socket, error_line(TNT_MISMATCH, message));
+      fail(TNT_MISMATCH, "{}", message);
     }
     joined_.emplace(rank, std::move(greeting.socket));
     if (greeting.protocol != "1" || version != tnt_version()) {
@@ -322,7 +322,7 @@ void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, co
 FileDescriptor join_rendezvous(const Settings& settings) {
   check_token(settings.token);
   const FileDescriptor socket = connect(settings, Deadline(settings.join_seconds()));
-  const Deadline deadline(settings.join_seconds() + patience_with_rank_0);
+  const Deadline deadline(settings.join_seconds() + grace_for_rank_0);
   send_line(socket, fmt::format("tarantella 1 {} join {} {} {}", settings.token, settings.rank, settings.ranks, tnt_version()));
   FileDescriptor segment;
   const auto reply = read_line(socket, deadline, &segment);

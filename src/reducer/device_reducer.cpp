@@ -18,7 +18,7 @@ std::vector<gpu::TensorShape> shapes_of(const Plan& plan, std::size_t bucket) {
   return shapes;
 }
 
-constexpr std::size_t most_known_streams = 16;
+constexpr std::size_t max_known_streams = 16;
 
 std::size_t rounded_up(std::size_t count, std::size_t unit) { return (count + unit - 1) / unit * unit; }
 
@@ -45,9 +45,9 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
       steps_(plan_),
       checked_(plan_.tensors().size()),
       tables_(plan_.buckets().size()) {
-  if (options_.any_rank_count && comm_->size() > gpu::most_sources) {
+  if (options_.any_rank_count && comm_->size() > gpu::max_sources) {
     fail(TNT_UNSUPPORTED, "{}: sums that do not depend on the number of ranks are for up to {} ranks, and these are {}",
-         options_.name, gpu::most_sources, comm_->size());
+         options_.name, gpu::max_sources, comm_->size());
   }
   const std::size_t n = plan_.buckets().size();
   for (std::size_t bucket = 0; bucket < n; ++bucket) {
@@ -160,7 +160,7 @@ void DeviceReducer::check_stream(StreamHandle stream) {
     fail(TNT_INVALID_ARGUMENT, "the stream is of device {}, the gradients of {} are on device {}", index, options_.name,
          device_->index());
   }
-  if (known_streams_.size() == most_known_streams) known_streams_.erase(known_streams_.begin());
+  if (known_streams_.size() == max_known_streams) known_streams_.erase(known_streams_.begin());
   known_streams_.push_back(stream);
 }
 
@@ -177,30 +177,29 @@ void DeviceReducer::check_place(const void* memory, const char* what, const std:
 }
 
 // Only what has moved is looked up, as it takes as long as the rest of ready.
-void DeviceReducer::check_memory(std::size_t tensor, const Piece& piece) {
+void DeviceReducer::check_memory(std::size_t tensor, const TensorView& view) {
   const TensorSpec& spec = plan_.tensors()[tensor];
   if (spec.count == 0) return;
-  if (piece.in == nullptr && piece.scale != 0.0) fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' is NULL", spec.name);
+  if (view.in == nullptr && view.scale != 0.0) fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' is NULL", spec.name);
   Checked& checked = checked_[tensor];
-  if (piece.in != nullptr && piece.in != checked.in) check_place(piece.in, "gradient", spec.name);
-  if (piece.out != nullptr && piece.out != checked.out) check_place(piece.out, "result", spec.name);
-  checked = {piece.in, piece.out};
+  if (view.in != nullptr && view.in != checked.in) check_place(view.in, "gradient", spec.name);
+  if (view.out != nullptr && view.out != checked.out) check_place(view.out, "result", spec.name);
+  checked = {view.in, view.out};
 }
 
-void DeviceReducer::ready(std::size_t tensor, const Piece& piece, StreamHandle stream) {
+void DeviceReducer::ready(std::size_t tensor, const TensorView& view, StreamHandle stream) {
   const StepState::Slot slot = steps_.slot(tensor);
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
   comm_->throw_if_ended();
   check_stream(stream);
   comm_->check_capture(stream);
-  check_memory(tensor, piece);
+  check_memory(tensor, view);
   steps_.check_new(slot);
   State& state = states_[slot.bucket];
-  const bool is_view = buffers_.size() == states_.size() && piece.in == slot_of(slot) && piece.out == piece.in;
-  const bool stays = is_view && piece.scale == 1.0;
-  state.table.set(slot.position,
-                  {.in = stays ? nullptr : piece.in, .out = is_view ? nullptr : piece.out, .scale = piece.scale});
+  const bool is_view = buffers_.size() == states_.size() && view.in == slot_of(slot) && view.out == view.in;
+  const bool stays = is_view && view.scale == 1.0;
+  state.table.set(slot.position, {.in = stays ? nullptr : view.in, .out = is_view ? nullptr : view.out, .scale = view.scale});
   state.views += stays ? 1 : 0;
   if (std::find(state.streams.begin(), state.streams.end(), stream) == state.streams.end()) state.streams.push_back(stream);
   if (steps_.hand_over(slot)) launch_due(stream);

@@ -48,7 +48,7 @@ class DeviceReducer final : public GradientReducer {
   [[nodiscard]] const Plan& plan() const noexcept override { return plan_; }
   [[nodiscard]] const std::string& description(std::size_t bucket) const override { return descriptions_[bucket]; }
   void set_hook(BucketHook hook) override;  // TNT_UNSUPPORTED
-  void ready(std::size_t tensor, const Piece& piece, StreamHandle stream) override;
+  void ready(std::size_t tensor, const TensorView& view, StreamHandle stream) override;
   void wait_bucket(std::size_t bucket, StreamHandle stream) override;
   void finish(StreamHandle stream) override;
   // The tensor's place in its bucket: a gradient that is handed over from there (in == out == this) is neither packed nor
@@ -100,7 +100,7 @@ class DeviceReducer final : public GradientReducer {
   [[nodiscard]] Buffer& buffer_of(std::size_t bucket) { return buffers_[bucket % buffers_.size()]; }
   [[nodiscard]] std::byte* slot_of(StepState::Slot slot);
   void check_stream(StreamHandle stream);
-  void check_memory(std::size_t tensor, const Piece& piece);
+  void check_memory(std::size_t tensor, const TensorView& view);
   void check_place(const void* memory, const char* what, const std::string& name);
   void throw_if_failed() const;
   void launch_due(StreamHandle stream);

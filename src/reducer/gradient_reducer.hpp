@@ -39,7 +39,7 @@ class GradientReducer {
   [[nodiscard]] virtual const Plan& plan() const noexcept = 0;
   [[nodiscard]] virtual const std::string& description(std::size_t bucket) const = 0;
   virtual void set_hook(BucketHook hook) = 0;
-  virtual void ready(std::size_t tensor, const Piece& piece, StreamHandle stream) = 0;
+  virtual void ready(std::size_t tensor, const TensorView& view, StreamHandle stream) = 0;
   virtual void wait_bucket(std::size_t bucket, StreamHandle stream) = 0;
   virtual void finish(StreamHandle stream) = 0;
   [[nodiscard]] virtual void* gradient_buffer(std::size_t tensor) = 0;

@@ -7,7 +7,7 @@ namespace tnt {
 namespace {
 
 constexpr std::size_t steps_in_turn = 4;  // of which the first is not timed: the other way reaches into it
-constexpr double least_gain = 0.97;       // below it the difference is noise
+constexpr double min_gain = 0.97;         // below it the difference is noise
 
 bool in_trial(std::size_t step) { return step >= OverlapChoice::trial_begins && step < OverlapChoice::trial_ends; }
 bool is_threaded_turn(std::size_t step) { return (step - OverlapChoice::trial_begins) / steps_in_turn % 2 == 0; }
@@ -41,7 +41,7 @@ OverlapChoice::Seconds OverlapChoice::seconds() const {
 
 void OverlapChoice::agreed(const Seconds& of_slowest) noexcept {
   const auto& [by_caller, with_thread] = of_slowest;
-  threaded_ = by_caller >= least_gain * with_thread;
+  threaded_ = by_caller >= min_gain * with_thread;
   for (auto& times : times_ns_) times.clear();
 }
 

@@ -58,7 +58,7 @@ class Plan {
   std::vector<std::size_t> bucket_of_;
 };
 
-// Collective. Throws TNT_MISMATCH, the same sentence on all ranks, if a rank's plan or context differs from rank 0's: which
+// Collective. Throws TNT_MISMATCH, the same message on all ranks, if a rank's plan or context differs from rank 0's: which
 // rank, at which tensor, and how.
 void compare_plans(const Plan& plan, const std::string& context, Communicator& comm, const CallContext& call);
 

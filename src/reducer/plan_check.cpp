@@ -1,4 +1,4 @@
-// The comparison of plans across ranks: one small collective when they agree, a sentence that names the place when not.
+// The comparison of plans across ranks: one small collective when they agree, a message that names the place when not.
 #include <algorithm>
 #include <string_view>
 

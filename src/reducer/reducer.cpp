@@ -58,7 +58,7 @@ Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions o
       steps_(plan_),
       handed_(plan_.buckets().size()) {
   for (std::size_t b = 0; b < handed_.size(); ++b) {
-    handed_[b].pieces.resize(plan_.buckets()[b].tensors.size());
+    handed_[b].views.resize(plan_.buckets()[b].tensors.size());
     descriptions_.push_back(plan_.describe(b));
     details_.push_back(fmt::format("{} {}", options_.name, descriptions_.back()));
   }
@@ -104,11 +104,11 @@ void Reducer::set_hook(BucketHook hook) {
   packed_ = std::vector<std::byte>(hook_ ? largest : 0);
 }
 
-void Reducer::ready(std::size_t tensor, const Piece& piece, StreamHandle stream) {
+void Reducer::ready(std::size_t tensor, const TensorView& view, StreamHandle stream) {
   check_stream(stream);
   const StepState::Slot slot = steps_.slot(tensor);
   const TensorSpec& spec = plan_.tensors()[tensor];
-  if (piece.in == nullptr && spec.count > 0 && piece.scale != 0.0) {
+  if (view.in == nullptr && spec.count > 0 && view.scale != 0.0) {
     fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' is NULL", spec.name);
   }
   const std::size_t bucket = slot.bucket;
@@ -116,9 +116,9 @@ void Reducer::ready(std::size_t tensor, const Piece& piece, StreamHandle stream)
   throw_if_failed();
   steps_.check_new(slot);
   Handed& handed = handed_[bucket];
-  handed.pieces[slot.position] = piece;
-  handed.pieces[slot.position].count = spec.count;
-  handed.pieces[slot.position].dtype = spec.dtype;
+  handed.views[slot.position] = view;
+  handed.views[slot.position].count = spec.count;
+  handed.views[slot.position].dtype = spec.dtype;
   if (!steps_.hand_over(slot)) return;
   handed.full_ns = last_full_ns_ = now_ns();
   if (trace_ != nullptr) {
@@ -196,14 +196,14 @@ void Reducer::loop() {
 // bucket's reduction. The lock is not held meanwhile.
 void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   const std::size_t bucket = next_;
-  const Meanwhile meanwhile = overlap_.threaded() ? Meanwhile::computing : Meanwhile::nothing;
+  const WaitHint wait_hint = overlap_.threaded() ? WaitHint::computing : WaitHint::idle;
   reducing_ = true;
   lock.unlock();
   const std::int64_t begin = now_ns();
   BucketObserver observer(trace_, options_.name, bucket);
   std::optional<Error> failed;
   try {
-    reduce_bucket(bucket, meanwhile, observer);
+    reduce_bucket(bucket, wait_hint, observer);
     if (bucket + 1 == handed_.size()) end_step();
   } catch (const Error& error) {
     failed = error;
@@ -232,9 +232,9 @@ void Reducer::end_step() {
     if (!overlap_.step_ended(now_ns())) return;
     seconds = overlap_.seconds();
   }
-  const Piece piece{.in = seconds.data(), .out = seconds.data(), .count = seconds.size(), .dtype = TNT_FLOAT64};
+  const TensorView view{.in = seconds.data(), .out = seconds.data(), .count = seconds.size(), .dtype = TNT_FLOAT64};
   const std::string detail = fmt::format("choosing who reduces {}", options_.name);
-  comm_->all_reduce(Run({&piece, 1}, TNT_FLOAT64), TNT_MAX, {.timeout = options_.timeout, .detail = detail});
+  comm_->all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT64), TNT_MAX, {.timeout = options_.timeout, .detail = detail});
   const std::scoped_lock lock(mutex_);
   overlap_.agreed(seconds);
   if (options_.overlap != Overlap::automatic) return;
@@ -244,25 +244,25 @@ void Reducer::end_step() {
 }
 
 // The bucket is full: its pieces do not change until it is done, so no lock is held while they are reduced.
-void Reducer::reduce_bucket(std::size_t bucket, Meanwhile meanwhile, PhaseObserver& observer) {
-  const Run run(handed_[bucket].pieces, plan_.buckets()[bucket].dtype);
+void Reducer::reduce_bucket(std::size_t bucket, WaitHint wait_hint, PhaseObserver& observer) {
+  const FusedBuffer fused(handed_[bucket].views, plan_.buckets()[bucket].dtype);
   const CallContext call{
-      .timeout = options_.timeout, .detail = details_[bucket], .observer = &observer, .meanwhile = meanwhile};
-  hook_ ? reduce_with_hook(bucket, run, call) : comm_->all_reduce(run, options_.op, call);
+      .timeout = options_.timeout, .detail = details_[bucket], .observer = &observer, .wait_hint = wait_hint};
+  hook_ ? reduce_with_hook(bucket, fused, call) : comm_->all_reduce(fused, options_.op, call);
 }
 
-void Reducer::reduce_with_hook(std::size_t bucket, const Run& run, const CallContext& call) {
+void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, const CallContext& call) {
   {
     Phases phases(call);
-    run.pack(0, run.count(), packed_.data());
+    fused.pack(0, fused.count(), packed_.data());
     phases.end("pack");
     call_hook(bucket);
     phases.end("hook");
   }
-  const Piece packed{.in = packed_.data(), .out = packed_.data(), .count = run.count()};
-  comm_->all_reduce(Run({&packed, 1}, run.dtype()), options_.op, call);
+  const TensorView packed{.in = packed_.data(), .out = packed_.data(), .count = fused.count()};
+  comm_->all_reduce(FusedBuffer({&packed, 1}, fused.dtype()), options_.op, call);
   Phases phases(call);
-  run.unpack(0, run.count(), packed_.data());
+  fused.unpack(0, fused.count(), packed_.data());
   phases.end("unpack");
 }
 
@@ -275,10 +275,9 @@ void Reducer::call_hook(std::size_t bucket) {
     wrong = error.what();
   }
   if (!wrong) return;
-  const std::string sentence =
-      fmt::format("rank {}: the bucket hook failed on {}: {}", comm_->rank(), details_[bucket], *wrong);
-  comm_->abort(TNT_ABORTED, sentence);
-  throw Error(comm_->ending().value_or(Error(TNT_ABORTED, sentence)));  // another rank may have been first
+  const std::string message = fmt::format("rank {}: the bucket hook failed on {}: {}", comm_->rank(), details_[bucket], *wrong);
+  comm_->abort(TNT_ABORTED, message);
+  throw Error(comm_->ending().value_or(Error(TNT_ABORTED, message)));  // another rank may have been first
 }
 
 void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns) {

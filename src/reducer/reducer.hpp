@@ -42,7 +42,7 @@ class Reducer final : public GradientReducer {
   // Between steps; an empty one takes the hook away. It is called without a lock held, by whoever reduces the bucket. With a
   // hook, buckets are packed into memory of their own first: one bucket more, and a copy more each way.
   void set_hook(BucketHook hook) override;
-  void ready(std::size_t tensor, const Piece& piece, StreamHandle stream = nullptr) override;
+  void ready(std::size_t tensor, const TensorView& view, StreamHandle stream = nullptr) override;
   void wait_bucket(std::size_t bucket, StreamHandle stream = nullptr) override;
   void finish(StreamHandle stream = nullptr) override;
   [[nodiscard]] void* gradient_buffer(std::size_t tensor) override;  // TNT_UNSUPPORTED
@@ -51,17 +51,17 @@ class Reducer final : public GradientReducer {
 
  private:
   using Stage = StepState::Stage;
-  struct Handed {               // of one bucket
-    std::vector<Piece> pieces;  // in the bucket's order
-    std::int64_t full_ns = 0;   // when it became full
+  struct Handed {                   // of one bucket
+    std::vector<TensorView> views;  // in the bucket's order
+    std::int64_t full_ns = 0;       // when it became full
   };
 
   void loop();
   [[nodiscard]] bool next_is_due() const;
   [[nodiscard]] bool is_for_thread(std::size_t bucket) const;
   void reduce_next(std::unique_lock<std::mutex>& lock);
-  void reduce_bucket(std::size_t bucket, Meanwhile meanwhile, PhaseObserver& observer);
-  void reduce_with_hook(std::size_t bucket, const Run& run, const CallContext& call);
+  void reduce_bucket(std::size_t bucket, WaitHint wait_hint, PhaseObserver& observer);
+  void reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, const CallContext& call);
   void call_hook(std::size_t bucket);
   void end_step();
   void count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns);

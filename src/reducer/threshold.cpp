@@ -34,8 +34,8 @@ double median_seconds(int calls, const Call& call) {
 
 double seconds_of(Communicator& comm, std::size_t bytes, int calls, const CallContext& call) {
   std::vector<float> data(bytes / sizeof(float), 1.0F);
-  std::array<Piece, 1> piece{Piece{.in = data.data(), .out = data.data(), .count = data.size()}};
-  return median_seconds(calls, [&] { comm.all_reduce(Run(piece, TNT_FLOAT32), TNT_MAX, call); });
+  std::array<TensorView, 1> view{TensorView{.in = data.data(), .out = data.data(), .count = data.size()}};
+  return median_seconds(calls, [&] { comm.all_reduce(FusedBuffer(view, TNT_FLOAT32), TNT_MAX, call); });
 }
 
 double seconds_of(Device& device, DeviceCommunicator& comm, std::size_t bytes, int calls, const CallContext& call) {
@@ -51,8 +51,8 @@ double seconds_of(Device& device, DeviceCommunicator& comm, std::size_t bytes, i
 
 TransportSpeed agreed_speed(double small, double large, std::size_t bytes, Communicator& comm, const CallContext& call) {
   std::array<double, 2> agreed{small, std::max(large - small, 0.0) / static_cast<double>(bytes)};
-  std::array<Piece, 1> piece{Piece{.in = agreed.data(), .out = agreed.data(), .count = agreed.size()}};
-  comm.all_reduce(Run(piece, TNT_FLOAT64), TNT_MAX, call);  // the slowest rank's
+  std::array<TensorView, 1> view{TensorView{.in = agreed.data(), .out = agreed.data(), .count = agreed.size()}};
+  comm.all_reduce(FusedBuffer(view, TNT_FLOAT64), TNT_MAX, call);  // the slowest rank's
   return {.latency = agreed[0], .seconds_per_byte = agreed[1]};
 }
 
@@ -73,7 +73,7 @@ TransportSpeed measure_speed(Device& device, DeviceCommunicator& comm, Communica
 std::size_t choose_threshold(std::size_t bytes, const TransportSpeed& speed) noexcept {
   const double best =
       std::sqrt(static_cast<double>(bytes) * (bucket_seconds + speed.latency) / std::max(speed.seconds_per_byte, 1e-12));
-  const double bounded = std::clamp(best, static_cast<double>(least_threshold), static_cast<double>(most_threshold));
+  const double bounded = std::clamp(best, static_cast<double>(min_threshold), static_cast<double>(max_threshold));
   return std::size_t{1} << static_cast<unsigned>(std::lround(std::log2(bounded)));
 }
 

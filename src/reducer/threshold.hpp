@@ -27,7 +27,7 @@ struct TransportSpeed {
 // little give the same plan.
 [[nodiscard]] std::size_t choose_threshold(std::size_t bytes, const TransportSpeed& speed) noexcept;
 
-inline constexpr std::size_t least_threshold = std::size_t{64} * 1024;
-inline constexpr std::size_t most_threshold = std::size_t{64} * 1024 * 1024;
+inline constexpr std::size_t min_threshold = std::size_t{64} * 1024;
+inline constexpr std::size_t max_threshold = std::size_t{64} * 1024 * 1024;
 
 }  // namespace tnt

@@ -28,7 +28,7 @@ tnt_reducer_options_t reducer_options(std::size_t size) {
 struct Misuse {
   const char* name;
   std::function<tnt_status_t()> call;
-  const char* sentence;  // a part of it
+  const char* message;  // a part of it
   tnt_status_t status = TNT_INVALID_ARGUMENT;
 };
 
@@ -46,7 +46,7 @@ class ArgumentsTest : public tnt::testing::Alone, public ::testing::WithParamInt
 };
 
 TEST_P(ArgumentsTest, AreNamedAndHarmless) {
-  expect_error(GetParam().call(), GetParam().status, GetParam().sentence);
+  expect_error(GetParam().call(), GetParam().status, GetParam().message);
   EXPECT_EQ(tnt_all_reduce(comm, values, results, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr), TNT_SUCCESS);
   EXPECT_EQ(results[3], 4.0F);
   char bytes[2] = {1, 2};

@@ -20,7 +20,7 @@ class DeviceSideTest : public testing::NcclTest {
     Settings result;
     result.device_transport = transport;
     result.nccl_library = TNT_FAKE_NCCL;
-    result.timeout = testing::patience;
+    result.timeout = testing::default_timeout;
     result.node = rank < 2 ? "left" : "right";
     return result;
   }
@@ -77,10 +77,10 @@ TEST_F(DeviceSideTest, OnlyNcclIsCaptured) {
 
 TEST_F(DeviceSideTest, ARankWithoutADeviceIsNamed) {
   for (const auto transport : {DeviceTransport::nccl, DeviceTransport::staged, DeviceTransport::hierarchical}) {
-    const std::string sentence = testing::common_error(4, TNT_INVALID_ARGUMENT, [transport](Communicator& host) {
+    const std::string message = testing::common_error(4, TNT_INVALID_ARGUMENT, [transport](Communicator& host) {
       (void)connect_devices(host.rank() == 2 ? 9 : host.rank(), host, settings(transport, host.rank()), testing::call());
     });
-    EXPECT_EQ(sentence, "rank 2: there is no device 9: this process has 4, counted from 0");
+    EXPECT_EQ(message, "rank 2: there is no device 9: this process has 4, counted from 0");
   }
 }
 

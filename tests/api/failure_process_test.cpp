@@ -1,4 +1,4 @@
-// Ranks that are killed, stopped, or that end: the others are told who, with one sentence, and in good time.
+// Ranks that are killed, stopped, or that end: the others are told who, with one message, and in good time.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -24,15 +24,15 @@ struct Board {
   std::atomic<int> failed{0};         // ranks that have seen an error
   std::atomic<bool> stop{false};      // the ranks may end
   std::atomic<std::int64_t> when{0};  // the signal was sent
-  std::array<std::array<char, 1024>, 8> sentences{};
+  std::array<std::array<char, 1024>, 8> messages{};
 };
 
 void remember(Board& board, int rank) {
-  std::strncpy(board.sentences[static_cast<std::size_t>(rank)].data(), tnt_last_error(), 1023);
+  std::strncpy(board.messages[static_cast<std::size_t>(rank)].data(), tnt_last_error(), 1023);
   ++board.failed;
 }
 
-std::string sentence(const Board& board, int rank) { return board.sentences[static_cast<std::size_t>(rank)].data(); }
+std::string message(const Board& board, int rank) { return board.messages[static_cast<std::size_t>(rank)].data(); }
 
 // Sums until something fails; returns how.
 tnt_status_t sum_until_failure(const Joined& job, Board& board, std::size_t count) {
@@ -75,11 +75,11 @@ TEST_P(KilledTest, IsNamedSoonToAllOthers) {
       continue;
     }
     EXPECT_EQ(ending.code, 0);
-    EXPECT_EQ(sentence(*board, rank), sentence(*board, witness));
+    EXPECT_EQ(message(*board, rank), message(*board, witness));
   }
-  EXPECT_NE(sentence(*board, witness).find("rank " + std::to_string(killing.victim) + " (process "), std::string::npos)
-      << sentence(*board, witness);
-  EXPECT_NE(sentence(*board, witness).find("died while rank "), std::string::npos);
+  EXPECT_NE(message(*board, witness).find("rank " + std::to_string(killing.victim) + " (process "), std::string::npos)
+      << message(*board, witness);
+  EXPECT_NE(message(*board, witness).find("died while rank "), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, KilledTest,
@@ -129,8 +129,8 @@ TEST_P(StoppedTest, PastTheDeadlineIsNamed) {
   for (const Ending& ending : job.wait()) EXPECT_EQ(ending.code, 0);
   const std::string expected = "rank " + std::to_string(victim) + " did not come within 1 s";
   for (int rank = 0; rank < GetParam(); ++rank) {
-    EXPECT_EQ(sentence(*board, rank).substr(0, expected.size()), expected);
-    EXPECT_EQ(sentence(*board, rank), sentence(*board, 0));
+    EXPECT_EQ(message(*board, rank).substr(0, expected.size()), expected);
+    EXPECT_EQ(message(*board, rank), message(*board, 0));
   }
 }
 
@@ -175,7 +175,7 @@ TEST(FailureProcess, AnAbortReachesAll) {
   });
 }
 
-TEST(FailureProcess, AMismatchIsTheSameSentenceOnAll) {
+TEST(FailureProcess, AMismatchIsTheSameMessageOnAll) {
   Shared<Board> board;
   run_processes(4, [&](int rank) {
     const Joined job;
@@ -187,9 +187,9 @@ TEST(FailureProcess, AMismatchIsTheSameSentenceOnAll) {
   // the first that sees it says it: rank 0, or another that came before
   const std::string first = "rank 2 called all_reduce sum of 11 float32 while rank ";
   const std::string second = " called all_reduce sum of 10 float32";
-  const std::string said = sentence(*board, 0).substr(0, first.size() + 1 + second.size());
+  const std::string said = message(*board, 0).substr(0, first.size() + 1 + second.size());
   EXPECT_TRUE(said.starts_with(first) && said.ends_with(second)) << said;
-  for (int rank = 1; rank < 4; ++rank) EXPECT_EQ(sentence(*board, rank).substr(0, said.size()), said);
+  for (int rank = 1; rank < 4; ++rank) EXPECT_EQ(message(*board, rank).substr(0, said.size()), said);
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ struct Trouble {
   const char* timeout;
   std::function<void()> disturb;  // rank 1 of 3, before it joins
   tnt_status_t status;            // that rank 0 and 2 see
-  const char* sentence;
+  const char* message;
   tnt_status_t own_status;  // that rank 1 sees, if it lives so long
-  const char* own_sentence;
+  const char* own_message;
 };
 class JoinTest : public ::testing::TestWithParam<Trouble> {};
 
@@ -29,7 +29,7 @@ TEST_P(JoinTest, IsExplainedToAll) {
                 [&](int rank) {
                   if (rank == 1) trouble.disturb();
                   EXPECT_EQ(tnt_init(nullptr), rank == 1 ? trouble.own_status : trouble.status) << "rank " << rank;
-                  EXPECT_STREQ(tnt_last_error(), rank == 1 ? trouble.own_sentence : trouble.sentence) << "rank " << rank;
+                  EXPECT_STREQ(tnt_last_error(), rank == 1 ? trouble.own_message : trouble.message) << "rank " << rank;
                   tnt_comm_t world = nullptr;
                   EXPECT_EQ(tnt_comm_world(&world), TNT_INVALID_ARGUMENT);
                   EXPECT_EQ(tnt_finalize(), TNT_SUCCESS);

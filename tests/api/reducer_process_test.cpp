@@ -148,8 +148,8 @@ TEST(ReducerProcess, DeterminismThatDiffersIsNamed) {
     const Joined job;
     tnt_reducer_t reducer = nullptr;
     EXPECT_EQ(create_with(job.world, rank == 2 ? TNT_DETERMINISM_RANKS : TNT_DETERMINISM_DEFAULT, &reducer), TNT_MISMATCH);
-    const std::string sentence = tnt_last_error();
-    EXPECT_NE(sentence.find("the same bits on any number of ranks (determinism) on rank 2, "), std::string::npos) << sentence;
+    const std::string message = tnt_last_error();
+    EXPECT_NE(message.find("the same bits on any number of ranks (determinism) on rank 2, "), std::string::npos) << message;
     // in host memory every run gives the same bits
     check(create_with(job.world, rank == 2 ? TNT_DETERMINISM_RUN : TNT_DETERMINISM_DEFAULT, &reducer));
     check(tnt_reducer_destroy(reducer));
@@ -288,9 +288,9 @@ TEST(ReducerProcess, ADeadPeerIsNamedWithBucketAndTensor) {
     if (rank == 1) raise(SIGKILL);
     check(tnt_reducer_ready(reducer.get(), 1, kernel.data(), kernel.data(), 1.0, nullptr));
     EXPECT_EQ(tnt_reducer_wait_bucket(reducer.get(), 2, nullptr), TNT_PEER_LOST);
-    const std::string sentence = tnt_last_error();
-    EXPECT_NE(sentence.find("rank 1 (process "), std::string::npos) << sentence;
-    EXPECT_NE(sentence.find("loss A bucket 2: 19.5 KiB, 1 tensor, kernel"), std::string::npos) << sentence;
+    const std::string message = tnt_last_error();
+    EXPECT_NE(message.find("rank 1 (process "), std::string::npos) << message;
+    EXPECT_NE(message.find("loss A bucket 2: 19.5 KiB, 1 tensor, kernel"), std::string::npos) << message;
     EXPECT_EQ(tnt_reducer_finish(reducer.get(), nullptr), TNT_PEER_LOST);
     EXPECT_EQ(tnt_reducer_ready(reducer.get(), 0, kernel.data(), kernel.data(), 1.0, nullptr), TNT_PEER_LOST);
   });

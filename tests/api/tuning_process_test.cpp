@@ -16,9 +16,9 @@ namespace {
 
 using namespace tnt::testing;
 
-constexpr const char* always_lines = R"({"schema": 1, "default": {"lines_bytes": 512, "at_once_bytes": 65536}})";
+constexpr const char* always_lines = R"({"schema": 2, "default": {"ll_bytes": 512, "one_shot_bytes": 65536}})";
 constexpr const char* always_chunks =
-    R"({"schema": 1, "default": {"lines_bytes": 0, "at_once_bytes": 0, "streaming_bytes": 0, "chunk_bytes": 32768}})";
+    R"({"schema": 2, "default": {"ll_bytes": 0, "one_shot_bytes": 0, "streaming_bytes": 0, "chunk_bytes": 32768}})";
 
 class TuningProcessTest : public ::testing::Test {
  protected:
@@ -78,14 +78,14 @@ TEST_F(TuningProcessTest, AFileThatOtherRanksLackIsNoMatter) {
 }
 
 TEST_F(TuningProcessTest, NonsenseInANamedFileIsToldToAllRanks) {
-  const std::string file = write("wrong.json", R"({"schema": 1, "entries": [{"ranks": 2, "at_once_bytes": -5}]})");
-  const std::string sentence = "tuning file " + file +
-                               ": entries[0].at_once_bytes is -5: expected a whole number from 0 to 65536; make a new one with "
-                               "`tnt-bench tune -o FILE`";
+  const std::string file = write("wrong.json", R"({"schema": 2, "entries": [{"ranks": 2, "one_shot_bytes": -5}]})");
+  const std::string message = "tuning file " + file +
+                              ": entries[0].one_shot_bytes is -5: expected a whole number from 0 to 65536; make a new one with "
+                              "`tnt-bench tune -o FILE`";
   run_processes(3, [&](int rank) {
     if (rank == 0) setenv("TNT_TUNING", file.c_str(), 1);
     EXPECT_EQ(tnt_init(nullptr), TNT_INVALID_ARGUMENT);
-    EXPECT_EQ(tnt_last_error(), sentence);
+    EXPECT_EQ(tnt_last_error(), message);
   });
 }
 

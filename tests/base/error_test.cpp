@@ -1,4 +1,4 @@
-// The error type: status, sentence, and errno's text.
+// The error type: status, message, and errno's text.
 #include "base/error.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace tnt {
 namespace {
 
-TEST(Error, CarriesStatusAndSentence) {
+TEST(Error, CarriesStatusAndMessage) {
   try {
     fail(TNT_TIMEOUT, "rank {} waited {} s", 3, 1.5);
   } catch (const Error& error) {

@@ -34,10 +34,10 @@ TEST(Plugin, OneThatIsNotThereIsNamedWithWhatToDo) {
 TEST(Plugin, OneThatDoesNotLoadIsNamedWithTheLoadersReason) {
   const std::string file = "libtarantella_broken_" + std::to_string(getpid()) + ".so";
   std::ofstream(beside(file.c_str())) << "no library";
-  const std::string sentence = refusal({.file = file.c_str(), .symbol = "none", .missing = "", .unloadable = "do that"});
+  const std::string message = refusal({.file = file.c_str(), .symbol = "none", .missing = "", .unloadable = "do that"});
   std::filesystem::remove(beside(file.c_str()));
-  EXPECT_EQ(sentence.find("cannot load " + file + ": "), 0U) << sentence;
-  EXPECT_NE(sentence.find(": do that"), std::string::npos) << sentence;
+  EXPECT_EQ(message.find("cannot load " + file + ": "), 0U) << message;
+  EXPECT_NE(message.find(": do that"), std::string::npos) << message;
 }
 
 }  // namespace

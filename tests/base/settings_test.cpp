@@ -92,7 +92,7 @@ TEST(Settings, WordsAreTakenInAnyCase) {
 
 struct Nonsense {
   Variables variables;
-  const char* named;  // what the sentence has to contain
+  const char* named;  // what the message has to contain
 };
 class SettingsNonsense : public ::testing::TestWithParam<Nonsense> {};
 TEST_P(SettingsNonsense, IsNamed) {

@@ -146,20 +146,20 @@ TEST(Choose, EqualTimesLeaveTheDefault) {
 
 TEST(Choose, EachBorderFollowsItsOwnTimes) {
   Measured measured = flat_times(4);
-  measured["lines"][512] = measured["lines"][256] = 12.0;
-  measured["at once"][16 << 10] = 8.0;
-  measured["past caches"][256 << 10] = measured["past caches"][128 << 10] = 9.0;
+  measured["LL"][512] = measured["LL"][256] = 12.0;
+  measured["one-shot"][16 << 10] = 8.0;
+  measured["streaming"][256 << 10] = measured["streaming"][128 << 10] = 9.0;
   measured["64K chunks"][1 << 20] = measured["64K chunks"][4 << 20] = 9.0;
   EXPECT_EQ(choose(measured), (Tuning{128, 16 << 10, 128 << 10, 64 << 10}));
-  for (auto& [size, time] : measured["past caches"]) time = 11.0;
+  for (auto& [size, time] : measured["streaming"]) time = 11.0;
   EXPECT_EQ(choose(measured).streaming_bytes, Tuning::never_streaming);
 }
 
 TEST(Choose, WhatItChoosesMayStandInAFile) {
   for (const double factor : {0.5, 2.0}) {  // every border at either end
     Measured measured = flat_times(2);
-    for (auto& [size, time] : measured["at once"]) time *= factor;
-    for (auto& [size, time] : measured["past caches"]) time *= factor;
+    for (auto& [size, time] : measured["one-shot"]) time *= factor;
+    for (auto& [size, time] : measured["streaming"]) time *= factor;
     TuningTable table;
     table.set(2, choose(measured));
     EXPECT_EQ(TuningTable::from_json(table.to_json("")), table);
@@ -168,12 +168,12 @@ TEST(Choose, WhatItChoosesMayStandInAFile) {
 
 TEST(AlgorithmAt, IsWhatTheLibraryTakes) {
   const Tuning tuning{256, 8 << 10, 512 << 10, 64 << 10};
-  EXPECT_EQ(algorithm_at(tuning, 2, 256), "lines");
-  EXPECT_EQ(algorithm_at(tuning, 17, 256), "at once");
-  EXPECT_EQ(algorithm_at(tuning, 2, 512), "at once");
-  EXPECT_EQ(algorithm_at(tuning, 2, 16 << 10), "chunks");
-  EXPECT_EQ(algorithm_at(Tuning{}, 2, 1 << 20), "past caches");
-  EXPECT_EQ(algorithm_at(tuning, 2, 1 << 20), "past caches, 64K chunks");
+  EXPECT_EQ(algorithm_at(tuning, 2, 256), "LL");
+  EXPECT_EQ(algorithm_at(tuning, 17, 256), "one-shot");
+  EXPECT_EQ(algorithm_at(tuning, 2, 512), "one-shot");
+  EXPECT_EQ(algorithm_at(tuning, 2, 16 << 10), "two-shot");
+  EXPECT_EQ(algorithm_at(Tuning{}, 2, 1 << 20), "streaming");
+  EXPECT_EQ(algorithm_at(tuning, 2, 1 << 20), "streaming, 64K chunks");
 }
 
 TEST(WriteFile, ReplacesAndMakesDirectories) {
@@ -181,7 +181,7 @@ TEST(WriteFile, ReplacesAndMakesDirectories) {
   const std::string path = scratch / "new/directory/tuning.json";
   write_file(path, TuningTable().to_json(""));
   TuningTable table;
-  table.set(2, {.lines_bytes = 64});
+  table.set(2, {.ll_bytes = 64});
   write_file(path, table.to_json(""));
   EXPECT_EQ(read_tuning_file(path), table);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch / "new/directory"), {}), 1) << "something was left";

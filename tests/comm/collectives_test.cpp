@@ -33,8 +33,8 @@ std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count) {
 }
 
 void all_reduce(Communicator& comm, const Array& in, Array& out, tnt_op_t op) {
-  const Piece piece{.in = in.data(), .out = out.data(), .count = in.count()};
-  comm.all_reduce(tnt::Run({&piece, 1}, in.dtype()), op, call());
+  const TensorView view{.in = in.data(), .out = out.data(), .count = in.count()};
+  comm.all_reduce(tnt::FusedBuffer({&view, 1}, in.dtype()), op, call());
 }
 
 void check_all_reduce(int ranks, tnt_dtype_t dtype, tnt_op_t op, std::size_t count) {
@@ -183,33 +183,33 @@ TEST_P(CollectivesTest, NoBufferNeedsAlignment) {
     const auto expect = [&](const Array& array) {
       EXPECT_EQ(result(array.count()), std::vector<std::byte>(array.bytes().begin(), array.bytes().end()));
     };
-    const Piece whole{.in = from.data() + 1, .out = to.data() + 1, .count = count * n()};
-    comm.all_reduce(tnt::Run({&whole, 1}, TNT_FLOAT32), TNT_SUM, call());
+    const TensorView whole{.in = from.data() + 1, .out = to.data() + 1, .count = count * n()};
+    comm.all_reduce(tnt::FusedBuffer({&whole, 1}, TNT_FLOAT32), TNT_SUM, call());
     expect(expected);
-    const Piece little{.in = from.data() + 1, .out = to.data() + 1, .count = 9, .scale = 2.0};
-    comm.all_reduce(tnt::Run({&little, 1}, TNT_FLOAT32), TNT_MAX, call());
+    const TensorView little{.in = from.data() + 1, .out = to.data() + 1, .count = 9, .scale = 2.0};
+    comm.all_reduce(tnt::FusedBuffer({&little, 1}, TNT_FLOAT32), TNT_MAX, call());
     comm.reduce_scatter(from.data() + 1, to.data() + 1, count, TNT_FLOAT32, TNT_SUM, call());
     expect(expected.part(self * count, count));
   });
 }
 
-// Piece i has i * 1000 elements; rank 0 has nothing to add to some, and one is not wanted back.
+// Tensor i has i * 1000 elements; rank 0 has nothing to add to some, and one is not wanted back.
 TEST_P(CollectivesTest, PiecesWithScalesAreOneRun) {
-  constexpr std::size_t n_pieces = 9;
+  constexpr std::size_t n_tensors = 9;
   constexpr std::size_t unwanted = 5;
-  const auto input = [](std::size_t rank, std::size_t piece) {
-    return exact_values(TNT_FLOAT32, piece * 1000, static_cast<unsigned>(rank * 100 + piece));
+  const auto input = [](std::size_t rank, std::size_t tensor) {
+    return exact_values(TNT_FLOAT32, tensor * 1000, static_cast<unsigned>(rank * 100 + tensor));
   };
-  const auto scale = [](std::size_t rank, std::size_t piece) {
-    return rank == 0 && piece % 4 == 3 ? 0.0 : 0.25 * static_cast<double>(rank + 1);
+  const auto scale = [](std::size_t rank, std::size_t tensor) {
+    return rank == 0 && tensor % 4 == 3 ? 0.0 : 0.25 * static_cast<double>(rank + 1);
   };
   std::vector<Array> expected;
-  for (std::size_t piece = 0; piece < n_pieces; ++piece) {
+  for (std::size_t tensor = 0; tensor < n_tensors; ++tensor) {
     std::vector<Array> in;
-    for (std::size_t rank = 0; rank < n(); ++rank) in.push_back(input(rank, piece));
-    expected.push_back(testing::repeated(TNT_FLOAT32, piece * 1000, [&](std::size_t i) {
+    for (std::size_t rank = 0; rank < n(); ++rank) in.push_back(input(rank, tensor));
+    expected.push_back(testing::repeated(TNT_FLOAT32, tensor * 1000, [&](std::size_t i) {
       double sum = 0;
-      for (std::size_t rank = 0; rank < n() && piece != unwanted; ++rank) sum += scale(rank, piece) * in[rank].get(i);
+      for (std::size_t rank = 0; rank < n() && tensor != unwanted; ++rank) sum += scale(rank, tensor) * in[rank].get(i);
       return sum;
     }));
   }
@@ -217,19 +217,19 @@ TEST_P(CollectivesTest, PiecesWithScalesAreOneRun) {
     const auto self = static_cast<std::size_t>(comm.rank());
     std::vector<Array> in;
     std::vector<Array> out;
-    std::vector<Piece> pieces;
-    for (std::size_t piece = 0; piece < n_pieces; ++piece) {
-      in.push_back(input(self, piece));
-      out.emplace_back(TNT_FLOAT32, piece * 1000);
+    std::vector<TensorView> views;
+    for (std::size_t tensor = 0; tensor < n_tensors; ++tensor) {
+      in.push_back(input(self, tensor));
+      out.emplace_back(TNT_FLOAT32, tensor * 1000);
     }
-    for (std::size_t piece = 0; piece < n_pieces; ++piece) {
-      pieces.push_back({.in = scale(self, piece) == 0.0 ? nullptr : in[piece].data(),
-                        .out = piece == unwanted ? nullptr : out[piece].data(),
-                        .count = piece * 1000,
-                        .scale = scale(self, piece)});
+    for (std::size_t tensor = 0; tensor < n_tensors; ++tensor) {
+      views.push_back({.in = scale(self, tensor) == 0.0 ? nullptr : in[tensor].data(),
+                       .out = tensor == unwanted ? nullptr : out[tensor].data(),
+                       .count = tensor * 1000,
+                       .scale = scale(self, tensor)});
     }
-    comm.all_reduce(tnt::Run(pieces, TNT_FLOAT32), TNT_SUM, call());
-    for (std::size_t piece = 0; piece < n_pieces; ++piece) EXPECT_EQ(out[piece], expected[piece]) << "piece " << piece;
+    comm.all_reduce(tnt::FusedBuffer(views, TNT_FLOAT32), TNT_SUM, call());
+    for (std::size_t tensor = 0; tensor < n_tensors; ++tensor) EXPECT_EQ(out[tensor], expected[tensor]) << "tensor " << tensor;
   });
 }
 

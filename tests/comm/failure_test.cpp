@@ -1,4 +1,4 @@
-// How collectives end when they cannot go on: on all ranks with one sentence that names who and what.
+// How collectives end when they cannot go on: on all ranks with one message that names who and what.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -17,8 +17,8 @@ float buffer[8][4096];  // of each rank; what is in it does not matter
 
 void all_reduce(Communicator& comm, std::size_t count, tnt_dtype_t dtype = TNT_FLOAT32, tnt_op_t op = TNT_SUM) {
   float* own = buffer[comm.rank()];
-  const Piece piece{.in = own, .out = own, .count = count};
-  comm.all_reduce(tnt::Run({&piece, 1}, dtype), op, call());
+  const TensorView view{.in = own, .out = own, .count = count};
+  comm.all_reduce(tnt::FusedBuffer({&view, 1}, dtype), op, call());
 }
 void all_gather(Communicator& comm, std::size_t count) {
   comm.all_gather(buffer[comm.rank()], buffer[comm.rank()], count, TNT_INT8, call());
@@ -31,7 +31,7 @@ struct Difference {
   const char* name;
   std::function<void(Communicator&)> others;  // what ranks call
   std::function<void(Communicator&)> odd;     // what the odd one calls instead
-  const char* sentence;
+  const char* message;
 };
 
 class MismatchTest : public ::testing::TestWithParam<Difference> {};
@@ -39,16 +39,15 @@ class MismatchTest : public ::testing::TestWithParam<Difference> {};
 TEST_P(MismatchTest, IsTheSameErrorOnAllRanks) {
   const Difference& difference = GetParam();
   for (const int ranks : {2, 5}) {
-    const std::string sentence = common_error(ranks, TNT_MISMATCH, [&](Communicator& comm) {
+    const std::string message = common_error(ranks, TNT_MISMATCH, [&](Communicator& comm) {
       for (int i = 0; i < 3; ++i) all_reduce(comm, 4);
       const bool odd = comm.rank() == comm.size() - 1;
       (odd ? difference.odd : difference.others)(comm);
       comm.barrier(call());
     });
-    const std::string expected =
-        fmt::format("rank {} called {} (call 4 of their communicator)", ranks - 1, difference.sentence);
+    const std::string expected = fmt::format("rank {} called {} (call 4 of their communicator)", ranks - 1, difference.message);
     // who notices while rank 0 has not come yet compares with the first that has
-    const std::string compared = std::regex_replace(sentence, std::regex("while rank [0-9] called"), "while rank 0 called");
+    const std::string compared = std::regex_replace(message, std::regex("while rank [0-9] called"), "while rank 0 called");
     EXPECT_EQ(compared.substr(0, expected.size()), expected);
   }
 }
@@ -74,25 +73,25 @@ INSTANTIATE_TEST_SUITE_P(Kinds, MismatchTest, ::testing::ValuesIn(differences),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Failure, ATimeoutNamesAllWhoAreMissing) {
-  const std::string sentence = common_error(4, TNT_TIMEOUT, [](Communicator& comm) {
+  const std::string message = common_error(4, TNT_TIMEOUT, [](Communicator& comm) {
     comm.barrier(call());
     if (comm.rank() % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(900));
     comm.barrier({.timeout = 0.3, .detail = "the test's own"});
   });
-  EXPECT_EQ(sentence.find("rank 1, rank 3 did not come within 0.3 s"), 0U) << sentence;
-  EXPECT_NE(sentence.find("in barrier (call 2, the test's own)"), std::string::npos) << sentence;
+  EXPECT_EQ(message.find("rank 1, rank 3 did not come within 0.3 s"), 0U) << message;
+  EXPECT_NE(message.find("in barrier (call 2, the test's own)"), std::string::npos) << message;
 }
 
 TEST(Failure, AnAbortReachesAllWhereverTheyAre) {
   for (const int aborting : {0, 2}) {
-    const std::string sentence = common_error(3, TNT_ABORTED, [&](Communicator& comm) {
+    const std::string message = common_error(3, TNT_ABORTED, [&](Communicator& comm) {
       const auto part = comm.split(0, 0, call());
       if (comm.rank() == aborting) comm.abort(TNT_ABORTED, "the loss is not a number");
       while (true) {
         (comm.rank() == 1 ? *part : comm).barrier(call());
       }
     });
-    EXPECT_EQ(sentence, "the loss is not a number");
+    EXPECT_EQ(message, "the loss is not a number");
   }
 }
 
@@ -121,7 +120,7 @@ TEST(Failure, WhoHasDoneItsPartMayLeave) {
 }
 
 TEST(Failure, EveryLaterCallFailsAlike) {
-  const std::string sentence = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
+  const std::string message = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
     std::string first;
     try {
       all_reduce(comm, 10 + static_cast<std::size_t>(comm.rank()));
@@ -137,7 +136,7 @@ TEST(Failure, EveryLaterCallFailsAlike) {
     }
     comm.barrier(call());
   });
-  EXPECT_NE(sentence, "");
+  EXPECT_NE(message, "");
 }
 
 TEST(Failure, CancelEndsACallInAnotherThread) {

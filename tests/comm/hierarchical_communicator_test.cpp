@@ -52,10 +52,10 @@ TEST(Hierarchical, AllReduceAroundItsChunks) {
           const Array expected = reduced(in, op);
           run_threads(ranks, [&](Communicator& comm) {
             Array data = in[static_cast<std::size_t>(comm.rank())];
-            const Piece piece{.in = data.data(), .out = data.data(), .count = count};
+            const TensorView view{.in = data.data(), .out = data.data(), .count = count};
             for (int i = 0; i < 2; ++i) {
               data = in[static_cast<std::size_t>(comm.rank())];
-              comm.all_reduce(tnt::Run({&piece, 1}, dtype), op, call());
+              comm.all_reduce(tnt::FusedBuffer({&view, 1}, dtype), op, call());
               EXPECT_EQ(data, expected) << dtype_name(dtype) << ", bytes " << bytes << ", op " << op_name(op);
             }
           });
@@ -78,8 +78,8 @@ TEST(Hierarchical, SumsHaveTheSameBitsAlways) {
     run_threads(4, [&](Communicator& comm) {
       std::vector<float> data(count);
       for (std::size_t i = 0; i < count; ++i) data[i] = value(static_cast<std::size_t>(comm.rank()), i);
-      const Piece piece{.in = data.data(), .out = data.data(), .count = count};
-      comm.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), TNT_SUM, call());
+      const TensorView view{.in = data.data(), .out = data.data(), .count = count};
+      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
       EXPECT_EQ(data, expected);
     });
   }
@@ -95,13 +95,13 @@ TEST(Hierarchical, WhatTravelsIn16BitsIsRoundedBetweenNodes) {
       std::fill(data.begin(), data.end(), value);
     };
     fill();
-    const Piece wide{.in = data.data(), .out = data.data(), .count = data.size(), .dtype = TNT_FLOAT32};
-    comm.all_reduce(tnt::Run({&wide, 1}, TNT_BFLOAT16), TNT_SUM, call());
+    const TensorView wide{.in = data.data(), .out = data.data(), .count = data.size(), .dtype = TNT_FLOAT32};
+    comm.all_reduce(tnt::FusedBuffer({&wide, 1}, TNT_BFLOAT16), TNT_SUM, call());
     EXPECT_EQ(data, std::vector<float>(data.size(), 0x1p-9F));
     fill();
     Array half(TNT_BFLOAT16, 1);
-    const std::array<Piece, 2> mixed{wide, Piece{.in = half.data(), .out = half.data(), .count = 1}};
-    comm.all_reduce(tnt::Run(mixed, TNT_BFLOAT16), TNT_SUM, call());
+    const std::array<TensorView, 2> mixed{wide, TensorView{.in = half.data(), .out = half.data(), .count = 1}};
+    comm.all_reduce(tnt::FusedBuffer(mixed, TNT_BFLOAT16), TNT_SUM, call());
     EXPECT_EQ(data, std::vector<float>(data.size(), 0.0F));
   });
 }
@@ -110,8 +110,8 @@ TEST(Hierarchical, PartsOfAllShapes) {
   run_threads(8, [](Communicator& comm) {
     const auto sum = [](Communicator& part) {
       std::vector<float> data(50'000, 1.0F);
-      const Piece piece{.in = data.data(), .out = data.data(), .count = data.size()};
-      part.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), TNT_SUM, call());
+      const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
+      part.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
       EXPECT_EQ(data, std::vector<float>(data.size(), static_cast<float>(part.size())));
     };
     const auto node = comm.split(comm.rank() % 2, 0, call());
@@ -132,7 +132,7 @@ TEST(Hierarchical, PartsOfAllShapes) {
 
 // Rank 1 is busy while its node's others wait for it in shared memory: they hear what ended the job on the other node.
 TEST(Hierarchical, AnEndingElsewhereReachesWhoWaitsInSharedMemory) {
-  const std::string sentence = common_error(4, TNT_ABORTED, [](Communicator& comm) {
+  const std::string message = common_error(4, TNT_ABORTED, [](Communicator& comm) {
     const auto node = comm.split(comm.rank() % 2, 0, call());
     if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
     if (comm.rank() == 0) {
@@ -141,17 +141,17 @@ TEST(Hierarchical, AnEndingElsewhereReachesWhoWaitsInSharedMemory) {
     }
     while (true) node->barrier(call());
   });
-  EXPECT_EQ(sentence, "the loss is not a number");
+  EXPECT_EQ(message, "the loss is not a number");
 }
 
 TEST(Hierarchical, ALateRankIsNamedByItsPlaceInTheJob) {
-  const std::string sentence = common_error(4, TNT_TIMEOUT, [](Communicator& comm) {
+  const std::string message = common_error(4, TNT_TIMEOUT, [](Communicator& comm) {
     const auto node = comm.split(comm.rank() % 2, 0, call());
     if (comm.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(900));
     (comm.rank() % 2 == 1 ? *node : comm).barrier({.timeout = 0.3});
   });
-  EXPECT_NE(sentence.find("did not come within 0.3 s, for which rank "), std::string::npos) << sentence;
-  EXPECT_NE(sentence.find("rank 3"), std::string::npos) << sentence;
+  EXPECT_NE(message.find("did not come within 0.3 s, for which rank "), std::string::npos) << message;
+  EXPECT_NE(message.find("rank 3"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ TEST(LocalCommunicator, EveryCollectiveIsACopy) {
   for (const tnt_dtype_t dtype : testing::all_dtypes) {
     const Array in = exact_values(dtype, 100, 1);
     std::array<Array, 4> outs{Array(dtype, 100), Array(dtype, 100), Array(dtype, 100), Array(dtype, 100)};
-    const Piece piece{.in = in.data(), .out = outs[0].data(), .count = 100};
-    comm.all_reduce(tnt::Run({&piece, 1}, dtype), TNT_AVG, call);
+    const TensorView view{.in = in.data(), .out = outs[0].data(), .count = 100};
+    comm.all_reduce(tnt::FusedBuffer({&view, 1}, dtype), TNT_AVG, call);
     comm.reduce_scatter(in.data(), outs[1].data(), 100, dtype, TNT_PROD, call);
     comm.all_gather(in.data(), outs[2].data(), 100, dtype, call);
     comm.broadcast(in.data(), outs[3].data(), 100, dtype, 0, call);
@@ -40,9 +40,9 @@ TEST(LocalCommunicator, ScalesAndLeavesOutWhatIsNotWanted) {
   LocalCommunicator comm;
   const Array in = exact_values(TNT_FLOAT32, 10, 2);
   Array out(TNT_FLOAT32, 10);
-  const std::array pieces{Piece{.in = in.data(), .out = nullptr, .count = 10},
-                          Piece{.in = in.data(), .out = out.data(), .count = 10, .scale = 4.0}};
-  comm.all_reduce(tnt::Run(pieces, TNT_FLOAT32), TNT_SUM, call);
+  const std::array views{TensorView{.in = in.data(), .out = nullptr, .count = 10},
+                         TensorView{.in = in.data(), .out = out.data(), .count = 10, .scale = 4.0}};
+  comm.all_reduce(tnt::FusedBuffer(views, TNT_FLOAT32), TNT_SUM, call);
   for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(out.get(i), 4 * in.get(i));
 }
 

@@ -91,36 +91,36 @@ TEST(Mailbox, CommunicatorsAreApart) {
 }
 
 TEST(Mailbox, AnotherCountOrTypeIsNamed) {
-  std::string sentence = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
+  std::string message = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
     if (comm.rank() == 0) send(comm, Array(TNT_FLOAT32, 12), 1);
     if (comm.rank() == 1) (void)recv(comm, TNT_FLOAT32, 10, 0);
     comm.barrier(call());
   });
-  EXPECT_EQ(sentence,
+  EXPECT_EQ(message,
             "rank 1 called recv of 10 float32 from rank 0 while rank 0 called send of 12 float32 to rank 1: both must say "
             "the same");
-  sentence = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
+  message = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
     if (comm.rank() == 1) send(comm, Array(TNT_INT8, 4), 0);
     if (comm.rank() == 0) (void)recv(comm, TNT_UINT8, 4, 1);
     comm.barrier(call());
   });
-  EXPECT_EQ(sentence.find("rank 0 called recv of 4 uint8 from rank 1 while rank 1 called send of 4 int8 to rank 0"), 0U)
-      << sentence;
+  EXPECT_EQ(message.find("rank 0 called recv of 4 uint8 from rank 1 while rank 1 called send of 4 int8 to rank 0"), 0U)
+      << message;
 }
 
 TEST(Mailbox, WhoDoesNotComeIsNamed) {
-  std::string sentence = common_error(3, TNT_TIMEOUT, [](Communicator& comm) {
+  std::string message = common_error(3, TNT_TIMEOUT, [](Communicator& comm) {
     Array array(TNT_FLOAT32, 5);
     if (comm.rank() == 0) comm.recv(array.data(), 5, TNT_FLOAT32, 2, call(0.2));
     comm.barrier(call());
   });
-  EXPECT_EQ(sentence.find("rank 2 did not come within 0.2 s, for which rank 0 in recv of 5 float32 from rank 2 waited"), 0U)
-      << sentence;
-  sentence = common_error(2, TNT_TIMEOUT, [](Communicator& comm) {  // the ring is full, nobody takes
+  EXPECT_EQ(message.find("rank 2 did not come within 0.2 s, for which rank 0 in recv of 5 float32 from rank 2 waited"), 0U)
+      << message;
+  message = common_error(2, TNT_TIMEOUT, [](Communicator& comm) {  // the ring is full, nobody takes
     if (comm.rank() == 0) comm.send(Array(TNT_UINT8, 3 * packet).data(), 3 * packet, TNT_UINT8, 1, call(0.2));
     comm.barrier(call());
   });
-  EXPECT_EQ(sentence.find("rank 1 did not come within 0.2 s"), 0U) << sentence;
+  EXPECT_EQ(message.find("rank 1 did not come within 0.2 s"), 0U) << message;
 }
 
 TEST(Mailbox, CancelEndsAWait) {

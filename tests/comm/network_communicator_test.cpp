@@ -55,8 +55,8 @@ TEST_P(NetworkTest, AllReduceAroundEveryBorder) {
       const Array expected = reduced(in, TNT_SUM);
       run_threads(ranks, [&](Communicator& comm) {
         Array data = in[static_cast<std::size_t>(comm.rank())];
-        const Piece piece{.in = data.data(), .out = data.data(), .count = count};
-        comm.all_reduce(tnt::Run({&piece, 1}, dtype), TNT_SUM, call());
+        const TensorView view{.in = data.data(), .out = data.data(), .count = count};
+        comm.all_reduce(tnt::FusedBuffer({&view, 1}, dtype), TNT_SUM, call());
         EXPECT_EQ(data, expected) << bytes;
       });
     }
@@ -71,8 +71,8 @@ TEST_P(NetworkTest, AllReduceInChunksOfEveryTypeAndOperation) {
       const Array expected = reduced(in, op);
       run_threads(ranks, [&](Communicator& comm) {
         Array out(dtype, count);
-        const Piece piece{.in = in[static_cast<std::size_t>(comm.rank())].data(), .out = out.data(), .count = count};
-        comm.all_reduce(tnt::Run({&piece, 1}, dtype), op, call());
+        const TensorView view{.in = in[static_cast<std::size_t>(comm.rank())].data(), .out = out.data(), .count = count};
+        comm.all_reduce(tnt::FusedBuffer({&view, 1}, dtype), op, call());
         EXPECT_EQ(out, expected) << dtype_name(dtype) << op_name(op);
       });
     }
@@ -130,36 +130,36 @@ TEST_P(NetworkTest, MessagesTravelInARing) {
 INSTANTIATE_TEST_SUITE_P(Ranks, NetworkTest, ::testing::Values(1, 2, 3, 4, 8));
 
 TEST(NetworkMessages, AnotherCountIsTheSameErrorOnBothRanks) {
-  const std::string sentence = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
+  const std::string message = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
     std::vector<float> data(300'000);
     if (comm.rank() == 0) comm.send(data.data(), 300'000, TNT_FLOAT32, 1, call());
     if (comm.rank() == 1) comm.recv(data.data(), 7, TNT_FLOAT32, 0, call());
     comm.barrier(call());
   });
-  EXPECT_EQ(sentence,
+  EXPECT_EQ(message,
             "rank 1 called recv of 7 float32 from rank 0 while rank 0 called send of 300000 float32 to rank 1: both "
             "must say the same");
 }
 
 TEST(NetworkMessages, ALargeMessageThatNobodyTakesIsATimeout) {
-  const std::string sentence = common_error(2, TNT_TIMEOUT, [](Communicator& comm) {
+  const std::string message = common_error(2, TNT_TIMEOUT, [](Communicator& comm) {
     std::vector<float> data(300'000);
     if (comm.rank() == 0) comm.send(data.data(), 300'000, TNT_FLOAT32, 1, call(0.2));
     comm.barrier(call());
   });
-  EXPECT_EQ(sentence.find("rank 1 did not come within 0.2 s, for which rank 0 in send of 300000 float32 to rank 1 waited"), 0U)
-      << sentence;
+  EXPECT_EQ(message.find("rank 1 did not come within 0.2 s, for which rank 0 in send of 300000 float32 to rank 1 waited"), 0U)
+      << message;
 }
 
 TEST(NetworkFailure, ALateRankOfALargeCallIsNamed) {
-  const std::string sentence = common_error(3, TNT_TIMEOUT, [](Communicator& comm) {
+  const std::string message = common_error(3, TNT_TIMEOUT, [](Communicator& comm) {
     std::vector<float> data(300'000);
     if (comm.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(900));
-    const Piece piece{.in = data.data(), .out = data.data(), .count = data.size()};
-    comm.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = 0.3, .detail = "bucket 3"});
+    const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
+    comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = 0.3, .detail = "bucket 3"});
   });
-  EXPECT_EQ(sentence.find("rank 2 did not come within 0.3 s, for which rank "), 0U) << sentence;
-  EXPECT_NE(sentence.find("in all_reduce sum of 300000 float32 (call 1, bucket 3)"), std::string::npos) << sentence;
+  EXPECT_EQ(message.find("rank 2 did not come within 0.3 s, for which rank "), 0U) << message;
+  EXPECT_NE(message.find("in all_reduce sum of 300000 float32 (call 1, bucket 3)"), std::string::npos) << message;
 }
 
 TEST(NetworkFailure, WhenAllGiveUpAtOnceTheySayTheSame) {

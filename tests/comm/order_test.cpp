@@ -42,8 +42,8 @@ void random_call(Communicator& comm, std::mt19937& random) {
     in.push_back(exact_values(dtype, in_count, seed * 8 + static_cast<unsigned>(rank)));
   Array out(dtype, code == 2 ? count * n : count);
   if (code == 0) {
-    const Piece piece{.in = in[self].data(), .out = out.data(), .count = count};
-    comm.all_reduce(tnt::Run({&piece, 1}, dtype), op, call());
+    const TensorView view{.in = in[self].data(), .out = out.data(), .count = count};
+    comm.all_reduce(tnt::FusedBuffer({&view, 1}, dtype), op, call());
     EXPECT_EQ(out, reduced(in, op));
   } else if (code == 1) {
     comm.reduce_scatter(in[self].data(), out.data(), count, dtype, op, call());
@@ -118,8 +118,8 @@ TEST_P(OrderTest, SumsHaveTheSameBitsAlways) {
     for (int repeat = 0; repeat < 2; ++repeat) {
       run_threads(GetParam(), [&](Communicator& comm) {
         std::vector<float> out(part);
-        const Piece piece{.in = in[static_cast<std::size_t>(comm.rank())].data(), .out = out.data(), .count = part};
-        comm.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), TNT_SUM, call());
+        const TensorView view{.in = in[static_cast<std::size_t>(comm.rank())].data(), .out = out.data(), .count = part};
+        comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
         EXPECT_TRUE(std::equal(out.begin(), out.end(), in_order.begin()));
       });
     }

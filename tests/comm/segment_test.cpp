@@ -50,7 +50,7 @@ TEST(Segment, PunchGivesMemoryBack) {
   EXPECT_EQ(mapping->data()[bytes - 1], std::byte{0});
 }
 
-TEST(Segment, EndsWithASentence) {
+TEST(Segment, EndsWithAMessage) {
   Segment segment(Segment::create());
   const std::uint64_t end = std::uint64_t{1} << 42;
   EXPECT_NO_THROW((void)segment.map(end - page_size(), page_size()));

@@ -11,7 +11,7 @@
 namespace tnt {
 namespace {
 
-using testing::patience;
+using testing::default_timeout;
 using testing::run_threads;
 
 class Observer final : public PhaseObserver {
@@ -44,9 +44,9 @@ TEST(ShmCommunicator, ReportsItsPhasesInOrder) {
   run_threads(2, [&](Communicator& comm) {
     const auto phases_of = [&](std::size_t count) {
       std::vector<float> values(count);
-      const Piece piece{.in = values.data(), .out = values.data(), .count = count};
+      const TensorView view{.in = values.data(), .out = values.data(), .count = count};
       Observer observer;
-      comm.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = patience, .observer = &observer});
+      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = default_timeout, .observer = &observer});
       return observer.names;
     };
     EXPECT_EQ(phases_of(2048), small);
@@ -60,8 +60,8 @@ TEST(ShmCommunicator, ReportsItsPhasesInOrder) {
 TEST(ShmCommunicator, ManyMoreRanksThanCores) {
   run_threads(48, [](Communicator& comm) {
     std::vector<std::int64_t> values(5000, comm.rank());
-    const Piece piece{.in = values.data(), .out = values.data(), .count = values.size()};
-    comm.all_reduce(tnt::Run({&piece, 1}, TNT_INT64), TNT_SUM, testing::call());
+    const TensorView view{.in = values.data(), .out = values.data(), .count = values.size()};
+    comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_INT64), TNT_SUM, testing::call());
     EXPECT_EQ(values, std::vector<std::int64_t>(5000, 48 * 47 / 2));
   });
 }

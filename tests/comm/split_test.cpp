@@ -61,7 +61,7 @@ TEST(Split, PartsMayBeSplitAgain) {
 }
 
 TEST(Split, ErrorsNameRanksOfTheJob) {
-  const std::string sentence = testing::common_error(4, TNT_MISMATCH, [](Communicator& world) {
+  const std::string message = testing::common_error(4, TNT_MISMATCH, [](Communicator& world) {
     const auto part = world.split(world.rank() / 2, 0, call());
     if (world.rank() == 3) {
       part->barrier(call());
@@ -70,7 +70,7 @@ TEST(Split, ErrorsNameRanksOfTheJob) {
     }
     world.barrier(call());
   });
-  EXPECT_NE(sentence.find("rank 3 called barrier while rank 2 called all_gather"), std::string::npos) << sentence;
+  EXPECT_NE(message.find("rank 3 called barrier while rank 2 called all_gather"), std::string::npos) << message;
 }
 
 TEST(Split, DestroyedCommunicatorsGiveTheirMemoryBack) {
@@ -79,8 +79,8 @@ TEST(Split, DestroyedCommunicatorsGiveTheirMemoryBack) {
   const auto errors = job.run([&](Communicator& world) {
     std::vector<float> values(100'000, 1.0F);
     const auto use = [&](Communicator& comm) {
-      const Piece piece{.in = values.data(), .out = values.data(), .count = values.size()};
-      comm.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), TNT_MAX, call());
+      const TensorView view{.in = values.data(), .out = values.data(), .count = values.size()};
+      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_MAX, call());
     };
     use(world);
     world.barrier(call());

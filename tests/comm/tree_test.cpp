@@ -22,8 +22,8 @@ using testing::tree_sum_of_arrays;
 
 void expect_tree_sum(Communicator& comm, const std::vector<Array>& in, const Array& expected) {
   Array data = in[static_cast<std::size_t>(comm.rank())];
-  const Piece piece{.in = data.data(), .out = data.data(), .count = data.count()};
-  comm.all_reduce(tnt::Run({&piece, 1}, data.dtype()), tree_sum, call());
+  const TensorView view{.in = data.data(), .out = data.data(), .count = data.count()};
+  comm.all_reduce(tnt::FusedBuffer({&view, 1}, data.dtype()), tree_sum, call());
   EXPECT_EQ(data, expected) << data.count() << " " << dtype_name(data.dtype()) << " on " << comm.size() << " ranks";
 }
 
@@ -73,8 +73,8 @@ TEST_P(TreeTest, WhatTravelsIn16BitsIsRoundedByEachRank) {
   run_threads(GetParam(), [&](Communicator& world) {
     const auto comm = world.split(0, world.rank() % 2, call());
     Array data = in[static_cast<std::size_t>(comm->rank())];
-    const Piece piece{.in = data.data(), .out = data.data(), .count = data.count(), .dtype = TNT_FLOAT32};
-    comm->all_reduce(tnt::Run({&piece, 1}, TNT_BFLOAT16), tree_sum, call());
+    const TensorView view{.in = data.data(), .out = data.data(), .count = data.count(), .dtype = TNT_FLOAT32};
+    comm->all_reduce(tnt::FusedBuffer({&view, 1}, TNT_BFLOAT16), tree_sum, call());
     for (std::size_t i = 0; i < data.count(); ++i) ASSERT_EQ(data.get(i), expected.get(i)) << i;
   });
 }
@@ -82,13 +82,13 @@ TEST_P(TreeTest, WhatTravelsIn16BitsIsRoundedByEachRank) {
 INSTANTIATE_TEST_SUITE_P(Ranks, TreeTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3, 4})));
 
 TEST(Tree, IsAnotherCallThanTheSumInRankOrder) {
-  const std::string sentence = testing::common_error(2, TNT_MISMATCH, [](Communicator& comm) {
+  const std::string message = testing::common_error(2, TNT_MISMATCH, [](Communicator& comm) {
     std::array<float, 4> data{};
-    const Piece piece{.in = data.data(), .out = data.data(), .count = data.size()};
-    comm.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), comm.rank() == 1 ? tree_sum : TNT_SUM, call());
+    const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
+    comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), comm.rank() == 1 ? tree_sum : TNT_SUM, call());
   });
-  EXPECT_NE(sentence.find("all_reduce tree sum of 4 float32"), std::string::npos) << sentence;
-  EXPECT_NE(sentence.find("all_reduce sum of 4 float32"), std::string::npos) << sentence;
+  EXPECT_NE(message.find("all_reduce tree sum of 4 float32"), std::string::npos) << message;
+  EXPECT_NE(message.find("all_reduce sum of 4 float32"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 Tuning lines_up_to(std::size_t bytes) {
   Tuning tuning;
-  tuning.lines_bytes = bytes;
+  tuning.ll_bytes = bytes;
   return tuning;
 }
 
@@ -23,8 +23,8 @@ TEST(TuningTable, IsTheDefaultWhenEmpty) {
   const TuningTable table;
   EXPECT_EQ(table.of(2), Tuning{});
   EXPECT_EQ(table.of(512), Tuning{});
-  EXPECT_EQ(Tuning{}.lines_bytes, 512U);
-  EXPECT_EQ(Tuning{}.at_once_bytes, 8U << 10);
+  EXPECT_EQ(Tuning{}.ll_bytes, 512U);
+  EXPECT_EQ(Tuning{}.one_shot_bytes, 8U << 10);
   EXPECT_EQ(Tuning{}.streaming_bytes, 512U << 10);
   EXPECT_EQ(Tuning{}.chunk_bytes, 256U << 10);
 }
@@ -35,13 +35,13 @@ TEST(TuningTable, TheNearestNumberOfRanksIsTaken) {
   table.set(4, lines_up_to(5));  // instead
   for (const auto& [ranks, expected] : std::vector<std::pair<std::size_t, std::size_t>>{
            {1, 5}, {2, 5}, {4, 5}, {5, 5}, {6, 5}, {7, 8}, {8, 8}, {12, 8}, {13, 16}, {500, 16}}) {
-    EXPECT_EQ(table.of(ranks).lines_bytes, expected) << ranks << " ranks";
+    EXPECT_EQ(table.of(ranks).ll_bytes, expected) << ranks << " ranks";
   }
 }
 
 TEST(TuningTable, HoldsAsManyAsItSays) {
   TuningTable table;
-  for (std::size_t i = 0; i < TuningTable::most_entries; ++i) table.set(i + 2, {});
+  for (std::size_t i = 0; i < TuningTable::max_entries; ++i) table.set(i + 2, {});
   EXPECT_NO_THROW(table.set(2, {}));
   EXPECT_THROW(table.set(1000, {}), Error);
 }
@@ -49,7 +49,7 @@ TEST(TuningTable, HoldsAsManyAsItSays) {
 TEST(TuningTable, ComesBackFromItsText) {
   TuningTable table;
   table.set_default(lines_up_to(64));
-  table.set(4, {.lines_bytes = 0, .at_once_bytes = 65536, .streaming_bytes = 1, .chunk_bytes = 32768});
+  table.set(4, {.ll_bytes = 0, .one_shot_bytes = 65536, .streaming_bytes = 1, .chunk_bytes = 32768});
   table.set(2, lines_up_to(128));
   EXPECT_EQ(TuningTable::from_json(table.to_json("a \"word\"")), table);
   EXPECT_EQ(TuningTable::from_json(TuningTable().to_json("")), TuningTable());
@@ -57,7 +57,7 @@ TEST(TuningTable, ComesBackFromItsText) {
 }
 
 TEST(TuningTable, WhatIsNotSaidIsAsByDefault) {
-  const TuningTable table = TuningTable::from_json(R"({"schema": 1, "entries": [{"ranks": 2, "lines_bytes": 256}]})");
+  const TuningTable table = TuningTable::from_json(R"({"schema": 2, "entries": [{"ranks": 2, "ll_bytes": 256}]})");
   EXPECT_EQ(table.of(2), lines_up_to(256));
 }
 
@@ -79,27 +79,27 @@ TEST_P(TuningNonsense, IsNamedByItsKey) {
 INSTANTIATE_TEST_SUITE_P(
     All, TuningNonsense,
     ::testing::Values(
-        Nonsense{"", "the text is not JSON"}, Nonsense{"{\"schema\": 1,\n", "the text is not JSON"},
+        Nonsense{"", "the text is not JSON"}, Nonsense{"{\"schema\": 2,\n", "the text is not JSON"},
         Nonsense{"\xff\xfe", "the text is not JSON"}, Nonsense{"[1]", "the text is [1]: expected an object"},
-        Nonsense{"{}", "schema is missing: this version reads 1"}, Nonsense{R"({"schema": 2})", "schema is 2: this version"},
-        Nonsense{R"({"schema": "1"})", "schema is \"1\""}, Nonsense{R"({"schema": 1, "entry": []})", "\"entry\" is no key"},
-        Nonsense{R"({"schema": 1, "default": 3})", "default is 3: expected an object"},
-        Nonsense{R"({"schema": 1, "default": {"ranks": 2}})", "default.\"ranks\" is no key"},
-        Nonsense{R"({"schema": 1, "default": {"lines_bytes": 513}})", "default.lines_bytes is 513: expected a whole number"},
-        Nonsense{R"({"schema": 1, "default": {"lines_bytes": -1}})", "default.lines_bytes is -1: "},
-        Nonsense{R"({"schema": 1, "default": {"lines_bytes": 1.5}})", "default.lines_bytes is 1.5: "},
-        Nonsense{R"({"schema": 1, "default": {"lines_bytes": "64"}})", "default.lines_bytes is \"64\": "},
-        Nonsense{R"({"schema": 1, "default": {"lines_bytes": null}})", "default.lines_bytes is null: "},
-        Nonsense{R"({"schema": 1, "default": {"at_once_bytes": 65537}})", "default.at_once_bytes is 65537: "},
-        Nonsense{R"({"schema": 1, "default": {"chunk_bytes": 64}})", "default.chunk_bytes is 64: "},
-        Nonsense{R"({"schema": 1, "default": {"chunk_bytes": 262145}})", "default.chunk_bytes is 262145: "},
-        Nonsense{R"({"schema": 1, "default": {"streaming_bytes": 1e30}})", "default.streaming_bytes is 1e+30: "},
-        Nonsense{R"({"schema": 1, "entries": {}})", "entries is {}: expected a list"},
-        Nonsense{R"({"schema": 1, "entries": [{}]})", "entries[0].ranks is missing"},
-        Nonsense{R"({"schema": 1, "entries": [7]})", "entries[0] is 7: expected an object"},
-        Nonsense{R"({"schema": 1, "entries": [{"ranks": 2}, {"ranks": 1}]})", "entries[1].ranks is 1: "},
-        Nonsense{R"({"schema": 1, "entries": [{"ranks": 2}, {"ranks": 2}]})", "entries[1].ranks is 2 for the second time"},
-        Nonsense{R"({"schema": 1, "entries": [{"ranks": 2, "line": 1}]})", "entries[0].\"line\" is no key"}));
+        Nonsense{"{}", "schema is missing: this version reads 2"}, Nonsense{R"({"schema": 1})", "schema is 1: this version"},
+        Nonsense{R"({"schema": "1"})", "schema is \"1\""}, Nonsense{R"({"schema": 2, "entry": []})", "\"entry\" is no key"},
+        Nonsense{R"({"schema": 2, "default": 3})", "default is 3: expected an object"},
+        Nonsense{R"({"schema": 2, "default": {"ranks": 2}})", "default.\"ranks\" is no key"},
+        Nonsense{R"({"schema": 2, "default": {"ll_bytes": 513}})", "default.ll_bytes is 513: expected a whole number"},
+        Nonsense{R"({"schema": 2, "default": {"ll_bytes": -1}})", "default.ll_bytes is -1: "},
+        Nonsense{R"({"schema": 2, "default": {"ll_bytes": 1.5}})", "default.ll_bytes is 1.5: "},
+        Nonsense{R"({"schema": 2, "default": {"ll_bytes": "64"}})", "default.ll_bytes is \"64\": "},
+        Nonsense{R"({"schema": 2, "default": {"ll_bytes": null}})", "default.ll_bytes is null: "},
+        Nonsense{R"({"schema": 2, "default": {"one_shot_bytes": 65537}})", "default.one_shot_bytes is 65537: "},
+        Nonsense{R"({"schema": 2, "default": {"chunk_bytes": 64}})", "default.chunk_bytes is 64: "},
+        Nonsense{R"({"schema": 2, "default": {"chunk_bytes": 262145}})", "default.chunk_bytes is 262145: "},
+        Nonsense{R"({"schema": 2, "default": {"streaming_bytes": 1e30}})", "default.streaming_bytes is 1e+30: "},
+        Nonsense{R"({"schema": 2, "entries": {}})", "entries is {}: expected a list"},
+        Nonsense{R"({"schema": 2, "entries": [{}]})", "entries[0].ranks is missing"},
+        Nonsense{R"({"schema": 2, "entries": [7]})", "entries[0] is 7: expected an object"},
+        Nonsense{R"({"schema": 2, "entries": [{"ranks": 2}, {"ranks": 1}]})", "entries[1].ranks is 1: "},
+        Nonsense{R"({"schema": 2, "entries": [{"ranks": 2}, {"ranks": 2}]})", "entries[1].ranks is 2 for the second time"},
+        Nonsense{R"({"schema": 2, "entries": [{"ranks": 2, "line": 1}]})", "entries[0].\"line\" is no key"}));
 
 TEST(TuningFile, ThatIsNotThereIsNamed) {
   try {
@@ -111,12 +111,10 @@ TEST(TuningFile, ThatIsNotThereIsNamed) {
 }
 
 // Of every algorithm at every size, at the limits of what a table may say.
-const Tuning extremes[] = {{.lines_bytes = 0, .at_once_bytes = 0, .streaming_bytes = 0, .chunk_bytes = Tuning::least_chunk},
-                           {.lines_bytes = 0,
-                            .at_once_bytes = Tuning::most_at_once,
-                            .streaming_bytes = Tuning::never_streaming,
-                            .chunk_bytes = 100'001},
-                           {.lines_bytes = 1, .at_once_bytes = 3, .streaming_bytes = 0, .chunk_bytes = Slots::slot_bytes}};
+const Tuning extremes[] = {
+    {.ll_bytes = 0, .one_shot_bytes = 0, .streaming_bytes = 0, .chunk_bytes = Tuning::min_chunk},
+    {.ll_bytes = 0, .one_shot_bytes = Tuning::max_one_shot, .streaming_bytes = Tuning::never_streaming, .chunk_bytes = 100'001},
+    {.ll_bytes = 1, .one_shot_bytes = 3, .streaming_bytes = 0, .chunk_bytes = Slots::slot_bytes}};
 
 class ExtremeTuning : public ::testing::TestWithParam<Tuning> {};
 
@@ -128,8 +126,8 @@ void expect_right_sums(Communicator& comm) {
       std::vector<float> in(count);
       std::vector<float> out(count, -1.0F);
       for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<float>(i % 1000) + static_cast<float>(comm.rank());
-      const Piece piece{.in = in.data(), .out = in_place ? in.data() : out.data(), .count = count};
-      comm.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT32), TNT_SUM, testing::call());
+      const TensorView view{.in = in.data(), .out = in_place ? in.data() : out.data(), .count = count};
+      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, testing::call());
       const auto n = static_cast<float>(comm.size());
       const std::vector<float>& result = in_place ? in : out;
       std::size_t wrong = 0;

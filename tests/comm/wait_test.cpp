@@ -1,4 +1,4 @@
-// The bell: no ring is lost however waiter and ringer meet, and a waiter's check ends the wait.
+// The event count: no wake-up is lost however waiter and waker interleave, and a waiter's check ends the wait.
 #include "comm/shm/wait.hpp"
 
 #include <gtest/gtest.h>
@@ -14,49 +14,49 @@
 namespace tnt {
 namespace {
 
-constexpr std::array patiences{Patience{}, Patience{0, 5'000}, Patience{0, 0}};
+constexpr std::array policies{BackoffPolicy{}, BackoffPolicy{0, 5'000}, BackoffPolicy{0, 0}};
 
 TEST(Wait, TwoThreadsAlternate) {
-  for (const Patience& patience : patiences) {
-    Bell bell;
+  for (const BackoffPolicy& backoff : policies) {
+    EventCount event_count;
     std::atomic<int> turn{0};
     const auto play = [&](int parity) {
       for (int i = parity; i < 3000; i += 2) {
         wait_until(
-            bell, patience, [&] { return turn.load() == i; }, [] {});
+            event_count, backoff, [&] { return turn.load() == i; }, [] {});
         turn.store(i + 1);
-        ring(bell);
+        notify_all(event_count);
       }
     };
     std::thread other([&] { play(1); });
     play(0);
     other.join();
     EXPECT_EQ(turn, 3000);
-    EXPECT_EQ(bell.sleepers, 0U);
+    EXPECT_EQ(event_count.sleepers, 0U);
   }
 }
 
 TEST(Wait, WhatIsReadyDoesNotWait) {
-  Bell bell;
+  EventCount event_count;
   wait_until(
-      bell, {}, [] { return true; }, [] { FAIL() << "nothing to check"; });
-  EXPECT_EQ(bell.count, 0U);
+      event_count, {}, [] { return true; }, [] { FAIL() << "nothing to check"; });
+  EXPECT_EQ(event_count.count, 0U);
 }
 
 TEST(Wait, TheCheckMayGiveUp) {
-  for (const Patience& patience : patiences) {
-    Bell bell;
+  for (const BackoffPolicy& backoff : policies) {
+    EventCount event_count;
     int checks = 0;
     const auto wait = [&] {
       wait_until(
-          bell, patience, [] { return false; },
+          event_count, backoff, [] { return false; },
           [&] {
             if (++checks == 3) throw std::runtime_error("enough");
           });
     };
     EXPECT_THROW(wait(), std::runtime_error);
     EXPECT_EQ(checks, 3);
-    EXPECT_EQ(bell.sleepers, 0U);
+    EXPECT_EQ(event_count.sleepers, 0U);
   }
 }
 
@@ -89,7 +89,7 @@ class Bound {
   int pid_;
 };
 
-TEST(Patience, RanksOnCoresOfTheirOwnSpinHoweverFewEachHas) {
+TEST(BackoffPolicy, RanksOnCoresOfTheirOwnSpinHoweverFewEachHas) {
   cpu_set_t all;
   ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
   if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one core";
@@ -99,22 +99,22 @@ TEST(Patience, RanksOnCoresOfTheirOwnSpinHoweverFewEachHas) {
   }
   const Bound first(cores[0]);
   const Bound second(cores[1]);
-  EXPECT_GT(patience_for({0, first.pid()}).spin_ns, 0);
+  EXPECT_GT(backoff_policy_for({0, first.pid()}).spin_ns, 0);
   std::thread([&] {  // bound itself: another thread's cores stay as they are
     Bound::bind(0, cores[0]);
-    EXPECT_GT(patience_for({0, second.pid()}).spin_ns, 0) << "each has a core of its own";
-    EXPECT_EQ(patience_for({0, first.pid()}).spin_ns, 0) << "two on one core";
-    EXPECT_EQ(patience_for({0, 0}).spin_ns, 0) << "nothing is known of one";
+    EXPECT_GT(backoff_policy_for({0, second.pid()}).spin_ns, 0) << "each has a core of its own";
+    EXPECT_EQ(backoff_policy_for({0, first.pid()}).spin_ns, 0) << "two on one core";
+    EXPECT_EQ(backoff_policy_for({0, 0}).spin_ns, 0) << "nothing is known of one";
   })
       .join();
   const std::vector<int> more(static_cast<std::size_t>(CPU_COUNT(&all)) + 1, 0);
-  EXPECT_EQ(patience_for(more).spin_ns, 0) << "more ranks than cores";
+  EXPECT_EQ(backoff_policy_for(more).spin_ns, 0) << "more ranks than cores";
 }
 
 TEST(Wait, ARingWithoutSleepersCostsNothing) {
-  Bell bell;
-  ring(bell);
-  EXPECT_EQ(bell.count, 0U);
+  EventCount event_count;
+  notify_all(event_count);
+  EXPECT_EQ(event_count.count, 0U);
 }
 
 }  // namespace

@@ -31,14 +31,14 @@ TEST_P(WireDtypeTest, WhatNeedsNoRoundingIsExact) {
         const std::vector<tnt_dtype_t> dtypes{TNT_FLOAT32, TNT_FLOAT64, mixed ? wire : TNT_FLOAT32};
         run_threads(GetParam(), [&](Communicator& comm) {
           std::vector<Array> values;
-          std::vector<Piece> pieces;
+          std::vector<TensorView> views;
           for (const tnt_dtype_t dtype : dtypes)
             values.push_back(exact_values(dtype, count, static_cast<unsigned>(comm.rank())));
           for (std::size_t i = 0; i < dtypes.size(); ++i) {
-            pieces.push_back(
+            views.push_back(
                 {.in = values[i].data(), .out = values[i].data(), .count = count, .scale = 0.5, .dtype = dtypes[i]});
           }
-          comm.all_reduce(tnt::Run(pieces, wire), TNT_SUM, call());
+          comm.all_reduce(tnt::FusedBuffer(views, wire), TNT_SUM, call());
           for (std::size_t i = 0; i < dtypes.size(); ++i) {
             std::vector<Array> in;
             for (int rank = 0; rank < comm.size(); ++rank) {
@@ -79,9 +79,9 @@ TEST_P(WireDtypeTest, TheErrorIsWithinTheBound) {
       }
       run_threads(GetParam(), [&](Communicator& comm) {
         std::vector<float> out(count);
-        const Piece piece{
+        const TensorView view{
             .in = in[static_cast<std::size_t>(comm.rank())].data(), .out = out.data(), .count = count, .dtype = TNT_FLOAT32};
-        comm.all_reduce(tnt::Run({&piece, 1}, wire), TNT_SUM, call());
+        comm.all_reduce(tnt::FusedBuffer({&view, 1}, wire), TNT_SUM, call());
         double worst = 0;
         bool rounded = false;
         for (std::size_t i = 0; i < count; ++i) {
@@ -115,8 +115,8 @@ TEST_P(WireDtypeTest, WhatIsTooLargeForFloat16IsInfiniteOnAllRanks) {
     run_threads(GetParam(), [&](Communicator& comm) {
       std::vector<float> values(count, 1.0F);
       values[0] = 60'000.0F;  // each fits, the sum of two does not
-      const Piece piece{.in = values.data(), .out = values.data(), .count = count, .dtype = TNT_FLOAT32};
-      comm.all_reduce(tnt::Run({&piece, 1}, TNT_FLOAT16), TNT_SUM, call());
+      const TensorView view{.in = values.data(), .out = values.data(), .count = count, .dtype = TNT_FLOAT32};
+      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT16), TNT_SUM, call());
       EXPECT_EQ(values[0], comm.size() == 1 ? 60'000.0F : std::numeric_limits<float>::infinity());
       EXPECT_EQ(values[1], static_cast<float>(comm.size()));
     });

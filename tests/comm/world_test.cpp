@@ -41,10 +41,10 @@ TEST_F(WorldTest, TheFirstReasonToEndWins) {
   for (std::thread& thread : threads) thread.join();
   const auto error = self->aborted();
   ASSERT_TRUE(error);
-  const std::string sentence = error->what();
-  EXPECT_EQ(sentence, std::string(100, sentence[0]));
+  const std::string message = error->what();
+  EXPECT_EQ(message, std::string(100, message[0]));
   self->abort(TNT_TIMEOUT, "too late");
-  EXPECT_EQ(self->aborted()->what(), sentence);
+  EXPECT_EQ(self->aborted()->what(), message);
   EXPECT_EQ(self->aborted()->status(), TNT_ABORTED);
 }
 

@@ -58,10 +58,10 @@ TEST(CudaPlugin, SaysWhyThereIsNoDevice) {
   EXPECT_NE(reason.find("NVIDIA driver"), std::string::npos) << reason;
   EXPECT_EQ(why_no_device(), reason);  // this one is what the library loads
   tnt_status_t status = TNT_SUCCESS;
-  std::string sentence;
-  EXPECT_EQ(plugin.open(0, &status, &sentence), nullptr);
+  std::string message;
+  EXPECT_EQ(plugin.open(0, &status, &message), nullptr);
   EXPECT_NE(status, TNT_SUCCESS);
-  EXPECT_NE(sentence, "");
+  EXPECT_NE(message, "");
 }
 
 class CudaDeviceTest : public ::testing::Test {

@@ -136,7 +136,7 @@ TEST(SimulatedProgress, RanksMeetWhoeverWaitsAndOtherStreamsGoOn) {
 TEST(SimulatedProgress, WorkThatNeverEndsIsNamed) {
   Meeting meeting{.to_come = 2};
   {
-    SimulatedDevice device(0, {.patience = 0.05});
+    SimulatedDevice device(0, {.no_progress_timeout = 0.05});
     const Stream stream(device);
     device.name_stream(stream.get(), "NCCL's");
     enqueue_visit(stream.get(), meeting);

@@ -30,8 +30,8 @@ Array packed_and_reduced(const std::vector<Array>& terms, const std::vector<doub
   std::vector<const void*> sources;
   for (std::size_t k = 0; k < terms.size(); ++k) {
     const Array& term = terms[k];
-    const Piece piece{.in = term.data(), .out = nullptr, .count = term.count(), .scale = scales[k]};
-    Run({&piece, 1}, term.dtype()).pack(0, term.count(), slots.emplace_back(term.dtype(), term.count()).data());
+    const TensorView view{.in = term.data(), .out = nullptr, .count = term.count(), .scale = scales[k]};
+    FusedBuffer({&view, 1}, term.dtype()).pack(0, term.count(), slots.emplace_back(term.dtype(), term.count()).data());
   }
   for (const Array& slot : slots) sources.push_back(slot.data());
   Array result(terms[0].dtype(), terms[0].count());

@@ -37,8 +37,8 @@ struct Tensors {
     }
   }
 
-  [[nodiscard]] std::vector<Piece> pieces() {
-    std::vector<Piece> result;
+  [[nodiscard]] std::vector<TensorView> views() {
+    std::vector<TensorView> result;
     for (std::size_t i = 0; i < in.size(); ++i) {
       result.push_back({.in = scales[i] == 0.0 ? nullptr : in[i].data(),
                         .out = wanted[i] ? out[i].data() : nullptr,
@@ -55,27 +55,27 @@ struct Tensors {
   Array flat;
 };
 
-TEST(Run, PacksAndUnpacksInAnyChunks) {
+TEST(FusedBuffer, PacksAndUnpacksInAnyChunks) {
   for (unsigned seed = 0; seed < 160; ++seed) {
     const tnt_dtype_t dtype = all_dtypes[seed % 8];
     Tensors tensors(dtype, seed);
-    const auto pieces = tensors.pieces();
-    const tnt::Run run(pieces, dtype);
-    ASSERT_EQ(run.count(), tensors.flat.count());
+    const auto views = tensors.views();
+    const tnt::FusedBuffer fused(views, dtype);
+    ASSERT_EQ(fused.count(), tensors.flat.count());
     std::mt19937 random(seed);
-    Array packed(dtype, run.count());
-    const Array result = exact_values(dtype, run.count(), seed + 1000);
-    for (std::size_t begin = 0; begin < run.count();) {
-      const std::size_t part = std::min<std::size_t>(1 + random() % 200, run.count() - begin);
+    Array packed(dtype, fused.count());
+    const Array result = exact_values(dtype, fused.count(), seed + 1000);
+    for (std::size_t begin = 0; begin < fused.count();) {
+      const std::size_t part = std::min<std::size_t>(1 + random() % 200, fused.count() - begin);
       Array chunk(dtype, part);
-      run.pack(begin, part, chunk.data());
+      fused.pack(begin, part, chunk.data());
       packed.place(begin, chunk);
-      run.unpack(begin, part, result.part(begin, part).data());
+      fused.unpack(begin, part, result.part(begin, part).data());
       begin += part;
     }
     EXPECT_EQ(packed, tensors.flat) << "seed " << seed;
-    for (std::size_t i = 0, at = 0; i < pieces.size(); at += pieces[i].count, ++i) {
-      const Array expected = tensors.wanted[i] ? result.part(at, pieces[i].count) : Array(dtype, pieces[i].count);
+    for (std::size_t i = 0, at = 0; i < views.size(); at += views[i].count, ++i) {
+      const Array expected = tensors.wanted[i] ? result.part(at, views[i].count) : Array(dtype, views[i].count);
       EXPECT_EQ(tensors.out[i], expected) << "seed " << seed << ", piece " << i;
     }
   }
@@ -83,13 +83,13 @@ TEST(Run, PacksAndUnpacksInAnyChunks) {
 
 // Values that the run's type does not hold are rounded to the nearest that it holds, straight or past the caches, in any
 // chunks.
-TEST(Run, CastsPiecesOfOtherTypes) {
+TEST(FusedBuffer, CastsTensorsOfOtherTypes) {
   for (const tnt_dtype_t wire : {TNT_FLOAT16, TNT_BFLOAT16, TNT_FLOAT32}) {
     for (const Store store : {Store::cached, Store::streaming}) {
       std::mt19937 random(7);
       std::vector<Array> in;
       std::vector<Array> out;
-      std::vector<Piece> pieces;
+      std::vector<TensorView> views;
       for (const tnt_dtype_t own : {TNT_FLOAT32, TNT_FLOAT16, TNT_BFLOAT16, TNT_FLOAT64, wire}) {
         in.emplace_back(own, 3001);
         out.emplace_back(own, 3001);
@@ -99,22 +99,22 @@ TEST(Run, CastsPiecesOfOtherTypes) {
         }
       }
       for (std::size_t i = 0; i < in.size(); ++i) {
-        pieces.push_back(
+        views.push_back(
             {.in = in[i].data(), .out = out[i].data(), .count = 3001, .scale = i == 1 ? 0.25 : 1.0, .dtype = in[i].dtype()});
       }
-      const tnt::Run run(pieces, wire);
-      Array packed(wire, run.count());
+      const tnt::FusedBuffer fused(views, wire);
+      Array packed(wire, fused.count());
       const std::size_t size = dtype_size(wire);
-      for (std::size_t begin = 0; begin < run.count();) {
-        const std::size_t part = std::min<std::size_t>(1 + random() % 2000, run.count() - begin);
-        run.pack(begin, part, static_cast<std::byte*>(packed.data()) + begin * size, store);
-        run.unpack(begin, part, static_cast<std::byte*>(packed.data()) + begin * size, store);
+      for (std::size_t begin = 0; begin < fused.count();) {
+        const std::size_t part = std::min<std::size_t>(1 + random() % 2000, fused.count() - begin);
+        fused.pack(begin, part, static_cast<std::byte*>(packed.data()) + begin * size, store);
+        fused.unpack(begin, part, static_cast<std::byte*>(packed.data()) + begin * size, store);
         begin += part;
       }
       for (std::size_t i = 0, at = 0; i < in.size(); ++i) {
         for (std::size_t k = 0; k < 3001; ++k, ++at) {
           Array expected(wire, 1);
-          expected.set(0, pieces[i].scale * in[i].get(k));
+          expected.set(0, views[i].scale * in[i].get(k));
           ASSERT_EQ(packed.get(at), expected.get(0)) << dtype_name(wire) << ", piece " << i << ", element " << k;
           Array back(in[i].dtype(), 1);
           back.set(0, packed.get(at));
@@ -125,24 +125,24 @@ TEST(Run, CastsPiecesOfOtherTypes) {
   }
 }
 
-TEST(Run, CastsDenormalsZerosAndInfinities) {
+TEST(FusedBuffer, CastsDenormalsZerosAndInfinities) {
   const std::vector<float> values{0x1p-24F, -0x1.8p-20F, 0x1p-26F, 70'000.0F, -std::numeric_limits<float>::infinity(), -0.0F};
   std::vector<float> out(values.size());
-  const Piece piece{.in = values.data(), .out = out.data(), .count = values.size(), .dtype = TNT_FLOAT32};
-  const tnt::Run run({&piece, 1}, TNT_FLOAT16);
+  const TensorView view{.in = values.data(), .out = out.data(), .count = values.size(), .dtype = TNT_FLOAT32};
+  const tnt::FusedBuffer fused({&view, 1}, TNT_FLOAT16);
   Array packed(TNT_FLOAT16, values.size());
-  run.pack(0, values.size(), packed.data());
-  run.unpack(0, values.size(), packed.data());
+  fused.pack(0, values.size(), packed.data());
+  fused.unpack(0, values.size(), packed.data());
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(out, (std::vector<float>{0x1p-24F, -0x1.8p-20F, 0.0F, infinity, -infinity, -0.0F}));
   EXPECT_TRUE(std::signbit(out[5]));
 }
 
-TEST(Run, KnowsWhetherItNarrows) {
+TEST(FusedBuffer, KnowsWhetherItNarrows) {
   const auto narrows = [](std::vector<std::optional<tnt_dtype_t>> dtypes, tnt_dtype_t wire) {
-    std::vector<Piece> pieces;
-    for (const auto& dtype : dtypes) pieces.push_back({.dtype = dtype});
-    return tnt::Run(pieces, wire).narrows();
+    std::vector<TensorView> views;
+    for (const auto& dtype : dtypes) views.push_back({.dtype = dtype});
+    return tnt::FusedBuffer(views, wire).narrows();
   };
   EXPECT_TRUE(narrows({TNT_FLOAT32, TNT_FLOAT64}, TNT_FLOAT16));
   EXPECT_FALSE(narrows({TNT_FLOAT32, TNT_FLOAT16}, TNT_FLOAT16));
@@ -157,15 +157,15 @@ TEST(Scale, DoesNotCastIntegers) {
   EXPECT_THROW(scale(&integer, TNT_INT32, &number, TNT_FLOAT32, 1, 1.0), Error);
 }
 
-TEST(Run, MayBeEmpty) {
-  const tnt::Run none({}, TNT_FLOAT32);
+TEST(FusedBuffer, MayBeEmpty) {
+  const tnt::FusedBuffer none({}, TNT_FLOAT32);
   EXPECT_EQ(none.count(), 0U);
   none.pack(0, 0, nullptr);
   none.unpack(0, 0, nullptr);
-  const std::vector<Piece> empty(3);
-  const tnt::Run run(empty, TNT_INT8);
-  run.pack(0, 0, nullptr);
-  EXPECT_EQ(run.count(), 0U);
+  const std::vector<TensorView> empty(3);
+  const tnt::FusedBuffer fused(empty, TNT_INT8);
+  fused.pack(0, 0, nullptr);
+  EXPECT_EQ(fused.count(), 0U);
 }
 
 TEST(Scale, ZeroReadsNothing) {

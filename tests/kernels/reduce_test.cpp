@@ -131,9 +131,9 @@ TEST_P(TreeReduceTest, AddsNeighboursFirst) {
       const Array expected = testing::tree_sum_of_arrays(arrays);
       for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
         if (!has_isa(isa)) continue;
-        std::vector<std::byte> askew(expected.bytes().size() + 1);
-        reduce(askew.data() + 1, pointers(arrays), count, dtype, tree_sum, isa);
-        ASSERT_TRUE(std::equal(expected.bytes().begin(), expected.bytes().end(), askew.begin() + 1))
+        std::vector<std::byte> misaligned(expected.bytes().size() + 1);
+        reduce(misaligned.data() + 1, pointers(arrays), count, dtype, tree_sum, isa);
+        ASSERT_TRUE(std::equal(expected.bytes().begin(), expected.bytes().end(), misaligned.begin() + 1))
             << name_of(dtype, tree_sum, n, count) << ", " << isa_name(isa);
       }
       Array& target = arrays[count % n];

@@ -21,15 +21,15 @@ class NodeTest : public ::testing::Test {
   }
   ~NodeTest() override { std::filesystem::remove_all(directory_); }
 
-  std::string file_with(std::size_t lines_bytes) {
+  std::string file_with(std::size_t ll_bytes) {
     TuningTable table;
-    table.set(2, {.lines_bytes = lines_bytes});
-    std::string path = directory_ + "/" + std::to_string(lines_bytes);
+    table.set(2, {.ll_bytes = ll_bytes});
+    std::string path = directory_ + "/" + std::to_string(ll_bytes);
     std::ofstream(path) << table.to_json("");
     return path;
   }
 
-  // The lines_bytes that each of two ranks takes; the files are those of the ranks.
+  // The ll_bytes that each of two ranks takes; the files are those of the ranks.
   [[nodiscard]] static std::vector<std::size_t> taken(const std::vector<std::string>& named,
                                                       const std::vector<std::string>& cached) {
     const std::string rendezvous = "tnt-node-test-" + std::to_string(std::random_device()());
@@ -43,7 +43,7 @@ class NodeTest : public ::testing::Test {
       settings.timeout = 30.0;
       settings.tuning = named[static_cast<std::size_t>(rank)];
       settings.tuning_cache = cached[static_cast<std::size_t>(rank)];
-      ranks.push_back(std::async(std::launch::async, [settings] { return join_node(settings)->tuning(2).lines_bytes; }));
+      ranks.push_back(std::async(std::launch::async, [settings] { return join_node(settings)->tuning(2).ll_bytes; }));
     }
     return {ranks[0].get(), ranks[1].get()};
   }

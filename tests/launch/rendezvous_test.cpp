@@ -22,7 +22,7 @@ namespace {
 
 struct Outcome {
   tnt_status_t status = TNT_SUCCESS;
-  std::string sentence;
+  std::string message;
   ino_t segment = 0;
 };
 
@@ -77,11 +77,11 @@ class RendezvousTest : public ::testing::Test {
   const std::string name = "tnt-test-" + std::to_string(std::random_device()());
 };
 
-void expect_all(std::vector<std::future<Outcome>>& outcomes, tnt_status_t status, const std::string& sentence) {
+void expect_all(std::vector<std::future<Outcome>>& outcomes, tnt_status_t status, const std::string& message) {
   for (auto& outcome : outcomes) {
     const Outcome seen = outcome.get();
-    EXPECT_EQ(seen.status, status) << seen.sentence;
-    EXPECT_EQ(seen.sentence, sentence);
+    EXPECT_EQ(seen.status, status) << seen.message;
+    EXPECT_EQ(seen.message, message);
   }
 }
 
@@ -91,7 +91,7 @@ TEST_F(RendezvousTest, EveryRankGetsTheSameSegment) {
   std::vector<ino_t> segments;
   for (auto& outcome : outcomes) {
     const Outcome seen = outcome.get();
-    EXPECT_EQ(seen.status, TNT_SUCCESS) << seen.sentence;
+    EXPECT_EQ(seen.status, TNT_SUCCESS) << seen.message;
     segments.push_back(seen.segment);
   }
   for (const ino_t segment : segments) EXPECT_EQ(segment, segments[0]);
@@ -130,7 +130,7 @@ TEST_F(RendezvousTest, TwoRanksZeroAreNamed) {
   (void)connected("");  // returns when rank 0 listens
   const Outcome second = start(settings(0, 2)).get();
   EXPECT_EQ(second.status, TNT_SYSTEM);
-  EXPECT_NE(second.sentence.find("TNT_RANK=0"), std::string::npos) << second.sentence;
+  EXPECT_NE(second.message.find("TNT_RANK=0"), std::string::npos) << second.message;
   EXPECT_EQ(start(settings(1, 2)).get().status, TNT_SUCCESS);
   EXPECT_EQ(first.get().status, TNT_SUCCESS);
 }
@@ -146,7 +146,7 @@ TEST_F(RendezvousTest, ARankTooHighIsSentAwayAndTheJobGoesOn) {
   auto leader = start(settings(0, 2));
   const Outcome stray = start(settings(2, 3)).get();
   EXPECT_EQ(stray.status, TNT_MISMATCH);
-  EXPECT_EQ(stray.sentence, "rank 2 is not a rank of this job of 2");
+  EXPECT_EQ(stray.message, "rank 2 is not a rank of this job of 2");
   EXPECT_EQ(start(settings(1, 2)).get().status, TNT_SUCCESS);
   EXPECT_EQ(leader.get().status, TNT_SUCCESS);
 }
@@ -166,8 +166,8 @@ TEST_F(RendezvousTest, WhoIsOnItsWayWhenTheOthersFailIsTold) {
   const Outcome seen = wrong.get();
   const Outcome late = start(settings(2, 3)).get();
   EXPECT_EQ(late.status, TNT_MISMATCH);
-  EXPECT_EQ(late.sentence, seen.sentence);
-  EXPECT_EQ(leader.get().sentence, seen.sentence);
+  EXPECT_EQ(late.message, seen.message);
+  EXPECT_EQ(leader.get().message, seen.message);
 }
 
 TEST_F(RendezvousTest, AnotherVersionIsTold) {
@@ -175,7 +175,7 @@ TEST_F(RendezvousTest, AnotherVersionIsTold) {
   const FileDescriptor old = connected("tarantella 1 secret join 1 2 0.0.9\n");
   const Outcome seen = leader.get();
   EXPECT_EQ(seen.status, TNT_MISMATCH);
-  EXPECT_NE(seen.sentence.find("rank 1 runs Tarantella 0.0.9"), std::string::npos) << seen.sentence;
+  EXPECT_NE(seen.message.find("rank 1 runs Tarantella 0.0.9"), std::string::npos) << seen.message;
 }
 
 TEST_F(RendezvousTest, TheLaunchersWordThatARankWillNotComeIsPassedOn) {
@@ -190,7 +190,7 @@ TEST_F(RendezvousTest, ARankThatEndsAfterItJoinedIsNamed) {
   (void)connected("tarantella 1 secret join 1 3 " + std::string(tnt_version()) + "\n");  // and closed
   const Outcome seen = leader.get();
   EXPECT_EQ(seen.status, TNT_PEER_LOST);
-  EXPECT_EQ(seen.sentence, "rank 1 ended before all ranks had joined");
+  EXPECT_EQ(seen.message, "rank 1 ended before all ranks had joined");
 }
 
 TEST_F(RendezvousTest, WhatRankZeroCannotPrepareIsToldToAll) {
@@ -228,7 +228,7 @@ TEST_F(RendezvousTest, WhoStandsInForRankZeroIsHeard) {
   struct Answer {
     const char* text;
     tnt_status_t status;
-    const char* sentence;
+    const char* message;
   };
   for (const Answer& answer :
        {Answer{"error rank 0 exited\n", TNT_PEER_LOST, "rank 0 exited"},
@@ -241,8 +241,8 @@ TEST_F(RendezvousTest, WhoStandsInForRankZeroIsHeard) {
     ASSERT_GE(send(socket.get(), answer.text, std::strlen(answer.text), MSG_NOSIGNAL), 0);
     shutdown(socket.get(), SHUT_WR);
     const Outcome seen = rank.get();
-    EXPECT_EQ(seen.status, answer.status) << seen.sentence;
-    EXPECT_EQ(seen.sentence, answer.sentence);
+    EXPECT_EQ(seen.status, answer.status) << seen.message;
+    EXPECT_EQ(seen.message, answer.message);
   }
 }
 

@@ -161,7 +161,7 @@ TEST_F(HierarchicalDevices, RefuseToBeCaptured) {
 // ---------------------------------------------------------------------------------------------------------------- ends
 
 [[noreturn]] void wait_for_the_end(NcclRank& rank) {
-  for (const Deadline deadline(testing::patience); !deadline.passed();) {
+  for (const Deadline deadline(testing::default_timeout); !deadline.passed();) {
     rank.comm.throw_if_ended();
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -179,52 +179,52 @@ void steps(NcclRank& rank, int n, std::size_t count) {
 // With slices, where all of the other node wait for the rank, and without, where most wait inside for the last of their node.
 TEST_F(HierarchicalDevices, WhoHasNotCalledIsNamedByItsNode) {
   for (const std::size_t count : {4U, 20'000U}) {
-    const std::string sentence = common_hierarchical_error(
+    const std::string message = common_hierarchical_error(
         two_by_two, TNT_TIMEOUT, [&](NcclRank& rank) { steps(rank, rank.comm.rank() == 3 ? 2 : 3, count); }, options(0.6));
-    EXPECT_EQ(sentence.find("rank 2: "), 0U) << sentence;
-    EXPECT_NE(sentence.find("bucket 3 of gradients"), std::string::npos) << sentence;
-    EXPECT_NE(sentence.find("rank 3 has started only "), std::string::npos) << sentence;
+    EXPECT_EQ(message.find("rank 2: "), 0U) << message;
+    EXPECT_NE(message.find("bucket 3 of gradients"), std::string::npos) << message;
+    EXPECT_NE(message.find("rank 3 has started only "), std::string::npos) << message;
   }
 }
 
 // A node that does not come at all is missed by the lanes.
 TEST_F(HierarchicalDevices, ANodeThatHasNotCalledIsNamed) {
-  const std::string sentence = common_hierarchical_error(
+  const std::string message = common_hierarchical_error(
       two_by_two, TNT_TIMEOUT, [](NcclRank& rank) { steps(rank, rank.comm.rank() < 2 ? 3 : 2, 20'000); }, options(0.6));
-  EXPECT_TRUE(sentence.find("rank 2 did not come") == 0 || sentence.find("rank 3 did not come") == 0) << sentence;
-  EXPECT_NE(sentence.find("all_reduce sum of 20000 float32, bucket 3 of gradients"), std::string::npos) << sentence;
+  EXPECT_TRUE(message.find("rank 2 did not come") == 0 || message.find("rank 3 did not come") == 0) << message;
+  EXPECT_NE(message.find("all_reduce sum of 20000 float32, bucket 3 of gradients"), std::string::npos) << message;
 }
 
 TEST_F(HierarchicalDevices, AnErrorOfNcclsIsEveryNodes) {
   FakeNccl::set("remote_error_at", 3, 1);  // the second of each node
-  const std::string sentence = common_hierarchical_error(
+  const std::string message = common_hierarchical_error(
       two_by_two, TNT_SYSTEM, [](NcclRank& rank) { steps(rank, 3, 20'000); }, options(2.0));
-  EXPECT_TRUE(sentence.find("rank 1: ") == 0 || sentence.find("rank 3: ") == 0) << sentence;
-  EXPECT_NE(sentence.find("remote process exited"), std::string::npos) << sentence;
+  EXPECT_TRUE(message.find("rank 1: ") == 0 || message.find("rank 3: ") == 0) << message;
+  EXPECT_NE(message.find("remote process exited"), std::string::npos) << message;
   EXPECT_EQ(FakeNccl::count("ncclCommAbort"), 4);
 }
 
 TEST_F(HierarchicalDevices, AnAbortIsEveryRanks) {
-  const std::string sentence = common_hierarchical_error(
+  const std::string message = common_hierarchical_error(
       two_by_two, TNT_ABORTED,
       [](NcclRank& rank) {
         if (rank.comm.rank() == 2) rank.comm.abort(TNT_ABORTED, "the loss is not a number");
         steps(rank, 1, 20'000);
       },
       options());
-  EXPECT_EQ(sentence, "the loss is not a number");
+  EXPECT_EQ(message, "the loss is not a number");
 }
 
 TEST_F(HierarchicalDevices, OtherVersionsOnAnotherNodeAreNamed) {
   const auto newer = FakeNccl::open();
   FakeNccl::set("version", 21805);
   const auto older = FakeNccl::open();
-  const std::string sentence = testing::common_error(4, TNT_MISMATCH, [&](Communicator& host) {
+  const std::string message = testing::common_error(4, TNT_MISMATCH, [&](Communicator& host) {
     testing::SimulatedDevice device(host.rank(), {.progress = testing::Progress::thread});
     const bool second = host.rank() >= 2;
     (void)make_hierarchical_device_communicator(device, host, options(), second ? "b" : "a", second ? older : newer);
   });
-  EXPECT_EQ(sentence.find("rank 2 has NCCL 2.18.5 while rank 0 has NCCL 2.28.9: install"), 0U) << sentence;
+  EXPECT_EQ(message.find("rank 2 has NCCL 2.18.5 while rank 0 has NCCL 2.28.9: install"), 0U) << message;
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Versions, NcclSplit, ::testing::Values(21702, 21805, 22
 struct BadCall {
   const char* name;
   void (*call)(DeviceCommunicator&, void* memory);
-  const char* sentence;
+  const char* message;
 };
 class NcclBadCalls : public NcclTest, public ::testing::WithParamInterface<BadCall> {};
 
@@ -144,7 +144,7 @@ TEST_P(NcclBadCalls, AreNamedAndChangeNothing) {
       ADD_FAILURE();
     } catch (const Error& error) {
       EXPECT_EQ(error.status(), TNT_INVALID_ARGUMENT);
-      EXPECT_NE(std::string(error.what()).find(GetParam().sentence), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(GetParam().message), std::string::npos) << error.what();
     }
     rank.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
     (void)data.read();

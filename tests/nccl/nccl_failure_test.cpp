@@ -1,4 +1,4 @@
-// How communication among devices ends when it cannot go on: within the deadline, on all ranks with one sentence that names who
+// How communication among devices ends when it cannot go on: within the deadline, on all ranks with one message that names who
 // and what; and that nothing of it is left.
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ void all_reduce(NcclRank& rank, const OnDevice& data, const char* detail = "", s
 
 // Asks, as a caller that waits on the host does, until the communication has ended; every later call says the same.
 [[noreturn]] void wait_for_the_end(NcclRank& rank, const OnDevice& data) {
-  const Deadline deadline(testing::patience);
+  const Deadline deadline(testing::default_timeout);
   try {
     while (!deadline.passed()) {
       rank.comm.throw_if_ended();
@@ -68,9 +68,9 @@ void steps(NcclRank& rank) {
 
 TEST_F(NcclFailureTest, ARemoteErrorIsSaidInNcclsWords) {
   FakeNccl::set("remote_error_at", 3, 1);
-  const std::string sentence = common_nccl_error(3, TNT_SYSTEM, steps);
+  const std::string message = common_nccl_error(3, TNT_SYSTEM, steps);
   EXPECT_EQ(
-      sentence,
+      message,
       "rank 1: all_reduce sum of 4 float32 (operation 3, bucket 3 of gradients: dense/kernel): NCCL 2.28.9 failed: remote "
       "process exited or there was a network error: connection closed by the fake's peer");
   expect_aborted(3);
@@ -78,36 +78,36 @@ TEST_F(NcclFailureTest, ARemoteErrorIsSaidInNcclsWords) {
 
 TEST_F(NcclFailureTest, ASystemErrorIsSaidInNcclsWords) {
   FakeNccl::set("system_error_at", 1, 0);
-  const std::string sentence = common_nccl_error(2, TNT_SYSTEM, steps);
-  EXPECT_NE(sentence.find("rank 0: all_reduce"), std::string::npos) << sentence;
-  EXPECT_NE(sentence.find("unhandled system error: the fake's network is down"), std::string::npos) << sentence;
+  const std::string message = common_nccl_error(2, TNT_SYSTEM, steps);
+  EXPECT_NE(message.find("rank 0: all_reduce"), std::string::npos) << message;
+  EXPECT_NE(message.find("unhandled system error: the fake's network is down"), std::string::npos) << message;
   expect_aborted(2);
 }
 
 TEST_F(NcclFailureTest, AnOperationThatIsRefusedEndsTheJob) {
   FakeNccl::set("fails_at", 3, 1);
-  const std::string sentence = common_nccl_error(2, TNT_SYSTEM, steps);
-  EXPECT_NE(sentence.find("rank 1: all_reduce sum of 4 float32 (bucket 3 of gradients: dense/kernel): ncclAllReduce failed: "
-                          "invalid argument: the fake does not like this argument (NCCL 2.28.9, nccl_communicator.cpp:"),
+  const std::string message = common_nccl_error(2, TNT_SYSTEM, steps);
+  EXPECT_NE(message.find("rank 1: all_reduce sum of 4 float32 (bucket 3 of gradients: dense/kernel): ncclAllReduce failed: "
+                         "invalid argument: the fake does not like this argument (NCCL 2.28.9, nccl_communicator.cpp:"),
             std::string::npos)
-      << sentence;
+      << message;
   expect_aborted(2);
 }
 
 TEST_F(NcclFailureTest, WhatNeverEndsIsEndedAtTheDeadline) {
   FakeNccl::set("never_ends_at", 3, 1);
   const std::int64_t begin = now_ns();
-  const std::string sentence = common_nccl_error(3, TNT_TIMEOUT, steps, options(0.6));
-  EXPECT_NE(sentence.find("all_reduce sum of 4 float32 (operation 3, bucket 3 of gradients: dense/kernel) has not finished "
-                          "within 0.6 s: all ranks have started it"),
+  const std::string message = common_nccl_error(3, TNT_TIMEOUT, steps, options(0.6));
+  EXPECT_NE(message.find("all_reduce sum of 4 float32 (operation 3, bucket 3 of gradients: dense/kernel) has not finished "
+                         "within 0.6 s: all ranks have started it"),
             std::string::npos)
-      << sentence;
+      << message;
   EXPECT_LT(static_cast<double>(now_ns() - begin) * 1e-9, 10.0);
   expect_aborted(3);
 }
 
 TEST_F(NcclFailureTest, WhoHasNotCalledIsNamed) {
-  const std::string sentence = common_nccl_error(
+  const std::string message = common_nccl_error(
       3, TNT_TIMEOUT,
       [](NcclRank& rank) {
         const OnDevice data = data_of(rank);
@@ -116,16 +116,16 @@ TEST_F(NcclFailureTest, WhoHasNotCalledIsNamed) {
         wait_for_the_end(rank, data);
       },
       options(0.6));
-  EXPECT_NE(sentence.find("all_reduce sum of 4 float32 (operation 17, bucket 3 of gradients: dense/kernel) has not finished "
-                          "within 0.6 s: rank 1 has started only 16 operations"),
+  EXPECT_NE(message.find("all_reduce sum of 4 float32 (operation 17, bucket 3 of gradients: dense/kernel) has not finished "
+                         "within 0.6 s: rank 1 has started only 16 operations"),
             std::string::npos)
-      << sentence;
+      << message;
   expect_aborted(3);
 }
 
 // Rank 1's device is held up by a message that nobody takes: not who waits for rank 1 says what is wrong, but rank 1.
 TEST_F(NcclFailureTest, WhatHoldsADeviceUpIsNamed) {
-  const std::string sentence = common_nccl_error(
+  const std::string message = common_nccl_error(
       2, TNT_TIMEOUT,
       [&](NcclRank& rank) {
         const Stream caller(rank.device);
@@ -135,33 +135,32 @@ TEST_F(NcclFailureTest, WhatHoldsADeviceUpIsNamed) {
         const auto part = rank.comm.split(0, 0, host.get());
         const OnDevice other(rank.device, part->stream(), Array(TNT_FLOAT32, 4));
         if (rank.comm.rank() == 1) {
-          const Message message{.in = other.get(), .count = 4, .peer = 0};
-          StreamOrder(rank.device, *part)(caller.get(), [&] { part->exchange({&message, 1}, TNT_FLOAT32, "held"); });
+          const Message sent{.in = other.get(), .count = 4, .peer = 0};
+          StreamOrder(rank.device, *part)(caller.get(), [&] { part->exchange({&sent, 1}, TNT_FLOAT32, "held"); });
         }
         order(caller.get(), [&] { all_reduce(rank, data); });
         wait_for_the_end(rank, data);
       },
       options(0.6));
-  EXPECT_EQ(sentence.find("rank 1: send of 4 float32 to rank 0 (held) has not finished within 0.6 s: its peer"), 0U)
-      << sentence;
+  EXPECT_EQ(message.find("rank 1: send of 4 float32 to rank 0 (held) has not finished within 0.6 s: its peer"), 0U) << message;
   expect_aborted(4);
 }
 
 TEST_F(NcclFailureTest, DifferentCallsAreNamedByNcclsWords) {
-  const std::string sentence = common_nccl_error(2, TNT_SYSTEM, [](NcclRank& rank) {
+  const std::string message = common_nccl_error(2, TNT_SYSTEM, [](NcclRank& rank) {
     const OnDevice data = data_of(rank);
     all_reduce(rank, data);
     all_reduce(rank, data, "", rank.comm.rank() == 0 ? 4 : 3);
     wait_for_the_end(rank, data);
   });
-  EXPECT_NE(sentence.find("invalid usage: rank "), std::string::npos) << sentence;
-  EXPECT_NE(sentence.find("called ncclAllReduce(count "), std::string::npos) << sentence;
+  EXPECT_NE(message.find("invalid usage: rank "), std::string::npos) << message;
+  EXPECT_NE(message.find("called ncclAllReduce(count "), std::string::npos) << message;
   expect_aborted(2);
 }
 
 TEST_F(NcclFailureTest, DifferentCallsAreNamedEvenIfNcclHangs) {
   FakeNccl::set("mismatch_hangs", 1);
-  const std::string sentence = common_nccl_error(
+  const std::string message = common_nccl_error(
       3, TNT_MISMATCH,
       [](NcclRank& rank) {
         const OnDevice data = data_of(rank);
@@ -175,30 +174,30 @@ TEST_F(NcclFailureTest, DifferentCallsAreNamedEvenIfNcclHangs) {
         wait_for_the_end(rank, data);
       },
       options(2.0));
-  EXPECT_EQ(sentence.find("rank 2 called all_gather of 4 float32 while rank 0 called all_reduce sum of 4 float32 (call 2 of "
-                          "their communicator)"),
+  EXPECT_EQ(message.find("rank 2 called all_gather of 4 float32 while rank 0 called all_reduce sum of 4 float32 (call 2 of "
+                         "their communicator)"),
             0U)
-      << sentence;
+      << message;
   expect_aborted(3);
 }
 
 TEST_F(NcclFailureTest, ARankThatNeverJoinsEndsTheInitialisation) {
   FakeNccl::set("never_joins", 1, 1);
-  const std::string sentence = common_nccl_error(3, TNT_TIMEOUT, [](NcclRank&) { ADD_FAILURE(); });
-  EXPECT_NE(sentence.find("NCCL's initialisation of NCCL 2.28.9 has not finished within 0.4 s"), std::string::npos) << sentence;
+  const std::string message = common_nccl_error(3, TNT_TIMEOUT, [](NcclRank&) { ADD_FAILURE(); });
+  EXPECT_NE(message.find("NCCL's initialisation of NCCL 2.28.9 has not finished within 0.4 s"), std::string::npos) << message;
   expect_aborted(3);
 }
 
 // As a kernel launch does when the device's queue is full of what waits for the collective.
 TEST_F(NcclFailureTest, ACallerThatIsStuckInsideACallIsFreed) {
   FakeNccl::set("blocks_at", 2, 1);
-  const std::string sentence = common_nccl_error(2, TNT_TIMEOUT, steps);
-  EXPECT_NE(sentence.find("operation 2"), std::string::npos) << sentence;
+  const std::string message = common_nccl_error(2, TNT_TIMEOUT, steps);
+  EXPECT_NE(message.find("operation 2"), std::string::npos) << message;
   expect_aborted(2);
 }
 
 TEST_F(NcclFailureTest, WhatEndsTheJobElsewhereEndsIt) {
-  const std::string sentence = common_nccl_error(
+  const std::string message = common_nccl_error(
       3, TNT_ABORTED,
       [](NcclRank& rank) {
         const OnDevice data = data_of(rank);
@@ -207,24 +206,24 @@ TEST_F(NcclFailureTest, WhatEndsTheJobElsewhereEndsIt) {
         wait_for_the_end(rank, data);
       },
       options());
-  EXPECT_EQ(sentence, "the loss is not a number");
+  EXPECT_EQ(message, "the loss is not a number");
   expect_aborted(3);
 }
 
 TEST_F(NcclFailureTest, APartEndsWithTheWhole) {
   FakeNccl::set("never_ends_at", 1, 0);
-  const std::string sentence = common_nccl_error(2, TNT_TIMEOUT, [](NcclRank& rank) {
+  const std::string message = common_nccl_error(2, TNT_TIMEOUT, [](NcclRank& rank) {
     const OnDevice data = data_of(rank);
     const auto host = rank.host.split(0, 0, testing::call());
     const auto part = rank.comm.split(0, 0, host.get());
     all_reduce(rank, data);
-    const Deadline deadline(testing::patience);
+    const Deadline deadline(testing::default_timeout);
     while (!deadline.passed()) {
       part->throw_if_ended();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   });
-  EXPECT_NE(sentence.find("has not finished within 0.4 s"), std::string::npos) << sentence;
+  EXPECT_NE(message.find("has not finished within 0.4 s"), std::string::npos) << message;
   expect_aborted(4);
 }
 

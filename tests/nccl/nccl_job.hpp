@@ -42,7 +42,7 @@ struct NcclRank {
 };
 using NcclBody = std::function<void(NcclRank&)>;
 
-[[nodiscard]] inline NcclOptions options(double timeout = patience) { return {.timeout = timeout}; }
+[[nodiscard]] inline NcclOptions options(double timeout = default_timeout) { return {.timeout = timeout}; }
 
 // By NCCL, through pinned memory, or both: by NCCL inside two nodes, which ranks are on in turn.
 enum class Backend { nccl, staged, hierarchical };

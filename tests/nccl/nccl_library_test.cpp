@@ -52,29 +52,29 @@ TEST_F(NcclLibraryTest, TheEnvironmentNamesItAndSaysHowTheFakeFails) {
   (void)unsetenv("FAKE_NCCL");                // NOLINT(concurrency-mt-unsafe)
   (void)unsetenv("TNT_NCCL_LIBRARY");         // NOLINT(concurrency-mt-unsafe)
   std::filesystem::remove(copy);
-  const std::string sentence = testing::common_error(2, TNT_SYSTEM, [&](Communicator& host) {
+  const std::string message = testing::common_error(2, TNT_SYSTEM, [&](Communicator& host) {
     testing::SimulatedDevice device(host.rank(), {.progress = testing::Progress::thread});
     const auto comm = make_nccl_communicator(device, host, testing::options(0.4), library);
     const testing::OnDevice data(device, comm->stream(), testing::Array(TNT_FLOAT32, 4));
     for (int i = 0; i < 2; ++i) comm->all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
-    for (const Deadline deadline(testing::patience); !deadline.passed();) {
+    for (const Deadline deadline(testing::default_timeout); !deadline.passed();) {
       comm->throw_if_ended();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   });
-  EXPECT_EQ(sentence.find("rank 1: all_reduce sum of 4 float32 (operation 2): NCCL 2.18.5 failed: remote process exited"), 0U)
-      << sentence;
+  EXPECT_EQ(message.find("rank 1: all_reduce sum of 4 float32 (operation 2): NCCL 2.18.5 failed: remote process exited"), 0U)
+      << message;
 }
 
 TEST_F(NcclLibraryTest, ANamedFileThatIsNoneIsNamed) {
-  const std::string sentence = refusal("/nowhere/libnccl.so.2");
-  EXPECT_EQ(sentence.find("TNT_NCCL_LIBRARY=/nowhere/libnccl.so.2 cannot be loaded: "), 0U) << sentence;
+  const std::string message = refusal("/nowhere/libnccl.so.2");
+  EXPECT_EQ(message.find("TNT_NCCL_LIBRARY=/nowhere/libnccl.so.2 cannot be loaded: "), 0U) << message;
 }
 
 TEST_F(NcclLibraryTest, ALibraryThatIsNotNcclIsRefused) {
-  const std::string sentence = refusal("libm.so.6");
-  EXPECT_NE(sentence.find("without ncclGetVersion, "), std::string::npos) << sentence;
-  EXPECT_NE(sentence.find("2.14.0 or newer is needed: install"), std::string::npos) << sentence;
+  const std::string message = refusal("libm.so.6");
+  EXPECT_NE(message.find("without ncclGetVersion, "), std::string::npos) << message;
+  EXPECT_NE(message.find("2.14.0 or newer is needed: install"), std::string::npos) << message;
 }
 
 TEST_F(NcclLibraryTest, NewerFunctionsAreTakenWhereTheVersionHasThem) {
@@ -94,8 +94,8 @@ TEST_F(NcclLibraryTest, NewerFunctionsAreTakenWhereTheVersionHasThem) {
 
 TEST_F(NcclLibraryTest, OneThatIsTooOldIsRefused) {
   FakeNccl::set("version", 21200);
-  const std::string sentence = refusal(TNT_FAKE_NCCL);
-  EXPECT_NE(sentence.find("is NCCL 2.12.0, but 2.14.0 or newer is needed"), std::string::npos) << sentence;
+  const std::string message = refusal(TNT_FAKE_NCCL);
+  EXPECT_NE(message.find("is NCCL 2.12.0, but 2.14.0 or newer is needed"), std::string::npos) << message;
 }
 
 TEST_F(NcclLibraryTest, TheWheelsOfItsSitePackagesAreTried) {
@@ -117,11 +117,11 @@ TEST_F(NcclLibraryTest, AnErrorIsSaidInItsWords) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), TNT_SYSTEM);
-    const std::string sentence = error.what();
-    EXPECT_EQ(sentence.find("ncclGetUniqueId failed: unhandled system error: the fake has no network interface (NCCL 2.28.9, "
-                            "nccl_library_test.cpp:"),
+    const std::string message = error.what();
+    EXPECT_EQ(message.find("ncclGetUniqueId failed: unhandled system error: the fake has no network interface (NCCL 2.28.9, "
+                           "nccl_library_test.cpp:"),
               0U)
-        << sentence;
+        << message;
   }
 }
 

@@ -46,22 +46,22 @@ TEST_F(NcclStartTest, TwoVersionsAreNamed) {
   const auto newer = FakeNccl::open();
   FakeNccl::set("version", 21805);
   const auto older = FakeNccl::open();
-  const std::string sentence = refusal(3, TNT_MISMATCH, [&](Communicator& host) {
+  const std::string message = refusal(3, TNT_MISMATCH, [&](Communicator& host) {
     SimulatedDevice device(host.rank(), {.progress = Progress::thread});
     (void)make_nccl_communicator(device, host, options(), host.rank() == 2 ? older : newer);
   });
-  EXPECT_EQ(sentence.find("rank 2 has NCCL 2.18.5 while rank 0 has NCCL 2.28.9: install"), 0U) << sentence;
+  EXPECT_EQ(message.find("rank 2 has NCCL 2.18.5 while rank 0 has NCCL 2.28.9: install"), 0U) << message;
 }
 
 TEST_F(NcclStartTest, OtherOptionsAreNamed) {
   const auto library = FakeNccl::open();
-  const std::string sentence = refusal(2, TNT_MISMATCH, [&](Communicator& host) {
+  const std::string message = refusal(2, TNT_MISMATCH, [&](Communicator& host) {
     SimulatedDevice device(host.rank(), {.progress = Progress::thread});
     NcclOptions wanted = options();
     wanted.max_ctas = 4 + host.rank();
     (void)make_nccl_communicator(device, host, wanted, library);
   });
-  EXPECT_EQ(sentence.find("rank 1 asks for NCCL with deterministic=0, max_ctas=5 while rank 0"), 0U) << sentence;
+  EXPECT_EQ(message.find("rank 1 asks for NCCL with deterministic=0, max_ctas=5 while rank 0"), 0U) << message;
 }
 
 void make_on_one_gpu(Communicator& host) {
@@ -70,11 +70,11 @@ void make_on_one_gpu(Communicator& host) {
 }
 
 TEST_F(NcclStartTest, OneGpuForTwoRanksIsRefused) {
-  const std::string sentence = refusal(2, TNT_INVALID_ARGUMENT, make_on_one_gpu);
-  EXPECT_EQ(sentence.find("ranks 0 and 1 use the same GPU (0): give each rank"), 0U) << sentence;
-  EXPECT_NE(sentence.find("NCCL_MULTI_RANK_GPU_ENABLE=1 lets them share it from NCCL 2.30.3 on (here 2.28.9)"),
+  const std::string message = refusal(2, TNT_INVALID_ARGUMENT, make_on_one_gpu);
+  EXPECT_EQ(message.find("ranks 0 and 1 use the same GPU (0): give each rank"), 0U) << message;
+  EXPECT_NE(message.find("NCCL_MULTI_RANK_GPU_ENABLE=1 lets them share it from NCCL 2.30.3 on (here 2.28.9)"),
             std::string::npos)
-      << sentence;
+      << message;
 }
 
 TEST_F(NcclStartTest, NewerOnesShareAGpuIfTheUserSaysSo) {
@@ -88,13 +88,13 @@ TEST_F(NcclStartTest, NewerOnesShareAGpuIfTheUserSaysSo) {
 TEST_F(NcclStartTest, AnIdThatCannotBeMadeIsNamed) {
   FakeNccl::set("unique_id_fails", 1);
   const auto library = FakeNccl::open();
-  const std::string sentence = testing::common_error(2, TNT_SYSTEM, [&](Communicator& host) {
+  const std::string message = testing::common_error(2, TNT_SYSTEM, [&](Communicator& host) {
     SimulatedDevice device(host.rank(), {.progress = Progress::thread});
     (void)make_nccl_communicator(device, host, options(), library);
   });
-  EXPECT_NE(sentence.find("rank 0: ncclGetUniqueId failed: unhandled system error: the fake has no network interface"),
+  EXPECT_NE(message.find("rank 0: ncclGetUniqueId failed: unhandled system error: the fake has no network interface"),
             std::string::npos)
-      << sentence;
+      << message;
 }
 
 TEST_F(NcclStartTest, ThereIsOneIdUpTo128Ranks) {

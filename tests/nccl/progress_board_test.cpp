@@ -41,18 +41,18 @@ TEST(FindMismatch, ComparesThoseThatWaitInTheSameNumber) {
   EXPECT_FALSE(find_mismatch({word(0, 5, 5, 4), word(1, 5, 5, 4)}));
   EXPECT_FALSE(find_mismatch({word(0, 5, 5, 4), word(1, 6, 5, 5, gather_of_4)}));  // another number
   EXPECT_FALSE(find_mismatch({word(0, 5, 5, 4), word(1, 4, 4, 4, gather_of_4)}));  // not started
-  const auto sentence = find_mismatch({word(0, 5, 5, 4), word(1, 5, 5, 4), word(2, 5, 5, 4, gather_of_4)});
-  ASSERT_TRUE(sentence);
-  EXPECT_EQ(sentence->find("rank 2 called all_gather of 4 float32 while rank 0 called all_reduce sum of 4 float32 (call 5 of"),
+  const auto message = find_mismatch({word(0, 5, 5, 4), word(1, 5, 5, 4), word(2, 5, 5, 4, gather_of_4)});
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->find("rank 2 called all_gather of 4 float32 while rank 0 called all_reduce sum of 4 float32 (call 5 of"),
             0U)
-      << *sentence;
+      << *message;
 }
 
 TEST(ProgressBoard, EveryRankLearnsAllWords) {
   testing::run_threads(3, [](Communicator& host) {
-    ProgressBoard board(host.split(0, 0, call()), 0.01, testing::patience,
+    ProgressBoard board(host.split(0, 0, call()), 0.01, testing::default_timeout,
                         [&](std::string*) { return word(host.rank(), 10 + static_cast<std::uint64_t>(host.rank()), 0, 0); });
-    const Deadline deadline(testing::patience);
+    const Deadline deadline(testing::default_timeout);
     while (board.words().empty() && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const auto words = board.words();
     ASSERT_EQ(words.size(), 3U);
@@ -62,7 +62,7 @@ TEST(ProgressBoard, EveryRankLearnsAllWords) {
 
 TEST(ProgressBoard, TheFirstThatLeavesEndsItForAll) {
   testing::run_threads(3, [](Communicator& host) {
-    ProgressBoard board(host.split(0, 0, call()), 0.01, testing::patience,
+    ProgressBoard board(host.split(0, 0, call()), 0.01, testing::default_timeout,
                         [&](std::string*) { return word(host.rank(), 0, 0, 0); });
     if (host.rank() == 1) return;  // leaves the job too
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -77,7 +77,7 @@ TEST(ProgressBoard, LeavingDoesNotWaitForThoseWhoDoNotAnswer) {
   testing::run_threads(2, [](Communicator& host) {
     auto own = host.split(0, 0, call());
     if (host.rank() == 0) {
-      ProgressBoard board(std::move(own), 0.05, testing::patience, [](std::string*) { return Progress{}; });
+      ProgressBoard board(std::move(own), 0.05, testing::default_timeout, [](std::string*) { return Progress{}; });
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       EXPECT_TRUE(board.late());
     }
@@ -86,7 +86,7 @@ TEST(ProgressBoard, LeavingDoesNotWaitForThoseWhoDoNotAnswer) {
 }
 
 TEST(ProgressBoard, WhoDoesNotAnswerInTimeIsNamedWithWhatIsWaitedFor) {
-  const std::string sentence = testing::common_error(2, TNT_TIMEOUT, [](Communicator& host) {
+  const std::string message = testing::common_error(2, TNT_TIMEOUT, [](Communicator& host) {
     auto own = host.split(0, 0, call());
     std::unique_ptr<ProgressBoard> board;
     if (host.rank() == 0) {
@@ -100,8 +100,8 @@ TEST(ProgressBoard, WhoDoesNotAnswerInTimeIsNamedWithWhatIsWaitedFor) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
-  EXPECT_EQ(sentence.find("rank 1 did not come within 0.3 s"), 0U) << sentence;
-  EXPECT_NE(sentence.find("all_reduce sum of 4 float32 (operation 7)"), std::string::npos) << sentence;
+  EXPECT_EQ(message.find("rank 1 did not come within 0.3 s"), 0U) << message;
+  EXPECT_NE(message.find("all_reduce sum of 4 float32 (operation 7)"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ using testing::SimulatedDevice;
 
 // Ranks with a communicator each.
 struct Job {
-  explicit Job(Communicator& host, double timeout = testing::patience)
+  explicit Job(Communicator& host, double timeout = testing::default_timeout)
       : device(host.rank(), {.progress = testing::Progress::thread}), comm(device, host.split(0, 0, call()), timeout) {}
   SimulatedDevice device;
   StagedCommunicator comm;
@@ -64,17 +64,17 @@ TEST(StagedCommunicator, APartHasItsOwnRanks) {
 }
 
 TEST(StagedCommunicator, WhoIsMissingIsNamedByTheHost) {
-  const std::string sentence = testing::common_error(3, TNT_TIMEOUT, [](Communicator& host) {
+  const std::string message = testing::common_error(3, TNT_TIMEOUT, [](Communicator& host) {
     Job job(host, 0.4);
     const OnDevice data(job.device, job.comm.stream(), Array(TNT_FLOAT32, 4));
     if (host.rank() != 1) job.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "bucket 3 of gradients");
-    for (const Deadline deadline(testing::patience); !deadline.passed();) {
+    for (const Deadline deadline(testing::default_timeout); !deadline.passed();) {
       job.comm.throw_if_ended();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   });
-  EXPECT_EQ(sentence.find("rank 1 did not come within 0.4 s"), 0U) << sentence;
-  EXPECT_NE(sentence.find("bucket 3 of gradients"), std::string::npos) << sentence;
+  EXPECT_EQ(message.find("rank 1 did not come within 0.4 s"), 0U) << message;
+  EXPECT_NE(message.find("bucket 3 of gradients"), std::string::npos) << message;
 }
 
 TEST(StagedCommunicator, RefusesToBeCaptured) {

@@ -87,10 +87,10 @@ TEST_F(WatchdogTest, WhatDoesNotEndIsAborted) {
   Watchdog watchdog = watch(0.2);
   watchdog(sum_of_4, "the first", [] {});
   watchdog(sum_of_4, "the second", [&] { hold(); });
-  const std::string sentence = ending(watchdog);
-  EXPECT_EQ(sentence.find("rank 0: all_reduce sum of 4 float32 (operation 2, the second) has not finished within 0.2 s: "), 0U)
-      << sentence;
-  EXPECT_EQ(host.ending()->what(), sentence);
+  const std::string message = ending(watchdog);
+  EXPECT_EQ(message.find("rank 0: all_reduce sum of 4 float32 (operation 2, the second) has not finished within 0.2 s: "), 0U)
+      << message;
+  EXPECT_EQ(host.ending()->what(), message);
   watchdog.stop();
   EXPECT_EQ(library.aborts, 1);
   held = false;
@@ -98,11 +98,11 @@ TEST_F(WatchdogTest, WhatDoesNotEndIsAborted) {
 
 TEST_F(WatchdogTest, MessagesAreNotNumbered) {
   Watchdog watchdog = watch(0.2);
-  const Call message{.kind = Call::recv, .dtype = TNT_FLOAT32, .root = 1, .count = 4};
-  watchdog(message, "", [&] { hold(); });
-  const std::string sentence = ending(watchdog);
-  EXPECT_EQ(sentence.find("rank 0: recv of 4 float32 from rank 1 has not finished within 0.2 s: its peer has not come"), 0U)
-      << sentence;
+  const Call receive{.kind = Call::recv, .dtype = TNT_FLOAT32, .root = 1, .count = 4};
+  watchdog(receive, "", [&] { hold(); });
+  const std::string message = ending(watchdog);
+  EXPECT_EQ(message.find("rank 0: recv of 4 float32 from rank 1 has not finished within 0.2 s: its peer has not come"), 0U)
+      << message;
   held = false;
 }
 
@@ -126,8 +126,8 @@ TEST_F(WatchdogTest, AnErrorOfTheDevicesEndsTheJob) {
   Watchdog watchdog = watch(5.0);
   device.fail_at(testing::Call::reached);
   watchdog(sum_of_4, "a bucket", [] {});
-  const std::string sentence = ending(watchdog);
-  EXPECT_EQ(sentence.find("rank 0: all_reduce sum of 4 float32 (operation 1, a bucket): "), 0U) << sentence;
+  const std::string message = ending(watchdog);
+  EXPECT_EQ(message.find("rank 0: all_reduce sum of 4 float32 (operation 1, a bucket): "), 0U) << message;
 }
 
 TEST_F(WatchdogTest, NothingIsFollowedInACapture) {

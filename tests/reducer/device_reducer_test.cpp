@@ -64,7 +64,7 @@ class Trainer {
     return {.seed = static_cast<unsigned>(rank + 1), .progress = testing::Progress::thread};
   }
 
-  static inline double timeout = testing::patience;
+  static inline double timeout = testing::default_timeout;
   std::shared_ptr<SimulatedDevice> device;
   Stream stream;
   Stream other;
@@ -455,10 +455,10 @@ TEST_F(FiveTensors, AGradientThatIsCastHasNoPlaceInTheBucket) {
   });
 }
 
-// A device that fails on one rank ends the job on all, with one sentence that names rank and bucket.
+// A device that fails on one rank ends the job on all, with one message that names rank and bucket.
 TEST_F(FiveTensors, AFailureIsEveryRanks) {
   Trainer::timeout = 5.0;
-  const std::string sentence = testing::common_error(3, TNT_SYSTEM, [&](Communicator& host) {
+  const std::string message = testing::common_error(3, TNT_SYSTEM, [&](Communicator& host) {
     Trainer trainer(host, five_tensors(), {});
     trainer.gradients = buffers(trainer);
     const auto& memory = trainer.gradients;
@@ -476,14 +476,14 @@ TEST_F(FiveTensors, AFailureIsEveryRanks) {
     EXPECT_THROW(run(), Error);
     run();
   });
-  Trainer::timeout = testing::patience;
-  EXPECT_NE(sentence.find("rank 1: gradients bucket 1"), std::string::npos) << sentence;
+  Trainer::timeout = testing::default_timeout;
+  EXPECT_NE(message.find("rank 1: gradients bucket 1"), std::string::npos) << message;
 }
 
 // Without the third rank: who is missing, and in which bucket.
 TEST_F(FiveTensors, AMissingRankIsNamed) {
   Trainer::timeout = 0.5;
-  const std::string sentence = testing::common_error(3, TNT_TIMEOUT, [&](Communicator& host) {
+  const std::string message = testing::common_error(3, TNT_TIMEOUT, [&](Communicator& host) {
     Trainer trainer(host, five_tensors(), {});
     trainer.gradients = buffers(trainer);
     const auto& memory = trainer.gradients;
@@ -498,9 +498,9 @@ TEST_F(FiveTensors, AMissingRankIsNamed) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
-  Trainer::timeout = testing::patience;
-  EXPECT_NE(sentence.find("rank 2"), std::string::npos) << sentence;
-  EXPECT_NE(sentence.find("bucket 0"), std::string::npos) << sentence;
+  Trainer::timeout = testing::default_timeout;
+  EXPECT_NE(message.find("rank 2"), std::string::npos) << message;
+  EXPECT_NE(message.find("bucket 0"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The comparison of plans: silent when they agree, else one sentence on all ranks that names the rank and the place.
+// The comparison of plans: silent when they agree, else one message on all ranks that names the rank and the place.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -22,14 +22,14 @@ struct Model {
 struct Change {
   const char* name;
   std::function<void(Model&)> apply;  // on the rank that differs
-  const char* place;                  // and what the sentence says about it
+  const char* place;                  // and what the message says about it
 };
 
 class PlanCheckTest : public ::testing::TestWithParam<Change> {};
 
 TEST_P(PlanCheckTest, NamesRankAndPlaceOnAllRanks) {
   for (const int odd : {1, 2}) {
-    const std::string sentence = testing::common_error(3, TNT_MISMATCH, [&](Communicator& comm) {
+    const std::string message = testing::common_error(3, TNT_MISMATCH, [&](Communicator& comm) {
       Model model;
       if (comm.rank() == odd) GetParam().apply(model);
       try {
@@ -39,8 +39,8 @@ TEST_P(PlanCheckTest, NamesRankAndPlaceOnAllRanks) {
         throw;
       }
     });
-    EXPECT_EQ(sentence, fmt::format("rank {} and rank 0 do not train the same model: {}", odd,
-                                    fmt::format(fmt::runtime(GetParam().place), odd)));
+    EXPECT_EQ(message, fmt::format("rank {} and rank 0 do not train the same model: {}", odd,
+                                   fmt::format(fmt::runtime(GetParam().place), odd)));
   }
 }
 
@@ -78,11 +78,11 @@ INSTANTIATE_TEST_SUITE_P(Changes, PlanCheckTest, ::testing::ValuesIn(changes),
 
 // The same numbers of tensors in buckets of the same sizes, but another order of the buckets.
 TEST(PlanCheck, SeesTheOrderOfBuckets) {
-  const std::string sentence = testing::common_error(2, TNT_MISMATCH, [](Communicator& comm) {
+  const std::string message = testing::common_error(2, TNT_MISMATCH, [](Communicator& comm) {
     const std::vector<TensorSpec> tensors{{"a", 10, TNT_FLOAT32}, {"b", 10, TNT_INT32}};
     compare_plans(Plan(tensors, comm.rank() == 0 ? 0 : 1'000'000), "", comm, call());
   });
-  EXPECT_NE(sentence.find("bucket 0"), std::string::npos) << sentence;
+  EXPECT_NE(message.find("bucket 0"), std::string::npos) << message;
 }
 
 TEST(PlanCheck, EqualPlansPass) {

@@ -25,7 +25,7 @@ using testing::exact_values;
 using testing::Model;
 using testing::run_threads;
 
-std::unique_ptr<Reducer> make(Communicator& world, Plan plan, double timeout = testing::patience,
+std::unique_ptr<Reducer> make(Communicator& world, Plan plan, double timeout = testing::default_timeout,
                               Overlap overlap = Overlap::automatic) {
   return std::make_unique<Reducer>(world.split(0, 0, call()), std::move(plan), ReducerOptions{"gradients", timeout, overlap},
                                    nullptr);
@@ -99,7 +99,7 @@ TEST_P(ReducerTest, WhoeverReducesTheSumsAreRight) {
   const Model model(102);
   run_threads(GetParam(), [&](Communicator& world) {
     const Overlap wish = std::array{Overlap::automatic, Overlap::off, Overlap::on}[static_cast<std::size_t>(world.rank()) % 3];
-    const auto reducer = make(world, model.plan(), testing::patience, wish);
+    const auto reducer = make(world, model.plan(), testing::default_timeout, wish);
     for (unsigned step = 0; step < OverlapChoice::trial_ends + 2; ++step) {
       run_step(*reducer, model, world.rank(), world.size(), step);
     }
@@ -146,8 +146,8 @@ TEST_F(ThreeBuckets, AnotherThreadMayWaitForEach) {
 // Each rank waits for what the other one has left to its own wait for something else.
 TEST_F(ThreeBuckets, WithoutOverlapRanksMayStillWaitInAnyOrder) {
   run_threads(2, [&](Communicator& world) {
-    const auto one = make(world, plan(), testing::patience, Overlap::off);
-    const auto two = make(world, plan(), testing::patience, Overlap::off);
+    const auto one = make(world, plan(), testing::default_timeout, Overlap::off);
+    const auto two = make(world, plan(), testing::default_timeout, Overlap::off);
     std::array<float, 3> value{1.0F, 2.0F, 3.0F};
     std::array<float, 3> other{4.0F, 5.0F, 6.0F};
     for (std::size_t tensor = 0; tensor < 3; ++tensor) {
@@ -249,7 +249,7 @@ TEST_F(ThreeBuckets, AWaitForWhatNobodyBringsNamesTheTensor) {
 TEST_F(ThreeBuckets, ARankThatDoesNotComeIsNamedWithTheBucket) {
   const testing::ThreadJob job(2);
   const auto endings = job.run([](Communicator& world) {
-    const auto reducer = make(world, plan(), world.rank() == 0 ? 0.3 : testing::patience);
+    const auto reducer = make(world, plan(), world.rank() == 0 ? 0.3 : testing::default_timeout);
     float value = 1;
     if (world.rank() == 0) reducer->ready(2, {.in = &value, .out = &value});
     try {
@@ -264,9 +264,9 @@ TEST_F(ThreeBuckets, ARankThatDoesNotComeIsNamedWithTheBucket) {
   for (const auto& ending : endings) {
     ASSERT_TRUE(ending);
     EXPECT_EQ(ending->status(), TNT_TIMEOUT);
-    const std::string sentence = ending->what();
-    EXPECT_NE(sentence.find("rank 1 did not come within 0.3 s"), std::string::npos) << sentence;
-    EXPECT_NE(sentence.find("gradients bucket 0: 4 B, 1 tensor, third"), std::string::npos) << sentence;
+    const std::string message = ending->what();
+    EXPECT_NE(message.find("rank 1 did not come within 0.3 s"), std::string::npos) << message;
+    EXPECT_NE(message.find("gradients bucket 0: 4 B, 1 tensor, third"), std::string::npos) << message;
   }
 }
 
@@ -339,10 +339,10 @@ TEST(Reducer, AHookSeesAndChangesWhatIsSent) {
   }
 }
 
-// On one rank, on some, on all of them at once: one sentence, soon, on every rank, also on those without a hook.
-TEST_F(ThreeBuckets, AHookThatFailsEndsTheJobWithOneSentence) {
+// On one rank, on some, on all of them at once: one message, soon, on every rank, also on those without a hook.
+TEST_F(ThreeBuckets, AHookThatFailsEndsTheJobWithOneMessage) {
   for (const int failing : {1, 2, 3}) {
-    const std::string sentence = testing::common_error(3, TNT_ABORTED, [&](Communicator& world) {
+    const std::string message = testing::common_error(3, TNT_ABORTED, [&](Communicator& world) {
       const auto reducer = make(world, plan());
       if (world.rank() < failing) {
         reducer->set_hook([](std::size_t bucket, void*) -> std::optional<std::string> {
@@ -354,9 +354,9 @@ TEST_F(ThreeBuckets, AHookThatFailsEndsTheJobWithOneSentence) {
       for (const std::size_t tensor : {0U, 1U, 2U}) reducer->ready(tensor, {.in = &values[tensor], .out = &values[tensor]});
       reducer->finish();
     });
-    EXPECT_EQ(sentence.find("rank "), 0U) << sentence;
-    EXPECT_LT(sentence.at(5) - '0', failing) << sentence;
-    EXPECT_EQ(sentence.substr(6),
+    EXPECT_EQ(message.find("rank "), 0U) << message;
+    EXPECT_LT(message.at(5) - '0', failing) << message;
+    EXPECT_EQ(message.substr(6),
               ": the bucket hook failed on gradients bucket 1: 4 B, 1 tensor, second: the norm is not a number");
   }
 }

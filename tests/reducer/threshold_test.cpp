@@ -20,12 +20,12 @@ TEST(Threshold, GrowsWithTheModelAndWithWhatACallCosts) {
   for (std::size_t bytes = 1; bytes < std::size_t{1} << 40; bytes *= 4) {
     const std::size_t chosen = choose_threshold(bytes, shared_memory);
     EXPECT_GE(chosen, before);
-    EXPECT_GE(chosen, least_threshold);
-    EXPECT_LE(chosen, most_threshold);
+    EXPECT_GE(chosen, min_threshold);
+    EXPECT_LE(chosen, max_threshold);
     EXPECT_EQ(chosen & (chosen - 1), 0U) << "a power of two";
     before = chosen;
   }
-  EXPECT_EQ(before, most_threshold);
+  EXPECT_EQ(before, max_threshold);
   EXPECT_LT(choose_threshold(64 * mib, gigabit), choose_threshold(64 * mib, shared_memory));
   TransportSpeed slow_calls = gigabit;
   slow_calls.latency *= 100;
@@ -42,7 +42,7 @@ TEST(Threshold, IsTheBestPowerOfTwo) {
                static_cast<double>(bucket) * speed.seconds_per_byte;
       };
       const std::size_t chosen = choose_threshold(bytes, speed);
-      for (std::size_t other = least_threshold; other <= most_threshold; other *= 2) {
+      for (std::size_t other = min_threshold; other <= max_threshold; other *= 2) {
         EXPECT_LE(exposed(chosen), exposed(other)) << bytes << " bytes, " << other / kib << " KiB";
       }
     }
@@ -50,8 +50,8 @@ TEST(Threshold, IsTheBestPowerOfTwo) {
 }
 
 TEST(Threshold, ATransportThatCostsNothingIsNoDivisionByZero) {
-  EXPECT_EQ(choose_threshold(1024 * mib, {}), most_threshold);
-  EXPECT_EQ(choose_threshold(0, {}), least_threshold);
+  EXPECT_EQ(choose_threshold(1024 * mib, {}), max_threshold);
+  EXPECT_EQ(choose_threshold(0, {}), min_threshold);
 }
 
 TEST(Threshold, SpeedIsTheSameOnAllRanks) {

@@ -11,9 +11,9 @@
 namespace tnt::testing {
 namespace {
 
-std::size_t address(Askew askew, tnt_dtype_t dtype, std::mt19937& random) {
-  if (askew == Askew::no) return 0;
-  return askew == Askew::bytes ? random() % 128 : random() % 128 / dtype_size(dtype) * dtype_size(dtype);
+std::size_t address(Misalignment misaligned, tnt_dtype_t dtype, std::mt19937& random) {
+  if (misaligned == Misalignment::no) return 0;
+  return misaligned == Misalignment::bytes ? random() % 128 : random() % 128 / dtype_size(dtype) * dtype_size(dtype);
 }
 
 template <typename T>

@@ -11,7 +11,7 @@
 namespace tnt::testing {
 
 // Where tensors lie.
-enum class Askew {
+enum class Misalignment {
   no,        // at multiples of 128 bytes
   elements,  // at any multiple of their element's size
   bytes      // anywhere
@@ -20,8 +20,8 @@ enum class Askew {
 struct CaseOptions {
   tnt_dtype_t wire = TNT_FLOAT32;
   std::vector<gpu::TensorShape> tensors;
-  Askew tensors_lie = Askew::elements;
-  Askew bucket_lies = Askew::no;
+  Misalignment tensors_lie = Misalignment::elements;
+  Misalignment bucket_lies = Misalignment::no;
   bool whole_numbers = false;  // all exact, scales included
   bool some_lie_in_bucket = false;
   unsigned seed = 0;

@@ -41,8 +41,10 @@ TEST_P(Buckets, OfRandomTensorsArePackedAndUnpacked) {
   for (unsigned seed = 0; seed < 60; ++seed) {
     std::mt19937 random(seed);
     CaseOptions options{.wire = GetParam(), .tensors = random_tensors(GetParam(), random), .seed = seed};
-    options.tensors_lie = std::array{Askew::no, Askew::elements, Askew::elements, Askew::bytes}[seed % 4];
-    options.bucket_lies = std::array{Askew::no, Askew::no, Askew::elements, Askew::bytes}[seed / 4 % 4];
+    options.tensors_lie =
+        std::array{Misalignment::no, Misalignment::elements, Misalignment::elements, Misalignment::bytes}[seed % 4];
+    options.bucket_lies =
+        std::array{Misalignment::no, Misalignment::no, Misalignment::elements, Misalignment::bytes}[seed / 4 % 4];
     options.some_lie_in_bucket = seed % 2 == 0;
     const std::uint32_t max_ctas = std::array{0U, 1U, 7U}[seed % 3];
     set_schedule(std::array{Schedule::ascending, Schedule::shuffled}[seed % 2], seed);

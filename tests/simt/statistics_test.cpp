@@ -45,7 +45,7 @@ TEST(Statistics, OfAPackedBucketAreExactForWholeNumbers) {
       std::mt19937 random(seed);
       BucketCase test({.wire = wire,
                        .tensors = random_tensors(wire, random),
-                       .tensors_lie = seed % 2 == 0 ? Askew::elements : Askew::bytes,
+                       .tensors_lie = seed % 2 == 0 ? Misalignment::elements : Misalignment::bytes,
                        .whole_numbers = true,
                        .some_lie_in_bucket = true,
                        .seed = seed});
@@ -93,7 +93,7 @@ TEST(Statistics, CountWhatIsNotFinite) {
   }
 }
 
-std::vector<Statistics> partials_of(Askew lie, std::uint32_t max_ctas, Schedule schedule) {
+std::vector<Statistics> partials_of(Misalignment lie, std::uint32_t max_ctas, Schedule schedule) {
   const std::vector<TensorShape> tensors{{70'001, TNT_FLOAT32}, {333, TNT_BFLOAT16}, {9'999, TNT_FLOAT64}};
   BucketCase test({.wire = TNT_FLOAT32, .tensors = tensors, .tensors_lie = lie, .seed = 2});
   std::mt19937 random(5);
@@ -114,16 +114,16 @@ std::vector<Statistics> partials_of(Askew lie, std::uint32_t max_ctas, Schedule 
 }
 
 TEST(Statistics, HaveTheSameBitsWhateverTheLaunchAndTheAddresses) {
-  const std::vector<Statistics> one = partials_of(Askew::no, 0, Schedule::ascending);
+  const std::vector<Statistics> one = partials_of(Misalignment::no, 0, Schedule::ascending);
   const auto expect_same = [&](const std::vector<Statistics>& other) {
     ASSERT_EQ(other.size(), one.size());
     for (std::size_t i = 0; i < one.size(); ++i) EXPECT_EQ(other[i].sum_of_squares, one[i].sum_of_squares) << i;
   };
   EXPECT_GT(one.size(), 10U);
-  expect_same(partials_of(Askew::no, 1, Schedule::ascending));
-  expect_same(partials_of(Askew::no, 1, Schedule::descending));  // one block's tiles share its memory
-  expect_same(partials_of(Askew::elements, 7, Schedule::shuffled));
-  expect_same(partials_of(Askew::bytes, 0, Schedule::descending));
+  expect_same(partials_of(Misalignment::no, 1, Schedule::ascending));
+  expect_same(partials_of(Misalignment::no, 1, Schedule::descending));  // one block's tiles share its memory
+  expect_same(partials_of(Misalignment::elements, 7, Schedule::shuffled));
+  expect_same(partials_of(Misalignment::bytes, 0, Schedule::descending));
 }
 
 TEST(Statistics, SumAnyNumberOfPartials) {

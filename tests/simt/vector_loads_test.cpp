@@ -34,7 +34,7 @@ std::string kernel_in(const std::string& listing, const std::string& kind) {
 }
 
 // The most loads in a row, in the order of the listing, without a store among them.
-int most_loads_before_a_store(const std::string& kernel, const std::regex& load, const std::regex& store) {
+int max_loads_before_a_store(const std::string& kernel, const std::regex& load, const std::regex& store) {
   int most = 0;
   int now = 0;
   std::istringstream lines(kernel);
@@ -54,7 +54,7 @@ TEST(VectorLoads, InPtx) {
   const std::string ptx = output_of(compile + " -arch=compute_90 -ptx -o -", ok);
   ASSERT_TRUE(ok) << ptx;
   const std::string kernel = kernel_in(ptx, "\\.entry");
-  EXPECT_GE(most_loads_before_a_store(kernel, std::regex("ld\\.global\\S*\\.v4\\.u32"), std::regex("st\\.global")), 4);
+  EXPECT_GE(max_loads_before_a_store(kernel, std::regex("ld\\.global\\S*\\.v4\\.u32"), std::regex("st\\.global")), 4);
 }
 
 TEST(VectorLoads, InMachineCode) {
@@ -69,7 +69,7 @@ TEST(VectorLoads, InMachineCode) {
   ASSERT_TRUE(ok) << sass;
   std::remove(cubin.c_str());
   const std::string kernel = kernel_in(sass, "Function :");
-  EXPECT_GE(most_loads_before_a_store(kernel, std::regex("LDG\\.E\\S*\\.128"), std::regex("STG")), 4);
+  EXPECT_GE(max_loads_before_a_store(kernel, std::regex("LDG\\.E\\S*\\.128"), std::regex("STG")), 4);
 }
 
 }  // namespace

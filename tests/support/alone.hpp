@@ -17,7 +17,7 @@ inline void clear_environment() {
   }
 }
 
-// The status, and that the sentence of the last error contains part.
+// The status, and that the message of the last error contains part.
 inline void expect_error(tnt_status_t actual, tnt_status_t expected, const std::string& part) {
   EXPECT_EQ(actual, expected) << tnt_last_error();
   EXPECT_NE(std::string(tnt_last_error()).find(part), std::string::npos) << tnt_last_error() << "\nhas no: " << part;

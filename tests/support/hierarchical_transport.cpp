@@ -24,7 +24,7 @@ class HierarchicalTransport final : public Transport {
     world->set_nodes(nodes_);
     const auto bytes = ShmCommunicator::world_bytes(static_cast<int>(members_[node].size()));
     auto shared = std::make_shared<ShmWorld>(segments_[node], rank, hub_->ranks(), bytes);
-    shared->set_elsewhere(elsewhere(world));
+    shared->set_remote_abort_link(remote_abort_link(world));
     return HierarchicalCommunicator::make(std::make_unique<NetworkCommunicator>(world),
                                           std::make_unique<ShmCommunicator>(shared, members_[node]));
   }

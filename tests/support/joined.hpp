@@ -11,7 +11,7 @@
 
 namespace tnt::testing {
 
-// For a rank's process: what must not fail ends it with the sentence.
+// For a rank's process: what must not fail ends it with the message.
 inline void check(tnt_status_t status) {
   if (status != TNT_SUCCESS) throw std::runtime_error(std::string(tnt_status_name(status)) + ": " + tnt_last_error());
 }

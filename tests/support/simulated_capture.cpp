@@ -6,10 +6,10 @@ namespace tnt::testing {
 
 void SimulatedStreams::refuse_captured(const Stream& stream, const char* what) {
   if (stream.capture == nullptr) return;
-  const std::string sentence =
+  const std::string message =
       fmt::format("{} is being captured and was {} (cudaErrorStreamCaptureUnsupported)", stream.name, what);
-  add_report(sentence);
-  throw Error(TNT_SYSTEM, sentence);
+  add_report(message);
+  throw Error(TNT_SYSTEM, message);
 }
 
 void SimulatedStreams::begin_capture(StreamHandle handle) {
@@ -31,12 +31,12 @@ std::shared_ptr<SimulatedStreams::Capture> SimulatedStreams::end_capture(StreamH
   for (const Capture::Part& part : capture->parts) part.stream->capture = nullptr;
   for (const Capture::Part& part : capture->parts) {
     if (capture->parts[0].clock.of(part.stream->component) >= part.tick) continue;
-    const std::string sentence = fmt::format(
+    const std::string message = fmt::format(
         "the capture on {} ended, but {} has not come back to it: wait for an event of it "
         "(cudaErrorStreamCaptureUnjoined)",
         stream->name, part.stream->name);
-    add_report(sentence);
-    throw Error(TNT_SYSTEM, sentence);
+    add_report(message);
+    throw Error(TNT_SYSTEM, message);
   }
   return capture;
 }

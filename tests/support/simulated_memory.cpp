@@ -37,8 +37,8 @@ struct sigaction handler_before {};
 void on_fault(int, siginfo_t* info, void*) {
   const auto* at = static_cast<const std::byte*>(info->si_addr);
   if (at >= closed_begin && at < closed_begin + region_bytes) {
-    constexpr char sentence[] = "the host touched memory of a simulated device: only work on a stream may\n";
-    [[maybe_unused]] const auto written = write(STDERR_FILENO, sentence, sizeof sentence - 1);
+    constexpr char message[] = "the host touched memory of a simulated device: only work on a stream may\n";
+    [[maybe_unused]] const auto written = write(STDERR_FILENO, message, sizeof message - 1);
   }
   sigaction(SIGSEGV, &handler_before, nullptr);
 }

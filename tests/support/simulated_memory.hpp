@@ -1,5 +1,5 @@
 // The memory of all simulated devices of the process, and their pinned host memory. Memory of a device is closed to the host's
-// code: touching it ends the test with a sentence, but while work of some device runs. Addresses are never used again.
+// code: touching it ends the test with a message, but while work of some device runs. Addresses are never used again.
 #pragma once
 
 #include <cstddef>

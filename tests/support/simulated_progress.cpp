@@ -11,7 +11,7 @@
 namespace tnt::testing {
 namespace {
 
-constexpr std::size_t most_reports = 20;
+constexpr std::size_t max_reports = 20;
 
 // The host's function that this thread is in: it happens when its work does, not later.
 thread_local std::shared_ptr<const Actor> current_actor;
@@ -130,10 +130,10 @@ void SimulatedStreams::wait_until(Lock& lock, const std::function<bool()>& done,
   const std::int64_t began = now_ns();
   while (!done()) {
     if (options_.progress == Progress::polls && step(lock)) continue;
-    if (static_cast<double>(now_ns() - std::max(began, progress_ns_)) * 1e-9 > options_.patience) {
-      const std::string sentence = fmt::format("{} never ends: {}", what, fronts());
-      add_report(sentence);
-      throw Error(TNT_SYSTEM, sentence);
+    if (static_cast<double>(now_ns() - std::max(began, progress_ns_)) * 1e-9 > options_.no_progress_timeout) {
+      const std::string message = fmt::format("{} never ends: {}", what, fronts());
+      add_report(message);
+      throw Error(TNT_SYSTEM, message);
     }
     nap(lock);
   }
@@ -173,19 +173,19 @@ void SimulatedStreams::work() {
   }
 }
 
-void SimulatedStreams::report(const std::string& sentence) {
+void SimulatedStreams::report(const std::string& message) {
   const std::scoped_lock lock(mutex_);
-  add_report(sentence);
+  add_report(message);
 }
 
-void SimulatedStreams::refuse(const std::string& sentence) {
-  report(sentence);
-  throw Error(TNT_SYSTEM, sentence);
+void SimulatedStreams::refuse(const std::string& message) {
+  report(message);
+  throw Error(TNT_SYSTEM, message);
 }
 
-void SimulatedStreams::add_report(const std::string& sentence) {
-  const bool known = std::find(reports_.begin(), reports_.end(), sentence) != reports_.end();
-  if (!known && reports_.size() < most_reports) reports_.push_back(sentence);
+void SimulatedStreams::add_report(const std::string& message) {
+  const bool known = std::find(reports_.begin(), reports_.end(), message) != reports_.end();
+  if (!known && reports_.size() < max_reports) reports_.push_back(message);
 }
 
 std::vector<std::string> SimulatedStreams::take_reports() {

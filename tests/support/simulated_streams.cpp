@@ -61,9 +61,9 @@ std::shared_ptr<SimulatedStreams::Stream> SimulatedStreams::new_stream(const std
 std::shared_ptr<SimulatedStreams::Stream> SimulatedStreams::find(StreamHandle stream) {
   const auto found = by_handle_.find(stream);
   if (found != by_handle_.end()) return found->second;
-  const std::string sentence = fmt::format("{} is no stream of this device, or was destroyed", stream);
-  add_report(sentence);
-  throw Error(TNT_SYSTEM, sentence);
+  const std::string message = fmt::format("{} is no stream of this device, or was destroyed", stream);
+  add_report(message);
+  throw Error(TNT_SYSTEM, message);
 }
 
 StreamHandle SimulatedStreams::make_stream(Priority priority) {
@@ -172,9 +172,9 @@ void SimulatedStreams::destroy_event(EventHandle event) {
 std::shared_ptr<SimulatedStreams::Moment>& SimulatedStreams::moment_of(EventHandle event) {
   const auto found = events_.find(event);
   if (found != events_.end()) return found->second;
-  const std::string sentence = fmt::format("{} is no event of this device, or was destroyed", event);
-  add_report(sentence);
-  throw Error(TNT_SYSTEM, sentence);
+  const std::string message = fmt::format("{} is no event of this device, or was destroyed", event);
+  add_report(message);
+  throw Error(TNT_SYSTEM, message);
 }
 
 void SimulatedStreams::record(EventHandle event, StreamHandle handle) {
@@ -212,9 +212,9 @@ void SimulatedStreams::wait(StreamHandle handle, EventHandle event) {
 bool SimulatedStreams::reached(EventHandle event) {
   Lock lock(mutex_);
   if (const auto& moment = moment_of(event); moment != nullptr && moment->captured) {
-    constexpr const char* sentence = "an event that was recorded in a capture was polled (cudaErrorCapturedEvent)";
-    add_report(sentence);
-    throw Error(TNT_SYSTEM, sentence);
+    constexpr const char* message = "an event that was recorded in a capture was polled (cudaErrorCapturedEvent)";
+    add_report(message);
+    throw Error(TNT_SYSTEM, message);
   }
   poll(lock);
   const auto moment = moment_of(event);

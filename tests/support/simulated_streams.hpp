@@ -26,7 +26,7 @@ enum class Progress { polls, thread };
 struct SimulationOptions {
   unsigned seed = 1;
   Progress progress = Progress::polls;
-  double patience = 20.0;  // seconds without any progress after which a wait ends with an error
+  double no_progress_timeout = 20.0;  // seconds without any progress after which a wait ends with an error
 };
 
 struct Work {
@@ -74,9 +74,9 @@ class SimulatedStreams {
   void host_access(const Access& access, const std::string& what);
   void report_leaks();
   void run_all();  // in the calling thread or the device's, until nothing can run
-  void report(const std::string& sentence);
+  void report(const std::string& message);
   // Reports and throws: CUDA would return an error.
-  [[noreturn]] void refuse(const std::string& sentence);
+  [[noreturn]] void refuse(const std::string& message);
   [[nodiscard]] std::vector<std::string> take_reports();
 
  private:
@@ -105,7 +105,7 @@ class SimulatedStreams {
 
   [[nodiscard]] bool allowed(const Access& access, const Actor& actor);
   void note(const Access& access, const std::shared_ptr<const Actor>& actor, const Clock& clock);
-  void add_report(const std::string& sentence);
+  void add_report(const std::string& message);
 
   const void* owner_;
   const SimulationOptions options_;

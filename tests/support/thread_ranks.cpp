@@ -34,17 +34,17 @@ void run_threads(int ranks, const Body& body) {
 
 std::string common_error(int ranks, tnt_status_t status, const Body& body) {
   const Endings endings = ThreadJob(ranks).run(body);
-  std::string sentence;
+  std::string message;
   for (std::size_t rank = 0; rank < endings.size(); ++rank) {
     if (!endings[rank]) {
       ADD_FAILURE() << "rank " << rank << " saw no error";
       continue;
     }
     EXPECT_EQ(endings[rank]->status(), status) << endings[rank]->what();
-    if (sentence.empty()) sentence = endings[rank]->what();
-    EXPECT_EQ(endings[rank]->what(), sentence) << "rank " << rank;
+    if (message.empty()) message = endings[rank]->what();
+    EXPECT_EQ(endings[rank]->what(), message) << "rank " << rank;
   }
-  return sentence;
+  return message;
 }
 
 }  // namespace tnt::testing

@@ -14,9 +14,10 @@
 
 namespace tnt::testing {
 
-inline constexpr double patience = 50.0;  // seconds for every wait of a test that should not wait: a loaded machine is slow
+inline constexpr double default_timeout =
+    50.0;  // seconds for every wait of a test that should not wait: a loaded machine is slow
 
-[[nodiscard]] inline CallContext call(double timeout = patience) { return {.timeout = timeout}; }
+[[nodiscard]] inline CallContext call(double timeout = default_timeout) { return {.timeout = timeout}; }
 
 using Body = std::function<void(Communicator&)>;
 using Endings = std::vector<std::optional<Error>>;  // what each rank's body threw
@@ -37,7 +38,7 @@ class ThreadJob {
 // Runs body on threads as ranks; a rank that throws fails the test.
 void run_threads(int ranks, const Body& body);
 
-// The same, expecting that every rank throws the same status and sentence, which is returned.
+// The same, expecting that every rank throws the same status and message, which is returned.
 [[nodiscard]] std::string common_error(int ranks, tnt_status_t status, const Body& body);
 
 }  // namespace tnt::testing

@@ -38,7 +38,7 @@ LARGE = "(all|16MiB)"
 TARGETS = (
     Target("float32 from 16 MiB, of the device's copy", rf"(un)?pack/\w+/float32/{LARGE}", "percent_of_copy", 85, "%"),
     Target("cast to bfloat16, of the device's copy", rf"(un)?pack/\w+/bfloat16/{LARGE}", "percent_of_copy", 80, "%"),
-    Target("misaligned by one element, of the copy", rf"(un)?pack/\w+/askew/{LARGE}", "percent_of_copy", 70, "%"),
+    Target("misaligned by one element, of the copy", rf"(un)?pack/\w+/misaligned/{LARGE}", "percent_of_copy", 70, "%"),
     Target("float32 up to 1 MiB", r"(un)?pack/\w+/float32/1MiB", "us", 5, "us", at_least=False),
     Target("kernels for a bucket and direction", r"(un)?pack/.*", "launches", 1, "", at_least=False),
     Target("host time of pack or unpack", r"(un)?pack/.*", "host_us", 10, "us", at_least=False),

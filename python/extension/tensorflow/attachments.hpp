@@ -20,7 +20,7 @@ using Tensor = std::unique_ptr<TF_Tensor, TensorDeleter>;
 // In which memory a reducer takes gradients: the host's, or that of the GPU on which this rank's TensorFlow computes.
 enum class Where { host, device };
 
-// A reducer as ops know it. Graphs outlive reducers: an op that finds its reducer gone fails with a sentence.
+// A reducer as ops know it. Graphs outlive reducers: an op that finds its reducer gone fails with a message.
 class Attachment {
  public:
   Attachment(tnt_reducer_t reducer, Where where) : reducer_(reducer), where_(where) {}

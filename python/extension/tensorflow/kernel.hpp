@@ -1,4 +1,4 @@
-// What the kernels of all our ops share: statuses, errors with a sentence that Python finds again, inputs.
+// What the kernels of all our ops share: statuses, errors with a message that Python finds again, inputs.
 #pragma once
 
 #include <array>
@@ -23,11 +23,11 @@ class Status {
   TF_Status* status_;
 };
 
-// Python finds the sentence in TensorFlow's message by these marks (tarantella/errors.py).
-inline void fail(TF_OpKernelContext* context, const char* status_name, const std::string& sentence) {
+// Python finds the message in TensorFlow's message by these marks (tarantella/errors.py).
+inline void fail(TF_OpKernelContext* context, const char* status_name, const std::string& message) {
   const Status status;
   TF_SetStatus(status.get(), TF_INTERNAL,
-               ("[tarantella " + std::string(status_name) + "] " + sentence + " [/tarantella]").c_str());
+               ("[tarantella " + std::string(status_name) + "] " + message + " [/tarantella]").c_str());
   TF_OpKernelContext_Failure(context, status.get());
 }
 

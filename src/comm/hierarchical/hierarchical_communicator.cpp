@@ -15,10 +15,10 @@
 namespace tnt {
 namespace {
 
-class NetworkElsewhere final : public Elsewhere {
+class NetworkAbortLink final : public RemoteAbortLink {
  public:
-  explicit NetworkElsewhere(std::shared_ptr<NetworkWorld> world) : world_(std::move(world)) {}
-  void abort(tnt_status_t status, const std::string& sentence) noexcept override { world_->abort(status, sentence); }
+  explicit NetworkAbortLink(std::shared_ptr<NetworkWorld> world) : world_(std::move(world)) {}
+  void abort(tnt_status_t status, const std::string& message) noexcept override { world_->abort(status, message); }
   [[nodiscard]] std::optional<Error> aborted() noexcept override { return world_->ending(); }
 
  private:
@@ -26,11 +26,11 @@ class NetworkElsewhere final : public Elsewhere {
 };
 
 // Of a chunk: so much that a lane's first and last messages, during which it does nothing else, matter little.
-constexpr std::size_t most_slice_bytes = std::size_t{2} * 1024 * 1024;
+constexpr std::size_t max_slice_bytes = std::size_t{2} * 1024 * 1024;
 
 // What travels in 16 bits goes through a node's memory in float32, if it has so many: only the nodes' sums are rounded then.
-bool rounds_twice(const Run& run, tnt_op_t op) {
-  return op == TNT_AVG || ((run.dtype() == TNT_FLOAT16 || run.dtype() == TNT_BFLOAT16) && !run.narrows());
+bool rounds_twice(const FusedBuffer& fused, tnt_op_t op) {
+  return op == TNT_AVG || ((fused.dtype() == TNT_FLOAT16 || fused.dtype() == TNT_BFLOAT16) && !fused.narrows());
 }
 
 // Whether each node has 2^k ranks, which follow one another: then its sum is one of the tree's.
@@ -45,8 +45,8 @@ bool are_subtrees(const NetworkCommunicator& all, std::size_t locals) {
 
 }  // namespace
 
-std::shared_ptr<Elsewhere> elsewhere(std::shared_ptr<NetworkWorld> world) {
-  return std::make_shared<NetworkElsewhere>(std::move(world));
+std::shared_ptr<RemoteAbortLink> remote_abort_link(std::shared_ptr<NetworkWorld> world) {
+  return std::make_shared<NetworkAbortLink>(std::move(world));
 }
 
 std::unique_ptr<Communicator> HierarchicalCommunicator::make(std::unique_ptr<NetworkCommunicator> all,
@@ -89,17 +89,17 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key
 class HierarchicalCommunicator::AllReduce {
  public:
   // run: as it goes through the nodes' memory. wire: the type in which a lane's slices travel.
-  AllReduce(HierarchicalCommunicator& comm, const Run& run, tnt_dtype_t wire, tnt_op_t op, const CallContext& context)
+  AllReduce(HierarchicalCommunicator& comm, const FusedBuffer& fused, tnt_dtype_t wire, tnt_op_t op, const CallContext& context)
       : comm_(comm),
-        run_(run),
+        fused_(fused),
         wire_(wire),
         op_(op),
         context_{.timeout = context.timeout, .detail = context.detail},
         phases_(context),
-        size_(dtype_size(run.dtype())),
+        size_(dtype_size(fused.dtype())),
         locals_(static_cast<std::size_t>(comm.local_->size())) {
-    const std::size_t least = std::size_t{32} * 1024;
-    const std::size_t slice = std::clamp(run.count() * size_ / locals_ / 4, least, most_slice_bytes);
+    const std::size_t min_slice_bytes = std::size_t{32} * 1024;
+    const std::size_t slice = std::clamp(fused.count() * size_ / locals_ / 4, min_slice_bytes, max_slice_bytes);
     per_chunk_ = slice / cache_line_bytes * cache_line_bytes / size_ * locals_;
   }
 
@@ -114,23 +114,23 @@ class HierarchicalCommunicator::AllReduce {
   AllReduce(const AllReduce&) = delete;
   AllReduce& operator=(const AllReduce&) = delete;
 
-  [[nodiscard]] std::size_t chunks() const { return chunks_of(run_.count(), per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return chunks_of(fused_.count(), per_chunk_); }
 
   void begin(std::size_t index) {
     const std::size_t first = index * per_chunk_;
-    const std::size_t count = std::min(per_chunk_, run_.count() - first);
+    const std::size_t count = std::min(per_chunk_, fused_.count() - first);
     const std::size_t slice = (count + locals_ - 1) / locals_;
     const Buffer data = comm_.staging_.take(slice * locals_ * size_);
     const Buffer own = comm_.staging_.take(slice * size_);
-    run_.pack(first, count, data.get());
+    fused_.pack(first, count, data.get());
     std::memset(data.get() + count * size_, 0, (slice * locals_ - count) * size_);
     phases_.end("pack");
-    comm_.local_->reduce_scatter(data.get(), own.get(), slice, run_.dtype(), op_, context_);
+    comm_.local_->reduce_scatter(data.get(), own.get(), slice, fused_.dtype(), op_, context_);
     phases_.end("reduce");
     Lane& lane = comm_.lanes_[index % comm_.lanes_.size()];
     auto work = lane.thread.start([this, &lane, own, slice] {
-      const Piece piece{.in = own.get(), .out = own.get(), .count = slice, .dtype = run_.dtype()};
-      lane.peers->all_reduce(Run({&piece, 1}, wire_), op_, context_);
+      const TensorView view{.in = own.get(), .out = own.get(), .count = slice, .dtype = fused_.dtype()};
+      lane.peers->all_reduce(FusedBuffer({&view, 1}, wire_), op_, context_);
     });
     chunks_[index % chunks_in_flight] = Chunk{first, count, slice, data, own, std::move(work)};
   }
@@ -141,8 +141,8 @@ class HierarchicalCommunicator::AllReduce {
     auto& chunk = chunks_[index % chunks_in_flight];
     (void)chunk->work->wait(-1);
     phases_.end("wait");
-    comm_.local_->all_gather(chunk->own.get(), chunk->data.get(), chunk->slice, run_.dtype(), context_);
-    run_.unpack(chunk->first, chunk->count, chunk->data.get());
+    comm_.local_->all_gather(chunk->own.get(), chunk->data.get(), chunk->slice, fused_.dtype(), context_);
+    fused_.unpack(chunk->first, chunk->count, chunk->data.get());
     phases_.end("unpack");
     chunk.reset();
   }
@@ -164,7 +164,7 @@ class HierarchicalCommunicator::AllReduce {
   }
 
   HierarchicalCommunicator& comm_;
-  const Run& run_;
+  const FusedBuffer& fused_;
   tnt_dtype_t wire_;
   tnt_op_t op_;
   CallContext context_;
@@ -176,21 +176,21 @@ class HierarchicalCommunicator::AllReduce {
 };
 
 // The tree has the same bits on any transport: no other type inside the nodes than between them.
-bool HierarchicalCommunicator::goes_from_rank_to_rank(const Run& run, tnt_op_t op) const noexcept {
-  if (run.count() * dtype_size(run.dtype()) <= Meeting::largest_payload || rounds_twice(run, op)) return true;
-  return op == tree_sum && (!nodes_are_subtrees_ || run.narrows());
+bool HierarchicalCommunicator::use_flat_algorithm(const FusedBuffer& fused, tnt_op_t op) const noexcept {
+  if (fused.count() * dtype_size(fused.dtype()) <= CollectiveHandshake::max_payload || rounds_twice(fused, op)) return true;
+  return op == tree_sum && (!nodes_are_subtrees_ || fused.narrows());
 }
 
-void HierarchicalCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
-  if (goes_from_rank_to_rank(run, op)) return all_->all_reduce(run, op, context);
-  const Call call{.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()};
-  all_->begin(call, context);
-  all_->meet();
+void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
+  if (use_flat_algorithm(fused, op)) return all_->all_reduce(fused, op, context);
+  const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
+  all_->begin_handshake(call, context);
+  all_->finish_handshake();
   const std::string detail = context.detail.empty()
                                  ? describe(call)
                                  : fmt::format("{}, {}", describe(call), context.detail);  // the steps have own names
-  const Run inside(run.pieces(), run.narrows() ? TNT_FLOAT32 : run.dtype());
-  AllReduce stages(*this, inside, run.dtype(), op,
+  const FusedBuffer inside(fused.views(), fused.narrows() ? TNT_FLOAT32 : fused.dtype());
+  AllReduce stages(*this, inside, fused.dtype(), op,
                    {.timeout = context.timeout, .detail = detail, .observer = context.observer});
   run_pipeline(stages, stages.chunks(), [] {});
 }

@@ -34,7 +34,7 @@ class HierarchicalCommunicator final : public Communicator {
   [[nodiscard]] int local_size() const noexcept override { return local_->size(); }
   [[nodiscard]] const char* transport() const noexcept override { return "hierarchical"; }
 
-  void all_reduce(const Run& run, tnt_op_t op, const CallContext& context) override;
+  void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
   void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                       const CallContext& context) override {
     all_->reduce_scatter(in, out, count, dtype, op, context);
@@ -57,7 +57,7 @@ class HierarchicalCommunicator final : public Communicator {
     all_->recv(out, count, dtype, from, context);
   }
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
-  void abort(tnt_status_t status, const std::string& sentence) noexcept override { all_->abort(status, sentence); }
+  void abort(tnt_status_t status, const std::string& message) noexcept override { all_->abort(status, message); }
   void cancel() noexcept override;
   [[nodiscard]] std::optional<Error> ending() const noexcept override { return all_->ending(); }
 
@@ -72,7 +72,7 @@ class HierarchicalCommunicator final : public Communicator {
 
   HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all, std::unique_ptr<Communicator> local,
                            const std::vector<int>& peers);
-  [[nodiscard]] bool goes_from_rank_to_rank(const Run& run, tnt_op_t op) const noexcept;
+  [[nodiscard]] bool use_flat_algorithm(const FusedBuffer& fused, tnt_op_t op) const noexcept;
 
   std::unique_ptr<NetworkCommunicator> all_;
   std::unique_ptr<Communicator> local_;
@@ -81,7 +81,7 @@ class HierarchicalCommunicator final : public Communicator {
   std::array<Lane, 2> lanes_;
 };
 
-// Ends what the other ranks of the job wait for in shared memory and on the network with one sentence; for ShmWorld.
-[[nodiscard]] std::shared_ptr<Elsewhere> elsewhere(std::shared_ptr<NetworkWorld> world);
+// Ends what the other ranks of the job wait for in shared memory and on the network with one message; for ShmWorld.
+[[nodiscard]] std::shared_ptr<RemoteAbortLink> remote_abort_link(std::shared_ptr<NetworkWorld> world);
 
 }  // namespace tnt

@@ -17,10 +17,10 @@ using Place = HierarchicalDeviceCommunicator::Place;
 
 // Of a chunk. Below the least the launches and the lane's message cost more than their bytes; above the most nothing is gained
 // but pinned memory lost.
-constexpr std::size_t least_slice_bytes = std::size_t{256} * 1024;
-constexpr std::size_t most_slice_bytes = std::size_t{2} * 1024 * 1024;
+constexpr std::size_t min_slice_bytes = std::size_t{256} * 1024;
+constexpr std::size_t max_slice_bytes = std::size_t{2} * 1024 * 1024;
 // Less is not worth a message of each lane's.
-constexpr std::size_t least_sliced_bytes = std::size_t{4} * 1024;
+constexpr std::size_t min_sliced_bytes = std::size_t{4} * 1024;
 constexpr std::size_t slice_alignment = 128;  // bytes: NCCL moves 16 at once, and fills lines
 
 // Who waits inside a node for a rank that does not come names it: the other nodes' lanes, which wait for this node, give it
@@ -131,7 +131,7 @@ class HierarchicalDeviceCommunicator::AllReduce {
         slices_(comm.place_.equal ? static_cast<std::size_t>(comm.place_.local_size) : 1) {}
 
   void run() {
-    const std::size_t wished = std::clamp(call_.count * size_ / slices_ / 4, least_slice_bytes, most_slice_bytes);
+    const std::size_t wished = std::clamp(call_.count * size_ / slices_ / 4, min_slice_bytes, max_slice_bytes);
     const std::size_t per_chunk = whole(wished) / size_ * slices_;
     std::optional<Chunk> before;
     for (std::size_t first = 0; first < call_.count; first += per_chunk) {
@@ -154,7 +154,7 @@ class HierarchicalDeviceCommunicator::AllReduce {
 
   [[nodiscard]] Chunk cut(std::size_t first, std::size_t count) const {
     const std::size_t bytes = whole(count * size_ / slices_);
-    const std::size_t slice = comm_.place_.equal && bytes >= least_sliced_bytes ? bytes / size_ : 0;
+    const std::size_t slice = comm_.place_.equal && bytes >= min_sliced_bytes ? bytes / size_ : 0;
     return {first, slice, count - slice * slices_};
   }
 

@@ -45,7 +45,7 @@ class HierarchicalDeviceCommunicator final : public DeviceCommunicator {
   [[nodiscard]] std::string version() const override;  // "NCCL 2.28.9 inside nodes, mpi through pinned memory between them"
   [[nodiscard]] StreamHandle stream() const noexcept override { return stream_.get(); }
 
-  void abort(tnt_status_t status, const std::string& sentence) noexcept override { host_.abort(status, sentence); }
+  void abort(tnt_status_t status, const std::string& message) noexcept override { host_.abort(status, message); }
   void throw_if_ended() override;
   void check_capture(StreamHandle stream) override { refuse_capture(device_, stream); }
 

@@ -20,9 +20,9 @@ constexpr PluginName mpi_plugin{
 
 std::shared_ptr<Network> open_mpi_network() {
   tnt_status_t status = TNT_SYSTEM;
-  std::string sentence;
-  Network* network = load_plugin_as<MpiPlugin>(mpi_plugin).open(&status, &sentence);
-  if (network == nullptr) throw Error(status, sentence);
+  std::string message;
+  Network* network = load_plugin_as<MpiPlugin>(mpi_plugin).open(&status, &message);
+  if (network == nullptr) throw Error(status, message);
   return std::shared_ptr<Network>(network);
 }
 

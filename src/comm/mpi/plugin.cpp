@@ -6,15 +6,15 @@
 namespace tnt {
 namespace {
 
-Network* open(tnt_status_t* status, std::string* sentence) {
+Network* open(tnt_status_t* status, std::string* message) {
   try {
     return new MpiNetwork();
   } catch (const Error& error) {
     *status = error.status();
-    *sentence = error.what();
+    *message = error.what();
   } catch (const std::exception& error) {
     *status = TNT_SYSTEM;
-    *sentence = error.what();
+    *message = error.what();
   }
   return nullptr;
 }

@@ -13,8 +13,8 @@ inline constexpr const char* mpi_plugin_symbol = "tnt_mpi_plugin";
 // Both sides are built together: a plug-in of another version is refused before anything else of it is used.
 struct MpiPlugin {
   const char* version;  // the library's
-  // A new network, the caller's; or nullptr with the reason in *status and *sentence.
-  Network* (*open)(tnt_status_t* status, std::string* sentence);
+  // A new network, the caller's; or nullptr with the reason in *status and *message.
+  Network* (*open)(tnt_status_t* status, std::string* message);
 };
 
 }  // namespace tnt

@@ -24,7 +24,7 @@ struct NcclOptions {
 };
 
 // Collective over host, which has to live as long, as has the device. library: in place of the one that the options name.
-// TNT_UNSUPPORTED, TNT_MISMATCH or TNT_INVALID_ARGUMENT in the same sentence on all ranks if they cannot use NCCL together:
+// TNT_UNSUPPORTED, TNT_MISMATCH or TNT_INVALID_ARGUMENT in the same message on all ranks if they cannot use NCCL together:
 // nothing has ended then. An error while they connect ends the job's communication.
 [[nodiscard]] std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device& device, Communicator& host,
                                                                          const NcclOptions& options,
@@ -43,7 +43,7 @@ class NcclCommunicator final : public DeviceCommunicator, private Watched {
   [[nodiscard]] std::string version() const override { return handle_.library().text(); }
   [[nodiscard]] StreamHandle stream() const noexcept override { return stream_.get(); }
 
-  void abort(tnt_status_t status, const std::string& sentence) noexcept override { host_.abort(status, sentence); }
+  void abort(tnt_status_t status, const std::string& message) noexcept override { host_.abort(status, message); }
   void throw_if_ended() override;
 
  private:

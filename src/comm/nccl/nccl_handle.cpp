@@ -30,7 +30,7 @@ nccl::ncclComm_t NcclHandle::alive() {
   return comm;
 }
 
-void NcclHandle::settle(const char* what) {
+void NcclHandle::synchronise_state(const char* what) {
   const Deadline deadline(timeout_);
   while (true) {
     nccl::ncclResult_t state = nccl::ncclSuccess;
@@ -58,7 +58,7 @@ void NcclHandle::open(const char* what, const std::function<nccl::ncclResult_t(n
     check_nccl(make(&place_), what, *library_, __FILE__, __LINE__);
     comm_ = place_;
   }
-  settle(what);
+  synchronise_state(what);
 }
 
 // The parent is in progress until the part's handle is known, then the part may still be.
@@ -67,7 +67,7 @@ void NcclHandle::split(NcclHandle& parent, int color, int key) {
   parent.call("ncclCommSplit",
               [&](nccl::ncclComm_t comm) { return TNT_NCCL(*library_, CommSplit, comm, color, key, &parent.place_, nullptr); });
   comm_ = parent.place_;
-  if (comm_ != nullptr) settle("ncclCommSplit");
+  if (comm_ != nullptr) synchronise_state("ncclCommSplit");
 }
 
 std::optional<Error> NcclHandle::fault() {

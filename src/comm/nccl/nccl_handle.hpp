@@ -36,7 +36,7 @@ class NcclHandle {
       const std::scoped_lock lock(mutex_);
       result = std::forward<Use>(use)(alive());
     }
-    if (result == nccl::ncclInProgress) settle(what);
+    if (result == nccl::ncclInProgress) synchronise_state(what);
   }
 
   // The part of another communicator. At the end both can be used.
@@ -50,7 +50,7 @@ class NcclHandle {
 
  private:
   [[nodiscard]] nccl::ncclComm_t alive();  // with the mutex held; throws if there is none (any more)
-  void settle(const char* what);
+  void synchronise_state(const char* what);
 
   std::shared_ptr<const NcclLibrary> library_;
   double timeout_;

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* file_name = "libnccl.so.2";
 constexpr char anchor = 0;  // something of this library
-constexpr int least_version = 21400;
+constexpr int min_version = 21400;
 constexpr const char* advice =
     "install NVIDIA's wheel (pip install nvidia-nccl-cu12, or nvidia-nccl-cu13), the system's package libnccl2, or name the "
     "file "
@@ -108,9 +108,9 @@ void NcclLibrary::look_up(void* handle) {
     file_ = file_of(reinterpret_cast<const void*>(functions_.GetVersion));
     if (functions_.GetVersion(&version_) != nccl::ncclSuccess) version_ = 0;
   }
-  if (!missing.empty() || version_ < least_version) {
+  if (!missing.empty() || version_ < min_version) {
     fail(TNT_UNSUPPORTED, "{} is NCCL {}{}{}, but {} or newer is needed: {}", file_.empty() ? file_name : file_,
-         nccl_version_text(version_), missing.empty() ? "" : " without ", missing, nccl_version_text(least_version), advice);
+         nccl_version_text(version_), missing.empty() ? "" : " without ", missing, nccl_version_text(min_version), advice);
   }
   if (version_ >= 21800) find(functions_.CommSplit, "ncclCommSplit");
   if (version_ >= 22300) find(functions_.CommInitRankScalable, "ncclCommInitRankScalable");

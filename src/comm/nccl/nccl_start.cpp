@@ -20,7 +20,7 @@ constexpr int several_ranks_on_gpu = 23003;  // the first version that allows it
 constexpr int fixed_ctas = 16;               // enough for NVLink's rate
 
 // What the others have to know of a rank before NCCL may connect it.
-struct Standing {
+struct PeerInfo {
   std::int32_t version = 0;
   std::int32_t deterministic = 0;
   std::int32_t max_ctas = 0;
@@ -53,7 +53,7 @@ void put(std::array<char, n>& to, std::string_view text) {
   std::memcpy(to.data(), text.data(), std::min(text.size(), n - 1));
 }
 
-void compare_options(const Standing& first, const Standing& other, std::size_t rank) {
+void compare_options(const PeerInfo& first, const PeerInfo& other, std::size_t rank) {
   if (other.version != first.version) {
     fail(TNT_MISMATCH,
          "rank {} has NCCL {} while rank 0 has NCCL {}: install the same one everywhere, or name it in TNT_NCCL_LIBRARY", rank,
@@ -67,7 +67,7 @@ void compare_options(const Standing& first, const Standing& other, std::size_t r
   }
 }
 
-void compare_gpus(const std::vector<Standing>& all) {
+void compare_gpus(const std::vector<PeerInfo>& all) {
   for (std::size_t one = 0; one < all.size(); ++one) {
     for (std::size_t other = one + 1; other < all.size(); ++other) {
       if (all[one].host != all[other].host || all[one].gpu != all[other].gpu) continue;
@@ -87,27 +87,27 @@ void compare_gpus(const std::vector<Standing>& all) {
 void share_failure(Communicator& host, const std::optional<Error>& own, double timeout) {
   struct Word {
     std::int32_t status = TNT_SUCCESS;
-    std::array<char, 508> sentence{};
+    std::array<char, 508> message{};
   };
   Word word;
   if (own) {
     word.status = own->status();
-    put(word.sentence, own->what());
+    put(word.message, own->what());
   }
   const std::vector<Word> words = gather(host, word, timeout);
   for (std::size_t rank = 0; rank < words.size(); ++rank) {
     if (words[rank].status == TNT_SUCCESS) continue;
-    fail(static_cast<tnt_status_t>(words[rank].status), "rank {}: {}", rank, words[rank].sentence.data());
+    fail(static_cast<tnt_status_t>(words[rank].status), "rank {}: {}", rank, words[rank].message.data());
   }
 }
 
 void compare_ranks(Device& device, Communicator& host, const NcclOptions& options, const NcclLibrary& library) {
-  Standing own{.version = library.version(), .deterministic = options.deterministic ? 1 : 0, .max_ctas = options.max_ctas};
+  PeerInfo own{.version = library.version(), .deterministic = options.deterministic ? 1 : 0, .max_ctas = options.max_ctas};
   const char* shared = environment("NCCL_MULTI_RANK_GPU_ENABLE");
   own.shares_gpu = shared != nullptr && std::string_view(shared) == "1" ? 1 : 0;
   own.host = host_hash();
   put(own.gpu, device.bus_id());
-  const std::vector<Standing> all = gather(host, own, options.timeout);
+  const std::vector<PeerInfo> all = gather(host, own, options.timeout);
   for (std::size_t rank = 1; rank < all.size(); ++rank) compare_options(all[0], all[rank], rank);
   compare_gpus(all);
 }

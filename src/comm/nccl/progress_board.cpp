@@ -5,7 +5,7 @@
 
 #include "base/clock.hpp"
 #include "base/thread.hpp"
-#include "comm/sentences.hpp"
+#include "comm/error_messages.hpp"
 
 namespace tnt {
 
@@ -23,8 +23,8 @@ void ProgressBoard::leave() noexcept {
   std::unique_lock lock(mutex_);
   leaving_ = true;
   changed_.notify_all();
-  const auto patience = std::chrono::duration<double>(2 * period_ + 1);
-  if (!changed_.wait_for(lock, patience, [&] { return over_; })) host_->cancel();
+  const auto limit = std::chrono::duration<double>(2 * period_ + 1);
+  if (!changed_.wait_for(lock, limit, [&] { return over_; })) host_->cancel();
 }
 
 std::vector<Progress> ProgressBoard::words() const {
@@ -94,7 +94,7 @@ std::optional<std::string> find_mismatch(const std::vector<Progress>& words) {
       const Progress& other = words[later];
       const bool both_wait = one.started > one.finished && other.started > other.finished;
       if (!both_wait || one.finished != other.finished || one.next == other.next) continue;
-      return mismatch_sentence(other.rank, other.next, one.rank, one.next, one.finished + 1);
+      return mismatch_message(other.rank, other.next, one.rank, one.next, one.finished + 1);
     }
   }
   return std::nullopt;

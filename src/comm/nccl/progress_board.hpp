@@ -71,7 +71,7 @@ struct Missing {
 // Who keeps collective `number` from finishing, as far as these words tell; rank: who asks, in the job.
 [[nodiscard]] Missing who_is_missing(const std::vector<Progress>& words, std::uint64_t number, int rank);
 
-// The sentence if ranks wait in different calls of one number, as seen by the first that differs.
+// The message if ranks wait in different calls of one number, as seen by the first that differs.
 [[nodiscard]] std::optional<std::string> find_mismatch(const std::vector<Progress>& words);
 
 }  // namespace tnt

@@ -124,10 +124,10 @@ void Watchdog::await_reason(const Error& error) const {
   } while (error.status() == TNT_SYSTEM && !deadline.passed());
 }
 
-void Watchdog::end_job(tnt_status_t status, const std::string& sentence) {
-  set_ended(end_communication(host_, status, sentence));
+void Watchdog::end_job(tnt_status_t status, const std::string& message) {
+  set_ended(end_communication(host_, status, message));
   throw_if_ended();
-  throw Error(status, sentence);
+  throw Error(status, message);
 }
 
 // ---------------------------------------------------------------------------------------------- the thread

@@ -1,4 +1,4 @@
-// Sees to it that what is enqueued on a communicator's stream ends: with the ranks' data, or on all ranks with one sentence
+// Sees to it that what is enqueued on a communicator's stream ends: with the ranks' data, or on all ranks with one message
 // that names who is missing. In a thread of its own; what is on the path of a step records two events and waits for nothing.
 #pragma once
 
@@ -57,7 +57,7 @@ class Watchdog {
   // Gives others a moment to say why an operation failed here, if it may be for a rank that died; throws if they do.
   void await_reason(const Error& error) const;
   // Ends the job's communication; throws what all ranks say.
-  [[noreturn]] void end_job(tnt_status_t status, const std::string& sentence);
+  [[noreturn]] void end_job(tnt_status_t status, const std::string& message);
 
   // This rank takes its leave of the others' watchdogs, and the thread ends; aborts if the communication was ended.
   void stop() noexcept;

@@ -11,10 +11,11 @@ inline constexpr std::size_t cache_line_bytes = 64;
 // Bytes of one member's slice of each chunk when `bytes` are cut for so many: at least four chunks, so that one is on its way
 // while another is worked on; large enough for a network's full rate; bounded for all members together.
 [[nodiscard]] inline std::size_t slice_bytes(std::size_t bytes, std::size_t members) {
-  constexpr std::size_t most_together = std::size_t{4} * 1024 * 1024;
-  constexpr std::size_t most = std::size_t{512} * 1024;
-  constexpr std::size_t least = std::size_t{32} * 1024;
-  const std::size_t wanted = std::clamp(bytes / members / 4, least, std::max(least, std::min(most, most_together / members)));
+  constexpr std::size_t max_total = std::size_t{4} * 1024 * 1024;
+  constexpr std::size_t max_slice = std::size_t{512} * 1024;
+  constexpr std::size_t min_slice = std::size_t{32} * 1024;
+  const std::size_t wanted =
+      std::clamp(bytes / members / 4, min_slice, std::max(min_slice, std::min(max_slice, max_total / members)));
   return wanted / cache_line_bytes * cache_line_bytes;
 }
 

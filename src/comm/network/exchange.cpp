@@ -5,34 +5,34 @@
 #include <thread>
 
 #include "base/clock.hpp"
-#include "comm/sentences.hpp"
+#include "comm/error_messages.hpp"
 
 namespace tnt {
 namespace {
 
 constexpr std::int64_t check_every_ns = 2'000'000;
-constexpr std::int64_t longest_nap_ns = 500'000;  // of a rank that has waited long; a network makes progress only when asked
-constexpr std::int64_t least_nap_ns = 50'000;     // of one that takes the core from a computation each time that it looks
+constexpr std::int64_t max_nap_ns = 500'000;  // of a rank that has waited long; a network makes progress only when asked
+constexpr std::int64_t min_nap_ns = 50'000;   // of one that takes the core from a computation each time that it looks
 
 // What to do after so much waiting for nothing: spin, let others run, then sleep longer the longer it has waited.
-void rest(const Patience& patience, Meanwhile meanwhile, std::int64_t waited) {
-  const bool computing = meanwhile == Meanwhile::computing;
-  if (waited < patience.spin_ns) {
+void rest(const BackoffPolicy& backoff, WaitHint wait_hint, std::int64_t waited) {
+  const bool computing = wait_hint == WaitHint::computing;
+  if (waited < backoff.spin_ns) {
     pause_briefly();
-  } else if (waited < (computing ? 1 : 20) * patience.yield_ns) {
+  } else if (waited < (computing ? 1 : 20) * backoff.yield_ns) {
     yield_core();
   } else {
-    const std::int64_t nap = computing ? std::max(waited / 8, least_nap_ns) : waited / 64;
-    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(nap, longest_nap_ns)));
+    const std::int64_t nap = computing ? std::max(waited / 8, min_nap_ns) : waited / 64;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(nap, max_nap_ns)));
   }
 }
 
 }  // namespace
 
-void end_job(NetworkWorld& world, tnt_status_t status, const std::string& sentence) {
-  world.abort(status, sentence);
+void end_job(NetworkWorld& world, tnt_status_t status, const std::string& message) {
+  world.abort(status, message);
   world.throw_if_ended();
-  throw Error(status, sentence);
+  throw Error(status, message);
 }
 
 void Batch::send(const Part& part, std::size_t member, Lane lane) {
@@ -71,7 +71,7 @@ void Batch::wait(const CallContext& context, const std::function<std::string()>&
       if (advance()) {
         quiet_since = now;
       } else {
-        rest(group_->patience, context.meanwhile, now - quiet_since);
+        rest(group_->backoff, context.wait_hint, now - quiet_since);
       }
     }
   } catch (const Error& error) {
@@ -87,10 +87,10 @@ void Batch::check(double timeout, bool passed, const std::function<std::string()
   for (const int rank : missing()) {
     if (!world.left(rank)) continue;
     if (advance()) return;  // it came before it went: look again
-    end_job(world, TNT_PEER_LOST, left_sentence(rank, place()));
+    end_job(world, TNT_PEER_LOST, left_message(rank, place()));
   }
   if (!passed) return;
-  end_job(world, TNT_TIMEOUT, timeout_sentence(missing(), timeout, place()));
+  end_job(world, TNT_TIMEOUT, timeout_message(missing(), timeout, place()));
 }
 
 // Whose messages have not come; if all have, who does not take this rank's.

@@ -20,7 +20,7 @@ struct Group {
   std::uint64_t context = 0;  // its tags
   std::vector<int> members;   // ranks in the job
   std::size_t self = 0;       // an index into them
-  Patience patience{};
+  BackoffPolicy backoff{};
   std::atomic<bool> cancelled{false};
 
   [[nodiscard]] std::size_t size() const noexcept { return members.size(); }
@@ -62,7 +62,7 @@ class Batch {
   std::vector<Item> items_;  // that have not arrived
 };
 
-// Ends the job's communication and throws what all ranks throw: this sentence or an earlier one.
-[[noreturn]] void end_job(NetworkWorld& world, tnt_status_t status, const std::string& sentence);
+// Ends the job's communication and throws what all ranks throw: this message or an earlier one.
+[[noreturn]] void end_job(NetworkWorld& world, tnt_status_t status, const std::string& message);
 
 }  // namespace tnt

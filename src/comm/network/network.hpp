@@ -34,7 +34,7 @@ class Network {
   [[nodiscard]] virtual std::string name() const = 0;  // for the log: what it is, and how it may be used by threads
   [[nodiscard]] virtual int last_tag() const noexcept = 0;
 
-  // memory: what data lies in. At most largest_message bytes; tags from 0 to last_tag.
+  // memory: what data lies in. At most max_message_bytes bytes; tags from 0 to last_tag.
   [[nodiscard]] virtual std::unique_ptr<Transfer> isend(const void* data, std::size_t bytes, int to, int tag,
                                                         std::shared_ptr<void> memory) = 0;
   // bytes: room for the message, which may be shorter.
@@ -45,6 +45,6 @@ class Network {
   virtual void give_up() noexcept = 0;
 };
 
-inline constexpr std::size_t largest_message = std::size_t{1} << 30;
+inline constexpr std::size_t max_message_bytes = std::size_t{1} << 30;
 
 }  // namespace tnt

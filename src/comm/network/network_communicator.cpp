@@ -21,28 +21,28 @@ NetworkCommunicator::NetworkCommunicator(const std::shared_ptr<NetworkWorld>& wo
 NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, std::uint64_t context, std::vector<int> members,
                                          std::size_t self)
     : group_{.world = std::move(world), .context = context, .members = std::move(members), .self = self},
-      meeting_(group_),
-      post_(group_) {
+      handshake_(group_),
+      point_to_point_(group_) {
   for (std::size_t member = 0; member < group_.size(); ++member) {
     if (group_.world->node(group_.members[member]) != group_.world->node(group_.world->rank())) continue;
     if (member < self) ++local_rank_;
     ++local_size_;
   }
-  group_.patience = patience_for(std::vector<int>(static_cast<std::size_t>(local_size_), 0));
+  group_.backoff = backoff_policy_for(std::vector<int>(static_cast<std::size_t>(local_size_), 0));
 }
 
 // The messages with which every call begins are a barrier.
 void NetworkCommunicator::barrier(const CallContext& context) {
-  meeting_.begin({.kind = Call::barrier}, context);
-  meeting_.meet();
+  handshake_.begin({.kind = Call::barrier}, context);
+  handshake_.finish();
 }
 
 void NetworkCommunicator::send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) {
-  post_.send(in, count, dtype, static_cast<std::size_t>(to), context);
+  point_to_point_.send(in, count, dtype, static_cast<std::size_t>(to), context);
 }
 
 void NetworkCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) {
-  post_.recv(out, count, dtype, static_cast<std::size_t>(from), context);
+  point_to_point_.recv(out, count, dtype, static_cast<std::size_t>(from), context);
 }
 
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::lane(std::vector<int> members, int number) const {
@@ -57,27 +57,27 @@ std::unique_ptr<Communicator> NetworkCommunicator::split(int color, int key, con
 
 // Every rank learns all colours, keys and a context that each would choose; a group takes its first member's.
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::part(int color, int key, const CallContext& context) {
-  struct Wish {
+  struct SplitKey {
     int color;
     int key;
     std::uint64_t context;
   };
-  const Wish own{color, key, group_.world->allocate_context()};
-  std::vector<Wish> wishes(group_.size());
-  all_gather(&own, wishes.data(), sizeof(Wish), TNT_UINT8, context);
+  const SplitKey own{color, key, group_.world->allocate_context()};
+  std::vector<SplitKey> keys(group_.size());
+  all_gather(&own, keys.data(), sizeof(SplitKey), TNT_UINT8, context);
   if (color < 0) return nullptr;
 
   std::vector<std::size_t> group;  // members of this communicator
   for (std::size_t member = 0; member < group_.size(); ++member) {
-    if (wishes[member].color == color) group.push_back(member);
+    if (keys[member].color == color) group.push_back(member);
   }
-  std::stable_sort(group.begin(), group.end(), [&](auto a, auto b) { return wishes[a].key < wishes[b].key; });
+  std::stable_sort(group.begin(), group.end(), [&](auto a, auto b) { return keys[a].key < keys[b].key; });
   std::vector<int> ranks;
   ranks.reserve(group.size());
   for (const std::size_t member : group) ranks.push_back(group_.members[member]);
   const auto self = static_cast<std::size_t>(std::find(group.begin(), group.end(), group_.self) - group.begin());
   return std::unique_ptr<NetworkCommunicator>(
-      new NetworkCommunicator(group_.world, wishes[group.front()].context, std::move(ranks), self));
+      new NetworkCommunicator(group_.world, keys[group.front()].context, std::move(ranks), self));
 }
 
 }  // namespace tnt

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/network/collective_handshake.hpp"
 #include "comm/network/exchange.hpp"
-#include "comm/network/meeting.hpp"
-#include "comm/network/post.hpp"
+#include "comm/network/point_to_point.hpp"
 
 namespace tnt {
 
@@ -27,7 +27,7 @@ class NetworkCommunicator final : public Communicator {
   [[nodiscard]] int local_size() const noexcept override { return local_size_; }
   [[nodiscard]] const char* transport() const noexcept override { return "mpi"; }
 
-  void all_reduce(const Run& run, tnt_op_t op, const CallContext& context) override;
+  void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
   void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                       const CallContext& context) override;
   void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
@@ -38,18 +38,18 @@ class NetworkCommunicator final : public Communicator {
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
-  void abort(tnt_status_t status, const std::string& sentence) noexcept override { group_.world->abort(status, sentence); }
+  void abort(tnt_status_t status, const std::string& message) noexcept override { group_.world->abort(status, message); }
   void cancel() noexcept override { group_.cancelled = true; }
   [[nodiscard]] std::optional<Error> ending() const noexcept override { return group_.world->ending(); }
 
   // For the hierarchical communicator, which has a part of its work done here. part: split, by its type. lane: of these ranks,
   // this one among them, without a word to the others; each rank may be in one of each
-  // number, 0 and 1. begin, meet: a collective of which the data
+  // number, 0 and 1. begin_handshake, finish_handshake: a collective of which the data
   // goes other ways; all members compare their calls.
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> part(int color, int key, const CallContext& context);
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> lane(std::vector<int> members, int number) const;
-  void begin(const Call& call, const CallContext& context) { meeting_.begin(call, context); }
-  void meet() { meeting_.meet(); }
+  void begin_handshake(const Call& call, const CallContext& context) { handshake_.begin(call, context); }
+  void finish_handshake() { handshake_.finish(); }
   [[nodiscard]] NetworkWorld& world() const noexcept { return *group_.world; }
   [[nodiscard]] const std::vector<int>& members() const noexcept { return group_.members; }
 
@@ -63,9 +63,9 @@ class NetworkCommunicator final : public Communicator {
   NetworkCommunicator(std::shared_ptr<NetworkWorld> world, std::uint64_t context, std::vector<int> members, std::size_t self);
 
   Group group_;
-  Meeting meeting_;
+  CollectiveHandshake handshake_;
   Staging staging_;  // of the collectives' chunks
-  Post post_;
+  PointToPoint point_to_point_;
   int local_rank_ = 0;
   int local_size_ = 0;
 };

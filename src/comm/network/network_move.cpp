@@ -47,7 +47,7 @@ class NetworkCommunicator::AllGather {
 
   void turn(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
-    comm_.meeting_.wait(chunk->batch);
+    comm_.handshake_.wait(chunk->batch);
     for (std::size_t member = 0; member < group_.size(); ++member) {
       std::memcpy(at(out_, member * bytes_ + index * per_chunk_), chunk->arrived.get() + member * chunk->bytes, chunk->bytes);
     }
@@ -77,15 +77,15 @@ void NetworkCommunicator::all_gather(const void* in, void* out, std::size_t coun
                                      const CallContext& context) {
   const std::size_t bytes = count * dtype_size(dtype);
   const Call call{.kind = Call::all_gather, .dtype = dtype, .count = count};
-  if (bytes > Meeting::largest_payload) {
+  if (bytes > CollectiveHandshake::max_payload) {
     AllGather stages(*this, in, out, bytes);
-    meeting_.begin(call, context);
-    return run_pipeline(stages, stages.chunks(), [&] { meeting_.meet(); });
+    handshake_.begin(call, context);
+    return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
   }
-  meeting_.begin(call, context, bytes, [&](std::size_t, std::byte* to) { std::memcpy(to, in, bytes); });
-  meeting_.meet();
+  handshake_.begin(call, context, bytes, [&](std::size_t, std::byte* to) { std::memcpy(to, in, bytes); });
+  handshake_.finish();
   for (std::size_t member = 0; member < group_.size(); ++member) {
-    copy_bytes(at(out, member * bytes), meeting_.payload(member), bytes);
+    copy_bytes(at(out, member * bytes), handshake_.payload(member), bytes);
   }
 }
 
@@ -125,7 +125,7 @@ class NetworkCommunicator::Broadcast {
       const Part part = slice(member, chunk);
       if (member != group_.self && part.bytes > 0) chunk.gather.receive(part, member, gather_lane);
     }
-    comm_.meeting_.wait(chunk.scatter);
+    comm_.handshake_.wait(chunk.scatter);
     for (std::size_t i = 1; i < group_.size() && own.bytes > 0; ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
       if (member != root_) chunk.gather.send(own, member, gather_lane);
@@ -134,7 +134,7 @@ class NetworkCommunicator::Broadcast {
 
   void end(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
-    comm_.meeting_.wait(chunk->gather);
+    comm_.handshake_.wait(chunk->gather);
     std::memcpy(at(out_, index * per_chunk_), chunk->data.get(), chunk->bytes);
     chunk.reset();
   }
@@ -166,14 +166,14 @@ void NetworkCommunicator::broadcast(const void* in, void* out, std::size_t count
                                     const CallContext& context) {
   const std::size_t bytes = count * dtype_size(dtype);
   const Call call{.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count};
-  if (bytes > Meeting::largest_payload) {
+  if (bytes > CollectiveHandshake::max_payload) {
     Broadcast stages(*this, in, out, bytes, static_cast<std::size_t>(root));
-    meeting_.begin(call, context);
-    return run_pipeline(stages, stages.chunks(), [&] { meeting_.meet(); });
+    handshake_.begin(call, context);
+    return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
   }
-  meeting_.begin(call, context, rank() == root ? bytes : 0, [&](std::size_t, std::byte* to) { std::memcpy(to, in, bytes); });
-  meeting_.meet();
-  copy_bytes(out, meeting_.payload(static_cast<std::size_t>(root)), bytes);
+  handshake_.begin(call, context, rank() == root ? bytes : 0, [&](std::size_t, std::byte* to) { std::memcpy(to, in, bytes); });
+  handshake_.finish();
+  copy_bytes(out, handshake_.payload(static_cast<std::size_t>(root)), bytes);
 }
 
 // What has come is copied out (turn) after the same place of the next chunk has left (begin): so it works in place.
@@ -187,7 +187,7 @@ class NetworkCommunicator::AllToAll {
 
   void turn(std::size_t index) {
     BlockExchange::Chunk& chunk = blocks_.chunk(index);
-    comm_.meeting_.wait(chunk.batch);
+    comm_.handshake_.wait(chunk.batch);
     for (std::size_t member = 0; member < comm_.group_.size(); ++member) {
       std::memcpy(at(out_, member * bytes_ + chunk.first), chunk.from(member), chunk.bytes);
     }
@@ -207,16 +207,16 @@ void NetworkCommunicator::all_to_all(const void* in, void* out, std::size_t coun
                                      const CallContext& context) {
   const std::size_t bytes = count * dtype_size(dtype);
   const Call call{.kind = Call::all_to_all, .dtype = dtype, .count = count};
-  if (bytes > Meeting::largest_payload) {
+  if (bytes > CollectiveHandshake::max_payload) {
     AllToAll stages(*this, in, out, bytes);
-    meeting_.begin(call, context);
-    return run_pipeline(stages, stages.chunks(), [&] { meeting_.meet(); });
+    handshake_.begin(call, context);
+    return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
   }
-  meeting_.begin(call, context, bytes,
-                 [&](std::size_t member, std::byte* to) { std::memcpy(to, at(in, member * bytes), bytes); });
-  meeting_.meet();
+  handshake_.begin(call, context, bytes,
+                   [&](std::size_t member, std::byte* to) { std::memcpy(to, at(in, member * bytes), bytes); });
+  handshake_.finish();
   for (std::size_t member = 0; member < group_.size(); ++member) {
-    copy_bytes(at(out, member * bytes), meeting_.payload(member), bytes);
+    copy_bytes(at(out, member * bytes), handshake_.payload(member), bytes);
   }
 }
 

@@ -22,23 +22,23 @@ std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>
 // unpacked (end).
 class NetworkCommunicator::AllReduce {
  public:
-  AllReduce(NetworkCommunicator& comm, const Run& run, tnt_op_t op, Phases& phases)
-      : comm_(comm), group_(comm.group_), run_(run), op_(op), phases_(phases), size_(dtype_size(run.dtype())) {
-    per_chunk_ = slice_bytes(run.count() * size_, group_.size()) * group_.size() / size_;
+  AllReduce(NetworkCommunicator& comm, const FusedBuffer& fused, tnt_op_t op, Phases& phases)
+      : comm_(comm), group_(comm.group_), fused_(fused), op_(op), phases_(phases), size_(dtype_size(fused.dtype())) {
+    per_chunk_ = slice_bytes(fused.count() * size_, group_.size()) * group_.size() / size_;
   }
-  [[nodiscard]] std::size_t chunks() const { return chunks_of(run_.count(), per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return chunks_of(fused_.count(), per_chunk_); }
 
   void begin(std::size_t index) {
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
     chunk.first = index * per_chunk_;
-    chunk.count = std::min(per_chunk_, run_.count() - chunk.first);
+    chunk.count = std::min(per_chunk_, fused_.count() - chunk.first);
     chunk.packed = comm_.staging_.take(chunk.count * size_);
     const std::size_t own = slice(group_.self, chunk).bytes;
     chunk.arrived = comm_.staging_.take(own * group_.size());
     for (std::size_t member = 0; member < group_.size() && own > 0; ++member) {
       if (member != group_.self) chunk.scatter.receive({chunk.arrived, member * own, own}, member, scatter_lane);
     }
-    run_.pack(chunk.first, chunk.count, chunk.packed.get());
+    fused_.pack(chunk.first, chunk.count, chunk.packed.get());
     phases_.end("pack");
     for (std::size_t i = 1; i < group_.size(); ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
@@ -55,7 +55,7 @@ class NetworkCommunicator::AllReduce {
       part.buffer = chunk.result;
       if (member != group_.self && part.bytes > 0) chunk.gather.receive(part, member, gather_lane);
     }
-    comm_.meeting_.wait(chunk.scatter);
+    comm_.handshake_.wait(chunk.scatter);
     phases_.end("wait");
     const Part packed = slice(group_.self, chunk);
     const Part own{chunk.result, packed.offset, packed.bytes};
@@ -63,7 +63,7 @@ class NetworkCommunicator::AllReduce {
     for (std::size_t member = 0; member < group_.size(); ++member) {
       sources.push_back(member == group_.self ? packed.data() : chunk.arrived.get() + member * own.bytes);
     }
-    reduce(own.data(), sources, own.bytes / size_, run_.dtype(), op_);
+    reduce(own.data(), sources, own.bytes / size_, fused_.dtype(), op_);
     phases_.end("reduce");
     for (std::size_t i = 1; i < group_.size() && own.bytes > 0; ++i) {
       chunk.gather.send(own, (group_.self + i) % group_.size(), gather_lane);
@@ -72,9 +72,9 @@ class NetworkCommunicator::AllReduce {
 
   void end(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
-    comm_.meeting_.wait(chunk->gather);
+    comm_.handshake_.wait(chunk->gather);
     phases_.end("wait");
-    run_.unpack(chunk->first, chunk->count, chunk->result.get());
+    fused_.unpack(chunk->first, chunk->count, chunk->result.get());
     phases_.end("unpack");
     chunk.reset();
   }
@@ -97,7 +97,7 @@ class NetworkCommunicator::AllReduce {
 
   NetworkCommunicator& comm_;
   Group& group_;
-  const Run& run_;
+  const FusedBuffer& fused_;
   tnt_op_t op_;
   Phases& phases_;
   std::size_t size_;
@@ -105,26 +105,26 @@ class NetworkCommunicator::AllReduce {
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
 
-void NetworkCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
+void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
   Phases phases(context);
-  const std::size_t bytes = run.count() * dtype_size(run.dtype());
-  const Call call{.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()};
-  if (bytes > Meeting::largest_payload) {
-    AllReduce stages(*this, run, op, phases);
-    meeting_.begin(call, context);
-    return run_pipeline(stages, stages.chunks(), [&] { meeting_.meet(); });
+  const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
+  const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
+  if (bytes > CollectiveHandshake::max_payload) {
+    AllReduce stages(*this, fused, op, phases);
+    handshake_.begin(call, context);
+    return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
   }
-  alignas(cache_line_bytes) std::array<std::byte, Meeting::largest_payload> result;
-  run.pack(0, run.count(), result.data());
+  alignas(cache_line_bytes) std::array<std::byte, CollectiveHandshake::max_payload> result;
+  fused.pack(0, fused.count(), result.data());
   phases.end("pack");
-  meeting_.begin(call, context, bytes, [&](std::size_t, std::byte* to) { std::memcpy(to, result.data(), bytes); });
-  meeting_.meet();
+  handshake_.begin(call, context, bytes, [&](std::size_t, std::byte* to) { std::memcpy(to, result.data(), bytes); });
+  handshake_.finish();
   phases.end("wait");
   std::vector<const void*> sources;
-  for (std::size_t member = 0; member < group_.size(); ++member) sources.push_back(meeting_.payload(member));
-  reduce(result.data(), sources, run.count(), run.dtype(), op);
+  for (std::size_t member = 0; member < group_.size(); ++member) sources.push_back(handshake_.payload(member));
+  reduce(result.data(), sources, fused.count(), fused.dtype(), op);
   phases.end("reduce");
-  run.unpack(0, run.count(), result.data());
+  fused.unpack(0, fused.count(), result.data());
   phases.end("unpack");
 }
 
@@ -143,7 +143,7 @@ class NetworkCommunicator::ReduceScatter {
 
   void turn(std::size_t index) {
     BlockExchange::Chunk& chunk = blocks_.chunk(index);
-    comm_.meeting_.wait(chunk.batch);
+    comm_.handshake_.wait(chunk.batch);
     std::vector<const void*> sources;
     for (std::size_t member = 0; member < comm_.group_.size(); ++member) sources.push_back(chunk.from(member));
     reduce(at(out_, chunk.first), sources, chunk.bytes / size_, call_.dtype, call_.op);
@@ -164,16 +164,16 @@ void NetworkCommunicator::reduce_scatter(const void* in, void* out, std::size_t 
                                          const CallContext& context) {
   const std::size_t bytes = count * dtype_size(dtype);
   const Call call{.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count};
-  if (bytes > Meeting::largest_payload) {
+  if (bytes > CollectiveHandshake::max_payload) {
     ReduceScatter stages(*this, in, out, call);
-    meeting_.begin(call, context);
-    return run_pipeline(stages, stages.chunks(), [&] { meeting_.meet(); });
+    handshake_.begin(call, context);
+    return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
   }
-  meeting_.begin(call, context, bytes,
-                 [&](std::size_t member, std::byte* to) { std::memcpy(to, at(in, member * bytes), bytes); });
-  meeting_.meet();
+  handshake_.begin(call, context, bytes,
+                   [&](std::size_t member, std::byte* to) { std::memcpy(to, at(in, member * bytes), bytes); });
+  handshake_.finish();
   std::vector<const void*> sources;
-  for (std::size_t member = 0; member < group_.size(); ++member) sources.push_back(meeting_.payload(member));
+  for (std::size_t member = 0; member < group_.size(); ++member) sources.push_back(handshake_.payload(member));
   reduce(out, sources, count, dtype, op);
 }
 

@@ -26,7 +26,7 @@ struct NetworkWorld::Note {
   enum Kind : std::uint32_t { none, ended, left };
   Kind kind = none;
   tnt_status_t status = TNT_SUCCESS;
-  std::array<char, 2040> sentence{};
+  std::array<char, 2040> message{};
 };
 
 NetworkWorld::NetworkWorld(std::shared_ptr<Network> network)
@@ -60,7 +60,7 @@ void NetworkWorld::expect(int rank) {
 }
 
 void NetworkWorld::tell_all(const Note& note) noexcept {
-  const std::size_t length = offsetof(Note, sentence) + std::strlen(note.sentence.data()) + 1;
+  const std::size_t length = offsetof(Note, message) + std::strlen(note.message.data()) + 1;
   for (int other = 0; other < ranks(); ++other) {
     if (other == rank()) continue;
     try {
@@ -93,8 +93,8 @@ void NetworkWorld::poll() {
         control.left_ns = now_ns();
         continue;
       }
-      if (sentences_.empty()) first_sentence_ns_ = now_ns();
-      sentences_.emplace(other, Error(note->status, note->sentence.data()));
+      if (messages_.empty()) first_message_ns_ = now_ns();
+      messages_.emplace(other, Error(note->status, note->message.data()));
       ending_ = true;
       expect(other);
     }
@@ -103,7 +103,7 @@ void NetworkWorld::poll() {
   polled_ns_ = now_ns();
 }
 
-void NetworkWorld::abort(tnt_status_t status, const std::string& sentence) noexcept {
+void NetworkWorld::abort(tnt_status_t status, const std::string& message) noexcept {
   try {
     const std::scoped_lock lock(mutex_);
     poll();
@@ -111,9 +111,9 @@ void NetworkWorld::abort(tnt_status_t status, const std::string& sentence) noexc
     Note note;
     note.kind = Note::ended;
     note.status = status;
-    std::memcpy(note.sentence.data(), sentence.data(), std::min(sentence.size(), note.sentence.size() - 1));
-    first_sentence_ns_ = now_ns();
-    sentences_.emplace(rank(), Error(status, note.sentence.data()));
+    std::memcpy(note.message.data(), message.data(), std::min(message.size(), note.message.size() - 1));
+    first_message_ns_ = now_ns();
+    messages_.emplace(rank(), Error(status, note.message.data()));
     ending_ = true;
     tell_all(note);
   } catch (const std::exception&) {  // the network itself has failed: the others find out for themselves
@@ -126,13 +126,13 @@ void NetworkWorld::throw_if_ended() {
   if (decided_) throw Error(*decided_);
   poll();
   if (!ending_) return;
-  while (!decided_ && now_ns() - first_sentence_ns_ < others_may_say_ns) {
+  while (!decided_ && now_ns() - first_message_ns_ < others_may_say_ns) {
     lock.unlock();
     nap();
     lock.lock();
     if (!decided_) poll();
   }
-  if (!decided_) decided_ = sentences_.begin()->second;
+  if (!decided_) decided_ = messages_.begin()->second;
   throw Error(*decided_);
 }
 

@@ -19,7 +19,7 @@ namespace tnt {
 
 // One for a job's process, shared by its communicators. From any thread.
 //
-// Ranks may end the communication at the same moment with different sentences. Who hears of an ending waits a moment
+// Ranks may end the communication at the same moment with different messages. Who hears of an ending waits a moment
 // for others, then takes the lowest rank's: so all ranks say the same.
 class NetworkWorld {
  public:
@@ -41,7 +41,7 @@ class NetworkWorld {
   [[nodiscard]] std::uint64_t allocate_context() noexcept;
   [[nodiscard]] int tag(std::uint64_t context, int lane) const;
 
-  void abort(tnt_status_t status, const std::string& sentence) noexcept;
+  void abort(tnt_status_t status, const std::string& message) noexcept;
   void throw_if_ended();                                 // looks at the network at most once in a millisecond
   [[nodiscard]] std::optional<Error> ending() noexcept;  // what throw_if_ended throws
   [[nodiscard]] bool left(int rank);                     // and what it sent before has had time to arrive
@@ -60,13 +60,13 @@ class NetworkWorld {
   std::shared_ptr<Network> network_;
   std::vector<int> nodes_;
   std::atomic<std::uint64_t> contexts_{0};
-  std::atomic<bool> ending_{false};  // some sentence is known
+  std::atomic<bool> ending_{false};  // some message is known
   std::atomic<std::int64_t> polled_ns_{0};
   std::mutex mutex_;
   std::vector<Control> controls_;
   std::vector<std::unique_ptr<Transfer>> told_;
-  std::map<int, Error> sentences_;  // by the rank that said it
-  std::int64_t first_sentence_ns_ = 0;
+  std::map<int, Error> messages_;  // by the rank that said it
+  std::int64_t first_message_ns_ = 0;
   std::optional<Error> decided_;
 };
 

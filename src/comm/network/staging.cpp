@@ -6,7 +6,7 @@ namespace tnt {
 namespace {
 
 constexpr std::size_t smallest = 4096;
-constexpr std::size_t most_idle = 64;  // buffers kept for later
+constexpr std::size_t max_idle = 64;  // buffers kept for later
 
 }  // namespace
 
@@ -16,7 +16,7 @@ Buffer Staging::take(std::size_t bytes) {
   for (const Entry& entry : entries_) {
     if (idle(entry) && entry.bytes >= bytes && entry.bytes / 4 <= std::max(bytes, smallest)) return entry.buffer;
   }
-  if (static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), idle)) >= most_idle) {
+  if (static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), idle)) >= max_idle) {
     std::erase_if(entries_, idle);
   }
   const std::size_t rounded = std::max(smallest, (bytes + smallest - 1) / smallest * smallest);

@@ -10,7 +10,7 @@
 #include "comm/communicator.hpp"
 #include "comm/phases.hpp"
 #include "comm/shm/barrier.hpp"
-#include "comm/shm/lines.hpp"
+#include "comm/shm/ll_buffer.hpp"
 #include "comm/shm/slots.hpp"
 #include "comm/shm/store_choice.hpp"
 #include "comm/shm/tuning.hpp"
@@ -22,8 +22,8 @@ namespace tnt {
 // One call of one rank; all others are in the same call.
 class ShmAllReduce {
  public:
-  ShmAllReduce(ShmBarrier& barrier, Slots& slots, Lines& lines, StoreChoice& choice, const Tuning& tuning, std::size_t self,
-               const Run& run, tnt_op_t op, Phases& phases);
+  ShmAllReduce(ShmBarrier& barrier, Slots& slots, LLBuffer& ll, StoreChoice& choice, const Tuning& tuning, std::size_t self,
+               const FusedBuffer& fused, tnt_op_t op, Phases& phases);
   void operator()();
 
  private:
@@ -33,13 +33,13 @@ class ShmAllReduce {
     std::size_t count;
   };
 
-  void in_lines();   // every rank reads all, and the data says itself that it is there
-  void at_once();    // every rank reads all: one meeting
-  void in_chunks();  // every rank reduces a slice of each chunk: one meeting a chunk, and one more
+  void low_latency();  // every rank reads all, and the data says itself that it is there
+  void one_shot();     // every rank reads all: one meeting
+  void two_shot();     // every rank reduces a slice of each chunk: one meeting a chunk, and one more
   void pack(std::size_t chunk);
   void reduce_slice(std::size_t chunk);
   void unpack(std::size_t chunk);
-  void meet();
+  void synchronise();
   [[nodiscard]] std::span<const void* const> sources(std::size_t chunk, std::size_t offset);
 
   [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
@@ -50,11 +50,11 @@ class ShmAllReduce {
 
   ShmBarrier& barrier_;
   Slots& slots_;
-  Lines& lines_;
+  LLBuffer& ll_;
   StoreChoice& choice_;
   const Tuning& tuning_;
   const std::size_t self_;
-  const Run& run_;
+  const FusedBuffer& fused_;
   const tnt_op_t op_;
   Phases& phases_;
   const std::size_t size_;                      // of an element

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "comm/sentences.hpp"
+#include "comm/error_messages.hpp"
 
 namespace tnt {
 
@@ -14,7 +14,7 @@ ShmBarrier::ShmBarrier(Watch& watch, std::byte* memory, std::vector<int> members
       members_memory_(reinterpret_cast<Member*>(memory + sizeof(Control))),
       members_(std::move(members)),
       self_(self),
-      patience_(watch.world().patience(members_)) {}
+      backoff_(watch.world().backoff_policy(members_)) {}
 
 bool ShmBarrier::leave() noexcept { return control_->left.fetch_add(1) + 1 == members_.size(); }
 
@@ -23,15 +23,15 @@ void ShmBarrier::begin(const Call& call, const CallContext& context) {
   call_ = call;
   context_ = context;
   compared_ = false;
-  if (calls_ == 1) patience_ = watch_.world().patience(members_);  // all have joined by now
+  if (calls_ == 1) backoff_ = watch_.world().backoff_policy(members_);  // all have joined by now
   Member& self = members_memory_[self_];
   self.calls[++calls_ % 2] = call;
   self.begun.store(calls_, std::memory_order_release);
 }
 
-void ShmBarrier::meet() {
+void ShmBarrier::arrive_and_wait() {
   members_memory_[self_].arrived.store(++round_, std::memory_order_release);
-  ring(control_->bell);
+  notify_all(control_->event_count);
   await([this](std::size_t member) { return missing(member); });
   if (!compared_) compare_calls();
   compared_ = true;
@@ -51,7 +51,7 @@ void ShmBarrier::compare_calls() {
     const Call& first = members_memory_[reference].calls[calls_ % 2];
     const Call& other = members_memory_[member].calls[calls_ % 2];
     if (other == first) continue;
-    watch_.end_job(TNT_MISMATCH, mismatch_sentence(members_[member], other, members_[reference], first, calls_));
+    watch_.end_job(TNT_MISMATCH, mismatch_message(members_[member], other, members_[reference], first, calls_));
   }
 }
 

@@ -22,18 +22,18 @@ class ShmBarrier {
   // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into them.
   ShmBarrier(Watch& watch, std::byte* memory, std::vector<int> members, std::size_t self);
 
-  // Begins a call: after the first meet of it, a rank that made another call is an error on all ranks.
+  // Begins a call: after its first arrive_and_wait, a rank that made another call is an error on all ranks.
   void begin(const Call& call, const CallContext& context);
 
   // Returns when all members have called it as often as this rank. What they wrote before is visible after. Throws, and ends
   // the job's communication: TNT_MISMATCH, TNT_PEER_LOST, TNT_TIMEOUT; or throws what another rank ended it with.
-  void meet();
+  void arrive_and_wait();
 
   // Waits in the same way, with the same deadline and errors, until missing(member) is false for all members. For calls that
-  // do without meet(): they compare with signature() and, if it differs, refuse.
+  // do without arrive_and_wait(): they compare with signature() and, if it differs, refuse.
   template <typename Missing>
   void await(const Missing& missing);
-  void ring_bell() const noexcept { ring(control_->bell); }
+  void notify() const noexcept { notify_all(control_->event_count); }
   [[nodiscard]] std::uint64_t signature() const noexcept { return tnt::signature(call_, calls_); }
 
   // Throws if a member that has begun this rank's call has begun another one.
@@ -45,7 +45,7 @@ class ShmBarrier {
 
  private:
   struct Control {
-    Bell bell;
+    EventCount event_count;
     alignas(64) std::atomic<std::uint32_t> left;
   };
   struct Member {
@@ -65,7 +65,7 @@ class ShmBarrier {
   Member* members_memory_;
   std::vector<int> members_;
   std::size_t self_;
-  Patience patience_;
+  BackoffPolicy backoff_;
   std::uint64_t round_ = 0;
   std::uint64_t calls_ = 0;
   bool compared_ = true;
@@ -84,7 +84,7 @@ void ShmBarrier::await(const Missing& missing) {
   const Deadline deadline(context_.timeout);
   const Wanted wanted{.members = members_, .missing = missing, .place = [&] { return place(); }};
   const bool near = compared_;  // all are in this call
-  wait_until(control_->bell, near && context_.meanwhile == Meanwhile::nothing ? patience_.engaged() : patience_, all_here,
+  wait_until(control_->event_count, near && context_.wait_hint == WaitHint::idle ? backoff_.engaged() : backoff_, all_here,
              [&] { look_around(wanted, deadline); });
 }
 

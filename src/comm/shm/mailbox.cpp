@@ -6,7 +6,7 @@
 namespace tnt {
 namespace {
 
-constexpr std::size_t largest_packet = std::size_t{64} * 1024;
+constexpr std::size_t max_packet_bytes = std::size_t{64} * 1024;
 constexpr std::size_t all_packets = std::size_t{1} << 30;  // about: what many ranks' packets may take of the address space
 constexpr std::size_t page = 4096;
 
@@ -17,7 +17,7 @@ std::string describe(const char* what, std::uint64_t count, tnt_dtype_t dtype, c
 }  // namespace
 
 std::size_t ShmMailbox::packet_bytes(std::size_t members) noexcept {
-  return std::clamp(all_packets / (members * members * n_slots) / page * page, page, largest_packet);
+  return std::clamp(all_packets / (members * members * n_slots) / page * page, page, max_packet_bytes);
 }
 
 std::size_t ShmMailbox::channel_bytes(std::size_t members) noexcept {
@@ -33,7 +33,7 @@ ShmMailbox::ShmMailbox(Watch& watch, std::byte* memory, const std::vector<int>& 
       members_(members),
       self_(self),
       packet_bytes_(packet_bytes(members.size())),
-      patience_(watch.world().patience(members)) {}
+      backoff_(watch.world().backoff_policy(members)) {}
 
 ShmMailbox::Channel& ShmMailbox::channel(std::size_t from, std::size_t to) const noexcept {
   return *reinterpret_cast<Channel*>(memory_ + (from * members_.size() + to) * channel_bytes(members_.size()));
@@ -56,13 +56,13 @@ void ShmMailbox::send(const void* in, std::size_t count, tnt_dtype_t dtype, std:
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
   do {  // a message without elements is a packet, too
-    wait_until(way.bell, patience_, room, [&] { watch_.check(wanted, deadline); });
+    wait_until(way.event_count, backoff_, room, [&] { watch_.check(wanted, deadline); });
     const std::uint64_t number = way.written.load();
     const std::size_t part = std::min(packet_bytes_, size - begin);
     if (begin == 0) way.messages[number % n_slots] = {count, dtype};
     if (part > 0) std::memcpy(packet(way, number), static_cast<const std::byte*>(in) + begin, part);
     way.written.store(number + 1);
-    ring(way.bell);
+    notify_all(way.event_count);
     begin += part;
   } while (begin < size);
 }
@@ -79,7 +79,7 @@ void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
   do {
-    wait_until(way.bell, patience_, there, [&] { watch_.check(wanted, deadline); });
+    wait_until(way.event_count, backoff_, there, [&] { watch_.check(wanted, deadline); });
     const std::uint64_t number = way.taken.load();
     const Message sent = way.messages[number % n_slots];
     if (begin == 0 && sent != Message{count, dtype}) {
@@ -90,7 +90,7 @@ void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size
     const std::size_t part = std::min(packet_bytes_, size - begin);
     if (part > 0) std::memcpy(static_cast<std::byte*>(out) + begin, packet(way, number), part);
     way.taken.store(number + 1);
-    ring(way.bell);
+    notify_all(way.event_count);
     begin += part;
   } while (begin < size);
 }

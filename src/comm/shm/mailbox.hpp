@@ -38,7 +38,7 @@ class ShmMailbox {
     bool operator==(const Message&) const = default;
   };
   struct Channel {
-    Bell bell;
+    EventCount event_count;
     alignas(64) std::atomic<std::uint64_t> written;  // packets so far
     alignas(64) std::atomic<std::uint64_t> taken;
     std::array<Message, n_slots> messages;
@@ -54,7 +54,7 @@ class ShmMailbox {
   const std::vector<int>& members_;
   std::size_t self_;
   std::size_t packet_bytes_;
-  Patience patience_;
+  BackoffPolicy backoff_;
 };
 
 }  // namespace tnt

@@ -21,11 +21,11 @@ std::size_t control_bytes(std::size_t members) {
 }
 
 // A communicator's memory: control, slots, lines, mailbox.
-std::size_t lines_offset(std::size_t members) { return control_bytes(members) + Slots::bytes(members); }
+std::size_t ll_offset(std::size_t members) { return control_bytes(members) + Slots::bytes(members); }
 
 std::size_t mailbox_offset(std::size_t members) {
   const std::size_t page = page_size();
-  return (lines_offset(members) + Lines::bytes(members) + page - 1) / page * page;
+  return (ll_offset(members) + LLBuffer::bytes(members) + page - 1) / page * page;
 }
 
 std::size_t region_bytes(std::size_t members) { return mailbox_offset(members) + ShmMailbox::bytes(members); }
@@ -64,24 +64,24 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
       watch_(world_),
       barrier_(watch_, mapping_->data(), std::move(members), self),
       slots_(mapping_->data() + control_bytes(barrier_.members().size())),
-      lines_(mapping_->data() + lines_offset(barrier_.members().size()), self),
+      ll_(mapping_->data() + ll_offset(barrier_.members().size()), self),
       mailbox_(watch_, mapping_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self) {}
 
 ShmCommunicator::~ShmCommunicator() {
   if (barrier_.leave()) world_->segment().punch(offset_, region_bytes(members()));
 }
 
-void ShmCommunicator::abort(tnt_status_t status, const std::string& sentence) noexcept { world_->abort(status, sentence); }
+void ShmCommunicator::abort(tnt_status_t status, const std::string& message) noexcept { world_->abort(status, message); }
 
 void ShmCommunicator::barrier(const CallContext& context) {
   barrier_.begin({.kind = Call::barrier}, context);
-  barrier_.meet();
+  barrier_.arrive_and_wait();
 }
 
-void ShmCommunicator::all_reduce(const Run& run, tnt_op_t op, const CallContext& context) {
-  barrier_.begin({.kind = Call::all_reduce, .dtype = run.dtype(), .op = op, .count = run.count()}, context);
+void ShmCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
+  barrier_.begin({.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()}, context);
   Phases phases(context);
-  ShmAllReduce(barrier_, slots_, lines_, choice_, tuning_, self_, run, op, phases)();
+  ShmAllReduce(barrier_, slots_, ll_, choice_, tuning_, self_, fused, op, phases)();
 }
 
 // A chunk of each rank's block of the input goes out; each rank reduces its own block's chunk straight into its output.
@@ -99,7 +99,7 @@ void ShmCommunicator::reduce_scatter(const void* in, void* out, std::size_t coun
       copy_bytes(slots_.of(self_) + member * block, at(in, (member * count + begin) * size), part * size);
       sources.push_back(slots_.of(member) + self_ * block);
     }
-    barrier_.meet();
+    barrier_.arrive_and_wait();
     reduce(at(out, begin * size), sources, part, dtype, op);
     slots_.finish();
     begin += part;
@@ -113,7 +113,7 @@ void ShmCommunicator::all_gather(const void* in, void* out, std::size_t count, t
   do {
     const std::size_t part = std::min(slot_bytes, bytes - begin);
     copy_bytes(slots_.of(self_), at(in, begin), part);
-    barrier_.meet();
+    barrier_.arrive_and_wait();
     for (std::size_t member = 0; member < members(); ++member)
       copy_bytes(at(out, member * bytes + begin), slots_.of(member), part);
     slots_.finish();
@@ -130,7 +130,7 @@ void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tn
   do {
     const std::size_t part = std::min(slot_bytes, bytes - begin);
     if (is_root) copy_bytes(slots_.of(self_), at(in, begin), part);
-    barrier_.meet();
+    barrier_.arrive_and_wait();
     if (!is_root) copy_bytes(at(out, begin), slots_.of(static_cast<std::size_t>(root)), part);
     slots_.finish();
     begin += part;
@@ -149,7 +149,7 @@ void ShmCommunicator::all_to_all(const void* in, void* out, std::size_t count, t
     for (std::size_t member = 0; member < members(); ++member) {
       copy_bytes(slots_.of(self_) + member * block, at(in, member * bytes + begin), part);
     }
-    barrier_.meet();
+    barrier_.arrive_and_wait();
     for (std::size_t member = 0; member < members(); ++member) {
       copy_bytes(at(out, member * bytes + begin), slots_.of(member) + self_ * block, part);
     }
@@ -168,19 +168,19 @@ void ShmCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, int 
 
 // Every rank learns all colours and keys; each group's first member takes a region and tells the others where it is.
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key, const CallContext& context) {
-  struct Wish {
+  struct SplitKey {
     int color;
     int key;
   };
-  const Wish own{color, key};
-  std::vector<Wish> wishes(members());
-  all_gather(&own, wishes.data(), sizeof(Wish), TNT_UINT8, context);
+  const SplitKey own{color, key};
+  std::vector<SplitKey> keys(members());
+  all_gather(&own, keys.data(), sizeof(SplitKey), TNT_UINT8, context);
 
   std::vector<std::size_t> group;  // members of this communicator
   for (std::size_t member = 0; member < members(); ++member) {
-    if (wishes[member].color == color) group.push_back(member);
+    if (keys[member].color == color) group.push_back(member);
   }
-  std::stable_sort(group.begin(), group.end(), [&](auto a, auto b) { return wishes[a].key < wishes[b].key; });
+  std::stable_sort(group.begin(), group.end(), [&](auto a, auto b) { return keys[a].key < keys[b].key; });
 
   const bool leads = color >= 0 && group.front() == self_;
   const std::uint64_t region = leads ? world_->allocate(region_bytes(group.size())) : 0;

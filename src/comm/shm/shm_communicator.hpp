@@ -9,7 +9,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/shm/barrier.hpp"
-#include "comm/shm/lines.hpp"
+#include "comm/shm/ll_buffer.hpp"
 #include "comm/shm/mailbox.hpp"
 #include "comm/shm/slots.hpp"
 #include "comm/shm/store_choice.hpp"
@@ -33,7 +33,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] int local_size() const noexcept override { return size(); }
   [[nodiscard]] const char* transport() const noexcept override { return "shm"; }
 
-  void all_reduce(const Run& run, tnt_op_t op, const CallContext& context) override;
+  void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
   void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                       const CallContext& context) override;
   void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
@@ -44,7 +44,7 @@ class ShmCommunicator final : public Communicator {
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
-  void abort(tnt_status_t status, const std::string& sentence) noexcept override;
+  void abort(tnt_status_t status, const std::string& message) noexcept override;
   void cancel() noexcept override { watch_.cancel(); }
   [[nodiscard]] std::optional<Error> ending() const noexcept override { return world_->aborted(); }
 
@@ -61,7 +61,7 @@ class ShmCommunicator final : public Communicator {
   Watch watch_;
   ShmBarrier barrier_;
   Slots slots_;
-  Lines lines_;
+  LLBuffer ll_;
   StoreChoice choice_;
   ShmMailbox mailbox_;
 };

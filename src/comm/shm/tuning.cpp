@@ -16,20 +16,20 @@ using Json = nlohmann::ordered_json;  // a person reads the file, too
 
 static_assert(std::is_trivially_copyable_v<TuningTable>);
 
-constexpr int schema = 1;
-constexpr std::size_t most_ranks = 512;
+constexpr int schema = 2;
+constexpr std::size_t max_tuned_ranks = 512;
 
 struct Field {
   const char* key;
   std::size_t Tuning::*value;
-  std::size_t least;
-  std::size_t most;
+  std::size_t min;
+  std::size_t max;
 };
 constexpr std::array<Field, 4> fields{{
-    {"lines_bytes", &Tuning::lines_bytes, 0, Lines::most_bytes},
-    {"at_once_bytes", &Tuning::at_once_bytes, 0, Tuning::most_at_once},
+    {"ll_bytes", &Tuning::ll_bytes, 0, LLBuffer::max_bytes},
+    {"one_shot_bytes", &Tuning::one_shot_bytes, 0, Tuning::max_one_shot},
     {"streaming_bytes", &Tuning::streaming_bytes, 0, Tuning::never_streaming},
-    {"chunk_bytes", &Tuning::chunk_bytes, Tuning::least_chunk, Slots::slot_bytes},
+    {"chunk_bytes", &Tuning::chunk_bytes, Tuning::min_chunk, Slots::slot_bytes},
 }};
 
 template <typename... Args>
@@ -43,11 +43,11 @@ std::string shown(const Json& json) {
   return text.size() <= longest ? text : text.substr(0, longest) + "...";
 }
 
-std::size_t read_whole(const Json& json, const std::string& where, std::size_t least, std::size_t most) {
+std::size_t read_whole(const Json& json, const std::string& where, std::size_t min, std::size_t max) {
   if (json.is_number_unsigned()) {
-    if (const auto value = json.get<std::uint64_t>(); value >= least && value <= most) return value;
+    if (const auto value = json.get<std::uint64_t>(); value >= min && value <= max) return value;
   }
-  refuse("{} is {}: expected a whole number from {} to {}", where, shown(json), least, most);
+  refuse("{} is {}: expected a whole number from {} to {}", where, shown(json), min, max);
 }
 
 void check_keys(const Json& json, const std::string& where, const std::vector<std::string>& known) {
@@ -67,7 +67,7 @@ Tuning read_one(const Json& json, const std::string& where, bool with_ranks) {
   Tuning tuning;
   for (const Field& field : fields) {
     if (!json.contains(field.key)) continue;
-    tuning.*field.value = read_whole(json[field.key], fmt::format("{}.{}", where, field.key), field.least, field.most);
+    tuning.*field.value = read_whole(json[field.key], fmt::format("{}.{}", where, field.key), field.min, field.max);
   }
   return tuning;
 }
@@ -93,7 +93,7 @@ void TuningTable::set(std::size_t ranks, const Tuning& tuning) {
   Entry* const end = entries_.begin() + size_;
   Entry* const at = std::find_if(entries_.begin(), end, [ranks](const Entry& entry) { return entry.ranks >= ranks; });
   if (at == end || at->ranks != ranks) {
-    if (size_ == most_entries) refuse("more than {} numbers of ranks in one tuning table", most_entries);
+    if (size_ == max_entries) refuse("more than {} numbers of ranks in one tuning table", max_entries);
     std::move_backward(at, end, end + 1);
     ++size_;
   }
@@ -132,7 +132,7 @@ TuningTable TuningTable::from_json(const std::string& text) {
     const std::string where = fmt::format("entries[{}]", seen.size());
     const Tuning tuning = read_one(entry, where, true);
     if (!entry.contains("ranks")) refuse("{}.ranks is missing", where);
-    const std::size_t ranks = read_whole(entry["ranks"], where + ".ranks", 2, most_ranks);
+    const std::size_t ranks = read_whole(entry["ranks"], where + ".ranks", 2, max_tuned_ranks);
     if (std::find(seen.begin(), seen.end(), ranks) != seen.end()) refuse("{}.ranks is {} for the second time", where, ranks);
     seen.push_back(ranks);
     table.set(ranks, tuning);

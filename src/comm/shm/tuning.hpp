@@ -7,28 +7,28 @@
 #include <cstdint>
 #include <string>
 
-#include "comm/shm/lines.hpp"
+#include "comm/shm/ll_buffer.hpp"
 #include "comm/shm/slots.hpp"
 
 namespace tnt {
 
 // For one number of ranks. The defaults were measured on two virtual cores.
 struct Tuning {
-  std::size_t lines_bytes = Lines::most_bytes;            // up to here the data says itself that it is there
-  std::size_t at_once_bytes = std::size_t{8} * 1024;      // up to here reading everything is cheaper than to meet again
+  std::size_t ll_bytes = LLBuffer::max_bytes;             // up to here the data says itself that it is there
+  std::size_t one_shot_bytes = std::size_t{8} * 1024;     // up to here reading everything is cheaper than to meet again
   std::size_t streaming_bytes = std::size_t{512} * 1024;  // from here on the caller's buffers are in no cache
   std::size_t chunk_bytes = Slots::slot_bytes;            // of a slot that a chunk uses
   bool operator==(const Tuning&) const = default;
 
-  static constexpr std::size_t most_at_once = std::size_t{64} * 1024;
+  static constexpr std::size_t max_one_shot = std::size_t{64} * 1024;
   static constexpr std::size_t never_streaming = std::size_t{1} << 50;
-  static constexpr std::size_t least_chunk = std::size_t{32} * 1024;  // a cache line for each of the most ranks
+  static constexpr std::size_t min_chunk = std::size_t{32} * 1024;  // a cache line for each of the most ranks
 };
 
 // A plain value, so that it can lie in shared memory.
 class TuningTable {
  public:
-  static constexpr std::size_t most_entries = 64;
+  static constexpr std::size_t max_entries = 64;
 
   // The entry for so many ranks, else the one for the nearest number, the smaller of two; without any, the default.
   [[nodiscard]] const Tuning& of(std::size_t ranks) const noexcept;
@@ -38,7 +38,7 @@ class TuningTable {
   void set(std::size_t ranks, const Tuning& tuning);
 
   [[nodiscard]] std::string to_json(const std::string& about) const;  // about: a word for people, which nobody reads back
-  // Throws TNT_INVALID_ARGUMENT with what is wrong, after the key: "entries[1].lines_bytes is 4096: ...".
+  // Throws TNT_INVALID_ARGUMENT with what is wrong, after the key: "entries[1].ll_bytes is 4096: ...".
   [[nodiscard]] static TuningTable from_json(const std::string& text);
 
   bool operator==(const TuningTable& other) const noexcept;
@@ -52,7 +52,7 @@ class TuningTable {
 
   Tuning default_;
   std::size_t size_ = 0;
-  std::array<Entry, most_entries> entries_;
+  std::array<Entry, max_entries> entries_;
 };
 
 // The table in a file. Throws TNT_INVALID_ARGUMENT that names the file, and the key if one is nonsense.

@@ -10,15 +10,15 @@
 
 namespace tnt {
 
-void ring(Bell& bell) noexcept {
-  if (bell.sleepers.load() == 0) return;
-  bell.count.fetch_add(1);
-  syscall(SYS_futex, &bell.count, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+void notify_all(EventCount& event_count) noexcept {
+  if (event_count.sleepers.load() == 0) return;
+  event_count.count.fetch_add(1);
+  syscall(SYS_futex, &event_count.count, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void sleep_on(Bell& bell, std::uint32_t ticket, std::int64_t longest_ns) noexcept {
-  const timespec limit{0, static_cast<long>(longest_ns)};
-  syscall(SYS_futex, &bell.count, FUTEX_WAIT, ticket, &limit, nullptr, 0);
+void wait_on_futex(EventCount& event_count, std::uint32_t ticket, std::int64_t max_ns) noexcept {
+  const timespec limit{0, static_cast<long>(max_ns)};
+  syscall(SYS_futex, &event_count.count, FUTEX_WAIT, ticket, &limit, nullptr, 0);
 }
 
 void pause_briefly() noexcept {
@@ -31,7 +31,7 @@ void pause_briefly() noexcept {
 
 void yield_core() noexcept { sched_yield(); }
 
-Patience patience_for(const std::vector<int>& pids) noexcept {
+BackoffPolicy backoff_policy_for(const std::vector<int>& pids) noexcept {
   cpu_set_t own;
   if (sched_getaffinity(0, sizeof(own), &own) != 0) return {};
   // ranks that mpirun bound to a core each do not disturb one another, however few cores each of them has
@@ -43,7 +43,7 @@ Patience patience_for(const std::vector<int>& pids) noexcept {
     return CPU_EQUAL(&both, &theirs) != 0;
   };
   const auto rivals = std::count_if(pids.begin(), pids.end(), runs_here_only);
-  return rivals <= CPU_COUNT(&own) ? Patience{} : Patience{0, 5'000};
+  return rivals <= CPU_COUNT(&own) ? BackoffPolicy{} : BackoffPolicy{0, 5'000};
 }
 
 }  // namespace tnt

@@ -1,6 +1,6 @@
 #include "comm/shm/watch.hpp"
 
-#include "comm/sentences.hpp"
+#include "comm/error_messages.hpp"
 #include "comm/shm/wait.hpp"
 
 namespace tnt {
@@ -17,7 +17,7 @@ void Watch::check(const Wanted& wanted, const Deadline& deadline) {
     const int rank = wanted.members[member];
     const ShmWorld::Peer peer = world_->peer(rank);
     if (peer == ShmWorld::Peer::alive || !wanted.missing(member)) continue;  // it came before it went
-    end_job(TNT_PEER_LOST, peer == ShmWorld::Peer::left ? left_sentence(rank, wanted.place())
+    end_job(TNT_PEER_LOST, peer == ShmWorld::Peer::left ? left_message(rank, wanted.place())
                                                         : fmt::format("rank {} (process {}) died while {} waited for it", rank,
                                                                       world_->pid(rank), wanted.place()));
   }
@@ -26,17 +26,17 @@ void Watch::check(const Wanted& wanted, const Deadline& deadline) {
   for (std::size_t member = 0; member < wanted.members.size(); ++member) {
     if (wanted.missing(member)) missing.push_back(wanted.members[member]);
   }
-  end_job(TNT_TIMEOUT, timeout_sentence(missing, deadline.seconds(), wanted.place()));
+  end_job(TNT_TIMEOUT, timeout_message(missing, deadline.seconds(), wanted.place()));
 }
 
-void Watch::end_job(tnt_status_t status, const std::string& sentence) {
-  world_->abort(status, sentence);
-  // another rank may have been first with another sentence: all ranks say the same; it is being written at most for a moment
+void Watch::end_job(tnt_status_t status, const std::string& message) {
+  world_->abort(status, message);
+  // another rank may have been first with another message: all ranks say the same; it is being written at most for a moment
   for (int i = 0; i < 1000; ++i) {
     throw_if_aborted();
     yield_core();
   }
-  throw Error(status, sentence);
+  throw Error(status, message);
 }
 
 }  // namespace tnt

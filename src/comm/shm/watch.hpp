@@ -30,7 +30,7 @@ class Watch {
   // deadline has passed; or throws what another rank ended it with, or that the communicator is being destroyed.
   void check(const Wanted& wanted, const Deadline& deadline);
 
-  [[noreturn]] void end_job(tnt_status_t status, const std::string& sentence);
+  [[noreturn]] void end_job(tnt_status_t status, const std::string& message);
 
   void cancel() noexcept { cancelled_ = true; }
   [[nodiscard]] ShmWorld& world() const noexcept { return *world_; }

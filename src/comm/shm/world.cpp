@@ -42,7 +42,7 @@ struct ShmWorld::Header {
     enum State : std::uint32_t { none, writing, written };
     std::atomic<std::uint32_t> state;
     tnt_status_t status;
-    std::array<char, 2048> sentence;
+    std::array<char, 2048> message;
   };
 
   std::atomic<std::uint64_t> allocated;
@@ -84,43 +84,43 @@ std::uint64_t ShmWorld::allocate(std::size_t bytes) {
   return first_offset() + first_region_ + header_->allocated.fetch_add(round_up(bytes));
 }
 
-void ShmWorld::abort(tnt_status_t status, const std::string& sentence) noexcept {
-  if (!elsewhere_) return write_abort(status, sentence);
-  elsewhere_->abort(status, sentence);
-  if (const auto error = elsewhere_->aborted()) write_abort(error->status(), error->what());
+void ShmWorld::abort(tnt_status_t status, const std::string& message) noexcept {
+  if (!remote_abort_link_) return write_abort(status, message);
+  remote_abort_link_->abort(status, message);
+  if (const auto error = remote_abort_link_->aborted()) write_abort(error->status(), error->what());
 }
 
-void ShmWorld::write_abort(tnt_status_t status, const std::string& sentence) const noexcept {
+void ShmWorld::write_abort(tnt_status_t status, const std::string& message) const noexcept {
   Header::Abort& abort = header_->abort;
   std::uint32_t expected = Header::Abort::none;
   if (!abort.state.compare_exchange_strong(expected, Header::Abort::writing)) {
-    // another rank was first; its sentence is there in a moment, unless that rank dies in it
+    // another rank was first; its message is there in a moment, unless that rank dies in it
     for (int i = 0; i < 1000 && abort.state.load() == Header::Abort::writing; ++i) std::this_thread::yield();
     return;
   }
   abort.status = status;
-  const std::size_t length = std::min(sentence.size(), abort.sentence.size() - 1);
-  std::memcpy(abort.sentence.data(), sentence.data(), length);
-  abort.sentence[length] = '\0';
+  const std::size_t length = std::min(message.size(), abort.message.size() - 1);
+  std::memcpy(abort.message.data(), message.data(), length);
+  abort.message[length] = '\0';
   abort.state.store(Header::Abort::written);
 }
 
 std::optional<Error> ShmWorld::aborted() const {
   const Header::Abort& abort = header_->abort;
-  if (abort.state.load() == Header::Abort::written) return Error(abort.status, abort.sentence.data());
-  if (!elsewhere_) return std::nullopt;
-  auto error = elsewhere_->aborted();
+  if (abort.state.load() == Header::Abort::written) return Error(abort.status, abort.message.data());
+  if (!remote_abort_link_) return std::nullopt;
+  auto error = remote_abort_link_->aborted();
   if (error) write_abort(error->status(), error->what());
   return error;
 }
 
 int ShmWorld::pid(int rank) const noexcept { return header_->ranks[static_cast<std::size_t>(rank)].pid.load(); }
 
-Patience ShmWorld::patience(const std::vector<int>& members) const {
+BackoffPolicy ShmWorld::backoff_policy(const std::vector<int>& members) const {
   std::vector<int> pids;
   pids.reserve(members.size());
   for (const int member : members) pids.push_back(pid(member));
-  return patience_for(pids);
+  return backoff_policy_for(pids);
 }
 
 ShmWorld::Peer ShmWorld::peer(int rank) {

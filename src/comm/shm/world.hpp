@@ -21,13 +21,13 @@ namespace tnt {
 inline constexpr int max_ranks = 512;
 
 // The rest of a job of which one node's ranks share a world: an ending here is told there, and the other way round.
-class Elsewhere {
+class RemoteAbortLink {
  public:
-  Elsewhere() = default;
-  Elsewhere(const Elsewhere&) = delete;
-  Elsewhere& operator=(const Elsewhere&) = delete;
-  virtual ~Elsewhere() = default;
-  virtual void abort(tnt_status_t status, const std::string& sentence) noexcept = 0;
+  RemoteAbortLink() = default;
+  RemoteAbortLink(const RemoteAbortLink&) = delete;
+  RemoteAbortLink& operator=(const RemoteAbortLink&) = delete;
+  virtual ~RemoteAbortLink() = default;
+  virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
   [[nodiscard]] virtual std::optional<Error> aborted() noexcept = 0;  // what all of the job say
 };
 
@@ -53,11 +53,11 @@ class ShmWorld {
   // Offset of so many zero bytes that nobody else has, on a page border.
   [[nodiscard]] std::uint64_t allocate(std::size_t bytes);
 
-  // Ends the job's communication. The first sentence wins; every rank's check throws it.
-  void abort(tnt_status_t status, const std::string& sentence) noexcept;
+  // Ends the job's communication. The first message wins; every rank's check throws it.
+  void abort(tnt_status_t status, const std::string& message) noexcept;
   [[nodiscard]] std::optional<Error> aborted() const;
-  void set_elsewhere(std::shared_ptr<Elsewhere> elsewhere) {
-    elsewhere_ = std::move(elsewhere);
+  void set_remote_abort_link(std::shared_ptr<RemoteAbortLink> link) {
+    remote_abort_link_ = std::move(link);
   }  // before the first collective
 
   enum class Peer { alive, left, dead };
@@ -65,17 +65,17 @@ class ShmWorld {
   [[nodiscard]] int pid(int rank) const noexcept;
   // How these ranks wait for one another. Of members that have not joined yet nothing is known: better asked again after a call
   // in which all took part.
-  [[nodiscard]] Patience patience(const std::vector<int>& members) const;
+  [[nodiscard]] BackoffPolicy backoff_policy(const std::vector<int>& members) const;
 
  private:
   struct Header;
-  void write_abort(tnt_status_t status, const std::string& sentence) const noexcept;
+  void write_abort(tnt_status_t status, const std::string& message) const noexcept;
 
   std::shared_ptr<Segment> segment_;
   std::shared_ptr<Mapping> mapping_;
   Header* header_;
   TuningTable tuning_;
-  std::shared_ptr<Elsewhere> elsewhere_;
+  std::shared_ptr<RemoteAbortLink> remote_abort_link_;
   int rank_;
   int ranks_;
   std::size_t first_region_;

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/collective.hpp"
+#include "comm/dispatch_collective.hpp"
 
 namespace tnt {
 namespace {
@@ -97,7 +97,7 @@ void StagedCommunicator::run(Operation& operation) noexcept {
 
 void StagedCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
   enqueue(memory_of(call, in, out), detail, [this, call](const auto& staged, const CallContext& context) {
-    take_part(*host_, call, staged.front().pinned, staged.back().pinned, context);
+    dispatch_collective(*host_, call, staged.front().pinned, staged.back().pinned, context);
   });
 }
 

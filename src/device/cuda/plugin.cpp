@@ -8,15 +8,15 @@ namespace {
 
 int count(std::string* why_none) { return count_cuda_devices(*why_none); }
 
-Device* open(int index, tnt_status_t* status, std::string* sentence) {
+Device* open(int index, tnt_status_t* status, std::string* message) {
   try {
     return new CudaDevice(index);
   } catch (const Error& error) {
     *status = error.status();
-    *sentence = error.what();
+    *message = error.what();
   } catch (const std::exception& error) {
     *status = TNT_SYSTEM;
-    *sentence = error.what();
+    *message = error.what();
   }
   return nullptr;
 }

@@ -15,8 +15,8 @@ struct CudaPlugin {
   const char* version;  // the library's
   // Devices that this process sees; 0 with the reason in *why_none.
   int (*count)(std::string* why_none);
-  // A new device, the caller's; or nullptr with the reason in *status and *sentence.
-  Device* (*open)(int index, tnt_status_t* status, std::string* sentence);
+  // A new device, the caller's; or nullptr with the reason in *status and *message.
+  Device* (*open)(int index, tnt_status_t* status, std::string* message);
 };
 
 }  // namespace tnt

@@ -7,6 +7,6 @@
 namespace tnt {
 
 // Blocks, as the function of comm's that the call names. TNT_INVALID_ARGUMENT for a message.
-void take_part(Communicator& comm, const Call& call, const void* in, void* out, const CallContext& context);
+void dispatch_collective(Communicator& comm, const Call& call, const void* in, void* out, const CallContext& context);
 
 }  // namespace tnt

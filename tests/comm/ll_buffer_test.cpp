@@ -1,5 +1,5 @@
 // Messages that carry their own flags: whole, of every size, between ranks that run at their own pace.
-#include "comm/shm/lines.hpp"
+#include "comm/shm/ll_buffer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace tnt {
 namespace {
 
 struct Memory {
-  explicit Memory(std::size_t members) : bytes(Lines::bytes(members) + 64) {}
+  explicit Memory(std::size_t members) : bytes(LLBuffer::bytes(members) + 64) {}
   [[nodiscard]] std::byte* data() {
     void* pointer = bytes.data();
     std::size_t space = bytes.size();
@@ -21,24 +21,24 @@ struct Memory {
 };
 
 std::vector<unsigned char> message(std::size_t member, std::size_t round) {
-  std::vector<unsigned char> result((round * 7 + 1) % (Lines::most_bytes + 1));
+  std::vector<unsigned char> result((round * 7 + 1) % (LLBuffer::max_bytes + 1));
   std::iota(result.begin(), result.end(), static_cast<unsigned char>(member * 31 + round));
   return result;
 }
 
-TEST(Lines, EverybodyReadsEverybodysMessages) {
-  for (const std::size_t members : {std::size_t{2}, std::size_t{3}, Lines::most_members}) {
+TEST(LLBuffer, EverybodyReadsEverybodysMessages) {
+  for (const std::size_t members : {std::size_t{2}, std::size_t{3}, LLBuffer::max_members}) {
     Memory memory(members);
     std::vector<std::thread> threads;
     for (std::size_t self = 0; self < members; ++self) {
       threads.emplace_back([&, self] {
-        Lines lines(memory.data(), self);
+        LLBuffer lines(memory.data(), self);
         for (std::size_t round = 0; round < 300; ++round) {
           const auto own = message(self, round);
           lines.write(own.data(), own.size(), round);
           for (std::size_t member = 0; member < members; ++member) {
             std::vector<unsigned char> theirs(own.size());
-            while (lines.read(member, theirs.data(), theirs.size(), round) == Lines::Arrival::missing)
+            while (lines.read(member, theirs.data(), theirs.size(), round) == LLBuffer::Arrival::missing)
               std::this_thread::yield();
             EXPECT_EQ(theirs, message(member, round)) << "of " << member << " in round " << round;
           }
@@ -49,28 +49,28 @@ TEST(Lines, EverybodyReadsEverybodysMessages) {
   }
 }
 
-TEST(Lines, AMessageThatIsNotThereIsMissing) {
+TEST(LLBuffer, AMessageThatIsNotThereIsMissing) {
   Memory memory(2);
-  Lines first(memory.data(), 0);
-  Lines second(memory.data(), 1);
+  LLBuffer first(memory.data(), 0);
+  LLBuffer second(memory.data(), 1);
   char data[8] = "message";
   char read[8] = "";
   first.write(data, sizeof(data), 1);
-  EXPECT_EQ(first.read(1, read, sizeof(read), 1), Lines::Arrival::missing);
+  EXPECT_EQ(first.read(1, read, sizeof(read), 1), LLBuffer::Arrival::missing);
   second.write(data, sizeof(data), 1);
-  EXPECT_EQ(first.read(1, read, sizeof(read), 1), Lines::Arrival::here);
+  EXPECT_EQ(first.read(1, read, sizeof(read), 1), LLBuffer::Arrival::here);
   EXPECT_STREQ(read, "message");
 }
 
-TEST(Lines, AnotherSignatureIsToldApart) {
+TEST(LLBuffer, AnotherSignatureIsToldApart) {
   Memory memory(2);
-  Lines first(memory.data(), 0);
-  Lines second(memory.data(), 1);
+  LLBuffer first(memory.data(), 0);
+  LLBuffer second(memory.data(), 1);
   char data[8] = "message";
   char read[8] = "";
   first.write(data, sizeof(data), 1);
   second.write(data, sizeof(data), 2);
-  EXPECT_EQ(first.read(1, read, sizeof(read), 1), Lines::Arrival::other);
+  EXPECT_EQ(first.read(1, read, sizeof(read), 1), LLBuffer::Arrival::other);
   EXPECT_STREQ(read, "");
 }
 

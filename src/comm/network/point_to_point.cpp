@@ -1,4 +1,4 @@
-#include "comm/network/post.hpp"
+#include "comm/network/point_to_point.hpp"
 
 #include <algorithm>
 #include <array>
@@ -17,11 +17,11 @@ std::string describe(const char* what, std::uint64_t count, tnt_dtype_t dtype, c
 
 }  // namespace
 
-std::string Post::place(const std::string& what) const {
+std::string PointToPoint::place(const std::string& what) const {
   return fmt::format("rank {} in {}", group_.members[group_.self], what);
 }
 
-void Post::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) {
+void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) {
   group_.world->throw_if_ended();
   const auto here = [&] { return place(describe("send", count, dtype, "to", group_.members[to])); };
   const std::size_t size = count * dtype_size(dtype);
@@ -48,7 +48,7 @@ void Post::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_
   }
 }
 
-void Post::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) {
+void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) {
   group_.world->throw_if_ended();
   const auto what = [&] { return describe("recv", count, dtype, "from", group_.members[from]); };
   const auto here = [&] { return place(what()); };

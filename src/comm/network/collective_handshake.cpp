@@ -1,12 +1,12 @@
-#include "comm/network/meeting.hpp"
+#include "comm/network/collective_handshake.hpp"
 
 #include <cstring>
 
-#include "comm/sentences.hpp"
+#include "comm/error_messages.hpp"
 
 namespace tnt {
 
-void Meeting::begin(const Call& call, const CallContext& context, std::size_t payload, const Fill& fill) {
+void CollectiveHandshake::begin(const Call& call, const CallContext& context, std::size_t payload, const Fill& fill) {
   group_.world->throw_if_ended();
   call_ = call;
   context_ = context;
@@ -18,7 +18,7 @@ void Meeting::begin(const Call& call, const CallContext& context, std::size_t pa
   batch_.emplace(group_);
   for (std::size_t member = 0; member < group_.size(); ++member) {
     if (member == group_.self) continue;
-    batch_->receive({incoming_, member * slot_bytes, sizeof(Header) + largest_payload}, member, calls_lane);
+    batch_->receive({incoming_, member * slot_bytes, sizeof(Header) + max_payload}, member, calls_lane);
   }
   for (std::size_t i = 1; i <= group_.size(); ++i) {  // each rank begins with another: not all send to one at first
     const std::size_t member = (group_.self + i) % group_.size();
@@ -29,19 +29,19 @@ void Meeting::begin(const Call& call, const CallContext& context, std::size_t pa
   }
 }
 
-void Meeting::meet() {
+void CollectiveHandshake::finish() {
   wait(*batch_);
   batch_.reset();
   compare();
 }
 
-const std::byte* Meeting::payload(std::size_t member) const { return slot(incoming_, member) + sizeof(Header); }
+const std::byte* CollectiveHandshake::payload(std::size_t member) const { return slot(incoming_, member) + sizeof(Header); }
 
-void Meeting::wait(Batch& batch) const {
+void CollectiveHandshake::wait(Batch& batch) const {
   batch.wait(context_, [this] { return place(); });
 }
 
-void Meeting::compare() const {
+void CollectiveHandshake::compare() const {
   const auto header = [&](std::size_t member) {
     Header result{};
     std::memcpy(&result, slot(incoming_, member), sizeof(result));
@@ -52,11 +52,11 @@ void Meeting::compare() const {
     const Header other = header(member);
     if (other.call == first.call) continue;
     end_job(*group_.world, TNT_MISMATCH,
-            mismatch_sentence(group_.members[member], other.call, group_.members[0], first.call, calls_));
+            mismatch_message(group_.members[member], other.call, group_.members[0], first.call, calls_));
   }
 }
 
-std::string Meeting::place() const {
+std::string CollectiveHandshake::place() const {
   const std::string detail = context_.detail.empty() ? "" : fmt::format(", {}", context_.detail);
   return fmt::format("rank {} in {} (call {}{})", group_.members[group_.self], describe(call_), calls_, detail);
 }

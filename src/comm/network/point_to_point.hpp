@@ -12,9 +12,9 @@
 namespace tnt {
 
 // Threads may send and receive at once, one for each peer and direction. Two chunks of a message are on their way.
-class Post {
+class PointToPoint {
  public:
-  explicit Post(Group& group) : group_(group) {}
+  explicit PointToPoint(Group& group) : group_(group) {}
 
   // Returns when `in` may be changed: little data may be on its way still.
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context);

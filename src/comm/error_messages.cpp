@@ -1,19 +1,19 @@
-#include "comm/sentences.hpp"
+#include "comm/error_messages.hpp"
 
 namespace tnt {
 
-std::string mismatch_sentence(int rank, const Call& call, int other_rank, const Call& other_call, std::uint64_t number) {
+std::string mismatch_message(int rank, const Call& call, int other_rank, const Call& other_call, std::uint64_t number) {
   return fmt::format(
       "rank {} called {} while rank {} called {} (call {} of their communicator): all ranks must make the same calls in the "
       "same order",
       rank, describe(call), other_rank, describe(other_call), number);
 }
 
-std::string left_sentence(int rank, const std::string& place) {
+std::string left_message(int rank, const std::string& place) {
   return fmt::format("rank {} left the job (its script has ended) while {} waited for it", rank, place);
 }
 
-std::string timeout_sentence(const std::vector<int>& missing, double seconds, const std::string& place) {
+std::string timeout_message(const std::vector<int>& missing, double seconds, const std::string& place) {
   std::string who;
   for (const int rank : missing) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", rank);
   return fmt::format(

@@ -14,16 +14,16 @@ namespace tnt {
 
 // Every member writes one message to all others, and reads all of theirs, before it writes the next. Two sets of lines, used
 // in turn: who writes a set again has read the other set's messages, which everybody sent after reading this one's.
-class Lines {
+class LLBuffer {
  public:
-  static constexpr std::size_t most_bytes = 512;
-  static constexpr std::size_t most_members = 16;  // more would read too many lines
+  static constexpr std::size_t max_bytes = 512;
+  static constexpr std::size_t max_members = 16;  // more would read too many lines
   [[nodiscard]] static constexpr std::size_t bytes(std::size_t members) noexcept {
-    return members <= most_members ? members * 2 * lines_of(most_bytes) * sizeof(Line) : 0;
+    return members <= max_members ? members * 2 * lines_of(max_bytes) * sizeof(Line) : 0;
   }
 
   // memory: bytes(members) zero bytes that all members share.
-  Lines(std::byte* memory, std::size_t self) noexcept : lines_(reinterpret_cast<Line*>(memory)), self_(self) {}
+  LLBuffer(std::byte* memory, std::size_t self) noexcept : lines_(reinterpret_cast<Line*>(memory)), self_(self) {}
 
   // Begins an exchange. signature: a number that goes with the data, to tell one kind of message from another.
   void write(const void* data, std::size_t bytes, std::uint64_t signature) noexcept;
@@ -43,13 +43,13 @@ class Lines {
     return (sizeof(std::uint64_t) + bytes + payload - 1) / payload;  // the signature comes first
   }
   [[nodiscard]] Line* message(std::size_t member) const noexcept {
-    return lines_ + (member * 2 + number_ % 2) * lines_of(most_bytes);
+    return lines_ + (member * 2 + number_ % 2) * lines_of(max_bytes);
   }
 
   Line* lines_;
   std::size_t self_;
   std::uint64_t number_ = 0;
-  std::array<std::size_t, most_members> lines_read_{};  // of the current messages
+  std::array<std::size_t, max_members> lines_read_{};  // of the current messages
 };
 
 }  // namespace tnt

@@ -1,4 +1,4 @@
-#include "comm/shm/lines.hpp"
+#include "comm/shm/ll_buffer.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -14,7 +14,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
 }  // namespace
 
 // The last line first: who waits looks at the first one, and does not get in the way of the others.
-void Lines::write(const void* data, std::size_t bytes, std::uint64_t signature) noexcept {
+void LLBuffer::write(const void* data, std::size_t bytes, std::uint64_t signature) noexcept {
   ++number_;
   lines_read_.fill(0);
   Line* const lines = message(self_);
@@ -29,7 +29,7 @@ void Lines::write(const void* data, std::size_t bytes, std::uint64_t signature) 
   lines->number.store(number_, std::memory_order_release);
 }
 
-Lines::Arrival Lines::read(std::size_t member, void* data, std::size_t bytes, std::uint64_t signature) noexcept {
+LLBuffer::Arrival LLBuffer::read(std::size_t member, void* data, std::size_t bytes, std::uint64_t signature) noexcept {
   const Line* const lines = message(member);
   std::size_t& next = lines_read_[member];
   for (; next < lines_of(bytes); ++next) {

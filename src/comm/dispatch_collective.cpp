@@ -1,13 +1,13 @@
-#include "comm/collective.hpp"
+#include "comm/dispatch_collective.hpp"
 
 namespace tnt {
 
-void take_part(Communicator& comm, const Call& call, const void* in, void* out, const CallContext& context) {
+void dispatch_collective(Communicator& comm, const Call& call, const void* in, void* out, const CallContext& context) {
   const auto [kind, dtype, op, root, count] = call;
   switch (kind) {
     case Call::all_reduce: {
-      const Piece piece{.in = in, .out = out, .count = count};
-      return comm.all_reduce(Run({&piece, 1}, dtype), op, context);
+      const TensorView view{.in = in, .out = out, .count = count};
+      return comm.all_reduce(FusedBuffer({&view, 1}, dtype), op, context);
     }
     case Call::reduce_scatter: return comm.reduce_scatter(in, out, count, dtype, op, context);
     case Call::all_gather: return comm.all_gather(in, out, count, dtype, context);

@@ -12,11 +12,11 @@
 namespace tnt {
 
 // For the collectives of one communicator, one after another.
-class Meeting {
+class CollectiveHandshake {
  public:
-  static constexpr std::size_t largest_payload = std::size_t{8} * 1024;
+  static constexpr std::size_t max_payload = std::size_t{8} * 1024;
 
-  explicit Meeting(Group& group) : group_(group) {}
+  explicit CollectiveHandshake(Group& group) : group_(group) {}
 
   // Begins a call. Every member's message has this many bytes of data that fill writes (member: who gets them); the bytes that
   // this rank has for itself are written, too.
@@ -24,8 +24,8 @@ class Meeting {
   void begin(const Call& call, const CallContext& context, std::size_t payload = 0, const Fill& fill = {});
 
   // Returns when all members have begun it. Throws TNT_MISMATCH on all ranks if one has begun another call.
-  void meet();
-  // What member had for this rank; after meet, until the next begin.
+  void finish();
+  // What member had for this rank; after finish, until the next begin.
   [[nodiscard]] const std::byte* payload(std::size_t member) const;
 
   void wait(Batch& batch) const;  // for other messages of this call
@@ -38,7 +38,7 @@ class Meeting {
   [[nodiscard]] std::byte* slot(const Buffer& buffer, std::size_t member) const { return buffer.get() + member * slot_bytes; }
   [[nodiscard]] std::string place() const;
   void compare() const;
-  static constexpr std::size_t slot_bytes = sizeof(Header) + largest_payload + 64 - sizeof(Header) % 64;
+  static constexpr std::size_t slot_bytes = sizeof(Header) + max_payload + 64 - sizeof(Header) % 64;
 
   Group& group_;
   Staging staging_;
