@@ -16,12 +16,16 @@ OF_KERAS_3 = {
 }
 
 
-def questions(name: str) -> dict[str, list[str]]:
-    """The public functions and classes of a module of the adapter, with the names of their arguments."""
-    tree = ast.parse((ADAPTER / f"{name}.py").read_text())
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
-    found = {node.name: [argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)] for node in functions}
-    return {**found, **{node.name: [] for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"}}
+def questions(folder: str) -> dict[str, list[str]]:
+    """The public functions and classes of a folder of the adapter, with the names of their arguments."""
+    found: dict[str, list[str]] = {}
+    for file in (ADAPTER / folder).glob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                assert node.name not in found, f"{folder} defines {node.name} twice"
+                arguments = [*node.args.args, *node.args.kwonlyargs] if isinstance(node, ast.FunctionDef) else []
+                found[node.name] = [argument.arg for argument in arguments]
+    return found
 
 
 def test_both_front_ends_answer_the_same():

@@ -1,0 +1,1 @@
+"""What is asked of Keras 3 and of legacy Keras in the same words."""

@@ -1,0 +1,162 @@
+"""Models, their layers and weights, and the functions that Keras makes of their steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.adapter.front_end import LEGACY, keras
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def version() -> str:
+    """``"Keras 3.15.1"``."""
+    return f"Keras {keras.__version__}"
+
+
+def is_model(value: Any) -> bool:
+    """Whether it can be wrapped."""
+    return isinstance(value, keras.Model)
+
+
+def in_other_keras(value: Any) -> str:
+    """The end of a sentence about an object of the Keras that is not in use here; empty if it is none."""
+    other, name, advice = ("keras", "Keras 3", "unset") if LEGACY else ("tf_keras", "legacy Keras (tf_keras)", "set")
+    if not any(base.__module__.partition(".")[0] == other for base in type(value).__mro__):
+        return ""
+    return f"this one is of {name}: {advice} TF_USE_LEGACY_KERAS{'' if LEGACY else '=1'} before TensorFlow is imported"
+
+
+def model_from_config(config: Any, **kwargs: Any) -> Any:
+    """The functional or Sequential model that has this configuration."""
+    kinds = [keras.Sequential, keras.Model]
+    for kind in kinds if isinstance(config, dict) and "input_layers" not in config else kinds[::-1]:
+        try:
+            return kind.from_config(config, **kwargs)
+        except (TypeError, ValueError, KeyError) as error:
+            problem = error
+    raise RuntimeError(f"this is not the configuration of a functional or Sequential model of Keras: {problem}")
+
+
+def weights(model: Any) -> list[Any]:
+    """All weights of the model, trainable or not, without metrics and random seeds."""
+    return _without_metrics(model, model.weights)
+
+
+def trainable_variables(model: Any) -> list[Any]:
+    """What an optimizer changes, in the order of the layers."""
+    return list(model.trainable_variables)
+
+
+def moving_statistics(model: Any) -> list[Any]:
+    """Floating-point weights that are not trained but change in training, such as BatchNormalization's averages."""
+    weights = _without_metrics(model, model.non_trainable_weights)
+    return [variable for variable in weights if tf.as_dtype(dtype_of(variable)).is_floating]
+
+
+def untrained_weights(model: Any) -> list[Any]:
+    """The weights that layers have made not to be trained, such as averages; not those of layers that were frozen."""
+    name = "_non_trainable_weights" if LEGACY else "_non_trainable_variables"
+    found = {id(v): v for layer in layers_of(model) for v in getattr(layer, name)}
+    return _without_metrics(model, list(found.values()))
+
+
+def _without_metrics(model: Any, weights: Sequence[Any]) -> list[Any]:
+    """Legacy Keras counts the states of metrics that are a model's attributes among its weights."""
+    states = {id(variable) for variable in metric_variables(model)}
+    return [variable for variable in weights if id(variable) not in states]
+
+
+def metric_variables(model: Any) -> list[Any]:
+    """The states of all the model's metrics, the loss tracker's included; each once."""
+    found = {id(variable): variable for metric in model.metrics for variable in metric.variables}
+    return list(found.values())
+
+
+def dtype_of(variable: Any) -> str:
+    """The name of the variable's element type: ``"float32"``."""
+    return str(tf.as_dtype(variable.dtype).name)
+
+
+def is_jit_compiled(model: Any) -> bool:
+    """Whether Keras would compile the model's steps with XLA."""
+    return bool(model.jit_compile)
+
+
+def without_jit(model: Any) -> list[tuple[Any, str, Any]]:
+    """What keeps Keras from compiling a step of the model as a whole: owner, attribute and value."""
+    return [(model, "_jit_compile", False)]
+
+
+def layers_of(model: Any) -> list[Any]:
+    """The model and all layers in it, however deep."""
+    return list(model._flatten_layers())
+
+
+def swap_functions(model: Any, functions: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Gives the model other traced steps (of training, test and prediction; None: to be traced), and returns those it had."""
+    before = (model.train_function, model.test_function, model.predict_function)
+    model.train_function, model.test_function, model.predict_function = functions
+    return before
+
+
+def new_train_function(model: Any) -> Any:
+    """A training step that will be traced when it is called for the first time; the model's own from now on."""
+    model.train_function = None  # Keras would keep it
+    model.make_train_function()
+    return model.train_function
+
+
+def mask_of(tensor: Any) -> Any:
+    """The mask that goes with a tensor from layer to layer; None without one."""
+    return getattr(tensor, "_keras_mask", None)
+
+
+def set_mask(tensor: Any, mask: Any) -> None:
+    """Gives a tensor the mask that went with another."""
+    tensor._keras_mask = mask
+
+
+def batch_statistics() -> str:
+    """The method by which a BatchNormalization gets mean and variance of a batch."""
+    return "_calculate_mean_and_var" if LEGACY else "_moments"
+
+
+def with_statistics(layer: Any, moments: Callable[..., Any]) -> Callable[..., Any]:
+    """That method of a layer, with other statistics: moments(x, axes, keepdims, mask) gives them."""
+
+    def of_keras2(inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> Any:
+        return moments(inputs, reduction_axes, keep_dims, mask)
+
+    def of_keras3(inputs: Any, mask: Any) -> Any:
+        return moments(inputs, layer._reduction_axes, False, mask)
+
+    return of_keras2 if LEGACY else of_keras3
+
+
+def steps_per_execution(model: Any) -> int:
+    """How many batches one call of the training function takes."""
+    return int(model._steps_per_execution.numpy()) if LEGACY else int(model.steps_per_execution)
+
+
+def share_beginning(model: Any, of_master: Callable[[list[int]], list[int]]) -> None:
+    """`fit`, which has begun, goes on everywhere with the epoch (and step) that the master's `BackupAndRestore` has found.
+
+    of_master: gives the master's numbers on every rank.
+    """
+    if not LEGACY:
+        epoch = model._initial_epoch
+        (begin,) = of_master([-1 if epoch is None else int(epoch)])
+        model._initial_epoch = None if begin < 0 else begin
+        return
+    name = "_maybe_load_initial_counters_from_ckpt"  # Keras asks next
+    original = getattr(model, name)
+
+    def counters(*args: Any) -> tuple[int, ...]:
+        object.__delattr__(model, name)
+        return tuple(of_master([int(number) for number in original(*args)]))
+
+    object.__setattr__(model, name, counters)

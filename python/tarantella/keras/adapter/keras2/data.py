@@ -1,0 +1,129 @@
+"""How legacy Keras reads data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tarantella.keras.adapter.common.callbacks import Callback
+
+
+class _Source:
+    """Keras' view of data: its batches, how many an epoch has (None: not known), and what happens between epochs."""
+
+    def __init__(self, data_adapter: Any, dataset: tf.data.Dataset, steps: int | None) -> None:
+        self._data_adapter = data_adapter
+        self.dataset = dataset
+        self.steps = steps
+
+    def on_epoch_end(self) -> None:
+        self._data_adapter.on_epoch_end()
+
+
+def source(
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    batch_size: int | None,
+    steps: int | None,
+    shuffle: bool,
+    class_weight: Any,
+    *,
+    model: Any = None,
+    epochs: int = 1,
+    **loading: Any,
+) -> Any:
+    """Keras' own view of what was given as data: arrays, tensors, generators or a dataset.
+
+    Args:
+        model: is built from the first batch of a generator, whose shapes are not known.
+        epochs: for how many epochs batches are asked for: in each, arrays are shuffled anew.
+        loading: ``max_queue_size``, ``workers`` and ``use_multiprocessing``, as `fit` takes them.
+    """
+    from tf_keras.src.engine import data_adapter as engine
+
+    made = engine.select_data_adapter(x, y)(
+        x,
+        y,
+        sample_weights=sample_weight,
+        batch_size=batch_size,
+        steps=steps,
+        epochs=epochs,
+        shuffle=shuffle,
+        model=model,
+        distribution_strategy=tf.distribute.get_strategy(),
+        **loading,
+    )
+    dataset = made.get_dataset()
+    if class_weight:
+        dataset = dataset.map(engine._make_class_weight_map_fn(class_weight))
+    if isinstance(x, tf.data.Dataset):
+        return _Source(made, dataset, steps)
+    size = made.get_size() if steps is None else steps
+    if made.should_recreate_iterator() and size is not None:  # a Sequence begins anew in each epoch, whatever the steps
+        dataset = dataset.take(size).apply(tf.data.experimental.assert_cardinality(size))
+    return _Source(made, dataset, size)
+
+
+def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
+    """One batch as Keras would train on it, of tensors."""
+    from tf_keras.src.engine import data_adapter as engine
+
+    return next(engine.single_batch_iterator(tf.distribute.get_strategy(), x, y, sample_weight, class_weight))
+
+
+def one_batch(part: Any) -> Any:
+    """What a method such as `train_on_batch` takes as ``x``, so that the model's step gets the part of a batch by `part_of`.
+
+    Keras wants tensors that agree in their first dimension: each gets one more.
+    """
+    return tf.nest.map_structure(lambda tensor: tf.expand_dims(tensor, 0), part)
+
+
+def part_of(element: Any) -> Any:
+    """The part of a batch, of what the step gets."""
+    return tf.nest.map_structure(lambda tensor: tensor[0], element[0])
+
+
+def logs_of_outputs(outputs: Any) -> dict[str, Any]:
+    """What a callback sees of the model's outputs, after a batch of `predict`."""
+    return {"outputs": outputs}
+
+
+def on_batch_logs(model: Any, logs: Any, return_dict: bool) -> Any:
+    """What `test_on_batch` returns of the metrics' results."""
+    from tf_keras.src.engine import training
+    from tf_keras.src.utils import tf_utils
+
+    numbers = tf_utils.sync_to_numpy_or_python_type(logs)
+    return numbers if return_dict else training.flatten_metrics_in_order(numbers, model.metrics_names)
+
+
+def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Arrays to train on, and the last part of them to validate with: each x, y and sample_weight."""
+    from tf_keras.src.engine import data_adapter as engine
+
+    training, validation = engine.train_validation_split((x, y, sample_weight), validation_split=part)
+    return tuple(training), tuple(validation)
+
+
+def batches(source: _Source) -> tf.data.Dataset:
+    """The batches that Keras would train on, as a dataset."""
+    return source.dataset
+
+
+def steps_of(source: _Source, given: int | None) -> int | None:
+    """After how many batches an epoch ends: arrays' batches go on without an end between the epochs."""
+    return source.steps
+
+
+class Epochs(Callback):
+    """Tells a source of batches where epochs end: a `Sequence` may shuffle there."""
+
+    def __init__(self, source: _Source) -> None:
+        super().__init__()
+        self._source = source
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_end()

@@ -1,0 +1,75 @@
+"""Losses and metrics of legacy Keras."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.adapter.common.losses import OF_ALL_ELEMENTS, OF_NOTHING, divisor_of_mean, loss_and_elements
+from tarantella.keras.adapter.front_end import keras
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+def loss_reductions(loss: Any) -> Iterator[str]:
+    """How each loss given to ``compile`` makes one number of a batch."""
+    for item in tf.nest.flatten(loss):
+        yield str(getattr(item, "reduction", "auto"))
+
+
+def given_metrics(model: Any) -> list[Any]:
+    """The metric objects that were given to ``compile`` or that the model has, built or not; each once."""
+    compiled = getattr(model, "compiled_metrics", None)
+    given = [] if compiled is None else tf.nest.flatten([compiled._user_metrics, compiled._user_weighted_metrics])
+    found = [*(m for m in given if isinstance(m, keras.metrics.Metric)), *model.metrics]
+    return list({id(metric): metric for metric in found}.values())
+
+
+class _Replaced:
+    """What takes the place of a loss: Keras looks at its reduction, too."""
+
+    def __init__(self, loss: Any, call: Callable[..., tf.Tensor]) -> None:
+        self.reduction = loss.reduction
+        self._call = call
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+        return self._call(y_true, y_pred, sample_weight)
+
+
+def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
+    """What puts ``replace(loss)`` in the place of each output's loss of a built model: owner, attribute and value."""
+    container = getattr(model, "compiled_loss", None)
+    if container is None or not container.built:
+        return []
+    replaced = [None if loss is None else _Replaced(loss, replace(loss)) for loss in container._losses]
+    return [(container, "_losses", replaced)]
+
+
+def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
+    """What the loss gives, and what it divided the weighted sum of its elements by.
+
+    That is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
+    """
+    autograph = tf.__internal__.autograph
+    call = autograph.tf_convert(loss.call, autograph.control_status_ctx())
+    value, elements, mask = loss_and_elements(loss, call, y_true, y_pred, sample_weight)
+    if elements is None:
+        return value, OF_ALL_ELEMENTS
+    return value, OF_NOTHING if loss.reduction == "sum" else divisor_of_mean(mask)
+
+
+def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
+    """What the metrics' results would be if their states had these values; the states stay as they are."""
+    before = [variable.read_value() for variable in variables]
+    _assign(variables, values)
+    # a result may be a state itself, which is read here, before it gets its old value back
+    found = tf.nest.map_structure(lambda value: tf.identity(value) if tf.is_tensor(value) else value, results())
+    _assign(variables, before)
+    return found
+
+
+def _assign(variables: Sequence[Any], values: Sequence[tf.Tensor]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)

@@ -1,0 +1,108 @@
+"""Models of legacy Keras: their variables, and what makes them."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.adapter.front_end import keras
+from tarantella.keras.adapter.keras2.optimizers import build_optimizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether it knows its loss and its optimizer."""
+    return bool(model._is_compiled)
+
+
+_built: weakref.WeakSet[Any] = weakref.WeakSet()  # what `compile` made of the losses of models that are built since
+
+
+def build(model: Any, batch_spec: Any) -> None:
+    """Gives the compiled model, its metrics and its optimizer all their variables, from the spec of a batch.
+
+    Without this, they would be made inside the first step: too late to broadcast them before it. The step, or what the usual
+    one is made of, is traced for a graph that is thrown away.
+    """
+    if model.compiled_loss in _built:
+        return
+    if type(model).train_step is not keras.Model.train_step and not model.run_eagerly:
+        _trace(model.train_step, batch_spec)  # it alone knows what it uses of the model
+    else:
+        _trace(lambda batch: _forward(model, batch, with_results=True), batch_spec)
+        build_optimizer(model.optimizer, model.trainable_variables)
+    _built.add(model.compiled_loss)
+
+
+def build_to_call(model: Any, batch_spec: Any) -> None:
+    """Gives the model its own variables, compiled or not."""
+    if not model.built:
+        _trace(lambda batch: _forward(model, batch), batch_spec)
+
+
+def _forward(model: Any, batch: Any, with_results: bool = False) -> None:
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    y_pred = model(x, training=False)
+    if with_results:
+        model.compute_loss(x, y, y_pred, sample_weight)
+        model.compute_metrics(x, y, y_pred, sample_weight)
+
+
+def _trace(step: Callable[[Any], Any], batch_spec: Any) -> None:
+    def traced(batch: Any) -> None:
+        step(batch)
+
+    tf.function(traced).get_concrete_function(tf.nest.map_structure(_of_any_size, batch_spec))
+
+
+def _of_any_size(spec: Any) -> Any:
+    """The spec for batches of any size: a Sequential model would remember the size, and save it."""
+    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
+        return spec
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+
+
+def path(variable: Any) -> str:
+    """The variable's name with those of its layers: ``"dense_9/kernel"``."""
+    return str(variable.name).removesuffix(":0")
+
+
+def unwrap(variable: Any) -> tf.Variable:
+    """The variable: here it is TensorFlow's."""
+    return variable
+
+
+def is_variable(value: Any) -> bool:
+    """Whether it is a variable of TensorFlow, as all of this Keras are."""
+    return isinstance(value, tf.Variable)
+
+
+@contextmanager
+def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
+    """This Keras uses XLA only where it is asked to."""
+    yield
+
+
+def copying_functions() -> list[tuple[ModuleType, str, str]]:
+    """The functions of Keras that make models from models or files: their module, their name, and what became of the model."""
+    from tf_keras.src.models import cloning
+    from tf_keras.src.saving import pickle_utils, saving_api
+
+    return [
+        (cloning, "_clone_sequential_model", "cloned"),
+        (cloning, "_clone_functional_model", "cloned"),
+        (saving_api.saving_lib, "load_model", "loaded from a file"),
+        (saving_api.legacy_sm_saving_lib, "load_model", "loaded from a file"),
+        (pickle_utils, "deserialize_model_from_bytecode", "copied"),  # copy.deepcopy and pickle go this way
+    ]
+
+
+def layers_to_compile(model: Any) -> list[Any]:
+    """None: XLA stays off on several ranks."""
+    return []

@@ -1,0 +1,84 @@
+"""Optimizers of legacy Keras. None of them adds up gradients over several steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.adapter.common.optimizers import optimizer_of, optimizers_of
+from tarantella.keras.adapter.front_end import keras
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+def optimizer_hook() -> str:
+    """The optimizer's method that gets gradients before they are clipped or tested for being finite."""
+    return "apply_gradients"
+
+
+def as_method(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """What takes the place of this method, of a function of gradients and variables."""
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = list(grads_and_vars)
+        if args:
+            kwargs["name"] = args[0]
+        return apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs], **kwargs)
+
+    apply_gradients._tnt_apply = apply
+    return apply_gradients  # type: ignore[no-any-return]
+
+
+def as_apply(method: Any) -> Callable[..., Any]:
+    """The method as a function of gradients and variables; what `as_method` was given, if it comes from there."""
+    if hasattr(method, "_tnt_apply"):
+        return method._tnt_apply  # type: ignore[no-any-return]
+
+    def apply(grads: Any, trainable_variables: Any, **kwargs: Any) -> Any:
+        return method(list(zip(grads, trainable_variables, strict=True)), **kwargs)
+
+    return apply
+
+
+def is_optimizer(value: Any) -> bool:
+    """Whether it is one of Keras' optimizers, of the new kind or the old."""
+    return isinstance(value, (keras.optimizers.Optimizer, keras.optimizers.legacy.Optimizer))
+
+
+def accumulating(optimizer: Any) -> Any:
+    """None: no optimizer of this Keras adds up gradients over several steps."""
+    return None
+
+
+def steps_of_update(optimizer: Any) -> int:
+    """After how many steps the optimizer changes the variables."""
+    return 1
+
+
+def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Gives the optimizer its state, as its first step would."""
+    if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
+        optimizer._create_all_weights(list(variables))
+    else:
+        optimizer.build(list(variables))
+
+
+def optimizer_variables(model: Any) -> list[Any]:
+    """The optimizer's state, its step count, learning rate and loss scale included."""
+    found: dict[int, Any] = {}
+    outer = optimizer_of(model)
+    for optimizer in [] if outer is None else optimizers_of(outer):
+        found.update((id(value), value) for value in _state(optimizer) if isinstance(value, tf.Variable))
+    return list(found.values())
+
+
+def _state(optimizer: Any) -> Iterator[Any]:
+    if len(optimizers_of(optimizer)) > 1:  # a LossScaleOptimizer; without a dynamic scale it has no state of its own
+        yield from getattr(optimizer._loss_scale, "_weights", {}).values()
+    elif isinstance(optimizer, keras.optimizers.legacy.Optimizer):
+        yield from (*optimizer.weights, *optimizer._hyper.values())
+    else:
+        yield from (*optimizer.variables, optimizer.learning_rate)

@@ -1,0 +1,1 @@
+"""What only Keras 3 answers so."""

@@ -1,0 +1,120 @@
+"""How Keras 3 reads data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella.keras.adapter.common.callbacks import Callback
+from tarantella.keras.adapter.front_end import keras
+
+
+def source(
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    batch_size: int | None,
+    steps: int | None,
+    shuffle: bool,
+    class_weight: Any,
+    *,
+    model: Any = None,
+    epochs: int = 1,
+    **loading: Any,
+) -> Any:
+    """Keras' own view of what was given as data: arrays, tensors, generators or a dataset.
+
+    Args:
+        model, epochs: make no difference to this Keras.
+
+    Raises:
+        TypeError: something else was given.
+    """
+    if loading:
+        raise TypeError(f"unexpected argument {', '.join(loading)}: Keras 3 takes such from a PyDataset")
+    from keras.src.trainers import data_adapters
+
+    return data_adapters.get_data_adapter(
+        x=x,
+        y=y,
+        sample_weight=sample_weight,
+        batch_size=batch_size,
+        steps_per_epoch=steps,
+        shuffle=shuffle and not isinstance(x, tf.data.Dataset),  # Keras would only warn
+        class_weight=class_weight,
+    )
+
+
+def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
+    """One batch as Keras would train on it, of tensors."""
+    from keras.src.trainers.data_adapters import data_adapter_utils
+
+    if class_weight is not None:
+        if sample_weight is not None:
+            raise ValueError("sample_weight and class_weight cannot be given together")
+        sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
+    packed = data_adapter_utils.pack_x_y_sample_weight(x, y, sample_weight)
+    return keras.tree.map_structure(tf.convert_to_tensor, packed)
+
+
+def one_batch(part: Any) -> Any:
+    """What a method such as `train_on_batch` takes as ``x``, so that the model's step gets the part of a batch by `part_of`."""
+    return part
+
+
+def part_of(element: Any) -> Any:
+    """The part of a batch, of what the step gets."""
+    return element[0]
+
+
+def logs_of_outputs(outputs: Any) -> dict[str, Any]:
+    """What a callback sees of the model's outputs, after a batch of `predict`."""
+    return outputs if isinstance(outputs, dict) else {"outputs": outputs}
+
+
+def on_batch_logs(model: Any, logs: Any, return_dict: bool) -> Any:
+    """What `test_on_batch` returns of the metrics' results."""
+    numbers = {name: float(value) if np.ndim(value) == 0 else np.asarray(value) for name, value in logs.items()}
+    return numbers if return_dict else model._flatten_metrics_in_order(numbers)
+
+
+def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Arrays to train on, and the last part of them to validate with: each x, y and sample_weight."""
+    from keras.src.trainers.data_adapters import array_slicing
+
+    training, validation = array_slicing.train_validation_split((x, y, sample_weight), validation_split=part)
+    return tuple(training), tuple(validation)
+
+
+def batches(source: Any) -> tf.data.Dataset:
+    """The batches that Keras would train on, as a dataset."""
+    dataset = source.get_tf_dataset()
+    # Keras counts the batches of arrays, their dataset does not know the number. Without it an epoch would end with a step that
+    # finds no data, but has been counted in the optimizer by then
+    if source.num_batches is not None and dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(source.num_batches))
+    return dataset
+
+
+def steps_of(source: Any, given: int | None) -> int | None:
+    """After how many batches an epoch ends; None: when there are no more."""
+    return given
+
+
+class Epochs(Callback):
+    """Tells a source of batches where epochs begin and end, as Keras would: a `PyDataset` may shuffle there."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        self._source = source
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._source.on_epoch_end()  # so does Keras, before the first
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_begin()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._source.on_epoch_end()

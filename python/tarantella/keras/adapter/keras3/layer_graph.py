@@ -1,0 +1,51 @@
+"""The graph of layers that a functional or Sequential model of Keras 3 is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarantella.keras.adapter.common.models import layers_of
+from tarantella.keras.adapter.front_end import keras
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def layers_to_compile(model: Any) -> list[Any]:
+    """The model and the layers in it, whose calls XLA compiles in segments."""
+    return layers_of(model)
+
+
+def graph_of(layer: Any) -> Any:
+    """What runs the layers of a functional or Sequential model, one by one; None if the layer is none."""
+    graph = getattr(layer, "_functional", layer)  # Sequential has one inside
+    return graph if hasattr(graph, "_run_through_graph") and hasattr(graph, "_nodes_by_depth") else None
+
+
+def graph_runner() -> str:
+    """The method of `graph_of` that does so, called with the inputs and ``operation_fn``."""
+    return "_run_through_graph"
+
+
+def nodes(graph: Any) -> list[Any]:
+    """The graph's calls of layers and operations, in the order in which they run."""
+    by_depth = graph._nodes_by_depth
+    ordered = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
+    return [node for node in ordered if node.operation and not node.is_input]
+
+
+def run_nodes(calls: Sequence[Any], operation_fn: Callable[[Any], Any], values: dict[int, Any]) -> None:
+    """Makes the calls. values: by id of the graph's symbolic tensors; what comes of the calls is added."""
+    for node in calls:
+        if all(id(tensor) in values for tensor in node.input_tensors):
+            args, kwargs = node.arguments.fill_in(values)
+            outputs = keras.tree.flatten(operation_fn(node.operation)(*args, **kwargs))
+            values.update(zip(map(id, node.outputs), outputs, strict=False))
+
+
+def outputs_of(graph: Any, values: dict[int, Any]) -> Any:
+    """What the graph gives, of all that was computed in it."""
+    missing = [tensor.name for tensor in graph.outputs if id(tensor) not in values]
+    if missing:
+        raise ValueError(f"the model's output {missing[0]} does not follow from the inputs that were given")
+    return keras.tree.pack_sequence_as(graph._outputs_struct, [values[id(tensor)] for tensor in graph.outputs])

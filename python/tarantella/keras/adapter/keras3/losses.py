@@ -1,0 +1,60 @@
+"""Losses and metrics of Keras 3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.adapter.common.losses import OF_ALL_ELEMENTS, OF_NOTHING, divisor_of_mean, loss_and_elements
+from tarantella.keras.adapter.front_end import keras
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+def loss_reductions(loss: Any) -> Iterator[str]:
+    """How each loss given to ``compile`` makes one number of a batch."""
+    for item in tf.nest.flatten(loss):
+        yield str(getattr(item, "reduction", "sum_over_batch_size"))
+
+
+def given_metrics(model: Any) -> list[Any]:
+    """The metric objects that were given to ``compile`` or that the model has, built or not; each once."""
+    compiled = getattr(model, "_compile_metrics", None)
+    given = [] if compiled is None else keras.tree.flatten([compiled._user_metrics, compiled._user_weighted_metrics])
+    found = [*(m for m in given if isinstance(m, keras.metrics.Metric)), *model.metrics]
+    return list({id(metric): metric for metric in found}.values())
+
+
+def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
+    """What puts ``replace(loss)`` in the place of each output's loss of a built model: owner, attribute and value."""
+    container = getattr(model, "_compile_loss", None)
+    if container is None or container._flat_losses is None:
+        return []
+    replaced = [item._replace(loss=replace(item.loss)) for item in container._flat_losses]
+    return [(container, "_flat_losses", replaced)]
+
+
+def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
+    """What the loss gives, and what it divided the weighted sum of its elements by.
+
+    That is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
+    """
+    from keras.src.losses.loss import apply_mask
+
+    value, elements, mask = loss_and_elements(loss, loss.call, y_true, y_pred, sample_weight)
+    if elements is None:
+        return value, OF_ALL_ELEMENTS
+    if loss.reduction == "sum":
+        return value, OF_NOTHING
+    if loss.reduction != "mean_with_sample_weight":
+        return value, divisor_of_mean(mask)
+    weights = apply_mask(sample_weight, mask, dtype=value.dtype, reduction=loss.reduction)
+    return value, OF_ALL_ELEMENTS if weights is None else tf.reduce_sum(tf.cast(weights, tf.float64))
+
+
+def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
+    """What the metrics' results would be if their states had these values; the states stay as they are."""
+    with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+        return results()

@@ -1,0 +1,99 @@
+"""Models of Keras 3: their variables, and what makes them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.adapter.common.optimizers import optimizer_of
+from tarantella.keras.adapter.front_end import keras
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether it knows its loss and its optimizer."""
+    return bool(model.compiled)
+
+
+def build(model: Any, batch_spec: Any) -> None:
+    """Gives the compiled model, its metrics and its optimizer all their variables, from the spec of a batch.
+
+    Without this, they would be made inside the first step: too late to broadcast them before it.
+    """
+    model._symbolic_build(data_batch=_symbolic(batch_spec))
+    if model.optimizer is not None and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def build_to_call(model: Any, batch_spec: Any) -> None:
+    """Gives the model its own variables, compiled or not."""
+    if not model.built:
+        model(keras.utils.unpack_x_y_sample_weight(_symbolic(batch_spec))[0])
+
+
+def _symbolic(batch_spec: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name, sparse=isinstance(spec, tf.SparseTensorSpec)), batch_spec
+    )
+
+
+def optimizer_variables(model: Any) -> list[Any]:
+    """The optimizer's state, its step count and learning rate included."""
+    optimizer = optimizer_of(model)
+    return [] if optimizer is None else list(optimizer.variables)
+
+
+def path(variable: Any) -> str:
+    """The variable's name with those of its layers: ``"dense_9/kernel"``."""
+    return str(variable.path if isinstance(variable, keras.Variable) else variable.name)
+
+
+def unwrap(variable: Any) -> tf.Variable:
+    """The TensorFlow variable inside a Keras variable."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def is_variable(value: Any) -> bool:
+    """Whether it is a variable of Keras or of TensorFlow."""
+    return isinstance(value, (keras.Variable, tf.Variable))
+
+
+@contextmanager
+def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
+    """In this context ``jit_compile="auto"`` becomes False; `said` is called where it would have become True."""
+    decide = getattr(model, "_resolve_auto_jit_compile", None)
+    if decide is None:  # an older Keras
+        yield
+        return
+    decisions = []
+
+    def decide_against() -> bool:
+        decisions.append(decide())
+        return False
+
+    object.__setattr__(model, "_resolve_auto_jit_compile", decide_against)
+    try:
+        yield
+    finally:
+        object.__delattr__(model, "_resolve_auto_jit_compile")
+    if any(decisions):
+        said()
+
+
+def copying_functions() -> list[tuple[ModuleType, str, str]]:
+    """The functions of Keras that make models from models or files: their module, their name, and what became of the model."""
+    from keras.src.models import cloning
+    from keras.src.saving import saving_api
+
+    return [
+        (cloning, "_clone_sequential_model", "cloned"),
+        (cloning, "_clone_functional_model", "cloned"),
+        (saving_api.saving_lib, "_load_model_from_fileobj", "copied"),  # copy.deepcopy and pickle go this way
+        (saving_api, "load_model", "loaded from a file"),
+        (saving_api.saving_lib, "load_model", "loaded from a file"),
+    ]

@@ -1,0 +1,77 @@
+"""Optimizers of Keras 3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.adapter.common.optimizers import optimizers_of
+from tarantella.keras.adapter.front_end import keras
+from tarantella.keras.adapter.keras3.models import unwrap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def optimizer_hook() -> str:
+    """The optimizer's method that gets gradients before they are clipped, unscaled or tested for being finite."""
+    return "apply"
+
+
+def as_method(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """What takes the place of this method, of a function of gradients and variables."""
+    return apply
+
+
+def as_apply(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method as a function of gradients and variables."""
+    return method
+
+
+def is_optimizer(value: Any) -> bool:
+    """Whether it is one of Keras' optimizers."""
+    return isinstance(value, keras.optimizers.Optimizer)
+
+
+def accumulating(optimizer: Any) -> Any:
+    """Which of the optimizer and the one inside adds up gradients over several steps; None if none does."""
+    return next((o for o in optimizers_of(optimizer) if getattr(o, "gradient_accumulation_steps", None)), None)
+
+
+def steps_of_update(optimizer: Any) -> int:
+    """After how many steps the optimizer changes the variables."""
+    owner = accumulating(optimizer)
+    return 1 if owner is None else int(owner.gradient_accumulation_steps)
+
+
+def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Gives the optimizer its state, as its first step would."""
+    if not optimizer.built:
+        with keras.name_scope(optimizer.name, caller=optimizer):
+            optimizer.build(list(variables))
+
+
+def variables_of_optimizer(optimizer: Any) -> list[Any]:
+    """The variables that a built optimizer changes."""
+    return list(optimizer._trainable_variables)
+
+
+def accumulators(optimizer: Any, variables: Sequence[Any]) -> list[tf.Variable]:
+    """Where an accumulating, built optimizer adds up the gradients of each of the variables."""
+    return [unwrap(optimizer._accumulated_gradients[optimizer._get_variable_index(v)]) for v in variables]
+
+
+def is_update_step(optimizer: Any) -> tf.Tensor:
+    """Whether the next call of `apply` of an accumulating optimizer changes the variables."""
+    return tf.equal((micro_steps(optimizer) + 1) % optimizer.gradient_accumulation_steps, 0)
+
+
+def between_updates(optimizer: Any) -> bool:
+    """Whether an accumulating optimizer has gradients that it has not used yet."""
+    return bool(micro_steps(optimizer) % optimizer.gradient_accumulation_steps != 0)
+
+
+def micro_steps(optimizer: Any) -> tf.Tensor:
+    """How often `apply` was called, accumulated or not."""
+    return unwrap(optimizer._iterations).read_value()
