@@ -258,7 +258,7 @@ class Model:
         if self._is_plain():
             callbacks = fingerprint.beside(callbacks, model)
             fit = model.fit if settings is None else functools.partial(single_rank.fit, model, settings)
-            with unwrapped_models.ours():
+            with unwrapped_models.internal_call():
                 return fit(
                     x, y, batch_size=batch_size, verbose=verbose, callbacks=callbacks, validation_split=validation_split,
                     validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
@@ -429,7 +429,7 @@ class Model:
         """
         model = self._tnt_model
         if self._is_plain():
-            with unwrapped_models.ours(), fingerprint.of_batch(model, dict):
+            with unwrapped_models.internal_call(), fingerprint.of_batch(model, dict):
                 return model.train_on_batch(
                     x, y, sample_weight=sample_weight, class_weight=class_weight, return_dict=return_dict, **how
                 )
@@ -551,7 +551,7 @@ class Model:
         datasets: what Keras runs on; without, any part may be empty.
         """
         may_be_empty = datasets == (None,) or any(split.may_be_empty(d) for d in datasets if d is not None)
-        with unwrapped_models.ours(), hooks.installed(may_be_empty), ops.translated(hooks.hook_error):
+        with unwrapped_models.internal_call(), hooks.installed(may_be_empty), ops.translated(hooks.hook_error):
             yield
 
     # -------------------------------------------------------------------------------------------------- files

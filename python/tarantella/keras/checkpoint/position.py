@@ -91,7 +91,7 @@ def _keeps_state(operation: str) -> bool:
 # ------------------------------------------------------------------------------------------------------ noting batches
 
 
-class Noted:
+class FingerprintedDataset:
     """A dataset whose iterators note the fingerprint of each global batch that they give.
 
     Args:
@@ -150,7 +150,13 @@ class Replay:
     """
 
     def __init__(
-        self, model: Any, noted: Noted, target: Position, fingerprints: Sequence[int], initial_epoch: int, skips_epochs: bool
+        self,
+        model: Any,
+        noted: FingerprintedDataset,
+        target: Position,
+        fingerprints: Sequence[int],
+        initial_epoch: int,
+        skips_epochs: bool,
     ) -> None:
         self.target = target
         self._model, self._noted = model, noted

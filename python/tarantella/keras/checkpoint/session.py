@@ -18,7 +18,14 @@ from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback_states, randomness, state
 from tarantella.keras.checkpoint.folder import Folder
-from tarantella.keras.checkpoint.position import Noted, Position, Replay, changed, depends_on_iterators_only, runs_python
+from tarantella.keras.checkpoint.position import (
+    FingerprintedDataset,
+    Position,
+    Replay,
+    changed,
+    depends_on_iterators_only,
+    runs_python,
+)
 from tarantella.keras.checkpoint.schedule import Schedule
 from tarantella.keras.checkpoint.writer import Writer
 from tarantella.keras.step.patch import Patch
@@ -35,8 +42,8 @@ _FREE, _BUSY, _FAILED = range(3)
 _fits: dict[str, int] = {}  # how many calls of `fit` in this process have used each folder and come to their end
 
 
-class Nothing:
-    """A `fit` without a `Checkpoint`; and what `Session` is asked for. Methods are collective, but for `running`."""
+class NullSession:
+    """A `fit` without a `Checkpoint`; and what `CheckpointSession` is asked for. Methods are collective, but for `running`."""
 
     @property
     def seed(self) -> int | None:
@@ -73,7 +80,7 @@ class Nothing:
         yield
 
 
-class Session(Nothing):
+class CheckpointSession(NullSession):
     """That of one call of `fit` with a `Checkpoint`, on every rank.
 
     Args:
@@ -91,7 +98,7 @@ class Session(Nothing):
         self._callbacks = list(callbacks)
         self._initial_epoch, self._epochs = initial_epoch, epochs
         self._schedule = Schedule(settings.every_steps, settings.every_seconds, settings.every_epochs)
-        self._noted: Noted | None = None
+        self._noted: FingerprintedDataset | None = None
         self._steps: int | None = None  # in an epoch, if that is known
         self._data_is_python = False
         self._replay: Replay | None = None
@@ -158,12 +165,12 @@ class Session(Nothing):
         cardinality = int(dataset.cardinality())
         self._steps = steps or (cardinality if cardinality >= 0 else None)
         self._data_is_python = runs_python(dataset)
-        self._noted = Noted(dataset, has_shares)
+        self._noted = FingerprintedDataset(dataset, has_shares)
         if self._stored and not self._is_over:
             self._seek(self._noted, skips=steps is None and cardinality >= 0 and depends_on_iterators_only(dataset))
         return self._noted.dataset
 
-    def _seek(self, noted: Noted, skips: bool) -> None:
+    def _seek(self, noted: FingerprintedDataset, skips: bool) -> None:
         before = self._stored["fit"]["steps"]
         if None not in (before, self._steps) and before != self._steps:
             raise changed(f"an epoch has {self._steps} batches now, and had {before}: restore it")
@@ -409,15 +416,15 @@ class Session(Nothing):
 
 def begin(
     settings: Checkpoint | None, callbacks: Sequence[Any], model: Any, hooks: Any, initial_epoch: int, epochs: int
-) -> Nothing:
-    """The session of a `fit` with these settings, or without. Collective; arguments as those of `Session`."""
-    return Nothing() if settings is None else Session(settings, callbacks, model, hooks, initial_epoch, epochs)
+) -> NullSession:
+    """The session of a `fit` with these settings, or without. Collective; arguments as those of `CheckpointSession`."""
+    return NullSession() if settings is None else CheckpointSession(settings, callbacks, model, hooks, initial_epoch, epochs)
 
 
 class _Before(adapter.Callback):
     """Goes first in the list of callbacks."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CheckpointSession) -> None:
         super().__init__()
         self._session = session
 
@@ -428,7 +435,7 @@ class _Before(adapter.Callback):
 class _After(adapter.Callback):
     """Goes last: what it stores has seen all others."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CheckpointSession) -> None:
         super().__init__()
         self._session = session
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tarantella import seeding
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint.callback import without
-from tarantella.keras.checkpoint.session import Session
+from tarantella.keras.checkpoint.session import CheckpointSession
 
 if TYPE_CHECKING:
     from tarantella.keras.checkpoint.callback import Checkpoint
@@ -38,7 +38,7 @@ def fit(
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = adapter.validation_split(x, y, sample_weight, validation_split)
     others = without(callbacks)
-    saving = Session(settings, others, model, None, initial_epoch, epochs)
+    saving = CheckpointSession(settings, others, model, None, initial_epoch, epochs)
     seeding.agree_on_global_seed(saving.seed)
     rounds = {"model": model, "epochs": epochs - initial_epoch}
     source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight, **rounds, **loading)

@@ -38,7 +38,7 @@ def distributed(
     early, reason = None, "another rank could not otherwise"
     try:
         early = pushdown.distribute(batches, division)
-    except pushdown.TooLate as late:
+    except pushdown.PushdownError as late:
         reason = str(late)
     if int(runtime.all_reduce(int(early is not None), op="min")) and early is not None:
         runtime.logger.info("%s: each rank runs the maps before the batch on its own samples alone", what)

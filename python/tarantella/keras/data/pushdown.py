@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _AFTER_THE_BATCH = ("PrefetchDataset", "OptionsDataset", "RepeatDataset", "TakeDataset", "SkipDataset")
 
 
-class TooLate(Exception):
+class PushdownError(Exception):
     """Why the batches have to be split at the end."""
 
 
@@ -43,12 +43,12 @@ def distribute(dataset: tf.data.Dataset, division: split.Division) -> tf.data.Da
     """What `data.distribute` gives, with the maps before the batch on this rank's samples alone.
 
     Raises:
-        TooLate: that would change a sample, or cannot be known.
+        PushdownError: that would change a sample, or cannot be known.
     """
     try:
         parts = _take_apart(dataset, division)
     except AttributeError as error:
-        raise TooLate(f"this version of TensorFlow does not tell what the dataset is made of ({error})") from error
+        raise PushdownError(f"this version of TensorFlow does not tell what the dataset is made of ({error})") from error
     source = parts.source
     if parts.samples is not None:
         source = source.take(parts.samples)
@@ -86,32 +86,34 @@ def _own(samples: tf.data.Dataset, division: split.Division) -> tf.data.Dataset:
 def _take_apart(dataset: tf.data.Dataset, division: split.Division) -> Parts:
     shards = division.shards
     if len(division.own) == shards:
-        raise TooLate("one rank makes all samples anyway")
+        raise PushdownError("one rank makes all samples anyway")
     operations = list(introspection.chain(dataset))
     after = []
     while operations and introspection.kind(operations[0]) in _AFTER_THE_BATCH:
         after.append(operations.pop(0))
     if not operations or introspection.kind(operations[0]) not in introspection.PLAIN_BATCHES:
         found = f"{introspection.kind(operations[0])} is" if operations else "nothing is"
-        raise TooLate(f"{found} where it should end with batch")
+        raise PushdownError(f"{found} where it should end with batch")
     batch = operations.pop(0)
     maps: list[tf.data.Dataset] = []
     while introspection.kind(operations[0]) in introspection.MAPS:
         of_map = operations.pop(0)
         stateful = introspection.stateful_operation(of_map)
         if stateful is not None:
-            raise TooLate(f"a map before the batch has the operation {stateful}, whose results depend on its calls before")
+            raise PushdownError(
+                f"a map before the batch has the operation {stateful}, whose results depend on its calls before"
+            )
         maps.insert(0, of_map)
     if not maps:
-        raise TooLate("there is no map before the batch, so nothing to save")
+        raise PushdownError("there is no map before the batch, so nothing to save")
     if not introspection.is_deterministic(operations[0]):
-        raise TooLate("an operation before the maps may give its elements in any order")
+        raise PushdownError("an operation before the maps may give its elements in any order")
     batch_size = introspection.number(batch, "_batch_size")
     if batch_size is None or batch_size % shards != 0:
-        raise TooLate(f"{shards} {_what(division)} do not divide the batch of {batch_size}")
+        raise PushdownError(f"{shards} {_what(division)} do not divide the batch of {batch_size}")
     drops = introspection.number(batch, "_drop_remainder")
     if drops is None:
-        raise TooLate("whether its batch drops the remainder is not known yet")
+        raise PushdownError("whether its batch drops the remainder is not known yet")
     samples = _samples(operations[0], batch_size, bool(drops), division)
     return Parts(operations[0], maps, batch, after[::-1], batch_size, samples)
 
@@ -125,12 +127,12 @@ def _samples(source: tf.data.Dataset, batch_size: int, drops: bool, division: sp
     if cardinality == tf.data.INFINITE_CARDINALITY:
         return None
     if cardinality < 0:
-        raise TooLate("how many samples it has is not known")
+        raise PushdownError("how many samples it has is not known")
     rest = cardinality % batch_size
     if drops:
         return cardinality - rest
     if 0 < rest < division.shards:
-        raise TooLate(f"its last batch of {rest} leaves some of {division.shards} {_what(division)} without a sample")
+        raise PushdownError(f"its last batch of {rest} leaves some of {division.shards} {_what(division)} without a sample")
     return cardinality
 
 
@@ -181,4 +183,4 @@ def _again(operation: tf.data.Dataset, on: tf.data.Dataset) -> tf.data.Dataset:
             return on.skip(operation._count)
         case "OptionsDataset":
             return on.with_options(operation.options())
-    raise TooLate(f"{introspection.kind(operation)} after the batch is not known")
+    raise PushdownError(f"{introspection.kind(operation)} after the batch is not known")

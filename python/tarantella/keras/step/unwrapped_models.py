@@ -36,7 +36,7 @@ def leave_alone(model: Any) -> None:
     _copies.pop(model, None)
 
 
-class ours:
+class internal_call:
     """Context in which Keras' methods run on behalf of a `tnt.Model`."""
 
     def __enter__(self) -> None:

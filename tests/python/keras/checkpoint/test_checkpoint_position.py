@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tarantella.keras.checkpoint.position import Noted, depends_on_iterators_only, runs_python
+from tarantella.keras.checkpoint.position import FingerprintedDataset, depends_on_iterators_only, runs_python
 
 FILES: list[str] = []
 
@@ -97,7 +97,7 @@ def test_what_is_noted_belongs_to_the_batch_that_was_given(name):
     """Elements stay as they are, and nothing runs ahead."""
     made = {**ITERATORS_ONLY, **MORE_THAN_ITERATORS}[name]
     tf.random.set_seed(1)
-    noted = Noted(made(), has_shares=False)
+    noted = FingerprintedDataset(made(), has_shares=False)
     known: dict[int, Any] = {}
     for index, element in enumerate(noted.dataset):
         batch = tf.nest.flatten(element)[0].numpy()

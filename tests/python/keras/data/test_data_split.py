@@ -120,7 +120,7 @@ LATE = {
 
 @pytest.mark.parametrize("reason", LATE)
 def test_what_is_split_at_the_end_and_why(reason):
-    with pytest.raises(pushdown.TooLate, match=reason):
+    with pytest.raises(pushdown.PushdownError, match=reason):
         pushdown.distribute(LATE[reason](), among(2, 0))
 
 
