@@ -7,7 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella import runtime
-from tarantella.keras.data import introspection, split
+from tarantella.keras.adapter import datasets
+from tarantella.keras.data import split
 
 __all__ = ["Dataset"]
 
@@ -57,7 +58,7 @@ class Dataset:
         """
         if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
             raise ValueError("a dataset without an end has no number of samples")
-        if introspection.last_batch(dataset) is None:
+        if datasets.last_batch(dataset) is None:
             known = int(dataset.cardinality())
             return known if known >= 0 else int(dataset.reduce(tf.constant(0, tf.int64), lambda n, *_: n + 1))
         return int(dataset.reduce(tf.constant(0, tf.int64), lambda n, *batch: n + split.samples_in(batch)))
@@ -80,7 +81,7 @@ class Dataset:
         """
         batched = self._batched(user_micro_batch_size)
         if not is_training:
-            whole = self.base_dataset if introspection.last_batch(self.base_dataset) is None else batched.unbatch()
+            whole = self.base_dataset if datasets.last_batch(self.base_dataset) is None else batched.unbatch()
             return whole.batch(self._micro_batch_size) if apply_batch else whole
         parts = batched.map(self._part, num_parallel_calls=1, deterministic=True)
         return parts if apply_batch else parts.unbatch()
@@ -89,13 +90,13 @@ class Dataset:
         """None: `tnt.Model` weights each rank's gradients by its samples itself."""
 
     def _batched(self, micro_batch_size: int | None) -> tf.data.Dataset:
-        last = introspection.last_batch(self.base_dataset)
+        last = datasets.last_batch(self.base_dataset)
         if last is None:
             if micro_batch_size is None:
                 raise ValueError("the dataset has no batch: batch it, or give a micro-batch size")
             self._micro_batch_size = micro_batch_size
             return self.base_dataset.batch(micro_batch_size * self.num_ranks)
-        batch_size = introspection.number(last, "_batch_size")
+        batch_size = datasets.batch_size_argument(last)
         if batch_size is not None and batch_size < self.num_ranks:
             raise ValueError(f"a batch of {batch_size} samples is too small to be distributed to {self.num_ranks} ranks")
         if micro_batch_size is not None and batch_size not in (None, micro_batch_size * self.num_ranks):

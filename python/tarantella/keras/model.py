@@ -12,10 +12,11 @@ import tensorflow as tf
 from tarantella import environment, runtime, seeding
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, files
+from tarantella.keras.adapter import datasets
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback as checkpoint
 from tarantella.keras.checkpoint import session, single_rank
-from tarantella.keras.data import batches, gather, introspection, split
+from tarantella.keras.data import batches, gather, split
 from tarantella.keras.loops import optimizers
 from tarantella.keras.reduction import ops, statistics, weights
 from tarantella.keras.reduction.plan import Plan
@@ -284,7 +285,7 @@ class Model:
         source = adapter.source(x, y, sample_weight, batch_size, steps_per_epoch, shuffle, class_weight, **rounds, **loading)
         whole = adapter.batches(source)
         if tnt_distribute_dataset:
-            normalization.warn_of_small_batches(model, introspection.batch_size(whole) or batch_size, self._shards)
+            normalization.warn_of_small_batches(model, datasets.batch_size(whole) or batch_size, self._shards)
         training = self._distribute(whole, tnt_distribute_dataset, "training data", same_length=steps_per_epoch is None)
         steps_per_epoch = adapter.steps_of(source, steps_per_epoch)
         training = saving.watched(training, steps_per_epoch)

@@ -205,7 +205,7 @@ def _with_folders_of_rank(tensorboard: Any) -> Any:
             lambda self: os.path.join(self.__dict__[name], rank), lambda self, folder: self.__dict__.update({name: folder})
         )
 
-    folders = {name: inside(name) for name in ("_train_dir", "_val_dir")}
+    folders = {name: inside(name) for name in adapter.tensorboard_folders()}
     return sharing_state(tensorboard, folders)
 
 

@@ -15,14 +15,7 @@ from tarantella.keras.callback_placement import placement
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_REMEMBERED = {
-    "EarlyStopping": ("wait", "stopped_epoch", "best", "best_epoch", "best_weights"),
-    "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
-    "ModelCheckpoint": ("best", "epochs_since_last_save", "_batches_seen_since_last_saving", "_last_batch_seen"),
-    "SwapEMAWeights": ("_ema_weights_in_model",),
-    "TensorBoard": ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
-}
-_KINDS = [(kind, names) for name, names in _REMEMBERED.items() for kind in adapter.callback_kinds(name)]
+_STATES = adapter.callback_states()
 _CSV: Any = adapter.callback_kinds("CSVLogger")
 
 
@@ -37,7 +30,7 @@ def collect(callbacks: Sequence[Any]) -> dict[str, Any]:
 
 def _state_of(callback: Any) -> dict[str, Any]:
     state: dict[str, Any] = {}
-    for kind, names in _KINDS:
+    for kind, names in _STATES:
         if isinstance(callback, kind):
             found = {name: vars(callback)[name] for name in names if name in vars(callback)}
             state["remembered"] = {name: adapter.plain(value) for name, value in found.items()}

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry  # no public way to ask
 
 from tarantella import runtime
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
-from tarantella.keras.data import introspection, split
+from tarantella.keras.adapter import datasets
+from tarantella.keras.data import split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 # an iterator of these has no state that outlives it, but for a shuffle's seeds, of which each draws one when it begins
 _MADE_ANEW = frozenset(
@@ -50,9 +50,9 @@ class Position:
 
 def depends_on_iterators_only(dataset: tf.data.Dataset) -> bool:
     """Whether what an iterator of the dataset gives depends on nothing but how many were made and begun before."""
-    for one in introspection.everything(dataset):
-        operations = list(_operations(one))
-        if not _is_made_anew(introspection.kind(one)) or any(name.startswith("Shuffle") for name in operations):
+    for one in datasets.everything(dataset):
+        operations = list(datasets.operations(one))
+        if not _is_made_anew(datasets.kind(one)) or any(name.startswith("Shuffle") for name in operations):
             return False
         if any(_keeps_state(name) for name in operations):
             return False
@@ -66,17 +66,7 @@ def _is_made_anew(kind: str) -> bool:
 
 def runs_python(dataset: tf.data.Dataset) -> bool:
     """Whether making its elements runs Python code, such as a generator."""
-    return any("PyFunc" in name for one in introspection.everything(dataset) for name in _operations(one))
-
-
-def _operations(dataset: tf.data.Dataset) -> Iterator[str]:
-    """The operations in the functions of one dataset, such as a map's, and in those they call."""
-    for value in vars(dataset).values():
-        graph = getattr(getattr(value, "function", None), "graph", None)
-        if graph is not None:
-            definition = graph.as_graph_def()
-            yield from (node.op for node in definition.node)
-            yield from (node.op for function in definition.library.function for node in function.node_def)
+    return any("PyFunc" in name for one in datasets.everything(dataset) for name in datasets.operations(one))
 
 
 def _keeps_state(operation: str) -> bool:
@@ -84,8 +74,7 @@ def _keeps_state(operation: str) -> bool:
     # reading is called stateful only lest TensorFlow read a file once for all
     if operation in ("Placeholder", "ReadFile") or "PartitionedCall" in operation or _is_made_anew(operation):
         return False
-    definition = op_def_registry.get(operation)
-    return definition is None or bool(definition.is_stateful)
+    return datasets.is_stateful(operation)
 
 
 # ------------------------------------------------------------------------------------------------------ noting batches

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context  # no public way to ask
 
 from tarantella import runtime
+from tarantella.keras.adapter.tensorflow import operation_seeds
 from tarantella.seeding import global_seed
 
 
 def states() -> dict[str, Any]:
     """As they are now. TensorFlow's is what gives seeds to operations without one, after `tf.random.set_seed`."""
-    generator = getattr(context.context(), "_rng", None)
+    generator = operation_seeds()
     return {
         "python": _of(random),
         "numpy": np.random.get_state(legacy=False),
@@ -39,7 +39,7 @@ def put_back(stored: dict[str, Any], python: bool = True) -> None:
         return
     if global_seed() != seed:
         tf.random.set_seed(seed)
-    generator = getattr(context.context(), "_rng", None)
+    generator = operation_seeds()
     if operations is not None and generator is not None:
         generator.setstate(_state(operations))
 

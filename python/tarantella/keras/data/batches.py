@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.errors import InvalidArgumentError
-from tarantella.keras.data import introspection, pushdown, split
+from tarantella.keras.adapter import datasets
+from tarantella.keras.data import pushdown, split
 
 
 def distributed(
@@ -64,10 +65,10 @@ def with_micro_batches(
     ranks = runtime.get_size() if distribute else 1
     wanted = micro_batch_size * ranks
     if isinstance(x, tf.data.Dataset):
-        last = introspection.last_batch(x)
+        last = datasets.last_batch(x)
         if last is None:
             return x.batch(wanted), None
-        batch_size = introspection.number(last, "_batch_size")
+        batch_size = datasets.batch_size_argument(last)
     if batch_size not in (None, wanted):
         raise InvalidArgumentError(
             f"a micro-batch of {micro_batch_size} samples on each of {ranks} ranks makes a batch of {wanted}, and the "

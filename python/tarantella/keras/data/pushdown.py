@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.keras.data import introspection, split
+from tarantella.keras.adapter import datasets
+from tarantella.keras.data import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,15 +57,15 @@ def distribute(dataset: tf.data.Dataset, division: split.Division) -> tf.data.Da
     samples = _own(samples, division)
     for of_map in parts.maps:
         samples = samples.map(
-            _beside_the_fingerprint(of_map._map_func._func),
-            num_parallel_calls=getattr(of_map, "_num_parallel_calls", None),
-            deterministic={"true": True, "false": False}.get(getattr(of_map, "_deterministic", "default")),
+            _beside_the_fingerprint(datasets.mapped_function(of_map)),
+            num_parallel_calls=datasets.parallel_calls_argument(of_map),
+            deterministic=datasets.deterministic_argument(of_map),
         )
-    drop_remainder = bool(introspection.number(parts.batch, "_drop_remainder"))
+    drop_remainder = bool(datasets.drop_remainder_argument(parts.batch))
     batches = samples.batch(
         parts.batch_size // division.shards * len(division.own),
         drop_remainder=drop_remainder,
-        num_parallel_calls=getattr(parts.batch, "_num_parallel_calls", None),
+        num_parallel_calls=datasets.parallel_calls_argument(parts.batch),
     )
     result = split.map_in_order(batches.enumerate(), _with_shares(parts, len(division.own)))
     for operation in parts.after:
@@ -87,18 +88,18 @@ def _take_apart(dataset: tf.data.Dataset, division: split.Division) -> Parts:
     shards = division.shards
     if len(division.own) == shards:
         raise PushdownError("one rank makes all samples anyway")
-    operations = list(introspection.chain(dataset))
+    operations = list(datasets.chain(dataset))
     after = []
-    while operations and introspection.kind(operations[0]) in _AFTER_THE_BATCH:
+    while operations and datasets.kind(operations[0]) in _AFTER_THE_BATCH:
         after.append(operations.pop(0))
-    if not operations or introspection.kind(operations[0]) not in introspection.PLAIN_BATCHES:
-        found = f"{introspection.kind(operations[0])} is" if operations else "nothing is"
+    if not operations or datasets.kind(operations[0]) not in datasets.PLAIN_BATCHES:
+        found = f"{datasets.kind(operations[0])} is" if operations else "nothing is"
         raise PushdownError(f"{found} where it should end with batch")
     batch = operations.pop(0)
     maps: list[tf.data.Dataset] = []
-    while introspection.kind(operations[0]) in introspection.MAPS:
+    while datasets.kind(operations[0]) in datasets.MAPS:
         of_map = operations.pop(0)
-        stateful = introspection.stateful_operation(of_map)
+        stateful = datasets.stateful_operation(of_map)
         if stateful is not None:
             raise PushdownError(
                 f"a map before the batch has the operation {stateful}, whose results depend on its calls before"
@@ -106,15 +107,15 @@ def _take_apart(dataset: tf.data.Dataset, division: split.Division) -> Parts:
         maps.insert(0, of_map)
     if not maps:
         raise PushdownError("there is no map before the batch, so nothing to save")
-    if not introspection.is_deterministic(operations[0]):
+    if not datasets.is_deterministic(operations[0]):
         raise PushdownError("an operation before the maps may give its elements in any order")
-    batch_size = introspection.number(batch, "_batch_size")
+    batch_size = datasets.batch_size_argument(batch)
     if batch_size is None or batch_size % shards != 0:
         raise PushdownError(f"{shards} {_what(division)} do not divide the batch of {batch_size}")
-    drops = introspection.number(batch, "_drop_remainder")
+    drops = datasets.drop_remainder_argument(batch)
     if drops is None:
         raise PushdownError("whether its batch drops the remainder is not known yet")
-    samples = _samples(operations[0], batch_size, bool(drops), division)
+    samples = _samples(operations[0], batch_size, drops, division)
     return Parts(operations[0], maps, batch, after[::-1], batch_size, samples)
 
 
@@ -172,15 +173,15 @@ def _with_shares(parts: Parts, own: int) -> Callable[..., Any]:
 
 
 def _again(operation: tf.data.Dataset, on: tf.data.Dataset) -> tf.data.Dataset:
-    match introspection.kind(operation):
+    match datasets.kind(operation):
         case "PrefetchDataset":
-            return on.prefetch(introspection.number(operation, "_buffer_size"))
+            return on.prefetch(datasets.buffer_size_argument(operation))
         case "RepeatDataset":
-            return on.repeat(operation._count)
+            return on.repeat(datasets.count_argument(operation))
         case "TakeDataset":
-            return on.take(operation._count)
+            return on.take(datasets.count_argument(operation))
         case "SkipDataset":
-            return on.skip(operation._count)
+            return on.skip(datasets.count_argument(operation))
         case "OptionsDataset":
             return on.with_options(operation.options())
-    raise PushdownError(f"{introspection.kind(operation)} after the batch is not known")
+    raise PushdownError(f"{datasets.kind(operation)} after the batch is not known")

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tarantella import environment, runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, context
+from tarantella.keras.adapter.tensorflow import converted_like_caller
 from tarantella.keras.data import split
 from tarantella.keras.reduction import gradients
 from tarantella.keras.reduction.reducer import AS_THEY_ARE, Reducer, Spec
@@ -398,8 +399,7 @@ def _traced_once(compute: Callable[[Any, split.Share], Any]) -> Callable[[Any, s
     """In a graph, a function that is traced for its first shard (and the first of each other shape) and called for all."""
     if context.graph() is None:
         return compute
-    autograph = tf.__internal__.autograph
-    like_the_step = autograph.tf_convert(compute, autograph.control_status_ctx())
+    like_the_step = converted_like_caller(compute)
     traced: Callable[[Any, split.Share], Any] = tf.function(like_the_step, autograph=False, jit_compile=False)
     return traced
 

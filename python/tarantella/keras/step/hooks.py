@@ -296,7 +296,7 @@ class StepHooks:
         original = getattr(self._model, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if "_use_cached_eval_dataset" in kwargs:  # the validation of fit itself
+            if adapter.is_validation_of_fit(kwargs):
                 return original(*args, **kwargs)
             with self.suspended():
                 return original(*args, **kwargs)

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter
+from tarantella.keras.adapter.tensorflow import xla_operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -305,17 +306,6 @@ def _check(graph: Any, training: bool) -> None:
         raise _NotCompilable("what a loop or a branch in it keeps for its gradients cannot leave what XLA compiles")
     if any(tensor.dtype == tf.string for tensor in graph.inputs):
         raise _NotCompilable("XLA has no strings")
-    unknown = sorted(kinds - _PLACEHOLDERS - _kernels()) if _kernels() else []
+    unknown = sorted(kinds - _PLACEHOLDERS - xla_operations()) if xla_operations() else []
     if unknown:
         raise _NotCompilable(f"XLA has no {unknown[0]}")
-
-
-@functools.cache
-def _kernels() -> frozenset[str]:
-    """The operations that XLA can compile on any processor; empty if TensorFlow does not say."""
-    try:
-        from tensorflow.python.util import pywrap_xla_ops
-
-        return frozenset(pywrap_xla_ops.get_cpu_kernel_names())
-    except (ImportError, AttributeError):
-        return frozenset()

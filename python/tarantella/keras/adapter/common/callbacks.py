@@ -34,6 +34,26 @@ def callback_kinds(*names: str) -> tuple[type, ...]:
     return tuple(getattr(keras.callbacks, name) for name in names if hasattr(keras.callbacks, name))
 
 
+def callback_states() -> list[tuple[type, tuple[str, ...]]]:
+    """Keras' callbacks that remember something from epoch to epoch, each with the attributes that hold it.
+
+    Keras restores none of them, so it has no public way to ask. A version that lacks an attribute keeps nothing there.
+    """
+    names = {
+        "EarlyStopping": ("wait", "stopped_epoch", "best", "best_epoch", "best_weights"),
+        "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
+        "ModelCheckpoint": ("best", "epochs_since_last_save", "_batches_seen_since_last_saving", "_last_batch_seen"),
+        "SwapEMAWeights": ("_ema_weights_in_model",),
+        "TensorBoard": ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
+    }
+    return [(kind, attributes) for name, attributes in names.items() for kind in callback_kinds(name)]
+
+
+def tensorboard_folders() -> tuple[str, ...]:
+    """The attributes of a `TensorBoard` that hold its writers' folders. The public ``log_dir`` is the same on all ranks."""
+    return ("_train_dir", "_val_dir")
+
+
 def plain(value: Any) -> Any:
     """What a callback remembers, with tensors as arrays."""
     return tf.nest.map_structure(lambda leaf: leaf.numpy() if hasattr(leaf, "numpy") else leaf, value)

@@ -110,6 +110,11 @@ def new_train_function(model: Any) -> Any:
     return model.train_function
 
 
+def is_validation_of_fit(arguments: dict[str, Any]) -> bool:
+    """Whether `evaluate` was called with these keyword arguments by `fit`, which gives one that is not public."""
+    return "_use_cached_eval_dataset" in arguments
+
+
 def mask_of(tensor: Any) -> Any:
     """The mask that goes with a tensor from layer to layer; None without one."""
     return getattr(tensor, "_keras_mask", None)

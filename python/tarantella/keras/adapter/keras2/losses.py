@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tarantella.keras.adapter.common.losses import OF_ALL_ELEMENTS, OF_NOTHING, divisor_of_mean, loss_and_elements
 from tarantella.keras.adapter.front_end import keras
+from tarantella.keras.adapter.tensorflow import converted_like_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,8 +53,7 @@ def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) ->
 
     That is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
     """
-    autograph = tf.__internal__.autograph
-    call = autograph.tf_convert(loss.call, autograph.control_status_ctx())
+    call = converted_like_caller(loss.call)
     value, elements, mask = loss_and_elements(loss, call, y_true, y_pred, sample_weight)
     if elements is None:
         return value, OF_ALL_ELEMENTS

@@ -1,0 +1,150 @@
+"""What a `tf.data.Dataset` is made of, as far as its Python objects tell.
+
+TensorFlow has no public way to ask a dataset for the operation that made it, for that operation's arguments or for its inputs:
+this file reads the private attributes of the dataset classes. They are the same in TensorFlow 2.16, 2.18, 2.20 and 2.21. Where
+one is missing, the functions raise AttributeError, and their callers do without.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BATCHES = ("BatchDataset", "ParallelBatchDataset", "PaddedBatchDataset")
+PLAIN_BATCHES = ("BatchDataset", "ParallelBatchDataset")
+MAPS = ("MapDataset", "ParallelMapDataset")
+
+# ------------------------------------------------------------------------------------------------- the chain of operations
+
+
+def kind(dataset: tf.data.Dataset) -> str:
+    """The operation that made the dataset: ``"MapDataset"``, ``"ShuffleDataset"``."""
+    return type(dataset).__name__.lstrip("_")
+
+
+def before(dataset: tf.data.Dataset) -> tf.data.Dataset | None:
+    """The dataset that the operation was applied to; None if there is none, or several."""
+    return getattr(dataset, "_input_dataset", None)
+
+
+def chain(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """The dataset, the one it was made of, and so on to the first that was not made of just one other."""
+    current: tf.data.Dataset | None = dataset
+    while current is not None:
+        yield current
+        current = before(current)
+
+
+def everything(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """The dataset and all that it was made of."""
+    yield dataset
+    for one in dataset._inputs():
+        yield from everything(one)
+
+
+def last_batch(dataset: tf.data.Dataset) -> tf.data.Dataset | None:
+    """The last `batch` or `padded_batch` in the chain; None if there is none."""
+    return next((one for one in chain(dataset) if kind(one) in BATCHES), None)
+
+
+def batch_size(dataset: tf.data.Dataset) -> int | None:
+    """How many samples batches have, but for the last one, if the dataset says so."""
+    specs = tf.nest.flatten(dataset.element_spec)
+    if specs and specs[0].shape.rank and specs[0].shape[0] is not None:
+        return int(specs[0].shape[0])
+    last = last_batch(dataset)
+    return None if last is None else batch_size_argument(last)
+
+
+def is_deterministic(dataset: tf.data.Dataset) -> bool:
+    """Whether no operation was allowed to give its elements in any order."""
+    return all(
+        deterministic_argument(one) is not False
+        and one.options().deterministic is not False
+        and (kind(one) != "ParallelInterleaveDataset" or _is_written_deterministic(one))
+        for one in everything(dataset)
+    )
+
+
+def _is_written_deterministic(dataset: tf.data.Dataset) -> bool:
+    """By what TensorFlow would write into a file, which an interleave's own object does not tell."""
+    graph = tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    return all(node.attr["deterministic"].s != b"false" for node in nodes if "deterministic" in node.attr)
+
+
+# ----------------------------------------------------------------------------------------------- arguments of an operation
+
+
+def batch_size_argument(of_batch: tf.data.Dataset) -> int | None:
+    """The batch size that a `batch` or `padded_batch` was given; None if it is not known before the dataset runs."""
+    return _number(of_batch._batch_size)
+
+
+def drop_remainder_argument(of_batch: tf.data.Dataset) -> bool | None:
+    """Whether a `batch` drops a last batch of fewer samples; None if it is not known before the dataset runs."""
+    number = _number(of_batch._drop_remainder)
+    return None if number is None else bool(number)
+
+
+def deterministic_argument(dataset: tf.data.Dataset) -> bool | None:
+    """What a `map` or `batch` was given as ``deterministic``; None: nothing, or it takes none."""
+    return {"true": True, "false": False}.get(getattr(dataset, "_deterministic", "default"))
+
+
+def parallel_calls_argument(dataset: tf.data.Dataset) -> Any:
+    """What a `map` or `batch` was given as ``num_parallel_calls``; None: nothing."""
+    return getattr(dataset, "_num_parallel_calls", None)
+
+
+def buffer_size_argument(of_prefetch: tf.data.Dataset) -> int | None:
+    """The buffer size that a `prefetch` was given; None if it is not known before the dataset runs."""
+    return _number(of_prefetch._buffer_size)
+
+
+def count_argument(dataset: tf.data.Dataset) -> Any:
+    """The count that a `repeat`, `take` or `skip` was given: a tensor."""
+    return dataset._count
+
+
+def _number(tensor: Any) -> int | None:
+    value = tf.get_static_value(tensor)
+    return None if value is None else int(value)
+
+
+# ------------------------------------------------------------------------------------------ functions inside of operations
+
+
+def mapped_function(of_map: tf.data.Dataset) -> Callable[..., Any]:
+    """The Python function that a `map` was given."""
+    return of_map._map_func._func  # type: ignore[no-any-return]
+
+
+def stateful_operation(of_map: tf.data.Dataset) -> str | None:
+    """The first operation in the function of a `map` that may give something else when it is called again."""
+    graph = of_map._map_func.function.graph
+    return next((op.type for op in graph.get_operations() if op.op_def.is_stateful and op.type != "Placeholder"), None)
+
+
+def operations(dataset: tf.data.Dataset) -> Iterator[str]:
+    """The operations in the functions of one dataset, such as a map's, and in those they call."""
+    for value in vars(dataset).values():
+        graph = getattr(getattr(value, "function", None), "graph", None)
+        if graph is not None:
+            definition = graph.as_graph_def()
+            yield from (node.op for node in definition.node)
+            yield from (node.op for function in definition.library.function for node in function.node_def)
+
+
+def is_stateful(operation: str) -> bool:
+    """Whether TensorFlow calls the operation stateful, or does not know it.
+
+    The public `tf.Operation.op_def` says so of an operation in a graph alone, and those of a nested function are in none.
+    """
+    definition = op_def_registry.get(operation)
+    return definition is None or bool(definition.is_stateful)
