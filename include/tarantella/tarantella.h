@@ -204,22 +204,22 @@ typedef struct {
 } tnt_tensor_t;
 
 typedef struct {
-  size_t size;             /* sizeof(tnt_reducer_options_t) of the caller's header                                     */
-  const char* name;        /* shown in errors and in the timeline; NULL: "gradients"                                   */
-  const char* context;     /* must be equal on all ranks, such as the framework's version; NULL: ""                    */
-  size_t fusion_threshold; /* bytes at which a bucket is closed; 0: one tensor each; TNT_FUSION_DEFAULT: from the
-                              environment (TNT_FUSION_THRESHOLD, kilobytes), else chosen from the tensors' bytes and the
-                              measured latency and bandwidth of the communicator. Bytes as they travel                 */
-  int wire_dtype;          /* TNT_FLOAT16 or TNT_BFLOAT16: float32 and float64 tensors travel so; TNT_WIRE_OWN: each tensor
-                              in its own type, also taken if size ends before this field; TNT_WIRE_DEFAULT: from the
-                              environment (TNT_GRADIENT_DTYPE), else as TNT_WIRE_OWN. Equal on all ranks               */
-  const size_t* arrival;   /* the index of every tensor once, in the order in which gradients come; NULL: from the last to
-                              the first. Equal on all ranks                                                            */
-  int device;              /* index of the CUDA device in whose memory gradients lie; TNT_DEVICE_HOST: host memory      */
-  int determinism;         /* a tnt_determinism_t, equal on all ranks                                                  */
-  int statistics;          /* not 0: tnt_reducer_statistics. Of gradients on a device                                  */
-  int max_ctas;            /* thread blocks that packing, unpacking and NCCL each take from the caller's kernels at most; 0:
-                              as many as are of use. Of gradients on a device                                          */
+  size_t size;                  /* sizeof(tnt_reducer_options_t) of the caller's header                                     */
+  const char* name;             /* shown in errors and in the timeline; NULL: "gradients"                                   */
+  const char* context;          /* must be equal on all ranks, such as the framework's version; NULL: ""                    */
+  size_t fusion_threshold;      /* bytes at which a bucket is closed; 0: one tensor each; TNT_FUSION_DEFAULT: from the
+                                   environment (TNT_FUSION_THRESHOLD, kilobytes), else chosen from the tensors' bytes and the
+                                   measured latency and bandwidth of the communicator. Bytes as they travel                 */
+  int wire_dtype;               /* TNT_FLOAT16 or TNT_BFLOAT16: float32 and float64 tensors travel so; TNT_WIRE_OWN: each tensor
+                                   in its own type, also taken if size ends before this field; TNT_WIRE_DEFAULT: from the
+                                   environment (TNT_GRADIENT_DTYPE), else as TNT_WIRE_OWN. Equal on all ranks               */
+  const size_t* gradient_order; /* the index of every tensor once, in the order in which gradients come; NULL: from the last to
+                            the first. Equal on all ranks                                                            */
+  int device;                   /* index of the CUDA device in whose memory gradients lie; TNT_DEVICE_HOST: host memory      */
+  int determinism;              /* a tnt_determinism_t, equal on all ranks                                                  */
+  int statistics;               /* not 0: tnt_reducer_statistics. Of gradients on a device                                  */
+  int max_ctas; /* thread blocks that packing, unpacking and NCCL each take from the caller's kernels at most; 0:
+                   as many as are of use. Of gradients on a device                                          */
 } tnt_reducer_options_t;
 #define TNT_DEVICE_HOST (-1)
 #define TNT_FUSION_DEFAULT SIZE_MAX

@@ -217,7 +217,8 @@ class Reducer {
   using Spec = std::tuple<std::string, std::size_t, int>;  // name, elements, dtype
 
   Reducer(const Communicator& comm, const std::vector<Spec>& specs, const std::string& name, const std::string& context,
-          double fusion_threshold, int wire_dtype, const std::vector<std::size_t>& arrival, int device, int determinism) {
+          double fusion_threshold, int wire_dtype, const std::vector<std::size_t>& gradient_order, int device,
+          int determinism) {
     std::vector<tnt_tensor_t> tensors;
     for (const auto& [tensor, count, dtype] : specs) tensors.push_back({tensor.c_str(), count, tnt_dtype_t(dtype)});
     tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
@@ -226,8 +227,9 @@ class Reducer {
     options.wire_dtype = wire_dtype;
     options.device = device;
     options.determinism = determinism;
-    if (!arrival.empty() && arrival.size() != specs.size()) throw nb::value_error("arrival does not name each tensor once");
-    options.arrival = arrival.empty() ? nullptr : arrival.data();
+    if (!gradient_order.empty() && gradient_order.size() != specs.size())
+      throw nb::value_error("gradient_order does not name each tensor once");
+    options.gradient_order = gradient_order.empty() ? nullptr : gradient_order.data();
     if (fusion_threshold >= 0) {
       constexpr double unlimited = 1e18;
       options.fusion_threshold = static_cast<std::size_t>(fusion_threshold < unlimited ? fusion_threshold : unlimited);
@@ -389,7 +391,7 @@ NB_MODULE(_native, module) {
       .def(nb::init<const Communicator&, const std::vector<Reducer::Spec>&, const std::string&, const std::string&, double, int,
                     const std::vector<std::size_t>&, int, int>(),
            "comm"_a, "tensors"_a, "name"_a, "context"_a, "fusion_threshold"_a = -1.0, "wire_dtype"_a = TNT_WIRE_OWN,
-           "arrival"_a = std::vector<std::size_t>{}, "device"_a = TNT_DEVICE_HOST,
+           "gradient_order"_a = std::vector<std::size_t>{}, "device"_a = TNT_DEVICE_HOST,
            "determinism"_a = int{TNT_DETERMINISM_DEFAULT})
       .def("set_hook", &Reducer::set_hook, "hook"_a.none())
       .def("close", &Reducer::close)

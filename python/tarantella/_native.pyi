@@ -51,7 +51,7 @@ class Reducer:
         context: str,
         fusion_threshold: float = -1.0,
         wire_dtype: int = -2,
-        arrival: Sequence[int] = (),
+        gradient_order: Sequence[int] = (),
         device: int = -1,
         determinism: int = 0,
     ) -> None: ...

@@ -21,7 +21,7 @@ class Enqueued final : public Waitable {
   [[nodiscard]] bool wait(double seconds) override {
     const Deadline deadline(std::isfinite(seconds) && seconds >= 0 ? seconds : 1e9);
     while (!event_.reached()) {
-      side_->comm().throw_if_ended();
+      side_->comm().throw_if_aborted();
       if (deadline.passed()) return false;
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }

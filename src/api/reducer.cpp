@@ -92,7 +92,7 @@ struct PlanConfig {
   std::vector<TensorSpec> tensors;
   std::optional<std::size_t> threshold;
   std::optional<tnt_dtype_t> wire;
-  std::vector<std::size_t> arrival;
+  std::vector<std::size_t> gradient_order;
   std::string context;
 };
 
@@ -101,9 +101,9 @@ PlanConfig config_of(const tnt_tensor_t* tensors, std::size_t n, const tnt_reduc
   PlanConfig config{.tensors = specs_of(tensors, n),
                     .threshold = threshold_of(options, settings),
                     .wire = wire_of(options, settings),
-                    .arrival = {},
+                    .gradient_order = {},
                     .context = options.context == nullptr ? "" : options.context};
-  if (options.arrival != nullptr) config.arrival.assign(options.arrival, options.arrival + n);
+  if (options.gradient_order != nullptr) config.gradient_order.assign(options.gradient_order, options.gradient_order + n);
   if (!config.threshold) config.context += ", bucket size to be measured";
   if (options.device != TNT_DEVICE_HOST) config.context += ", gradients on a device";
   config.context += determinism_of(options);
@@ -113,11 +113,11 @@ PlanConfig config_of(const tnt_tensor_t* tensors, std::size_t n, const tnt_reduc
 // Collective. measure: gives the speed of what will carry the buckets.
 template <typename Measure>
 Plan make_plan(const PlanConfig& config, Communicator& comm, const CallContext& call, const Measure& measure) {
-  const auto& [tensors, threshold, wire, arrival, context] = config;
-  Plan plan(tensors, threshold.value_or(plain_threshold), wire, arrival);
+  const auto& [tensors, threshold, wire, gradient_order, context] = config;
+  Plan plan(tensors, threshold.value_or(plain_threshold), wire, gradient_order);
   compare_plans(plan, context, comm, call);
-  if (threshold || comm.size() == 1 || plan.bytes() <= min_threshold) return plan;
-  return {tensors, choose_threshold(plan.bytes(), measure()), wire, arrival};
+  if (threshold || comm.size() == 1 || plan.bytes() <= min_fusion_threshold) return plan;
+  return {tensors, choose_fusion_threshold(plan.bytes(), measure()), wire, gradient_order};
 }
 
 // Collective. On the executor of the communicator.
@@ -142,7 +142,7 @@ std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanConfig&
       make_plan(config, *group.host, call, [&] { return measure_speed(*group.device, *group.comm, *group.host, call); });
   const DeviceReducerOptions settings{.name = name,
                                       .timeout = call.timeout,
-                                      .any_rank_count = options.determinism == TNT_DETERMINISM_RANKS,
+                                      .rank_invariant = options.determinism == TNT_DETERMINISM_RANKS,
                                       .statistics = options.statistics != 0,
                                       .max_ctas = static_cast<std::uint32_t>(options.max_ctas)};
   auto reducer = std::make_unique<DeviceReducer>(std::move(group.device), std::move(group.comm), std::move(plan), settings);

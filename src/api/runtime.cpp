@@ -73,7 +73,7 @@ Runtime::Runtime(Settings settings, Joined joined)
 }
 
 Runtime::~Runtime() {
-  if (network_ && world_.communicator->ending()) network_->give_up();
+  if (network_ && world_.communicator->async_error()) network_->skip_finalize();
 }
 
 Runtime& Runtime::get() { return required(registry().current.load(), "tnt_init has not been called: the runtime"); }

@@ -11,7 +11,7 @@
 #include "comm/communicator.hpp"
 #include "comm/executor.hpp"
 #include "launch/join.hpp"
-#include "reducer/threshold.hpp"
+#include "reducer/fusion_threshold.hpp"
 
 // What a tnt_comm_t points to.
 struct tnt_comm {

@@ -66,7 +66,7 @@ class Communicator {
   // Ends the communication of the whole job; the first caller's status and message are what every rank gets.
   virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
   // What ended it, by any rank, as far as is known here: the same on all ranks.
-  [[nodiscard]] virtual std::optional<Error> ending() const noexcept = 0;
+  [[nodiscard]] virtual std::optional<Error> async_error() const noexcept = 0;
 
   // Makes a call that blocks in another thread of this process give up soon; for the end of the communicator's life only.
   virtual void cancel() noexcept = 0;

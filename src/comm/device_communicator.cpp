@@ -46,7 +46,7 @@ void DeviceCommunicator::exchange(std::span<const Message> messages, tnt_dtype_t
 }
 
 std::unique_ptr<DeviceCommunicator> DeviceCommunicator::split(int color, int key, Communicator* host) {
-  throw_if_ended();
+  throw_if_aborted();
   if ((color >= 0) != (host != nullptr)) {
     fail(TNT_INVALID_ARGUMENT, "split with colour {} {} a host communicator", color, host == nullptr ? "without" : "with");
   }

@@ -76,7 +76,7 @@ class DeviceCommunicator {
   // Ends the communication of the whole job, as Communicator::abort does.
   virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
   // Throws what ended the communication; a caller that waits on the host asks now and then.
-  virtual void throw_if_ended() = 0;
+  virtual void throw_if_aborted() = 0;
 
   // Collective; nullptr for a negative colour. host: the host communicator of the part, made by the same split, null for a
   // negative colour; it has to live as long as the part.

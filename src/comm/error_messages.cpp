@@ -9,17 +9,17 @@ std::string mismatch_message(int rank, const Call& call, int other_rank, const C
       rank, describe(call), other_rank, describe(other_call), number);
 }
 
-std::string left_message(int rank, const std::string& place) {
-  return fmt::format("rank {} left the job (its script has ended) while {} waited for it", rank, place);
+std::string left_message(int rank, const std::string& waiter) {
+  return fmt::format("rank {} left the job (its script has ended) while {} waited for it", rank, waiter);
 }
 
-std::string timeout_message(const std::vector<int>& missing, double seconds, const std::string& place) {
+std::string timeout_message(const std::vector<int>& missing, double seconds, const std::string& waiter) {
   std::string who;
   for (const int rank : missing) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", rank);
   return fmt::format(
       "{} did not come within {} s, for which {} waited (it may be stopped, or busy with something else; TNT_TIMEOUT sets the "
       "deadline)",
-      who, seconds, place);
+      who, seconds, waiter);
 }
 
 }  // namespace tnt

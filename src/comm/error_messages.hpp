@@ -12,7 +12,7 @@ namespace tnt {
 // number: of the call in their communicator. place, here and below: "rank 0 in barrier (call 7)".
 [[nodiscard]] std::string mismatch_message(int rank, const Call& call, int other_rank, const Call& other_call,
                                            std::uint64_t number);
-[[nodiscard]] std::string left_message(int rank, const std::string& place);
-[[nodiscard]] std::string timeout_message(const std::vector<int>& missing, double seconds, const std::string& place);
+[[nodiscard]] std::string left_message(int rank, const std::string& waiter);
+[[nodiscard]] std::string timeout_message(const std::vector<int>& missing, double seconds, const std::string& waiter);
 
 }  // namespace tnt

@@ -26,14 +26,14 @@ void reduce_alone(const TensorView& view, tnt_dtype_t own, tnt_dtype_t wire) {
 
 }  // namespace
 
-std::optional<Error> LocalCommunicator::ending() const noexcept {
-  if (!ending_->set) return std::nullopt;
-  const std::scoped_lock lock(ending_->mutex);
-  return ending_->error;
+std::optional<Error> LocalCommunicator::async_error() const noexcept {
+  if (!abort_state_->set) return std::nullopt;
+  const std::scoped_lock lock(abort_state_->mutex);
+  return abort_state_->error;
 }
 
 void LocalCommunicator::check() const {
-  if (const auto error = ending()) throw Error(*error);
+  if (const auto error = async_error()) throw Error(*error);
 }
 
 void LocalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t /*op*/, const CallContext& context) {
@@ -85,14 +85,14 @@ void LocalCommunicator::barrier(const CallContext& /*context*/) { check(); }
 std::unique_ptr<Communicator> LocalCommunicator::split(int color, int /*key*/, const CallContext& /*context*/) {
   check();
   if (color < 0) return nullptr;
-  return std::unique_ptr<Communicator>(new LocalCommunicator(ending_));
+  return std::unique_ptr<Communicator>(new LocalCommunicator(abort_state_));
 }
 
 void LocalCommunicator::abort(tnt_status_t status, const std::string& message) noexcept {
-  const std::scoped_lock lock(ending_->mutex);
-  if (ending_->error) return;
-  ending_->error.emplace(status, message);
-  ending_->set = true;
+  const std::scoped_lock lock(abort_state_->mutex);
+  if (abort_state_->error) return;
+  abort_state_->error.emplace(status, message);
+  abort_state_->set = true;
 }
 
 }  // namespace tnt

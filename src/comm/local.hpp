@@ -13,7 +13,7 @@ namespace tnt {
 
 class LocalCommunicator final : public Communicator {
  public:
-  LocalCommunicator() : ending_(std::make_shared<Ending>()) {}
+  LocalCommunicator() : abort_state_(std::make_shared<AbortState>()) {}
 
   [[nodiscard]] int rank() const noexcept override { return 0; }
   [[nodiscard]] int size() const noexcept override { return 1; }
@@ -34,20 +34,20 @@ class LocalCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& message) noexcept override;
   void cancel() noexcept override {}
-  [[nodiscard]] std::optional<Error> ending() const noexcept override;
+  [[nodiscard]] std::optional<Error> async_error() const noexcept override;
 
  private:
   // What ended the job's communication: one for a communicator and all that were split from it.
-  struct Ending {
+  struct AbortState {
     std::atomic<bool> set{false};
     std::mutex mutex;
     std::optional<Error> error;
   };
 
-  explicit LocalCommunicator(std::shared_ptr<Ending> ending) : ending_(std::move(ending)) {}
+  explicit LocalCommunicator(std::shared_ptr<AbortState> state) : abort_state_(std::move(state)) {}
   void check() const;  // throws what abort was told
 
-  std::shared_ptr<Ending> ending_;
+  std::shared_ptr<AbortState> abort_state_;
 };
 
 }  // namespace tnt

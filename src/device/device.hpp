@@ -19,7 +19,7 @@ using EventHandle = void*;   // cudaEvent_t, without timing
 enum class Priority { normal, high };
 
 // Where a pointer points to.
-struct Place {
+struct PointerAttributes {
   enum class Kind { host, pinned, device, managed };
   Kind kind = Kind::host;
   int device = -1;  // of device and managed memory
@@ -46,7 +46,7 @@ class Device {
   // Host memory that the device reaches; waits for nothing. Slow, and giving it back may wait for the device.
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) noexcept = 0;
-  [[nodiscard]] virtual Place place_of(const void* memory) = 0;
+  [[nodiscard]] virtual PointerAttributes pointer_attributes(const void* memory) = 0;
 
   [[nodiscard]] virtual StreamHandle make_stream(Priority priority) = 0;
   virtual void destroy_stream(StreamHandle stream) noexcept = 0;  // what is on it still ends

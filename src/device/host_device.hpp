@@ -18,7 +18,7 @@ class HostDevice final : public Device {
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
   void release_pinned(void* memory) noexcept override;
   // All memory is the device's own here.
-  [[nodiscard]] Place place_of(const void*) override { return {Place::Kind::device, 0}; }
+  [[nodiscard]] PointerAttributes pointer_attributes(const void*) override { return {PointerAttributes::Kind::device, 0}; }
 
   [[nodiscard]] StreamHandle make_stream(Priority priority) override;
   void destroy_stream(StreamHandle stream) noexcept override;

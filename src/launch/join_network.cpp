@@ -130,7 +130,7 @@ Joined join_network(std::shared_ptr<Network> network, const std::string& sign, S
     auto communicator = make_communicator(network, settings);
     return {std::move(communicator), std::move(network)};
   } catch (const Error&) {
-    network->give_up();
+    network->skip_finalize();
     throw;
   }
 }

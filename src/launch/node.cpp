@@ -46,7 +46,7 @@ std::shared_ptr<Segment> share_segment(const Settings& settings) {
   FileDescriptor segment;
   if (settings.rank == 0) {
     segment = Segment::create();
-    lead_rendezvous(settings, segment, [&] { ShmWorld::publish(segment, find_tuning(settings)); });
+    lead_rendezvous(settings, segment, [&] { ShmWorld::publish_tuning(segment, find_tuning(settings)); });
   } else {
     segment = join_rendezvous(settings);
   }

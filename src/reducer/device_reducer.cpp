@@ -24,13 +24,13 @@ std::size_t rounded_up(std::size_t count, std::size_t unit) { return (count + un
 
 }  // namespace
 
-void DeviceReducer::Mark::record(StreamHandle stream, bool capturing) {
+void DeviceReducer::CaptureEvent::record(StreamHandle stream, bool capturing) {
   event_.record(stream);
   recorded_ = true;
   captured_ = capturing;
 }
 
-void DeviceReducer::Mark::wait_on(StreamHandle stream, bool capturing) const {
+void DeviceReducer::CaptureEvent::wait_on(StreamHandle stream, bool capturing) const {
   if (recorded_ && captured_ == capturing) event_.wait_on(stream);
 }
 
@@ -45,7 +45,7 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
       steps_(plan_),
       checked_(plan_.tensors().size()),
       tables_(plan_.buckets().size()) {
-  if (options_.any_rank_count && comm_->size() > gpu::max_sources) {
+  if (options_.rank_invariant && comm_->size() > gpu::max_sources) {
     fail(TNT_UNSUPPORTED, "{}: sums that do not depend on the number of ranks are for up to {} ranks, and these are {}",
          options_.name, gpu::max_sources, comm_->size());
   }
@@ -77,16 +77,16 @@ DeviceReducer::State DeviceReducer::make_state(std::size_t bucket) {
   gpu::BucketLayout layout = gpu::lay_out(shapes_of(plan_, bucket), plan_.buckets()[bucket].dtype);
   const std::size_t n_tiles = layout.tiles.size();
   // whole lines for every rank's slice
-  const std::size_t unit = options_.any_rank_count ? static_cast<std::size_t>(comm_->size()) * 64 : 1;
+  const std::size_t unit = options_.rank_invariant ? static_cast<std::size_t>(comm_->size()) * 64 : 1;
   State state{.layout = std::move(layout),
               .count = 0,
               .tiles = DeviceBuffer(*device_, n_tiles * sizeof(gpu::Tile), stream),
               .partials = std::nullopt,
               .table = TensorTable(*device_, plan_.buckets()[bucket].tensors.size(), stream),
               .streams = {},
-              .packed = Mark(*device_),
-              .reduced = Mark(*device_),
-              .done = Mark(*device_)};
+              .packed = CaptureEvent(*device_),
+              .reduced = CaptureEvent(*device_),
+              .done = CaptureEvent(*device_)};
   state.count = rounded_up(state.layout.count, unit);
   if (options_.statistics) state.partials.emplace(*device_, n_tiles * sizeof(gpu::Statistics), stream);
   const PinnedBuffer pinned(*device_, n_tiles * sizeof(gpu::Tile));
@@ -105,8 +105,8 @@ void DeviceReducer::make_buffers(std::size_t n) {
   const StreamHandle stream = pack_stream_.get();
   for (std::size_t i = 0; i < n; ++i) {
     const std::size_t bytes = n == states_.size() ? bytes_of(i) : largest;
-    Buffer& buffer = buffers_.emplace_back(Buffer{DeviceBuffer(*device_, bytes, stream), std::nullopt, Mark(*device_)});
-    if (options_.any_rank_count && comm_->size() > 1) buffer.gathered.emplace(*device_, bytes, stream);
+    Buffer& buffer = buffers_.emplace_back(Buffer{DeviceBuffer(*device_, bytes, stream), std::nullopt, CaptureEvent(*device_)});
+    if (options_.rank_invariant && comm_->size() > 1) buffer.gathered.emplace(*device_, bytes, stream);
     device_->fill_zero(buffer.memory.get(), bytes, stream);  // what lies between tensors travels, too
   }
   device_->synchronize(stream);
@@ -164,14 +164,14 @@ void DeviceReducer::check_stream(StreamHandle stream) {
   known_streams_.push_back(stream);
 }
 
-void DeviceReducer::check_place(const void* memory, const char* what, const std::string& name) {
-  const Place place = device_->place_of(memory);
-  if (place.kind == Place::Kind::managed) return;
-  if (place.kind != Place::Kind::device) {
+void DeviceReducer::check_address(const void* memory, const char* what, const std::string& name) {
+  const PointerAttributes attributes = device_->pointer_attributes(memory);
+  if (attributes.kind == PointerAttributes::Kind::managed) return;
+  if (attributes.kind != PointerAttributes::Kind::device) {
     fail(TNT_INVALID_ARGUMENT, "the {} of '{}' is host memory: it has to lie on device {}", what, name, device_->index());
   }
-  if (place.device != device_->index()) {
-    fail(TNT_INVALID_ARGUMENT, "the {} of '{}' lies on device {}, not on device {}", what, name, place.device,
+  if (attributes.device != device_->index()) {
+    fail(TNT_INVALID_ARGUMENT, "the {} of '{}' lies on device {}, not on device {}", what, name, attributes.device,
          device_->index());
   }
 }
@@ -181,9 +181,9 @@ void DeviceReducer::check_memory(std::size_t tensor, const TensorView& view) {
   const TensorSpec& spec = plan_.tensors()[tensor];
   if (spec.count == 0) return;
   if (view.in == nullptr && view.scale != 0.0) fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' is NULL", spec.name);
-  Checked& checked = checked_[tensor];
-  if (view.in != nullptr && view.in != checked.in) check_place(view.in, "gradient", spec.name);
-  if (view.out != nullptr && view.out != checked.out) check_place(view.out, "result", spec.name);
+  CheckedAddresses& checked = checked_[tensor];
+  if (view.in != nullptr && view.in != checked.in) check_address(view.in, "gradient", spec.name);
+  if (view.out != nullptr && view.out != checked.out) check_address(view.out, "result", spec.name);
   checked = {view.in, view.out};
 }
 
@@ -191,18 +191,19 @@ void DeviceReducer::ready(std::size_t tensor, const TensorView& view, StreamHand
   const StepState::Slot slot = steps_.slot(tensor);
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
-  comm_->throw_if_ended();
+  comm_->throw_if_aborted();
   check_stream(stream);
   comm_->check_capture(stream);
   check_memory(tensor, view);
-  steps_.check_new(slot);
+  steps_.check_not_ready(slot);
   State& state = states_[slot.bucket];
-  const bool is_view = buffers_.size() == states_.size() && view.in == slot_of(slot) && view.out == view.in;
-  const bool stays = is_view && view.scale == 1.0;
-  state.table.set(slot.position, {.in = stays ? nullptr : view.in, .out = is_view ? nullptr : view.out, .scale = view.scale});
-  state.views += stays ? 1 : 0;
+  const bool in_bucket = buffers_.size() == states_.size() && view.in == slot_of(slot) && view.out == view.in;
+  const bool in_place = in_bucket && view.scale == 1.0;
+  state.table.set(slot.position,
+                  {.in = in_place ? nullptr : view.in, .out = in_bucket ? nullptr : view.out, .scale = view.scale});
+  state.in_place += in_place ? 1 : 0;
   if (std::find(state.streams.begin(), state.streams.end(), stream) == state.streams.end()) state.streams.push_back(stream);
-  if (steps_.hand_over(slot)) launch_due(stream);
+  if (steps_.mark_ready(slot)) launch_due(stream);
 }
 
 // Whatever order the gradients came in, all ranks launch the buckets in the same one.
@@ -243,7 +244,7 @@ void DeviceReducer::launch(std::size_t bucket, bool capturing) {
   buffer_of(bucket).free.record(unpacking, capturing);
   state.done.record(unpacking, capturing);
   state.streams.clear();
-  state.views = 0;
+  state.in_place = 0;
 }
 
 gpu::BucketLaunch DeviceReducer::launch_of(std::size_t bucket) {
@@ -262,11 +263,11 @@ void DeviceReducer::pack(std::size_t bucket, bool capturing) {
   const StreamHandle packing = pack_stream_.get();
   // with the buffer's last unpacking all that came before it is done, such as this bucket's, which read the table
   buffer_of(bucket).free.wait_on(packing, capturing);
-  tables_[bucket] = state.table.place(packing, capturing, [&] {
-    comm_->throw_if_ended();
+  tables_[bucket] = state.table.upload(packing, capturing, [&] {
+    comm_->throw_if_aborted();
     std::this_thread::yield();
   });
-  if (state.views < plan_.buckets()[bucket].tensors.size()) device_->pack(launch_of(bucket), packing);
+  if (state.in_place < plan_.buckets()[bucket].tensors.size()) device_->pack(launch_of(bucket), packing);
 }
 
 // The slices of a vector, one for each rank, are exchanged and summed by us in one tree, whatever the number of ranks: as
@@ -297,7 +298,7 @@ void DeviceReducer::unpack(std::size_t bucket) {
   const StreamHandle unpacking = unpack_stream_.get();
   gpu::BucketLaunch launch = launch_of(bucket);
   if (statistics_) launch.statistics = static_cast<gpu::Statistics*>(state.partials->get());
-  if (statistics_ || state.views < plan_.buckets()[bucket].tensors.size()) device_->unpack(launch, false, unpacking);
+  if (statistics_ || state.in_place < plan_.buckets()[bucket].tensors.size()) device_->unpack(launch, false, unpacking);
   if (!statistics_) return;
   device_->sum_statistics(launch.statistics, launch.n_tiles, static_cast<gpu::Statistics*>(statistics_->get()) + bucket,
                           unpacking);
@@ -310,7 +311,7 @@ void DeviceReducer::wait_for(std::size_t bucket, StreamHandle stream) {
   if (!capturing || bucket + 1 < states_.size()) return;
   // everything of this capture has come together in the stream; another capture must not refer to it
   for (State& state : states_) {
-    for (Mark* mark : {&state.packed, &state.reduced, &state.done}) mark->forget();
+    for (CaptureEvent* event : {&state.packed, &state.reduced, &state.done}) event->forget();
   }
   for (Buffer& buffer : buffers_) buffer.free.forget();
 }
@@ -318,11 +319,11 @@ void DeviceReducer::wait_for(std::size_t bucket, StreamHandle stream) {
 void DeviceReducer::wait_bucket(std::size_t bucket, StreamHandle stream) {
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
-  comm_->throw_if_ended();
+  comm_->throw_if_aborted();
   steps_.check_begun(bucket);
   check_stream(stream);
   if (steps_.in_step(bucket)) {
-    fail(TNT_INVALID_ARGUMENT, "waiting for bucket {} before the gradient of '{}' was handed over: buckets go in their order",
+    fail(TNT_INVALID_ARGUMENT, "waiting for bucket {} before the gradient of '{}' was marked ready: buckets go in their order",
          bucket, steps_.missing_tensor(next_));
   }
   wait_for(bucket, stream);
@@ -331,7 +332,7 @@ void DeviceReducer::wait_bucket(std::size_t bucket, StreamHandle stream) {
 void DeviceReducer::finish(StreamHandle stream) {
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
-  comm_->throw_if_ended();
+  comm_->throw_if_aborted();
   check_stream(stream);
   steps_.check_can_finish();
   if (states_.empty()) return;

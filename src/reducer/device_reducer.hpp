@@ -22,7 +22,7 @@ namespace tnt {
 struct DeviceReducerOptions {
   std::string name = "gradients";
   double timeout = 600.0;  // seconds that the end waits for the device
-  bool any_rank_count =
+  bool rank_invariant =
       false;                // sums in one binary tree over ranks: the same bits on any number of ranks that is a power of two
   bool statistics = false;  // of the reduced gradients
   std::uint32_t max_ctas = 0;  // for pack and unpack; 0: as many as are of use
@@ -63,9 +63,9 @@ class DeviceReducer final : public GradientReducer {
 
  private:
   // An event as a pipeline has it: what was recorded inside a capture means nothing outside, and the other way round.
-  class Mark {
+  class CaptureEvent {
    public:
-    explicit Mark(Device& device) : event_(device) {}
+    explicit CaptureEvent(Device& device) : event_(device) {}
     void record(StreamHandle stream, bool capturing);
     void wait_on(StreamHandle stream, bool capturing) const;
     void forget() noexcept { recorded_ = false; }
@@ -78,7 +78,7 @@ class DeviceReducer final : public GradientReducer {
   struct Buffer {  // bucket-sized memory that buckets take turns in
     DeviceBuffer memory;
     std::optional<DeviceBuffer> gathered;  // the slices of all ranks, where sums do not depend on their number
-    Mark free;
+    CaptureEvent free;
   };
   struct State {  // of one bucket
     gpu::BucketLayout layout;
@@ -87,10 +87,10 @@ class DeviceReducer final : public GradientReducer {
     std::optional<DeviceBuffer> partials;  // statistics of each tile
     TensorTable table;
     std::vector<StreamHandle> streams;  // from which gradients of this step came
-    std::size_t views = 0;              // gradients of this step that lie in the bucket, unscaled
-    Mark packed, reduced, done;
+    std::size_t in_place = 0;           // gradients of this step that lie in the bucket, unscaled
+    CaptureEvent packed, reduced, done;
   };
-  struct Checked {  // addresses that were looked up last
+  struct CheckedAddresses {  // addresses that were looked up last
     const void* in = nullptr;
     const void* out = nullptr;
   };
@@ -101,7 +101,7 @@ class DeviceReducer final : public GradientReducer {
   [[nodiscard]] std::byte* slot_of(StepState::Slot slot);
   void check_stream(StreamHandle stream);
   void check_memory(std::size_t tensor, const TensorView& view);
-  void check_place(const void* memory, const char* what, const std::string& name);
+  void check_address(const void* memory, const char* what, const std::string& name);
   void throw_if_failed() const;
   void launch_due(StreamHandle stream);
   void launch(std::size_t bucket, bool capturing);
@@ -126,7 +126,7 @@ class DeviceReducer final : public GradientReducer {
   std::vector<Buffer> buffers_;
   std::optional<DeviceBuffer> statistics_;
   std::vector<Event> ready_events_;                 // of the streams of one launch
-  std::vector<Checked> checked_;                    // of each tensor
+  std::vector<CheckedAddresses> checked_;           // of each tensor
   std::vector<StreamHandle> known_streams_;         // of this device
   std::vector<const gpu::TensorArgument*> tables_;  // of each bucket in this step
   std::size_t next_ = 0;                            // the bucket whose turn it is

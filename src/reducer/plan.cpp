@@ -25,27 +25,27 @@ tnt_dtype_t on_wire(tnt_dtype_t own, std::optional<tnt_dtype_t> wire) {
   return own == TNT_FLOAT32 || own == TNT_FLOAT64 ? wire.value_or(own) : own;
 }
 
-std::vector<std::size_t> checked_arrival(std::vector<std::size_t> arrival, std::size_t n_tensors) {
-  if (arrival.empty()) {
-    arrival.resize(n_tensors);
-    std::iota(arrival.rbegin(), arrival.rend(), std::size_t{0});
+std::vector<std::size_t> checked_gradient_order(std::vector<std::size_t> gradient_order, std::size_t n_tensors) {
+  if (gradient_order.empty()) {
+    gradient_order.resize(n_tensors);
+    std::iota(gradient_order.rbegin(), gradient_order.rend(), std::size_t{0});
   }
   std::vector<bool> named(n_tensors);
-  for (const std::size_t tensor : arrival) {
+  for (const std::size_t tensor : gradient_order) {
     if (tensor < n_tensors) named[tensor] = true;
   }
-  if (arrival.size() != n_tensors || std::find(named.begin(), named.end(), false) != named.end()) {
-    fail(TNT_INVALID_ARGUMENT, "the order of arrival does not name each of the {} tensors once", n_tensors);
+  if (gradient_order.size() != n_tensors || std::find(named.begin(), named.end(), false) != named.end()) {
+    fail(TNT_INVALID_ARGUMENT, "gradient_order does not name each of the {} tensors once", n_tensors);
   }
-  return arrival;
+  return gradient_order;
 }
 
 }  // namespace
 
 Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::optional<tnt_dtype_t> wire,
-           std::vector<std::size_t> arrival)
+           std::vector<std::size_t> gradient_order)
     : tensors_(std::move(tensors)),
-      arrival_(checked_arrival(std::move(arrival), tensors_.size())),
+      gradient_order_(checked_gradient_order(std::move(gradient_order), tensors_.size())),
       fusion_threshold_(fusion_threshold),
       wire_(wire),
       bucket_of_(tensors_.size()) {
@@ -59,7 +59,7 @@ Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::o
     buckets_.push_back(std::move(bucket));
     bucket = {};
   };
-  for (const std::size_t tensor : arrival_) {
+  for (const std::size_t tensor : gradient_order_) {
     const TensorSpec& spec = tensors_[tensor];
     const tnt_dtype_t dtype = on_wire(spec.dtype, wire_);
     Bucket& bucket = open[dtype];

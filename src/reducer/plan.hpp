@@ -36,12 +36,12 @@ class Plan {
   // wire: the type in which tensors of a wider floating-point type travel; none: all in their own.
   // arrival: every tensor once; empty: from the last to the first. Throws TNT_INVALID_ARGUMENT if it is something else.
   Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::optional<tnt_dtype_t> wire = std::nullopt,
-       std::vector<std::size_t> arrival = {});
+       std::vector<std::size_t> gradient_order = {});
 
   [[nodiscard]] std::size_t bytes() const noexcept;
   [[nodiscard]] std::size_t fusion_threshold() const noexcept { return fusion_threshold_; }
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const noexcept { return tensors_; }
-  [[nodiscard]] const std::vector<std::size_t>& arrival() const noexcept { return arrival_; }
+  [[nodiscard]] const std::vector<std::size_t>& gradient_order() const noexcept { return gradient_order_; }
   [[nodiscard]] std::optional<tnt_dtype_t> wire() const noexcept { return wire_; }
   [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
   [[nodiscard]] std::size_t bucket_of(std::size_t tensor) const { return bucket_of_[tensor]; }
@@ -51,7 +51,7 @@ class Plan {
   void split_last(std::size_t limit);
 
   std::vector<TensorSpec> tensors_;
-  std::vector<std::size_t> arrival_;
+  std::vector<std::size_t> gradient_order_;
   std::size_t fusion_threshold_;
   std::optional<tnt_dtype_t> wire_;
   std::vector<Bucket> buckets_;

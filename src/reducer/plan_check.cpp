@@ -25,7 +25,7 @@ std::vector<std::string> lines_of(const Plan& plan, const std::string& context) 
   lines.emplace_back(plan.wire() ? dtype_name(*plan.wire()) : "each tensor's own");
   for (const TensorSpec& tensor : plan.tensors()) lines.push_back(describe(tensor));
   lines.emplace_back(end_of_tensors);
-  for (const std::size_t tensor : plan.arrival()) lines.push_back(describe(plan.tensors()[tensor]));
+  for (const std::size_t tensor : plan.gradient_order()) lines.push_back(describe(plan.tensors()[tensor]));
   for (const Bucket& bucket : plan.buckets()) lines.push_back(describe(bucket));
   return lines;
 }
@@ -58,7 +58,7 @@ std::string difference(int rank, const std::vector<std::string>& theirs, const s
                             : line == 1       ? "the type on the wire (gradient_dtype, TNT_GRADIENT_DTYPE)"
                             : line <= end     ? fmt::format("tensor {}", line - 2)
                             : line >= buckets ? fmt::format("bucket {} (TNT_FUSION_THRESHOLD)", line - buckets)
-                                              : fmt::format("gradient {} in order of arrival", line - end - 1);
+                                              : fmt::format("gradient_order[{}]", line - end - 1);
   return fmt::format("rank {} and rank 0 do not train the same model: {} is {} on rank {}, {} on rank 0", rank, where, their,
                      rank, our);
 }

@@ -12,17 +12,17 @@ namespace tnt {
 namespace {
 
 // As long as waking a thread takes, this many bytes are reduced.
-constexpr std::size_t bytes_left_to_who_waits = std::size_t{64} * 1024;
+constexpr std::size_t inline_bytes = std::size_t{64} * 1024;
 // What is left to callers, but none of them waits for: perhaps they wait for something else first, which needs it done.
-constexpr std::int64_t longest_left_ns = 1'000'000'000;
+constexpr std::int64_t max_inline_delay_ns = 1'000'000'000;
 
 // The end of a step is waited for at once: the first of the buckets that who waits will find due, and has reduced sooner than
 // the thread is awake.
-std::size_t small_end_of(const Plan& plan) {
+std::size_t first_inline_bucket(const Plan& plan) {
   std::size_t bucket = plan.buckets().size();
   for (std::size_t bytes = 0; bucket > 0; --bucket) {
     bytes += plan.buckets()[bucket - 1].bytes();
-    if (bytes > bytes_left_to_who_waits) break;
+    if (bytes > inline_bytes) break;
   }
   return bucket;
 }
@@ -54,15 +54,15 @@ Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions o
       options_(std::move(options)),
       trace_(trace != nullptr && trace->enabled() ? trace : nullptr),
       overlap_(options_.overlap),
-      small_end_(small_end_of(plan_)),
+      first_inline_(first_inline_bucket(plan_)),
       steps_(plan_),
-      handed_(plan_.buckets().size()) {
-  for (std::size_t b = 0; b < handed_.size(); ++b) {
-    handed_[b].views.resize(plan_.buckets()[b].tensors.size());
+      buckets_(plan_.buckets().size()) {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    buckets_[b].views.resize(plan_.buckets()[b].tensors.size());
     descriptions_.push_back(plan_.describe(b));
     details_.push_back(fmt::format("{} {}", options_.name, descriptions_.back()));
   }
-  if (!handed_.empty()) thread_ = start_thread("tnt-reducer", [this] { loop(); });
+  if (!buckets_.empty()) thread_ = start_thread("tnt-reducer", [this] { loop(); });
 }
 
 Reducer::~Reducer() {
@@ -94,7 +94,7 @@ void* Reducer::gradient_buffer(std::size_t tensor) {
 void Reducer::set_hook(BucketHook hook) {
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
-  for (std::size_t bucket = 0; bucket < handed_.size(); ++bucket) {
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (!steps_.in_step(bucket)) continue;
     fail(TNT_INVALID_ARGUMENT, "a hook cannot be set while {} is in a step: wait for it first", details_[bucket]);
   }
@@ -114,13 +114,13 @@ void Reducer::ready(std::size_t tensor, const TensorView& view, StreamHandle str
   const std::size_t bucket = slot.bucket;
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
-  steps_.check_new(slot);
-  Handed& handed = handed_[bucket];
-  handed.views[slot.position] = view;
-  handed.views[slot.position].count = spec.count;
-  handed.views[slot.position].dtype = spec.dtype;
-  if (!steps_.hand_over(slot)) return;
-  handed.full_ns = last_full_ns_ = now_ns();
+  steps_.check_not_ready(slot);
+  BucketState& state = buckets_[bucket];
+  state.views[slot.position] = view;
+  state.views[slot.position].count = spec.count;
+  state.views[slot.position].dtype = spec.dtype;
+  if (!steps_.mark_ready(slot)) return;
+  state.full_ns = last_full_ns_ = now_ns();
   if (trace_ != nullptr) {
     trace_->add(
         {options_.name, fmt::format("ready {}", bucket), last_full_ns_, last_full_ns_, static_cast<std::int64_t>(bucket)});
@@ -134,10 +134,10 @@ void Reducer::wait_bucket(std::size_t bucket, StreamHandle stream) {
   std::unique_lock lock(mutex_);
   throw_if_failed();
   steps_.check_begun(bucket);
-  await(lock, bucket);
+  wait_until_done(lock, bucket);
 }
 
-void Reducer::await(std::unique_lock<std::mutex>& lock, std::size_t bucket) {
+void Reducer::wait_until_done(std::unique_lock<std::mutex>& lock, std::size_t bucket) {
   const std::uint64_t wanted = steps_.steps(bucket) + (steps_.stage(bucket) == Stage::done ? 0 : 1);
   const auto is_done = [&] { return steps_.steps(bucket) >= wanted; };
   const auto limit = std::chrono::duration<double>(options_.timeout);
@@ -154,7 +154,7 @@ void Reducer::await(std::unique_lock<std::mutex>& lock, std::size_t bucket) {
     --waiting_;
     if (changed) continue;
     if (steps_.stage(bucket) == Stage::collecting) {
-      fail(TNT_TIMEOUT, "rank {}: bucket {} of {} waited {} s for the gradient of '{}', which this rank did not hand over",
+      fail(TNT_TIMEOUT, "rank {}: bucket {} of {} waited {} s for the gradient of '{}', which this rank did not mark ready",
            comm_->rank(), bucket, options_.name, options_.timeout, steps_.missing_tensor(bucket));
     }
   }
@@ -167,24 +167,24 @@ void Reducer::finish(StreamHandle stream) {
   std::unique_lock lock(mutex_);
   throw_if_failed();
   steps_.check_can_finish();
-  for (std::size_t bucket = 0; bucket < handed_.size(); ++bucket) {
-    await(lock, bucket);
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    wait_until_done(lock, bucket);
     steps_.finished(bucket);
   }
 }
 
 bool Reducer::next_is_due() const { return !reducing_ && steps_.stage(next_) == Stage::full; }
 
-bool Reducer::is_for_thread(std::size_t bucket) const { return overlap_.threaded() && bucket < small_end_; }
+bool Reducer::is_for_thread(std::size_t bucket) const { return overlap_.threaded() && bucket < first_inline_; }
 
 void Reducer::loop() {
   std::unique_lock lock(mutex_);
   const auto has_work = [&] {
     if (stopping_ || error_) return true;
-    return next_is_due() && (is_for_thread(next_) || now_ns() - handed_[next_].full_ns >= longest_left_ns);
+    return next_is_due() && (is_for_thread(next_) || now_ns() - buckets_[next_].full_ns >= max_inline_delay_ns);
   };
   while (true) {
-    due_.wait_for(lock, std::chrono::nanoseconds(longest_left_ns), has_work);  // nobody rings for what is left to callers
+    due_.wait_for(lock, std::chrono::nanoseconds(max_inline_delay_ns), has_work);  // nobody rings for what is left to callers
     if (stopping_ || error_) return;
     if (!has_work()) continue;
     reduce_next(lock);
@@ -204,7 +204,7 @@ void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   std::optional<Error> failed;
   try {
     reduce_bucket(bucket, wait_hint, observer);
-    if (bucket + 1 == handed_.size()) end_step();
+    if (bucket + 1 == buckets_.size()) end_step();
   } catch (const Error& error) {
     failed = error;
   } catch (const std::exception& error) {
@@ -212,7 +212,7 @@ void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   }
   lock.lock();
   reducing_ = false;
-  next_ = (next_ + 1) % handed_.size();
+  next_ = (next_ + 1) % buckets_.size();
   if (failed) {
     error_ = std::move(failed);
   } else {
@@ -225,8 +225,8 @@ void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
 }
 
 void Reducer::end_step() {
-  if (small_end_ == 0) return;  // nothing to choose
-  OverlapChoice::Seconds seconds;
+  if (first_inline_ == 0) return;  // nothing to choose
+  OverlapTuner::Seconds seconds;
   {
     const std::scoped_lock lock(mutex_);
     if (!overlap_.step_ended(now_ns())) return;
@@ -236,7 +236,7 @@ void Reducer::end_step() {
   const std::string detail = fmt::format("choosing who reduces {}", options_.name);
   comm_->all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT64), TNT_MAX, {.timeout = options_.timeout, .detail = detail});
   const std::scoped_lock lock(mutex_);
-  overlap_.agreed(seconds);
+  overlap_.set_agreed(seconds);
   if (options_.overlap != Overlap::automatic) return;
   log(LogLevel::info, "{}: {} (steps of {:.2f} ms with a thread that reduces meanwhile, {:.2f} without)", options_.name,
       overlap_.threaded() ? "reduced while the step goes on" : "reduced when the step waits for it", seconds[1] * 1e3,
@@ -245,7 +245,7 @@ void Reducer::end_step() {
 
 // The bucket is full: its pieces do not change until it is done, so no lock is held while they are reduced.
 void Reducer::reduce_bucket(std::size_t bucket, WaitHint wait_hint, PhaseObserver& observer) {
-  const FusedBuffer fused(handed_[bucket].views, plan_.buckets()[bucket].dtype);
+  const FusedBuffer fused(buckets_[bucket].views, plan_.buckets()[bucket].dtype);
   const CallContext call{
       .timeout = options_.timeout, .detail = details_[bucket], .observer = &observer, .wait_hint = wait_hint};
   hook_ ? reduce_with_hook(bucket, fused, call) : comm_->all_reduce(fused, options_.op, call);
@@ -277,7 +277,7 @@ void Reducer::call_hook(std::size_t bucket) {
   if (!wrong) return;
   const std::string message = fmt::format("rank {}: the bucket hook failed on {}: {}", comm_->rank(), details_[bucket], *wrong);
   comm_->abort(TNT_ABORTED, message);
-  throw Error(comm_->ending().value_or(Error(TNT_ABORTED, message)));  // another rank may have been first
+  throw Error(comm_->async_error().value_or(Error(TNT_ABORTED, message)));  // another rank may have been first
 }
 
 void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns) {
@@ -285,7 +285,7 @@ void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, const std::a
   stats_.bytes += plan_.buckets()[bucket].bytes();
   stats_.busy_ns += end_ns - begin_ns;
   for (std::size_t i = 0; i < phase_ns.size(); ++i) stats_.phase_ns[i] += phase_ns[i];
-  if (bucket + 1 == handed_.size()) {
+  if (bucket + 1 == buckets_.size()) {
     ++stats_.steps;
     // the last bucket to be full is nearly always the last in order; another may be full again, for the next step
     stats_.exposed_ns += std::max<std::int64_t>(0, end_ns - last_full_ns_);

@@ -16,7 +16,7 @@
 #include "base/trace.hpp"
 #include "comm/communicator.hpp"
 #include "reducer/gradient_reducer.hpp"
-#include "reducer/overlap_choice.hpp"
+#include "reducer/overlap_tuner.hpp"
 #include "reducer/plan.hpp"
 #include "reducer/step_state.hpp"
 
@@ -51,7 +51,7 @@ class Reducer final : public GradientReducer {
 
  private:
   using Stage = StepState::Stage;
-  struct Handed {                   // of one bucket
+  struct BucketState {              // of one bucket
     std::vector<TensorView> views;  // in the bucket's order
     std::int64_t full_ns = 0;       // when it became full
   };
@@ -67,20 +67,20 @@ class Reducer final : public GradientReducer {
   void count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns);
   void check_stream(StreamHandle stream) const;
   void throw_if_failed() const;
-  void await(std::unique_lock<std::mutex>& lock, std::size_t bucket);
+  void wait_until_done(std::unique_lock<std::mutex>& lock, std::size_t bucket);
 
   std::unique_ptr<Communicator> comm_;
   const Plan plan_;
   const ReducerOptions options_;
   Trace* const trace_;
-  OverlapChoice overlap_;
-  const std::size_t small_end_;  // from this bucket on, all are left to who waits
+  OverlapTuner overlap_;
+  const std::size_t first_inline_;  // from this bucket on, all are left to who waits
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // callers wait for it
   std::condition_variable due_;      // the thread does
   StepState steps_;
-  std::vector<Handed> handed_;
+  std::vector<BucketState> buckets_;
   std::vector<std::string> descriptions_;  // of each bucket
   std::vector<std::string> details_;       // for errors: with the reducer's name
   std::size_t next_ = 0;                   // the bucket whose turn it is

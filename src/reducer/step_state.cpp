@@ -7,7 +7,7 @@ namespace tnt {
 StepState::StepState(const Plan& plan) : plan_(plan), slots_(plan.tensors().size()) {
   for (std::size_t b = 0; b < plan.buckets().size(); ++b) {
     const std::vector<std::size_t>& tensors = plan.buckets()[b].tensors;
-    buckets_.emplace_back().handed_over.resize(tensors.size());
+    buckets_.emplace_back().ready.resize(tensors.size());
     for (std::size_t position = 0; position < tensors.size(); ++position) slots_[tensors[position]] = {b, position};
   }
 }
@@ -25,24 +25,24 @@ bool StepState::begins(const Bucket& bucket) const noexcept {
   return bucket.stage == Stage::idle || (bucket.stage == Stage::done && bucket.waited_for);
 }
 
-void StepState::check_new(Slot slot) const {
+void StepState::check_not_ready(Slot slot) const {
   const Bucket& bucket = buckets_[slot.bucket];
-  if (begins(bucket) || !bucket.handed_over[slot.position]) return;
+  if (begins(bucket) || !bucket.ready[slot.position]) return;
   fail(TNT_INVALID_ARGUMENT,
-       "the gradient of '{}' was handed over twice in one step (a step of a bucket ends when it was waited for)",
+       "the gradient of '{}' was marked ready twice in one step (a step of a bucket ends when it was waited for)",
        plan_.tensors()[plan_.buckets()[slot.bucket].tensors[slot.position]].name);
 }
 
-bool StepState::hand_over(Slot slot) {
+bool StepState::mark_ready(Slot slot) {
   Bucket& bucket = buckets_[slot.bucket];
   if (begins(bucket)) {
     bucket.stage = Stage::collecting;
     bucket.waited_for = bucket.finished = false;
     bucket.n_ready = 0;
-    std::fill(bucket.handed_over.begin(), bucket.handed_over.end(), false);
+    std::fill(bucket.ready.begin(), bucket.ready.end(), false);
   }
-  bucket.handed_over[slot.position] = true;
-  if (++bucket.n_ready < bucket.handed_over.size()) return false;
+  bucket.ready[slot.position] = true;
+  if (++bucket.n_ready < bucket.ready.size()) return false;
   bucket.stage = Stage::full;
   return true;
 }
@@ -66,21 +66,21 @@ void StepState::check_begun(std::size_t bucket) const {
     fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", bucket, buckets_.size());
   }
   if (stage(bucket) != Stage::idle) return;
-  fail(TNT_INVALID_ARGUMENT, "waiting for bucket {}, of which no gradient was handed over ('{}' and others)", bucket,
+  fail(TNT_INVALID_ARGUMENT, "waiting for bucket {}, of which no gradient was marked ready ('{}' and others)", bucket,
        missing_tensor(bucket));
 }
 
 void StepState::check_can_finish() const {
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (!buckets_[bucket].finished && stage(bucket) != Stage::collecting) continue;
-    fail(TNT_INVALID_ARGUMENT, "the step cannot end: the gradient of '{}' was not handed over", missing_tensor(bucket));
+    fail(TNT_INVALID_ARGUMENT, "the step cannot end: the gradient of '{}' was not marked ready", missing_tensor(bucket));
   }
 }
 
 std::string StepState::missing_tensor(std::size_t index) const {
   const Bucket& bucket = buckets_[index];
-  for (std::size_t position = 0; position < bucket.handed_over.size(); ++position) {
-    if (bucket.stage == Stage::idle || bucket.finished || !bucket.handed_over[position]) {
+  for (std::size_t position = 0; position < bucket.ready.size(); ++position) {
+    if (bucket.stage == Stage::idle || bucket.finished || !bucket.ready[position]) {
       return plan_.tensors()[plan_.buckets()[index].tensors[position]].name;
     }
   }

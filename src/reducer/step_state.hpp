@@ -29,9 +29,9 @@ class StepState {
   [[nodiscard]] bool in_step(std::size_t bucket) const noexcept;  // gradients have come, and it is not done
 
   // Throws TNT_INVALID_ARGUMENT if the tensor was handed over already. Nothing is changed then.
-  void check_new(Slot slot) const;
+  void check_not_ready(Slot slot) const;
   // After check_new. True: the bucket is full now.
-  bool hand_over(Slot slot);
+  bool mark_ready(Slot slot);
   void done(std::size_t bucket);
   void waited_for(std::size_t bucket);
   void finished(std::size_t bucket);
@@ -45,7 +45,7 @@ class StepState {
  private:
   struct Bucket {
     Stage stage = Stage::idle;
-    std::vector<bool> handed_over;  // in the bucket's order
+    std::vector<bool> ready;  // in the bucket's order
     std::size_t n_ready = 0;
     std::uint64_t steps = 0;
     bool waited_for = true;  // the caller knows that the last step is done: what is handed over next is of a new one

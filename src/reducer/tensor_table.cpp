@@ -33,8 +33,8 @@ void TensorTable::set(std::size_t position, const gpu::TensorArgument& argument)
   changed_ = true;
 }
 
-const gpu::TensorArgument* TensorTable::place(StreamHandle stream, bool capturing, const std::function<void()>& wait) {
-  if (capturing) return place_captured(stream);
+const gpu::TensorArgument* TensorTable::upload(StreamHandle stream, bool capturing, const std::function<void()>& wait) {
+  if (capturing) return upload_captured(stream);
   auto* table = static_cast<gpu::TensorArgument*>(tables_.get());
   if (!changed_) return table;
   Version& version = versions_[next_];
@@ -49,7 +49,7 @@ const gpu::TensorArgument* TensorTable::place(StreamHandle stream, bool capturin
 }
 
 // In a graph the upload is part of it: its pinned memory is never written again.
-const gpu::TensorArgument* TensorTable::place_captured(StreamHandle stream) {
+const gpu::TensorArgument* TensorTable::upload_captured(StreamHandle stream) {
   const auto fits = [&](const Captured& captured) {
     return captured.arguments.empty() || std::equal(arguments_.begin(), arguments_.end(), captured.arguments.begin(), same);
   };

@@ -22,7 +22,7 @@ class TensorTable {
   // The table in device memory, after an upload on the stream if anything has changed: kernels that read what it held before
   // come before on the stream. wait: called while the host has to wait for the device, which has to be several steps behind.
   // Throws TNT_UNSUPPORTED when too many different sets of addresses were captured.
-  [[nodiscard]] const gpu::TensorArgument* place(StreamHandle stream, bool capturing, const std::function<void()>& wait);
+  [[nodiscard]] const gpu::TensorArgument* upload(StreamHandle stream, bool capturing, const std::function<void()>& wait);
 
   static constexpr std::size_t versions = 4;
   static constexpr std::size_t captures = 4;
@@ -38,7 +38,7 @@ class TensorTable {
     gpu::TensorArgument* table;
     std::vector<gpu::TensorArgument> arguments;  // empty: not taken yet
   };
-  [[nodiscard]] const gpu::TensorArgument* place_captured(StreamHandle stream);
+  [[nodiscard]] const gpu::TensorArgument* upload_captured(StreamHandle stream);
   [[nodiscard]] std::size_t bytes() const noexcept { return arguments_.size() * sizeof(gpu::TensorArgument); }
 
   Device& device_;

@@ -172,15 +172,15 @@ const Misuse misuses[] = {
        return tnt_reducer_create(comm, tensors, 2, &options, &made);
      },
      "options->wire_dtype is 4: use TNT_FLOAT16"},
-    {"Arrival",
+    {"GradientOrder",
      [] {
-       constexpr std::size_t arrival[] = {1, 1};
+       constexpr std::size_t gradient_order[] = {1, 1};
        tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
-       options.arrival = arrival;
+       options.gradient_order = gradient_order;
        tnt_reducer_t made;
        return tnt_reducer_create(comm, tensors, 2, &options, &made);
      },
-     "the order of arrival does not name each of the 2 tensors once"},
+     "gradient_order does not name each of the 2 tensors once"},
     {"Device", [] { return create_with([](auto& options) { options.device = -2; }); }, "options->device is -2"},
     {"DeviceMissing", [] { return create_with([](auto& options) { options.device = 0; }); }, "device", TNT_UNSUPPORTED},
     {"Determinism", [] { return create_with([](auto& options) { options.determinism = 3; }); }, "options->determinism is 3"},
@@ -245,7 +245,7 @@ const Misuse misuses[] = {
     {"WaitBucketEarly", [] { return tnt_reducer_wait_bucket(reducer, 0, nullptr); }, "waiting for bucket 0"},
     {"WaitBucketStream", [] { return tnt_reducer_wait_bucket(reducer, 0, stream); }, "stream", TNT_INVALID_ARGUMENT},
     {"FinishNull", [] { return tnt_reducer_finish(nullptr, nullptr); }, "reducer is NULL"},
-    {"FinishEarly", [] { return tnt_reducer_finish(reducer, nullptr); }, "was not handed over"},
+    {"FinishEarly", [] { return tnt_reducer_finish(reducer, nullptr); }, "was not marked ready"},
     {"FinishStream", [] { return tnt_reducer_finish(reducer, stream); }, "stream", TNT_INVALID_ARGUMENT},
     {"TensorSteps",
      [] {

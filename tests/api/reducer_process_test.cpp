@@ -184,10 +184,10 @@ TEST(ReducerProcess, ShardsHaveTheSameSumOnAnyNumberOfRanks) {
 TEST(ReducerProcess, BucketsFollowTheOrderOfArrival) {
   run_processes(2, [](int /*rank*/) {
     const Joined job;
-    constexpr std::size_t arrival[] = {1, 2, 0};
+    constexpr std::size_t gradient_order[] = {1, 2, 0};
     tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
     options.fusion_threshold = 0;
-    options.arrival = arrival;
+    options.gradient_order = gradient_order;
     tnt_reducer_t made = nullptr;
     check(tnt_reducer_create(job.world, tensors.data(), 3, &options, &made));
     const Reducer reducer(made);
@@ -197,7 +197,7 @@ TEST(ReducerProcess, BucketsFollowTheOrderOfArrival) {
     for (std::size_t index = 0; index < 3; ++index) {
       tnt_bucket_t bucket;
       check(tnt_reducer_bucket(made, index, &bucket));
-      EXPECT_EQ(bucket.tensors[0], arrival[index]);
+      EXPECT_EQ(bucket.tensors[0], gradient_order[index]);
     }
   });
 }

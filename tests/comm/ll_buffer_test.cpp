@@ -38,7 +38,7 @@ TEST(LLBuffer, EverybodyReadsEverybodysMessages) {
           lines.write(own.data(), own.size(), round);
           for (std::size_t member = 0; member < members; ++member) {
             std::vector<unsigned char> theirs(own.size());
-            while (lines.read(member, theirs.data(), theirs.size(), round) == LLBuffer::Arrival::missing)
+            while (lines.read(member, theirs.data(), theirs.size(), round) == LLBuffer::Status::incomplete)
               std::this_thread::yield();
             EXPECT_EQ(theirs, message(member, round)) << "of " << member << " in round " << round;
           }
@@ -56,9 +56,9 @@ TEST(LLBuffer, AMessageThatIsNotThereIsMissing) {
   char data[8] = "message";
   char read[8] = "";
   first.write(data, sizeof(data), 1);
-  EXPECT_EQ(first.read(1, read, sizeof(read), 1), LLBuffer::Arrival::missing);
+  EXPECT_EQ(first.read(1, read, sizeof(read), 1), LLBuffer::Status::incomplete);
   second.write(data, sizeof(data), 1);
-  EXPECT_EQ(first.read(1, read, sizeof(read), 1), LLBuffer::Arrival::here);
+  EXPECT_EQ(first.read(1, read, sizeof(read), 1), LLBuffer::Status::complete);
   EXPECT_STREQ(read, "message");
 }
 
@@ -70,7 +70,7 @@ TEST(LLBuffer, AnotherSignatureIsToldApart) {
   char read[8] = "";
   first.write(data, sizeof(data), 1);
   second.write(data, sizeof(data), 2);
-  EXPECT_EQ(first.read(1, read, sizeof(read), 1), LLBuffer::Arrival::other);
+  EXPECT_EQ(first.read(1, read, sizeof(read), 1), LLBuffer::Status::mismatch);
   EXPECT_STREQ(read, "");
 }
 

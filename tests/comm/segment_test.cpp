@@ -1,4 +1,4 @@
-// Shared memory: zero when new, the same through every mapping, given back by punch, and never mapped past its end.
+// Shared memory: zero when new, the same through every mapping, given back by discard, and never mapped past its end.
 #include "comm/shm/segment.hpp"
 
 #include <fcntl.h>
@@ -45,7 +45,7 @@ TEST(Segment, PunchGivesMemoryBack) {
   EXPECT_EQ(blocks(), 0);
   std::fill_n(mapping->data(), bytes, std::byte{1});
   EXPECT_GE(static_cast<std::size_t>(blocks()) * 512, bytes);
-  segment.punch(0, bytes);
+  segment.discard(0, bytes);
   EXPECT_EQ(blocks(), 0);
   EXPECT_EQ(mapping->data()[bytes - 1], std::byte{0});
 }

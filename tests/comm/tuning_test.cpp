@@ -141,7 +141,7 @@ TEST_P(ExtremeTuning, SumsAreRight) {
   FileDescriptor descriptor = Segment::create();
   TuningTable table;
   table.set_default(GetParam());
-  ShmWorld::publish(descriptor, table);
+  ShmWorld::publish_tuning(descriptor, table);
   const auto segment = std::make_shared<Segment>(std::move(descriptor));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {

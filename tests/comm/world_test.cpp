@@ -21,37 +21,37 @@ class WorldTest : public ::testing::Test {
 
 TEST_F(WorldTest, RanksComeAndLeave) {
   const auto self = world(0);
-  EXPECT_EQ(self->peer(1), ShmWorld::Peer::alive);  // not here yet: to be waited for
+  EXPECT_EQ(self->peer_status(1), ShmWorld::PeerStatus::alive);  // not here yet: to be waited for
   auto other = world(1);
-  EXPECT_EQ(self->peer(1), ShmWorld::Peer::alive);
+  EXPECT_EQ(self->peer_status(1), ShmWorld::PeerStatus::alive);
   EXPECT_EQ(self->pid(1), getpid());
   other.reset();
-  EXPECT_EQ(self->peer(1), ShmWorld::Peer::left);
+  EXPECT_EQ(self->peer_status(1), ShmWorld::PeerStatus::left);
   EXPECT_EQ(self->rank(), 0);
   EXPECT_EQ(self->ranks(), 4);
 }
 
 TEST_F(WorldTest, TheFirstReasonToEndWins) {
   const auto self = world(0);
-  EXPECT_FALSE(self->aborted());
+  EXPECT_FALSE(self->async_error());
   std::vector<std::thread> threads;
   for (int rank = 1; rank < 4; ++rank) {
     threads.emplace_back([this, rank] { world(rank)->abort(TNT_ABORTED, std::string(100, static_cast<char>('a' + rank))); });
   }
   for (std::thread& thread : threads) thread.join();
-  const auto error = self->aborted();
+  const auto error = self->async_error();
   ASSERT_TRUE(error);
   const std::string message = error->what();
   EXPECT_EQ(message, std::string(100, message[0]));
   self->abort(TNT_TIMEOUT, "too late");
-  EXPECT_EQ(self->aborted()->what(), message);
-  EXPECT_EQ(self->aborted()->status(), TNT_ABORTED);
+  EXPECT_EQ(self->async_error()->what(), message);
+  EXPECT_EQ(self->async_error()->status(), TNT_ABORTED);
 }
 
 TEST_F(WorldTest, ALongReasonIsCut) {
   const auto self = world(0);
   self->abort(TNT_SYSTEM, std::string(10'000, 'x'));
-  EXPECT_EQ(std::string(self->aborted()->what()), std::string(2047, 'x'));
+  EXPECT_EQ(std::string(self->async_error()->what()), std::string(2047, 'x'));
 }
 
 TEST_F(WorldTest, NoMemoryIsGivenTwice) {

@@ -99,10 +99,10 @@ TEST_F(CudaDeviceTest, PlacesAndStreamsAreKnown) {
   const DeviceBuffer memory(*device, 256, stream.get());
   const PinnedBuffer pinned(*device, 256);
   int local = 0;
-  EXPECT_EQ(device->place_of(memory.get()).kind, Place::Kind::device);
-  EXPECT_EQ(device->place_of(memory.get()).device, 0);
-  EXPECT_EQ(device->place_of(pinned.get()).kind, Place::Kind::pinned);
-  EXPECT_EQ(device->place_of(&local).kind, Place::Kind::host);
+  EXPECT_EQ(device->pointer_attributes(memory.get()).kind, PointerAttributes::Kind::device);
+  EXPECT_EQ(device->pointer_attributes(memory.get()).device, 0);
+  EXPECT_EQ(device->pointer_attributes(pinned.get()).kind, PointerAttributes::Kind::pinned);
+  EXPECT_EQ(device->pointer_attributes(&local).kind, PointerAttributes::Kind::host);
   EXPECT_EQ(device->device_of(stream.get()), 0);
   EXPECT_FALSE(device->capturing(stream.get()));
 }

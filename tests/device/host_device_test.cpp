@@ -40,7 +40,7 @@ TEST_F(HostDeviceTest, EverythingHappensAtOnce) {
   EXPECT_TRUE(device.idle(stream.get()));
   EXPECT_FALSE(device.capturing(stream.get()));
   EXPECT_EQ(device.device_of(stream.get()), device.index());
-  EXPECT_EQ(device.place_of(memory.get()).kind, Place::Kind::device);
+  EXPECT_EQ(device.pointer_attributes(memory.get()).kind, PointerAttributes::Kind::device);
 }
 
 TEST_F(HostDeviceTest, MoreMemoryThanThereIsIsAnError) {

@@ -24,13 +24,13 @@ TEST(SimulatedMemory, PlacesAreKnownOfEveryDevice) {
   const DeviceBuffer memory(second, 100, stream.get());
   const PinnedBuffer pinned(first, 100);
   int local = 0;
-  EXPECT_EQ(first.place_of(memory.get()).kind, Place::Kind::device);
-  EXPECT_EQ(first.place_of(memory.get()).device, 1);
-  EXPECT_EQ(first.place_of(static_cast<std::byte*>(memory.get()) + 99).kind, Place::Kind::device);
-  EXPECT_EQ(first.place_of(static_cast<std::byte*>(memory.get()) + 100).kind, Place::Kind::host);
-  EXPECT_EQ(first.place_of(pinned.get()).kind, Place::Kind::pinned);
-  EXPECT_EQ(first.place_of(&local).kind, Place::Kind::host);
-  EXPECT_EQ(first.place_of(nullptr).kind, Place::Kind::host);
+  EXPECT_EQ(first.pointer_attributes(memory.get()).kind, PointerAttributes::Kind::device);
+  EXPECT_EQ(first.pointer_attributes(memory.get()).device, 1);
+  EXPECT_EQ(first.pointer_attributes(static_cast<std::byte*>(memory.get()) + 99).kind, PointerAttributes::Kind::device);
+  EXPECT_EQ(first.pointer_attributes(static_cast<std::byte*>(memory.get()) + 100).kind, PointerAttributes::Kind::host);
+  EXPECT_EQ(first.pointer_attributes(pinned.get()).kind, PointerAttributes::Kind::pinned);
+  EXPECT_EQ(first.pointer_attributes(&local).kind, PointerAttributes::Kind::host);
+  EXPECT_EQ(first.pointer_attributes(nullptr).kind, PointerAttributes::Kind::host);
   EXPECT_EQ(first.device_of(stream.get()), 1);
 }
 
@@ -86,7 +86,7 @@ TEST_F(SimulatedBorders, ReleasedMemoryIsNotToBeUsed) {
   EXPECT_THAT(reports(), ElementsAre(HasSubstr("writes gone after it was released")));
   device.release(used, stream.get());
   EXPECT_THAT(reports(), ElementsAre("something was released that is no memory of this device"));
-  EXPECT_EQ(device.place_of(used).kind, Place::Kind::host);
+  EXPECT_EQ(device.pointer_attributes(used).kind, PointerAttributes::Kind::host);
 }
 
 TEST_F(SimulatedBorders, MemoryOfOthersIsReported) {

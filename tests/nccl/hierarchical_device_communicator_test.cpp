@@ -162,7 +162,7 @@ TEST_F(HierarchicalDevices, RefuseToBeCaptured) {
 
 [[noreturn]] void wait_for_the_end(NcclRank& rank) {
   for (const Deadline deadline(testing::default_timeout); !deadline.passed();) {
-    rank.comm.throw_if_ended();
+    rank.comm.throw_if_aborted();
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   throw Error(TNT_SYSTEM, "the communication did not end");

@@ -30,7 +30,7 @@ TEST_F(NcclCommunicatorTest, SaysWhatItIs) {
     EXPECT_EQ(rank.comm.rank(), rank.host.rank());
     EXPECT_EQ(rank.comm.size(), 2);
     EXPECT_EQ(rank.device.priority_of(rank.comm.stream()), Priority::high);
-    EXPECT_NO_THROW(rank.comm.throw_if_ended());
+    EXPECT_NO_THROW(rank.comm.throw_if_aborted());
   });
 }
 

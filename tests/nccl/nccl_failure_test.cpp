@@ -38,7 +38,7 @@ void all_reduce(NcclRank& rank, const OnDevice& data, const char* detail = "", s
   const Deadline deadline(testing::default_timeout);
   try {
     while (!deadline.passed()) {
-      rank.comm.throw_if_ended();
+      rank.comm.throw_if_aborted();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   } catch (const Error& first) {
@@ -219,7 +219,7 @@ TEST_F(NcclFailureTest, APartEndsWithTheWhole) {
     all_reduce(rank, data);
     const Deadline deadline(testing::default_timeout);
     while (!deadline.passed()) {
-      part->throw_if_ended();
+      part->throw_if_aborted();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   });
@@ -236,7 +236,7 @@ TEST_F(NcclFailureTest, WhoLeavesEarlyIsNotTakenForLost) {
         (void)data.read();
         // rank 0 goes on for several rounds of the board after the others have left the job
         if (rank.comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(600));
-        rank.comm.throw_if_ended();
+        rank.comm.throw_if_aborted();
       },
       options(0.4));
 }

@@ -58,7 +58,7 @@ TEST_F(NcclLibraryTest, TheEnvironmentNamesItAndSaysHowTheFakeFails) {
     const testing::OnDevice data(device, comm->stream(), testing::Array(TNT_FLOAT32, 4));
     for (int i = 0; i < 2; ++i) comm->all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
     for (const Deadline deadline(testing::default_timeout); !deadline.passed();) {
-      comm->throw_if_ended();
+      comm->throw_if_aborted();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   });

@@ -25,7 +25,7 @@ class NcclStartTest : public NcclTest {
       try {
         make(host);
       } catch (const Error&) {
-        EXPECT_FALSE(host.ending());
+        EXPECT_FALSE(host.async_error());
         host.barrier(call());
         throw;
       }
@@ -140,7 +140,7 @@ TEST(RealNccl, TakesOurCalls) {
       EXPECT_EQ(error.status(), TNT_SYSTEM);
       EXPECT_EQ(std::string(error.what()).find("rank 0: "), 0U) << error.what();
       EXPECT_NE(std::string(error.what()).find("failed: unhandled cuda error"), std::string::npos) << error.what();
-      EXPECT_STREQ(host.ending()->what(), error.what());
+      EXPECT_STREQ(host.async_error()->what(), error.what());
     }
   });
 }

@@ -66,7 +66,7 @@ TEST(ProgressBoard, TheFirstThatLeavesEndsItForAll) {
                         [&](std::string*) { return word(host.rank(), 0, 0, 0); });
     if (host.rank() == 1) return;  // leaves the job too
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    EXPECT_FALSE(host.ending());
+    EXPECT_FALSE(host.async_error());
     EXPECT_FALSE(board.late());
     EXPECT_EQ(board.words()[1].leaving, 1U);
   });
@@ -96,7 +96,7 @@ TEST(ProgressBoard, WhoDoesNotAnswerInTimeIsNamedWithWhatIsWaitedFor) {
       });
     }
     while (true) {
-      if (const auto error = host.ending()) throw Error(*error);
+      if (const auto error = host.async_error()) throw Error(*error);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });

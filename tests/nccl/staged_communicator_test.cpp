@@ -69,7 +69,7 @@ TEST(StagedCommunicator, WhoIsMissingIsNamedByTheHost) {
     const OnDevice data(job.device, job.comm.stream(), Array(TNT_FLOAT32, 4));
     if (host.rank() != 1) job.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "bucket 3 of gradients");
     for (const Deadline deadline(testing::default_timeout); !deadline.passed();) {
-      job.comm.throw_if_ended();
+      job.comm.throw_if_aborted();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   });

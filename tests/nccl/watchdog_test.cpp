@@ -42,7 +42,7 @@ class WatchdogTest : public ::testing::Test {
   std::string ending(const Watchdog& watchdog) {
     for (const Deadline deadline(30); !deadline.passed();) {
       try {
-        watchdog.throw_if_ended();
+        watchdog.throw_if_aborted();
       } catch (const Error& error) {
         return error.what();
       }
@@ -62,7 +62,7 @@ TEST_F(WatchdogTest, WhatEndsInTimeIsForgotten) {
   Watchdog watchdog = watch(0.2);
   for (int i = 0; i < 5; ++i) watchdog(sum_of_4, "", [] {});
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  EXPECT_FALSE(watchdog.ended());
+  EXPECT_FALSE(watchdog.aborted());
   // events are used again
   const int before = device.calls(testing::Call::make_event);
   for (int i = 0; i < 5; ++i) watchdog(sum_of_4, "", [] {});
@@ -76,7 +76,7 @@ TEST_F(WatchdogTest, TheDeadlineBeginsWhenTheDeviceComesToIt) {
   hold();
   watchdog(sum_of_4, "", [] {});
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
-  EXPECT_FALSE(watchdog.ended());  // a long computation is no failure of communication
+  EXPECT_FALSE(watchdog.aborted());  // a long computation is no failure of communication
   held = false;
   device.synchronize(stream->get());
   watchdog.stop();
@@ -90,7 +90,7 @@ TEST_F(WatchdogTest, WhatDoesNotEndIsAborted) {
   const std::string message = ending(watchdog);
   EXPECT_EQ(message.find("rank 0: all_reduce sum of 4 float32 (operation 2, the second) has not finished within 0.2 s: "), 0U)
       << message;
-  EXPECT_EQ(host.ending()->what(), message);
+  EXPECT_EQ(host.async_error()->what(), message);
   watchdog.stop();
   EXPECT_EQ(library.aborts, 1);
   held = false;
@@ -138,7 +138,7 @@ TEST_F(WatchdogTest, NothingIsFollowedInACapture) {
   EXPECT_EQ(device.calls(testing::Call::record), before);
   (void)device.end_capture(stream->get());
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
-  EXPECT_FALSE(watchdog.ended());
+  EXPECT_FALSE(watchdog.aborted());
 }
 
 TEST_F(WatchdogTest, AStepPaysForTwoRecords) {

@@ -343,7 +343,7 @@ TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
                    if (expected.empty()) expected = found;
                    EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0) << ranks << " ranks";
                  },
-                 {.any_rank_count = true}, {.backend = backend});
+                 {.rank_invariant = true}, {.backend = backend});
   };
   for (const int ranks : {1, 2, 4, 8}) run(ranks, Backend::nccl);
   run(4, Backend::hierarchical);
@@ -425,17 +425,17 @@ TEST_F(FiveTensors, MisuseChangesNothing) {
       expect_refused([&] { reducer.ready(0, {.in = foreign.get(), .out = good}, stream); }, "lies on device 7");
       expect_refused([&] { reducer.ready(0, {.in = good, .out = good}, nullptr); }, "stream is NULL");
       expect_refused([&] { reducer.ready(0, {.in = good, .out = good}, foreign_stream.get()); }, "the stream is of device 7");
-      expect_refused([&] { reducer.finish(stream); }, "was not handed over");
+      expect_refused([&] { reducer.finish(stream); }, "was not marked ready");
       expect_refused([&] { reducer.finish(nullptr); }, "stream is NULL");
       expect_refused([&] { reducer.wait_bucket(3, stream); }, "bucket 3 is not in the plan of 3 buckets");
       expect_refused([&] { reducer.set_hook([](std::size_t, void*) { return std::nullopt; }); }, "hook", TNT_UNSUPPORTED);
       expect_refused([&] { (void)reducer.gradient_buffer(9); }, "tensor 9");
     };
     misuse();
-    expect_refused([&] { reducer.wait_bucket(0, stream); }, "of which no gradient was handed over");
+    expect_refused([&] { reducer.wait_bucket(0, stream); }, "of which no gradient was marked ready");
     trainer.compute(good, gradient(rank, 4), stream);
     reducer.ready(4, {.in = good, .out = good}, stream);
-    expect_refused([&] { reducer.ready(4, {.in = good, .out = good}, stream); }, "'e' was handed over twice");
+    expect_refused([&] { reducer.ready(4, {.in = good, .out = good}, stream); }, "'e' was marked ready twice");
     misuse();
     for (const std::size_t tensor : {0U, 1U, 2U, 3U}) {
       trainer.compute(memory[tensor].get(), gradient(rank, tensor), stream);
@@ -494,7 +494,7 @@ TEST_F(FiveTensors, AMissingRankIsNamed) {
       }
     }
     while (true) {
-      trainer.comm->throw_if_ended();
+      trainer.comm->throw_if_aborted();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });

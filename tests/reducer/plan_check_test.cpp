@@ -16,7 +16,7 @@ struct Model {
   std::size_t threshold = 1'000'000;
   std::string context = "Keras 3";
   std::optional<tnt_dtype_t> wire = std::nullopt;
-  std::vector<std::size_t> arrival{};
+  std::vector<std::size_t> gradient_order{};
 };
 
 struct Change {
@@ -33,7 +33,7 @@ TEST_P(PlanCheckTest, NamesRankAndPlaceOnAllRanks) {
       Model model;
       if (comm.rank() == odd) GetParam().apply(model);
       try {
-        compare_plans(Plan(model.tensors, model.threshold, model.wire, model.arrival), model.context, comm, call());
+        compare_plans(Plan(model.tensors, model.threshold, model.wire, model.gradient_order), model.context, comm, call());
       } catch (const Error&) {
         comm.barrier(call());  // the communicator stays usable
         throw;
@@ -66,11 +66,11 @@ const Change changes[] = {
      "version is Tarantella 0.1.0 on rank {}, Tarantella 0.1.0, Keras 3 on rank 0"},
     {"Wire", [](Model& model) { model.wire = TNT_BFLOAT16; },
      "the type on the wire (gradient_dtype, TNT_GRADIENT_DTYPE) is bfloat16 on rank {}, each tensor's own on rank 0"},
-    {"Arrival",
+    {"GradientOrder",
      [](Model& model) {
-       model.arrival = {2, 0, 1};
+       model.gradient_order = {2, 0, 1};
      },
-     "gradient 1 in order of arrival is 'a' (10 float32) on rank {}, 'b' (20 float64) on rank 0"},
+     "gradient_order[1] is 'a' (10 float32) on rank {}, 'b' (20 float64) on rank 0"},
     {"Threshold", [](Model& model) { model.threshold = 0; },
      "bucket 0 (TNT_FUSION_THRESHOLD) is 1 tensors (30 float32) on rank {}, 2 tensors (40 float32) on rank 0"}};
 INSTANTIATE_TEST_SUITE_P(Changes, PlanCheckTest, ::testing::ValuesIn(changes),

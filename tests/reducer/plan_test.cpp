@@ -73,8 +73,8 @@ TEST(Plan, CountsTheBytesThatTravel) {
 }
 
 TEST(Plan, FillsInTheOrderOfArrival) {
-  const auto plan_of = [](std::vector<std::size_t> arrival) {
-    return buckets_of(Plan(floats({100, 100, 100, 100, 100, 100}), 700, std::nullopt, std::move(arrival)));
+  const auto plan_of = [](std::vector<std::size_t> gradient_order) {
+    return buckets_of(Plan(floats({100, 100, 100, 100, 100, 100}), 700, std::nullopt, std::move(gradient_order)));
   };
   EXPECT_EQ(plan_of({2, 0, 5, 4, 3, 1}), (Buckets{{2}, {0, 5}, {4, 3}, {1}}));
   EXPECT_EQ(plan_of({5, 4, 3, 2, 1, 0}), plan_of({}));
@@ -87,7 +87,7 @@ TEST(Plan, RefusesAnOrderOfArrivalThatDoesNotNameEachTensorOnce) {
       ADD_FAILURE() << "accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.status(), TNT_INVALID_ARGUMENT);
-      EXPECT_STREQ(error.what(), "the order of arrival does not name each of the 2 tensors once");
+      EXPECT_STREQ(error.what(), "gradient_order does not name each of the 2 tensors once");
     }
   }
 }

@@ -43,15 +43,15 @@ std::vector<Array> run_step(Reducer& reducer, const Model& model, int rank, int 
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(rank) + 100 * step));
   const double scale = Model::scale(rank, step);
-  const auto hand_over = [&](std::size_t first) {
+  const auto mark_ready = [&](std::size_t first) {
     for (std::size_t i = first; i < order.size(); i += 2) {
       const std::size_t tensor = order[i];
       const void* source = tensor % 2 == 0 ? out[tensor].data() : in[tensor].data();
       reducer.ready(tensor, {.in = scale == 0.0 ? nullptr : source, .out = out[tensor].data(), .scale = scale});
     }
   };
-  std::thread other([&] { hand_over(1); });
-  hand_over(0);
+  std::thread other([&] { mark_ready(1); });
+  mark_ready(0);
   other.join();
   reducer.finish();
   for (std::size_t tensor = 0; tensor < model.size(); ++tensor) {
@@ -98,9 +98,9 @@ TEST_P(ReducerTest, TwoAtOnceDoNotMix) {
 TEST_P(ReducerTest, WhoeverReducesTheSumsAreRight) {
   const Model model(102);
   run_threads(GetParam(), [&](Communicator& world) {
-    const Overlap wish = std::array{Overlap::automatic, Overlap::off, Overlap::on}[static_cast<std::size_t>(world.rank()) % 3];
-    const auto reducer = make(world, model.plan(), testing::default_timeout, wish);
-    for (unsigned step = 0; step < OverlapChoice::trial_ends + 2; ++step) {
+    const Overlap mode = std::array{Overlap::automatic, Overlap::off, Overlap::on}[static_cast<std::size_t>(world.rank()) % 3];
+    const auto reducer = make(world, model.plan(), testing::default_timeout, mode);
+    for (unsigned step = 0; step < OverlapTuner::trial_ends + 2; ++step) {
       run_step(*reducer, model, world.rank(), world.size(), step);
     }
   });
@@ -180,18 +180,20 @@ TEST_F(ThreeBuckets, MisuseIsNamedAndHarmless) {
   run_threads(2, [](Communicator& world) {
     const auto reducer = make(world, plan());
     std::array<float, 3> values{1, 2, 3};
-    const auto hand_over = [&](std::size_t tensor) { reducer->ready(tensor, {.in = &values[tensor], .out = &values[tensor]}); };
+    const auto mark_ready = [&](std::size_t tensor) {
+      reducer->ready(tensor, {.in = &values[tensor], .out = &values[tensor]});
+    };
     expect_refused([&] { reducer->wait_bucket(0); }, "'third'");
-    expect_refused([&] { reducer->finish(); }, "'third' was not handed over");
-    expect_refused([&] { hand_over(3); }, "tensor 3 is not in the plan of 3 tensors");
+    expect_refused([&] { reducer->finish(); }, "'third' was not marked ready");
+    expect_refused([&] { mark_ready(3); }, "tensor 3 is not in the plan of 3 tensors");
     expect_refused([&] { reducer->wait_bucket(3); }, "bucket 3 is not in the plan of 3 buckets");
     expect_refused([&] { (void)reducer->tensor_steps(3); }, "tensor 3");
     expect_refused([&] { reducer->ready(1, {.in = nullptr, .out = nullptr}); }, "the gradient of 'second' is NULL");
-    hand_over(2);
-    expect_refused([&] { hand_over(2); }, "'third' was handed over twice");
-    hand_over(0);
-    expect_refused([&] { reducer->finish(); }, "'second' was not handed over");
-    hand_over(1);
+    mark_ready(2);
+    expect_refused([&] { mark_ready(2); }, "'third' was marked ready twice");
+    mark_ready(0);
+    expect_refused([&] { reducer->finish(); }, "'second' was not marked ready");
+    mark_ready(1);
     reducer->finish();
     EXPECT_EQ(values, (std::array<float, 3>{2, 4, 6}));
   });
@@ -204,7 +206,7 @@ TEST_F(ThreeBuckets, HandingOverTwiceIsRefusedEvenWhenTheBucketIsDone) {
     float value = 1;
     reducer->ready(2, {.in = &value, .out = &value});
     while (reducer->tensor_steps(2) == 0) std::this_thread::yield();
-    expect_refused([&] { reducer->ready(2, {.in = &value, .out = &value}); }, "'third' was handed over twice");
+    expect_refused([&] { reducer->ready(2, {.in = &value, .out = &value}); }, "'third' was marked ready twice");
     reducer->wait_bucket(0);
     reducer->ready(2, {.in = &value, .out = &value});  // the next step
   });
@@ -214,14 +216,16 @@ TEST_F(ThreeBuckets, AStepThatReducedNothingIsAnError) {
   run_threads(1, [](Communicator& world) {
     const auto reducer = make(world, plan());
     std::array<float, 3> values{};
-    const auto hand_over = [&](std::size_t tensor) { reducer->ready(tensor, {.in = &values[tensor], .out = &values[tensor]}); };
-    for (const std::size_t tensor : {0U, 1U, 2U}) hand_over(tensor);
+    const auto mark_ready = [&](std::size_t tensor) {
+      reducer->ready(tensor, {.in = &values[tensor], .out = &values[tensor]});
+    };
+    for (const std::size_t tensor : {0U, 1U, 2U}) mark_ready(tensor);
     reducer->finish();
-    expect_refused([&] { reducer->finish(); }, "'third' was not handed over");
-    hand_over(2);
-    expect_refused([&] { reducer->finish(); }, "'second' was not handed over");
-    hand_over(0);
-    hand_over(1);
+    expect_refused([&] { reducer->finish(); }, "'third' was not marked ready");
+    mark_ready(2);
+    expect_refused([&] { reducer->finish(); }, "'second' was not marked ready");
+    mark_ready(0);
+    mark_ready(1);
     reducer->finish();
     EXPECT_EQ(reducer->tensor_steps(0), 2U);
   });
@@ -239,7 +243,7 @@ TEST_F(ThreeBuckets, AWaitForWhatNobodyBringsNamesTheTensor) {
     } catch (const Error& error) {
       EXPECT_EQ(error.status(), TNT_TIMEOUT);
       EXPECT_STREQ(error.what(),
-                   "rank 0: bucket 0 of name waited 0.1 s for the gradient of 'a', which this rank did not hand over");
+                   "rank 0: bucket 0 of name waited 0.1 s for the gradient of 'a', which this rank did not mark ready");
     }
     reducer->ready(0, {.in = &value, .out = nullptr});
     reducer->finish();

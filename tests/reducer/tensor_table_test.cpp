@@ -23,7 +23,7 @@ class TensorTableTest : public ::testing::Test {
     for (std::size_t i = 0; i < tensors; ++i) table.set(i, argument(scale + static_cast<double>(i)));
   }
   const gpu::TensorArgument* place(bool capturing = false) {
-    return table.place(stream.get(), capturing, [&] { ++waits; });
+    return table.upload(stream.get(), capturing, [&] { ++waits; });
   }
   // A kernel that reads the table.
   void expect(const gpu::TensorArgument* at, double scale) {

@@ -12,11 +12,11 @@ namespace {
 constexpr std::size_t eager_bytes = 4096;
 constexpr unsigned latest_ns = 300'000;
 
-class FakeTransfer final : public Transfer {
+class FakeRequest final : public Request {
  public:
-  FakeTransfer(std::shared_ptr<FakeHub> hub, FakeHub::Place place, std::shared_ptr<FakeHub::State> state)
+  FakeRequest(std::shared_ptr<FakeHub> hub, FakeHub::Place place, std::shared_ptr<FakeHub::State> state)
       : hub_(std::move(hub)), place_(place), state_(std::move(state)) {}
-  ~FakeTransfer() override { hub_->give_up(*state_); }
+  ~FakeRequest() override { hub_->give_up(*state_); }
   [[nodiscard]] bool test() override { return hub_->test(place_, *state_); }
 
  private:
@@ -94,15 +94,15 @@ void FakeHub::deliver(Channel& channel) {
   }
 }
 
-std::unique_ptr<Transfer> FakeNetwork::isend(const void* data, std::size_t bytes, int to, int tag,
-                                             std::shared_ptr<void> memory) {
+std::unique_ptr<Request> FakeNetwork::isend(const void* data, std::size_t bytes, int to, int tag,
+                                            std::shared_ptr<void> memory) {
   const FakeHub::Place place{rank_, to, tag};
-  return std::make_unique<FakeTransfer>(hub_, place, hub_->send(place, data, bytes, std::move(memory)));
+  return std::make_unique<FakeRequest>(hub_, place, hub_->send(place, data, bytes, std::move(memory)));
 }
 
-std::unique_ptr<Transfer> FakeNetwork::irecv(void* data, std::size_t bytes, int from, int tag, std::shared_ptr<void> memory) {
+std::unique_ptr<Request> FakeNetwork::irecv(void* data, std::size_t bytes, int from, int tag, std::shared_ptr<void> memory) {
   const FakeHub::Place place{from, rank_, tag};
-  return std::make_unique<FakeTransfer>(hub_, place, hub_->receive(place, data, bytes, std::move(memory)));
+  return std::make_unique<FakeRequest>(hub_, place, hub_->receive(place, data, bytes, std::move(memory)));
 }
 
 }  // namespace tnt::testing

@@ -57,12 +57,12 @@ class FakeNetwork final : public Network {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return hub_->ranks(); }
   [[nodiscard]] std::string name() const override { return "the tests' network"; }
-  [[nodiscard]] int last_tag() const noexcept override { return 32767; }  // the least that MPI promises
-  [[nodiscard]] std::unique_ptr<Transfer> isend(const void* data, std::size_t bytes, int to, int tag,
-                                                std::shared_ptr<void> memory) override;
-  [[nodiscard]] std::unique_ptr<Transfer> irecv(void* data, std::size_t bytes, int from, int tag,
-                                                std::shared_ptr<void> memory) override;
-  void give_up() noexcept override {}
+  [[nodiscard]] int max_tag() const noexcept override { return 32767; }  // the least that MPI promises
+  [[nodiscard]] std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,
+                                               std::shared_ptr<void> memory) override;
+  [[nodiscard]] std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,
+                                               std::shared_ptr<void> memory) override;
+  void skip_finalize() noexcept override {}
 
  private:
   std::shared_ptr<FakeHub> hub_;

@@ -103,7 +103,7 @@ void* SimulatedDevice::allocate(std::size_t bytes, StreamHandle stream) {
   count(Call::allocate);
   if (streams_->capturing(stream))
     streams_->refuse("memory was allocated on a stream that is captured: it is the graph's alone");
-  void* memory = memory_of_all().allocate(this, {Place::Kind::device, index_}, bytes);
+  void* memory = memory_of_all().allocate(this, {PointerAttributes::Kind::device, index_}, bytes);
   put(
       stream, "allocate",
       [memory, bytes] {
@@ -139,7 +139,7 @@ void SimulatedDevice::release_block(void* memory) {
 void* SimulatedDevice::allocate_pinned(std::size_t bytes) {
   count(Call::allocate_pinned);
   if (streams_->any_capture()) streams_->refuse("pinned memory was allocated while a stream is captured");
-  return memory_of_all().allocate(this, {Place::Kind::pinned, -1}, bytes);
+  return memory_of_all().allocate(this, {PointerAttributes::Kind::pinned, -1}, bytes);
 }
 
 void SimulatedDevice::release_pinned(void* memory) noexcept {
@@ -151,9 +151,9 @@ void SimulatedDevice::release_pinned(void* memory) noexcept {
   release_block(memory);
 }
 
-Place SimulatedDevice::place_of(const void* memory) {
+PointerAttributes SimulatedDevice::pointer_attributes(const void* memory) {
   const auto block = memory_of_all().block_of(memory);
-  return block && !block->released && memory < block->end() ? block->place : Place{};
+  return block && !block->released && memory < block->end() ? block->place : PointerAttributes{};
 }
 
 StreamHandle SimulatedDevice::make_stream(Priority priority) {

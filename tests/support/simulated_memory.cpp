@@ -93,11 +93,11 @@ void SimulatedMemory::rubbish(const MemoryBlock& block, int value) {
   std::memset(block.memory, value, block.bytes);
 }
 
-void* SimulatedMemory::allocate(const void* owner, Place place, std::size_t bytes) {
+void* SimulatedMemory::allocate(const void* owner, PointerAttributes place, std::size_t bytes) {
   const std::scoped_lock lock(mutex_);
-  const bool closed = place.kind == Place::Kind::device && openers_ == 0;
+  const bool closed = place.kind == PointerAttributes::Kind::device && openers_ == 0;
   MemoryBlock block{place, owner, nullptr, bytes, false, fmt::format("memory {}", blocks_.size() + 1)};
-  block.memory = take(place.kind == Place::Kind::device ? device_ : pinned_, bytes);
+  block.memory = take(place.kind == PointerAttributes::Kind::device ? device_ : pinned_, bytes);
   rubbish(block, fresh_value);
   if (closed) protect(PROT_NONE);
   return blocks_.emplace(block.memory, block).first->second.memory;

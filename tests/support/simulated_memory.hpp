@@ -14,7 +14,7 @@
 namespace tnt::testing {
 
 struct MemoryBlock {
-  Place place;
+  PointerAttributes place;
   const void* owner = nullptr;  // the device
   std::byte* memory = nullptr;
   std::size_t bytes = 0;
@@ -29,7 +29,7 @@ class SimulatedMemory {
   [[nodiscard]] static SimulatedMemory& of_process();
 
   // Filled with rubbish, between guard zones.
-  [[nodiscard]] void* allocate(const void* owner, Place place, std::size_t bytes);
+  [[nodiscard]] void* allocate(const void* owner, PointerAttributes place, std::size_t bytes);
   // Fills it with rubbish. False if somebody wrote into the guard zones.
   [[nodiscard]] bool release(void* memory);
   [[nodiscard]] bool guards_intact(const MemoryBlock& block);

@@ -92,7 +92,8 @@ bool SimulatedStreams::allowed(const Access& access, const Actor& actor) {
   if (access.end() > block->end()) {
     return refused(fmt::format("{} bytes past the end of {}", access.end() - block->end(), block->name));
   }
-  if (block->place.kind == Place::Kind::device && block->owner != owner_) return refused(block->name + " of another device");
+  if (block->place.kind == PointerAttributes::Kind::device && block->owner != owner_)
+    return refused(block->name + " of another device");
   return true;
 }
 

@@ -19,7 +19,7 @@ class NetworkAbortLink final : public RemoteAbortLink {
  public:
   explicit NetworkAbortLink(std::shared_ptr<NetworkWorld> world) : world_(std::move(world)) {}
   void abort(tnt_status_t status, const std::string& message) noexcept override { world_->abort(status, message); }
-  [[nodiscard]] std::optional<Error> aborted() noexcept override { return world_->ending(); }
+  [[nodiscard]] std::optional<Error> async_error() noexcept override { return world_->async_error(); }
 
  private:
   std::shared_ptr<NetworkWorld> world_;
@@ -34,11 +34,11 @@ bool rounds_twice(const FusedBuffer& fused, tnt_op_t op) {
 }
 
 // Whether each node has 2^k ranks, which follow one another: then its sum is one of the tree's.
-bool are_subtrees(const NetworkCommunicator& all, std::size_t locals) {
-  if (!std::has_single_bit(locals)) return false;
+bool are_subtrees(const NetworkCommunicator& all, std::size_t local_size) {
+  if (!std::has_single_bit(local_size)) return false;
   const auto node = [&](std::size_t rank) { return all.world().node(all.members()[rank]); };
   for (std::size_t rank = 0; rank < all.members().size(); ++rank) {
-    if (node(rank) != node(rank / locals * locals)) return false;
+    if (node(rank) != node(rank / local_size * local_size)) return false;
   }
   return true;
 }
@@ -53,32 +53,32 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::make(std::unique_ptr<Net
                                                              std::unique_ptr<Communicator> local) {
   if (local->size() == all->size()) return local;
   std::map<int, int> seen;  // members on each node so far
-  std::vector<int> lane;    // those that had as many before them as this rank has
+  std::vector<int> peers;   // those that had as many before them as this rank has
   for (const int member : all->members()) {
-    if (seen[all->world().node(member)]++ == local->rank()) lane.push_back(member);
+    if (seen[all->world().node(member)]++ == local->rank()) peers.push_back(member);
   }
   const bool equal = std::all_of(seen.begin(), seen.end(), [&](const auto& node) { return node.second == local->size(); });
   if (!equal) log(LogLevel::info, "not equally many ranks on each node: all data goes over the network from rank to rank");
   if (!equal || local->size() == 1) return all;
-  return std::unique_ptr<Communicator>(new HierarchicalCommunicator(std::move(all), std::move(local), lane));
+  return std::unique_ptr<Communicator>(new HierarchicalCommunicator(std::move(all), std::move(local), peers));
 }
 
 HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all,
                                                    std::unique_ptr<Communicator> local, const std::vector<int>& peers)
-    : all_(std::move(all)),
+    : global_(std::move(all)),
       local_(std::move(local)),
-      nodes_are_subtrees_(are_subtrees(*all_, static_cast<std::size_t>(local_->size()))) {
-  for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i].peers = all_->lane(peers, static_cast<int>(i));
+      nodes_are_subtrees_(are_subtrees(*global_, static_cast<std::size_t>(local_->size()))) {
+  for (std::size_t i = 0; i < cross_.size(); ++i) cross_[i].comm = global_->subgroup(peers, static_cast<int>(i));
 }
 
 void HierarchicalCommunicator::cancel() noexcept {
-  all_->cancel();
+  global_->cancel();
   local_->cancel();
-  for (Lane& lane : lanes_) lane.peers->cancel();
+  for (CrossNode& cross : cross_) cross.comm->cancel();
 }
 
 std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key, const CallContext& context) {
-  auto all = all_->part(color, key, context);
+  auto all = global_->split_network(color, key, context);
   auto local = local_->split(color, key, context);
   if (color < 0) return nullptr;
   return make(std::move(all), std::move(local));
@@ -97,47 +97,47 @@ class HierarchicalCommunicator::AllReduce {
         context_{.timeout = context.timeout, .detail = context.detail},
         phases_(context),
         size_(dtype_size(fused.dtype())),
-        locals_(static_cast<std::size_t>(comm.local_->size())) {
+        local_size_(static_cast<std::size_t>(comm.local_->size())) {
     const std::size_t min_slice_bytes = std::size_t{32} * 1024;
-    const std::size_t slice = std::clamp(fused.count() * size_ / locals_ / 4, min_slice_bytes, max_slice_bytes);
-    per_chunk_ = slice / cache_line_bytes * cache_line_bytes / size_ * locals_;
+    const std::size_t slice = std::clamp(fused.count() * size_ / local_size_ / 4, min_slice_bytes, max_slice_bytes);
+    per_chunk_ = slice / cache_line_bytes * cache_line_bytes / size_ * local_size_;
   }
 
   // What the lane's thread still has is done with, or fails as the job's communication does, before its memory goes.
   ~AllReduce() {
     for (auto& chunk : chunks_) {
       if (!chunk) continue;
-      comm_.abort(TNT_ABORTED, fmt::format("rank {} could not go on with an all_reduce", comm_.all_->world().rank()));
-      finish(*chunk);
+      comm_.abort(TNT_ABORTED, fmt::format("rank {} could not go on with an all_reduce", comm_.global_->world().rank()));
+      wait_quietly(*chunk);
     }
   }
   AllReduce(const AllReduce&) = delete;
   AllReduce& operator=(const AllReduce&) = delete;
 
-  [[nodiscard]] std::size_t chunks() const { return chunks_of(fused_.count(), per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return chunk_count(fused_.count(), per_chunk_); }
 
-  void begin(std::size_t index) {
+  void start(std::size_t index) {
     const std::size_t first = index * per_chunk_;
     const std::size_t count = std::min(per_chunk_, fused_.count() - first);
-    const std::size_t slice = (count + locals_ - 1) / locals_;
-    const Buffer data = comm_.staging_.take(slice * locals_ * size_);
-    const Buffer own = comm_.staging_.take(slice * size_);
+    const std::size_t slice = (count + local_size_ - 1) / local_size_;
+    const StagingBuffer data = comm_.staging_.acquire(slice * local_size_ * size_);
+    const StagingBuffer own = comm_.staging_.acquire(slice * size_);
     fused_.pack(first, count, data.get());
-    std::memset(data.get() + count * size_, 0, (slice * locals_ - count) * size_);
+    std::memset(data.get() + count * size_, 0, (slice * local_size_ - count) * size_);
     phases_.end("pack");
     comm_.local_->reduce_scatter(data.get(), own.get(), slice, fused_.dtype(), op_, context_);
     phases_.end("reduce");
-    Lane& lane = comm_.lanes_[index % comm_.lanes_.size()];
-    auto work = lane.thread.start([this, &lane, own, slice] {
+    CrossNode& cross = comm_.cross_[index % comm_.cross_.size()];
+    auto work = cross.executor.start([this, &cross, own, slice] {
       const TensorView view{.in = own.get(), .out = own.get(), .count = slice, .dtype = fused_.dtype()};
-      lane.peers->all_reduce(FusedBuffer({&view, 1}, wire_), op_, context_);
+      cross.comm->all_reduce(FusedBuffer({&view, 1}, wire_), op_, context_);
     });
     chunks_[index % chunks_in_flight] = Chunk{first, count, slice, data, own, std::move(work)};
   }
 
-  void turn(std::size_t /*index*/) {}
+  void advance(std::size_t /*index*/) {}
 
-  void end(std::size_t index) {
+  void finish(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
     (void)chunk->work->wait(-1);
     phases_.end("wait");
@@ -152,11 +152,11 @@ class HierarchicalCommunicator::AllReduce {
     std::size_t first;
     std::size_t count;
     std::size_t slice;
-    Buffer data;
-    Buffer own;
+    StagingBuffer data;
+    StagingBuffer own;
     std::shared_ptr<Work> work;
   };
-  static void finish(Chunk& chunk) noexcept {
+  static void wait_quietly(Chunk& chunk) noexcept {
     try {
       (void)chunk.work->wait(-1);
     } catch (const Error&) {  // the first error is on its way already
@@ -170,7 +170,7 @@ class HierarchicalCommunicator::AllReduce {
   CallContext context_;
   Phases phases_;
   std::size_t size_;
-  std::size_t locals_;
+  std::size_t local_size_;
   std::size_t per_chunk_ = 0;
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
@@ -182,10 +182,10 @@ bool HierarchicalCommunicator::use_flat_algorithm(const FusedBuffer& fused, tnt_
 }
 
 void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
-  if (use_flat_algorithm(fused, op)) return all_->all_reduce(fused, op, context);
+  if (use_flat_algorithm(fused, op)) return global_->all_reduce(fused, op, context);
   const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
-  all_->begin_handshake(call, context);
-  all_->finish_handshake();
+  global_->begin_handshake(call, context);
+  global_->finish_handshake();
   const std::string detail = context.detail.empty()
                                  ? describe(call)
                                  : fmt::format("{}, {}", describe(call), context.detail);  // the steps have own names

@@ -28,8 +28,8 @@ class HierarchicalCommunicator final : public Communicator {
   [[nodiscard]] static std::unique_ptr<Communicator> make(std::unique_ptr<NetworkCommunicator> all,
                                                           std::unique_ptr<Communicator> local);
 
-  [[nodiscard]] int rank() const noexcept override { return all_->rank(); }
-  [[nodiscard]] int size() const noexcept override { return all_->size(); }
+  [[nodiscard]] int rank() const noexcept override { return global_->rank(); }
+  [[nodiscard]] int size() const noexcept override { return global_->size(); }
   [[nodiscard]] int local_rank() const noexcept override { return local_->rank(); }
   [[nodiscard]] int local_size() const noexcept override { return local_->size(); }
   [[nodiscard]] const char* transport() const noexcept override { return "hierarchical"; }
@@ -37,48 +37,48 @@ class HierarchicalCommunicator final : public Communicator {
   void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
   void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                       const CallContext& context) override {
-    all_->reduce_scatter(in, out, count, dtype, op, context);
+    global_->reduce_scatter(in, out, count, dtype, op, context);
   }
   void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override {
-    all_->all_gather(in, out, count, dtype, context);
+    global_->all_gather(in, out, count, dtype, context);
   }
   void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
                  const CallContext& context) override {
-    all_->broadcast(in, out, count, dtype, root, context);
+    global_->broadcast(in, out, count, dtype, root, context);
   }
   void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override {
-    all_->all_to_all(in, out, count, dtype, context);
+    global_->all_to_all(in, out, count, dtype, context);
   }
-  void barrier(const CallContext& context) override { all_->barrier(context); }
+  void barrier(const CallContext& context) override { global_->barrier(context); }
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override {
-    all_->send(in, count, dtype, to, context);
+    global_->send(in, count, dtype, to, context);
   }
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override {
-    all_->recv(out, count, dtype, from, context);
+    global_->recv(out, count, dtype, from, context);
   }
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
-  void abort(tnt_status_t status, const std::string& message) noexcept override { all_->abort(status, message); }
+  void abort(tnt_status_t status, const std::string& message) noexcept override { global_->abort(status, message); }
   void cancel() noexcept override;
-  [[nodiscard]] std::optional<Error> ending() const noexcept override { return all_->ending(); }
+  [[nodiscard]] std::optional<Error> async_error() const noexcept override { return global_->async_error(); }
 
  private:
   class AllReduce;
   // The ranks with this one's place on each node, and a thread that reduces among them. Two take chunks in turn: while one
   // waits for its last message, the other's fill the network.
-  struct Lane {
-    std::unique_ptr<NetworkCommunicator> peers;
-    Executor thread;
+  struct CrossNode {
+    std::unique_ptr<NetworkCommunicator> comm;
+    Executor executor;
   };
 
   HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all, std::unique_ptr<Communicator> local,
                            const std::vector<int>& peers);
   [[nodiscard]] bool use_flat_algorithm(const FusedBuffer& fused, tnt_op_t op) const noexcept;
 
-  std::unique_ptr<NetworkCommunicator> all_;
+  std::unique_ptr<NetworkCommunicator> global_;
   std::unique_ptr<Communicator> local_;
   bool nodes_are_subtrees_;  // of the tree over all ranks
-  Staging staging_;
-  std::array<Lane, 2> lanes_;
+  StagingPool staging_;
+  std::array<CrossNode, 2> cross_;
 };
 
 // Ends what the other ranks of the job wait for in shared memory and on the network with one message; for ShmWorld.

@@ -13,7 +13,7 @@
 namespace tnt {
 namespace {
 
-using Place = HierarchicalDeviceCommunicator::Place;
+using Topology = HierarchicalDeviceCommunicator::Topology;
 
 // Of a chunk. Below the least the launches and the lane's message cost more than their bytes; above the most nothing is gained
 // but pinned memory lost.
@@ -25,33 +25,33 @@ constexpr std::size_t slice_alignment = 128;  // bytes: NCCL moves 16 at once, a
 
 // Who waits inside a node for a rank that does not come names it: the other nodes' lanes, which wait for this node, give it
 // time.
-double lane_timeout(double timeout) { return timeout + std::min(3.0, 0.75 * timeout); }
+double cross_timeout(double timeout) { return timeout + std::min(3.0, 0.75 * timeout); }
 
-Place find_place(Communicator& host, const std::string& node, double timeout) {
+Topology find_topology(Communicator& host, const std::string& node, double timeout) {
   const std::uint64_t own = hash(node);
   std::vector<std::uint64_t> all(static_cast<std::size_t>(host.size()));
   host.all_gather(&own, all.data(), sizeof(own), TNT_UINT8, {.timeout = timeout, .detail = "finding the nodes of devices"});
   std::map<std::uint64_t, int> ranks_on;
   for (const std::uint64_t each : all) ++ranks_on[each];
   const auto self = all.begin() + host.rank();
-  Place place{.node = static_cast<int>(std::find(all.begin(), all.end(), own) - all.begin()),
-              .local_rank = static_cast<int>(std::count(all.begin(), self, own)),
-              .local_size = ranks_on[own],
-              .nodes = static_cast<int>(ranks_on.size())};
-  place.equal =
-      std::all_of(ranks_on.begin(), ranks_on.end(), [&](const auto& each) { return each.second == place.local_size; });
-  return place;
+  Topology topology{.node = static_cast<int>(std::find(all.begin(), all.end(), own) - all.begin()),
+                    .local_rank = static_cast<int>(std::count(all.begin(), self, own)),
+                    .local_size = ranks_on[own],
+                    .nodes = static_cast<int>(ranks_on.size())};
+  topology.uniform =
+      std::all_of(ranks_on.begin(), ranks_on.end(), [&](const auto& each) { return each.second == topology.local_size; });
+  return topology;
 }
 
 CallContext connecting(const NcclOptions& options) { return {.timeout = options.timeout, .detail = "connecting devices"}; }
 
 // Those of the same local rank; of nodes that are not equal the last.
-std::unique_ptr<StagedCommunicator> make_lane(Device& device, Communicator& host, const NcclOptions& options,
-                                              const Place& place) {
-  const int color_of_last = place.local_rank == place.local_size - 1 ? 0 : -1;
-  auto lane = host.split(place.equal ? place.local_rank : color_of_last, 0, connecting(options));
-  if (!lane) return nullptr;
-  return std::make_unique<StagedCommunicator>(device, std::move(lane), lane_timeout(options.timeout));
+std::unique_ptr<StagedCommunicator> make_cross(Device& device, Communicator& host, const NcclOptions& options,
+                                               const Topology& topology) {
+  const int color_of_last = topology.local_rank == topology.local_size - 1 ? 0 : -1;
+  auto cross = host.split(topology.uniform ? topology.local_rank : color_of_last, 0, connecting(options));
+  if (!cross) return nullptr;
+  return std::make_unique<StagedCommunicator>(device, std::move(cross), cross_timeout(options.timeout));
 }
 
 std::unique_ptr<StagedCommunicator> make_staged(Device& device, Communicator& host, const NcclOptions& options) {
@@ -66,18 +66,18 @@ std::unique_ptr<NcclCommunicator> make_nccl(Device& device, Communicator& host, 
 
 std::unique_ptr<DeviceCommunicator> make(Device& device, Communicator& host, const NcclOptions& options,
                                          const std::string& node, std::shared_ptr<const NcclLibrary> library, int job_rank) {
-  const Place place = find_place(host, node, options.timeout);
-  if (place.nodes == host.size() && place.nodes > 1) {
+  const Topology topology = find_topology(host, node, options.timeout);
+  if (topology.nodes == host.size() && topology.nodes > 1) {
     log(LogLevel::info, "one device on each node: all data between devices goes through pinned memory");
     return make_staged(device, host, options);
   }
   if (!library) library = open_nccl(host, options);
   compare_ranks(device, host, options, *library);
-  if (place.nodes == 1) return make_nccl(device, host, options, std::move(library), job_rank);
-  if (!place.equal) {
+  if (topology.nodes == 1) return make_nccl(device, host, options, std::move(library), job_rank);
+  if (!topology.uniform) {
     log(LogLevel::info, "not equally many devices on each node: one of each node takes all of its data to the network");
   }
-  return std::make_unique<HierarchicalDeviceCommunicator>(device, host, options, node, place, std::move(library), job_rank);
+  return std::make_unique<HierarchicalDeviceCommunicator>(device, host, options, node, topology, std::move(library), job_rank);
 }
 
 }  // namespace
@@ -89,33 +89,33 @@ std::unique_ptr<DeviceCommunicator> make_hierarchical_device_communicator(Device
 }
 
 HierarchicalDeviceCommunicator::HierarchicalDeviceCommunicator(Device& device, Communicator& host, const NcclOptions& options,
-                                                               std::string node, const Place& place,
+                                                               std::string node, const Topology& topology,
                                                                std::shared_ptr<const NcclLibrary> library, int job_rank)
     : device_(device),
       host_(host),
       options_(options),
-      node_name_(std::move(node)),
-      place_(place),
+      node_identity_(std::move(node)),
+      topology_(topology),
       library_(std::move(library)),
       job_rank_(job_rank),
-      node_host_(host.split(place.node, 0, connecting(options))),
-      node_(make_nccl(device, *node_host_, options, library_, job_rank)),
-      lane_(make_lane(device, host, options, place)),
-      all_(make_staged(device, host, options)),
+      local_host_(host.split(topology.node, 0, connecting(options))),
+      local_(make_nccl(device, *local_host_, options, library_, job_rank)),
+      cross_(make_cross(device, host, options, topology)),
+      global_(make_staged(device, host, options)),
       stream_(device, Priority::high),
-      node_order_(device, *node_),
-      all_order_(device, *all_),
-      reduced_(device),
-      crossed_(device) {}
+      local_order_(device, *local_),
+      global_order_(device, *global_),
+      local_done_(device),
+      cross_done_(device) {}
 
 std::string HierarchicalDeviceCommunicator::version() const {
-  return fmt::format("{} inside nodes, {} between them", node_->version(), all_->version());
+  return fmt::format("{} inside nodes, {} between them", local_->version(), global_->version());
 }
 
-void HierarchicalDeviceCommunicator::throw_if_ended() {
-  node_->throw_if_ended();
-  if (lane_) lane_->throw_if_ended();
-  all_->throw_if_ended();
+void HierarchicalDeviceCommunicator::throw_if_aborted() {
+  local_->throw_if_aborted();
+  if (cross_) cross_->throw_if_aborted();
+  global_->throw_if_aborted();
 }
 
 // The steps of one call, each on the stream of what takes it.
@@ -128,20 +128,20 @@ class HierarchicalDeviceCommunicator::AllReduce {
         out_(static_cast<std::byte*>(out)),
         detail_(detail.empty() ? describe(call) : fmt::format("{}, {}", describe(call), detail)),
         size_(dtype_size(call.dtype)),
-        slices_(comm.place_.equal ? static_cast<std::size_t>(comm.place_.local_size) : 1) {}
+        slices_(comm.topology_.uniform ? static_cast<std::size_t>(comm.topology_.local_size) : 1) {}
 
   void run() {
-    const std::size_t wished = std::clamp(call_.count * size_ / slices_ / 4, min_slice_bytes, max_slice_bytes);
-    const std::size_t per_chunk = whole(wished) / size_ * slices_;
+    const std::size_t wanted = std::clamp(call_.count * size_ / slices_ / 4, min_slice_bytes, max_slice_bytes);
+    const std::size_t per_chunk = whole(wanted) / size_ * slices_;
     std::optional<Chunk> before;
     for (std::size_t first = 0; first < call_.count; first += per_chunk) {
       const Chunk chunk = cut(first, std::min(per_chunk, call_.count - first));
-      reduce_inside(chunk);
-      if (before) gather_inside(*before);
-      reduce_across(chunk);
+      reduce_local(chunk);
+      if (before) gather_local(*before);
+      reduce_cross(chunk);
       before = chunk;
     }
-    if (before) gather_inside(*before);
+    if (before) gather_local(*before);
   }
 
  private:
@@ -154,43 +154,43 @@ class HierarchicalDeviceCommunicator::AllReduce {
 
   [[nodiscard]] Chunk cut(std::size_t first, std::size_t count) const {
     const std::size_t bytes = whole(count * size_ / slices_);
-    const std::size_t slice = comm_.place_.equal && bytes >= min_sliced_bytes ? bytes / size_ : 0;
+    const std::size_t slice = comm_.topology_.uniform && bytes >= min_sliced_bytes ? bytes / size_ : 0;
     return {first, slice, count - slice * slices_};
   }
 
-  [[nodiscard]] int last() const { return comm_.place_.local_size - 1; }
+  [[nodiscard]] int last() const { return comm_.topology_.local_size - 1; }
   [[nodiscard]] const std::byte* in(std::size_t element) const { return in_ + element * size_; }
   [[nodiscard]] std::byte* out(std::size_t element) const { return out_ + element * size_; }
   [[nodiscard]] std::byte* own(const Chunk& chunk) const {
-    return out(chunk.first + static_cast<std::size_t>(comm_.place_.local_rank) * chunk.slice);
+    return out(chunk.first + static_cast<std::size_t>(comm_.topology_.local_rank) * chunk.slice);
   }
   [[nodiscard]] std::size_t behind_slices(const Chunk& chunk) const { return chunk.first + slices_ * chunk.slice; }
-  [[nodiscard]] std::size_t across(const Chunk& chunk) const {  // elements of this rank's
-    return chunk.slice + (comm_.place_.local_rank == last() ? chunk.rest : 0);
+  [[nodiscard]] std::size_t cross_count(const Chunk& chunk) const {  // elements of this rank's
+    return chunk.slice + (comm_.topology_.local_rank == last() ? chunk.rest : 0);
   }
 
-  void reduce_inside(const Chunk& chunk) {
-    DeviceCommunicator& node = *comm_.node_;
-    if (chunk.slice > 0) node.reduce_scatter(in(chunk.first), own(chunk), chunk.slice, call_.dtype, call_.op, detail_);
+  void reduce_local(const Chunk& chunk) {
+    DeviceCommunicator& local = *comm_.local_;
+    if (chunk.slice > 0) local.reduce_scatter(in(chunk.first), own(chunk), chunk.slice, call_.dtype, call_.op, detail_);
     const std::size_t rest = behind_slices(chunk);
-    if (chunk.rest > 0) node.all_reduce(in(rest), out(rest), chunk.rest, call_.dtype, call_.op, detail_);
-    comm_.reduced_.record(node.stream());
+    if (chunk.rest > 0) local.all_reduce(in(rest), out(rest), chunk.rest, call_.dtype, call_.op, detail_);
+    comm_.local_done_.record(local.stream());
   }
 
-  void reduce_across(const Chunk& chunk) {
-    if (across(chunk) == 0) return;
-    DeviceCommunicator& lane = *comm_.lane_;
-    comm_.reduced_.wait_on(lane.stream());
-    lane.all_reduce(own(chunk), own(chunk), across(chunk), call_.dtype, call_.op, detail_);
-    comm_.crossed_.record(lane.stream());
+  void reduce_cross(const Chunk& chunk) {
+    if (cross_count(chunk) == 0) return;
+    DeviceCommunicator& cross = *comm_.cross_;
+    comm_.local_done_.wait_on(cross.stream());
+    cross.all_reduce(own(chunk), own(chunk), cross_count(chunk), call_.dtype, call_.op, detail_);
+    comm_.cross_done_.record(cross.stream());
   }
 
-  void gather_inside(const Chunk& chunk) {
-    DeviceCommunicator& node = *comm_.node_;
-    if (across(chunk) > 0) comm_.crossed_.wait_on(node.stream());
-    if (chunk.slice > 0) node.all_gather(own(chunk), out(chunk.first), chunk.slice, call_.dtype, detail_);
+  void gather_local(const Chunk& chunk) {
+    DeviceCommunicator& local = *comm_.local_;
+    if (cross_count(chunk) > 0) comm_.cross_done_.wait_on(local.stream());
+    if (chunk.slice > 0) local.all_gather(own(chunk), out(chunk.first), chunk.slice, call_.dtype, detail_);
     std::byte* const rest = out(behind_slices(chunk));
-    if (chunk.rest > 0) node.broadcast(rest, rest, chunk.rest, call_.dtype, last(), detail_);
+    if (chunk.rest > 0) local.broadcast(rest, rest, chunk.rest, call_.dtype, last(), detail_);
   }
 
   HierarchicalDeviceCommunicator& comm_;
@@ -205,23 +205,23 @@ class HierarchicalDeviceCommunicator::AllReduce {
 template <typename Steps>
 void HierarchicalDeviceCommunicator::enqueue(StreamOrder& order, Steps&& steps) {
   const std::scoped_lock lock(mutex_);
-  throw_if_ended();
+  throw_if_aborted();
   check_capture(stream());
   try {
     order(stream(), std::forward<Steps>(steps));
   } catch (const Error&) {
-    follow_all();
+    join_streams();
     throw;
   }
 }
 
 // Who waits for this communicator's stream waits for what was enqueued before a step failed, too.
-void HierarchicalDeviceCommunicator::follow_all() noexcept {
+void HierarchicalDeviceCommunicator::join_streams() noexcept {
   try {
-    for (const DeviceCommunicator* each : {node_.get(), lane_.get(), all_.get()}) {
+    for (const DeviceCommunicator* each : {local_.get(), cross_.get(), global_.get()}) {
       if (each == nullptr) continue;
-      reduced_.record(each->stream());
-      reduced_.wait_on(stream());
+      local_done_.record(each->stream());
+      local_done_.wait_on(stream());
     }
   } catch (const Error&) {  // the device has failed: nothing goes on
   }
@@ -229,20 +229,20 @@ void HierarchicalDeviceCommunicator::follow_all() noexcept {
 
 void HierarchicalDeviceCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
   if (call.kind == Call::all_reduce && call.op != TNT_AVG) {
-    enqueue(node_order_, [&] { AllReduce(*this, call, in, out, detail).run(); });
+    enqueue(local_order_, [&] { AllReduce(*this, call, in, out, detail).run(); });
   } else {
-    enqueue(all_order_, [&] { all_->collective(call, in, out, detail); });
+    enqueue(global_order_, [&] { global_->collective(call, in, out, detail); });
   }
 }
 
 void HierarchicalDeviceCommunicator::enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype,
                                                       std::string_view detail) {
-  enqueue(all_order_, [&] { all_->exchange(messages, dtype, detail); });
+  enqueue(global_order_, [&] { global_->exchange(messages, dtype, detail); });
 }
 
 std::unique_ptr<DeviceCommunicator> HierarchicalDeviceCommunicator::part(int /*color*/, int /*key*/, Communicator* host) {
   if (host == nullptr) return nullptr;
-  return make(device_, *host, options_, node_name_, library_, job_rank_);
+  return make(device_, *host, options_, node_identity_, library_, job_rank_);
 }
 
 }  // namespace tnt

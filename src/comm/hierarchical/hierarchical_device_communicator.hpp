@@ -28,16 +28,16 @@ namespace tnt {
 // Means, of which whole numbers would be rounded twice, and all other calls go through pinned memory from rank to rank.
 class HierarchicalDeviceCommunicator final : public DeviceCommunicator {
  public:
-  struct Place {   // of this rank
-    int node = 0;  // its first rank
+  struct Topology {  // of this rank
+    int node = 0;    // its first rank
     int local_rank = 0;
     int local_size = 0;
     int nodes = 0;
-    bool equal = true;  // as many ranks on each node
+    bool uniform = true;  // as many ranks on each node
   };
   // job_rank: as NcclCommunicator's
   HierarchicalDeviceCommunicator(Device& device, Communicator& host, const NcclOptions& options, std::string node,
-                                 const Place& place, std::shared_ptr<const NcclLibrary> library, int job_rank);
+                                 const Topology& topology, std::shared_ptr<const NcclLibrary> library, int job_rank);
 
   [[nodiscard]] int rank() const noexcept override { return host_.rank(); }
   [[nodiscard]] int size() const noexcept override { return host_.size(); }
@@ -46,7 +46,7 @@ class HierarchicalDeviceCommunicator final : public DeviceCommunicator {
   [[nodiscard]] StreamHandle stream() const noexcept override { return stream_.get(); }
 
   void abort(tnt_status_t status, const std::string& message) noexcept override { host_.abort(status, message); }
-  void throw_if_ended() override;
+  void throw_if_aborted() override;
   void check_capture(StreamHandle stream) override { refuse_capture(device_, stream); }
 
  private:
@@ -58,25 +58,25 @@ class HierarchicalDeviceCommunicator final : public DeviceCommunicator {
   // steps() enqueues on what order is with.
   template <typename Steps>
   void enqueue(StreamOrder& order, Steps&& steps);
-  void follow_all() noexcept;
+  void join_streams() noexcept;
 
   Device& device_;
   Communicator& host_;
   NcclOptions options_;
-  std::string node_name_;
-  Place place_;
+  std::string node_identity_;
+  Topology topology_;
   std::shared_ptr<const NcclLibrary> library_;
   int job_rank_;
   std::mutex mutex_;  // an operation's steps stay together
-  std::unique_ptr<Communicator> node_host_;
-  std::unique_ptr<DeviceCommunicator> node_;
-  std::unique_ptr<DeviceCommunicator> lane_;  // null for a rank that has none
-  std::unique_ptr<DeviceCommunicator> all_;
+  std::unique_ptr<Communicator> local_host_;
+  std::unique_ptr<DeviceCommunicator> local_;
+  std::unique_ptr<DeviceCommunicator> cross_;  // null for a rank that has none
+  std::unique_ptr<DeviceCommunicator> global_;
   Stream stream_;
-  StreamOrder node_order_;
-  StreamOrder all_order_;
-  Event reduced_;  // on the node's stream: what the lane waits for
-  Event crossed_;  // on the lane's
+  StreamOrder local_order_;
+  StreamOrder global_order_;
+  Event local_done_;  // on the node's stream: what the lane waits for
+  Event cross_done_;  // on the lane's
 };
 
 }  // namespace tnt

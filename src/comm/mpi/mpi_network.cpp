@@ -27,16 +27,16 @@ class MpiNetwork::Channel {
   }
 
   // Keeps what MPI may still touch: a message that was given up.
-  void keep(MPI_Request request, std::shared_ptr<void> memory) {
+  void keep(MPI_Request handle, std::shared_ptr<void> memory) {
     const std::scoped_lock lock(orphans_mutex_);
-    std::erase_if(orphans_, [&](Orphan& orphan) { return arrived(orphan.request); });
-    if (!arrived(request)) orphans_.push_back({request, std::move(memory)});
+    std::erase_if(orphans_, [&](Orphan& orphan) { return arrived(orphan.handle); });
+    if (!arrived(handle)) orphans_.push_back({handle, std::move(memory)});
   }
 
   // What was given up and is not over stays in memory until the process ends.
   void abandon() {
     const std::scoped_lock lock(orphans_mutex_);
-    std::erase_if(orphans_, [&](Orphan& orphan) { return arrived(orphan.request); });
+    std::erase_if(orphans_, [&](Orphan& orphan) { return arrived(orphan.handle); });
     if (!orphans_.empty()) (void)new std::vector<Orphan>(std::move(orphans_));
   }
 
@@ -44,13 +44,13 @@ class MpiNetwork::Channel {
 
  private:
   struct Orphan {
-    MPI_Request request;
+    MPI_Request handle;
     std::shared_ptr<void> memory;
   };
-  bool arrived(MPI_Request& request) noexcept {
+  bool arrived(MPI_Request& handle) noexcept {
     int done = 0;
     try {
-      use([&] { TNT_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE)); });
+      use([&] { TNT_MPI(MPI_Test(&handle, &done, MPI_STATUS_IGNORE)); });
     } catch (const Error&) {  // who gave it up does not want to know
     }
     return done != 0;
@@ -62,28 +62,28 @@ class MpiNetwork::Channel {
   std::vector<Orphan> orphans_;
 };
 
-class MpiNetwork::MpiTransfer final : public Transfer {
+class MpiNetwork::MpiRequest final : public Request {
  public:
-  MpiTransfer(std::shared_ptr<Channel> channel, std::shared_ptr<void> memory, bool incoming)
+  MpiRequest(std::shared_ptr<Channel> channel, std::shared_ptr<void> memory, bool incoming)
       : channel_(std::move(channel)), memory_(std::move(memory)), incoming_(incoming) {}
 
-  ~MpiTransfer() override {
-    if (request == MPI_REQUEST_NULL) return;
+  ~MpiRequest() override {
+    if (handle == MPI_REQUEST_NULL) return;
     try {
-      if (incoming_) channel_->use([&] { TNT_MPI(MPI_Cancel(&request)); });  // what was sent cannot be called back
-    } catch (const Error&) {                                                 // then it is kept
+      if (incoming_) channel_->use([&] { TNT_MPI(MPI_Cancel(&handle)); });  // what was sent cannot be called back
+    } catch (const Error&) {                                                // then it is kept
     }
-    channel_->keep(request, std::move(memory_));
+    channel_->keep(handle, std::move(memory_));
   }
 
   [[nodiscard]] bool test() override {
-    if (request == MPI_REQUEST_NULL) return true;
+    if (handle == MPI_REQUEST_NULL) return true;
     int done = 0;
-    channel_->use([&] { TNT_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE)); });
+    channel_->use([&] { TNT_MPI(MPI_Test(&handle, &done, MPI_STATUS_IGNORE)); });
     return done != 0;
   }
 
-  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Request handle = MPI_REQUEST_NULL;
 
  private:
   std::shared_ptr<Channel> channel_;
@@ -97,27 +97,26 @@ MpiNetwork::MpiNetwork() : channel_(std::make_shared<Channel>(session_.serialize
   int* last = nullptr;
   int known = 0;
   TNT_MPI(MPI_Comm_get_attr(channel_->comm, MPI_TAG_UB, static_cast<void*>(&last), &known));
-  if (known != 0) last_tag_ = *last;
+  if (known != 0) max_tag_ = *last;
 }
 
 // The communicator is not freed: MPI would wait for other ranks, which tnt_finalize must not.
 MpiNetwork::~MpiNetwork() { channel_->abandon(); }
 
-void MpiNetwork::give_up() noexcept { MpiSession::give_up(); }
+void MpiNetwork::skip_finalize() noexcept { MpiSession::skip_finalize(); }
 
-std::unique_ptr<Transfer> MpiNetwork::isend(const void* data, std::size_t bytes, int to, int tag,
-                                            std::shared_ptr<void> memory) {
-  auto transfer = std::make_unique<MpiTransfer>(channel_, std::move(memory), false);
+std::unique_ptr<Request> MpiNetwork::isend(const void* data, std::size_t bytes, int to, int tag, std::shared_ptr<void> memory) {
+  auto request = std::make_unique<MpiRequest>(channel_, std::move(memory), false);
   channel_->use(
-      [&] { TNT_MPI(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, channel_->comm, &transfer->request)); });
-  return transfer;
+      [&] { TNT_MPI(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, channel_->comm, &request->handle)); });
+  return request;
 }
 
-std::unique_ptr<Transfer> MpiNetwork::irecv(void* data, std::size_t bytes, int from, int tag, std::shared_ptr<void> memory) {
-  auto transfer = std::make_unique<MpiTransfer>(channel_, std::move(memory), true);
+std::unique_ptr<Request> MpiNetwork::irecv(void* data, std::size_t bytes, int from, int tag, std::shared_ptr<void> memory) {
+  auto request = std::make_unique<MpiRequest>(channel_, std::move(memory), true);
   channel_->use(
-      [&] { TNT_MPI(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, channel_->comm, &transfer->request)); });
-  return transfer;
+      [&] { TNT_MPI(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, channel_->comm, &request->handle)); });
+  return request;
 }
 
 }  // namespace tnt

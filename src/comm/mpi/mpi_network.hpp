@@ -21,22 +21,22 @@ class MpiNetwork final : public Network {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return size_; }
   [[nodiscard]] std::string name() const override { return session_.describe(); }
-  [[nodiscard]] int last_tag() const noexcept override { return last_tag_; }
-  [[nodiscard]] std::unique_ptr<Transfer> isend(const void* data, std::size_t bytes, int to, int tag,
-                                                std::shared_ptr<void> memory) override;
-  [[nodiscard]] std::unique_ptr<Transfer> irecv(void* data, std::size_t bytes, int from, int tag,
-                                                std::shared_ptr<void> memory) override;
-  void give_up() noexcept override;
+  [[nodiscard]] int max_tag() const noexcept override { return max_tag_; }
+  [[nodiscard]] std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,
+                                               std::shared_ptr<void> memory) override;
+  [[nodiscard]] std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,
+                                               std::shared_ptr<void> memory) override;
+  void skip_finalize() noexcept override;
 
  private:
   class Channel;
-  class MpiTransfer;
+  class MpiRequest;
 
   MpiSession session_;
   std::shared_ptr<Channel> channel_;
   int rank_ = 0;
   int size_ = 1;
-  int last_tag_ = 32767;
+  int max_tag_ = 32767;
 };
 
 }  // namespace tnt

@@ -15,7 +15,7 @@ namespace {
 // MPI itself is one for a process and cannot be started twice: what has to be known when the process exits.
 struct Process {
   std::atomic<bool> ours{false};
-  std::atomic<bool> given_up{false};
+  std::atomic<bool> skip_finalize{false};
   std::atomic<int> pid{0};
 };
 Process process;
@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds last_words{500};
 
 void finalize() {
   if (!process.ours || process.pid != getpid()) return;
-  if (process.given_up) return std::this_thread::sleep_for(last_words);
+  if (process.skip_finalize) return std::this_thread::sleep_for(last_words);
   int finalized = 0;
   if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0) (void)MPI_Finalize();
 }
@@ -80,6 +80,6 @@ std::string MpiSession::describe() const {
   return fmt::format("{}, {}, initialised by {}", version, level_name(level_), ours_ ? "Tarantella" : "the program");
 }
 
-void MpiSession::give_up() noexcept { process.given_up = true; }
+void MpiSession::skip_finalize() noexcept { process.skip_finalize = true; }
 
 }  // namespace tnt

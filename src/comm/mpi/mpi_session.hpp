@@ -16,7 +16,7 @@ class MpiSession {
   [[nodiscard]] std::string describe() const;  // "Open MPI v4.1.4 ..., MPI_THREAD_MULTIPLE, initialised by Tarantella"
 
   // The process exits without MPI_Finalize, which would wait for ranks that may never come.
-  static void give_up() noexcept;
+  static void skip_finalize() noexcept;
 
  private:
   int level_ = MPI_THREAD_SINGLE;

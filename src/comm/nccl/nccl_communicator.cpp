@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/ending.hpp"
+#include "comm/abort_job.hpp"
 #include "comm/nccl/nccl_start.hpp"
 
 namespace tnt {
@@ -58,11 +58,11 @@ NcclCommunicator::NcclCommunicator(Device& device, Communicator& host, const Ncc
       job_rank_(job_rank),
       library_(std::move(library)),
       stream_(device, Priority::high),
-      handle_(library_, options.timeout, [this] { throw_if_ended(); }) {
+      handle_(library_, options.timeout, [this] { throw_if_aborted(); }) {
   try {
     device_.while_current([&] { open(handle_); });
   } catch (const Error& error) {
-    throw Error(end_communication(host_, error.status(), fmt::format("rank {}: {}", job_rank_, error.what())));
+    throw Error(abort_job(host_, error.status(), fmt::format("rank {}: {}", job_rank_, error.what())));
   }
   std::unique_ptr<Communicator> board;
   if (host_.size() > 1) board = host_.split(0, 0, {.timeout = options_.timeout, .detail = "the watchdogs' board"});
@@ -72,26 +72,27 @@ NcclCommunicator::NcclCommunicator(Device& device, Communicator& host, const Ncc
 
 // What was not closed is aborted.
 NcclCommunicator::~NcclCommunicator() {
-  if (!watchdog_->ended() && !host_.ending()) handle_.close();
+  if (!watchdog_->aborted() && !host_.async_error()) handle_.close();
   watchdog_->stop();
 }
 
-void NcclCommunicator::throw_if_ended() {
-  if (watchdog_) watchdog_->throw_if_ended();
-  if (const auto error = host_.ending()) throw Error(*error);
+void NcclCommunicator::throw_if_aborted() {
+  if (watchdog_) watchdog_->throw_if_aborted();
+  if (const auto error = host_.async_error()) throw Error(*error);
 }
 
 template <typename Use>
 void NcclCommunicator::watched(const Call& call, const char* what, std::string_view detail, Use&& use) {
   const std::scoped_lock lock(mutex_);
-  watchdog_->throw_if_ended();
+  watchdog_->throw_if_aborted();
   try {
     (*watchdog_)(call, detail, [&] {
       if (call.count > 0) handle_.call(what, std::forward<Use>(use));
     });
   } catch (const Error& error) {
     watchdog_->await_reason(error);
-    watchdog_->end_job(error.status(), fmt::format("rank {}: {}: {}", job_rank_, place_of(call, 0, detail), error.what()));
+    watchdog_->abort_and_throw(error.status(),
+                               fmt::format("rank {}: {}: {}", job_rank_, place_of(call, 0, detail), error.what()));
   }
 }
 
@@ -166,10 +167,10 @@ std::unique_ptr<DeviceCommunicator> NcclCommunicator::part(int color, int key, C
   }
   if (!by_nccl) return nullptr;
   try {
-    NcclHandle none(library_, options_.timeout, [this] { throw_if_ended(); });
+    NcclHandle none(library_, options_.timeout, [this] { throw_if_aborted(); });
     none.split(handle_, nccl::no_color, key);
   } catch (const Error& error) {
-    watchdog_->end_job(error.status(), fmt::format("rank {}: {}", job_rank_, error.what()));
+    watchdog_->abort_and_throw(error.status(), fmt::format("rank {}: {}", job_rank_, error.what()));
   }
   return nullptr;
 }

@@ -44,7 +44,7 @@ class NcclCommunicator final : public DeviceCommunicator, private Watched {
   [[nodiscard]] StreamHandle stream() const noexcept override { return stream_.get(); }
 
   void abort(tnt_status_t status, const std::string& message) noexcept override { host_.abort(status, message); }
-  void throw_if_ended() override;
+  void throw_if_aborted() override;
 
  private:
   void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;

@@ -6,7 +6,7 @@
 
 #include "base/clock.hpp"
 #include "base/thread.hpp"
-#include "comm/ending.hpp"
+#include "comm/abort_job.hpp"
 
 namespace tnt {
 namespace {
@@ -102,31 +102,31 @@ Event Watchdog::take_event() {
 
 // ---------------------------------------------------------------------------------------------- the end of the communication
 
-void Watchdog::throw_if_ended() const {
-  if (!ended_) return;
+void Watchdog::throw_if_aborted() const {
+  if (!aborted_) return;
   const std::scoped_lock lock(mutex_);
   throw Error(*error_);
 }
 
-void Watchdog::set_ended(const Error& error) {
+void Watchdog::set_error(const Error& error) {
   const std::scoped_lock lock(mutex_);
   if (error_) return;
   error_ = error;
-  ended_ = true;
+  aborted_ = true;
   changed_.notify_all();
 }
 
 void Watchdog::await_reason(const Error& error) const {
   const Deadline deadline(2 * grace(timeout_));  // longer than this rank's own thread gives them
   do {
-    throw_if_ended();
+    throw_if_aborted();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } while (error.status() == TNT_SYSTEM && !deadline.passed());
 }
 
-void Watchdog::end_job(tnt_status_t status, const std::string& message) {
-  set_ended(end_communication(host_, status, message));
-  throw_if_ended();
+void Watchdog::abort_and_throw(tnt_status_t status, const std::string& message) {
+  set_error(abort_job(host_, status, message));
+  throw_if_aborted();
   throw Error(status, message);
 }
 
@@ -134,9 +134,9 @@ void Watchdog::end_job(tnt_status_t status, const std::string& message) {
 
 void Watchdog::loop() {
   std::unique_lock lock(mutex_);
-  while (!stopping_ && !ended_) {
+  while (!stopping_ && !aborted_) {
     const double tick = std::min(operations_.empty() ? idle_tick : busy_tick, period_);
-    changed_.wait_for(lock, Seconds(tick), [&] { return stopping_ || ended_; });
+    changed_.wait_for(lock, Seconds(tick), [&] { return stopping_ || aborted_; });
     lock.unlock();
     try {
       look();
@@ -145,11 +145,11 @@ void Watchdog::loop() {
     lock.lock();
   }
   lock.unlock();
-  if (ended_) watched_.abort();
+  if (aborted_) watched_.abort();
 }
 
 void Watchdog::look() {
-  if (const auto error = host_.ending()) return set_ended(*error);
+  if (const auto error = host_.async_error()) return set_error(*error);
   follow();
   const std::int64_t now = now_ns();
   if (const auto fault = watched_.fault()) {
@@ -157,10 +157,10 @@ void Watchdog::look() {
     if (seconds_since(fault_ns_, now) < grace(timeout_)) return;
     std::string where;
     (void)progress(&where);
-    end_job(fault->status(), fmt::format("rank {}{}{}: {}", rank_, where.empty() ? "" : ": ", where, fault->what()));
+    abort_and_throw(fault->status(), fmt::format("rank {}{}{}: {}", rank_, where.empty() ? "" : ": ", where, fault->what()));
   }
   if (board_) {
-    if (const auto mismatch = find_mismatch(board_->words())) end_job(TNT_MISMATCH, *mismatch);
+    if (const auto mismatch = find_mismatch(board_->words())) abort_and_throw(TNT_MISMATCH, *mismatch);
   }
   judge_overdue(now);
 }
@@ -172,7 +172,7 @@ void Watchdog::follow() {
   } catch (const Error& error) {
     std::string where;
     (void)progress(&where);
-    end_job(error.status(), fmt::format("rank {}: {}: {}", rank_, where, error.what()));
+    abort_and_throw(error.status(), fmt::format("rank {}: {}: {}", rank_, where, error.what()));
   }
 }
 
@@ -224,7 +224,8 @@ void Watchdog::judge_overdue(std::int64_t now) {
     missing = who_is_missing(board_ ? board_->words() : std::vector<Progress>(), number, rank_);
   }
   if (missing.held && seconds_since(overdue_ns_, now) < grace_of_held(timeout_)) return;
-  end_job(TNT_TIMEOUT, fmt::format("rank {}: {} has not finished within {} s: {}", rank_, where, timeout_, missing.who));
+  abort_and_throw(TNT_TIMEOUT,
+                  fmt::format("rank {}: {} has not finished within {} s: {}", rank_, where, timeout_, missing.who));
 }
 
 Progress Watchdog::progress(std::string* where) {

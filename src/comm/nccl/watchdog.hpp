@@ -52,12 +52,12 @@ class Watchdog {
     if (followed) end();
   }
 
-  void throw_if_ended() const;
-  [[nodiscard]] bool ended() const noexcept { return ended_; }
+  void throw_if_aborted() const;
+  [[nodiscard]] bool aborted() const noexcept { return aborted_; }
   // Gives others a moment to say why an operation failed here, if it may be for a rank that died; throws if they do.
   void await_reason(const Error& error) const;
   // Ends the job's communication; throws what all ranks say.
-  [[noreturn]] void end_job(tnt_status_t status, const std::string& message);
+  [[noreturn]] void abort_and_throw(tnt_status_t status, const std::string& message);
 
   // This rank takes its leave of the others' watchdogs, and the thread ends; aborts if the communication was ended.
   void stop() noexcept;
@@ -81,7 +81,7 @@ class Watchdog {
   void follow();                         // what the device has done
   void judge_overdue(std::int64_t now);  // the oldest operation that has not finished
   [[nodiscard]] bool advance();          // false: nothing new
-  void set_ended(const Error& error);
+  void set_error(const Error& error);
   [[nodiscard]] Progress progress(std::string* where);
 
   Device& device_;
@@ -97,7 +97,7 @@ class Watchdog {
   std::vector<Event> events_;  // not in use
   Progress progress_;
   std::optional<Error> error_;
-  std::atomic<bool> ended_{false};
+  std::atomic<bool> aborted_{false};
   std::int64_t fault_ns_ = 0;    // when a fault was first seen; of the thread
   std::int64_t overdue_ns_ = 0;  // when an operation was first seen to be overdue; of the thread
   bool stopping_ = false;

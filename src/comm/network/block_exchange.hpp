@@ -16,34 +16,34 @@ namespace tnt {
 class BlockExchange {
  public:
   // in: a block of so many bytes for each member.
-  BlockExchange(Group& group, Staging& staging, const void* in, std::size_t bytes)
+  BlockExchange(Group& group, StagingPool& staging, const void* in, std::size_t bytes)
       : group_(group), staging_(staging), in_(in), bytes_(bytes), per_chunk_(slice_bytes(bytes * group.size(), group.size())) {}
 
   struct Chunk {
     explicit Chunk(Group& group) : batch(group) {}
     std::size_t first = 0;  // byte of the block
     std::size_t bytes = 0;  // of it
-    Buffer outgoing;
-    Buffer arrived;  // from each member so many bytes
-    Batch batch;
+    StagingBuffer outgoing;
+    StagingBuffer arrived;  // from each member so many bytes
+    RequestBatch batch;
     [[nodiscard]] const std::byte* from(std::size_t member) const { return arrived.get() + member * bytes; }
   };
 
-  [[nodiscard]] std::size_t chunks() const { return chunks_of(bytes_, per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return chunk_count(bytes_, per_chunk_); }
 
-  void begin(std::size_t index) {
+  void start(std::size_t index) {
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
     chunk.first = index * per_chunk_;
     chunk.bytes = std::min(per_chunk_, bytes_ - chunk.first);
-    chunk.outgoing = staging_.take(chunk.bytes * group_.size());
-    chunk.arrived = staging_.take(chunk.bytes * group_.size());
+    chunk.outgoing = staging_.acquire(chunk.bytes * group_.size());
+    chunk.arrived = staging_.acquire(chunk.bytes * group_.size());
     for (std::size_t i = 1; i <= group_.size(); ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
       const bool other = member != group_.self;
-      if (other) chunk.batch.receive({chunk.arrived, member * chunk.bytes, chunk.bytes}, member, scatter_lane);
-      const Part part{other ? chunk.outgoing : chunk.arrived, member * chunk.bytes, chunk.bytes};
+      if (other) chunk.batch.receive({chunk.arrived, member * chunk.bytes, chunk.bytes}, member, scatter_tag);
+      const BufferSlice part{other ? chunk.outgoing : chunk.arrived, member * chunk.bytes, chunk.bytes};
       std::memcpy(part.data(), static_cast<const std::byte*>(in_) + member * bytes_ + chunk.first, chunk.bytes);
-      if (other) chunk.batch.send(part, member, scatter_lane);
+      if (other) chunk.batch.send(part, member, scatter_tag);
     }
   }
 
@@ -52,7 +52,7 @@ class BlockExchange {
 
  private:
   Group& group_;
-  Staging& staging_;
+  StagingPool& staging_;
   const void* in_;
   std::size_t bytes_;
   std::size_t per_chunk_;

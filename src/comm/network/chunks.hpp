@@ -19,7 +19,7 @@ inline constexpr std::size_t cache_line_bytes = 64;
   return wanted / cache_line_bytes * cache_line_bytes;
 }
 
-[[nodiscard]] inline std::size_t chunks_of(std::size_t count, std::size_t per_chunk) {
+[[nodiscard]] inline std::size_t chunk_count(std::size_t count, std::size_t per_chunk) {
   return (count + per_chunk - 1) / per_chunk;
 }
 

@@ -7,25 +7,25 @@
 namespace tnt {
 
 void CollectiveHandshake::begin(const Call& call, const CallContext& context, std::size_t payload, const Fill& fill) {
-  group_.world->throw_if_ended();
+  group_.world->throw_if_aborted();
   call_ = call;
   context_ = context;
   const Header header{++calls_, call};
   outgoing_.reset();
   incoming_.reset();
-  outgoing_ = staging_.take(group_.size() * slot_bytes);
-  incoming_ = staging_.take(group_.size() * slot_bytes);
+  outgoing_ = staging_.acquire(group_.size() * slot_bytes);
+  incoming_ = staging_.acquire(group_.size() * slot_bytes);
   batch_.emplace(group_);
   for (std::size_t member = 0; member < group_.size(); ++member) {
     if (member == group_.self) continue;
-    batch_->receive({incoming_, member * slot_bytes, sizeof(Header) + max_payload}, member, calls_lane);
+    batch_->receive({incoming_, member * slot_bytes, sizeof(Header) + max_payload}, member, handshake_tag);
   }
   for (std::size_t i = 1; i <= group_.size(); ++i) {  // each rank begins with another: not all send to one at first
     const std::size_t member = (group_.self + i) % group_.size();
     std::byte* to = slot(member == group_.self ? incoming_ : outgoing_, member);
     std::memcpy(to, &header, sizeof(header));
     if (payload > 0) fill(member, to + sizeof(Header));
-    if (member != group_.self) batch_->send({outgoing_, member * slot_bytes, sizeof(Header) + payload}, member, calls_lane);
+    if (member != group_.self) batch_->send({outgoing_, member * slot_bytes, sizeof(Header) + payload}, member, handshake_tag);
   }
 }
 
@@ -37,8 +37,8 @@ void CollectiveHandshake::finish() {
 
 const std::byte* CollectiveHandshake::payload(std::size_t member) const { return slot(incoming_, member) + sizeof(Header); }
 
-void CollectiveHandshake::wait(Batch& batch) const {
-  batch.wait(context_, [this] { return place(); });
+void CollectiveHandshake::wait(RequestBatch& batch) const {
+  batch.wait(context_, [this] { return waiter(); });
 }
 
 void CollectiveHandshake::compare() const {
@@ -51,12 +51,12 @@ void CollectiveHandshake::compare() const {
   for (std::size_t member = 1; member < group_.size(); ++member) {
     const Header other = header(member);
     if (other.call == first.call) continue;
-    end_job(*group_.world, TNT_MISMATCH,
-            mismatch_message(group_.members[member], other.call, group_.members[0], first.call, calls_));
+    abort_and_throw(*group_.world, TNT_MISMATCH,
+                    mismatch_message(group_.members[member], other.call, group_.members[0], first.call, calls_));
   }
 }
 
-std::string CollectiveHandshake::place() const {
+std::string CollectiveHandshake::waiter() const {
   const std::string detail = context_.detail.empty() ? "" : fmt::format(", {}", context_.detail);
   return fmt::format("rank {} in {} (call {}{})", group_.members[group_.self], describe(call_), calls_, detail);
 }

@@ -28,23 +28,25 @@ class CollectiveHandshake {
   // What member had for this rank; after finish, until the next begin.
   [[nodiscard]] const std::byte* payload(std::size_t member) const;
 
-  void wait(Batch& batch) const;  // for other messages of this call
+  void wait(RequestBatch& batch) const;  // for other messages of this call
 
  private:
   struct Header {
     std::uint64_t number;
     Call call;
   };
-  [[nodiscard]] std::byte* slot(const Buffer& buffer, std::size_t member) const { return buffer.get() + member * slot_bytes; }
-  [[nodiscard]] std::string place() const;
+  [[nodiscard]] std::byte* slot(const StagingBuffer& buffer, std::size_t member) const {
+    return buffer.get() + member * slot_bytes;
+  }
+  [[nodiscard]] std::string waiter() const;
   void compare() const;
   static constexpr std::size_t slot_bytes = sizeof(Header) + max_payload + 64 - sizeof(Header) % 64;
 
   Group& group_;
-  Staging staging_;
-  Buffer outgoing_;
-  Buffer incoming_;
-  std::optional<Batch> batch_;
+  StagingPool staging_;
+  StagingBuffer outgoing_;
+  StagingBuffer incoming_;
+  std::optional<RequestBatch> batch_;
   std::uint64_t calls_ = 0;
   Call call_;
   CallContext context_{0.0};

@@ -18,7 +18,7 @@ constexpr std::int64_t min_nap_ns = 50'000;   // of one that takes the core from
 void rest(const BackoffPolicy& backoff, WaitHint wait_hint, std::int64_t waited) {
   const bool computing = wait_hint == WaitHint::computing;
   if (waited < backoff.spin_ns) {
-    pause_briefly();
+    cpu_pause();
   } else if (waited < (computing ? 1 : 20) * backoff.yield_ns) {
     yield_core();
   } else {
@@ -29,72 +29,73 @@ void rest(const BackoffPolicy& backoff, WaitHint wait_hint, std::int64_t waited)
 
 }  // namespace
 
-void end_job(NetworkWorld& world, tnt_status_t status, const std::string& message) {
+void abort_and_throw(NetworkWorld& world, tnt_status_t status, const std::string& message) {
   world.abort(status, message);
-  world.throw_if_ended();
+  world.throw_if_aborted();
   throw Error(status, message);
 }
 
-void Batch::send(const Part& part, std::size_t member, Lane lane) {
+void RequestBatch::send(const BufferSlice& part, std::size_t member, TagKind kind) {
   NetworkWorld& world = *group_->world;
-  items_.push_back({world.network().isend(part.data(), part.bytes, group_->members[member], world.tag(group_->context, lane),
+  items_.push_back({world.network().isend(part.data(), part.bytes, group_->members[member], world.tag(group_->context, kind),
                                           std::shared_ptr<void>(part.buffer, part.buffer.get())),
                     member, false});
 }
 
-void Batch::receive(const Part& part, std::size_t member, Lane lane) {
+void RequestBatch::receive(const BufferSlice& part, std::size_t member, TagKind kind) {
   NetworkWorld& world = *group_->world;
-  items_.push_back({world.network().irecv(part.data(), part.bytes, group_->members[member], world.tag(group_->context, lane),
+  items_.push_back({world.network().irecv(part.data(), part.bytes, group_->members[member], world.tag(group_->context, kind),
                                           std::shared_ptr<void>(part.buffer, part.buffer.get())),
                     member, true});
 }
 
-bool Batch::advance() {
+bool RequestBatch::poll() {
   const std::size_t before = items_.size();
-  std::erase_if(items_, [](const Item& item) { return item.transfer->test(); });
+  std::erase_if(items_, [](const Item& item) { return item.request->test(); });
   return items_.size() < before;
 }
 
-void Batch::wait(const CallContext& context, const std::function<std::string()>& place) {
-  (void)advance();
+void RequestBatch::wait(const CallContext& context, const std::function<std::string()>& waiter) {
+  (void)poll();
   if (items_.empty()) return;
   const Deadline deadline(context.timeout);
   std::int64_t quiet_since = now_ns();
-  std::int64_t checked = quiet_since;
+  std::int64_t last_check_ns = quiet_since;
   try {
     while (!items_.empty()) {
       const std::int64_t now = now_ns();
-      if (now - checked > check_every_ns) {
-        check(context.timeout, now >= deadline.end_ns(), place);
-        checked = now;
+      if (now - last_check_ns > check_every_ns) {
+        check_peers(context.timeout, now >= deadline.end_ns(), waiter);
+        last_check_ns = now;
       }
-      if (advance()) {
+      if (poll()) {
         quiet_since = now;
       } else {
         rest(group_->backoff, context.wait_hint, now - quiet_since);
       }
     }
   } catch (const Error& error) {
-    if (error.status() == TNT_SYSTEM) end_job(*group_->world, TNT_SYSTEM, fmt::format("{}: {}", place(), error.what()));
+    if (error.status() == TNT_SYSTEM)
+      abort_and_throw(*group_->world, TNT_SYSTEM, fmt::format("{}: {}", waiter(), error.what()));
     throw;
   }
 }
 
-void Batch::check(double timeout, bool passed, const std::function<std::string()>& place) {
+void RequestBatch::check_peers(double timeout, bool passed, const std::function<std::string()>& waiter) {
   NetworkWorld& world = *group_->world;
-  world.throw_if_ended();
-  if (group_->cancelled) fail(TNT_ABORTED, "{}: given up, as its communicator is being destroyed", place());
+  world.throw_if_aborted();
+  if (group_->cancelled) fail(TNT_ABORTED, "{}: given up, as its communicator is being destroyed", waiter());
   for (const int rank : missing()) {
     if (!world.left(rank)) continue;
-    if (advance()) return;  // it came before it went: look again
-    end_job(world, TNT_PEER_LOST, left_message(rank, place()));
+    if (poll()) return;  // it came before it went: look again
+    abort_and_throw(world, TNT_PEER_LOST, left_message(rank, waiter()));
   }
   if (!passed) return;
-  end_job(world, TNT_TIMEOUT, timeout_message(missing(), timeout, place()));
+  abort_and_throw(world, TNT_TIMEOUT, timeout_message(missing(), timeout, waiter()));
 }
 
 // Whose messages have not come; if all have, who does not take this rank's.
-std::vector<int> Batch::missing() const {
+std::vector<int> RequestBatch::missing() const {
   std::vector<int> ranks;
   const bool incoming = std::any_of(items_.begin(), items_.end(), [](const Item& item) { return item.incoming; });
   for (const Item& item : items_) {

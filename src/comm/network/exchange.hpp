@@ -26,36 +26,36 @@ struct Group {
   [[nodiscard]] std::size_t size() const noexcept { return members.size(); }
 };
 
-enum Lane { calls_lane = 0, scatter_lane = 1, gather_lane = 2, message_lane = 3 };
+enum TagKind { handshake_tag = 0, scatter_tag = 1, gather_tag = 2, point_to_point_tag = 3 };
 
 // A part of a buffer.
-struct Part {
-  Buffer buffer;
+struct BufferSlice {
+  StagingBuffer buffer;
   std::size_t offset = 0;
   std::size_t bytes = 0;
   [[nodiscard]] std::byte* data() const noexcept { return buffer.get() + offset; }
 };
 
 // Some messages that are waited for together. What has not arrived when it is destroyed is given up.
-class Batch {
+class RequestBatch {
  public:
-  explicit Batch(Group& group) : group_(&group) {}
+  explicit RequestBatch(Group& group) : group_(&group) {}
 
-  void send(const Part& part, std::size_t member, Lane lane);
-  void receive(const Part& part, std::size_t member, Lane lane);
+  void send(const BufferSlice& part, std::size_t member, TagKind kind);
+  void receive(const BufferSlice& part, std::size_t member, TagKind kind);
 
   // Returns when all have arrived. Throws, and ends the job's communication: TNT_PEER_LOST if a rank that is missing has left,
   // TNT_TIMEOUT; or throws what ended it. place: "rank 0 in barrier (call 7)".
-  void wait(const CallContext& context, const std::function<std::string()>& place);
+  void wait(const CallContext& context, const std::function<std::string()>& waiter);
 
  private:
   struct Item {
-    std::unique_ptr<Transfer> transfer;
+    std::unique_ptr<Request> request;
     std::size_t member;
     bool incoming;
   };
-  [[nodiscard]] bool advance();  // true if something has arrived
-  void check(double timeout, bool passed, const std::function<std::string()>& place);
+  [[nodiscard]] bool poll();  // true if something has arrived
+  void check_peers(double timeout, bool passed, const std::function<std::string()>& waiter);
   [[nodiscard]] std::vector<int> missing() const;
 
   Group* group_;
@@ -63,6 +63,6 @@ class Batch {
 };
 
 // Ends the job's communication and throws what all ranks throw: this message or an earlier one.
-[[noreturn]] void end_job(NetworkWorld& world, tnt_status_t status, const std::string& message);
+[[noreturn]] void abort_and_throw(NetworkWorld& world, tnt_status_t status, const std::string& message);
 
 }  // namespace tnt

@@ -10,12 +10,12 @@ namespace tnt {
 
 // A message on its way. Destroyed before it is done, it is given up: its memory stays alive as long as the network may
 // touch it.
-class Transfer {
+class Request {
  public:
-  Transfer() = default;
-  Transfer(const Transfer&) = delete;
-  Transfer& operator=(const Transfer&) = delete;
-  virtual ~Transfer() = default;
+  Request() = default;
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+  virtual ~Request() = default;
 
   // True once the message has been received, or the memory of the one that was sent is free again. Never blocks.
   [[nodiscard]] virtual bool test() = 0;
@@ -32,17 +32,17 @@ class Network {
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
   [[nodiscard]] virtual std::string name() const = 0;  // for the log: what it is, and how it may be used by threads
-  [[nodiscard]] virtual int last_tag() const noexcept = 0;
+  [[nodiscard]] virtual int max_tag() const noexcept = 0;
 
-  // memory: what data lies in. At most max_message_bytes bytes; tags from 0 to last_tag.
-  [[nodiscard]] virtual std::unique_ptr<Transfer> isend(const void* data, std::size_t bytes, int to, int tag,
-                                                        std::shared_ptr<void> memory) = 0;
+  // memory: what data lies in. At most max_message_bytes bytes; tags from 0 to max_tag.
+  [[nodiscard]] virtual std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,
+                                                       std::shared_ptr<void> memory) = 0;
   // bytes: room for the message, which may be shorter.
-  [[nodiscard]] virtual std::unique_ptr<Transfer> irecv(void* data, std::size_t bytes, int from, int tag,
-                                                        std::shared_ptr<void> memory) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,
+                                                       std::shared_ptr<void> memory) = 0;
 
   // The job ended in an error: leaving must not wait for ranks that may never come.
-  virtual void give_up() noexcept = 0;
+  virtual void skip_finalize() noexcept = 0;
 };
 
 inline constexpr std::size_t max_message_bytes = std::size_t{1} << 30;

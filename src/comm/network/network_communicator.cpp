@@ -45,18 +45,18 @@ void NetworkCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, 
   point_to_point_.recv(out, count, dtype, static_cast<std::size_t>(from), context);
 }
 
-std::unique_ptr<NetworkCommunicator> NetworkCommunicator::lane(std::vector<int> members, int number) const {
+std::unique_ptr<NetworkCommunicator> NetworkCommunicator::subgroup(std::vector<int> members, int index) const {
   const auto self = static_cast<std::size_t>(std::find(members.begin(), members.end(), group_.world->rank()) - members.begin());
   return std::unique_ptr<NetworkCommunicator>(
-      new NetworkCommunicator(group_.world, group_.context + 1 + static_cast<std::uint64_t>(number), std::move(members), self));
+      new NetworkCommunicator(group_.world, group_.context + 1 + static_cast<std::uint64_t>(index), std::move(members), self));
 }
 
 std::unique_ptr<Communicator> NetworkCommunicator::split(int color, int key, const CallContext& context) {
-  return part(color, key, context);
+  return split_network(color, key, context);
 }
 
 // Every rank learns all colours, keys and a context that each would choose; a group takes its first member's.
-std::unique_ptr<NetworkCommunicator> NetworkCommunicator::part(int color, int key, const CallContext& context) {
+std::unique_ptr<NetworkCommunicator> NetworkCommunicator::split_network(int color, int key, const CallContext& context) {
   struct SplitKey {
     int color;
     int key;

@@ -40,14 +40,14 @@ class NetworkCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& message) noexcept override { group_.world->abort(status, message); }
   void cancel() noexcept override { group_.cancelled = true; }
-  [[nodiscard]] std::optional<Error> ending() const noexcept override { return group_.world->ending(); }
+  [[nodiscard]] std::optional<Error> async_error() const noexcept override { return group_.world->async_error(); }
 
   // For the hierarchical communicator, which has a part of its work done here. part: split, by its type. lane: of these ranks,
   // this one among them, without a word to the others; each rank may be in one of each
   // number, 0 and 1. begin_handshake, finish_handshake: a collective of which the data
   // goes other ways; all members compare their calls.
-  [[nodiscard]] std::unique_ptr<NetworkCommunicator> part(int color, int key, const CallContext& context);
-  [[nodiscard]] std::unique_ptr<NetworkCommunicator> lane(std::vector<int> members, int number) const;
+  [[nodiscard]] std::unique_ptr<NetworkCommunicator> split_network(int color, int key, const CallContext& context);
+  [[nodiscard]] std::unique_ptr<NetworkCommunicator> subgroup(std::vector<int> members, int index) const;
   void begin_handshake(const Call& call, const CallContext& context) { handshake_.begin(call, context); }
   void finish_handshake() { handshake_.finish(); }
   [[nodiscard]] NetworkWorld& world() const noexcept { return *group_.world; }
@@ -64,7 +64,7 @@ class NetworkCommunicator final : public Communicator {
 
   Group group_;
   CollectiveHandshake handshake_;
-  Staging staging_;  // of the collectives' chunks
+  StagingPool staging_;  // of the collectives' chunks
   PointToPoint point_to_point_;
   int local_rank_ = 0;
   int local_size_ = 0;

@@ -30,22 +30,22 @@ class NetworkCommunicator::AllGather {
         out_(out),
         bytes_(bytes),
         per_chunk_(slice_bytes(bytes * group_.size(), group_.size())) {}
-  [[nodiscard]] std::size_t chunks() const { return chunks_of(bytes_, per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return chunk_count(bytes_, per_chunk_); }
 
-  void begin(std::size_t index) {
+  void start(std::size_t index) {
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
     chunk.bytes = std::min(per_chunk_, bytes_ - index * per_chunk_);
-    chunk.arrived = comm_.staging_.take(chunk.bytes * group_.size());
-    const Part own{chunk.arrived, group_.self * chunk.bytes, chunk.bytes};
+    chunk.arrived = comm_.staging_.acquire(chunk.bytes * group_.size());
+    const BufferSlice own{chunk.arrived, group_.self * chunk.bytes, chunk.bytes};
     std::memcpy(own.data(), at(in_, index * per_chunk_), chunk.bytes);
     for (std::size_t i = 1; i < group_.size(); ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
-      chunk.batch.receive({chunk.arrived, member * chunk.bytes, chunk.bytes}, member, gather_lane);
-      chunk.batch.send(own, member, gather_lane);
+      chunk.batch.receive({chunk.arrived, member * chunk.bytes, chunk.bytes}, member, gather_tag);
+      chunk.batch.send(own, member, gather_tag);
     }
   }
 
-  void turn(std::size_t index) {
+  void advance(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
     comm_.handshake_.wait(chunk->batch);
     for (std::size_t member = 0; member < group_.size(); ++member) {
@@ -54,14 +54,14 @@ class NetworkCommunicator::AllGather {
     chunk.reset();
   }
 
-  void end(std::size_t /*index*/) {}
+  void finish(std::size_t /*index*/) {}
 
  private:
   struct Chunk {
     explicit Chunk(Group& group) : batch(group) {}
     std::size_t bytes = 0;
-    Buffer arrived;
-    Batch batch;
+    StagingBuffer arrived;
+    RequestBatch batch;
   };
 
   NetworkCommunicator& comm_;
@@ -101,38 +101,38 @@ class NetworkCommunicator::Broadcast {
         bytes_(bytes),
         root_(root),
         per_chunk_(slice_bytes(bytes, group_.size()) * group_.size()) {}
-  [[nodiscard]] std::size_t chunks() const { return chunks_of(bytes_, per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return chunk_count(bytes_, per_chunk_); }
 
-  void begin(std::size_t index) {
+  void start(std::size_t index) {
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
     chunk.bytes = std::min(per_chunk_, bytes_ - index * per_chunk_);
-    chunk.data = comm_.staging_.take(chunk.bytes);
+    chunk.data = comm_.staging_.acquire(chunk.bytes);
     if (group_.self == root_) {
       std::memcpy(chunk.data.get(), at(in_, index * per_chunk_), chunk.bytes);
       for (std::size_t member = 0; member < group_.size(); ++member) {
-        const Part part = slice(member, chunk);
-        if (member != root_ && part.bytes > 0) chunk.scatter.send(part, member, scatter_lane);
+        const BufferSlice part = slice(member, chunk);
+        if (member != root_ && part.bytes > 0) chunk.scatter.send(part, member, scatter_tag);
       }
-    } else if (const Part own = slice(group_.self, chunk); own.bytes > 0) {
-      chunk.scatter.receive(own, root_, scatter_lane);
+    } else if (const BufferSlice own = slice(group_.self, chunk); own.bytes > 0) {
+      chunk.scatter.receive(own, root_, scatter_tag);
     }
   }
 
-  void turn(std::size_t index) {
+  void advance(std::size_t index) {
     Chunk& chunk = *chunks_[index % chunks_in_flight];
-    const Part own = slice(group_.self, chunk);
+    const BufferSlice own = slice(group_.self, chunk);
     for (std::size_t member = 0; member < group_.size() && group_.self != root_; ++member) {
-      const Part part = slice(member, chunk);
-      if (member != group_.self && part.bytes > 0) chunk.gather.receive(part, member, gather_lane);
+      const BufferSlice part = slice(member, chunk);
+      if (member != group_.self && part.bytes > 0) chunk.gather.receive(part, member, gather_tag);
     }
     comm_.handshake_.wait(chunk.scatter);
     for (std::size_t i = 1; i < group_.size() && own.bytes > 0; ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
-      if (member != root_) chunk.gather.send(own, member, gather_lane);
+      if (member != root_) chunk.gather.send(own, member, gather_tag);
     }
   }
 
-  void end(std::size_t index) {
+  void finish(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
     comm_.handshake_.wait(chunk->gather);
     std::memcpy(at(out_, index * per_chunk_), chunk->data.get(), chunk->bytes);
@@ -143,11 +143,11 @@ class NetworkCommunicator::Broadcast {
   struct Chunk {
     explicit Chunk(Group& group) : scatter(group), gather(group) {}
     std::size_t bytes = 0;
-    Buffer data;
-    Batch scatter;
-    Batch gather;
+    StagingBuffer data;
+    RequestBatch scatter;
+    RequestBatch gather;
   };
-  [[nodiscard]] Part slice(std::size_t member, const Chunk& chunk) const {
+  [[nodiscard]] BufferSlice slice(std::size_t member, const Chunk& chunk) const {
     const auto [first, last] = slice_of(member, group_.size(), chunk.bytes, 1);
     return {chunk.data, first, last - first};
   }
@@ -183,9 +183,9 @@ class NetworkCommunicator::AllToAll {
       : comm_(comm), blocks_(comm.group_, comm.staging_, in, bytes), out_(out), bytes_(bytes) {}
   [[nodiscard]] std::size_t chunks() const { return blocks_.chunks(); }
 
-  void begin(std::size_t index) { blocks_.begin(index); }
+  void start(std::size_t index) { blocks_.start(index); }
 
-  void turn(std::size_t index) {
+  void advance(std::size_t index) {
     BlockExchange::Chunk& chunk = blocks_.chunk(index);
     comm_.handshake_.wait(chunk.batch);
     for (std::size_t member = 0; member < comm_.group_.size(); ++member) {
@@ -194,7 +194,7 @@ class NetworkCommunicator::AllToAll {
     blocks_.finish(index);
   }
 
-  void end(std::size_t /*index*/) {}
+  void finish(std::size_t /*index*/) {}
 
  private:
   NetworkCommunicator& comm_;

@@ -26,39 +26,39 @@ class NetworkCommunicator::AllReduce {
       : comm_(comm), group_(comm.group_), fused_(fused), op_(op), phases_(phases), size_(dtype_size(fused.dtype())) {
     per_chunk_ = slice_bytes(fused.count() * size_, group_.size()) * group_.size() / size_;
   }
-  [[nodiscard]] std::size_t chunks() const { return chunks_of(fused_.count(), per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return chunk_count(fused_.count(), per_chunk_); }
 
-  void begin(std::size_t index) {
+  void start(std::size_t index) {
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
     chunk.first = index * per_chunk_;
     chunk.count = std::min(per_chunk_, fused_.count() - chunk.first);
-    chunk.packed = comm_.staging_.take(chunk.count * size_);
+    chunk.packed = comm_.staging_.acquire(chunk.count * size_);
     const std::size_t own = slice(group_.self, chunk).bytes;
-    chunk.arrived = comm_.staging_.take(own * group_.size());
+    chunk.arrived = comm_.staging_.acquire(own * group_.size());
     for (std::size_t member = 0; member < group_.size() && own > 0; ++member) {
-      if (member != group_.self) chunk.scatter.receive({chunk.arrived, member * own, own}, member, scatter_lane);
+      if (member != group_.self) chunk.scatter.receive({chunk.arrived, member * own, own}, member, scatter_tag);
     }
     fused_.pack(chunk.first, chunk.count, chunk.packed.get());
     phases_.end("pack");
     for (std::size_t i = 1; i < group_.size(); ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
-      const Part part = slice(member, chunk);
-      if (part.bytes > 0) chunk.scatter.send(part, member, scatter_lane);
+      const BufferSlice part = slice(member, chunk);
+      if (part.bytes > 0) chunk.scatter.send(part, member, scatter_tag);
     }
   }
 
-  void turn(std::size_t index) {
+  void advance(std::size_t index) {
     Chunk& chunk = *chunks_[index % chunks_in_flight];
-    chunk.result = comm_.staging_.take(chunk.count * size_);
+    chunk.result = comm_.staging_.acquire(chunk.count * size_);
     for (std::size_t member = 0; member < group_.size(); ++member) {
-      Part part = slice(member, chunk);
+      BufferSlice part = slice(member, chunk);
       part.buffer = chunk.result;
-      if (member != group_.self && part.bytes > 0) chunk.gather.receive(part, member, gather_lane);
+      if (member != group_.self && part.bytes > 0) chunk.gather.receive(part, member, gather_tag);
     }
     comm_.handshake_.wait(chunk.scatter);
     phases_.end("wait");
-    const Part packed = slice(group_.self, chunk);
-    const Part own{chunk.result, packed.offset, packed.bytes};
+    const BufferSlice packed = slice(group_.self, chunk);
+    const BufferSlice own{chunk.result, packed.offset, packed.bytes};
     std::vector<const void*> sources;
     for (std::size_t member = 0; member < group_.size(); ++member) {
       sources.push_back(member == group_.self ? packed.data() : chunk.arrived.get() + member * own.bytes);
@@ -66,11 +66,11 @@ class NetworkCommunicator::AllReduce {
     reduce(own.data(), sources, own.bytes / size_, fused_.dtype(), op_);
     phases_.end("reduce");
     for (std::size_t i = 1; i < group_.size() && own.bytes > 0; ++i) {
-      chunk.gather.send(own, (group_.self + i) % group_.size(), gather_lane);
+      chunk.gather.send(own, (group_.self + i) % group_.size(), gather_tag);
     }
   }
 
-  void end(std::size_t index) {
+  void finish(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
     comm_.handshake_.wait(chunk->gather);
     phases_.end("wait");
@@ -84,13 +84,13 @@ class NetworkCommunicator::AllReduce {
     explicit Chunk(Group& group) : scatter(group), gather(group) {}
     std::size_t first = 0;
     std::size_t count = 0;
-    Buffer packed;
-    Buffer arrived;
-    Buffer result;
-    Batch scatter;
-    Batch gather;
+    StagingBuffer packed;
+    StagingBuffer arrived;
+    StagingBuffer result;
+    RequestBatch scatter;
+    RequestBatch gather;
   };
-  [[nodiscard]] Part slice(std::size_t member, const Chunk& chunk) const {
+  [[nodiscard]] BufferSlice slice(std::size_t member, const Chunk& chunk) const {
     const auto [first, last] = slice_of(member, group_.size(), chunk.count, size_);
     return {chunk.packed, first * size_, (last - first) * size_};
   }
@@ -139,9 +139,9 @@ class NetworkCommunicator::ReduceScatter {
         size_(dtype_size(call.dtype)) {}
   [[nodiscard]] std::size_t chunks() const { return blocks_.chunks(); }
 
-  void begin(std::size_t index) { blocks_.begin(index); }
+  void start(std::size_t index) { blocks_.start(index); }
 
-  void turn(std::size_t index) {
+  void advance(std::size_t index) {
     BlockExchange::Chunk& chunk = blocks_.chunk(index);
     comm_.handshake_.wait(chunk.batch);
     std::vector<const void*> sources;
@@ -150,7 +150,7 @@ class NetworkCommunicator::ReduceScatter {
     blocks_.finish(index);
   }
 
-  void end(std::size_t /*index*/) {}
+  void finish(std::size_t /*index*/) {}
 
  private:
   NetworkCommunicator& comm_;

@@ -12,60 +12,61 @@ namespace tnt {
 namespace {
 
 constexpr int control_tag = 0;
-constexpr int lanes = 4;                                // tags of a communicator
-constexpr std::int64_t poll_every_ns = 1'000'000;       // what nobody waits for costs little
-constexpr std::int64_t others_may_say_ns = 60'000'000;  // some ten times as long as a waiting rank needs to hear of an ending
-constexpr std::int64_t arrival_ns = 100'000'000;  // for data that overtook nothing, but has other ways than a rank's last note
-constexpr double leaving_seconds = 2.0;
+constexpr int tags_per_communicator = 4;                 // tags of a communicator
+constexpr std::int64_t poll_every_ns = 1'000'000;        // what nobody waits for costs little
+constexpr std::int64_t error_agreement_ns = 60'000'000;  // some ten times as long as a waiting rank needs to hear of an ending
+constexpr std::int64_t in_flight_ns =
+    100'000'000;  // for data that overtook nothing, but has other ways than a rank's last note
+constexpr double leave_timeout_seconds = 2.0;
 
-void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+void sleep_1ms() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
 }  // namespace
 
-struct NetworkWorld::Note {
-  enum Kind : std::uint32_t { none, ended, left };
+struct NetworkWorld::ControlMessage {
+  enum Kind : std::uint32_t { none, aborted, left };
   Kind kind = none;
   tnt_status_t status = TNT_SUCCESS;
   std::array<char, 2040> message{};
 };
 
 NetworkWorld::NetworkWorld(std::shared_ptr<Network> network)
-    : network_(std::move(network)), nodes_(static_cast<std::size_t>(ranks())), controls_(static_cast<std::size_t>(ranks())) {
+    : network_(std::move(network)), nodes_(static_cast<std::size_t>(ranks())), peers_(static_cast<std::size_t>(ranks())) {
   std::iota(nodes_.begin(), nodes_.end(), 0);
   for (int other = 0; other < ranks(); ++other) {
-    if (other != rank()) expect(other);
+    if (other != rank()) post_receive(other);
   }
 }
 
 NetworkWorld::~NetworkWorld() {
   const std::scoped_lock lock(mutex_);
-  Note note;
-  note.kind = Note::left;
-  tell_all(note);
-  const Deadline deadline(leaving_seconds);
+  ControlMessage notice;
+  notice.kind = ControlMessage::left;
+  send_to_all(notice);
+  const Deadline deadline(leave_timeout_seconds);
   try {
-    std::erase_if(told_, [](const auto& transfer) { return transfer->test(); });
-    while (!told_.empty() && !deadline.passed()) {
-      nap();
-      std::erase_if(told_, [](const auto& transfer) { return transfer->test(); });
+    std::erase_if(sent_notices_, [](const auto& request) { return request->test(); });
+    while (!sent_notices_.empty() && !deadline.passed()) {
+      sleep_1ms();
+      std::erase_if(sent_notices_, [](const auto& request) { return request->test(); });
     }
   } catch (const Error&) {  // a network that fails now has nobody to fail for
   }
 }
 
-void NetworkWorld::expect(int rank) {
-  Control& control = controls_[static_cast<std::size_t>(rank)];
-  control.note = std::make_shared<Note>();
-  control.transfer = network_->irecv(control.note.get(), sizeof(Note), rank, control_tag, control.note);
+void NetworkWorld::post_receive(int rank) {
+  PeerControl& peer = peers_[static_cast<std::size_t>(rank)];
+  peer.notice = std::make_shared<ControlMessage>();
+  peer.request = network_->irecv(peer.notice.get(), sizeof(ControlMessage), rank, control_tag, peer.notice);
 }
 
-void NetworkWorld::tell_all(const Note& note) noexcept {
-  const std::size_t length = offsetof(Note, message) + std::strlen(note.message.data()) + 1;
+void NetworkWorld::send_to_all(const ControlMessage& notice) noexcept {
+  const std::size_t length = offsetof(ControlMessage, message) + std::strlen(notice.message.data()) + 1;
   for (int other = 0; other < ranks(); ++other) {
     if (other == rank()) continue;
     try {
-      const auto copy = std::make_shared<Note>(note);
-      told_.push_back(network_->isend(copy.get(), length, other, control_tag, copy));
+      const auto copy = std::make_shared<ControlMessage>(notice);
+      sent_notices_.push_back(network_->isend(copy.get(), length, other, control_tag, copy));
     } catch (const std::exception&) {  // that one cannot be told; the others can
     }
   }
@@ -75,9 +76,9 @@ std::uint64_t NetworkWorld::allocate_context() noexcept {
   return 4 * (++contexts_ * static_cast<std::uint64_t>(ranks()) + static_cast<std::uint64_t>(rank()));
 }
 
-int NetworkWorld::tag(std::uint64_t context, int lane) const {
-  const std::uint64_t tag = 1 + context * lanes + static_cast<std::uint64_t>(lane);
-  if (tag > static_cast<std::uint64_t>(network_->last_tag())) {
+int NetworkWorld::tag(std::uint64_t context, int kind) const {
+  const std::uint64_t tag = 1 + context * tags_per_communicator + static_cast<std::uint64_t>(kind);
+  if (tag > static_cast<std::uint64_t>(network_->max_tag())) {
     fail(TNT_SYSTEM, "{} has no tags left: too many communicators were made", network_->name());
   }
   return static_cast<int>(tag);
@@ -85,21 +86,21 @@ int NetworkWorld::tag(std::uint64_t context, int lane) const {
 
 void NetworkWorld::poll() {
   for (int other = 0; other < ranks(); ++other) {
-    Control& control = controls_[static_cast<std::size_t>(other)];
-    while (control.transfer && control.transfer->test()) {
-      const auto note = control.note;
-      control.transfer.reset();
-      if (note->kind == Note::left) {
-        control.left_ns = now_ns();
+    PeerControl& peer = peers_[static_cast<std::size_t>(other)];
+    while (peer.request && peer.request->test()) {
+      const auto notice = peer.notice;
+      peer.request.reset();
+      if (notice->kind == ControlMessage::left) {
+        peer.left_ns = now_ns();
         continue;
       }
       if (messages_.empty()) first_message_ns_ = now_ns();
-      messages_.emplace(other, Error(note->status, note->message.data()));
-      ending_ = true;
-      expect(other);
+      messages_.emplace(other, Error(notice->status, notice->message.data()));
+      aborted_ = true;
+      post_receive(other);
     }
   }
-  std::erase_if(told_, [](const auto& transfer) { return transfer->test(); });
+  std::erase_if(sent_notices_, [](const auto& request) { return request->test(); });
   polled_ns_ = now_ns();
 }
 
@@ -107,38 +108,38 @@ void NetworkWorld::abort(tnt_status_t status, const std::string& message) noexce
   try {
     const std::scoped_lock lock(mutex_);
     poll();
-    if (ending_) return;
-    Note note;
-    note.kind = Note::ended;
-    note.status = status;
-    std::memcpy(note.message.data(), message.data(), std::min(message.size(), note.message.size() - 1));
+    if (aborted_) return;
+    ControlMessage notice;
+    notice.kind = ControlMessage::aborted;
+    notice.status = status;
+    std::memcpy(notice.message.data(), message.data(), std::min(message.size(), notice.message.size() - 1));
     first_message_ns_ = now_ns();
-    messages_.emplace(rank(), Error(status, note.message.data()));
-    ending_ = true;
-    tell_all(note);
+    messages_.emplace(rank(), Error(status, notice.message.data()));
+    aborted_ = true;
+    send_to_all(notice);
   } catch (const std::exception&) {  // the network itself has failed: the others find out for themselves
   }
 }
 
-void NetworkWorld::throw_if_ended() {
-  if (!ending_ && now_ns() - polled_ns_ < poll_every_ns) return;
+void NetworkWorld::throw_if_aborted() {
+  if (!aborted_ && now_ns() - polled_ns_ < poll_every_ns) return;
   std::unique_lock lock(mutex_);
-  if (decided_) throw Error(*decided_);
+  if (agreed_error_) throw Error(*agreed_error_);
   poll();
-  if (!ending_) return;
-  while (!decided_ && now_ns() - first_message_ns_ < others_may_say_ns) {
+  if (!aborted_) return;
+  while (!agreed_error_ && now_ns() - first_message_ns_ < error_agreement_ns) {
     lock.unlock();
-    nap();
+    sleep_1ms();
     lock.lock();
-    if (!decided_) poll();
+    if (!agreed_error_) poll();
   }
-  if (!decided_) decided_ = messages_.begin()->second;
-  throw Error(*decided_);
+  if (!agreed_error_) agreed_error_ = messages_.begin()->second;
+  throw Error(*agreed_error_);
 }
 
-std::optional<Error> NetworkWorld::ending() noexcept {
+std::optional<Error> NetworkWorld::async_error() noexcept {
   try {
-    throw_if_ended();
+    throw_if_aborted();
     return std::nullopt;
   } catch (const Error& error) {
     return error;
@@ -147,8 +148,8 @@ std::optional<Error> NetworkWorld::ending() noexcept {
 
 bool NetworkWorld::left(int rank) {
   const std::scoped_lock lock(mutex_);
-  const std::int64_t since = controls_[static_cast<std::size_t>(rank)].left_ns;
-  return since != 0 && now_ns() - since > arrival_ns;
+  const std::int64_t since = peers_[static_cast<std::size_t>(rank)].left_ns;
+  return since != 0 && now_ns() - since > in_flight_ns;
 }
 
 }  // namespace tnt

@@ -39,35 +39,35 @@ class NetworkWorld {
   // What tells a communicator's messages from others': a number that no other one of this rank's making has, nor the number
   // after it, which are for lanes of the communicator's. tag throws TNT_SYSTEM when the network has no more.
   [[nodiscard]] std::uint64_t allocate_context() noexcept;
-  [[nodiscard]] int tag(std::uint64_t context, int lane) const;
+  [[nodiscard]] int tag(std::uint64_t context, int kind) const;
 
   void abort(tnt_status_t status, const std::string& message) noexcept;
-  void throw_if_ended();                                 // looks at the network at most once in a millisecond
-  [[nodiscard]] std::optional<Error> ending() noexcept;  // what throw_if_ended throws
-  [[nodiscard]] bool left(int rank);                     // and what it sent before has had time to arrive
+  void throw_if_aborted();                                    // looks at the network at most once in a millisecond
+  [[nodiscard]] std::optional<Error> async_error() noexcept;  // what throw_if_aborted throws
+  [[nodiscard]] bool left(int rank);                          // and what it sent before has had time to arrive
 
  private:
-  struct Note;
-  struct Control {  // from one other rank
-    std::shared_ptr<Note> note;
-    std::unique_ptr<Transfer> transfer;
+  struct ControlMessage;
+  struct PeerControl {  // from one other rank
+    std::shared_ptr<ControlMessage> notice;
+    std::unique_ptr<Request> request;
     std::int64_t left_ns = 0;
   };
   void poll();  // with the mutex held
-  void expect(int rank);
-  void tell_all(const Note& note) noexcept;
+  void post_receive(int rank);
+  void send_to_all(const ControlMessage& notice) noexcept;
 
   std::shared_ptr<Network> network_;
   std::vector<int> nodes_;
   std::atomic<std::uint64_t> contexts_{0};
-  std::atomic<bool> ending_{false};  // some message is known
+  std::atomic<bool> aborted_{false};  // some message is known
   std::atomic<std::int64_t> polled_ns_{0};
   std::mutex mutex_;
-  std::vector<Control> controls_;
-  std::vector<std::unique_ptr<Transfer>> told_;
+  std::vector<PeerControl> peers_;
+  std::vector<std::unique_ptr<Request>> sent_notices_;
   std::map<int, Error> messages_;  // by the rank that said it
   std::int64_t first_message_ns_ = 0;
-  std::optional<Error> decided_;
+  std::optional<Error> agreed_error_;
 };
 
 }  // namespace tnt

@@ -17,10 +17,10 @@ void run_pipeline(Stages& stages, std::size_t chunks, FirstBegun&& first_begun) 
   if (chunks == 0) return first_begun();
   constexpr std::size_t lag = pipeline_lag;
   for (std::size_t i = 0; i < chunks + 2 * lag; ++i) {
-    if (i < chunks) stages.begin(i);
+    if (i < chunks) stages.start(i);
     if (i == 0) first_begun();
-    if (i >= lag && i < chunks + lag) stages.turn(i - lag);
-    if (i >= 2 * lag) stages.end(i - 2 * lag);
+    if (i >= lag && i < chunks + lag) stages.advance(i - lag);
+    if (i >= 2 * lag) stages.finish(i - 2 * lag);
   }
 }
 

@@ -17,29 +17,29 @@ std::string describe(const char* what, std::uint64_t count, tnt_dtype_t dtype, c
 
 }  // namespace
 
-std::string PointToPoint::place(const std::string& what) const {
+std::string PointToPoint::waiter(const std::string& what) const {
   return fmt::format("rank {} in {}", group_.members[group_.self], what);
 }
 
 void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) {
-  group_.world->throw_if_ended();
-  const auto here = [&] { return place(describe("send", count, dtype, "to", group_.members[to])); };
+  group_.world->throw_if_aborted();
+  const auto here = [&] { return waiter(describe("send", count, dtype, "to", group_.members[to])); };
   const std::size_t size = count * dtype_size(dtype);
   const Header header{count, static_cast<std::uint64_t>(dtype)};
   std::size_t part = std::min(first_bytes, size);
-  std::array<std::optional<Batch>, 2> batches;
-  const auto begin = [&](std::size_t number, const Part& message) {
+  std::array<std::optional<RequestBatch>, 2> batches;
+  const auto begin = [&](std::size_t number, const BufferSlice& message) {
     if (auto& before = batches[number % 2]) before->wait(context, here);
-    batches[number % 2].emplace(group_).send(message, to, message_lane);
+    batches[number % 2].emplace(group_).send(message, to, point_to_point_tag);
   };
-  const Part first{staging_.take(sizeof(header) + part), 0, sizeof(header) + part};
+  const BufferSlice first{staging_.acquire(sizeof(header) + part), 0, sizeof(header) + part};
   std::memcpy(first.data(), &header, sizeof(header));
   if (part > 0) std::memcpy(first.data() + sizeof(header), in, part);
   begin(0, first);
   std::size_t number = 1;
   for (std::size_t at = part; at < size; at += part, ++number) {
     part = std::min(chunk_bytes, size - at);
-    const Part message{staging_.take(part), 0, part};
+    const BufferSlice message{staging_.acquire(part), 0, part};
     std::memcpy(message.data(), static_cast<const std::byte*>(in) + at, part);
     begin(number, message);
   }
@@ -49,36 +49,37 @@ void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, st
 }
 
 void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) {
-  group_.world->throw_if_ended();
+  group_.world->throw_if_aborted();
   const auto what = [&] { return describe("recv", count, dtype, "from", group_.members[from]); };
-  const auto here = [&] { return place(what()); };
+  const auto here = [&] { return waiter(what()); };
   const std::size_t size = count * dtype_size(dtype);
-  const Part first{staging_.take(sizeof(Header) + first_bytes), 0, sizeof(Header) + first_bytes};
-  Batch batch(group_);
-  batch.receive(first, from, message_lane);
+  const BufferSlice first{staging_.acquire(sizeof(Header) + first_bytes), 0, sizeof(Header) + first_bytes};
+  RequestBatch batch(group_);
+  batch.receive(first, from, point_to_point_tag);
   batch.wait(context, here);
   Header sent{};
   std::memcpy(&sent, first.data(), sizeof(sent));
   if (sent.count != count || sent.dtype != static_cast<std::uint64_t>(dtype)) {
     const int self = group_.members[group_.self];
-    end_job(*group_.world, TNT_MISMATCH,
-            fmt::format("rank {} called {} while rank {} called {}: both must say the same", self, what(), group_.members[from],
-                        describe("send", sent.count, static_cast<tnt_dtype_t>(sent.dtype), "to", self)));
+    abort_and_throw(
+        *group_.world, TNT_MISMATCH,
+        fmt::format("rank {} called {} while rank {} called {}: both must say the same", self, what(), group_.members[from],
+                    describe("send", sent.count, static_cast<tnt_dtype_t>(sent.dtype), "to", self)));
   }
   const std::size_t in_first = std::min(first_bytes, size);
   if (in_first > 0) std::memcpy(out, first.data() + sizeof(sent), in_first);
 
   struct Arriving {
-    Batch batch;
-    Part part;
+    RequestBatch batch;
+    BufferSlice part;
   };
   std::array<std::optional<Arriving>, 2> arriving;
   const auto expect = [&](std::size_t at) {
     if (at >= size) return;
     const std::size_t bytes = std::min(chunk_bytes, size - at);
     auto& next = arriving[(at - in_first) / chunk_bytes % 2];
-    next.emplace(Arriving{Batch(group_), {staging_.take(bytes), 0, bytes}});
-    next->batch.receive(next->part, from, message_lane);
+    next.emplace(Arriving{RequestBatch(group_), {staging_.acquire(bytes), 0, bytes}});
+    next->batch.receive(next->part, from, point_to_point_tag);
   };
   expect(in_first);
   expect(in_first + chunk_bytes);

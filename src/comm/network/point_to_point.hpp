@@ -26,10 +26,10 @@ class PointToPoint {
     std::uint64_t count;
     std::uint64_t dtype;
   };
-  [[nodiscard]] std::string place(const std::string& what) const;
+  [[nodiscard]] std::string waiter(const std::string& what) const;
 
   Group& group_;
-  Staging staging_;
+  StagingPool staging_;
 };
 
 }  // namespace tnt

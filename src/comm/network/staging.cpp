@@ -10,7 +10,7 @@ constexpr std::size_t max_idle = 64;  // buffers kept for later
 
 }  // namespace
 
-Buffer Staging::take(std::size_t bytes) {
+StagingBuffer StagingPool::acquire(std::size_t bytes) {
   const std::scoped_lock lock(mutex_);
   const auto idle = [](const Entry& entry) { return entry.buffer.use_count() == 1; };
   for (const Entry& entry : entries_) {
@@ -20,7 +20,7 @@ Buffer Staging::take(std::size_t bytes) {
     std::erase_if(entries_, idle);
   }
   const std::size_t rounded = std::max(smallest, (bytes + smallest - 1) / smallest * smallest);
-  entries_.push_back({Buffer(new std::byte[rounded]), rounded});
+  entries_.push_back({StagingBuffer(new std::byte[rounded]), rounded});
   return entries_.back().buffer;
 }
 

@@ -8,16 +8,16 @@
 
 namespace tnt {
 
-using Buffer = std::shared_ptr<std::byte[]>;
+using StagingBuffer = std::shared_ptr<std::byte[]>;
 
 // A buffer is free when nobody but the pool holds it: a transfer that was given up keeps its own.
-class Staging {
+class StagingPool {
  public:
-  [[nodiscard]] Buffer take(std::size_t bytes);
+  [[nodiscard]] StagingBuffer acquire(std::size_t bytes);
 
  private:
   struct Entry {
-    Buffer buffer;
+    StagingBuffer buffer;
     std::size_t bytes;
   };
   std::mutex mutex_;

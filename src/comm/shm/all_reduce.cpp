@@ -25,12 +25,12 @@ static_assert(Tuning::min_chunk / max_ranks >= cache_line && Tuning::max_one_sho
 
 }  // namespace
 
-ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, LLBuffer& ll, StoreChoice& choice, const Tuning& tuning,
+ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, LLBuffer& ll, StoreTuner& tuner, const Tuning& tuning,
                            std::size_t self, const FusedBuffer& fused, tnt_op_t op, Phases& phases)
     : barrier_(barrier),
       slots_(slots),
       ll_(ll),
-      choice_(choice),
+      store_tuner_(tuner),
       tuning_(tuning),
       self_(self),
       fused_(fused),
@@ -43,11 +43,11 @@ ShmAllReduce::ShmAllReduce(ShmBarrier& barrier, Slots& slots, LLBuffer& ll, Stor
 void ShmAllReduce::operator()() {
   const std::size_t bytes = fused_.count() * size_;
   if (bytes <= tuning_.ll_bytes && members() <= LLBuffer::max_members) return low_latency();
-  const StoreChoice::Next next = choice_.next(bytes);
+  const StoreTuner::Next next = store_tuner_.next(bytes);
   shared_ = next.store;
   const std::int64_t begin = next.timed ? now_ns() : 0;
   bytes <= tuning_.one_shot_bytes ? one_shot() : two_shot();
-  if (next.timed) choice_.took(bytes, now_ns() - begin);
+  if (next.timed) store_tuner_.record(bytes, now_ns() - begin);
 }
 
 void ShmAllReduce::synchronise() {
@@ -66,9 +66,9 @@ void ShmAllReduce::low_latency() {
   phases_.end("pack");
   barrier_.await([&](std::size_t member) {
     if (member == self_) return false;
-    const LLBuffer::Arrival arrival = ll_.read(member, messages[member].data(), bytes, signature);
-    if (arrival == LLBuffer::Arrival::other) barrier_.compare_calls();
-    return arrival != LLBuffer::Arrival::here;
+    const LLBuffer::Status status = ll_.read(member, messages[member].data(), bytes, signature);
+    if (status == LLBuffer::Status::mismatch) barrier_.compare_calls();
+    return status != LLBuffer::Status::complete;
   });
   phases_.end("wait");
   for (std::size_t member = 0; member < members(); ++member) sources_[member] = messages[member].data();
@@ -95,7 +95,7 @@ void ShmAllReduce::one_shot() {
     fused_.unpack(at, count, result.data());
     phases_.end("unpack");
   }
-  slots_.finish();
+  slots_.advance();
 }
 
 // Chunks of the same size, which fit into a slot, of slices of the same size, whose borders lie on cache lines. Bytes.
@@ -117,7 +117,7 @@ void ShmAllReduce::two_shot() {
     if (step < chunks) pack(step);
     if (step <= chunks) synchronise();
   }
-  slots_.finish(chunks);
+  slots_.advance(chunks);
 }
 
 ShmAllReduce::Range ShmAllReduce::chunk_range(std::size_t chunk) const noexcept {

@@ -12,7 +12,7 @@
 #include "comm/shm/barrier.hpp"
 #include "comm/shm/ll_buffer.hpp"
 #include "comm/shm/slots.hpp"
-#include "comm/shm/store_choice.hpp"
+#include "comm/shm/store_tuner.hpp"
 #include "comm/shm/tuning.hpp"
 #include "comm/shm/world.hpp"
 #include "kernels/cpu/copy.hpp"
@@ -22,7 +22,7 @@ namespace tnt {
 // One call of one rank; all others are in the same call.
 class ShmAllReduce {
  public:
-  ShmAllReduce(ShmBarrier& barrier, Slots& slots, LLBuffer& ll, StoreChoice& choice, const Tuning& tuning, std::size_t self,
+  ShmAllReduce(ShmBarrier& barrier, Slots& slots, LLBuffer& ll, StoreTuner& tuner, const Tuning& tuning, std::size_t self,
                const FusedBuffer& fused, tnt_op_t op, Phases& phases);
   void operator()();
 
@@ -51,7 +51,7 @@ class ShmAllReduce {
   ShmBarrier& barrier_;
   Slots& slots_;
   LLBuffer& ll_;
-  StoreChoice& choice_;
+  StoreTuner& store_tuner_;
   const Tuning& tuning_;
   const std::size_t self_;
   const FusedBuffer& fused_;

@@ -8,22 +8,22 @@ namespace tnt {
 
 std::size_t ShmBarrier::bytes(std::size_t members) noexcept { return sizeof(Control) + members * sizeof(Member); }
 
-ShmBarrier::ShmBarrier(Watch& watch, std::byte* memory, std::vector<int> members, std::size_t self)
-    : watch_(watch),
+ShmBarrier::ShmBarrier(PeerMonitor& monitor, std::byte* memory, std::vector<int> members, std::size_t self)
+    : monitor_(monitor),
       control_(reinterpret_cast<Control*>(memory)),
       members_memory_(reinterpret_cast<Member*>(memory + sizeof(Control))),
       members_(std::move(members)),
       self_(self),
-      backoff_(watch.world().backoff_policy(members_)) {}
+      backoff_(monitor.world().backoff_policy(members_)) {}
 
 bool ShmBarrier::leave() noexcept { return control_->left.fetch_add(1) + 1 == members_.size(); }
 
 void ShmBarrier::begin(const Call& call, const CallContext& context) {
-  watch_.throw_if_aborted();
+  monitor_.throw_if_aborted();
   call_ = call;
   context_ = context;
   compared_ = false;
-  if (calls_ == 1) backoff_ = watch_.world().backoff_policy(members_);  // all have joined by now
+  if (calls_ == 1) backoff_ = monitor_.world().backoff_policy(members_);  // all have joined by now
   Member& self = members_memory_[self_];
   self.calls[++calls_ % 2] = call;
   self.begun.store(calls_, std::memory_order_release);
@@ -38,9 +38,9 @@ void ShmBarrier::arrive_and_wait() {
 }
 
 // Who is in another call may never come: that has to be found out by those who wait.
-void ShmBarrier::look_around(const Wanted& wanted, const Deadline& deadline) {
+void ShmBarrier::check_progress(const WaitInfo& info, const Deadline& deadline) {
   if (!compared_) compare_calls();
-  watch_.check(wanted, deadline);
+  monitor_.check(info, deadline);
 }
 
 void ShmBarrier::compare_calls() {
@@ -51,11 +51,11 @@ void ShmBarrier::compare_calls() {
     const Call& first = members_memory_[reference].calls[calls_ % 2];
     const Call& other = members_memory_[member].calls[calls_ % 2];
     if (other == first) continue;
-    watch_.end_job(TNT_MISMATCH, mismatch_message(members_[member], other, members_[reference], first, calls_));
+    monitor_.abort_and_throw(TNT_MISMATCH, mismatch_message(members_[member], other, members_[reference], first, calls_));
   }
 }
 
-std::string ShmBarrier::place() const {
+std::string ShmBarrier::waiter() const {
   const std::string detail = context_.detail.empty() ? "" : fmt::format(", {}", context_.detail);
   return fmt::format("rank {} in {} (call {}{})", members_[self_], describe(call_), calls_, detail);
 }

@@ -10,8 +10,8 @@
 
 #include "comm/call.hpp"
 #include "comm/communicator.hpp"
+#include "comm/shm/peer_monitor.hpp"
 #include "comm/shm/wait.hpp"
-#include "comm/shm/watch.hpp"
 
 namespace tnt {
 
@@ -20,7 +20,7 @@ class ShmBarrier {
   [[nodiscard]] static std::size_t bytes(std::size_t members) noexcept;
 
   // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into them.
-  ShmBarrier(Watch& watch, std::byte* memory, std::vector<int> members, std::size_t self);
+  ShmBarrier(PeerMonitor& monitor, std::byte* memory, std::vector<int> members, std::size_t self);
 
   // Begins a call: after its first arrive_and_wait, a rank that made another call is an error on all ranks.
   void begin(const Call& call, const CallContext& context);
@@ -54,13 +54,13 @@ class ShmBarrier {
     std::array<Call, 2> calls;  // of even and odd calls: who is one call ahead must not overwrite what others still read
   };
 
-  void look_around(const Wanted& wanted, const Deadline& deadline);
+  void check_progress(const WaitInfo& info, const Deadline& deadline);
   [[nodiscard]] bool missing(std::size_t member) const noexcept {
     return members_memory_[member].arrived.load(std::memory_order_acquire) < round_;
   }
-  [[nodiscard]] std::string place() const;  // "rank 0, all_reduce sum of 10 float32 (call 7, bucket 3 ...)"
+  [[nodiscard]] std::string waiter() const;  // "rank 0, all_reduce sum of 10 float32 (call 7, bucket 3 ...)"
 
-  Watch& watch_;
+  PeerMonitor& monitor_;
   Control* control_;
   Member* members_memory_;
   std::vector<int> members_;
@@ -82,10 +82,10 @@ void ShmBarrier::await(const Missing& missing) {
   };
   if (all_here()) return;
   const Deadline deadline(context_.timeout);
-  const Wanted wanted{.members = members_, .missing = missing, .place = [&] { return place(); }};
+  const WaitInfo info{.members = members_, .missing = missing, .waiter = [&] { return waiter(); }};
   const bool near = compared_;  // all are in this call
-  wait_until(control_->event_count, near && context_.wait_hint == WaitHint::idle ? backoff_.engaged() : backoff_, all_here,
-             [&] { look_around(wanted, deadline); });
+  wait_until(control_->event_count, near && context_.wait_hint == WaitHint::idle ? backoff_.spinning() : backoff_, all_here,
+             [&] { check_progress(info, deadline); });
 }
 
 }  // namespace tnt

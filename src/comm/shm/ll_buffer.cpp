@@ -15,37 +15,37 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
 
 // The last line first: who waits looks at the first one, and does not get in the way of the others.
 void LLBuffer::write(const void* data, std::size_t bytes, std::uint64_t signature) noexcept {
-  ++number_;
+  ++sequence_;
   lines_read_.fill(0);
   Line* const lines = message(self_);
   const auto* from = static_cast<const std::byte*>(data);
-  for (std::size_t line = lines_of(bytes); line-- > 1;) {
+  for (std::size_t line = line_count(bytes); line-- > 1;) {
     const std::size_t begin = line * payload - sizeof(signature);
     copy_bytes(lines[line].content.data(), from + begin, std::min(payload, bytes - begin));
-    lines[line].number.store(number_, std::memory_order_release);
+    lines[line].sequence.store(sequence_, std::memory_order_release);
   }
   std::memcpy(lines->content.data(), &signature, sizeof(signature));
   copy_bytes(lines->content.data() + sizeof(signature), from, std::min(payload - sizeof(signature), bytes));
-  lines->number.store(number_, std::memory_order_release);
+  lines->sequence.store(sequence_, std::memory_order_release);
 }
 
-LLBuffer::Arrival LLBuffer::read(std::size_t member, void* data, std::size_t bytes, std::uint64_t signature) noexcept {
+LLBuffer::Status LLBuffer::read(std::size_t member, void* data, std::size_t bytes, std::uint64_t signature) noexcept {
   const Line* const lines = message(member);
   std::size_t& next = lines_read_[member];
-  for (; next < lines_of(bytes); ++next) {
+  for (; next < line_count(bytes); ++next) {
     const Line& line = lines[next];
-    if (line.number.load(std::memory_order_acquire) != number_) return Arrival::missing;
+    if (line.sequence.load(std::memory_order_acquire) != sequence_) return Status::incomplete;
     if (next == 0) {
       std::uint64_t theirs = 0;
       std::memcpy(&theirs, line.content.data(), sizeof(theirs));
-      if (theirs != signature) return Arrival::other;
+      if (theirs != signature) return Status::mismatch;
     }
     const std::size_t skipped = next == 0 ? sizeof(signature) : 0;
     const std::size_t begin = next == 0 ? 0 : next * payload - sizeof(signature);
     copy_bytes(static_cast<std::byte*>(data) + begin, line.content.data() + skipped,
                std::min(payload - skipped, bytes - begin));
   }
-  return Arrival::here;
+  return Status::complete;
 }
 
 }  // namespace tnt

@@ -19,7 +19,7 @@ class LLBuffer {
   static constexpr std::size_t max_bytes = 512;
   static constexpr std::size_t max_members = 16;  // more would read too many lines
   [[nodiscard]] static constexpr std::size_t bytes(std::size_t members) noexcept {
-    return members <= max_members ? members * 2 * lines_of(max_bytes) * sizeof(Line) : 0;
+    return members <= max_members ? members * 2 * line_count(max_bytes) * sizeof(Line) : 0;
   }
 
   // memory: bytes(members) zero bytes that all members share.
@@ -30,25 +30,25 @@ class LLBuffer {
 
   // Reads what is there, and goes on from there when it is called again. other: a message with another signature, of which
   // nothing was read.
-  enum class Arrival { missing, here, other };
-  [[nodiscard]] Arrival read(std::size_t member, void* data, std::size_t bytes, std::uint64_t signature) noexcept;
+  enum class Status { incomplete, complete, mismatch };
+  [[nodiscard]] Status read(std::size_t member, void* data, std::size_t bytes, std::uint64_t signature) noexcept;
 
  private:
   static constexpr std::size_t payload = 56;
   struct alignas(64) Line {
     std::array<std::byte, payload> content;
-    std::atomic<std::uint64_t> number;
+    std::atomic<std::uint64_t> sequence;
   };
-  [[nodiscard]] static constexpr std::size_t lines_of(std::size_t bytes) noexcept {
+  [[nodiscard]] static constexpr std::size_t line_count(std::size_t bytes) noexcept {
     return (sizeof(std::uint64_t) + bytes + payload - 1) / payload;  // the signature comes first
   }
   [[nodiscard]] Line* message(std::size_t member) const noexcept {
-    return lines_ + (member * 2 + number_ % 2) * lines_of(max_bytes);
+    return lines_ + (member * 2 + sequence_ % 2) * line_count(max_bytes);
   }
 
   Line* lines_;
   std::size_t self_;
-  std::uint64_t number_ = 0;
+  std::uint64_t sequence_ = 0;
   std::array<std::size_t, max_members> lines_read_{};  // of the current messages
 };
 

@@ -27,13 +27,13 @@ std::size_t ShmMailbox::channel_bytes(std::size_t members) noexcept {
 
 std::size_t ShmMailbox::bytes(std::size_t members) noexcept { return members * members * channel_bytes(members); }
 
-ShmMailbox::ShmMailbox(Watch& watch, std::byte* memory, const std::vector<int>& members, std::size_t self)
-    : watch_(watch),
+ShmMailbox::ShmMailbox(PeerMonitor& monitor, std::byte* memory, const std::vector<int>& members, std::size_t self)
+    : monitor_(monitor),
       memory_(memory),
       members_(members),
       self_(self),
       packet_bytes_(packet_bytes(members.size())),
-      backoff_(watch.world().backoff_policy(members)) {}
+      backoff_(monitor.world().backoff_policy(members)) {}
 
 ShmMailbox::Channel& ShmMailbox::channel(std::size_t from, std::size_t to) const noexcept {
   return *reinterpret_cast<Channel*>(memory_ + (from * members_.size() + to) * channel_bytes(members_.size()));
@@ -44,53 +44,53 @@ std::byte* ShmMailbox::packet(Channel& channel, std::uint64_t number) const noex
 }
 
 void ShmMailbox::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) {
-  watch_.throw_if_aborted();
-  Channel& way = channel(self_, to);
+  monitor_.throw_if_aborted();
+  Channel& ring = channel(self_, to);
   const Deadline deadline(context.timeout);
-  const auto room = [&] { return way.written.load() - way.taken.load() < n_slots; };
-  const Wanted wanted{
+  const auto has_space = [&] { return ring.written.load() - ring.consumed.load() < n_slots; };
+  const WaitInfo info{
       .members = members_,
-      .missing = [&](std::size_t member) { return member == to && !room(); },
-      .place =
+      .missing = [&](std::size_t member) { return member == to && !has_space(); },
+      .waiter =
           [&] { return fmt::format("rank {} in {}", members_[self_], describe("send", count, dtype, "to", members_[to])); }};
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
   do {  // a message without elements is a packet, too
-    wait_until(way.event_count, backoff_, room, [&] { watch_.check(wanted, deadline); });
-    const std::uint64_t number = way.written.load();
+    wait_until(ring.event_count, backoff_, has_space, [&] { monitor_.check(info, deadline); });
+    const std::uint64_t number = ring.written.load();
     const std::size_t part = std::min(packet_bytes_, size - begin);
-    if (begin == 0) way.messages[number % n_slots] = {count, dtype};
-    if (part > 0) std::memcpy(packet(way, number), static_cast<const std::byte*>(in) + begin, part);
-    way.written.store(number + 1);
-    notify_all(way.event_count);
+    if (begin == 0) ring.messages[number % n_slots] = {count, dtype};
+    if (part > 0) std::memcpy(packet(ring, number), static_cast<const std::byte*>(in) + begin, part);
+    ring.written.store(number + 1);
+    notify_all(ring.event_count);
     begin += part;
   } while (begin < size);
 }
 
 void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) {
-  watch_.throw_if_aborted();
-  Channel& way = channel(from, self_);
+  monitor_.throw_if_aborted();
+  Channel& ring = channel(from, self_);
   const Deadline deadline(context.timeout);
-  const auto there = [&] { return way.written.load() > way.taken.load(); };
-  const auto here = [&] { return describe("recv", count, dtype, "from", members_[from]); };
-  const Wanted wanted{.members = members_,
-                      .missing = [&](std::size_t member) { return member == from && !there(); },
-                      .place = [&] { return fmt::format("rank {} in {}", members_[self_], here()); }};
+  const auto has_packet = [&] { return ring.written.load() > ring.consumed.load(); };
+  const auto own_call = [&] { return describe("recv", count, dtype, "from", members_[from]); };
+  const WaitInfo info{.members = members_,
+                      .missing = [&](std::size_t member) { return member == from && !has_packet(); },
+                      .waiter = [&] { return fmt::format("rank {} in {}", members_[self_], own_call()); }};
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
   do {
-    wait_until(way.event_count, backoff_, there, [&] { watch_.check(wanted, deadline); });
-    const std::uint64_t number = way.taken.load();
-    const Message sent = way.messages[number % n_slots];
+    wait_until(ring.event_count, backoff_, has_packet, [&] { monitor_.check(info, deadline); });
+    const std::uint64_t number = ring.consumed.load();
+    const Message sent = ring.messages[number % n_slots];
     if (begin == 0 && sent != Message{count, dtype}) {
-      watch_.end_job(TNT_MISMATCH,
-                     fmt::format("rank {} called {} while rank {} called {}: both must say the same", members_[self_], here(),
-                                 members_[from], describe("send", sent.count, sent.dtype, "to", members_[self_])));
+      monitor_.abort_and_throw(TNT_MISMATCH, fmt::format("rank {} called {} while rank {} called {}: both must say the same",
+                                                         members_[self_], own_call(), members_[from],
+                                                         describe("send", sent.count, sent.dtype, "to", members_[self_])));
     }
     const std::size_t part = std::min(packet_bytes_, size - begin);
-    if (part > 0) std::memcpy(static_cast<std::byte*>(out) + begin, packet(way, number), part);
-    way.taken.store(number + 1);
-    notify_all(way.event_count);
+    if (part > 0) std::memcpy(static_cast<std::byte*>(out) + begin, packet(ring, number), part);
+    ring.consumed.store(number + 1);
+    notify_all(ring.event_count);
     begin += part;
   } while (begin < size);
 }

@@ -10,8 +10,8 @@
 
 #include "base/dtype.hpp"
 #include "comm/communicator.hpp"
+#include "comm/shm/peer_monitor.hpp"
 #include "comm/shm/wait.hpp"
-#include "comm/shm/watch.hpp"
 
 namespace tnt {
 
@@ -22,7 +22,7 @@ class ShmMailbox {
   [[nodiscard]] static std::size_t bytes(std::size_t members) noexcept;
 
   // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into them.
-  ShmMailbox(Watch& watch, std::byte* memory, const std::vector<int>& members, std::size_t self);
+  ShmMailbox(PeerMonitor& monitor, std::byte* memory, const std::vector<int>& members, std::size_t self);
 
   // Returns when `in` may be changed: all of the message has been taken or is in the ring.
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context);
@@ -40,7 +40,7 @@ class ShmMailbox {
   struct Channel {
     EventCount event_count;
     alignas(64) std::atomic<std::uint64_t> written;  // packets so far
-    alignas(64) std::atomic<std::uint64_t> taken;
+    alignas(64) std::atomic<std::uint64_t> consumed;
     std::array<Message, n_slots> messages;
   };
 
@@ -49,7 +49,7 @@ class ShmMailbox {
   [[nodiscard]] Channel& channel(std::size_t from, std::size_t to) const noexcept;
   [[nodiscard]] std::byte* packet(Channel& channel, std::uint64_t number) const noexcept;
 
-  Watch& watch_;
+  PeerMonitor& monitor_;
   std::byte* memory_;
   const std::vector<int>& members_;
   std::size_t self_;

@@ -43,7 +43,7 @@ std::shared_ptr<Mapping> Segment::map(std::uint64_t offset, std::size_t bytes) {
   return mapping;
 }
 
-void Segment::punch(std::uint64_t offset, std::size_t bytes) noexcept {
+void Segment::discard(std::uint64_t offset, std::size_t bytes) noexcept {
   // refused (an old kernel): the pages stay until the job ends, which harms nobody
   (void)fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                   static_cast<off_t>(bytes));

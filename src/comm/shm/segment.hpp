@@ -24,7 +24,7 @@ class Mapping {
   std::size_t bytes_;
 };
 
-// Sparse: address space costs nothing, pages are taken when they are first written and given back by punch.
+// Sparse: address space costs nothing, pages are taken when they are first written and given back by discard.
 class Segment {
  public:
   [[nodiscard]] static FileDescriptor create();  // a new, empty one; throws TNT_SYSTEM
@@ -34,7 +34,7 @@ class Segment {
   // Ranks that are threads of one process and share a Segment get the same addresses, so that sanitizers see their races.
   [[nodiscard]] std::shared_ptr<Mapping> map(std::uint64_t offset, std::size_t bytes);
 
-  void punch(std::uint64_t offset, std::size_t bytes) noexcept;  // gives the pages back; the content becomes zero
+  void discard(std::uint64_t offset, std::size_t bytes) noexcept;  // gives the pages back; the content becomes zero
 
  private:
   FileDescriptor descriptor_;

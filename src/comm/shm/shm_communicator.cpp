@@ -61,14 +61,14 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
       mapping_(world_->segment().map(offset, region_bytes(members.size()))),
       self_(self),
       tuning_(world_->tuning(members.size())),
-      watch_(world_),
-      barrier_(watch_, mapping_->data(), std::move(members), self),
+      monitor_(world_),
+      barrier_(monitor_, mapping_->data(), std::move(members), self),
       slots_(mapping_->data() + control_bytes(barrier_.members().size())),
       ll_(mapping_->data() + ll_offset(barrier_.members().size()), self),
-      mailbox_(watch_, mapping_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self) {}
+      mailbox_(monitor_, mapping_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self) {}
 
 ShmCommunicator::~ShmCommunicator() {
-  if (barrier_.leave()) world_->segment().punch(offset_, region_bytes(members()));
+  if (barrier_.leave()) world_->segment().discard(offset_, region_bytes(members()));
 }
 
 void ShmCommunicator::abort(tnt_status_t status, const std::string& message) noexcept { world_->abort(status, message); }
@@ -81,7 +81,7 @@ void ShmCommunicator::barrier(const CallContext& context) {
 void ShmCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
   barrier_.begin({.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()}, context);
   Phases phases(context);
-  ShmAllReduce(barrier_, slots_, ll_, choice_, tuning_, self_, fused, op, phases)();
+  ShmAllReduce(barrier_, slots_, ll_, store_tuner_, tuning_, self_, fused, op, phases)();
 }
 
 // A chunk of each rank's block of the input goes out; each rank reduces its own block's chunk straight into its output.
@@ -101,7 +101,7 @@ void ShmCommunicator::reduce_scatter(const void* in, void* out, std::size_t coun
     }
     barrier_.arrive_and_wait();
     reduce(at(out, begin * size), sources, part, dtype, op);
-    slots_.finish();
+    slots_.advance();
     begin += part;
   } while (begin < count);
 }
@@ -116,7 +116,7 @@ void ShmCommunicator::all_gather(const void* in, void* out, std::size_t count, t
     barrier_.arrive_and_wait();
     for (std::size_t member = 0; member < members(); ++member)
       copy_bytes(at(out, member * bytes + begin), slots_.of(member), part);
-    slots_.finish();
+    slots_.advance();
     begin += part;
   } while (begin < bytes);
 }
@@ -132,7 +132,7 @@ void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tn
     if (is_root) copy_bytes(slots_.of(self_), at(in, begin), part);
     barrier_.arrive_and_wait();
     if (!is_root) copy_bytes(at(out, begin), slots_.of(static_cast<std::size_t>(root)), part);
-    slots_.finish();
+    slots_.advance();
     begin += part;
   } while (begin < bytes);
   if (is_root && in != out) copy_bytes(out, in, bytes);
@@ -153,7 +153,7 @@ void ShmCommunicator::all_to_all(const void* in, void* out, std::size_t count, t
     for (std::size_t member = 0; member < members(); ++member) {
       copy_bytes(at(out, member * bytes + begin), slots_.of(member) + self_ * block, part);
     }
-    slots_.finish();
+    slots_.advance();
     begin += part;
   } while (begin < bytes);
 }

@@ -11,9 +11,9 @@
 #include "comm/shm/barrier.hpp"
 #include "comm/shm/ll_buffer.hpp"
 #include "comm/shm/mailbox.hpp"
+#include "comm/shm/peer_monitor.hpp"
 #include "comm/shm/slots.hpp"
-#include "comm/shm/store_choice.hpp"
-#include "comm/shm/watch.hpp"
+#include "comm/shm/store_tuner.hpp"
 #include "comm/shm/world.hpp"
 
 namespace tnt {
@@ -45,8 +45,8 @@ class ShmCommunicator final : public Communicator {
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& message) noexcept override;
-  void cancel() noexcept override { watch_.cancel(); }
-  [[nodiscard]] std::optional<Error> ending() const noexcept override { return world_->aborted(); }
+  void cancel() noexcept override { monitor_.cancel(); }
+  [[nodiscard]] std::optional<Error> async_error() const noexcept override { return world_->async_error(); }
 
  private:
   ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members, std::size_t self);
@@ -58,11 +58,11 @@ class ShmCommunicator final : public Communicator {
   std::shared_ptr<Mapping> mapping_;
   std::size_t self_;
   Tuning tuning_;
-  Watch watch_;
+  PeerMonitor monitor_;
   ShmBarrier barrier_;
   Slots slots_;
   LLBuffer ll_;
-  StoreChoice choice_;
+  StoreTuner store_tuner_;
   ShmMailbox mailbox_;
 };
 

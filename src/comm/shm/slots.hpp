@@ -20,7 +20,7 @@ class Slots {
   [[nodiscard]] std::byte* of(std::size_t member, std::size_t ahead = 0) const noexcept {
     return memory_ + (member * 2 + (chunk_ + ahead) % 2) * slot_bytes;
   }
-  void finish(std::size_t chunks = 1) noexcept { chunk_ += chunks; }
+  void advance(std::size_t chunks = 1) noexcept { chunk_ += chunks; }
 
  private:
   std::byte* memory_;

@@ -38,9 +38,9 @@ template <typename... Args>
 }
 
 std::string shown(const Json& json) {
-  constexpr std::size_t longest = 40;
+  constexpr std::size_t max_length = 40;
   const std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
-  return text.size() <= longest ? text : text.substr(0, longest) + "...";
+  return text.size() <= max_length ? text : text.substr(0, max_length) + "...";
 }
 
 std::size_t read_whole(const Json& json, const std::string& where, std::size_t min, std::size_t max) {

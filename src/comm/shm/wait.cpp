@@ -21,7 +21,7 @@ void wait_on_futex(EventCount& event_count, std::uint32_t ticket, std::int64_t m
   syscall(SYS_futex, &event_count.count, FUTEX_WAIT, ticket, &limit, nullptr, 0);
 }
 
-void pause_briefly() noexcept {
+void cpu_pause() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)

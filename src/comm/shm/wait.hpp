@@ -24,18 +24,18 @@ void notify_all(EventCount& event_count) noexcept;
 
 // Sleeps until the count is no longer `ticket`, or so much time has passed.
 void wait_on_futex(EventCount& event_count, std::uint32_t ticket, std::int64_t max_ns) noexcept;
-inline constexpr std::int64_t nap_ns = 50'000;
+inline constexpr std::int64_t first_sleep_ns = 50'000;
 inline constexpr std::int64_t sleep_ns = 20'000'000;
 
-void pause_briefly() noexcept;  // for a spinning loop: lets the other hyper-thread run
+void cpu_pause() noexcept;  // for a spinning loop: lets the other hyper-thread run
 void yield_core() noexcept;
 
-class CountedSleeper {
+class SleeperGuard {
  public:
-  explicit CountedSleeper(EventCount& event_count) noexcept : event_count_(event_count) { event_count_.sleepers.fetch_add(1); }
-  CountedSleeper(const CountedSleeper&) = delete;
-  CountedSleeper& operator=(const CountedSleeper&) = delete;
-  ~CountedSleeper() { event_count_.sleepers.fetch_sub(1); }
+  explicit SleeperGuard(EventCount& event_count) noexcept : event_count_(event_count) { event_count_.sleepers.fetch_add(1); }
+  SleeperGuard(const SleeperGuard&) = delete;
+  SleeperGuard& operator=(const SleeperGuard&) = delete;
+  ~SleeperGuard() { event_count_.sleepers.fetch_sub(1); }
 
  private:
   EventCount& event_count_;
@@ -48,7 +48,7 @@ struct BackoffPolicy {
   // Of one who has nothing else to do, for others who are a few microseconds of work away. To be woken takes some 50 us, in
   // which they fall asleep in turn, and all go on waking one another: spin for longer than that. Not with more ranks than
   // cores.
-  [[nodiscard]] BackoffPolicy engaged() const noexcept { return spin_ns == 0 ? *this : BackoffPolicy{100'000, 100'000}; }
+  [[nodiscard]] BackoffPolicy spinning() const noexcept { return spin_ns == 0 ? *this : BackoffPolicy{100'000, 100'000}; }
 };
 
 // For a group of ranks on one node, this one included, by their processes: with fewer cores than ranks that can run on no
@@ -60,23 +60,23 @@ struct BackoffPolicy {
 // looks at within 20 ms.
 template <typename Ready, typename Check>
 void wait_until(EventCount& event_count, const BackoffPolicy& backoff, Ready&& ready, Check&& check) {
-  constexpr int looks = 16;  // between two at the clock, which costs as much as several
+  constexpr int polls_per_clock_read = 16;  // between two at the clock, which costs as much as several
   if (ready()) return;
   const std::int64_t begin = now_ns();
   for (std::int64_t waited = 0; waited < backoff.yield_ns; waited = now_ns() - begin) {
     if (waited >= backoff.spin_ns) yield_core();
-    for (int i = 0; i < looks; ++i) {
+    for (int i = 0; i < polls_per_clock_read; ++i) {
       if (ready()) return;
-      if (waited < backoff.spin_ns) pause_briefly();
+      if (waited < backoff.spin_ns) cpu_pause();
     }
   }
-  const CountedSleeper counted(event_count);
-  for (std::int64_t longest = nap_ns;; longest = sleep_ns) {
+  const SleeperGuard counted(event_count);
+  for (std::int64_t limit_ns = first_sleep_ns;; limit_ns = sleep_ns) {
     const std::uint32_t ticket = event_count.count.load();
     if (ready()) return;
-    wait_on_futex(event_count, ticket, longest);
+    wait_on_futex(event_count, ticket, limit_ns);
     if (ready()) return;
-    if (longest == sleep_ns) check();
+    if (limit_ns == sleep_ns) check();
   }
 }
 

@@ -71,7 +71,7 @@ ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::s
 
 ShmWorld::~ShmWorld() { header_->ranks[static_cast<std::size_t>(rank_)].presence.store(Presence::left); }
 
-void ShmWorld::publish(const FileDescriptor& segment, const TuningTable& tuning) {
+void ShmWorld::publish_tuning(const FileDescriptor& segment, const TuningTable& tuning) {
   const Mapping mapping(segment, 0, sizeof(Header));
   auto* header = reinterpret_cast<Header*>(mapping.data());
   header->tuning = tuning;
@@ -87,7 +87,7 @@ std::uint64_t ShmWorld::allocate(std::size_t bytes) {
 void ShmWorld::abort(tnt_status_t status, const std::string& message) noexcept {
   if (!remote_abort_link_) return write_abort(status, message);
   remote_abort_link_->abort(status, message);
-  if (const auto error = remote_abort_link_->aborted()) write_abort(error->status(), error->what());
+  if (const auto error = remote_abort_link_->async_error()) write_abort(error->status(), error->what());
 }
 
 void ShmWorld::write_abort(tnt_status_t status, const std::string& message) const noexcept {
@@ -105,11 +105,11 @@ void ShmWorld::write_abort(tnt_status_t status, const std::string& message) cons
   abort.state.store(Header::Abort::written);
 }
 
-std::optional<Error> ShmWorld::aborted() const {
+std::optional<Error> ShmWorld::async_error() const {
   const Header::Abort& abort = header_->abort;
   if (abort.state.load() == Header::Abort::written) return Error(abort.status, abort.message.data());
   if (!remote_abort_link_) return std::nullopt;
-  auto error = remote_abort_link_->aborted();
+  auto error = remote_abort_link_->async_error();
   if (error) write_abort(error->status(), error->what());
   return error;
 }
@@ -123,20 +123,20 @@ BackoffPolicy ShmWorld::backoff_policy(const std::vector<int>& members) const {
   return backoff_policy_for(pids);
 }
 
-ShmWorld::Peer ShmWorld::peer(int rank) {
+ShmWorld::PeerStatus ShmWorld::peer_status(int rank) {
   const Header::Rank& peer = header_->ranks[static_cast<std::size_t>(rank)];
-  if (peer.presence.load() == Presence::left) return Peer::left;
+  if (peer.presence.load() == Presence::left) return PeerStatus::left;
   const int process = peer.pid.load();
-  if (process == 0 || process == getpid()) return Peer::alive;  // not here yet, or a thread of this process
+  if (process == 0 || process == getpid()) return PeerStatus::alive;  // not here yet, or a thread of this process
 
   const std::scoped_lock lock(mutex_);
   FileDescriptor& watched = processes_[static_cast<std::size_t>(rank)];
   if (!watched) watched = open_process(process);
   if (watched) {
     pollfd ended{watched.get(), POLLIN, 0};
-    return ::poll(&ended, 1, 0) == 1 ? Peer::dead : Peer::alive;
+    return ::poll(&ended, 1, 0) == 1 ? PeerStatus::dead : PeerStatus::alive;
   }
-  return kill(process, 0) != 0 && errno == ESRCH ? Peer::dead : Peer::alive;
+  return kill(process, 0) != 0 && errno == ESRCH ? PeerStatus::dead : PeerStatus::alive;
 }
 
 }  // namespace tnt

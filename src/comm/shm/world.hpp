@@ -28,7 +28,7 @@ class RemoteAbortLink {
   RemoteAbortLink& operator=(const RemoteAbortLink&) = delete;
   virtual ~RemoteAbortLink() = default;
   virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
-  [[nodiscard]] virtual std::optional<Error> aborted() noexcept = 0;  // what all of the job say
+  [[nodiscard]] virtual std::optional<Error> async_error() noexcept = 0;  // what all of the job say
 };
 
 class ShmWorld {
@@ -46,7 +46,7 @@ class ShmWorld {
 
   // Writes the table that all ranks take into a fresh segment, before any rank makes its world of it: the ranks must not
   // differ in what they choose. Unless this is called, all take the default.
-  static void publish(const FileDescriptor& segment, const TuningTable& tuning);
+  static void publish_tuning(const FileDescriptor& segment, const TuningTable& tuning);
   [[nodiscard]] const Tuning& tuning(std::size_t members) const noexcept;
 
   [[nodiscard]] static std::uint64_t first_offset() noexcept;
@@ -55,13 +55,13 @@ class ShmWorld {
 
   // Ends the job's communication. The first message wins; every rank's check throws it.
   void abort(tnt_status_t status, const std::string& message) noexcept;
-  [[nodiscard]] std::optional<Error> aborted() const;
+  [[nodiscard]] std::optional<Error> async_error() const;
   void set_remote_abort_link(std::shared_ptr<RemoteAbortLink> link) {
     remote_abort_link_ = std::move(link);
   }  // before the first collective
 
-  enum class Peer { alive, left, dead };
-  [[nodiscard]] Peer peer(int rank);  // from any thread
+  enum class PeerStatus { alive, left, dead };
+  [[nodiscard]] PeerStatus peer_status(int rank);  // from any thread
   [[nodiscard]] int pid(int rank) const noexcept;
   // How these ranks wait for one another. Of members that have not joined yet nothing is known: better asked again after a call
   // in which all took part.

@@ -41,12 +41,12 @@ StagedCommunicator::~StagedCommunicator() {
 
 std::string StagedCommunicator::version() const { return fmt::format("{} through pinned memory", host_->transport()); }
 
-void StagedCommunicator::throw_if_ended() {
-  if (ended_) {
+void StagedCommunicator::throw_if_aborted() {
+  if (aborted_) {
     const std::scoped_lock lock(error_mutex_);
     throw Error(*error_);
   }
-  if (const auto error = host_->ending()) throw Error(*error);
+  if (const auto error = host_->async_error()) throw Error(*error);
 }
 
 std::byte* StagedCommunicator::pinned(std::size_t bytes) {
@@ -61,7 +61,7 @@ std::byte* StagedCommunicator::pinned(std::size_t bytes) {
 void StagedCommunicator::enqueue(std::vector<Staged> staged, std::string_view detail,
                                  std::function<void(const std::vector<Staged>&, const CallContext&)> work) {
   const std::scoped_lock lock(mutex_);
-  throw_if_ended();
+  throw_if_aborted();
   check_capture(stream());
   std::size_t bytes = 0;
   for (const Staged& each : staged) bytes += padded(each.bytes);
@@ -85,13 +85,13 @@ void StagedCommunicator::enqueue(std::vector<Staged> staged, std::string_view de
 }
 
 void StagedCommunicator::run(Operation& operation) noexcept {
-  if (ended_) return;
+  if (aborted_) return;
   try {
     operation.work(operation.staged, {.timeout = timeout_, .detail = operation.detail});
   } catch (const Error& error) {
     const std::scoped_lock lock(error_mutex_);
     error_ = error;
-    ended_ = true;
+    aborted_ = true;
   }
 }
 

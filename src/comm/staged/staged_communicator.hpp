@@ -33,7 +33,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   [[nodiscard]] StreamHandle stream() const noexcept override { return stream_.get(); }
 
   void abort(tnt_status_t status, const std::string& message) noexcept override { host_->abort(status, message); }
-  void throw_if_ended() override;
+  void throw_if_aborted() override;
   void check_capture(StreamHandle stream) override { refuse_capture(device_, stream); }
 
  private:
@@ -64,7 +64,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   std::mutex mutex_;
   std::vector<PinnedBuffer> buffers_;  // the last is in use; earlier ones were too small, but may be on the way
   std::size_t pinned_bytes_ = 0;
-  std::atomic<bool> ended_{false};
+  std::atomic<bool> aborted_{false};
   std::mutex error_mutex_;
   std::optional<Error> error_;
   Executors messages_;

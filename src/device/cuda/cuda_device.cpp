@@ -89,17 +89,17 @@ void CudaDevice::release_pinned(void* memory) noexcept {
   cudaThreadExchangeStreamCaptureMode(&mode);
 }
 
-Place CudaDevice::place_of(const void* memory) {
+PointerAttributes CudaDevice::pointer_attributes(const void* memory) {
   const CurrentDevice current(index_);
   cudaPointerAttributes attributes{};
   TNT_CUDA(cudaPointerGetAttributes(&attributes, memory));
   switch (attributes.type) {
-    case cudaMemoryTypeHost: return {Place::Kind::pinned, -1};
-    case cudaMemoryTypeDevice: return {Place::Kind::device, attributes.device};
-    case cudaMemoryTypeManaged: return {Place::Kind::managed, attributes.device};
+    case cudaMemoryTypeHost: return {PointerAttributes::Kind::pinned, -1};
+    case cudaMemoryTypeDevice: return {PointerAttributes::Kind::device, attributes.device};
+    case cudaMemoryTypeManaged: return {PointerAttributes::Kind::managed, attributes.device};
     case cudaMemoryTypeUnregistered: break;
   }
-  return {Place::Kind::host, -1};
+  return {PointerAttributes::Kind::host, -1};
 }
 
 StreamHandle CudaDevice::make_stream(Priority priority) {

@@ -25,7 +25,7 @@ class CudaDevice final : public Device {
   void release(void* memory, StreamHandle stream) noexcept override;
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
   void release_pinned(void* memory) noexcept override;
-  [[nodiscard]] Place place_of(const void* memory) override;
+  [[nodiscard]] PointerAttributes pointer_attributes(const void* memory) override;
 
   [[nodiscard]] StreamHandle make_stream(Priority priority) override;
   void destroy_stream(StreamHandle stream) noexcept override;

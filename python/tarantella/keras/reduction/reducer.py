@@ -77,7 +77,7 @@ class Reducer:
             f"{versions}, {context}" if context else versions,
             fusion_threshold=-1.0 if fusion_threshold is None else float(fusion_threshold),
             wire_dtype=runtime._DTYPES[wire_dtype] if isinstance(wire_dtype, str) else wire_dtype,
-            arrival=arrival or (),
+            gradient_order=arrival or (),
             device=self.device,
             determinism=SAME_ON_ANY_RANKS if tree else AS_IT_COMES,
         )

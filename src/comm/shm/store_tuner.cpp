@@ -1,4 +1,4 @@
-#include "comm/shm/store_choice.hpp"
+#include "comm/shm/store_tuner.hpp"
 
 #include <algorithm>
 
@@ -17,14 +17,14 @@ std::size_t index(Store store) noexcept { return static_cast<std::size_t>(store)
 }  // namespace
 
 // Up to 2 KiB, 16 KiB, 128 KiB, 1 MiB, more.
-std::size_t StoreChoice::class_of(std::size_t bytes) noexcept {
+std::size_t StoreTuner::class_of(std::size_t bytes) noexcept {
   std::size_t result = 0;
   for (std::size_t border = std::size_t{2} << 10; bytes > border && result + 1 < n_classes; border *= 8) ++result;
   return result;
 }
 
 // The first call after a change finds in the caches what the last way of writing has left there: it is not timed.
-StoreChoice::Next StoreChoice::next(std::size_t bytes) noexcept {
+StoreTuner::Next StoreTuner::next(std::size_t bytes) noexcept {
   if (bytes == 0) return {Store::cached, false};
   Class& size = classes_[class_of(bytes)];
   const std::uint64_t call = size.calls++;
@@ -40,7 +40,7 @@ StoreChoice::Next StoreChoice::next(std::size_t bytes) noexcept {
   return {size.ns_per_byte[0] <= size.ns_per_byte[1] ? Store::cached : Store::streaming, false};
 }
 
-void StoreChoice::took(std::size_t bytes, std::int64_t ns) noexcept {
+void StoreTuner::record(std::size_t bytes, std::int64_t ns) noexcept {
   Class& size = classes_[class_of(bytes)];
   double& mean = size.ns_per_byte[index(size.tried)];
   const double now = static_cast<double>(ns) / static_cast<double>(bytes);

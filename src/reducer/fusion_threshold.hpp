@@ -25,9 +25,9 @@ struct TransportSpeed {
 // b the exposed time is about (S / b) * overhead + b * seconds_per_byte, least at b = sqrt(S * overhead / seconds_per_byte);
 // see "The best bucket" in docs/architecture.md. A power of two from 64 KiB to 64 MiB, so that measurements that differ a
 // little give the same plan.
-[[nodiscard]] std::size_t choose_threshold(std::size_t bytes, const TransportSpeed& speed) noexcept;
+[[nodiscard]] std::size_t choose_fusion_threshold(std::size_t bytes, const TransportSpeed& speed) noexcept;
 
-inline constexpr std::size_t min_threshold = std::size_t{64} * 1024;
-inline constexpr std::size_t max_threshold = std::size_t{64} * 1024 * 1024;
+inline constexpr std::size_t min_fusion_threshold = std::size_t{64} * 1024;
+inline constexpr std::size_t max_fusion_threshold = std::size_t{64} * 1024 * 1024;
 
 }  // namespace tnt

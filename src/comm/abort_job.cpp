@@ -1,4 +1,4 @@
-#include "comm/ending.hpp"
+#include "comm/abort_job.hpp"
 
 #include <chrono>
 #include <thread>
@@ -7,11 +7,11 @@
 
 namespace tnt {
 
-Error end_communication(Communicator& host, tnt_status_t status, const std::string& message) noexcept {
+Error abort_job(Communicator& host, tnt_status_t status, const std::string& message) noexcept {
   host.abort(status, message);
-  std::optional<Error> said = host.ending();
+  std::optional<Error> said = host.async_error();
   // one that another rank is just writing takes a moment
-  for (const Deadline deadline(1.0); !said && !deadline.passed(); said = host.ending()) {
+  for (const Deadline deadline(1.0); !said && !deadline.passed(); said = host.async_error()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return said.value_or(Error(status, message));

@@ -8,6 +8,6 @@
 namespace tnt {
 
 // Returns what all ranks say: another one may have been first, with a message of its own. From any thread.
-[[nodiscard]] Error end_communication(Communicator& host, tnt_status_t status, const std::string& message) noexcept;
+[[nodiscard]] Error abort_job(Communicator& host, tnt_status_t status, const std::string& message) noexcept;
 
 }  // namespace tnt

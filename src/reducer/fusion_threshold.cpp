@@ -1,4 +1,4 @@
-#include "reducer/threshold.hpp"
+#include "reducer/fusion_threshold.hpp"
 
 #include <algorithm>
 #include <array>
@@ -45,7 +45,7 @@ double seconds_of(Device& device, DeviceCommunicator& comm, std::size_t bytes, i
   return median_seconds(calls, [&] {
     comm.all_reduce(data.get(), data.get(), bytes / sizeof(float), TNT_FLOAT32, TNT_MAX, call.detail);
     finished.record(comm.stream());
-    while (!finished.reached()) comm.throw_if_ended();
+    while (!finished.reached()) comm.throw_if_aborted();
   });
 }
 
@@ -70,10 +70,10 @@ TransportSpeed measure_speed(Device& device, DeviceCommunicator& comm, Communica
   return agreed_speed(small, large, large_device_bytes, host, call);
 }
 
-std::size_t choose_threshold(std::size_t bytes, const TransportSpeed& speed) noexcept {
+std::size_t choose_fusion_threshold(std::size_t bytes, const TransportSpeed& speed) noexcept {
   const double best =
       std::sqrt(static_cast<double>(bytes) * (bucket_seconds + speed.latency) / std::max(speed.seconds_per_byte, 1e-12));
-  const double bounded = std::clamp(best, static_cast<double>(min_threshold), static_cast<double>(max_threshold));
+  const double bounded = std::clamp(best, static_cast<double>(min_fusion_threshold), static_cast<double>(max_fusion_threshold));
   return std::size_t{1} << static_cast<unsigned>(std::lround(std::log2(bounded)));
 }
 

@@ -1,5 +1,5 @@
 // Which way of reducing is chosen, by ranks whose steps take known times.
-#include "reducer/overlap_choice.hpp"
+#include "reducer/overlap_tuner.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@ namespace {
 // Ranks of one job, whose steps end together.
 class Job {
  public:
-  explicit Job(std::vector<Overlap> wishes) {
-    for (const Overlap wish : wishes) ranks_.emplace_back(wish);
+  explicit Job(std::vector<Overlap> modes) {
+    for (const Overlap mode : modes) ranks_.emplace_back(mode);
   }
 
   // How many of the steps were threaded on rank 0. ns: of a step by the caller, and with the thread.
@@ -26,8 +26,8 @@ class Job {
       const bool any = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.threaded(); });
       now_ += ns[any ? 1 : 0];
       std::size_t agreeing = 0;
-      OverlapChoice::Seconds slowest{};
-      for (OverlapChoice& rank : ranks_) {
+      OverlapTuner::Seconds slowest{};
+      for (OverlapTuner& rank : ranks_) {
         if (!rank.step_ended(now_)) continue;
         ++agreeing;
         const auto seconds = rank.seconds();
@@ -35,66 +35,66 @@ class Job {
       }
       EXPECT_TRUE(agreeing == 0 || agreeing == ranks_.size()) << "in step " << step;
       if (agreeing > 0) {
-        for (OverlapChoice& rank : ranks_) rank.agreed(slowest);
+        for (OverlapTuner& rank : ranks_) rank.set_agreed(slowest);
       }
     }
     return threaded;
   }
 
  private:
-  std::vector<OverlapChoice> ranks_;
+  std::vector<OverlapTuner> ranks_;
   std::int64_t now_ = 1'000'000'000;
 };
 
 constexpr auto automatic = Overlap::automatic;
 
-TEST(OverlapChoice, BothWaysAreTriedEquallyOften) {
-  EXPECT_EQ(Job({automatic}).run(OverlapChoice::trial_ends, {10, 20}),
-            static_cast<int>(OverlapChoice::trial_begins + (OverlapChoice::trial_ends - OverlapChoice::trial_begins) / 2));
+TEST(OverlapTuner, BothWaysAreTriedEquallyOften) {
+  EXPECT_EQ(Job({automatic}).run(OverlapTuner::trial_ends, {10, 20}),
+            static_cast<int>(OverlapTuner::trial_begins + (OverlapTuner::trial_ends - OverlapTuner::trial_begins) / 2));
 }
 
-TEST(OverlapChoice, TheFasterOneIsTaken) {
+TEST(OverlapTuner, TheFasterOneIsTaken) {
   for (const bool thread_is_faster : {false, true}) {
     Job job({automatic, automatic});
     const std::array<std::int64_t, 2> ns =
         thread_is_faster ? std::array<std::int64_t, 2>{20, 10} : std::array<std::int64_t, 2>{10, 20};
-    (void)job.run(OverlapChoice::trial_ends, ns);
+    (void)job.run(OverlapTuner::trial_ends, ns);
     EXPECT_EQ(job.run(500, ns), thread_is_faster ? 500 : 0);
   }
 }
 
-TEST(OverlapChoice, NoiseLeavesTheThread) {
+TEST(OverlapTuner, NoiseLeavesTheThread) {
   Job job({automatic});
-  (void)job.run(OverlapChoice::trial_ends, {990, 1000});
+  (void)job.run(OverlapTuner::trial_ends, {990, 1000});
   EXPECT_EQ(job.run(100, {990, 1000}), 100);
 }
 
-TEST(OverlapChoice, FollowsAMachineThatChanges) {
+TEST(OverlapTuner, FollowsAMachineThatChanges) {
   Job job({automatic, automatic});
   (void)job.run(500, {10, 20});
   EXPECT_EQ(job.run(10, {10, 20}), 0);
-  (void)job.run(OverlapChoice::steps_between_trials, {20, 10});
+  (void)job.run(OverlapTuner::steps_between_trials, {20, 10});
   EXPECT_EQ(job.run(10, {20, 10}), 10);
 }
 
-TEST(OverlapChoice, AWishIsFollowedFromTheFirstStep) {
+TEST(OverlapTuner, ASettingIsFollowedFromTheFirstStep) {
   EXPECT_EQ(Job({Overlap::on}).run(3000, {10, 20}), 3000);
   EXPECT_EQ(Job({Overlap::off}).run(3000, {20, 10}), 0);
 }
 
 // Ranks cannot do without the thread each on its own: the others would wait for it.
-TEST(OverlapChoice, OneRanksWishIsTakenByThoseThatHaveNone) {
-  for (const Overlap wish : {Overlap::on, Overlap::off}) {
-    Job job({automatic, wish});
-    const std::array<std::int64_t, 2> ns{wish == Overlap::on ? 10 : 20, 15};
-    (void)job.run(OverlapChoice::trial_ends, ns);
-    EXPECT_EQ(job.run(100, ns), wish == Overlap::on ? 100 : 0);
+TEST(OverlapTuner, OneRanksSettingIsTakenByThoseThatHaveNone) {
+  for (const Overlap mode : {Overlap::on, Overlap::off}) {
+    Job job({automatic, mode});
+    const std::array<std::int64_t, 2> ns{mode == Overlap::on ? 10 : 20, 15};
+    (void)job.run(OverlapTuner::trial_ends, ns);
+    EXPECT_EQ(job.run(100, ns), mode == Overlap::on ? 100 : 0);
   }
 }
 
-TEST(OverlapChoice, WishesThatContradictEachOtherAreFollowedByTheRankThatHasThem) {
+TEST(OverlapTuner, SettingsThatContradictEachOtherAreFollowedByTheRankThatHasThem) {
   Job job({automatic, Overlap::on, Overlap::off});
-  (void)job.run(OverlapChoice::trial_ends, {10, 20});
+  (void)job.run(OverlapTuner::trial_ends, {10, 20});
   EXPECT_EQ(job.run(100, {10, 20}), 100);
 }
 

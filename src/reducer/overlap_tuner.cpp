@@ -1,4 +1,4 @@
-#include "reducer/overlap_choice.hpp"
+#include "reducer/overlap_tuner.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -9,9 +9,9 @@ namespace {
 constexpr std::size_t steps_in_turn = 4;  // of which the first is not timed: the other way reaches into it
 constexpr double min_gain = 0.97;         // below it the difference is noise
 
-bool in_trial(std::size_t step) { return step >= OverlapChoice::trial_begins && step < OverlapChoice::trial_ends; }
-bool is_threaded_turn(std::size_t step) { return (step - OverlapChoice::trial_begins) / steps_in_turn % 2 == 0; }
-bool is_timed(std::size_t step) { return in_trial(step) && (step - OverlapChoice::trial_begins) % steps_in_turn != 0; }
+bool in_trial(std::size_t step) { return step >= OverlapTuner::trial_begins && step < OverlapTuner::trial_ends; }
+bool is_threaded_turn(std::size_t step) { return (step - OverlapTuner::trial_begins) / steps_in_turn % 2 == 0; }
+bool is_timed(std::size_t step) { return in_trial(step) && (step - OverlapTuner::trial_begins) % steps_in_turn != 0; }
 
 double median_seconds(std::vector<std::int64_t> ns) {
   const auto middle = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2);
@@ -21,25 +21,25 @@ double median_seconds(std::vector<std::int64_t> ns) {
 
 }  // namespace
 
-bool OverlapChoice::threaded() const noexcept {
-  if (wish_ != Overlap::automatic) return wish_ == Overlap::on;
+bool OverlapTuner::threaded() const noexcept {
+  if (mode_ != Overlap::automatic) return mode_ == Overlap::on;
   return in_trial(step_) ? is_threaded_turn(step_) : threaded_;
 }
 
-bool OverlapChoice::step_ended(std::int64_t now_ns) {
+bool OverlapTuner::step_ended(std::int64_t now_ns) {
   if (is_timed(step_)) times_ns_[is_threaded_turn(step_) ? 1 : 0].push_back(now_ns - last_ns_);
   last_ns_ = now_ns;
   if (++step_ == steps_between_trials) step_ = 0;
   return step_ == trial_ends;
 }
 
-OverlapChoice::Seconds OverlapChoice::seconds() const {
+OverlapTuner::Seconds OverlapTuner::seconds() const {
   constexpr double never = std::numeric_limits<double>::infinity();
-  return {wish_ == Overlap::on ? never : median_seconds(times_ns_[0]),
-          wish_ == Overlap::off ? never : median_seconds(times_ns_[1])};
+  return {mode_ == Overlap::on ? never : median_seconds(times_ns_[0]),
+          mode_ == Overlap::off ? never : median_seconds(times_ns_[1])};
 }
 
-void OverlapChoice::agreed(const Seconds& of_slowest) noexcept {
+void OverlapTuner::set_agreed(const Seconds& of_slowest) noexcept {
   const auto& [by_caller, with_thread] = of_slowest;
   threaded_ = by_caller >= min_gain * with_thread;
   for (auto& times : times_ns_) times.clear();

@@ -13,24 +13,24 @@
 namespace tnt {
 
 // What is being waited for, by one who waits.
-struct Wanted {
+struct WaitInfo {
   const std::vector<int>& members;           // ranks in the job
   std::function<bool(std::size_t)> missing;  // whether this member has not come yet
-  std::function<std::string()> place;        // "rank 0 in all_reduce sum of 10 float32 (call 7)": who waits, and where
+  std::function<std::string()> waiter;       // "rank 0 in all_reduce sum of 10 float32 (call 7)": who waits, and where
 };
 
 // One for each communicator; used by all of its threads.
-class Watch {
+class PeerMonitor {
  public:
-  explicit Watch(std::shared_ptr<ShmWorld> world) : world_(std::move(world)) {}
+  explicit PeerMonitor(std::shared_ptr<ShmWorld> world) : world_(std::move(world)) {}
 
   void throw_if_aborted() const;
 
   // Throws, and ends the job's communication with it: TNT_PEER_LOST if one who is missing died or left, TNT_TIMEOUT if the
   // deadline has passed; or throws what another rank ended it with, or that the communicator is being destroyed.
-  void check(const Wanted& wanted, const Deadline& deadline);
+  void check(const WaitInfo& info, const Deadline& deadline);
 
-  [[noreturn]] void end_job(tnt_status_t status, const std::string& message);
+  [[noreturn]] void abort_and_throw(tnt_status_t status, const std::string& message);
 
   void cancel() noexcept { cancelled_ = true; }
   [[nodiscard]] ShmWorld& world() const noexcept { return *world_; }

@@ -1,5 +1,5 @@
 // The size of buckets: least exposed time by the model's own formula, and the same on all ranks.
-#include "reducer/threshold.hpp"
+#include "reducer/fusion_threshold.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,21 +18,21 @@ constexpr TransportSpeed gigabit{.latency = 300e-6, .seconds_per_byte = 1.0 / 10
 TEST(Threshold, GrowsWithTheModelAndWithWhatACallCosts) {
   std::size_t before = 0;
   for (std::size_t bytes = 1; bytes < std::size_t{1} << 40; bytes *= 4) {
-    const std::size_t chosen = choose_threshold(bytes, shared_memory);
+    const std::size_t chosen = choose_fusion_threshold(bytes, shared_memory);
     EXPECT_GE(chosen, before);
-    EXPECT_GE(chosen, min_threshold);
-    EXPECT_LE(chosen, max_threshold);
+    EXPECT_GE(chosen, min_fusion_threshold);
+    EXPECT_LE(chosen, max_fusion_threshold);
     EXPECT_EQ(chosen & (chosen - 1), 0U) << "a power of two";
     before = chosen;
   }
-  EXPECT_EQ(before, max_threshold);
-  EXPECT_LT(choose_threshold(64 * mib, gigabit), choose_threshold(64 * mib, shared_memory));
+  EXPECT_EQ(before, max_fusion_threshold);
+  EXPECT_LT(choose_fusion_threshold(64 * mib, gigabit), choose_fusion_threshold(64 * mib, shared_memory));
   TransportSpeed slow_calls = gigabit;
   slow_calls.latency *= 100;
-  EXPECT_GT(choose_threshold(64 * mib, slow_calls), choose_threshold(64 * mib, gigabit));
+  EXPECT_GT(choose_fusion_threshold(64 * mib, slow_calls), choose_fusion_threshold(64 * mib, gigabit));
 }
 
-// Against all other powers of two, by the exposed time that the heading of choose_threshold states.
+// Against all other powers of two, by the exposed time that the heading of choose_fusion_threshold states.
 TEST(Threshold, IsTheBestPowerOfTwo) {
   constexpr double overhead = 40e-6;
   for (const TransportSpeed& speed : {shared_memory, gigabit}) {
@@ -41,8 +41,8 @@ TEST(Threshold, IsTheBestPowerOfTwo) {
         return static_cast<double>(bytes) / static_cast<double>(bucket) * (overhead + speed.latency) +
                static_cast<double>(bucket) * speed.seconds_per_byte;
       };
-      const std::size_t chosen = choose_threshold(bytes, speed);
-      for (std::size_t other = min_threshold; other <= max_threshold; other *= 2) {
+      const std::size_t chosen = choose_fusion_threshold(bytes, speed);
+      for (std::size_t other = min_fusion_threshold; other <= max_fusion_threshold; other *= 2) {
         EXPECT_LE(exposed(chosen), exposed(other)) << bytes << " bytes, " << other / kib << " KiB";
       }
     }
@@ -50,8 +50,8 @@ TEST(Threshold, IsTheBestPowerOfTwo) {
 }
 
 TEST(Threshold, ATransportThatCostsNothingIsNoDivisionByZero) {
-  EXPECT_EQ(choose_threshold(1024 * mib, {}), max_threshold);
-  EXPECT_EQ(choose_threshold(0, {}), min_threshold);
+  EXPECT_EQ(choose_fusion_threshold(1024 * mib, {}), max_fusion_threshold);
+  EXPECT_EQ(choose_fusion_threshold(0, {}), min_fusion_threshold);
 }
 
 TEST(Threshold, SpeedIsTheSameOnAllRanks) {

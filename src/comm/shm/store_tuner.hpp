@@ -16,16 +16,16 @@ namespace tnt {
 // two calls of many for each way. A call takes as long as its slowest rank, so all ranks must try the same at once, or none
 // would ever see what both could gain: they do, as they make the same calls. The choice is of speed alone, so it does no harm
 // if they choose differently.
-class StoreChoice {
+class StoreTuner {
  public:
-  // For the next call, of so many bytes; and whether took() wants to know how long it took. Of small ones few are timed: for
+  // For the next call, of so many bytes; and whether record() wants to know how long it took. Of small ones few are timed: for
   // them the clock is expensive.
   struct Next {
     Store store;
     bool timed;
   };
   [[nodiscard]] Next next(std::size_t bytes) noexcept;
-  void took(std::size_t bytes, std::int64_t ns) noexcept;
+  void record(std::size_t bytes, std::int64_t ns) noexcept;
 
  private:
   struct Class {  // of sizes

@@ -1,0 +1,43 @@
+#include "comm/shm/peer_monitor.hpp"
+
+#include "comm/error_messages.hpp"
+#include "comm/shm/wait.hpp"
+
+namespace tnt {
+
+void PeerMonitor::throw_if_aborted() const {
+  if (auto error = world_->async_error()) throw Error(*error);
+}
+
+void PeerMonitor::check(const WaitInfo& info, const Deadline& deadline) {
+  throw_if_aborted();
+  if (cancelled_) fail(TNT_ABORTED, "{}: given up, as its communicator is being destroyed", info.waiter());
+  for (std::size_t member = 0; member < info.members.size(); ++member) {
+    if (!info.missing(member)) continue;
+    const int rank = info.members[member];
+    const ShmWorld::PeerStatus status = world_->peer_status(rank);
+    if (status == ShmWorld::PeerStatus::alive || !info.missing(member)) continue;  // it came before it went
+    abort_and_throw(TNT_PEER_LOST, status == ShmWorld::PeerStatus::left
+                                       ? left_message(rank, info.waiter())
+                                       : fmt::format("rank {} (process {}) died while {} waited for it", rank,
+                                                     world_->pid(rank), info.waiter()));
+  }
+  if (!deadline.passed()) return;
+  std::vector<int> missing;
+  for (std::size_t member = 0; member < info.members.size(); ++member) {
+    if (info.missing(member)) missing.push_back(info.members[member]);
+  }
+  abort_and_throw(TNT_TIMEOUT, timeout_message(missing, deadline.seconds(), info.waiter()));
+}
+
+void PeerMonitor::abort_and_throw(tnt_status_t status, const std::string& message) {
+  world_->abort(status, message);
+  // another rank may have been first with another message: all ranks say the same; it is being written at most for a moment
+  for (int i = 0; i < 1000; ++i) {
+    throw_if_aborted();
+    yield_core();
+  }
+  throw Error(status, message);
+}
+
+}  // namespace tnt
