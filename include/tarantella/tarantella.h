@@ -1,15 +1,15 @@
 /* Tarantella: collectives and overlapped gradient reduction for synchronous training. The C API.
  *
- * Conventions, valid for every function unless its comment says otherwise:
- *  - returns tnt_status_t; on anything but TNT_SUCCESS, tnt_last_error() of the calling thread says in one
- *    message what went wrong, on which rank, in which operation, and what to do;
- *  - counts are in elements, sizes in bytes, times in seconds; out-parameters come last but for the stream;
- *  - handles are opaque, owned by the caller, given back by their tnt_..._destroy; NULL is accepted there;
- *  - names and structs passed in are copied; buffers passed in must live until the operation has finished;
- *  - functions may be called from any thread, but collectives on one communicator must be called in the same
- *    order on all of its ranks, so a caller with several threads has to order them itself;
- *  - a failed collective (TNT_TIMEOUT, TNT_PEER_LOST, TNT_MISMATCH, TNT_ABORTED) ends the whole job's communication: every
- *    rank gets the same error from whatever it waits in, and from every later collective.
+ * Conventions. They hold for every function unless its comment says otherwise:
+ *  - A function returns tnt_status_t. On anything but TNT_SUCCESS, tnt_last_error() of the calling thread returns one message:
+ *    what went wrong, on which rank, in which operation, and what to do.
+ *  - Counts are in elements, sizes in bytes, times in seconds. Output parameters come last, before the stream.
+ *  - Handles are opaque. The caller owns them and destroys them with tnt_..._destroy, which accepts NULL.
+ *  - Names and structs that are passed in are copied. Buffers must live until the operation has finished.
+ *  - Functions may be called from any thread. Collectives on one communicator must be called in the same order on all of its
+ *    ranks, so a caller with several threads must order them.
+ *  - A failed collective (TNT_TIMEOUT, TNT_PEER_LOST, TNT_MISMATCH, TNT_ABORTED) ends the communication of the whole job. Every
+ *    rank gets the same error from the call in which it waits and from every later collective.
  */
 #ifndef TARANTELLA_TARANTELLA_H
 #define TARANTELLA_TARANTELLA_H
@@ -31,20 +31,20 @@
 extern "C" {
 #endif
 
-typedef struct tnt_comm* tnt_comm_t;       /* a group of ranks with a transport                 */
-typedef struct tnt_work* tnt_work_t;       /* something started and perhaps not yet finished    */
-typedef struct tnt_reducer* tnt_reducer_t; /* fused, overlapped gradient reduction              */
+typedef struct tnt_comm* tnt_comm_t;       /* a group of ranks and the transport between them    */
+typedef struct tnt_work* tnt_work_t;       /* an operation that was started                      */
+typedef struct tnt_reducer* tnt_reducer_t; /* fused, overlapped gradient reduction               */
 typedef void* tnt_stream_t;                /* cudaStream_t, or NULL for host memory: see "streams" */
 
 typedef enum {
   TNT_SUCCESS = 0,
-  TNT_INVALID_ARGUMENT = 1, /* the call had no effect; fix the argument and call again    */
-  TNT_MISMATCH = 2,         /* ranks called different things: the message names both      */
-  TNT_TIMEOUT = 3,          /* a deadline passed: the message names who is missing        */
-  TNT_PEER_LOST = 4,        /* a rank died or left: the message names it                  */
-  TNT_ABORTED = 5,          /* a rank called tnt_comm_abort: the message is its reason    */
-  TNT_SYSTEM = 6,           /* the operating system refused something: memory, files, ... */
-  TNT_UNSUPPORTED = 7       /* known, but not available in this build or on this machine  */
+  TNT_INVALID_ARGUMENT = 1, /* the call had no effect: correct the argument and call again */
+  TNT_MISMATCH = 2,         /* ranks called different operations: the message names both   */
+  TNT_TIMEOUT = 3,          /* a deadline passed: the message names the missing ranks      */
+  TNT_PEER_LOST = 4,        /* a rank died or left: the message names it                   */
+  TNT_ABORTED = 5,          /* a rank called tnt_comm_abort: the message gives its reason  */
+  TNT_SYSTEM = 6,           /* the operating system refused a request: memory, files, ...  */
+  TNT_UNSUPPORTED = 7       /* not available in this build or on this machine              */
 } tnt_status_t;
 
 typedef enum {
@@ -58,10 +58,10 @@ typedef enum {
   TNT_INT64 = 7
 } tnt_dtype_t;
 
-/* Floating-point sums are taken in rank order 0, 1, ... and rounded once (16-bit types accumulate in float32), so
- * the same inputs on the same number of ranks give the same bits, always and on every rank. Between nodes ("hierarchical")
- * large sums of other types than 16-bit ones are taken inside each node first, then in the order of the nodes. TNT_AVG divides
- * the sum by the number of ranks (integers: division truncates). Integer sums and products wrap. */
+/* Floating-point sums are taken in rank order 0, 1, ... and rounded once (16-bit types accumulate in float32). The same inputs
+ * on the same number of ranks therefore give the same bits, in every run and on every rank. Between nodes ("hierarchical"),
+ * large sums of types other than 16-bit ones are taken inside each node first, then in the order of the nodes. TNT_AVG divides
+ * the sum by the number of ranks (integer division truncates). Integer sums and products wrap. */
 typedef enum { TNT_SUM = 0, TNT_AVG = 1, TNT_MIN = 2, TNT_MAX = 3, TNT_PROD = 4 } tnt_op_t;
 
 /* ------------------------------------------------------------------------------------------ the library */
@@ -69,64 +69,65 @@ typedef enum { TNT_SUM = 0, TNT_AVG = 1, TNT_MIN = 2, TNT_MAX = 3, TNT_PROD = 4 
 /* "0.1.0". Never fails, needs no tnt_init. */
 TNT_EXPORT const char* tnt_version(void);
 
-/* The name of a status, "TNT_TIMEOUT" for TNT_TIMEOUT. Never fails. */
+/* The name of a status, such as "TNT_TIMEOUT". Never fails. */
 TNT_EXPORT const char* tnt_status_name(tnt_status_t status);
 
-/* Bytes of one element; 0 for a value that is no tnt_dtype_t. */
+/* Bytes of one element; 0 for a value that is not a tnt_dtype_t. */
 TNT_EXPORT size_t tnt_dtype_size(tnt_dtype_t dtype);
 
-/* What went wrong in the last failed call of this thread; "" if none did. Valid until the thread's next failed call. */
+/* The message of the last failed call of this thread; "" if no call has failed. Valid until the thread's next failed call. */
 TNT_EXPORT const char* tnt_last_error(void);
 
-/* Where this rank stands in the job. Zero-initialised fields are not used: start from TNT_INIT_OPTIONS_INITIALIZER. */
+/* The place of this rank in the job. Start from TNT_INIT_OPTIONS_INITIALIZER: zero is not the default of every field. */
 typedef struct {
   size_t size;            /* sizeof(tnt_init_options_t) of the caller's header                               */
   int rank;               /* this process, from 0                                                            */
   int ranks;              /* processes in the job                                                            */
-  const char* rendezvous; /* name of the abstract Unix socket on which the ranks meet; NULL for one rank     */
-  const char* token;      /* the job's secret: who does not know it cannot join; NULL for one rank           */
+  const char* rendezvous; /* name of the abstract Unix socket where rank 0 listens; NULL for one rank        */
+  const char* token;      /* secret of the job, which a process must know to join; NULL for one rank         */
   double join_timeout;    /* seconds until all ranks must have joined; 0: TNT_TIMEOUT                        */
 } tnt_init_options_t;
 #define TNT_INIT_OPTIONS_INITIALIZER \
   { sizeof(tnt_init_options_t), 0, 1, NULL, NULL, 0.0 }
 
-/* Joins the job. options NULL: from the environment that the launcher sets (TNT_RANK, TNT_SIZE, TNT_RENDEZVOUS, TNT_TOKEN),
- * else as one of the ranks that mpirun or srun started (MPI is initialised, if it is not, and finalized when the process
- * exits); without either the job is this process alone. Blocks until every rank has joined or the deadline (TNT_TIMEOUT,
- * default 600 s) has passed: then TNT_TIMEOUT names who is missing. A second call without tnt_finalize between succeeds and
- * does nothing. */
+/* Joins the job and blocks until every rank has joined. TNT_TIMEOUT names the missing ranks if the deadline (the environment
+ * variable TNT_TIMEOUT, 600 s by default) passes first. With options NULL the place in the job comes from the environment that
+ * the launcher sets (TNT_RANK, TNT_SIZE, TNT_RENDEZVOUS, TNT_TOKEN), else from mpirun or srun: MPI is then initialised, if it
+ * is not yet, and finalized when the process exits. Without either, the job is this process alone. A second call before
+ * tnt_finalize succeeds and does nothing. */
 TNT_EXPORT tnt_status_t tnt_init(const tnt_init_options_t* options);
 
-/* Leaves the job: stops this process' threads, writes the timeline, unmaps shared memory. Does not wait for other ranks; a
- * rank that still waits for this one gets TNT_PEER_LOST. All handles must be destroyed before. Succeeds when not initialised.
- */
+/* Leaves the job: stops the library's threads, writes the timeline, unmaps shared memory. Does not wait for other ranks; a rank
+ * that still waits for this one gets TNT_PEER_LOST. Destroy all handles first. Succeeds when the library is not initialised. */
 TNT_EXPORT tnt_status_t tnt_finalize(void);
 
-/* Nanoseconds of the clock that the timeline uses (CLOCK_MONOTONIC: the same for all processes of a node). */
+/* Nanoseconds of the timeline's clock (CLOCK_MONOTONIC: the same for all processes of a node). */
 TNT_EXPORT int64_t tnt_clock_ns(void);
 
-/* Adds a span to the timeline (TNT_TIMELINE); costs nothing when it is off. track: the row it is shown in, such as "step". */
+/* Adds a span to the timeline (TNT_TIMELINE). Costs nothing when the timeline is off. track: the row that shows the span, such
+ * as "step". */
 TNT_EXPORT tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_ns, int64_t end_ns);
 
 /* -------------------------------------------------------------------------------------------- streams
- * With a stream, a function takes buffers in the memory of the stream's CUDA device and only enqueues: what the stream has
- * before comes before, what is enqueued on it later comes after; the work runs on streams of the library's own, by NCCL. The
- * host waits for nothing, but for the first such call on a communicator, which is where NCCL connects the ranks. The call's
- * status is that of enqueuing; what goes wrong later, such as a rank that died, is the status of the next call. CUDA's default
- * stream is cudaStreamLegacy or cudaStreamPerThread here, as NULL means host memory. All ranks of a call have their buffers in
- * the same kind of memory. */
+ * A function with a stream takes buffers in the memory of the stream's CUDA device and only enqueues the operation. Work that
+ * is on the stream before the call is done first, and work that is enqueued later is done afterwards; the operation itself runs
+ * on streams of the library, by NCCL. The host does not wait, except in the first such call on a communicator, where NCCL
+ * connects the ranks. The status is that of enqueuing: a later failure, such as a rank that died, is the status of the next
+ * call. Use cudaStreamLegacy or cudaStreamPerThread for CUDA's default stream, because NULL means host memory. All ranks of a
+ * call must have their buffers in the same kind of memory. */
 
-/* How many CUDA devices this process can use, and why none: "" if there are some. why may be NULL; static text. Fails only if
- * count is NULL. Needs no tnt_init. */
+/* The number of CUDA devices that this process can use. *why: the reason if there are none, else ""; static text; why may be
+ * NULL. Fails only if count is NULL. Needs no tnt_init. */
 TNT_EXPORT tnt_status_t tnt_device_count(int* count, const char** why);
 
 /* -------------------------------------------------------------------------------------- communicators */
 
-/* All ranks of the job. Owned by the library: not to be destroyed. */
+/* The communicator of all ranks of the job. The library owns it: do not destroy it. */
 TNT_EXPORT tnt_status_t tnt_comm_world(tnt_comm_t* comm);
 
-/* Collective. Ranks that pass the same colour >= 0 form a new communicator, ordered by key, then by rank in comm. A negative
- * colour takes part and gets *part = NULL. A communicator of its own also keeps traffic apart: split(comm, 0, 0). */
+/* Collective. Ranks that pass the same colour >= 0 form a new communicator, ordered by key, then by rank in comm. A rank with a
+ * negative colour takes part in the call and gets *part = NULL. split(comm, 0, 0) duplicates a communicator, so that its
+ * traffic is separate. */
 TNT_EXPORT tnt_status_t tnt_comm_split(tnt_comm_t comm, int color, int key, tnt_comm_t* part);
 
 TNT_EXPORT tnt_status_t tnt_comm_rank(tnt_comm_t comm, int* rank);
@@ -135,20 +136,20 @@ TNT_EXPORT tnt_status_t tnt_comm_local_rank(tnt_comm_t comm, int* local_rank); /
 TNT_EXPORT tnt_status_t tnt_comm_local_size(tnt_comm_t comm, int* local_size);
 TNT_EXPORT tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name); /* static text: "local", "shm", ... */
 
-/* Ends the job's communication: every rank's waits fail with TNT_ABORTED and "rank R: reason". The first abort wins. Not
- * collective, never blocks, safe from any thread. */
+/* Ends the communication of the job: every rank's waits fail with TNT_ABORTED and "rank R: reason". The first abort wins. Not
+ * collective, never blocks, may be called from any thread. */
 TNT_EXPORT tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason);
 
-/* Gives back a communicator made by tnt_comm_split, after the operations that were started on it have finished. */
+/* Destroys a communicator of tnt_comm_split, after the operations that were started on it have finished. */
 TNT_EXPORT tnt_status_t tnt_comm_destroy(tnt_comm_t comm);
 
 /* ---------------------------------------------------------------------------------------- collectives
- * work NULL: returns when done; with a stream, when it is enqueued, and the stream waits. Else *work is a handle for
- * tnt_work_wait/test, to be destroyed by the caller, and a stream does not wait by itself; operations of one communicator run
- * one after another in the order of the calls. in == out works in place wherever both have the same
- * size. Zero counts are allowed. Cost below: S bytes, n ranks, memory traffic of all ranks together. */
+ * With work NULL, a call returns when the operation is done; with a stream, when it is enqueued, and the stream waits for it.
+ * Otherwise *work becomes a handle for tnt_work_wait and tnt_work_test, which the caller destroys, and a stream does not wait.
+ * The operations of one communicator run one after another in the order of the calls. in == out reduces in place wherever both
+ * have the same size. Counts may be zero. Costs below are the memory traffic of all n ranks together, for S bytes. */
 
-/* out[i] = op over ranks of in[i]; both count elements. Cost: 2nS; what is between stays in the caches. */
+/* out[i] = op over ranks of in[i]; both have count elements. Cost: 2nS; intermediate data stays in the caches. */
 TNT_EXPORT tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
                                        tnt_stream_t stream, tnt_work_t* work);
 
@@ -164,7 +165,7 @@ TNT_EXPORT tnt_status_t tnt_all_gather(tnt_comm_t comm, const void* in, void* ou
 TNT_EXPORT tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
                                       tnt_stream_t stream, tnt_work_t* work);
 
-/* in and out: n*count elements. Rank r gets the r-th block of count elements of every rank's in; rank s' block is at
+/* in and out: n*count elements. Rank r gets the r-th block of count elements of every rank's in; the block of rank s is at
  * [s*count, (s+1)*count) of out. Cost: 4nS, S = all of in. */
 TNT_EXPORT tnt_status_t tnt_all_to_all(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype,
                                        tnt_stream_t stream, tnt_work_t* work);
@@ -172,30 +173,31 @@ TNT_EXPORT tnt_status_t tnt_all_to_all(tnt_comm_t comm, const void* in, void* ou
 /* Returns (or the work finishes) after every rank has called it. */
 TNT_EXPORT tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work);
 
-/* From one rank to another, apart from the collectives. A message of count elements is received by a tnt_recv of the same
- * count and dtype on rank `to`, in the order in which it was sent; anything else is TNT_MISMATCH. A send may return before it
- * is received, but must not be relied on to: ranks that send to each other give one of the two a work. Works of different
- * peers or directions proceed side by side, those of one peer and direction in the order of the calls. A rank cannot send to
+/* Point-to-point messages, independent of the collectives. A tnt_recv of the same count and dtype on rank `to` receives a
+ * message, in the order in which messages were sent; another count or dtype is TNT_MISMATCH. A send may return before its
+ * message is received, but do not rely on it: of two ranks that send to each other, one passes a work. Works of different peers
+ * or directions proceed concurrently; those of one peer and direction proceed in the order of the calls. A rank cannot send to
  * itself. Cost: 4S. */
 TNT_EXPORT tnt_status_t tnt_send(tnt_comm_t comm, const void* in, size_t count, tnt_dtype_t dtype, int to, tnt_stream_t stream,
                                  tnt_work_t* work);
 TNT_EXPORT tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtype, int from, tnt_stream_t stream,
                                  tnt_work_t* work);
 
-/* Waits until the operation has finished and returns its status. seconds: this wait's own deadline, negative for none
- * (the operation still has the job's, TNT_TIMEOUT). TNT_TIMEOUT from a shorter wait leaves the operation running. */
+/* Waits until the operation has finished and returns its status. seconds: the deadline of this wait; negative for none (the
+ * operation still has the job's deadline, TNT_TIMEOUT). If this wait's deadline passes, the operation goes on. */
 TNT_EXPORT tnt_status_t tnt_work_wait(tnt_work_t work, double seconds);
 
 /* *finished = 1 if tnt_work_wait would not block. Returns the operation's status once it has finished. */
 TNT_EXPORT tnt_status_t tnt_work_test(tnt_work_t work, int* finished);
 
-/* Gives the handle back. An operation that still runs goes on (its buffers must stay). */
+/* Destroys the handle. An operation that still runs goes on, and its buffers must stay valid. */
 TNT_EXPORT tnt_status_t tnt_work_destroy(tnt_work_t work);
 
 /* -------------------------------------------------------------------------------------------- reducer
- * Gradients in, their sum over ranks out, packed into buckets that are reduced in one fixed order by a thread of the
- * library while the caller goes on. Tensors are given in the order of the layers; buckets are filled in the order in which
- * backward makes gradients: if the caller does not know it, from the last tensor to the first. */
+ * Gradients go in, and their sum over ranks comes out. Gradients are packed into buckets, and a thread of the library reduces
+ * the buckets in one fixed order while the caller goes on. The caller gives the tensors in the order of the layers. Buckets are
+ * filled in the order in which backward produces gradients; if the caller does not know it, from the last tensor to the first.
+ */
 
 typedef struct {
   const char* name;
@@ -204,22 +206,32 @@ typedef struct {
 } tnt_tensor_t;
 
 typedef struct {
-  size_t size;                  /* sizeof(tnt_reducer_options_t) of the caller's header                                     */
-  const char* name;             /* shown in errors and in the timeline; NULL: "gradients"                                   */
-  const char* context;          /* must be equal on all ranks, such as the framework's version; NULL: ""                    */
-  size_t fusion_threshold;      /* bytes at which a bucket is closed; 0: one tensor each; TNT_FUSION_DEFAULT: from the
-                                   environment (TNT_FUSION_THRESHOLD, kilobytes), else chosen from the tensors' bytes and the
-                                   measured latency and bandwidth of the communicator. Bytes as they travel                 */
-  int wire_dtype;               /* TNT_FLOAT16 or TNT_BFLOAT16: float32 and float64 tensors travel so; TNT_WIRE_OWN: each tensor
-                                   in its own type, also taken if size ends before this field; TNT_WIRE_DEFAULT: from the
-                                   environment (TNT_GRADIENT_DTYPE), else as TNT_WIRE_OWN. Equal on all ranks               */
-  const size_t* gradient_order; /* the index of every tensor once, in the order in which gradients come; NULL: from the last to
-                            the first. Equal on all ranks                                                            */
-  int device;                   /* index of the CUDA device in whose memory gradients lie; TNT_DEVICE_HOST: host memory      */
-  int determinism;              /* a tnt_determinism_t, equal on all ranks                                                  */
-  int statistics;               /* not 0: tnt_reducer_statistics. Of gradients on a device                                  */
-  int max_ctas; /* thread blocks that packing, unpacking and NCCL each take from the caller's kernels at most; 0:
-                   as many as are of use. Of gradients on a device                                          */
+  /* sizeof(tnt_reducer_options_t) of the caller's header */
+  size_t size;
+  /* Name in errors and in the timeline; NULL: "gradients". */
+  const char* name;
+  /* Text that must be equal on all ranks, such as the framework's version; NULL: "". */
+  const char* context;
+  /* A bucket is closed when it holds this many bytes as they travel. 0: one tensor in each bucket. TNT_FUSION_DEFAULT: the
+   * value of TNT_FUSION_THRESHOLD (kilobytes), else a value that the library chooses from the tensors' bytes and from the
+   * measured latency and bandwidth of the communicator. */
+  size_t fusion_threshold;
+  /* TNT_FLOAT16 or TNT_BFLOAT16: float32 and float64 tensors travel in this type. TNT_WIRE_OWN: each tensor travels in its own
+   * type; also the default if size ends before this field. TNT_WIRE_DEFAULT: the value of TNT_GRADIENT_DTYPE, else as
+   * TNT_WIRE_OWN. Must be equal on all ranks. */
+  int wire_dtype;
+  /* The index of every tensor once, in the order in which backward produces the gradients; NULL: from the last to the first.
+   * Must be equal on all ranks. */
+  const size_t* gradient_order;
+  /* Index of the CUDA device whose memory holds the gradients; TNT_DEVICE_HOST: host memory. */
+  int device;
+  /* A tnt_determinism_t, equal on all ranks. */
+  int determinism;
+  /* Not 0: the reducer computes tnt_reducer_statistics. For gradients on a device only. */
+  int statistics;
+  /* The maximum number of thread blocks that packing, unpacking and NCCL may each take from the caller's kernels; 0: no limit.
+   * For gradients on a device only. */
+  int max_ctas;
 } tnt_reducer_options_t;
 #define TNT_DEVICE_HOST (-1)
 #define TNT_FUSION_DEFAULT SIZE_MAX
@@ -233,46 +245,48 @@ typedef struct {
 
 /* Which runs give the same bits. In host memory every run on the same ranks does. */
 typedef enum {
-  TNT_DETERMINISM_DEFAULT = 0, /* on a device: as NCCL chooses, run by run                                             */
-  TNT_DETERMINISM_RUN = 1,     /* every run on the same ranks: NCCL's ring, with fixed channels                        */
-  TNT_DETERMINISM_RANKS = 2    /* on 1, 2, 4, 8, ... ranks, if their gradients are sums in the same tree: the reducer sums over
-                                  ranks as (0 + 1) + (2 + 3), neighbours first; what has none goes up. tnt_add_scaled adds
-                                  so within a rank. On any transport and in buckets of any size, of float32, float64 and
-                                  integers; 16-bit types, also on the wire, are summed in float32 and rounded once, which
-                                  gives the same bits for the same number of ranks only                                */
+  /* On a device, NCCL chooses its algorithm in each run. */
+  TNT_DETERMINISM_DEFAULT = 0,
+  /* Every run on the same ranks gives the same bits: NCCL uses its ring with a fixed number of channels. */
+  TNT_DETERMINISM_RUN = 1,
+  /* 1, 2, 4, 8, ... ranks give the same bits, if their gradients are sums in the same tree. The reducer sums over ranks as
+   * (0 + 1) + (2 + 3): neighbours first; a rank without a partner passes its value up. tnt_add_scaled sums in the same tree
+   * within a rank. This holds on any transport and for any bucket size, for float32, float64 and integers. 16-bit types, also
+   * on the wire, are summed in float32 and rounded once, so they give the same bits for the same number of ranks only. */
+  TNT_DETERMINISM_RANKS = 2
 } tnt_determinism_t;
 
-/* out = the sum over i of scales[i] * terms[i], to the bits that a reducer with TNT_DETERMINISM_RANKS gives n ranks which hand
- * over these terms with these scales: each product is rounded to dtype before they are added, neighbours first, and 0 * term is
- * 0 whatever the term holds (it is not read then and may be NULL). With it a rank sums the gradients of several parts of its
- * batch, in host memory, in the lower levels of the tree, at once or a power of two at a time; what it then hands to the
- * reducer it scales by 1. terms: n buffers of count elements; out may be one of them. TNT_INVALID_ARGUMENT: n is 0, or a scale
- * is not finite or, of integers, neither 0 nor 1. Cost: a read of each term and one write. */
+/* out = the sum over i of scales[i] * terms[i]. The bits are those of a reducer with TNT_DETERMINISM_RANKS on n ranks that pass
+ * these terms with these scales: each product is rounded to dtype before the addition, neighbours first. 0 * term is 0 whatever
+ * the term holds; it is not read and may be NULL. A rank uses this function to sum the gradients of several parts of its batch
+ * in host memory, in the lower levels of the tree: all at once or a power of two at a time. It then passes the result to the
+ * reducer with scale 1. terms: n buffers of count elements; out may be one of them. TNT_INVALID_ARGUMENT: n is 0, or a scale is
+ * not finite or, for integers, neither 0 nor 1. Cost: one read of each term and one write. */
 TNT_EXPORT tnt_status_t tnt_add_scaled(const void* const* terms, const double* scales, size_t n, void* out, size_t count,
                                        tnt_dtype_t dtype);
 
-/* With a wire dtype a tensor's contribution scale * gradient is rounded once to 16 bits when it is packed, summed over ranks in
- * float32, the sum rounded once, and given back in the tensor's type: |out - exact| <= u (sum over ranks of |scale * gradient|
- * + |exact|) and terms of higher order, u = 2^-8 for bfloat16 and 2^-11 for float16, on any number of ranks, one included.
- * Between nodes ("hierarchical") large buckets stay float32 inside a node and are rounded for the network only: the same bound;
- * not with TNT_DETERMINISM_RANKS, which is the same on every transport.
- * float16 ends at 65504: what is beyond becomes infinite on all ranks alike, where loss scaling sees it, and what is below
- * 2^-25 becomes 0. bfloat16 has float32's range. Integers and 16-bit tensors are left alone. */
+/* Precision of a wire dtype: a tensor's contribution scale * gradient is rounded once to 16 bits when it is packed. The sum
+ * over ranks is taken in float32, rounded once, and converted back to the tensor's type: |out - exact| <= u (sum over ranks of
+ * |scale * gradient| + |exact|) plus terms of higher order, with u = 2^-8 for bfloat16 and 2^-11 for float16, on any number of
+ * ranks including one. Between nodes ("hierarchical"), large buckets stay float32 inside a node and are rounded for the network
+ * only, within the same bound; not with TNT_DETERMINISM_RANKS, which is the same on every transport.
+ * float16 ends at 65504: a larger value becomes infinite on all ranks, where loss scaling sees it, and a value below 2^-25
+ * becomes 0. bfloat16 has the range of float32. Integers and 16-bit tensors travel unchanged. */
 
-/* One bucket of the plan. dtype: in which it travels. tensors: indices in the order in which they lie in the bucket; lives as
- * long as the reducer. */
+/* One bucket of the plan. dtype: the type in which it travels. tensors: indices in the order of the bucket. All pointers are
+ * valid as long as the reducer. */
 typedef struct {
   size_t count;
   size_t bytes;
   tnt_dtype_t dtype;
   const size_t* tensors;
   size_t n_tensors;
-  const char* description; /* for people: "bucket 0: 1.0 MiB, 14 tensors, dense_9/bias ..."; lives as long as the reducer */
+  const char* description; /* for people: "bucket 0: 1.0 MiB, 14 tensors, dense_9/bias ..." */
 } tnt_bucket_t;
 
-/* What the reducer has done so far, summed over steps; seconds of this rank. busy: packing, reducing (waits for other ranks
- * included) and unpacking. exposed: from the moment the last gradient of a step was handed over to the end of its last
- * bucket; what lies before is hidden behind the caller's work. */
+/* The reducer's work so far, summed over steps, in seconds of this rank. busy: packing, reducing (including waits for other
+ * ranks) and unpacking. exposed: the time from the last gradient of a step being ready to the end of the step's last bucket;
+ * the rest of busy is hidden behind the caller's work. */
 typedef struct {
   size_t size; /* sizeof(tnt_reducer_stats_t) of the caller's header */
   uint64_t steps;
@@ -287,19 +301,20 @@ typedef struct {
 #define TNT_REDUCER_STATS_INITIALIZER \
   { sizeof(tnt_reducer_stats_t), 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0 }
 
-/* Collective. Makes the plan, compares it (and options->context, and the library's version) on all ranks and starts the
- * thread. TNT_MISMATCH names the rank and the tensor that differ; the communicator stays usable then. options may be NULL. */
+/* Collective. Makes the plan, compares it (and options->context and the library's version) on all ranks, and starts the thread.
+ * TNT_MISMATCH names the rank and the tensor that differ; the communicator stays usable then. options may be NULL. */
 TNT_EXPORT tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, size_t n_tensors,
                                            const tnt_reducer_options_t* options, tnt_reducer_t* reducer);
 
-/* The threshold of the plan: as it was given, or as it was chosen. */
+/* The fusion threshold of the plan, as given or as chosen. */
 TNT_EXPORT tnt_status_t tnt_reducer_fusion_threshold(tnt_reducer_t reducer, size_t* bytes);
 
 TNT_EXPORT tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets);
 TNT_EXPORT tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket);
 
-/* A bucket as a hook sees it: count elements of dtype, the type in which they travel, packed in the order of tensors (each
- * with the count it was given to tnt_reducer_create). data may be changed in place. All of it is valid during the call only. */
+/* A bucket as a hook sees it: count elements of dtype, the type in which they travel, packed in the order of tensors. Each
+ * tensor has the count that was passed to tnt_reducer_create. The hook may change data in place. Everything is valid during the
+ * call only. */
 typedef struct {
   size_t index; /* of the bucket */
   void* data;
@@ -307,60 +322,62 @@ typedef struct {
   tnt_dtype_t dtype;
   const size_t* tensors;
   size_t n_tensors;
-  char reason[256]; /* a hook that fails may write why; shown on all ranks */
+  char reason[256]; /* a hook that fails may write its reason here; all ranks show it */
 } tnt_packed_bucket_t;
 
-/* Returns 0, or another number to end the job's communication: every rank gets TNT_ABORTED and one message with the rank, the
- * bucket and the reason (or the number). */
+/* Returns 0 on success. Any other number ends the communication of the job: every rank gets TNT_ABORTED and one message with
+ * the rank, the bucket and the reason (or the number). */
 typedef int (*tnt_bucket_hook_t)(tnt_packed_bucket_t* bucket, void* user_data);
 
-/* Calls hook for each bucket of each step after it is packed and before it is sent: for statistics, or to change what is
- * sent. One call at a time, on the reducer's thread or on one that waits for a bucket; the hook must not call this reducer.
- * NULL takes it away. Not collective: ranks may have different hooks, or none. Between steps only, else TNT_INVALID_ARGUMENT.
- * Cost: memory of the largest bucket and a copy each way; between nodes, 16-bit buckets go from rank to rank. */
+/* Registers a hook that is called for each bucket of each step, after packing and before sending: for statistics, or to change
+ * the data that is sent. One call is made at a time, on the reducer's thread or on a thread that waits for a bucket; the hook
+ * must not call this reducer. NULL removes the hook. Not collective: ranks may have different hooks or none. Allowed between
+ * steps only, else TNT_INVALID_ARGUMENT. Cost: memory of the largest bucket and one copy each way. Between nodes, 16-bit
+ * buckets then use the flat algorithm. */
 TNT_EXPORT tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_hook_t hook, void* user_data);
 
-/* Hands over one gradient of the current step. Its contribution is scale * gradient, and 0 * gradient is 0 whatever the
- * gradient holds (it is not read then and may be NULL). The sum over ranks will be in out (may equal gradient; NULL: not
- * wanted) after tnt_reducer_wait_bucket of its bucket; until then both buffers belong to the reducer. Does not block. stream:
- * that computes the gradient, with options->device; all work on it so far comes before. Enqueues the bucket when it is full. A
- * step can be captured in a CUDA graph, finish included, once one has run outside on the same stream; a graph has the
- * addresses and scales it was captured with, and up to four different sets of them can be captured.
- * TNT_INVALID_ARGUMENT: the tensor was handed over already in this step. */
+/* Marks one gradient of the current step as ready. It contributes scale * gradient; 0 * gradient is 0 whatever the gradient
+ * holds (it is not read and may be NULL). The sum over ranks is in out (which may equal gradient; NULL: not wanted) after
+ * tnt_reducer_wait_bucket of its bucket. Until then both buffers belong to the reducer. Does not block.
+ * stream, for options->device: the stream that computes the gradient; all work on it so far is done first. The call enqueues
+ * the bucket when it is full. A step can be captured in a CUDA graph, including tnt_reducer_finish, after one step has run
+ * without capture on the same stream. A graph keeps the addresses and scales of its capture; up to four different sets of them
+ * can be captured. TNT_INVALID_ARGUMENT: the tensor was already marked ready in this step. */
 TNT_EXPORT tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, const void* gradient, void* out, double scale,
                                           tnt_stream_t stream);
 
 /* Waits until the bucket's current reduction has finished. May be called before all its gradients are ready (another thread
- * has to bring them), but not before any step was begun. With a stream: the stream waits, the host does not, and all gradients
- * of this bucket and of those before it have to be handed over. */
+ * must then supply them), but not before the bucket's first step has begun. With a stream, the stream waits and the host does
+ * not; all gradients of this bucket and of the buckets before it must be ready. */
 TNT_EXPORT tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bucket, tnt_stream_t stream);
 
-/* Ends a step: waits for all buckets; with a stream, the stream waits. TNT_INVALID_ARGUMENT names a tensor that was not handed
- * over; nothing is lost: hand it over and call again. */
+/* Ends a step: waits for all buckets; with a stream, the stream waits. TNT_INVALID_ARGUMENT names a tensor that was not marked
+ * ready. Nothing is lost then: mark it ready and call again. */
 TNT_EXPORT tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t stream);
 
-/* Gradients on a device: where tensor lies in its bucket, for a gradient that is computed right there. Handed over from there,
- * with gradient == out == *buffer and scale 1, it is neither packed nor unpacked. Before the first step only, and for tensors
- * that travel in their own type, else TNT_INVALID_ARGUMENT. Device memory of the reducer's; costs the bytes of all buckets. */
+/* For gradients on a device: the address of the tensor in its bucket, so that the caller can compute the gradient in place. If
+ * gradient == out == *buffer and scale is 1, tnt_reducer_ready neither packs nor unpacks it. Allowed before the first step and
+ * for tensors that travel in their own type, else TNT_INVALID_ARGUMENT. The reducer owns the memory. Cost: the bytes of all
+ * buckets. */
 TNT_EXPORT tnt_status_t tnt_reducer_gradient_buffer(tnt_reducer_t reducer, size_t tensor, void** buffer);
 
-/* Of one reduced bucket: the sum of the squares of its elements, and how many of them are infinite or not a number. */
+/* Statistics of one reduced bucket: the sum of the squares of its elements, and how many are infinite or NaN. */
 typedef struct {
   double sum_of_squares;
   uint64_t non_finite;
 } tnt_statistics_t;
 
-/* *statistics: one for each bucket, in device memory, as of the last step that the stream has waited for; computed while
- * buckets are unpacked. TNT_INVALID_ARGUMENT without options->statistics. */
+/* *statistics: one entry for each bucket, in device memory, of the last step that the stream has waited for. They are computed
+ * while buckets are unpacked. TNT_INVALID_ARGUMENT without options->statistics. */
 TNT_EXPORT tnt_status_t tnt_reducer_statistics(tnt_reducer_t reducer, const tnt_statistics_t** statistics);
 
-/* How often the tensor was reduced. */
+/* The number of times the tensor was reduced. */
 TNT_EXPORT tnt_status_t tnt_reducer_tensor_steps(tnt_reducer_t reducer, size_t tensor, uint64_t* steps);
 TNT_EXPORT tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats);
 
-/* Not collective. Stops the thread. A bucket that still waits for other ranks is given up. On a device: waits until what was
- * enqueued has ended (after an error, gradients and results are the reducer's until here); gradient buffers and statistics go.
- */
+/* Not collective. Stops the thread and abandons a bucket that still waits for other ranks. On a device, waits until the
+ * enqueued work has ended (after an error, gradients and results belong to the reducer until then) and frees gradient buffers
+ * and statistics. */
 TNT_EXPORT tnt_status_t tnt_reducer_destroy(tnt_reducer_t reducer);
 
 #ifdef __cplusplus
