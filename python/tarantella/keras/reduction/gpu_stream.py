@@ -19,7 +19,6 @@ from pathlib import Path
 
 import tensorflow as tf
 
-import tarantella
 from tarantella.environment import cache_folder, cxx
 from tarantella.errors import UnsupportedError
 
@@ -45,7 +44,7 @@ def load() -> ctypes.CDLL:
 
 def compiled() -> Path:
     """The file of that library. One process of a node compiles, the others wait for it."""
-    source = Path(tarantella.__file__).with_name("gpu_stream.cpp")
+    source = Path(__file__).parents[2] / "gpu_stream.cpp"
     flags = ["-O2", "-shared", "-fPIC", "-w", *tf.sysconfig.get_compile_flags()]
     folder = cache_folder()
     if folder is None:

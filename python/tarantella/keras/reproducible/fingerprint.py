@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-import tarantella
-from tarantella import environment, runtime
+from tarantella import _native, environment, runtime
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
 
@@ -104,7 +103,7 @@ class _Log:
             ranks=runtime.get_size(),
             shards=environment.reproducible(),
             threads=environment.intra_op_threads(),
-            versions={"tarantella": tarantella.__version__, "tensorflow": tf.__version__, "keras": adapter.version()},
+            versions={"tarantella": _native.version(), "tensorflow": tf.__version__, "keras": adapter.version()},
         )
 
     def write(self, kind: str, **values: Any) -> None:
