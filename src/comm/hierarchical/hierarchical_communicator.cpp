@@ -25,15 +25,17 @@ class NetworkAbortLink final : public RemoteAbortLink {
   std::shared_ptr<NetworkWorld> world_;
 };
 
-// Of a chunk: so much that a lane's first and last messages, during which it does nothing else, matter little.
+// The maximum slice of a chunk. A cross-node communicator is idle during its first and last messages; with this size their cost
+// is small.
 constexpr std::size_t max_slice_bytes = std::size_t{2} * 1024 * 1024;
 
-// What travels in 16 bits goes through a node's memory in float32, if it has so many: only the nodes' sums are rounded then.
+// A tensor that is wider than the 16-bit wire type goes through a node's memory in float32, so only the sum of a node is
+// rounded. Other 16-bit data and means would be rounded twice.
 bool rounds_twice(const FusedBuffer& fused, tnt_op_t op) {
   return op == TNT_AVG || ((fused.dtype() == TNT_FLOAT16 || fused.dtype() == TNT_BFLOAT16) && !fused.narrows());
 }
 
-// Whether each node has 2^k ranks, which follow one another: then its sum is one of the tree's.
+// Whether each node has 2^k consecutive ranks. The sum of a node is then a subtree of the tree over all ranks.
 bool are_subtrees(const NetworkCommunicator& all, std::size_t local_size) {
   if (!std::has_single_bit(local_size)) return false;
   const auto node = [&](std::size_t rank) { return all.world().node(all.members()[rank]); };
@@ -52,8 +54,8 @@ std::shared_ptr<RemoteAbortLink> remote_abort_link(std::shared_ptr<NetworkWorld>
 std::unique_ptr<Communicator> HierarchicalCommunicator::make(std::unique_ptr<NetworkCommunicator> all,
                                                              std::unique_ptr<Communicator> local) {
   if (local->size() == all->size()) return local;
-  std::map<int, int> seen;  // members on each node so far
-  std::vector<int> peers;   // those that had as many before them as this rank has
+  std::map<int, int> seen;  // number of members of each node so far
+  std::vector<int> peers;   // the ranks with this rank's position on their node
   for (const int member : all->members()) {
     if (seen[all->world().node(member)]++ == local->rank()) peers.push_back(member);
   }
@@ -84,11 +86,11 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key
   return make(std::move(all), std::move(local));
 }
 
-// A chunk: reduced inside the node to slices (begin), of which the lane's thread takes this rank's; gathered and unpacked when
-// the slices have come back (end).
+// One chunk. start() reduces it inside the node to slices and hands this rank's slice to a cross-node thread. finish() gathers
+// and unpacks the slices after the cross-node reduction.
 class HierarchicalCommunicator::AllReduce {
  public:
-  // run: as it goes through the nodes' memory. wire: the type in which a lane's slices travel.
+  // fused: in the type that a node's memory uses. wire: the type in which slices travel between nodes.
   AllReduce(HierarchicalCommunicator& comm, const FusedBuffer& fused, tnt_dtype_t wire, tnt_op_t op, const CallContext& context)
       : comm_(comm),
         fused_(fused),
@@ -103,7 +105,7 @@ class HierarchicalCommunicator::AllReduce {
     per_chunk_ = slice / cache_line_bytes * cache_line_bytes / size_ * local_size_;
   }
 
-  // What the lane's thread still has is done with, or fails as the job's communication does, before its memory goes.
+  // Waits for the cross-node threads before their memory is freed; the abort makes their operations fail soon.
   ~AllReduce() {
     for (auto& chunk : chunks_) {
       if (!chunk) continue;
@@ -159,7 +161,7 @@ class HierarchicalCommunicator::AllReduce {
   static void wait_quietly(Chunk& chunk) noexcept {
     try {
       (void)chunk.work->wait(-1);
-    } catch (const Error&) {  // the first error is on its way already
+    } catch (const Error&) {  // the first error has been reported already
     }
   }
 
@@ -175,7 +177,7 @@ class HierarchicalCommunicator::AllReduce {
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
 
-// The tree has the same bits on any transport: no other type inside the nodes than between them.
+// A tree sum must have the same bits on any transport, so nodes must not use another type inside than between them.
 bool HierarchicalCommunicator::use_flat_algorithm(const FusedBuffer& fused, tnt_op_t op) const noexcept {
   if (fused.count() * dtype_size(fused.dtype()) <= CollectiveHandshake::max_payload || rounds_twice(fused, op)) return true;
   return op == tree_sum && (!nodes_are_subtrees_ || fused.narrows());
@@ -186,9 +188,9 @@ void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op,
   const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
   global_->begin_handshake(call, context);
   global_->finish_handshake();
-  const std::string detail = context.detail.empty()
-                                 ? describe(call)
-                                 : fmt::format("{}, {}", describe(call), context.detail);  // the steps have own names
+  const std::string detail =
+      context.detail.empty() ? describe(call)
+                             : fmt::format("{}, {}", describe(call), context.detail);  // each step reports its own operation
   const FusedBuffer inside(fused.views(), fused.narrows() ? TNT_FLOAT32 : fused.dtype());
   AllReduce stages(*this, inside, fused.dtype(), op,
                    {.timeout = context.timeout, .detail = detail, .observer = context.observer});

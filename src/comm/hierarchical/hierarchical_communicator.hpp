@@ -1,4 +1,5 @@
-// Collectives among ranks on several nodes: shared memory inside a node, a network between nodes, both at work at once.
+// Collectives among ranks on several nodes: shared memory inside a node and a network between nodes, both working at the same
+// time. This folder combines the communicators of other folders; it does not move bytes itself.
 #pragma once
 
 #include <array>
@@ -14,17 +15,22 @@
 
 namespace tnt {
 
-// all_reduce of much data: in each node its ranks reduce a chunk so that each owns a slice; each owner reduces its slice with
-// its peers on the other nodes (its lane); the node's ranks gather the slices. The network carries one chunk while memory works
-// on the next. Sums are taken inside each node in rank order, then over the nodes: a fixed order, but another one than on one
-// node. Wider tensors that travel as 16-bit floats are cast for the network alone: a node's sum is rounded, not its ranks'
-// parts. What would round twice so (16-bit tensors, means) and all else goes over the network from rank to rank; so does a
-// tree_sum, unless each node has 2^k ranks that follow one another: its sum is a part of the tree then. Cost of
-// all_reduce for each rank, with m nodes of l ranks: 2(m-1)/(m l) S on the network.
+// Large all_reduce: the ranks of each node reduce-scatter a chunk, so that each rank owns a slice. Each rank reduces its slice
+// with the ranks that have the same position on the other nodes (the cross-node communicator). The node then all-gathers the
+// slices. The network carries one chunk while memory works on the next.
+//
+// Sums are taken inside each node in rank order, then over the nodes: a fixed order, but not the order of a single node.
+// Tensors wider than a 16-bit wire type are cast for the network only, so the sum of a node is rounded and not the
+// contributions of its ranks.
+//
+// The flat algorithm over all ranks takes everything else: small data, data that would be rounded twice (16-bit tensors,
+// means), other collectives, and tree_sum unless each node has 2^k consecutive ranks.
+//
+// Cost of all_reduce for each rank, with m nodes of l ranks: 2(m-1)/(m l) S on the network.
 class HierarchicalCommunicator final : public Communicator {
  public:
-  // local: the members of `all` on this rank's node, in the same order. Returns `local` if that is all, and `all` if nothing is
-  // gained: one rank on each node, or not equally many. Not collective.
+  // local: the members of `all` on this rank's node, in the same order. Returns `local` if there is one node only, and `all` if
+  // the nodes have one rank each or different numbers of ranks. Not collective.
   [[nodiscard]] static std::unique_ptr<Communicator> make(std::unique_ptr<NetworkCommunicator> all,
                                                           std::unique_ptr<Communicator> local);
 
@@ -63,8 +69,8 @@ class HierarchicalCommunicator final : public Communicator {
 
  private:
   class AllReduce;
-  // The ranks with this one's place on each node, and a thread that reduces among them. Two take chunks in turn: while one
-  // waits for its last message, the other's fill the network.
+  // The ranks with this rank's position on each node, and a thread that reduces among them. Two such communicators take chunks
+  // in turn: while one waits for its last message, the messages of the other fill the network.
   struct CrossNode {
     std::unique_ptr<NetworkCommunicator> comm;
     Executor executor;
@@ -76,12 +82,12 @@ class HierarchicalCommunicator final : public Communicator {
 
   std::unique_ptr<NetworkCommunicator> global_;
   std::unique_ptr<Communicator> local_;
-  bool nodes_are_subtrees_;  // of the tree over all ranks
+  bool nodes_are_subtrees_;  // subtrees of the tree over all ranks
   StagingPool staging_;
   std::array<CrossNode, 2> cross_;
 };
 
-// Ends what the other ranks of the job wait for in shared memory and on the network with one message; for ShmWorld.
+// Propagates an abort between shared memory and the network, with one message for the whole job. For ShmWorld.
 [[nodiscard]] std::shared_ptr<RemoteAbortLink> remote_abort_link(std::shared_ptr<NetworkWorld> world);
 
 }  // namespace tnt

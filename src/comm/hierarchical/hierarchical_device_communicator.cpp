@@ -15,16 +15,16 @@ namespace {
 
 using Topology = HierarchicalDeviceCommunicator::Topology;
 
-// Of a chunk. Below the least the launches and the lane's message cost more than their bytes; above the most nothing is gained
-// but pinned memory lost.
+// Bounds of a slice. A smaller slice costs more for launches and messages than for its bytes; a larger one only takes more
+// pinned memory.
 constexpr std::size_t min_slice_bytes = std::size_t{256} * 1024;
 constexpr std::size_t max_slice_bytes = std::size_t{2} * 1024 * 1024;
-// Less is not worth a message of each lane's.
+// Less data is not worth one message of each cross-node communicator.
 constexpr std::size_t min_sliced_bytes = std::size_t{4} * 1024;
-constexpr std::size_t slice_alignment = 128;  // bytes: NCCL moves 16 at once, and fills lines
+constexpr std::size_t slice_alignment = 128;  // bytes: NCCL moves 16 at once and fills cache lines
 
-// Who waits inside a node for a rank that does not come names it: the other nodes' lanes, which wait for this node, give it
-// time.
+// A rank that waits inside a node can name the missing rank. The cross-node communicators of other nodes wait longer, so that
+// they do not report a timeout first.
 double cross_timeout(double timeout) { return timeout + std::min(3.0, 0.75 * timeout); }
 
 Topology find_topology(Communicator& host, const std::string& node, double timeout) {
@@ -45,7 +45,7 @@ Topology find_topology(Communicator& host, const std::string& node, double timeo
 
 CallContext connecting(const NcclOptions& options) { return {.timeout = options.timeout, .detail = "connecting devices"}; }
 
-// Those of the same local rank; of nodes that are not equal the last.
+// The ranks with the same local rank. If the nodes have different numbers of ranks: the last rank of each node.
 std::unique_ptr<StagedCommunicator> make_cross(Device& device, Communicator& host, const NcclOptions& options,
                                                const Topology& topology) {
   const int color_of_last = topology.local_rank == topology.local_size - 1 ? 0 : -1;
@@ -118,7 +118,7 @@ void HierarchicalDeviceCommunicator::throw_if_aborted() {
   global_->throw_if_aborted();
 }
 
-// The steps of one call, each on the stream of what takes it.
+// The steps of one call. Each is enqueued on the stream of the communicator that performs it.
 class HierarchicalDeviceCommunicator::AllReduce {
  public:
   AllReduce(HierarchicalDeviceCommunicator& comm, const Call& call, const void* in, void* out, std::string_view detail)
@@ -146,9 +146,9 @@ class HierarchicalDeviceCommunicator::AllReduce {
 
  private:
   struct Chunk {
-    std::size_t first;  // element
-    std::size_t slice;  // elements of each local rank's; 0: all is rest
-    std::size_t rest;   // elements behind the slices, which the last rank takes with its own
+    std::size_t first;  // first element
+    std::size_t slice;  // elements of each local rank; 0: everything is rest
+    std::size_t rest;   // elements behind the slices, which belong to the last local rank
   };
   [[nodiscard]] static std::size_t whole(std::size_t bytes) { return bytes / slice_alignment * slice_alignment; }
 
@@ -165,7 +165,7 @@ class HierarchicalDeviceCommunicator::AllReduce {
     return out(chunk.first + static_cast<std::size_t>(comm_.topology_.local_rank) * chunk.slice);
   }
   [[nodiscard]] std::size_t behind_slices(const Chunk& chunk) const { return chunk.first + slices_ * chunk.slice; }
-  [[nodiscard]] std::size_t cross_count(const Chunk& chunk) const {  // elements of this rank's
+  [[nodiscard]] std::size_t cross_count(const Chunk& chunk) const {  // elements that this rank sends to other nodes
     return chunk.slice + (comm_.topology_.local_rank == last() ? chunk.rest : 0);
   }
 
@@ -215,7 +215,7 @@ void HierarchicalDeviceCommunicator::enqueue(StreamOrder& order, Steps&& steps) 
   }
 }
 
-// Who waits for this communicator's stream waits for what was enqueued before a step failed, too.
+// Makes this communicator's stream wait for everything that was enqueued before a step failed.
 void HierarchicalDeviceCommunicator::join_streams() noexcept {
   try {
     for (const DeviceCommunicator* each : {local_.get(), cross_.get(), global_.get()}) {
@@ -223,7 +223,7 @@ void HierarchicalDeviceCommunicator::join_streams() noexcept {
       local_done_.record(each->stream());
       local_done_.wait_on(stream());
     }
-  } catch (const Error&) {  // the device has failed: nothing goes on
+  } catch (const Error&) {  // the device has failed; no stream continues
   }
 }
 

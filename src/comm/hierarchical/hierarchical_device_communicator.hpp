@@ -1,5 +1,5 @@
-// Collectives among devices on several nodes whose network does not reach them: NCCL inside a node, pinned memory and the
-// host's transport between nodes.
+// Collectives among devices on several nodes whose network has no direct access to device memory: NCCL inside a node, pinned
+// memory and the host's transport between nodes.
 #pragma once
 
 #include <memory>
@@ -12,30 +12,31 @@
 
 namespace tnt {
 
-// Collective over host, which has to live as long, as has the device. node: equal on ranks of one node. On one node it is
-// NCCL's communicator, and one through pinned memory where no node has two ranks. Errors are those of make_nccl_communicator.
-// library: in place of the one that the options name.
+// Collective over host. host and device must outlive the communicator. node: a text that is equal on the ranks of one node. On
+// one node this is NCCL's communicator; if every node has one rank, it is the staged communicator. Errors are those of
+// make_nccl_communicator. library: replaces the library that the options name.
 [[nodiscard]] std::unique_ptr<DeviceCommunicator> make_hierarchical_device_communicator(
     Device& device, Communicator& host, const NcclOptions& options, const std::string& node,
     std::shared_ptr<const NcclLibrary> library = nullptr);
 
-// all_reduce in three steps, known from Horovod as hierarchical all-reduce: NCCL's reduce-scatter inside the node, each slice
-// through the host with those of the same local rank on the other nodes (a lane), NCCL's all-gather. Each rank has S / l on the
-// bus and 2(m-1)/(m l) S on the network, with m nodes of l ranks. What does not make l slices (few bytes; nodes of different
-// sizes) is reduced by NCCL, goes through the last rank of each node, and is broadcast. In chunks: NCCL works on one while the
-// lane has another, and pinned memory stays small. A node's sum is rounded to the type, then the nodes' sum, in a fixed order.
+// all_reduce in three steps (Horovod calls it hierarchical all-reduce): NCCL reduce-scatter inside the node; each slice through
+// the host with the same local rank of the other nodes (the cross-node communicator); NCCL all-gather. Each rank moves S / l on
+// the bus and 2(m-1)/(m l) S on the network, with m nodes of l ranks. Data that does not fill l slices (few bytes, or nodes of
+// different sizes) is reduced by NCCL, passes through the last rank of each node, and is broadcast. The data is cut into
+// chunks, so that NCCL and the network work at the same time and pinned memory stays small. The sum of a node is rounded to the
+// type, then the sum over nodes, in a fixed order.
 //
-// Means, of which whole numbers would be rounded twice, and all other calls go through pinned memory from rank to rank.
+// Means, which would round integers twice, and all other collectives use the flat algorithm through pinned memory.
 class HierarchicalDeviceCommunicator final : public DeviceCommunicator {
  public:
-  struct Topology {  // of this rank
-    int node = 0;    // its first rank
+  struct Topology {  // the position of this rank
+    int node = 0;    // first rank of the node
     int local_rank = 0;
     int local_size = 0;
     int nodes = 0;
-    bool uniform = true;  // as many ranks on each node
+    bool uniform = true;  // all nodes have the same number of ranks
   };
-  // job_rank: as NcclCommunicator's
+  // job_rank: see NcclCommunicator
   HierarchicalDeviceCommunicator(Device& device, Communicator& host, const NcclOptions& options, std::string node,
                                  const Topology& topology, std::shared_ptr<const NcclLibrary> library, int job_rank);
 
@@ -55,7 +56,7 @@ class HierarchicalDeviceCommunicator final : public DeviceCommunicator {
   void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
   void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
   std::unique_ptr<DeviceCommunicator> part(int color, int key, Communicator* host) override;
-  // steps() enqueues on what order is with.
+  // steps() enqueues on the communicator of `order`.
   template <typename Steps>
   void enqueue(StreamOrder& order, Steps&& steps);
   void join_streams() noexcept;
@@ -67,16 +68,16 @@ class HierarchicalDeviceCommunicator final : public DeviceCommunicator {
   Topology topology_;
   std::shared_ptr<const NcclLibrary> library_;
   int job_rank_;
-  std::mutex mutex_;  // an operation's steps stay together
+  std::mutex mutex_;  // keeps the steps of an operation together
   std::unique_ptr<Communicator> local_host_;
   std::unique_ptr<DeviceCommunicator> local_;
-  std::unique_ptr<DeviceCommunicator> cross_;  // null for a rank that has none
+  std::unique_ptr<DeviceCommunicator> cross_;  // null for a rank that is in none
   std::unique_ptr<DeviceCommunicator> global_;
   Stream stream_;
   StreamOrder local_order_;
   StreamOrder global_order_;
-  Event local_done_;  // on the node's stream: what the lane waits for
-  Event cross_done_;  // on the lane's
+  Event local_done_;  // recorded on the stream of local_
+  Event cross_done_;  // recorded on the stream of cross_
 };
 
 }  // namespace tnt

@@ -1,4 +1,4 @@
-// Chunks of a block for each member, which go to it, and what comes from the others: the moving part of all_to_all and
+// Sends a chunk of each member's block and receives the chunks of the others: the data movement of all_to_all and
 // reduce_scatter.
 #pragma once
 
@@ -15,16 +15,16 @@ namespace tnt {
 
 class BlockExchange {
  public:
-  // in: a block of so many bytes for each member.
+  // in: a block of this many bytes for each member.
   BlockExchange(Group& group, StagingPool& staging, const void* in, std::size_t bytes)
       : group_(group), staging_(staging), in_(in), bytes_(bytes), per_chunk_(slice_bytes(bytes * group.size(), group.size())) {}
 
   struct Chunk {
     explicit Chunk(Group& group) : batch(group) {}
-    std::size_t first = 0;  // byte of the block
-    std::size_t bytes = 0;  // of it
+    std::size_t first = 0;  // first byte in the block
+    std::size_t bytes = 0;  // of the chunk
     StagingBuffer outgoing;
-    StagingBuffer arrived;  // from each member so many bytes
+    StagingBuffer arrived;  // so many bytes from each member
     RequestBatch batch;
     [[nodiscard]] const std::byte* from(std::size_t member) const { return arrived.get() + member * bytes; }
   };

@@ -1,4 +1,4 @@
-// How the elements of a collective are cut: into chunks, and a chunk into a slice for each rank.
+// How the elements of a collective are cut into chunks, and a chunk into one slice for each rank.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,9 @@
 namespace tnt {
 
 inline constexpr std::size_t cache_line_bytes = 64;
-// Bytes of one member's slice of each chunk when `bytes` are cut for so many: at least four chunks, so that one is on its way
-// while another is worked on; large enough for a network's full rate; bounded for all members together.
+// Bytes of one member's slice of each chunk, if `bytes` are cut for so many members. There are at least four chunks, so that
+// one travels while another is processed. A slice is large enough for the full rate of a network, and the total over all
+// members is bounded.
 [[nodiscard]] inline std::size_t slice_bytes(std::size_t bytes, std::size_t members) {
   constexpr std::size_t max_total = std::size_t{4} * 1024 * 1024;
   constexpr std::size_t max_slice = std::size_t{512} * 1024;
@@ -23,7 +24,7 @@ inline constexpr std::size_t cache_line_bytes = 64;
   return (count + per_chunk - 1) / per_chunk;
 }
 
-// Elements [first, second) of a chunk of count that are member's; borders lie on cache lines.
+// Elements [first, second) of the member's slice in a chunk of count elements. Borders lie on cache lines.
 [[nodiscard]] inline std::pair<std::size_t, std::size_t> slice_of(std::size_t member, std::size_t members, std::size_t count,
                                                                   std::size_t size) {
   const std::size_t line = cache_line_bytes / size;

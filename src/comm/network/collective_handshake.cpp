@@ -20,7 +20,7 @@ void CollectiveHandshake::begin(const Call& call, const CallContext& context, st
     if (member == group_.self) continue;
     batch_->receive({incoming_, member * slot_bytes, sizeof(Header) + max_payload}, member, handshake_tag);
   }
-  for (std::size_t i = 1; i <= group_.size(); ++i) {  // each rank begins with another: not all send to one at first
+  for (std::size_t i = 1; i <= group_.size(); ++i) {  // each rank begins with another member, to spread the load
     const std::size_t member = (group_.self + i) % group_.size();
     std::byte* to = slot(member == group_.self ? incoming_ : outgoing_, member);
     std::memcpy(to, &header, sizeof(header));

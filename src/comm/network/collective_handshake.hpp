@@ -1,4 +1,4 @@
-// The beginning of every collective over a network: each rank says to each what it calls, with the data if there is little.
+// The first message of every collective over a network: each rank tells each other rank its call. Small data travels with it.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,16 @@ class CollectiveHandshake {
 
   explicit CollectiveHandshake(Group& group) : group_(group) {}
 
-  // Begins a call. Every member's message has this many bytes of data that fill writes (member: who gets them); the bytes that
-  // this rank has for itself are written, too.
+  // Begins a call. fill writes `payload` bytes of data for each member, including the calling rank.
   using Fill = std::function<void(std::size_t member, std::byte* to)>;
   void begin(const Call& call, const CallContext& context, std::size_t payload = 0, const Fill& fill = {});
 
-  // Returns when all members have begun it. Throws TNT_MISMATCH on all ranks if one has begun another call.
+  // Returns when all members have begun the call. Throws TNT_MISMATCH on all ranks if a member has begun another call.
   void finish();
-  // What member had for this rank; after finish, until the next begin.
+  // The data of `member` for this rank. Valid after finish, until the next begin.
   [[nodiscard]] const std::byte* payload(std::size_t member) const;
 
-  void wait(RequestBatch& batch) const;  // for other messages of this call
+  void wait(RequestBatch& batch) const;  // for later messages of the same call
 
  private:
   struct Header {

@@ -11,10 +11,10 @@ namespace tnt {
 namespace {
 
 constexpr std::int64_t check_every_ns = 2'000'000;
-constexpr std::int64_t max_nap_ns = 500'000;  // of a rank that has waited long; a network makes progress only when asked
-constexpr std::int64_t min_nap_ns = 50'000;   // of one that takes the core from a computation each time that it looks
+constexpr std::int64_t max_nap_ns = 500'000;  // of a rank that has waited long; a network makes progress only when it is polled
+constexpr std::int64_t min_nap_ns = 50'000;   // of a rank whose polling takes the core from a computation
 
-// What to do after so much waiting for nothing: spin, let others run, then sleep longer the longer it has waited.
+// Backs off: spins first, then yields, then sleeps, longer the longer it has waited.
 void rest(const BackoffPolicy& backoff, WaitHint wait_hint, std::int64_t waited) {
   const bool computing = wait_hint == WaitHint::computing;
   if (waited < backoff.spin_ns) {
@@ -87,14 +87,14 @@ void RequestBatch::check_peers(double timeout, bool passed, const std::function<
   if (group_->cancelled) fail(TNT_ABORTED, "{}: given up, as its communicator is being destroyed", waiter());
   for (const int rank : missing()) {
     if (!world.left(rank)) continue;
-    if (poll()) return;  // it came before it went: look again
+    if (poll()) return;  // its message came before it left: poll again
     abort_and_throw(world, TNT_PEER_LOST, left_message(rank, waiter()));
   }
   if (!passed) return;
   abort_and_throw(world, TNT_TIMEOUT, timeout_message(missing(), timeout, waiter()));
 }
 
-// Whose messages have not come; if all have, who does not take this rank's.
+// The senders of messages that have not arrived; if all have, the receivers that have not taken this rank's messages.
 std::vector<int> RequestBatch::missing() const {
   std::vector<int> ranks;
   const bool incoming = std::any_of(items_.begin(), items_.end(), [](const Item& item) { return item.incoming; });

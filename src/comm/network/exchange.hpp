@@ -1,4 +1,5 @@
-// Messages of one call to and from members of a communicator, and waiting for them: as long as it makes sense, and no longer.
+// The messages of one call among the members of a communicator, and the wait for them, which ends at a deadline, an abort or a
+// lost peer.
 #pragma once
 
 #include <atomic>
@@ -14,12 +15,12 @@
 
 namespace tnt {
 
-// A group of ranks as its messages see it.
+// The members of a communicator, as its messages address them.
 struct Group {
   std::shared_ptr<NetworkWorld> world;
-  std::uint64_t context = 0;  // its tags
+  std::uint64_t context = 0;  // identifies the communicator in tags
   std::vector<int> members;   // ranks in the job
-  std::size_t self = 0;       // an index into them
+  std::size_t self = 0;       // index into members
   BackoffPolicy backoff{};
   std::atomic<bool> cancelled{false};
 
@@ -28,7 +29,7 @@ struct Group {
 
 enum TagKind { handshake_tag = 0, scatter_tag = 1, gather_tag = 2, point_to_point_tag = 3 };
 
-// A part of a buffer.
+// A part of a staging buffer.
 struct BufferSlice {
   StagingBuffer buffer;
   std::size_t offset = 0;
@@ -36,7 +37,7 @@ struct BufferSlice {
   [[nodiscard]] std::byte* data() const noexcept { return buffer.get() + offset; }
 };
 
-// Some messages that are waited for together. What has not arrived when it is destroyed is given up.
+// Requests that are waited for together. Requests that are not complete are cancelled on destruction.
 class RequestBatch {
  public:
   explicit RequestBatch(Group& group) : group_(&group) {}
@@ -44,8 +45,8 @@ class RequestBatch {
   void send(const BufferSlice& part, std::size_t member, TagKind kind);
   void receive(const BufferSlice& part, std::size_t member, TagKind kind);
 
-  // Returns when all have arrived. Throws, and ends the job's communication: TNT_PEER_LOST if a rank that is missing has left,
-  // TNT_TIMEOUT; or throws what ended it. place: "rank 0 in barrier (call 7)".
+  // Returns when all requests are complete. Throws and aborts the job: TNT_PEER_LOST if a missing rank has left, TNT_TIMEOUT.
+  // Also throws the error of an earlier abort. waiter: "rank 0 in barrier (call 7)".
   void wait(const CallContext& context, const std::function<std::string()>& waiter);
 
  private:
@@ -54,15 +55,15 @@ class RequestBatch {
     std::size_t member;
     bool incoming;
   };
-  [[nodiscard]] bool poll();  // true if something has arrived
+  [[nodiscard]] bool poll();  // true if a request has completed
   void check_peers(double timeout, bool passed, const std::function<std::string()>& waiter);
   [[nodiscard]] std::vector<int> missing() const;
 
   Group* group_;
-  std::vector<Item> items_;  // that have not arrived
+  std::vector<Item> items_;  // not complete
 };
 
-// Ends the job's communication and throws what all ranks throw: this message or an earlier one.
+// Aborts the job and throws the error that all ranks throw: this one or an earlier one.
 [[noreturn]] void abort_and_throw(NetworkWorld& world, tnt_status_t status, const std::string& message);
 
 }  // namespace tnt

@@ -1,5 +1,5 @@
-// What carries messages between the ranks of a job when they share no memory: matched by sender, receiver and tag, in the order
-// in which they were sent. MPI is one (src/comm/mpi); the tests have another.
+// A network: messages between ranks that share no memory, matched by sender, receiver and tag, in the order of sending. MPI is
+// one implementation (src/comm/mpi); the tests have another.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace tnt {
 
-// A message on its way. Destroyed before it is done, it is given up: its memory stays alive as long as the network may
-// touch it.
+// A nonblocking send or receive, like an MPI_Request. Destroying it before it is complete cancels it; its memory stays alive as
+// long as the network may access it.
 class Request {
  public:
   Request() = default;
@@ -17,11 +17,11 @@ class Request {
   Request& operator=(const Request&) = delete;
   virtual ~Request() = default;
 
-  // True once the message has been received, or the memory of the one that was sent is free again. Never blocks.
+  // True once the message has been received, or the memory of a sent message may be reused. Never blocks.
   [[nodiscard]] virtual bool test() = 0;
 };
 
-// All functions may be called from any thread, at the same time; they throw TNT_SYSTEM.
+// All functions are thread-safe. They throw TNT_SYSTEM.
 class Network {
  public:
   Network() = default;
@@ -31,17 +31,17 @@ class Network {
 
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
-  [[nodiscard]] virtual std::string name() const = 0;  // for the log: what it is, and how it may be used by threads
+  [[nodiscard]] virtual std::string name() const = 0;  // for the log: library, version and thread level
   [[nodiscard]] virtual int max_tag() const noexcept = 0;
 
-  // memory: what data lies in. At most max_message_bytes bytes; tags from 0 to max_tag.
+  // memory: owns the data. At most max_message_bytes bytes; tags from 0 to max_tag.
   [[nodiscard]] virtual std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,
                                                        std::shared_ptr<void> memory) = 0;
-  // bytes: room for the message, which may be shorter.
+  // bytes: the capacity; the message may be shorter.
   [[nodiscard]] virtual std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,
                                                        std::shared_ptr<void> memory) = 0;
 
-  // The job ended in an error: leaving must not wait for ranks that may never come.
+  // After an abort: the process must not wait for other ranks when it exits.
   virtual void skip_finalize() noexcept = 0;
 };
 

@@ -31,7 +31,7 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, st
   group_.backoff = backoff_policy_for(std::vector<int>(static_cast<std::size_t>(local_size_), 0));
 }
 
-// The messages with which every call begins are a barrier.
+// The handshake is a barrier.
 void NetworkCommunicator::barrier(const CallContext& context) {
   handshake_.begin({.kind = Call::barrier}, context);
   handshake_.finish();
@@ -55,7 +55,7 @@ std::unique_ptr<Communicator> NetworkCommunicator::split(int color, int key, con
   return split_network(color, key, context);
 }
 
-// Every rank learns all colours, keys and a context that each would choose; a group takes its first member's.
+// Every rank learns all colours, keys and one proposed context of each rank. A group takes the context of its first member.
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::split_network(int color, int key, const CallContext& context) {
   struct SplitKey {
     int color;

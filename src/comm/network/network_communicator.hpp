@@ -1,5 +1,7 @@
-// Collectives among ranks that share no memory, over a network such as MPI. Sums are taken by our own kernels in rank order:
-// the same bits on every rank, in every run, as in shared memory.
+// Collectives among ranks that share no memory, over a network such as MPI. Our own kernels take the sums in rank order, so
+// every rank gets the same bits in every run, as in shared memory.
+//
+// This folder knows the Network interface only. MPI itself is in src/comm/mpi, and shared memory must not be used here.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +16,9 @@
 
 namespace tnt {
 
-// Little data goes from each to each with the call's first message. More goes in chunks through staging memory, some of
-// which are on their way while others are packed, reduced or unpacked: no buffer of the caller is ever the network's, so a call
-// that fails leaves none behind. Cost of all_reduce: 2(n-1)/n S sent by each rank, in two messages' time if S is small.
+// Small data travels with the first message of a call. Larger data travels in chunks through staging memory: some chunks are on
+// the network while others are packed, reduced or unpacked. The network never accesses a buffer of the caller, so a call that
+// fails leaves no access behind. Cost of all_reduce: each rank sends 2(n-1)/n S; small data takes the time of one message.
 class NetworkCommunicator final : public Communicator {
  public:
   explicit NetworkCommunicator(const std::shared_ptr<NetworkWorld>& world);  // of all ranks
@@ -42,10 +44,9 @@ class NetworkCommunicator final : public Communicator {
   void cancel() noexcept override { group_.cancelled = true; }
   [[nodiscard]] std::optional<Error> async_error() const noexcept override { return group_.world->async_error(); }
 
-  // For the hierarchical communicator, which has a part of its work done here. part: split, by its type. lane: of these ranks,
-  // this one among them, without a word to the others; each rank may be in one of each
-  // number, 0 and 1. begin_handshake, finish_handshake: a collective of which the data
-  // goes other ways; all members compare their calls.
+  // For the hierarchical communicator. split_network: split with its concrete type. subgroup: a communicator of these ranks,
+  // including this one, made without communication; each rank may be in one of each index, 0 and 1. begin_handshake,
+  // finish_handshake: the handshake of a collective whose data travels elsewhere.
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> split_network(int color, int key, const CallContext& context);
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> subgroup(std::vector<int> members, int index) const;
   void begin_handshake(const Call& call, const CallContext& context) { handshake_.begin(call, context); }
@@ -64,7 +65,7 @@ class NetworkCommunicator final : public Communicator {
 
   Group group_;
   CollectiveHandshake handshake_;
-  StagingPool staging_;  // of the collectives' chunks
+  StagingPool staging_;  // for the chunks of collectives
   PointToPoint point_to_point_;
   int local_rank_ = 0;
   int local_size_ = 0;

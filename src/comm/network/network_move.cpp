@@ -20,7 +20,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
 
 }  // namespace
 
-// Each rank sends a chunk to all (begin); what has come is copied out (turn).
+// start() sends a chunk to all members; advance() copies the received chunks out.
 class NetworkCommunicator::AllGather {
  public:
   AllGather(NetworkCommunicator& comm, const void* in, void* out, std::size_t bytes)
@@ -89,8 +89,8 @@ void NetworkCommunicator::all_gather(const void* in, void* out, std::size_t coun
   }
 }
 
-// The root sends each rank its slice of a chunk (begin), which sends it on to the others (turn): no rank sends more than twice
-// the data, however many there are. The whole chunk is copied out at the end.
+// start(): the root sends each rank its slice of a chunk. advance(): each rank sends its slice on to the others, so that no
+// rank sends more than twice the data. finish() copies the whole chunk out.
 class NetworkCommunicator::Broadcast {
  public:
   Broadcast(NetworkCommunicator& comm, const void* in, void* out, std::size_t bytes, std::size_t root)
@@ -176,7 +176,7 @@ void NetworkCommunicator::broadcast(const void* in, void* out, std::size_t count
   copy_bytes(out, handshake_.payload(static_cast<std::size_t>(root)), bytes);
 }
 
-// What has come is copied out (turn) after the same place of the next chunk has left (begin): so it works in place.
+// advance() copies a chunk out after start() has sent the same part of the next chunk, so the call works in place.
 class NetworkCommunicator::AllToAll {
  public:
   AllToAll(NetworkCommunicator& comm, const void* in, void* out, std::size_t bytes)

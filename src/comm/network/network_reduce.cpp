@@ -18,8 +18,8 @@ std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>
 
 }  // namespace
 
-// A chunk: each member gets its slice from all (begin), sums it in rank order and sends the result to all (turn); what comes is
-// unpacked (end).
+// One chunk. start(): each member receives its slice from all others. advance(): it sums the slice in rank order and sends the
+// result to all. finish() unpacks the received results.
 class NetworkCommunicator::AllReduce {
  public:
   AllReduce(NetworkCommunicator& comm, const FusedBuffer& fused, tnt_op_t op, Phases& phases)
@@ -128,7 +128,7 @@ void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, cons
   phases.end("unpack");
 }
 
-// Each sums what it got straight into its output (turn).
+// advance() sums the received blocks straight into the output.
 class NetworkCommunicator::ReduceScatter {
  public:
   ReduceScatter(NetworkCommunicator& comm, const void* in, void* out, const Call& call)

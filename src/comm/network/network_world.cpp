@@ -12,11 +12,11 @@ namespace tnt {
 namespace {
 
 constexpr int control_tag = 0;
-constexpr int tags_per_communicator = 4;                 // tags of a communicator
-constexpr std::int64_t poll_every_ns = 1'000'000;        // what nobody waits for costs little
-constexpr std::int64_t error_agreement_ns = 60'000'000;  // some ten times as long as a waiting rank needs to hear of an ending
+constexpr int tags_per_communicator = 4;                 // tag values of one communicator
+constexpr std::int64_t poll_every_ns = 1'000'000;        // limits the cost of polling for messages that rarely come
+constexpr std::int64_t error_agreement_ns = 60'000'000;  // about ten times the delay of an abort notice at a waiting rank
 constexpr std::int64_t in_flight_ns =
-    100'000'000;  // for data that overtook nothing, but has other ways than a rank's last note
+    100'000'000;  // for data that was sent before a rank's last notice, but travels on another path
 constexpr double leave_timeout_seconds = 2.0;
 
 void sleep_1ms() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
@@ -50,7 +50,7 @@ NetworkWorld::~NetworkWorld() {
       sleep_1ms();
       std::erase_if(sent_notices_, [](const auto& request) { return request->test(); });
     }
-  } catch (const Error&) {  // a network that fails now has nobody to fail for
+  } catch (const Error&) {  // the network has failed, and nobody waits for this rank
   }
 }
 
@@ -67,7 +67,7 @@ void NetworkWorld::send_to_all(const ControlMessage& notice) noexcept {
     try {
       const auto copy = std::make_shared<ControlMessage>(notice);
       sent_notices_.push_back(network_->isend(copy.get(), length, other, control_tag, copy));
-    } catch (const std::exception&) {  // that one cannot be told; the others can
+    } catch (const std::exception&) {  // this rank cannot be told; the others can
     }
   }
 }
@@ -117,7 +117,7 @@ void NetworkWorld::abort(tnt_status_t status, const std::string& message) noexce
     messages_.emplace(rank(), Error(status, notice.message.data()));
     aborted_ = true;
     send_to_all(notice);
-  } catch (const std::exception&) {  // the network itself has failed: the others find out for themselves
+  } catch (const std::exception&) {  // the network itself has failed: the other ranks find out on their own
   }
 }
 

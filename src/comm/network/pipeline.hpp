@@ -1,17 +1,17 @@
-// Chunks of a collective in flight: while one is packed, reduced or unpacked, the network carries others.
+// The pipeline of a collective's chunks: while one chunk is packed, reduced or unpacked, the network carries others.
 #pragma once
 
 #include <cstddef>
 
 namespace tnt {
 
-// Chunks between two stages of one chunk. A network may hold a message for a long time, such as when an answer waits behind
-// other data in a router's queue: the more are under way, the less it matters.
+// Chunks between two stages of one chunk. A network may delay a message, for example when an answer waits behind other data in
+// a router's queue. With more chunks in flight a delay matters less.
 inline constexpr std::size_t pipeline_lag = 4;
 inline constexpr std::size_t chunks_in_flight = 2 * pipeline_lag + 1;
 
-// Every chunk goes through begin, turn and end, in this order on all ranks: begin(i), turn(i - lag), end(i - 2 lag).
-// first_begun is called once, after the first begin or, without chunks, at once.
+// Every chunk passes through start, advance and finish in the same order on all ranks: start(i), advance(i - lag), finish(i - 2
+// lag). first_begun is called once: after the first start, or immediately if there are no chunks.
 template <typename Stages, typename FirstBegun>
 void run_pipeline(Stages& stages, std::size_t chunks, FirstBegun&& first_begun) {
   if (chunks == 0) return first_begun();

@@ -8,8 +8,8 @@
 namespace tnt {
 namespace {
 
-constexpr std::size_t first_bytes = std::size_t{8} * 1024;    // of the data, with the header
-constexpr std::size_t chunk_bytes = std::size_t{512} * 1024;  // of what follows
+constexpr std::size_t first_bytes = std::size_t{8} * 1024;    // of the data, in the message with the header
+constexpr std::size_t chunk_bytes = std::size_t{512} * 1024;  // of the following messages
 
 std::string describe(const char* what, std::uint64_t count, tnt_dtype_t dtype, const char* preposition, int peer) {
   return fmt::format("{} of {} {} {} rank {}", what, count, dtype_name(dtype), preposition, peer);

@@ -1,4 +1,4 @@
-// Messages from one rank to another over a network, apart from the collectives.
+// Point-to-point messages over a network, independent of the collectives.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,15 @@
 
 namespace tnt {
 
-// Threads may send and receive at once, one for each peer and direction. Two chunks of a message are on their way.
+// Different threads may send and receive at the same time, one for each peer and direction. Two chunks of a message are in
+// flight.
 class PointToPoint {
  public:
   explicit PointToPoint(Group& group) : group_(group) {}
 
-  // Returns when `in` may be changed: little data may be on its way still.
+  // Returns when `in` may be changed; small data may still be in flight.
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context);
-  // A message of another count or dtype than the sender's is TNT_MISMATCH on all ranks.
+  // TNT_MISMATCH on all ranks if the sender's count or dtype differs.
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context);
 
  private:

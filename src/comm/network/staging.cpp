@@ -6,7 +6,7 @@ namespace tnt {
 namespace {
 
 constexpr std::size_t smallest = 4096;
-constexpr std::size_t max_idle = 64;  // buffers kept for later
+constexpr std::size_t max_idle = 64;  // buffers that the pool keeps
 
 }  // namespace
 

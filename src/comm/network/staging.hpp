@@ -1,4 +1,4 @@
-// Memory in which messages wait: taken for a call, given back by letting go, used again by the next call.
+// A pool of staging memory for messages. A buffer returns to the pool when its last owner releases it.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace tnt {
 
 using StagingBuffer = std::shared_ptr<std::byte[]>;
 
-// A buffer is free when nobody but the pool holds it: a transfer that was given up keeps its own.
+// A buffer is free when only the pool holds it. A cancelled request keeps its buffer.
 class StagingPool {
  public:
   [[nodiscard]] StagingBuffer acquire(std::size_t bytes);

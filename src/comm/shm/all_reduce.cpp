@@ -8,7 +8,7 @@ namespace tnt {
 namespace {
 
 constexpr std::size_t cache_line = 64;
-constexpr std::size_t block_bytes = std::size_t{16} * 1024;  // what is reduced at once: stays in the first-level cache
+constexpr std::size_t block_bytes = std::size_t{16} * 1024;  // unit of reduction: stays in the L1 cache
 
 bool in_place(const FusedBuffer& fused) {
   return std::all_of(fused.views().begin(), fused.views().end(), [](const TensorView& view) { return view.in == view.out; });
@@ -16,7 +16,7 @@ bool in_place(const FusedBuffer& fused) {
 
 std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-// In place the lines have just been read, and wait in a cache to be written.
+// In place, the output lines were just read and are in a cache.
 Store store_for(const FusedBuffer& fused, std::size_t size, std::size_t streaming_bytes) {
   return fused.count() * size < streaming_bytes || in_place(fused) ? Store::cached : Store::streaming;
 }
@@ -78,7 +78,7 @@ void ShmAllReduce::low_latency() {
   phases_.end("unpack");
 }
 
-// In blocks, of which each is summed and given to the caller before it leaves the first-level cache.
+// Works in blocks: each is summed and copied to the caller before it leaves the L1 cache.
 void ShmAllReduce::one_shot() {
   alignas(cache_line) std::array<std::byte, block_bytes> result;  // NOLINT(*-member-init): written before it is read
   fused_.pack(0, fused_.count(), slots_.of(self_), shared_);
@@ -88,7 +88,7 @@ void ShmAllReduce::one_shot() {
   for (std::size_t at = 0; at < fused_.count(); at += per_block) {
     const std::size_t count = std::min(per_block, fused_.count() - at);
     const auto from = sources(0, at * size_);
-    // what went past the caches would have to come back from memory
+    // data that was stored past the caches would have to come back from memory
     if (const void* input = fused_.in_place(at, count)) sources_[self_] = input;
     reduce(result.data(), from, count, fused_.dtype(), op_);
     phases_.end("reduce");
@@ -98,17 +98,17 @@ void ShmAllReduce::one_shot() {
   slots_.advance();
 }
 
-// Chunks of the same size, which fit into a slot, of slices of the same size, whose borders lie on cache lines. Bytes.
+// All chunks have the same size and fit into a slot; all slices have the same size and begin on cache lines. In bytes.
 std::size_t ShmAllReduce::slice_for(std::size_t bytes) const noexcept {
   const std::size_t largest = tuning_.chunk_bytes / members() / cache_line * cache_line;
   const std::size_t chunks = std::max<std::size_t>(1, divide_up(bytes, largest * members()));
   return divide_up(divide_up(bytes, chunks * members()), cache_line) * cache_line;
 }
 
-// A pipeline: while a chunk is packed, the one before is reduced and the one before that unpacked, so that one meeting serves
-// all three, and a rank that is late for one finds the others still at work. The result of a slice lies in its owner's slot,
-// where the owner packs nothing as long as all chunks are cut alike: only the result of the slot's next chunk overwrites it,
-// after the meeting that follows its unpacking.
+// A pipeline: while one chunk is packed, the previous one is reduced and the one before that is unpacked. One barrier serves
+// all three, and a rank that is late for one stage finds the others still at work. The result of a slice is in its owner's
+// slot, where the owner packs nothing, because all chunks are cut alike. Only the result of the slot's next chunk overwrites
+// it, after the barrier that follows its unpacking.
 void ShmAllReduce::two_shot() {
   const std::size_t chunks = divide_up(fused_.count(), per_slice_ * members());
   for (std::size_t step = 0; step < chunks + 2; ++step) {
@@ -136,7 +136,7 @@ std::span<const void* const> ShmAllReduce::sources(std::size_t chunk, std::size_
   return {sources_.data(), members()};
 }
 
-// The slices of the others; this rank's own is read where it is.
+// Packs the slices of the other ranks. This rank's own slice is read in place.
 void ShmAllReduce::pack(std::size_t chunk) {
   const Range own = slice(chunk, self_);
   pack_slice(chunk, {0, own.begin});
@@ -149,7 +149,7 @@ void ShmAllReduce::pack_slice(std::size_t chunk, Range range) {
   fused_.pack(chunk_range(chunk).begin + range.begin, range.count, slots_.of(self_, chunk) + range.begin * size_, shared_);
 }
 
-// In blocks, of which each is read, summed, kept for the others and given to the caller before it leaves the first-level cache.
+// Works in blocks: each is read, summed, stored for the other ranks and copied to the caller before it leaves the L1 cache.
 void ShmAllReduce::reduce_slice(std::size_t chunk) {
   alignas(cache_line) std::array<std::byte, block_bytes> block;  // NOLINT(*-member-init): written before it is read
   const std::size_t begin = chunk_range(chunk).begin;

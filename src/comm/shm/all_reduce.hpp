@@ -1,5 +1,4 @@
-// The all_reduce of one node: reduce-scatter and all-gather by slices in one pass over the data, in rank order or in a
-// tree over ranks.
+// all_reduce inside one node: low latency (LL), one-shot or two-shot by size, in rank order or in a tree over ranks.
 #pragma once
 
 #include <array>
@@ -19,7 +18,7 @@
 
 namespace tnt {
 
-// One call of one rank; all others are in the same call.
+// One call on one rank. All other ranks are in the same call.
 class ShmAllReduce {
  public:
   ShmAllReduce(ShmBarrier& barrier, Slots& slots, LLBuffer& ll, StoreTuner& tuner, const Tuning& tuning, std::size_t self,
@@ -27,15 +26,15 @@ class ShmAllReduce {
   void operator()();
 
  private:
-  // Elements of the run, or of a chunk.
+  // Elements of the fused buffer or of a chunk.
   struct Range {
     std::size_t begin;
     std::size_t count;
   };
 
-  void low_latency();  // every rank reads all, and the data says itself that it is there
-  void one_shot();     // every rank reads all: one meeting
-  void two_shot();     // every rank reduces a slice of each chunk: one meeting a chunk, and one more
+  void low_latency();  // LL: every rank reads all messages, whose cache lines carry flags
+  void one_shot();     // every rank reads all data: one barrier
+  void two_shot();     // reduce-scatter and all-gather in one pipeline: n + 1 barriers for n chunks
   void pack(std::size_t chunk);
   void reduce_slice(std::size_t chunk);
   void unpack(std::size_t chunk);
@@ -45,7 +44,7 @@ class ShmAllReduce {
   [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
   [[nodiscard]] std::size_t slice_for(std::size_t bytes) const noexcept;
   [[nodiscard]] Range chunk_range(std::size_t chunk) const noexcept;
-  [[nodiscard]] Range slice(std::size_t chunk, std::size_t member) const noexcept;  // counted from the chunk's begin
+  [[nodiscard]] Range slice(std::size_t chunk, std::size_t member) const noexcept;  // relative to the begin of the chunk
   void pack_slice(std::size_t chunk, Range range);
 
   ShmBarrier& barrier_;

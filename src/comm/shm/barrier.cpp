@@ -23,7 +23,7 @@ void ShmBarrier::begin(const Call& call, const CallContext& context) {
   call_ = call;
   context_ = context;
   compared_ = false;
-  if (calls_ == 1) backoff_ = monitor_.world().backoff_policy(members_);  // all have joined by now
+  if (calls_ == 1) backoff_ = monitor_.world().backoff_policy(members_);  // all ranks have joined by now
   Member& self = members_memory_[self_];
   self.calls[++calls_ % 2] = call;
   self.begun.store(calls_, std::memory_order_release);
@@ -37,14 +37,14 @@ void ShmBarrier::arrive_and_wait() {
   compared_ = true;
 }
 
-// Who is in another call may never come: that has to be found out by those who wait.
+// A rank in another call may never arrive. The waiting ranks must find out.
 void ShmBarrier::check_progress(const WaitInfo& info, const Deadline& deadline) {
   if (!compared_) compare_calls();
   monitor_.check(info, deadline);
 }
 
 void ShmBarrier::compare_calls() {
-  std::size_t reference = members_.size();  // the first that has begun
+  std::size_t reference = members_.size();  // the first member that has begun
   for (std::size_t member = 0; member < members_.size(); ++member) {
     if (members_memory_[member].begun.load(std::memory_order_acquire) < calls_) continue;
     reference = std::min(reference, member);

@@ -1,5 +1,5 @@
-// The barrier on which every shared-memory collective is built: each rank says which call it is in and arrives; who waits
-// too long learns who is missing and why.
+// The barrier of the shared-memory collectives. Each rank announces its call and arrives; a rank that waits too long learns
+// which rank is missing and why.
 #pragma once
 
 #include <array>
@@ -19,27 +19,27 @@ class ShmBarrier {
  public:
   [[nodiscard]] static std::size_t bytes(std::size_t members) noexcept;
 
-  // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into them.
+  // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into members.
   ShmBarrier(PeerMonitor& monitor, std::byte* memory, std::vector<int> members, std::size_t self);
 
-  // Begins a call: after its first arrive_and_wait, a rank that made another call is an error on all ranks.
+  // Begins a call. If a member has made another call, the first arrive_and_wait fails on all ranks.
   void begin(const Call& call, const CallContext& context);
 
-  // Returns when all members have called it as often as this rank. What they wrote before is visible after. Throws, and ends
-  // the job's communication: TNT_MISMATCH, TNT_PEER_LOST, TNT_TIMEOUT; or throws what another rank ended it with.
+  // Returns when all members have arrived as often as this rank. Their earlier writes are then visible. Throws and aborts the
+  // job: TNT_MISMATCH, TNT_PEER_LOST, TNT_TIMEOUT. Also throws the error of another rank's abort.
   void arrive_and_wait();
 
-  // Waits in the same way, with the same deadline and errors, until missing(member) is false for all members. For calls that
-  // do without arrive_and_wait(): they compare with signature() and, if it differs, refuse.
+  // Waits with the same deadline and errors until missing(member) is false for all members. For calls without
+  // arrive_and_wait(): they compare signature() instead.
   template <typename Missing>
   void await(const Missing& missing);
   void notify() const noexcept { notify_all(control_->event_count); }
   [[nodiscard]] std::uint64_t signature() const noexcept { return tnt::signature(call_, calls_); }
 
-  // Throws if a member that has begun this rank's call has begun another one.
+  // Throws if a member is in another call than this rank.
   void compare_calls();
 
-  // This rank will not come again. True for the last one: the memory is nobody's then.
+  // This rank will not come again. True for the last rank: nobody uses the memory then.
   [[nodiscard]] bool leave() noexcept;
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
 
@@ -49,9 +49,10 @@ class ShmBarrier {
     alignas(64) std::atomic<std::uint32_t> left;
   };
   struct Member {
-    alignas(64) std::atomic<std::uint64_t> arrived;  // meetings
+    alignas(64) std::atomic<std::uint64_t> arrived;  // barriers
     std::atomic<std::uint64_t> begun;                // calls
-    std::array<Call, 2> calls;  // of even and odd calls: who is one call ahead must not overwrite what others still read
+    // of even and odd calls: a rank that is one call ahead must not overwrite a call that others still read
+    std::array<Call, 2> calls;
   };
 
   void check_progress(const WaitInfo& info, const Deadline& deadline);
@@ -75,7 +76,7 @@ class ShmBarrier {
 
 template <typename Missing>
 void ShmBarrier::await(const Missing& missing) {
-  std::size_t next = 0;  // all before it have come
+  std::size_t next = 0;  // all members before it have arrived
   const auto all_here = [&] {
     while (next < members_.size() && !missing(next)) ++next;
     return next == members_.size();
@@ -83,7 +84,7 @@ void ShmBarrier::await(const Missing& missing) {
   if (all_here()) return;
   const Deadline deadline(context_.timeout);
   const WaitInfo info{.members = members_, .missing = missing, .waiter = [&] { return waiter(); }};
-  const bool near = compared_;  // all are in this call
+  const bool near = compared_;  // all members are in this call
   wait_until(control_->event_count, near && context_.wait_hint == WaitHint::idle ? backoff_.spinning() : backoff_, all_here,
              [&] { check_progress(info, deadline); });
 }

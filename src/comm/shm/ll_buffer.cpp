@@ -6,14 +6,14 @@
 namespace tnt {
 namespace {
 
-// A message of nothing may come from nowhere.
+// An empty message may have a null pointer.
 void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
 }  // namespace
 
-// The last line first: who waits looks at the first one, and does not get in the way of the others.
+// Writes the last line first: a reader polls the first line and does not disturb the writes to the others.
 void LLBuffer::write(const void* data, std::size_t bytes, std::uint64_t signature) noexcept {
   ++sequence_;
   lines_read_.fill(0);

@@ -1,8 +1,9 @@
-// Small messages that carry their own flags: every cache line ends with a sequence number, so that who sees the number has the
-// rest of the line, too. One trip from core to core, where a flag beside the data takes two.
+// The LL (low-latency) protocol for small messages: every cache line ends with a sequence number as its flag. A reader that
+// sees the number also sees the rest of the line. A message takes one trip from core to core; data with a separate flag takes
+// two.
 //
-// The idea is that of NCCL's LL128 protocol; on x86-64 and ARM alike the order of the line's number after its content is what
-// release and acquire give.
+// The idea is that of NCCL's LL128 protocol. On x86-64 and ARM, release and acquire order the sequence number after the content
+// of the line.
 #pragma once
 
 #include <array>
@@ -12,12 +13,13 @@
 
 namespace tnt {
 
-// Every member writes one message to all others, and reads all of theirs, before it writes the next. Two sets of lines, used
-// in turn: who writes a set again has read the other set's messages, which everybody sent after reading this one's.
+// Every member writes one message to all others and reads theirs before it writes the next. There are two sets of lines, used
+// in turn. A member that writes a set again has read the messages of the other set, which all members sent after they had read
+// this one.
 class LLBuffer {
  public:
   static constexpr std::size_t max_bytes = 512;
-  static constexpr std::size_t max_members = 16;  // more would read too many lines
+  static constexpr std::size_t max_members = 16;  // with more, reading all lines would take too long
   [[nodiscard]] static constexpr std::size_t bytes(std::size_t members) noexcept {
     return members <= max_members ? members * 2 * line_count(max_bytes) * sizeof(Line) : 0;
   }
@@ -25,11 +27,11 @@ class LLBuffer {
   // memory: bytes(members) zero bytes that all members share.
   LLBuffer(std::byte* memory, std::size_t self) noexcept : lines_(reinterpret_cast<Line*>(memory)), self_(self) {}
 
-  // Begins an exchange. signature: a number that goes with the data, to tell one kind of message from another.
+  // Begins an exchange. signature: a number that identifies the call.
   void write(const void* data, std::size_t bytes, std::uint64_t signature) noexcept;
 
-  // Reads what is there, and goes on from there when it is called again. other: a message with another signature, of which
-  // nothing was read.
+  // Reads the lines that have arrived; call again to continue. mismatch: the message has another signature, and nothing was
+  // read.
   enum class Status { incomplete, complete, mismatch };
   [[nodiscard]] Status read(std::size_t member, void* data, std::size_t bytes, std::uint64_t signature) noexcept;
 

@@ -7,7 +7,7 @@ namespace tnt {
 namespace {
 
 constexpr std::size_t max_packet_bytes = std::size_t{64} * 1024;
-constexpr std::size_t all_packets = std::size_t{1} << 30;  // about: what many ranks' packets may take of the address space
+constexpr std::size_t all_packets = std::size_t{1} << 30;  // approximate limit of the address space for all packets
 constexpr std::size_t page = 4096;
 
 std::string describe(const char* what, std::uint64_t count, tnt_dtype_t dtype, const char* preposition, int peer) {
@@ -55,7 +55,7 @@ void ShmMailbox::send(const void* in, std::size_t count, tnt_dtype_t dtype, std:
           [&] { return fmt::format("rank {} in {}", members_[self_], describe("send", count, dtype, "to", members_[to])); }};
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
-  do {  // a message without elements is a packet, too
+  do {  // an empty message is one packet
     wait_until(ring.event_count, backoff_, has_space, [&] { monitor_.check(info, deadline); });
     const std::uint64_t number = ring.written.load();
     const std::size_t part = std::min(packet_bytes_, size - begin);

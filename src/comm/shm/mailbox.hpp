@@ -1,4 +1,5 @@
-// Messages from one rank to another through shared memory: a ring of packets for each ordered pair, apart from collectives.
+// Point-to-point messages through shared memory: a ring of packets for each ordered pair of ranks, independent of the
+// collectives.
 #pragma once
 
 #include <array>
@@ -15,19 +16,19 @@
 
 namespace tnt {
 
-// A message travels in packets; two of a pair may be on their way. Threads may send and receive at once, one for each peer
-// and direction.
+// A message travels in packets; two packets of a pair may be in flight. Different threads may send and receive at the same
+// time, one for each peer and direction.
 class ShmMailbox {
  public:
   [[nodiscard]] static std::size_t bytes(std::size_t members) noexcept;
 
-  // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into them.
+  // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into members.
   ShmMailbox(PeerMonitor& monitor, std::byte* memory, const std::vector<int>& members, std::size_t self);
 
-  // Returns when `in` may be changed: all of the message has been taken or is in the ring.
+  // Returns when `in` may be changed: all of the message is in the ring or was received.
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context);
 
-  // A message of another count or dtype than the sender's is TNT_MISMATCH on all ranks.
+  // TNT_MISMATCH on all ranks if the sender's count or dtype differs.
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context);
 
  private:

@@ -16,7 +16,7 @@ void PeerMonitor::check(const WaitInfo& info, const Deadline& deadline) {
     if (!info.missing(member)) continue;
     const int rank = info.members[member];
     const ShmWorld::PeerStatus status = world_->peer_status(rank);
-    if (status == ShmWorld::PeerStatus::alive || !info.missing(member)) continue;  // it came before it went
+    if (status == ShmWorld::PeerStatus::alive || !info.missing(member)) continue;  // it arrived before it left
     abort_and_throw(TNT_PEER_LOST, status == ShmWorld::PeerStatus::left
                                        ? left_message(rank, info.waiter())
                                        : fmt::format("rank {} (process {}) died while {} waited for it", rank,
@@ -32,7 +32,7 @@ void PeerMonitor::check(const WaitInfo& info, const Deadline& deadline) {
 
 void PeerMonitor::abort_and_throw(tnt_status_t status, const std::string& message) {
   world_->abort(status, message);
-  // another rank may have been first with another message: all ranks say the same; it is being written at most for a moment
+  // another rank may have aborted first, and all ranks report the same error; writing its message takes a moment at most
   for (int i = 0; i < 1000; ++i) {
     throw_if_aborted();
     yield_core();

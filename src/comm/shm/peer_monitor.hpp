@@ -1,4 +1,4 @@
-// Whether waiting for others still makes sense: looked at by whoever waits in shared memory, every 20 ms.
+// Decides whether a wait in shared memory may continue. Every waiting thread asks once in 20 ms.
 #pragma once
 
 #include <atomic>
@@ -12,22 +12,22 @@
 
 namespace tnt {
 
-// What is being waited for, by one who waits.
+// What a thread waits for.
 struct WaitInfo {
   const std::vector<int>& members;           // ranks in the job
-  std::function<bool(std::size_t)> missing;  // whether this member has not come yet
-  std::function<std::string()> waiter;       // "rank 0 in all_reduce sum of 10 float32 (call 7)": who waits, and where
+  std::function<bool(std::size_t)> missing;  // whether this member has not arrived yet
+  std::function<std::string()> waiter;       // who waits, and where: "rank 0 in all_reduce sum of 10 float32 (call 7)"
 };
 
-// One for each communicator; used by all of its threads.
+// One for each communicator, used by all of its threads.
 class PeerMonitor {
  public:
   explicit PeerMonitor(std::shared_ptr<ShmWorld> world) : world_(std::move(world)) {}
 
   void throw_if_aborted() const;
 
-  // Throws, and ends the job's communication with it: TNT_PEER_LOST if one who is missing died or left, TNT_TIMEOUT if the
-  // deadline has passed; or throws what another rank ended it with, or that the communicator is being destroyed.
+  // Throws and aborts the job: TNT_PEER_LOST if a missing member died or left, TNT_TIMEOUT if the deadline has passed. Also
+  // throws the error of another rank's abort, or TNT_ABORTED if the communicator is being destroyed.
   void check(const WaitInfo& info, const Deadline& deadline);
 
   [[noreturn]] void abort_and_throw(tnt_status_t status, const std::string& message);

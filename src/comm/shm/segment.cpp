@@ -9,7 +9,7 @@
 namespace tnt {
 namespace {
 
-constexpr off_t address_space = off_t{1} << 42;  // 4 TiB: more than all communicators of a job will ever map
+constexpr off_t address_space = off_t{1} << 42;  // 4 TiB: more than all communicators of a job will map
 
 }  // namespace
 
@@ -44,7 +44,7 @@ std::shared_ptr<Mapping> Segment::map(std::uint64_t offset, std::size_t bytes) {
 }
 
 void Segment::discard(std::uint64_t offset, std::size_t bytes) noexcept {
-  // refused (an old kernel): the pages stay until the job ends, which harms nobody
+  // an old kernel refuses: the pages then stay until the job ends
   (void)fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                   static_cast<off_t>(bytes));
 }

@@ -1,4 +1,4 @@
-// The memory that the ranks of one node share: a descriptor without a name, of which parts are mapped as needed.
+// The memory that the ranks of one node share: an anonymous file descriptor (memfd) whose parts are mapped on demand.
 #pragma once
 
 #include <cstddef>
@@ -24,17 +24,17 @@ class Mapping {
   std::size_t bytes_;
 };
 
-// Sparse: address space costs nothing, pages are taken when they are first written and given back by discard.
+// Sparse: address space costs nothing. The kernel allocates pages at the first write, and discard frees them.
 class Segment {
  public:
-  [[nodiscard]] static FileDescriptor create();  // a new, empty one; throws TNT_SYSTEM
+  [[nodiscard]] static FileDescriptor create();  // creates an empty segment; throws TNT_SYSTEM
 
   explicit Segment(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}
 
   // Ranks that are threads of one process and share a Segment get the same addresses, so that sanitizers see their races.
   [[nodiscard]] std::shared_ptr<Mapping> map(std::uint64_t offset, std::size_t bytes);
 
-  void discard(std::uint64_t offset, std::size_t bytes) noexcept;  // gives the pages back; the content becomes zero
+  void discard(std::uint64_t offset, std::size_t bytes) noexcept;  // frees the pages; their content becomes zero
 
  private:
   FileDescriptor descriptor_;

@@ -20,7 +20,7 @@ std::size_t control_bytes(std::size_t members) {
   return (ShmBarrier::bytes(members) + page - 1) / page * page;
 }
 
-// A communicator's memory: control, slots, lines, mailbox.
+// The memory of a communicator: control, slots, LL buffer, mailbox.
 std::size_t ll_offset(std::size_t members) { return control_bytes(members) + Slots::bytes(members); }
 
 std::size_t mailbox_offset(std::size_t members) {
@@ -84,7 +84,8 @@ void ShmCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const Ca
   ShmAllReduce(barrier_, slots_, ll_, store_tuner_, tuning_, self_, fused, op, phases)();
 }
 
-// A chunk of each rank's block of the input goes out; each rank reduces its own block's chunk straight into its output.
+// Each rank writes a chunk of every destination's block. Each rank then reduces the chunk of its own block straight into its
+// output.
 void ShmCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                                      const CallContext& context) {
   barrier_.begin({.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, context);
@@ -92,7 +93,7 @@ void ShmCommunicator::reduce_scatter(const void* in, void* out, std::size_t coun
   const std::size_t block = slot_bytes / members() / cache_line * cache_line;  // bytes of one destination's chunk
   const std::size_t per_chunk = block / size;
   std::size_t begin = 0;
-  do {  // a call without elements still meets
+  do {  // a call without elements is still a barrier
     const std::size_t part = std::min(per_chunk, count - begin);
     std::vector<const void*> sources;
     for (std::size_t member = 0; member < members(); ++member) {
@@ -138,7 +139,8 @@ void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tn
   if (is_root && in != out) copy_bytes(out, in, bytes);
 }
 
-// Each destination has its block of this rank's slot; in place, as a rank's chunks leave before others arrive there.
+// Each destination has a block of this rank's slot. Works in place, because a rank's chunks are sent before other chunks arrive
+// there.
 void ShmCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) {
   barrier_.begin({.kind = Call::all_to_all, .dtype = dtype, .count = count}, context);
   const std::size_t bytes = count * dtype_size(dtype);
@@ -166,7 +168,7 @@ void ShmCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, int 
   mailbox_.recv(out, count, dtype, static_cast<std::size_t>(from), context);
 }
 
-// Every rank learns all colours and keys; each group's first member takes a region and tells the others where it is.
+// Every rank learns all colours and keys. The first member of each group allocates a region and tells the others its offset.
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key, const CallContext& context) {
   struct SplitKey {
     int color;

@@ -1,4 +1,7 @@
-// Collectives among the ranks of one node, through memory that they share.
+// Collectives among the ranks of one node through shared memory.
+//
+// This folder has everything that works on memory that processes share: the segment, the barrier, waiting, peers that die, and
+// the algorithms. Networks and devices must not be used here; an abort from another node comes in through RemoteAbortLink.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +23,11 @@ namespace tnt {
 
 class ShmCommunicator final : public Communicator {
  public:
-  // The job's communicator. All ranks' worlds are of one segment and made with world_bytes(ranks).
+  // The job's communicator. The worlds of all ranks have the same segment and were made with world_bytes(ranks).
   explicit ShmCommunicator(const std::shared_ptr<ShmWorld>& world);
   [[nodiscard]] static std::size_t world_bytes(int ranks);
-  // The same for a job of which these ranks, in ascending order, share the segment; made with world_bytes(members).
+  // The communicator of one node of a larger job. members: the ranks that share the segment, in ascending order; the world was
+  // made with world_bytes(members).
   ShmCommunicator(const std::shared_ptr<ShmWorld>& world, std::vector<int> members);
   ~ShmCommunicator() override;
 

@@ -1,4 +1,4 @@
-// The memory through which the members of a communicator see each other's data: two slots for each, used in turn.
+// The memory through which members exchange data: two slots for each member, used in turn.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace tnt {
 
-// What is bigger than a slot goes in chunks. Two slots are enough for one meeting of all members between writing and reading:
-// who writes a slot again has been to the meeting of the other slot's chunk, to which all came after they had read this one.
+// Larger data is cut into chunks. With two slots, one barrier between writing and reading is enough: a member that writes a
+// slot again has passed the barrier of the other slot's chunk, and all members arrived there after they had read this slot.
 class Slots {
  public:
   static constexpr std::size_t slot_bytes = std::size_t{256} * 1024;
@@ -16,7 +16,7 @@ class Slots {
   // memory: bytes(members) that all members share.
   explicit Slots(std::byte* memory) noexcept : memory_(memory) {}
 
-  // The member's slot of the chunk that is `ahead` after the next one to be finished.
+  // The member's slot for the chunk that is `ahead` chunks after the current one.
   [[nodiscard]] std::byte* of(std::size_t member, std::size_t ahead = 0) const noexcept {
     return memory_ + (member * 2 + (chunk_ + ahead) % 2) * slot_bytes;
   }

@@ -5,25 +5,25 @@
 namespace tnt {
 namespace {
 
-constexpr std::uint64_t first_trials = 4;  // calls of each, at the beginning
-constexpr std::uint64_t trials = 2;        // calls of each, later
-constexpr std::uint64_t period = 64;       // calls in which both are tried
-constexpr double weight_slower = 0.25;     // of a measurement above the mean so far: perhaps something else disturbed it
-constexpr double weight_faster = 0.8;      // below it: nothing makes a call faster by accident
-constexpr double outlier = 3;              // times the mean: certainly disturbed
+constexpr std::uint64_t first_trials = 4;  // calls of each kind, at the beginning
+constexpr std::uint64_t trials = 2;        // calls of each kind, later
+constexpr std::uint64_t period = 64;       // calls in which both kinds are tried once
+constexpr double weight_slower = 0.25;     // of a time above the mean: a disturbance may be the reason
+constexpr double weight_faster = 0.8;      // of a time below the mean: a disturbance never makes a call faster
+constexpr double outlier = 3;              // a multiple of the mean that only a disturbance explains
 
 std::size_t index(Store store) noexcept { return static_cast<std::size_t>(store); }
 
 }  // namespace
 
-// Up to 2 KiB, 16 KiB, 128 KiB, 1 MiB, more.
+// Up to 2 KiB, 16 KiB, 128 KiB, 1 MiB, larger.
 std::size_t StoreTuner::class_of(std::size_t bytes) noexcept {
   std::size_t result = 0;
   for (std::size_t border = std::size_t{2} << 10; bytes > border && result + 1 < n_classes; border *= 8) ++result;
   return result;
 }
 
-// The first call after a change finds in the caches what the last way of writing has left there: it is not timed.
+// The first call after a switch is not timed: it still finds the cache contents that the other kind of store has left.
 StoreTuner::Next StoreTuner::next(std::size_t bytes) noexcept {
   if (bytes == 0) return {Store::cached, false};
   Class& size = classes_[class_of(bytes)];

@@ -1,5 +1,5 @@
-// How a rank writes into the memory it shares: through the caches or past them, whichever is faster between the cores on which
-// the ranks happen to run.
+// Chooses how a rank writes shared memory: through the caches or with streaming stores, whichever is faster between the cores
+// on which the ranks run.
 #pragma once
 
 #include <array>
@@ -10,16 +10,16 @@
 
 namespace tnt {
 
-// Ranks on hardware threads of one core share its caches, and what one writes the other finds there. Between cores with caches
-// of their own a written line has to be taken from the other's cache and given back: three times slower, measured, than to go
-// through memory. Which is the case cannot be asked for in a virtual machine, and changes while it runs; so it is measured, in
-// two calls of many for each way. A call takes as long as its slowest rank, so all ranks must try the same at once, or none
-// would ever see what both could gain: they do, as they make the same calls. The choice is of speed alone, so it does no harm
-// if they choose differently.
+// Ranks on hardware threads of one core share its caches, and a rank finds there what another has written. Between cores with
+// separate caches, a written line must be fetched from the other cache and returned, which was measured to be three times
+// slower than going through memory. A virtual machine does not tell which case applies, and it changes at run time, so both
+// kinds of store are timed in a few calls. A call takes as long as its slowest rank. All ranks must therefore try the same kind
+// at the same time, which they do because they make the same calls. The choice affects speed only; ranks may choose differently
+// without harm.
 class StoreTuner {
  public:
-  // For the next call, of so many bytes; and whether record() wants to know how long it took. Of small ones few are timed: for
-  // them the clock is expensive.
+  // The kind of store for the next call of so many bytes, and whether record() needs the duration of that call. Few small calls
+  // are timed, because reading the clock is expensive for them.
   struct Next {
     Store store;
     bool timed;
@@ -31,7 +31,7 @@ class StoreTuner {
   struct Class {  // of sizes
     std::uint64_t calls = 0;
     Store tried = Store::cached;
-    std::array<double, 2> ns_per_byte{};  // of each Store; 0: not known
+    std::array<double, 2> ns_per_byte{};  // by Store; 0: unknown
   };
   [[nodiscard]] static std::size_t class_of(std::size_t bytes) noexcept;
   static constexpr std::size_t n_classes = 5;

@@ -12,7 +12,7 @@
 namespace tnt {
 namespace {
 
-using Json = nlohmann::ordered_json;  // a person reads the file, too
+using Json = nlohmann::ordered_json;  // ordered for human readers
 
 static_assert(std::is_trivially_copyable_v<TuningTable>);
 
@@ -56,7 +56,7 @@ void check_keys(const Json& json, const std::string& where, const std::vector<st
   }
 }
 
-// What the object does not say is as by default.
+// Missing keys have their defaults.
 Tuning read_one(const Json& json, const std::string& where, bool with_ranks) {
   if (!json.is_object()) refuse("{} is {}: expected an object", where, shown(json));
   std::vector<std::string> known;

@@ -34,7 +34,7 @@ void yield_core() noexcept { sched_yield(); }
 BackoffPolicy backoff_policy_for(const std::vector<int>& pids) noexcept {
   cpu_set_t own;
   if (sched_getaffinity(0, sizeof(own), &own) != 0) return {};
-  // ranks that mpirun bound to a core each do not disturb one another, however few cores each of them has
+  // ranks that mpirun bound to separate cores do not compete, however few cores each of them has
   const auto runs_here_only = [&own](int pid) {
     cpu_set_t theirs;
     if (sched_getaffinity(pid, sizeof(theirs), &theirs) != 0) return true;

@@ -1,5 +1,5 @@
-// Waiting for another process: spin a moment, yield a moment, then sleep in the kernel until the event count moves. More ranks
-// than cores is normal, so a waiting rank must not hold a core that another needs to get there.
+// Waiting for another process: spin, then yield, then sleep in the kernel until the event count changes. More ranks than cores
+// are normal, so a waiting rank must not occupy the core that another rank needs.
 #pragma once
 
 #include <atomic>
@@ -11,23 +11,24 @@
 
 namespace tnt {
 
-// An event count: who has changed something rings, who waits for a change sleeps on it. Lies in shared memory.
+// An event count in shared memory. A thread that changes shared state notifies it; a thread that waits for a change sleeps on
+// it.
 struct alignas(64) EventCount {
   std::atomic<std::uint32_t> count{0};
   std::atomic<std::uint32_t> sleepers{0};
 };
 
-// Wakes all sleepers. Costs one load when nobody sleeps: there is no fence between the change, stored before, and that load,
-// so that one who is just about to sleep may be overlooked. That is why the first sleep is a nap: when it ends the change has
-// long been seen, and later changes find the sleeper counted.
+// Wakes all sleepers. Costs one load if nobody sleeps. The waker does not issue a fence between its earlier store and its check
+// for sleepers, so it may overlook a thread that is about to sleep. The first sleep of a waiter is therefore bounded at 50 us:
+// when it ends, the waiter sees the store, and later notifications find the sleeper counted.
 void notify_all(EventCount& event_count) noexcept;
 
-// Sleeps until the count is no longer `ticket`, or so much time has passed.
+// Sleeps until the count differs from `ticket` or the time has passed.
 void wait_on_futex(EventCount& event_count, std::uint32_t ticket, std::int64_t max_ns) noexcept;
 inline constexpr std::int64_t first_sleep_ns = 50'000;
 inline constexpr std::int64_t sleep_ns = 20'000'000;
 
-void cpu_pause() noexcept;  // for a spinning loop: lets the other hyper-thread run
+void cpu_pause() noexcept;  // in a spin loop: lets the other hyper-thread run
 void yield_core() noexcept;
 
 class SleeperGuard {
@@ -42,25 +43,25 @@ class SleeperGuard {
 };
 
 struct BackoffPolicy {
-  std::int64_t spin_ns = 2'000;    // as long as a neighbour on another core needs for a small message
-  std::int64_t yield_ns = 20'000;  // then others of this core may run; after it, sleep
+  std::int64_t spin_ns = 2'000;    // time of a small message from another core
+  std::int64_t yield_ns = 20'000;  // lets other threads use this core; afterwards the thread sleeps
 
-  // Of one who has nothing else to do, for others who are a few microseconds of work away. To be woken takes some 50 us, in
-  // which they fall asleep in turn, and all go on waking one another: spin for longer than that. Not with more ranks than
-  // cores.
+  // For a thread that has nothing else to do and waits for ranks that are a few microseconds away. A wake-up takes about 50 us.
+  // The other ranks would fall asleep in that time, and all ranks would keep waking one another, so this policy spins longer.
+  // It does not apply with more ranks than cores.
   [[nodiscard]] BackoffPolicy spinning() const noexcept { return spin_ns == 0 ? *this : BackoffPolicy{100'000, 100'000}; }
 };
 
-// For a group of ranks on one node, this one included, by their processes: with fewer cores than ranks that can run on no
-// others, spinning only keeps away the rank one waits for. 0, or a process of which nothing is known, counts as one that runs
-// where this one does.
+// The policy for a group of ranks on one node, including this one, given by their process ids. With fewer cores than ranks,
+// spinning only delays the rank that is waited for. An id of 0 or an unknown process counts as one that runs on the same cores
+// as this process.
 [[nodiscard]] BackoffPolicy backoff_policy_for(const std::vector<int>& pids) noexcept;
 
-// Returns when ready() is true. check() is called before each sleep and may throw to give up; it sees a change of what it
-// looks at within 20 ms.
+// Returns when ready() is true. check() is called before each long sleep and may throw to end the wait; it notices a change
+// within 20 ms.
 template <typename Ready, typename Check>
 void wait_until(EventCount& event_count, const BackoffPolicy& backoff, Ready&& ready, Check&& check) {
-  constexpr int polls_per_clock_read = 16;  // between two at the clock, which costs as much as several
+  constexpr int polls_per_clock_read = 16;  // reading the clock costs as much as several polls
   if (ready()) return;
   const std::int64_t begin = now_ns();
   for (std::int64_t waited = 0; waited < backoff.yield_ns; waited = now_ns() - begin) {

@@ -32,7 +32,7 @@ enum class Presence : std::uint32_t { absent, joined, left };
 
 }  // namespace
 
-// All zero when the segment is new: nobody has joined, nothing is allocated, nothing was aborted.
+// All zero in a new segment: nobody has joined, nothing is allocated, nothing was aborted.
 struct ShmWorld::Header {
   struct alignas(64) Rank {
     std::atomic<std::int32_t> pid;
@@ -94,7 +94,7 @@ void ShmWorld::write_abort(tnt_status_t status, const std::string& message) cons
   Header::Abort& abort = header_->abort;
   std::uint32_t expected = Header::Abort::none;
   if (!abort.state.compare_exchange_strong(expected, Header::Abort::writing)) {
-    // another rank was first; its message is there in a moment, unless that rank dies in it
+    // another rank aborted first; its message is complete in a moment, unless that rank dies
     for (int i = 0; i < 1000 && abort.state.load() == Header::Abort::writing; ++i) std::this_thread::yield();
     return;
   }
@@ -127,7 +127,7 @@ ShmWorld::PeerStatus ShmWorld::peer_status(int rank) {
   const Header::Rank& peer = header_->ranks[static_cast<std::size_t>(rank)];
   if (peer.presence.load() == Presence::left) return PeerStatus::left;
   const int process = peer.pid.load();
-  if (process == 0 || process == getpid()) return PeerStatus::alive;  // not here yet, or a thread of this process
+  if (process == 0 || process == getpid()) return PeerStatus::alive;  // has not joined yet, or is a thread of this process
 
   const std::scoped_lock lock(mutex_);
   FileDescriptor& watched = processes_[static_cast<std::size_t>(rank)];

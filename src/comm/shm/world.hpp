@@ -1,5 +1,5 @@
-// What the ranks of a node share beside data: who is alive, whether the job's communication was ended and why, and which
-// part of the segment is free.
+// Shared state of the ranks of a node beside data: who is alive, whether the job was aborted and why, and which part of the
+// segment is free.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace tnt {
 
 inline constexpr int max_ranks = 512;
 
-// The rest of a job of which one node's ranks share a world: an ending here is told there, and the other way round.
+// The connection of a node's world to the rest of the job. It carries aborts in both directions.
 class RemoteAbortLink {
  public:
   RemoteAbortLink() = default;
@@ -28,32 +28,32 @@ class RemoteAbortLink {
   RemoteAbortLink& operator=(const RemoteAbortLink&) = delete;
   virtual ~RemoteAbortLink() = default;
   virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
-  [[nodiscard]] virtual std::optional<Error> async_error() noexcept = 0;  // what all of the job say
+  [[nodiscard]] virtual std::optional<Error> async_error() noexcept = 0;  // the error that all ranks of the job report
 };
 
 class ShmWorld {
  public:
-  // Every rank of the job, each with the same segment, fresh from Segment::create. first_region: bytes for the region whose
-  // offset all ranks know without asking, first_offset().
+  // Every rank of the job makes one, with the same segment fresh from Segment::create. first_region: bytes of the region at
+  // first_offset(), whose offset all ranks know.
   ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::size_t first_region);
   ShmWorld(const ShmWorld&) = delete;
   ShmWorld& operator=(const ShmWorld&) = delete;
-  ~ShmWorld();  // this rank has left; says so to the others
+  ~ShmWorld();  // tells the other ranks that this rank has left
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] Segment& segment() const noexcept { return *segment_; }
 
-  // Writes the table that all ranks take into a fresh segment, before any rank makes its world of it: the ranks must not
-  // differ in what they choose. Unless this is called, all take the default.
+  // Writes the tuning table into a new segment before any rank makes its world, because all ranks must make the same choices.
+  // Without this call, all ranks use the defaults.
   static void publish_tuning(const FileDescriptor& segment, const TuningTable& tuning);
   [[nodiscard]] const Tuning& tuning(std::size_t members) const noexcept;
 
   [[nodiscard]] static std::uint64_t first_offset() noexcept;
-  // Offset of so many zero bytes that nobody else has, on a page border.
+  // The offset of so many zero bytes that are reserved for the caller, on a page border.
   [[nodiscard]] std::uint64_t allocate(std::size_t bytes);
 
-  // Ends the job's communication. The first message wins; every rank's check throws it.
+  // Aborts the job. The first message wins; the checks of every rank throw it.
   void abort(tnt_status_t status, const std::string& message) noexcept;
   [[nodiscard]] std::optional<Error> async_error() const;
   void set_remote_abort_link(std::shared_ptr<RemoteAbortLink> link) {
@@ -63,8 +63,8 @@ class ShmWorld {
   enum class PeerStatus { alive, left, dead };
   [[nodiscard]] PeerStatus peer_status(int rank);  // from any thread
   [[nodiscard]] int pid(int rank) const noexcept;
-  // How these ranks wait for one another. Of members that have not joined yet nothing is known: better asked again after a call
-  // in which all took part.
+  // How these ranks wait for one another. Nothing is known of members that have not joined yet, so ask again after a
+  // collective.
   [[nodiscard]] BackoffPolicy backoff_policy(const std::vector<int>& members) const;
 
  private:
@@ -80,7 +80,7 @@ class ShmWorld {
   int ranks_;
   std::size_t first_region_;
   std::mutex mutex_;
-  std::vector<FileDescriptor> processes_;  // a pidfd of each peer, opened when it is first asked about
+  std::vector<FileDescriptor> processes_;  // a pidfd of each peer, opened on the first query
 };
 
 }  // namespace tnt
