@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarantella import mpi as _mpi
 from tarantella import seeding as _seeding
+from tarantella import threads as _threads
 from tarantella.errors import (
     AbortedError,
     DeadlineError,
@@ -31,21 +32,24 @@ from tarantella.errors import (
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
-    from tarantella import data as data
     from tarantella import keras as keras
-    from tarantella.collectives.group import Group as Group
-    from tarantella.collectives.group import get_group_master_rank as get_group_master_rank
-    from tarantella.collectives.group import is_group_master_rank as is_group_master_rank
-    from tarantella.collectives.objects import broadcast_object as broadcast_object
-    from tarantella.collectives.operations import Allgatherv as Allgatherv
-    from tarantella.collectives.operations import Allreduce as Allreduce
-    from tarantella.collectives.operations import Barrier as Barrier
-    from tarantella.collectives.operations import Broadcast as Broadcast
-    from tarantella.collectives.reduction import ReductionOp as ReductionOp
-    from tarantella.collectives.tensors import TensorAllgatherer as TensorAllgatherer
-    from tarantella.collectives.tensors import TensorAllreducer as TensorAllreducer
-    from tarantella.collectives.tensors import TensorBroadcaster as TensorBroadcaster
-    from tarantella.configuration import global_tnt_config as global_tnt_config
+    from tarantella.collectives import all_gather as all_gather
+    from tarantella.collectives import barrier as barrier
+    from tarantella.collectives import broadcast as broadcast
+    from tarantella.collectives import broadcast_object as broadcast_object
+    from tarantella.compat import data as data
+    from tarantella.compat.configuration import global_tnt_config as global_tnt_config
+    from tarantella.compat.group import Group as Group
+    from tarantella.compat.group import get_group_master_rank as get_group_master_rank
+    from tarantella.compat.group import is_group_master_rank as is_group_master_rank
+    from tarantella.compat.operations import Allgatherv as Allgatherv
+    from tarantella.compat.operations import Allreduce as Allreduce
+    from tarantella.compat.operations import Barrier as Barrier
+    from tarantella.compat.operations import Broadcast as Broadcast
+    from tarantella.compat.operations import ReductionOp as ReductionOp
+    from tarantella.compat.tensors import TensorAllgatherer as TensorAllgatherer
+    from tarantella.compat.tensors import TensorAllreducer as TensorAllreducer
+    from tarantella.compat.tensors import TensorBroadcaster as TensorBroadcaster
     from tarantella.keras import callbacks as callbacks
     from tarantella.keras import models as models
     from tarantella.keras.context import no_sync as no_sync
@@ -56,10 +60,7 @@ if TYPE_CHECKING:
     from tarantella.keras.reduction.bucket_hook import PackedBucket as PackedBucket
     from tarantella.keras.reduction.collectives import broadcast_variables as broadcast_variables
     from tarantella.keras.reduction.plan import plan as plan
-    from tarantella.runtime import all_gather as all_gather
-    from tarantella.runtime import all_reduce as all_reduce
-    from tarantella.runtime import barrier as barrier
-    from tarantella.runtime import broadcast as broadcast
+    from tarantella.reduction import all_reduce as all_reduce
     from tarantella.runtime import get_local_rank as get_local_rank
     from tarantella.runtime import get_local_size as get_local_size
     from tarantella.runtime import get_master_rank as get_master_rank
@@ -76,37 +77,24 @@ _LAZY = {
     "DistributedGradientTape": "tarantella.keras.loops.tape",
     "Model": "tarantella.keras.model",
     "PackedBucket": "tarantella.keras.reduction.bucket_hook",
-    "Sequential": "tarantella.keras.models",
+    "all_reduce": "tarantella.reduction",
     "broadcast_variables": "tarantella.keras.reduction.collectives",
     "no_sync": "tarantella.keras.context",
     "plan": "tarantella.keras.reduction.plan",
-    "global_tnt_config": "tarantella.configuration",
-    "Group": "tarantella.collectives.group",
-    "get_group_master_rank": "tarantella.collectives.group",
-    "is_group_master_rank": "tarantella.collectives.group",
-    "broadcast_object": "tarantella.collectives.objects",
-    "ReductionOp": "tarantella.collectives.reduction",
-    **dict.fromkeys(("Allgatherv", "Allreduce", "Barrier", "Broadcast"), "tarantella.collectives.operations"),
-    **dict.fromkeys(("TensorAllgatherer", "TensorAllreducer", "TensorBroadcaster"), "tarantella.collectives.tensors"),
+    **dict.fromkeys(("all_gather", "barrier", "broadcast", "broadcast_object"), "tarantella.collectives"),
     **dict.fromkeys(
-        (
-            "all_gather",
-            "all_reduce",
-            "barrier",
-            "broadcast",
-            "get_local_rank",
-            "get_local_size",
-            "get_master_rank",
-            "get_rank",
-            "get_size",
-            "is_master_rank",
-        ),
-        "tarantella.runtime",
+        ("get_local_rank", "get_local_size", "get_master_rank", "get_rank", "get_size", "is_master_rank"), "tarantella.runtime"
     ),
+    # of the predecessor: see tarantella/compat/__init__.py
+    "Sequential": "tarantella.keras.models",
+    "global_tnt_config": "tarantella.compat.configuration",
+    **dict.fromkeys(("Group", "get_group_master_rank", "is_group_master_rank"), "tarantella.compat.group"),
+    **dict.fromkeys(("Allgatherv", "Allreduce", "Barrier", "Broadcast", "ReductionOp"), "tarantella.compat.operations"),
+    **dict.fromkeys(("TensorAllgatherer", "TensorAllreducer", "TensorBroadcaster"), "tarantella.compat.tensors"),
 }
 _LAZY_MODULES = {
     "callbacks": "tarantella.keras.callbacks",
-    "data": "tarantella.data",
+    "data": "tarantella.compat.data",
     "keras": "tarantella.keras",
     "models": "tarantella.keras.models",
     "optimizers": "tarantella.keras.loops.optimizers",
@@ -176,5 +164,5 @@ def __dir__() -> list[str]:
 
 
 if _mpi.started_by_mpi():
-    _mpi.share_cores()  # our launcher has done it already, for its ranks
+    _threads.share_cores()  # our launcher has done it already, for its ranks
 _seeding.install()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tarantella import environment, mpi
+from tarantella import environment, mpi, settings
 from tarantella.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def choose(tf: ModuleType) -> None:
     Raises:
         InvalidArgumentError: there are fewer GPUs than TNT_GPUS_PER_NODE says, or TensorFlow has taken them already.
     """
-    wanted, rank = environment.gpus_per_node(), environment.local_rank()
+    wanted, rank = settings.gpus_per_node(), environment.local_rank()
     gpus = tf.config.list_physical_devices("GPU")
     if wanted is not None and wanted > len(gpus):
         raise InvalidArgumentError(f"TNT_GPUS_PER_NODE={wanted}: this process sees {len(gpus)}: leave it unset for all of them")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from tarantella import variables
+
 # names of the ranks of one job, the same on all of them and others in the next job
 _JOB_VARIABLES = (
     "OMPI_MCA_orte_precondition_transports",
@@ -11,12 +13,12 @@ _JOB_VARIABLES = (
     "SLURM_JOB_ID",
     "SLURM_STEP_ID",
 )
-_LOCAL_SIZE_VARIABLES = ("TNT_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+_LOCAL_SIZE_VARIABLES = (variables.LOCAL_SIZE, "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
 def started_by_mpi() -> bool:
     """Whether this process is one of several ranks of mpirun or srun; as src/launch/mpi_environment.cpp has it."""
-    if "TNT_SIZE" in os.environ:
+    if variables.SIZE in os.environ:
         return False
     if any(_number(name) > 1 for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")):
         return True
@@ -27,22 +29,6 @@ def started_by_mpi() -> bool:
 def job_name() -> str:
     """What tells this job from others, the same on all its ranks; empty where the environment does not say."""
     return " ".join(os.environ[name] for name in _JOB_VARIABLES if name in os.environ)
-
-
-def share_cores() -> None:
-    """Sets the thread counts of OpenMP and TensorFlow as our launcher does, unless they are set: each rank its share."""
-    from tarantella.launcher.threads import chosen_threads, usable_cores
-
-    ranks = 1 if _bound() else local_size()
-    os.environ.update(chosen_threads(ranks, usable_cores(), os.environ))
-
-
-def _bound() -> bool:
-    """Whether this process has been given cores of its own: fewer than the one that started it."""
-    try:
-        return os.sched_getaffinity(0) < os.sched_getaffinity(os.getppid())
-    except OSError:
-        return False
 
 
 def local_size() -> int:

@@ -6,14 +6,18 @@ before it hands them to us, hence the method itself is given a seed, as soon as 
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
+import secrets
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tarantella import environment, gpus, mpi
+from tarantella import environment, gpus, mpi, settings, threads, variables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +28,7 @@ def install() -> None:
 
     Except for its GPUs, if the environment says how many there shall be, and for its threads, if bits shall not depend on them.
     """
-    if not (environment.in_job() or environment.has_reproducible()) and environment.gpus_per_node() is None:
+    if not (environment.in_job() or settings.has_reproducible()) and settings.gpus_per_node() is None:
         return
     if "tensorflow" in sys.modules:
         _make_ready(sys.modules["tensorflow"])
@@ -41,8 +45,8 @@ def _make_ready(tf: ModuleType) -> None:
     if environment.in_job():
         seed_shuffles(tf)
     gpus.choose(tf)
-    if environment.reproducible() is not None:
-        mpi.share_cores()  # TensorFlow looks when it starts its threads, with the first operation
+    if settings.reproducible() is not None:
+        threads.share_cores()  # TensorFlow looks when it starts its threads, with the first operation
 
 
 def seed_shuffles(tf: ModuleType) -> None:
@@ -53,7 +57,7 @@ def seed_shuffles(tf: ModuleType) -> None:
 
     def shuffle(self: Any, buffer_size: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
         if seed is None and global_seed() is None:
-            seed = environment.agreed_seed()
+            seed = agreed_seed()
         return original(self, buffer_size, seed, *args, **kwargs)
 
     shuffle.__doc__ = original.__doc__
@@ -74,7 +78,28 @@ def agree_on_global_seed(seed: int | None = None) -> None:
     if global_seed() is None:
         import tensorflow as tf
 
-        tf.random.set_seed(environment.agreed_seed() if seed is None else seed)
+        tf.random.set_seed(agreed_seed() if seed is None else seed)
+
+
+def agreed_seed() -> int:
+    """A random number that is the same on all ranks of the job, however often it is started again, and another in the next job.
+
+    Collective where neither our launcher nor the one of MPI gives the job a name.
+    """
+    token = os.environ.get(variables.JOB) or os.environ.get(variables.TOKEN, "")
+    if not token:
+        token = _name_of_mpi_job() if mpi.started_by_mpi() else str(os.getpid())
+    return int.from_bytes(hashlib.sha256(token.encode()).digest()[:4], "little") & 0x7FFFFFFF
+
+
+@functools.cache
+def _name_of_mpi_job() -> str:
+    name = mpi.job_name()
+    if not name:
+        from tarantella.collectives import broadcast  # imports NumPy
+
+        name = str(broadcast(secrets.randbits(62)))
+    return name
 
 
 class _AfterTensorFlow(importlib.abc.MetaPathFinder):

@@ -17,7 +17,7 @@ PLACE = """
     import json, os
     import numpy as np
     import tarantella as tnt
-    from tarantella.environment import agreed_seed
+    from tarantella.seeding import agreed_seed
 
     rank, size = tnt.get_rank(), tnt.get_size()
     mine = {

@@ -9,7 +9,7 @@ import pytest
 
 from support.findings import Findings
 from support.launch import RANKS
-from tarantella.environment import agreed_seed
+from tarantella.seeding import agreed_seed
 
 SIZE, SAMPLES, BATCH = 3, 100, 16
 

@@ -1,5 +1,21 @@
-"""Tools for ranks beside training: groups of ranks, and collectives on numbers, arrays, tensors and what is built of them.
+"""Collectives on NumPy arrays and on objects, over all ranks, and agreement: what all ranks must have alike, or fail of alike.
 
-The names of the predecessor are here (`tnt.Group`, `tnt.Allreduce`, `tnt.TensorAllreducer`, ...), and `tnt.broadcast_object`.
-Nothing of this imports TensorFlow.
+Nothing here imports TensorFlow. Tensors and variables are `tarantella.keras.reduction`'s; groups of ranks, and the collectives
+that the predecessor had, are in `tarantella.compat`.
 """
+
+from tarantella.collectives.agreement import agree_on_failure, require_same
+from tarantella.collectives.blocking import all_gather, all_reduce, barrier, broadcast
+from tarantella.collectives.fused import all_reduce_each
+from tarantella.collectives.objects import broadcast_object
+
+__all__ = [
+    "agree_on_failure",
+    "all_gather",
+    "all_reduce",
+    "all_reduce_each",
+    "barrier",
+    "broadcast",
+    "broadcast_object",
+    "require_same",
+]

@@ -3,46 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella.collectives import pending
-from tarantella.collectives.reduction import ReductionOp, travel
+from tarantella import runtime
+from tarantella.collectives import started
+from tarantella.collectives.wire import wire_format
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tarantella.collectives.group import Group
-
 
 class FusedSum:
-    """The elementwise sums of arrays over a group's ranks, started. Collective on the group.
+    """The elementwise sums of arrays over ranks, started. Collective.
 
     Args:
-        group: whose members call it.
-        arrays: of the same types and shapes on all members; may change from now on.
+        all_reduce: starts the reduction of a flat array, which is the operation's from then on, by the operation of that name.
+        arrays: of the same types and shapes on all ranks; may change from now on.
 
     Raises:
         TypeError: an array does not hold numbers or booleans.
     """
 
-    def __init__(self, group: Group, arrays: Sequence[NDArray[Any]]) -> None:
+    def __init__(self, all_reduce: Callable[[NDArray[Any], str], started.Started], arrays: Sequence[NDArray[Any]]) -> None:
         self._shapes = [array.shape for array in arrays]
         self._parts = []
-        ways = {dtype: travel(dtype, ReductionOp.SUM) for dtype in dict.fromkeys(array.dtype for array in arrays)}
-        for dtype, way in ways.items():
+        formats = {dtype: wire_format(dtype, "sum") for dtype in dict.fromkeys(array.dtype for array in arrays)}
+        for dtype, wire in formats.items():
             members = [i for i, array in enumerate(arrays) if array.dtype == dtype]
             fused = np.concatenate([arrays[i].reshape(-1) for i in members])
-            self._parts.append((members, way, pending.all_reduce(group, way.encode(fused), way.op)))
+            self._parts.append((members, wire, all_reduce(wire.encode(fused), wire.op)))
 
     def wait(self) -> list[NDArray[Any]]:
         """The sums, as new arrays of the same types and shapes."""
         sums: list[Any] = [None] * len(self._shapes)
-        for members, way, work in self._parts:
-            fused, end = way.decode(work.wait()), 0
+        for members, wire, work in self._parts:
+            fused, end = wire.decode(work.wait()), 0
             for i in members:
                 begin, end = end, end + math.prod(self._shapes[i])
                 sums[i] = fused[begin:end].reshape(self._shapes[i])
         return sums
+
+
+def all_reduce_each(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """The sum over all ranks of each array, with one collective for each element type. Collective."""
+    return FusedSum(partial(started.all_reduce, runtime.world()), arrays).wait()

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarantella import runtime
+from tarantella.collectives.agreement import agree_on_failure
 from tarantella.collectives.arrays import pack, unpack
+from tarantella.collectives.blocking import broadcast
 from tarantella.errors import InvalidArgumentError
 
 
@@ -42,10 +44,10 @@ def broadcast_object(obj: Any, root: int = 0) -> Any:
             sent = json.dumps(_encode(obj, arrays)).encode()
         except (TypeError, RecursionError) as error:
             failure = error
-    runtime.agree_on_failure(failure)
-    sizes = runtime.broadcast(np.array([len(sent), sum(array.nbytes for array in arrays)]), root)
-    text = runtime.broadcast(np.frombuffer(sent, np.uint8) if rank == root else np.empty(sizes[0], np.uint8), root)
-    data = runtime.broadcast(pack(arrays) if rank == root else np.empty(sizes[1], np.uint8), root)
+    agree_on_failure(failure)
+    sizes = broadcast(np.array([len(sent), sum(array.nbytes for array in arrays)]), root)
+    text = broadcast(np.frombuffer(sent, np.uint8) if rank == root else np.empty(sizes[0], np.uint8), root)
+    data = broadcast(pack(arrays) if rank == root else np.empty(sizes[1], np.uint8), root)
     return obj if rank == root else _Decoder(data).decode(json.loads(text.tobytes()))
 
 

@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = Fa
             replace(Path(os.fspath(filepath)), write_to)
         except Exception as error:
             failure = error
-    runtime.agree_on_failure(failure)
+    collectives.agree_on_failure(failure)
 
 
 def replace(path: Path, write_to: Callable[[str], Any]) -> None:

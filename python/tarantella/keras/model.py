@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella import environment, runtime, seeding
+from tarantella import collectives, runtime, seeding, settings
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, files
 from tarantella.keras.adapter import datasets
@@ -270,7 +270,7 @@ class Model:
         self._require_compiled("fit")
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = adapter.validation_split(x, y, sample_weight, validation_split)
-        runtime.require_same(
+        collectives.require_same(
             "fit",
             epochs=epochs,
             initial_epoch=initial_epoch,
@@ -607,7 +607,7 @@ class Model:
 
     def summary(self, *args: Any, **kwargs: Any) -> None:
         """Like Keras' `summary`, printed by the master."""
-        if runtime.is_master_rank() or environment.output_on_all_devices():
+        if runtime.is_master_rank() or settings.output_on_all_devices():
             self._tnt_model.summary(*args, **kwargs)
 
 
@@ -630,4 +630,4 @@ def _spec_of(batch: Any) -> Any:
 
 
 def _verbosity(verbose: Any) -> Any:
-    return verbose if runtime.is_master_rank() or environment.output_on_all_devices() else 0
+    return verbose if runtime.is_master_rank() or settings.output_on_all_devices() else 0

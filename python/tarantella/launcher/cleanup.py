@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tarantella.launcher.mark import JOB, is_left_over, mark_of, running, state
+from tarantella.launcher.mark import is_left_over, mark_of, running, state
 from tarantella.launcher.output import Console
-from tarantella.launcher.threads import counted
+from tarantella.launcher.text import counted
+from tarantella.variables import JOB
 
 PATIENCE = 3.0
 """Seconds in which processes have to end."""

@@ -19,7 +19,7 @@ from tarantella.launcher.mpi_job import MpiJob
 from tarantella.launcher.mpirun import cleanup_command, find_mpirun, mpirun_command
 from tarantella.launcher.options import Cleanup, Options, parse
 from tarantella.launcher.output import Console
-from tarantella.launcher.threads import usable_cores
+from tarantella.threads import usable_cores
 from tarantella.verify.command import verify
 
 USAGE_ERROR = 2

@@ -9,27 +9,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tarantella.environment import THREADS_CHOSEN
+from tarantella import variables
 from tarantella.launcher import mark
-from tarantella.launcher.threads import chosen_threads
+from tarantella.launcher.options import Options
+from tarantella.threads import chosen_threads
 
-if TYPE_CHECKING:
-    from tarantella.launcher.options import Options
-
-RANK_VARIABLES = (
-    "TNT_RANK",
-    "TNT_SIZE",
-    "TNT_LOCAL_RANK",
-    "TNT_LOCAL_SIZE",
-    "TNT_RENDEZVOUS",
-    "TNT_TOKEN",
-    "TNT_REPORT_FD",
-    mark.VARIABLE,
-)
-LAUNCH_VARIABLES = (*RANK_VARIABLES, THREADS_CHOSEN, "TNT_RESTART", mark.JOB)
-"""What nobody but the launcher sets."""
 ALWAYS = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1"}
 """What a rank gets wherever it runs, unless somebody has set it."""
 
@@ -67,4 +52,4 @@ def rank_environment(
 ) -> dict[str, str]:
     """All that the launcher sets for one rank. report: the number of its descriptor for its last words."""
     values = (rank, size, rank, size, meeting.name, meeting.token, report, mark.own_mark())
-    return {**shared, **dict(zip(RANK_VARIABLES, map(str, values), strict=True))}
+    return {**shared, **dict(zip(variables.OF_RANK, map(str, values), strict=True))}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tarantella.launcher.errors import UsageError
-from tarantella.launcher.threads import counted
+from tarantella.launcher.text import counted
 
 HOST = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)(:(?P<count>[0-9]{1,6}))?")
 SLOTS = re.compile(r"slots=(?P<count>[0-9]{1,6})")

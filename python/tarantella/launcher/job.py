@@ -20,7 +20,7 @@ from tarantella.launcher.preload import preloaded
 from tarantella.launcher.process import Outcome, RankProcess, Starter
 from tarantella.launcher.rendezvous import ExitNotices, Refusal
 from tarantella.launcher.signals import SignalPipe
-from tarantella.launcher.threads import counted
+from tarantella.launcher.text import counted
 from tarantella.launcher.verdict import Ended, Ending, culprit, read_report
 
 CANNOT_START = 126

@@ -15,8 +15,9 @@ from tarantella.launcher.mpirun import find_mpirun, mpirun_command, rank_command
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDOUT, Console
 from tarantella.launcher.sockets import Pinning
-from tarantella.launcher.threads import describe, usable_cores
+from tarantella.launcher.text import describe_cores
 from tarantella.launcher.verdict import Ended
+from tarantella.threads import usable_cores
 
 
 def launch(options: Options, console: Console) -> Ended:
@@ -30,7 +31,7 @@ def _here(options: Options, console: Console) -> Ended:
     meeting = Meeting.random()
     pinning = Pinning.wanted(options)
     threads = {**os.environ, **shared}["TF_NUM_INTRAOP_THREADS"]
-    console.say(describe(options.ranks, cores, threads))
+    console.say(describe_cores(options.ranks, cores, threads))
     console.drain()
     if options.dry_run:
         for rank in range(options.ranks):

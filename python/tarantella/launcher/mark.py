@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-VARIABLE = "TNT_LAUNCHER"
-JOB = "TNT_JOB"
-"""The same for all starts of a job that may be started again, on all its hosts."""
+from tarantella.variables import LAUNCHER
 
 
 def own_mark() -> str:
@@ -15,7 +13,7 @@ def own_mark() -> str:
     return f"{os.getpid()}:{_begin(os.getpid())}:{_namespace('self')}"
 
 
-def mark_of(pid: int, variable: str = VARIABLE) -> str | None:
+def mark_of(pid: int, variable: str = LAUNCHER) -> str | None:
     """The mark in a process' environment, None if it has none or is another user's."""
     name = f"{variable}=".encode()
     try:

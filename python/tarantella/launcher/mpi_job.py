@@ -19,7 +19,7 @@ from contextlib import suppress
 from tarantella.launcher.output import STDERR, Console
 from tarantella.launcher.process import PR_SET_PDEATHSIG
 from tarantella.launcher.signals import SignalPipe
-from tarantella.launcher.threads import counted
+from tarantella.launcher.text import counted
 from tarantella.launcher.verdict import Ended
 
 CANNOT_START = 126

@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Mapping
 
+from tarantella import variables
 from tarantella.environment import local_rank
 from tarantella.launcher import mark
 from tarantella.launcher.environment import Meeting
@@ -20,7 +21,7 @@ from tarantella.launcher.job import Job
 from tarantella.launcher.options import Options, Pin
 from tarantella.launcher.output import Console
 from tarantella.launcher.sockets import Pinning
-from tarantella.mpi import share_cores
+from tarantella.threads import share_cores
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
@@ -63,7 +64,7 @@ def _rank() -> int:
 
 
 def _environment(_rank: int, report: str) -> Mapping[str, str]:
-    return {"TNT_REPORT_FD": report, mark.VARIABLE: mark.own_mark()}
+    return {variables.REPORT_FD: report, variables.LAUNCHER: mark.own_mark()}
 
 
 if __name__ == "__main__":

@@ -19,13 +19,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
-from tarantella.environment import kilobytes, reproducible
+from tarantella import variables
 from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.devices import visible_gpus
-from tarantella.launcher.environment import LAUNCH_VARIABLES
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, all_here, place, read_hostfile, read_hosts, slots
-from tarantella.launcher.threads import counted
+from tarantella.launcher.text import counted
+from tarantella.settings import kilobytes, reproducible
 
 MAX_RANKS = 512
 GRADIENT_DTYPES = ("bfloat16", "float16", "none")
@@ -324,7 +324,7 @@ def _assignment(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    if key in LAUNCH_VARIABLES:
+    if key in variables.OF_LAUNCHER:
         raise argparse.ArgumentTypeError(f"{text!r}: {key} is set by the launcher for each rank")
     return key, value
 

@@ -15,12 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tarantella import seeding
-from tarantella.launcher import mark
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.forked import search_beside
+from tarantella.launcher.mark import own_mark
+from tarantella.variables import JOB, LAUNCHER, LAUNCHER_ADDED
 
-ADDED = "TNT_LAUNCHER_ADDED"
-"""Names the variables that the launcher has added to its own environment before it started itself anew."""
 FIXED_BY_IMPORT = (
     "KERAS_BACKEND",
     "KERAS_HOME",
@@ -87,12 +86,12 @@ def start_anew(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     global _job, _added
     if _preloaded is not None:
         return
-    if os.environ.get(mark.VARIABLE) == mark.own_mark():  # a process keeps its mark when it starts itself anew
-        _job, _added = os.environ[mark.JOB], (ADDED, *filter(None, os.environ[ADDED].split(",")))
+    if os.environ.get(LAUNCHER) == own_mark():  # a process keeps its mark when it starts itself anew
+        _job, _added = os.environ[JOB], (LAUNCHER_ADDED, *filter(None, os.environ[LAUNCHER_ADDED].split(",")))
         return
-    own = {mark.VARIABLE: mark.own_mark(), mark.JOB: secrets.token_hex(8)}
+    own = {LAUNCHER: own_mark(), JOB: secrets.token_hex(8)}
     added = [name for name in (*environment, *own) if name not in os.environ]
-    everything = {**os.environ, **environment, **own, ADDED: ",".join(added)}
+    everything = {**os.environ, **environment, **own, LAUNCHER_ADDED: ",".join(added)}
     os.execve(sys.executable, [sys.executable, "-m", "tarantella.launcher", *argv], everything)
 
 

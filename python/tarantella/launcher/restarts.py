@@ -10,8 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tarantella.environment import reproducible
-from tarantella.launcher import mark
+from tarantella import variables
 from tarantella.launcher.cleanup import end_job
 from tarantella.launcher.hosts import Host, host_of, place, slots
 from tarantella.launcher.launch import launch
@@ -20,8 +19,9 @@ from tarantella.launcher.mpirun import end_job_command, find_mpirun, mpirun_comm
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import Console
 from tarantella.launcher.preload import job_name
-from tarantella.launcher.threads import counted
+from tarantella.launcher.text import counted
 from tarantella.launcher.verdict import Ended
+from tarantella.settings import reproducible
 
 PROBE_SECONDS = 30.0
 """The longest that a host may take to answer before it counts as gone."""
@@ -37,7 +37,7 @@ def run(options: Options, console: Console) -> Ended:
         return launch(options, console)
     job = job_name()
     for restart in range(options.max_restarts + 1):
-        own = {"TNT_RESTART": str(restart), mark.JOB: job}
+        own = {variables.RESTART: str(restart), variables.JOB: job}
         ended = launch(replace(options, variables=options.variables | own), console)
         if ended.code == 0 or ended.interrupted or not ended.started:
             return ended

@@ -14,7 +14,7 @@ from tarantella.launcher import restarts
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDERR, STDOUT, Console
-from tarantella.launcher.threads import counted
+from tarantella.launcher.text import counted
 from tarantella.verify.fingerprints import Unreadable, read
 from tarantella.verify.options import Wanted, parse_verify
 from tarantella.verify.report import Report, Run

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from tarantella.collectives.arrays import as_array, pack, unpack
 from tarantella.collectives.objects import _Decoder, _encode
-from tarantella.collectives.reduction import ReductionOp, reduce_here, travel
-from tarantella.collectives.structure import flatten, rebuild
+from tarantella.collectives.wire import wire_format
+from tarantella.compat.operations import ReductionOp
+from tarantella.compat.pending import reduce_here
+from tarantella.compat.structure import flatten, rebuild
 
 NUMBERS = st.one_of(st.booleans(), st.integers(-(2**62), 2**62), st.floats(allow_nan=False))
 KEYS = st.one_of(st.text(max_size=5), st.integers(), st.booleans(), st.none())
@@ -74,7 +76,7 @@ def test_types_that_travel_as_others(name, op, data):
     dtype = np.dtype(name)
     low, high = (0, 1) if name == "?" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
     members = [np.array(data.draw(st.lists(st.integers(low, high), min_size=3, max_size=3)), dtype) for _ in range(3)]
-    how = travel(dtype, op)
+    how = wire_format(dtype, op.value)
     found = how.decode(reduce_here([how.encode(member) for member in members], how.op))
     ufuncs = {"SUM": np.add, "PROD": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
     logical = {"AND": np.logical_and, "OR": np.logical_or}
@@ -96,4 +98,4 @@ def test_arrays_are_not_copied():
 def test_what_cannot_be_reduced():
     for name, op in (("c8", ReductionOp.MAX), ("U1", ReductionOp.SUM), ("M8[s]", ReductionOp.SUM), ("O", ReductionOp.AND)):
         with pytest.raises(TypeError, match=f"cannot take the {op.name} of elements of type"):
-            travel(np.dtype(name), op)
+            wire_format(np.dtype(name), op.value)

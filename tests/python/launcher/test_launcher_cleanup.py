@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from tarantella.launcher.mark import VARIABLE, is_left_over, mark_of, own_mark, running
+from tarantella.launcher.mark import is_left_over, mark_of, own_mark, running
+from tarantella.variables import LAUNCHER
 
 HOST = socket.gethostname()
 # a rank that leaves its process group, whose child lives on when the launcher is killed
@@ -94,7 +95,7 @@ def test_a_mark_is_of_one_process():
     assert is_left_over(f"{pid}:{int(begin) + 1}:{namespace}")  # its number is another's now
     assert not is_left_over(f"{pid}:{int(begin) + 1}:pid:[1]")  # in another container
     assert not any(map(is_left_over, ("", "nonsense", "1:2")))
-    child = subprocess.Popen([sys.executable, "-c", WAITS], env={**os.environ, VARIABLE: mark})
+    child = subprocess.Popen([sys.executable, "-c", WAITS], env={**os.environ, LAUNCHER: mark})
     try:
         while mark_of(child.pid) != mark:  # until it has become the other program
             time.sleep(0.005)

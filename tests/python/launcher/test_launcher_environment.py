@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tarantella.environment import reproducible
 from tarantella.errors import InvalidArgumentError
-from tarantella.launcher.threads import describe, thread_environment, usable_cores
+from tarantella.launcher.text import describe_cores
+from tarantella.settings import reproducible
+from tarantella.threads import thread_environment, usable_cores
 
 CHOSEN = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_CPP_MIN_LOG_LEVEL",
           "PYTHONUNBUFFERED")
@@ -108,7 +109,7 @@ def test_cores_are_divided(ranks, cores, each, line):
     environment = thread_environment(ranks, cores)
     assert environment["OMP_NUM_THREADS"] == environment["TF_NUM_INTRAOP_THREADS"] == each
     assert environment["TF_NUM_INTEROP_THREADS"] == str(max(2, int(each)))
-    assert describe(ranks, cores, each) == line
+    assert describe_cores(ranks, cores, each) == line
 
 
 @pytest.mark.parametrize(

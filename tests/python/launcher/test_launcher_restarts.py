@@ -54,7 +54,7 @@ def test_a_failed_job_is_started_again_until_it_ends_well(here):
 def test_what_was_drawn_without_a_seed_is_drawn_again(here):
     """The order of an unseeded shuffle, in which a checkpoint finds its place."""
     drawn = """
-        from tarantella.environment import agreed_seed
+        from tarantella.seeding import agreed_seed
         mark(f"seed{number}-{rank}", str(agreed_seed()))
         wait_for(f"seed{number}-{1 - rank}")
         sys.exit(number == 0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.reduction import weights
@@ -48,7 +48,7 @@ class Agreement:
 
     def __init__(self, may_fail: Iterable[str], may_change: Iterable[str], restores: bool, is_same: bool = False) -> None:
         mine = [*(hook in set(may_fail) for hook in HOOKS), *(hook in set(may_change) for hook in HOOKS), restores]
-        anywhere = runtime.all_reduce(np.array(mine, np.uint8), op="max").astype(bool)
+        anywhere = collectives.all_reduce(np.array(mine, np.uint8), op="max").astype(bool)
         self._may_fail = {hook for hook, there in zip(HOOKS, anywhere, strict=False) if there}
         self._may_change = {hook for hook, there in zip(HOOKS, anywhere[len(HOOKS) :], strict=False) if there}
         self._restores, self._is_same = bool(anywhere[-1]), is_same
@@ -92,10 +92,10 @@ class Agreement:
         state = _FAILED if self.failed else _STOPS if getattr(model, "stop_training", False) else _GOES_ON
         rates = adapter.learning_rates(model)
         values = np.array([float(rate.numpy()) for rate in rates])
-        most = runtime.all_reduce(np.concatenate([[state], values, -values]), op="max")
+        most = collectives.all_reduce(np.concatenate([[state], values, -values]), op="max")
         if most[0] == _FAILED:
             failure, self._failure = self._failure, None
-            runtime.agree_on_failure(failure)
+            collectives.agree_on_failure(failure)
         if most[0] == _STOPS:
             model.stop_training = True
         highest, lowest = most[1 : len(values) + 1], -most[len(values) + 1 :]
@@ -110,7 +110,7 @@ class Agreement:
             weights.broadcast(random_states(model))
         else:
             accumulation.distribute_sums(model.optimizer)
-        adapter.share_beginning(model, lambda numbers: [int(number) for number in runtime.broadcast(numbers)])
+        adapter.share_beginning(model, lambda numbers: [int(number) for number in collectives.broadcast(numbers)])
 
     def _take_masters_weights(self, model: Any) -> None:
         variables = adapter.weights(model)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarantella import runtime
-from tarantella.environment import output_on_all_devices, tensorboard_on_all_devices
 from tarantella.keras import adapter, files
 from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement.agreement import BATCH_HOOKS, HOOKS, AfterCallbacks, Agreement, BeforeCallbacks
 from tarantella.keras.step.patch import Patch
+from tarantella.settings import output_on_all_devices, tensorboard_on_all_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -90,7 +90,7 @@ def without(callbacks: Any) -> list[Any]:
 
 
 def described(settings: Checkpoint | None) -> dict[str, int | None]:
-    """What ranks must have alike, in numbers for `runtime.require_same`."""
+    """What ranks must have alike, in numbers for `collectives.require_same`."""
     if settings is None:
         return {"Checkpoint callbacks": 0}
     seconds = settings.every_seconds

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
 from tarantella.keras.adapter import datasets
@@ -205,7 +205,7 @@ class Replay:
                 f"{what} is another one: its samples, their order or the batch size are not what they were. Give a seed to "
                 "whatever is random in the dataset, make it anew for each fit"
             )
-        runtime.agree_on_failure(failure)
+        collectives.agree_on_failure(failure)
 
     def check_end_of_epoch(self) -> None:
         """Keras ends an epoch: it must not be the one in which the position lies.

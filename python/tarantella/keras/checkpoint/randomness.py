@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives
 from tarantella.keras.adapter.tensorflow import operation_seeds
 from tarantella.seeding import global_seed
 
@@ -52,5 +52,5 @@ def _state(stored: list[Any]) -> tuple[Any, ...]:
 def alike_everywhere() -> bool:
     """Whether Python's and NumPy's generators of all ranks have the same states. Collective."""
     states_now = repr((random.getstate(), [np.asarray(part).tolist() for part in np.random.get_state()]))
-    each = runtime.all_gather(np.frombuffer(hashlib.blake2b(states_now.encode(), digest_size=8).digest(), np.uint8))
+    each = collectives.all_gather(np.frombuffer(hashlib.blake2b(states_now.encode(), digest_size=8).digest(), np.uint8))
     return all(np.array_equal(one, each[0]) for one in each)

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from tarantella import runtime
+from tarantella import collectives
 
 
 class Schedule:
@@ -43,7 +43,7 @@ class Schedule:
         per_step = max(now - self._asked_time, 1e-9) / max(steps - self._asked_step, 1)
         due = left <= 0
         pause = 1 if due else int(min(max(left / per_step / 2, 1), 1 << 20))
-        said = runtime.broadcast(np.array([int(due), pause], np.int64))
+        said = collectives.broadcast(np.array([int(due), pause], np.int64))
         self._asked_time, self._asked_step, self._ask_at = now, steps, steps + int(said[1])
         if said[0]:
             self._last_time = now

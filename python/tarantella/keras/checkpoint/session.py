@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.collectives.objects import broadcast_object
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
@@ -130,7 +130,7 @@ class CheckpointSession(NullSession):
                 found = folder.newest()
             except Exception as error:
                 failure = error
-        runtime.agree_on_failure(failure)
+        collectives.agree_on_failure(failure)
         stored = None
         if found is not None:
             path, stored = found
@@ -155,7 +155,7 @@ class CheckpointSession(NullSession):
                 callback_states.prepare(self._callbacks, self._stored["callbacks"])
             except OSError as error:
                 failure = error
-        runtime.agree_on_failure(failure)
+        collectives.agree_on_failure(failure)
 
     @property
     def seed(self) -> int | None:
@@ -341,7 +341,7 @@ class CheckpointSession(NullSession):
             difference = state.difference(self._model, self._variables)
             if difference is not None:
                 failure = InvalidArgumentError(f"{difference}: build the same model, or begin anew with another folder")
-        runtime.agree_on_failure(failure)
+        collectives.agree_on_failure(failure)
         state.put_back(self._model, self._variables, self._stored["common_seed"], state.is_per_rank(self._hooks))
         self._variables = None
         self._history.history = self._stored["history"]["logs"]
@@ -350,7 +350,7 @@ class CheckpointSession(NullSession):
             callback_states.put_back(self._callbacks, self._stored["callbacks"])
         except Exception as error:  # of a callback of the user's
             failure = error
-        runtime.agree_on_failure(failure)
+        collectives.agree_on_failure(failure)
 
     # ---------------------------------------------------------------------------------------------------------- writing
 
@@ -371,7 +371,7 @@ class CheckpointSession(NullSession):
                 self._writer.begin(position.steps_done, {**self._described(position, stopped), "variables": variables})
             except Exception as error:
                 failure = error
-        runtime.agree_on_failure(failure)
+        collectives.agree_on_failure(failure)
 
     def _described(self, position: Position, stopped: bool) -> dict[str, Any]:
         logs = {key: list(numbers) for key, numbers in self._history.history.items()}
@@ -400,7 +400,7 @@ class CheckpointSession(NullSession):
             mine = _BUSY
         elif self._writer is not None and self._writer.has_failed:
             mine = _FAILED
-        return int(runtime.broadcast(np.array([mine], np.int64))[0])
+        return int(collectives.broadcast(np.array([mine], np.int64))[0])
 
     def _wait(self) -> None:
         """Until nothing is being written any more; ranks hear of each other meanwhile, so that no deadline passes."""
@@ -411,7 +411,7 @@ class CheckpointSession(NullSession):
             self._raise_error()
 
     def _raise_error(self) -> None:
-        runtime.agree_on_failure(self._writer.take_error() if self._writer is not None else None)
+        collectives.agree_on_failure(self._writer.take_error() if self._writer is not None else None)
 
 
 def begin(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
 from tarantella.keras.step import accumulation
@@ -39,7 +39,7 @@ def collect(model: Any, per_rank: bool) -> Stored:
         for index, mean in weights.means(averaged).items():
             values[id(averaged[index])] = mean
         summed = _summed(model, groups)
-        totals = runtime.all_reduce_each([values[id(variable)] for variable in summed])
+        totals = collectives.all_reduce_each([values[id(variable)] for variable in summed])
         values.update((id(variable), total) for variable, total in zip(summed, totals, strict=True))
     return {name: [{"path": adapter.path(v), "value": values[id(v)]} for v in variables] for name, variables in groups.items()}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras.adapter import datasets
 from tarantella.keras.data import pushdown, split
@@ -30,7 +30,7 @@ def distributed(
     cardinality = int(batches.cardinality())
     if same_length:
         unknown = {tf.data.INFINITE_CARDINALITY: None, tf.data.UNKNOWN_CARDINALITY: None}
-        runtime.require_same(what, batches=unknown.get(cardinality, cardinality))
+        collectives.require_same(what, batches=unknown.get(cardinality, cardinality))
     if cardinality == 0:
         raise InvalidArgumentError(f"{what}: the dataset is empty")
     if not distribute:
@@ -41,7 +41,7 @@ def distributed(
         early = pushdown.distribute(batches, division)
     except pushdown.PushdownError as late:
         reason = str(late)
-    if int(runtime.all_reduce(int(early is not None), op="min")) and early is not None:
+    if int(collectives.all_reduce(int(early is not None), op="min")) and early is not None:
         runtime.logger.info("%s: each rank runs the maps before the batch on its own samples alone", what)
         return early
     runtime.logger.info("%s: every rank makes whole batches and takes its part at the end: %s", what, reason)

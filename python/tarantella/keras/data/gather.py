@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 
@@ -77,7 +77,7 @@ def _gathered(array: Any, rows: Rows, on_all_ranks: bool) -> NDArray[Any] | None
         problem = "the model's output is text"
     elif len(array) != len(counts):
         problem = f"the model's output has {len(array)} rows for {len(counts)} samples"
-    runtime.agree_on_failure(None if problem is None else UnsupportedError(f"predict: {problem}: {_INSTEAD}"))
+    collectives.agree_on_failure(None if problem is None else UnsupportedError(f"predict: {problem}: {_INSTEAD}"))
 
     size = runtime.get_size()
     places = [rows.of_rank(rank, size) for rank in range(size)]
@@ -90,7 +90,7 @@ def _gathered(array: Any, rows: Rows, on_all_ranks: bool) -> NDArray[Any] | None
         sent = np.zeros((end - begin, *array.shape[1:]), array.dtype)
         own = mine[begin:end]
         sent[: len(own)] = own
-        for of_rank, received in zip(places, runtime.all_gather(sent), strict=True):
+        for of_rank, received in zip(places, collectives.all_gather(sent), strict=True):
             wanted = of_rank[begin:end]
             if result is not None:
                 result[wanted] = received[: len(wanted)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella import environment, runtime
+from tarantella import collectives, runtime, settings
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import autotune_cache, gradients
@@ -128,7 +128,7 @@ class Autotune(adapter.Callback):
 
     def _start(self) -> None:
         random = self._hooks.random_operations
-        if runtime.all_reduce(len(random), op="max") > 0:
+        if collectives.all_reduce(len(random), op="max") > 0:
             self._end("the step draws random numbers by %s, and would draw others if it were traced again", ", ".join(random))
             return
         self._thresholds, plans = [None], [self._hooks.buckets()]
@@ -164,7 +164,7 @@ class Autotune(adapter.Callback):
         self.model.train_function = self._functions[candidate]
 
     def _choose(self, medians: list[float]) -> None:
-        seconds = runtime.all_reduce(np.array(medians), op="max")
+        seconds = collectives.all_reduce(np.array(medians), op="max")
         chosen = best(seconds)
         bytes_of = [float(self._hooks.threshold_in_use(t)) if t is None else t for t in self._thresholds]
         step_ms = {shown(b): round(float(s) * 1e3, 3) for b, s in zip(bytes_of, seconds, strict=True)}
@@ -195,8 +195,8 @@ def begin(hooks: StepHooks, model: Any) -> Autotune | None:
     """What tries thresholds, or None where that is not wished or not needed: a threshold found earlier is taken. Collective."""
     if runtime.get_size() == 1:
         return None
-    wished, given = environment.autotune(), hooks.fusion_threshold is not None or environment.has_fusion_threshold()
-    on_ranks = runtime.all_gather(np.array([wished, given, hooks.has_bucket_hook()]))
+    wished, given = settings.autotune(), hooks.fusion_threshold is not None or settings.has_fusion_threshold()
+    on_ranks = collectives.all_gather(np.array([wished, given, hooks.has_bucket_hook()]))
     _check_agreement(on_ranks[:, 0])
     one_given, one_hook = on_ranks[:, 1].any(), on_ranks[:, 2].any()
     if not wished or one_given or one_hook or hooks.reproducible:
@@ -207,7 +207,7 @@ def begin(hooks: StepHooks, model: Any) -> Autotune | None:
         return None
     key = autotune_cache.key_of(gradients.specs(adapter.trainable_variables(model)), hooks.wire_dtype())
     found = autotune_cache.find(key) if runtime.is_master_rank() else None
-    threshold = float(runtime.broadcast(np.float64(-1 if found is None else found)))
+    threshold = float(collectives.broadcast(np.float64(-1 if found is None else found)))
     if threshold < 0:
         return Autotune(hooks, key)
     hooks.fusion_threshold = threshold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from tarantella import _native, runtime
+from tarantella import _native, collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras.reduction import device_placement, gpu_stream, ops
 
@@ -16,7 +16,7 @@ def device_of_gradients() -> int:
     if not gpus:
         return device_placement.HOST
     reason = _why_not(gpus[0])
-    if bool(runtime.all_reduce(int(not reason), "min")):
+    if bool(collectives.all_reduce(int(not reason), "min")):
         runtime.logger.info("gradients are reduced on the GPU, CUDA device %d", gpus[0])
         return gpus[0]
     reason = reason or "another rank cannot reduce on its GPU"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives
 from tarantella.keras import context
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def order(gradients: Sequence[Any]) -> list[int]:
 
 def agreed_order(gradients: Sequence[Any]) -> list[int]:
     """`order` as rank 0 finds it: graphs of ranks may differ in how they treat a part of a batch. Collective."""
-    return [int(i) for i in runtime.broadcast(np.array(order(gradients), np.int64))]
+    return [int(i) for i in collectives.broadcast(np.array(order(gradients), np.int64))]
 
 
 class _Ways:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter
 
@@ -32,7 +32,7 @@ def broadcast(variables: Sequence[Any], root: int = 0) -> None:
         return
     for variable in variables:
         inner = adapter.unwrap(variable)
-        value = runtime.broadcast(inner.numpy(), root)
+        value = collectives.broadcast(inner.numpy(), root)
         if runtime.get_rank() != root:
             inner.assign(value)
 
@@ -45,9 +45,9 @@ def average(variables: Sequence[Any]) -> None:
 
 def means(variables: Sequence[Any]) -> dict[int, np.ndarray[Any, Any]]:
     """The mean over ranks of each variable that differs between them, by its index. Collective."""
-    each = runtime.all_gather(_digests(variables))
+    each = collectives.all_gather(_digests(variables))
     return {
-        index: runtime.all_reduce(adapter.unwrap(variable).numpy(), op="avg")
+        index: collectives.all_reduce(adapter.unwrap(variable).numpy(), op="avg")
         for index, variable in enumerate(variables)
         # a frozen layer's, say, do not differ: the mean of equal numbers may do so in the last bit
         if not np.all(each[:, index] == each[0, index])
@@ -68,7 +68,7 @@ def compare(variables: Sequence[Any], when: str) -> None:
     if not others:
         return
     digests = _digests(variables)
-    each = runtime.all_gather(digests)
+    each = collectives.all_gather(digests)
     first = next(i for i in range(len(variables)) if not np.array_equal(each[others[0]][i], each[0][i]))
     ranks = ", ".join(f"rank {rank}" for rank in others)
     raise MismatchError(
@@ -79,7 +79,7 @@ def compare(variables: Sequence[Any], when: str) -> None:
 
 def differing_ranks(variables: Sequence[Any]) -> list[int]:
     """The ranks whose variables have other bits than rank 0's. Collective."""
-    whole = runtime.all_gather(_digest(_digests(variables)))
+    whole = collectives.all_gather(_digest(_digests(variables)))
     return [rank for rank in range(len(whole)) if not np.array_equal(whole[rank], whole[0])]
 
 

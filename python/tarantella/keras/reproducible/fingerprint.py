@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tarantella import _native, environment, runtime
+from tarantella import _native, environment, runtime, settings
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
 
@@ -72,7 +72,7 @@ def of_batch(model: Any, bucket_of: Callable[[], Mapping[int, int]]) -> Iterator
 def _recorder(model: Any) -> Recorder | None:
     """On the rank that writes; of the process' one file."""
     global _log
-    path = environment.fingerprint()
+    path = settings.fingerprint()
     if path is None or not runtime.is_master_rank():
         return None
     if _log is None:
@@ -101,7 +101,7 @@ class _Log:
             "run",
             format=FORMAT,
             ranks=runtime.get_size(),
-            shards=environment.reproducible(),
+            shards=settings.reproducible(),
             threads=environment.intra_op_threads(),
             versions={"tarantella": _native.version(), "tensorflow": tf.__version__, "keras": adapter.version()},
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 
-from tarantella import environment, runtime
+from tarantella import environment, runtime, settings
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.adapter.tensorflow import converted_like_caller
@@ -42,12 +42,12 @@ def shards_of_batches(wished: Any, gradient_dtype: str | None, bucket_hook: Any)
     Raises:
         InvalidArgumentError: it is no power of two. UnsupportedError: it does not go with the others.
     """
-    shards = environment.reproducible() if wished is None else wished
+    shards = settings.reproducible() if wished is None else wished
     if shards is None:
         return None
     if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1 or shards & (shards - 1):
         raise InvalidArgumentError(f"reproducible is {shards!r}: use the number of shards of a batch, a power of two such as 8")
-    if gradient_dtype is not None or environment.gradient_dtype() != "none":
+    if gradient_dtype is not None or settings.gradient_dtype() != "none":
         raise UnsupportedError(
             "reproducible and gradient_dtype (TNT_GRADIENT_DTYPE) cannot go together: what is rounded on its way to other "
             "ranks depends on how many there are"

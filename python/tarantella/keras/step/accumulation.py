@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.reduction import gradients, graph_order
 
@@ -135,7 +135,7 @@ def collect_sums(optimizer: Any) -> None:
     if not awaits_reduction(optimizer):
         return
     sums = all_accumulators(optimizer)
-    totals = runtime.all_reduce_each([a.numpy() for a in sums])
+    totals = collectives.all_reduce_each([a.numpy() for a in sums])
     for accumulator, total in zip(sums, totals, strict=True):
         accumulator.assign(total if runtime.get_rank() == 0 else np.zeros_like(total))
 

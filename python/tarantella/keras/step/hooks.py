@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import tensorflow as tf
 
-from tarantella import environment, runtime
+from tarantella import collectives, runtime, settings
 from tarantella.errors import UnsupportedError, mark
 from tarantella.keras import adapter, context
 from tarantella.keras.data import gather, split
@@ -168,7 +168,7 @@ class StepHooks:
     def wire_dtype(self) -> str:
         """In which gradients are sent, ``"none"`` for as they are."""
         given = self._gradients["wire_dtype"]
-        return given if isinstance(given, str) else environment.gradient_dtype()
+        return given if isinstance(given, str) else settings.gradient_dtype()
 
     def stats(self) -> dict[str, float]:
         """What the reducers of gradients have done."""
@@ -366,7 +366,7 @@ class StepHooks:
                 return adapter.results_with(variables, self._reduced_in_step(variables), original)
             if self._share is not None:  # a test step: reduced when all batches have been seen
                 return original()
-            sums = runtime.all_reduce_each([np.asarray(adapter.unwrap(v).numpy()) for v in variables])
+            sums = collectives.all_reduce_each([np.asarray(adapter.unwrap(v).numpy()) for v in variables])
             return adapter.results_with(variables, [tf.convert_to_tensor(s) for s in sums], original)
 
         return get_metrics_result

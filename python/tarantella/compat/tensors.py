@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella.collectives import pending
 from tarantella.collectives.arrays import pack, unpack
 from tarantella.collectives.fused import FusedSum
-from tarantella.collectives.group import Group
-from tarantella.collectives.reduction import ReductionOp, travel
-from tarantella.collectives.structure import Leaf, flatten, leaf, rebuild
+from tarantella.collectives.wire import wire_format
+from tarantella.compat import pending
+from tarantella.compat.group import Group
+from tarantella.compat.structure import Leaf, flatten, leaf, rebuild
 from tarantella.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class TensorAllreducer(_Made):
 
     def _lines(self, leaves: Sequence[Leaf]) -> list[str]:
         for found in leaves:
-            travel(found.array.dtype, ReductionOp.SUM)  # or an error
+            wire_format(found.array.dtype, "sum")  # or an error
         return [str(found) for found in leaves]
 
     def allreduce(self, inputs: Any) -> Any:
@@ -89,7 +90,8 @@ class TensorAllreducer(_Made):
         if self._started is not None:
             raise InvalidArgumentError("TensorAllreducer was started already: call wait_for_completion first")
         leaves = flatten(inputs)
-        self._started = inputs, leaves, FusedSum(self._group, _like(leaves, self._leaves, "TensorAllreducer"))
+        arrays = _like(leaves, self._leaves, "TensorAllreducer")
+        self._started = inputs, leaves, FusedSum(partial(pending.all_reduce, self._group), arrays)
 
     def wait_for_completion(self, inputs: Any = None) -> Any:
         """The sums of what was started. inputs: accepted for scripts that give them again."""

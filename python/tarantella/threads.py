@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tarantella import environment
+from tarantella import mpi, settings, variables
 
 
 def usable_cores(root: Path = Path("/")) -> int:
@@ -41,25 +41,25 @@ def chosen_threads(ranks: int, cores: int, given: Mapping[str, str]) -> dict[str
 
     given: the environment of a rank, as far as it is known. Raises InvalidArgumentError if it makes no sense.
     """
-    shards = environment.reproducible(given)
+    shards = settings.reproducible(given)
     chosen = {name: value for name, value in thread_environment(ranks, cores, shards).items() if name not in given}
     if shards is None and "TF_NUM_INTRAOP_THREADS" in chosen:
-        chosen[environment.THREADS_CHOSEN] = "1"
+        chosen[variables.THREADS_CHOSEN] = "1"
     return chosen
 
 
-def describe(ranks: int, cores: int, threads: str) -> str:
-    """The launcher's one line at start-up."""
-    shared = " (ranks share cores)" if ranks > cores else ""
-    return (
-        f"{counted(ranks, 'rank')} on {counted(cores, 'core')}: "
-        f"{threads} intra-op thread{'' if threads == '1' else 's'} each{shared}"
-    )
+def share_cores() -> None:
+    """Sets the thread counts of OpenMP and TensorFlow as our launcher does, unless they are set: each rank its share."""
+    ranks = 1 if _bound() else mpi.local_size()
+    os.environ.update(chosen_threads(ranks, usable_cores(), os.environ))
 
 
-def counted(number: int, noun: str) -> str:
-    """A number and its noun: 1 rank, 2 ranks."""
-    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+def _bound() -> bool:
+    """Whether this process has been given cores of its own: fewer than the one that started it."""
+    try:
+        return os.sched_getaffinity(0) < os.sched_getaffinity(os.getppid())
+    except OSError:
+        return False
 
 
 def _quotas(root: Path) -> Iterator[float]:

@@ -6,81 +6,70 @@ other directly, n - 1 messages from each: meant for numbers and small arrays, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella import runtime
-from tarantella.collectives.reduction import reduce_here
+from tarantella import collectives, runtime
+from tarantella.collectives import started
+from tarantella.collectives.started import Started
+from tarantella.collectives.wire import DTYPES, as_bytes
 from tarantella.errors import MismatchError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tarantella import _native
-    from tarantella.collectives.group import Group
+    from tarantella.compat.group import Group
 
 
-@dataclass(frozen=True)
-class Pending:
-    """Something that was started."""
-
-    works: Sequence[_native.Work]
-    result: Callable[[], NDArray[Any]]
-
-    def test(self) -> bool:
-        """Whether waiting would return at once."""
-        return all(work.test() for work in self.works)
-
-    def wait(self) -> NDArray[Any]:
-        """The result, when it is there."""
-        for work in self.works:
-            work.wait()
-        return self.result()
+_UFUNCS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
-def all_reduce(group: Group, data: NDArray[Any], op: str) -> Pending:
+def reduce_here(parts: list[NDArray[Any]], op: str) -> NDArray[Any]:
+    """The reduction of arrays of one of the library's types, in their order; of 16-bit floats in float32, rounded once."""
+    dtype = parts[0].dtype
+    wide = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+    total = parts[0].astype(wide)
+    for part in parts[1:]:
+        _UFUNCS[op](total, part.astype(wide, copy=False), out=total)
+    return total.astype(dtype, copy=False)
+
+
+def all_reduce(group: Group, data: NDArray[Any], op: str) -> Started:
     """data: flat, of one of the library's types; is the operation's from now on."""
     if not group.is_world:
         works, parts = _exchange(group, data, [data.size] * group.size)
-        return Pending(works, lambda: reduce_here(parts, op))
-    wire, dtype = runtime._wire(data)
-    return Pending([runtime.world().start_all_reduce(wire, wire, dtype, runtime._OPS[op])], lambda: data)
+        return Started(works, lambda: reduce_here(parts, op))
+    return started.all_reduce(runtime.world(), data, op)
 
 
-def broadcast(group: Group, data: NDArray[Any], root: int) -> Pending:
+def broadcast(group: Group, data: NDArray[Any], root: int) -> Started:
     """data: flat, of any type, the root's to be sent and the others' to be written to; root: a rank within the group."""
-    world, wire, dtype = runtime.world(), runtime._bytes_of(data), runtime._DTYPES["uint8"]
+    world, wire, dtype = runtime.world(), as_bytes(data), DTYPES["uint8"]
     source = group.to_global_rank(root)
     if group.is_world:
-        works = [world.start_broadcast(wire, dtype, source)]
-    elif world.rank == source:
+        return started.broadcast(world, data, source)
+    if world.rank == source:
         works = [world.start_send(wire, dtype, to) for to in group.group if to != source]
     else:
         works = [world.start_recv(wire, dtype, source)]
-    return Pending(works, lambda: data)
+    return Started(works, lambda: data)
 
 
-def all_gather(group: Group, data: NDArray[Any], counts: Sequence[int]) -> Pending:
+def all_gather(group: Group, data: NDArray[Any], counts: Sequence[int]) -> Started:
     """data: flat, of any type, as many elements as counts has for this rank."""
     if not group.is_world:
         works, parts = _exchange(group, data, counts)
-        return Pending(works, lambda: np.concatenate(parts))
-    longest = max(counts)
-    own = data if data.size == longest else np.concatenate([data, np.zeros(longest - data.size, data.dtype)])
-    rows = np.empty((group.size, longest), data.dtype)
-    work = runtime.world().start_all_gather(runtime._bytes_of(own), runtime._bytes_of(rows), runtime._DTYPES["uint8"])
-    if min(counts) == longest:
-        return Pending([work], lambda: rows.reshape(-1))
-    return Pending([work], lambda: np.concatenate([row[:count] for row, count in zip(rows, counts, strict=True)]))
+        return Started(works, lambda: np.concatenate(parts))
+    return started.all_gather(runtime.world(), data, counts)
 
 
 def barrier(group: Group) -> None:
     """Returns after all members have called it."""
     if group.is_world:
-        runtime.barrier()
+        collectives.barrier()
     else:
         nothing = np.empty(0, np.uint8)
         all_gather(group, nothing, [0] * group.size).wait()
@@ -91,11 +80,11 @@ def _exchange(group: Group, data: NDArray[Any], counts: Sequence[int]) -> tuple[
     world, own = runtime.world(), group.rank
     parts = [data if rank == own else np.empty(count, data.dtype) for rank, count in enumerate(counts)]
     # bytes, so that any type can travel; of how many elements is compared, and what they are has been before
-    works, byte = [], runtime._DTYPES["uint8"]
+    works, byte = [], DTYPES["uint8"]
     for rank, part in enumerate(parts):
         if rank != own:
-            works.append(world.start_send(runtime._bytes_of(data), byte, group.to_global_rank(rank)))
-            works.append(world.start_recv(runtime._bytes_of(part), byte, group.to_global_rank(rank)))
+            works.append(world.start_send(as_bytes(data), byte, group.to_global_rank(rank)))
+            works.append(world.start_recv(as_bytes(part), byte, group.to_global_rank(rank)))
     return works, parts
 
 

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella.collectives import pending
 from tarantella.collectives.arrays import as_array
-from tarantella.collectives.group import Group
-from tarantella.collectives.reduction import ReductionOp, travel
+from tarantella.collectives.started import Started
+from tarantella.collectives.wire import wire_format
+from tarantella.compat import pending
+from tarantella.compat.group import Group
 from tarantella.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import ArrayLike, NDArray
+
+
+class ReductionOp(enum.Enum):
+    """What an `Allreduce` computes of all ranks' elements.
+
+    AND and OR ask of each element whether it is zero, and give 0 or 1 in its type. Of booleans SUM is OR and PROD is AND, as in
+    NumPy.
+    """
+
+    SUM = "sum"
+    PROD = "prod"
+    MIN = "min"
+    MAX = "max"
+    AND = "and"
+    OR = "or"
 
 
 class Barrier:
@@ -46,7 +63,7 @@ class Collective:
         """lines: what has to be the same on all members, or an error."""
         self._group = group
         self._rank = group.rank  # or an error
-        self._pending: pending.Pending | None = None
+        self._pending: Started | None = None
         failure: Exception | None = None
         own = []
         try:
@@ -112,16 +129,16 @@ class Allreduce(Collective):
         self, group: Group, nelems: int, op: ReductionOp = ReductionOp.SUM, algorithm: Any = None, dtype: Any = None
     ) -> None:
         def lines() -> list[str]:
-            self._travel = travel(self._dtype, ReductionOp(op))
+            self._wire = wire_format(self._dtype, ReductionOp(op).value)
             return [f"{self._count} elements", f"operation {ReductionOp(op).name}"]
 
         super().__init__(group, nelems, dtype, lines)
 
     def start(self, data: ArrayLike | Any) -> None:
         """Starts with this rank's array of nelems elements, and returns at once."""
-        wire = self._travel.encode(self._data(data))
-        started = pending.all_reduce(self._group, wire, self._travel.op)
-        self._pending = pending.Pending(started.works, lambda: self._travel.decode(started.result()))
+        wire = self._wire.encode(self._data(data))
+        started = pending.all_reduce(self._group, wire, self._wire.op)
+        self._pending = Started(started.works, lambda: self._wire.decode(started.result()))
 
 
 class Broadcast(Collective):

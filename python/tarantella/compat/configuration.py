@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarantella import environment
+from tarantella import settings
 
 
 class Configuration:
@@ -19,32 +19,32 @@ class Configuration:
     @property
     def gpus_per_node(self) -> int | None:
         """How many GPUs of each node are used, none if 0 or less; None: all."""
-        return environment.gpus_per_node()
+        return settings.gpus_per_node()
 
     @property
     def log_level(self) -> str:
         """DEBUG, INFO, WARNING or ERROR."""
-        return environment.log_level()
+        return settings.log_level()
 
     @property
     def log_on_all_devices(self) -> bool:
         """Whether all ranks log."""
-        return environment.log_on_all_devices()
+        return settings.log_on_all_devices()
 
     @property
     def output_on_all_devices(self) -> bool:
         """Whether all ranks show progress and summaries."""
-        return environment.output_on_all_devices()
+        return settings.output_on_all_devices()
 
     @property
     def tensorboard_on_all_devices(self) -> bool:
         """Whether all ranks write files for TensorBoard."""
-        return environment.tensorboard_on_all_devices()
+        return settings.tensorboard_on_all_devices()
 
     @property
     def fusion_threshold(self) -> float | None:
         """Bytes at which a bucket of gradients is closed, infinite for one bucket; None: chosen by the library."""
-        return environment.fusion_threshold()
+        return settings.fusion_threshold()
 
     def __repr__(self) -> str:
         names = [name for name, value in vars(Configuration).items() if isinstance(value, property)]

@@ -1,0 +1,56 @@
+"""Numbers that must be the same on all ranks, and failures that all ranks must learn of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tarantella import runtime
+from tarantella.collectives.blocking import all_gather
+from tarantella.errors import MismatchError, TarantellaError
+
+_NONE = -(1 << 62)
+"""Stands for a number that a rank does not have."""
+_MESSAGE_BYTES = 1000
+
+
+def require_same(what: str, **values: int | None) -> None:
+    """Compares numbers that must be the same on all ranks. Collective.
+
+    Args:
+        what: the first word of the error message, such as ``"fit"``.
+        values: by name; None where there is none.
+
+    Raises:
+        MismatchError: on all ranks; names the first number that differs, and the ranks.
+    """
+    own = np.array([_NONE if value is None else value for value in values.values()], np.int64)
+    on_ranks = all_gather(own)
+    for rank, others in enumerate(on_ranks):
+        for name, first, other in zip(values, on_ranks[0].tolist(), others.tolist(), strict=True):
+            if first != other:
+                shown = ["none" if value == _NONE else value for value in (other, first)]
+                raise MismatchError(
+                    f"{what}: {name} is {shown[0]} on rank {rank} and {shown[1]} on rank 0: it must be the same"
+                )
+
+
+def agree_on_failure(failure: BaseException | None) -> None:
+    """Raises on all ranks the failure of any rank. Collective.
+
+    Args:
+        failure: this rank's, or None.
+
+    Raises:
+        The failure itself on its rank, TarantellaError with its text on the others.
+    """
+    if runtime.get_size() == 1:
+        texts = [""]
+    else:
+        own = (f"{type(failure).__name__}: {failure}" if failure is not None else "").encode()[:_MESSAGE_BYTES]
+        padded = np.frombuffer(own.ljust(_MESSAGE_BYTES, b"\0"), np.uint8)
+        texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in all_gather(padded)]
+    if failure is not None:
+        raise failure
+    for rank, text in enumerate(texts):
+        if text:
+            raise TarantellaError(f"rank {rank} failed: {text}")

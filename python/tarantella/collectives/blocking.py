@@ -1,0 +1,71 @@
+"""Collectives on NumPy arrays over all ranks that return when they are done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tarantella import runtime
+from tarantella.collectives.arrays import as_array
+from tarantella.collectives.wire import DTYPES, as_bytes, as_library_type, operation
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+def barrier() -> None:
+    """Returns after all ranks have called it."""
+    runtime.world().barrier()
+
+
+def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = None) -> Any:
+    """The elementwise reduction of arrays and numbers over all ranks, on every rank. Collective. See `tnt.all_reduce`."""
+    operation_code = operation(op)
+    given = as_array(x)
+    source = np.ascontiguousarray(given)
+    source = source.astype(source.dtype.newbyteorder("="), copy=False)
+    result = np.empty_like(source) if out is None else _flat_output(out, given)
+    if out is not None and out.ctypes.data != source.ctypes.data and np.may_share_memory(out, source):
+        source = source.copy()  # in place means exactly the same memory; these only overlap
+    wire_in, dtype = as_library_type(source)
+    wire_out, _ = as_library_type(result)
+    runtime.world().all_reduce(wire_in, wire_out, dtype, operation_code)
+    return result.reshape(given.shape) if out is None else out
+
+
+def _flat_output(out: NDArray[Any], given: NDArray[Any]) -> NDArray[Any]:
+    """out as a flat view. Raises ValueError if it cannot take the result for `given`."""
+    fits = out.shape == given.shape and out.dtype == given.dtype and out.dtype.isnative
+    if not (fits and out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError(f"out must be a writable contiguous array of shape {given.shape} and type {given.dtype}, not of shape "
+                         f"{out.shape} and type {out.dtype}")  # fmt: skip
+    return out.reshape(-1)
+
+
+def all_gather(x: ArrayLike) -> NDArray[Any]:
+    """All ranks' arrays, stacked along a new first axis, on every rank. Collective.
+
+    Args:
+        x: same shape and dtype on all ranks, any dtype of fixed size.
+
+    Returns:
+        Array of shape ``(size, *x.shape)``; ``result[r]`` is rank r's.
+    """
+    given = as_array(x)
+    source = np.ascontiguousarray(given)
+    result = np.empty((runtime.get_size(), *given.shape), source.dtype)
+    runtime.world().all_gather(as_bytes(source), as_bytes(result), DTYPES["uint8"])
+    return result
+
+
+def broadcast(x: ArrayLike, root: int = 0) -> NDArray[Any]:
+    """Root's array, on every rank. Collective.
+
+    Args:
+        x: same shape and dtype on all ranks, any dtype of fixed size; the values of ranks other than root do not matter.
+        root: the rank whose values are taken.
+    """
+    result = np.array(as_array(x), copy=True, order="C")
+    runtime.world().broadcast(as_bytes(result), DTYPES["uint8"], root)
+    return result

@@ -1,0 +1,41 @@
+"""`tnt.all_reduce`: of arrays by `tarantella.collectives`, of tensors by `tarantella.keras.reduction`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarantella import collectives
+from tarantella.collectives.arrays import is_tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = None) -> Any:
+    """The elementwise reduction over all ranks, on every rank. Collective.
+
+    Args:
+        x: array, list, number, or a tensor or variable of TensorFlow or Keras; same shape and dtype on all ranks
+            (float16/32/64, bfloat16, int8/32/64, uint8). Contiguous arrays of NumPy, and of others that have DLPack, are
+            read where they lie, without a copy.
+        op: ``"sum"``, ``"avg"``, ``"min"``, ``"max"`` or ``"prod"``. Sums are taken in a fixed order: the same bits always.
+        out: a contiguous NumPy array of x's shape and dtype to write the result to, x itself for in place; not for tensors.
+
+    Returns:
+        out, or a new array of x's shape and dtype. Of a tensor or variable: a tensor, also inside a `tf.function`; sums and
+        averages have gradients, which are reduced likewise.
+
+    Raises:
+        MismatchError: ranks called different things. PeerLostError, DeadlineError: a rank is missing.
+
+    Example:
+        >>> tnt.all_reduce([tnt.get_rank() + 1.0])   # on 2 ranks
+        array([3.])
+    """
+    if not is_tensor(x):
+        return collectives.all_reduce(x, op, out)
+    if out is not None:
+        raise TypeError("out is for arrays: a tensor's reduction is a new tensor")
+    from tarantella.keras.reduction.collectives import all_reduce as all_reduce_tensor  # imports TensorFlow
+
+    return all_reduce_tensor(x, op)

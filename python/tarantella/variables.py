@@ -1,0 +1,36 @@
+"""The environment variables that the launcher sets for a rank, or a process of the library for another. Users set none of them.
+
+The settings of the user's are in `settings.py` and docs/settings.md.
+"""
+
+from __future__ import annotations
+
+RANK = "TNT_RANK"
+"""This rank, from 0."""
+SIZE = "TNT_SIZE"
+"""How many ranks the job has."""
+LOCAL_RANK = "TNT_LOCAL_RANK"
+"""This rank among those on its machine, from 0."""
+LOCAL_SIZE = "TNT_LOCAL_SIZE"
+"""How many ranks the job has on this machine."""
+RENDEZVOUS = "TNT_RENDEZVOUS"
+"""The name of the abstract Unix-domain socket on which the ranks find each other."""
+TOKEN = "TNT_TOKEN"
+"""The job's secret: a process that does not know it cannot join."""
+REPORT_FD = "TNT_REPORT_FD"
+"""A pipe on which a rank tells the launcher why its script failed."""
+LAUNCHER = "TNT_LAUNCHER"
+"""Which launcher started the process: by it `tarantella --cleanup` finds left-over processes (`launcher/mark.py`)."""
+JOB = "TNT_JOB"
+"""With --max-restarts: the same in all starts of a job, on all its hosts; by it the launcher ends what one start has left."""
+RESTART = "TNT_RESTART"
+"""With --max-restarts: how often the job was started again, 0 at first."""
+THREADS_CHOSEN = "TNT_THREADS_CHOSEN"
+"""Set where the number of intra-op threads is a rank's share of the cores, which nobody asked for."""
+LAUNCHER_ADDED = "TNT_LAUNCHER_ADDED"
+"""With --preload: the variables that the launcher added to its own environment before it started itself anew."""
+
+OF_RANK = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, RENDEZVOUS, TOKEN, REPORT_FD, LAUNCHER)
+"""What each rank is given."""
+OF_LAUNCHER = (*OF_RANK, THREADS_CHOSEN, RESTART, JOB)
+"""What the launcher sets and -x must not."""
