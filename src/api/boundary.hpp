@@ -1,4 +1,7 @@
-// The C boundary: exceptions become a status and this thread's error text; handles are checked before they are used.
+// The C boundary: exceptions become a status and this thread's error message; handles are checked before use.
+//
+// src/api implements tarantella.h: it checks arguments, converts errors and owns the process-wide state. Algorithms belong in
+// the folders below.
 #pragma once
 
 #include <exception>
@@ -11,7 +14,7 @@ namespace tnt {
 
 void set_last_error(const std::string& text) noexcept;
 
-// Runs body and turns what it throws into a status.
+// Runs body and converts its exceptions to a status.
 template <typename Body>
 tnt_status_t guarded(Body&& body) noexcept {
   try {
@@ -29,7 +32,7 @@ tnt_status_t guarded(Body&& body) noexcept {
   }
 }
 
-// Throws TNT_INVALID_ARGUMENT if the pointer is NULL. what: "comm", as the parameter is called.
+// Throws TNT_INVALID_ARGUMENT if the pointer is NULL. what: the name of the parameter, such as "comm".
 template <typename T>
 T& required(T* pointer, const char* what) {
   if (pointer == nullptr) fail(TNT_INVALID_ARGUMENT, "{} is NULL", what);

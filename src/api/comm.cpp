@@ -13,7 +13,7 @@ namespace {
 
 using namespace tnt;
 
-// One buffer is given as both.
+// For a single buffer, pass it twice.
 void check_buffers(const void* in, const void* out, std::size_t count, tnt_dtype_t dtype) {
   if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "dtype {} is not a tnt_dtype_t", static_cast<int>(dtype));
   if (count > SIZE_MAX / 16) fail(TNT_INVALID_ARGUMENT, "count {} is beyond any memory", count);
@@ -38,7 +38,7 @@ void check_peer(const Communicator& communicator, int peer, const char* what) {
   if (peer == communicator.rank()) fail(TNT_INVALID_ARGUMENT, "{} {} is the calling rank itself", what, peer);
 }
 
-// Runs the operation here, or starts it and gives out a handle.
+// Runs the operation in this thread, or starts it and returns a handle.
 template <typename Operation>
 void run_or_start(Executor& executor, const Operation& operation, tnt_work_t* work) {
   if (work == nullptr) {
@@ -50,7 +50,7 @@ void run_or_start(Executor& executor, const Operation& operation, tnt_work_t* wo
 
 CallContext context() { return Runtime::get().context(); }
 
-// Made by the first call with a stream, which all ranks make.
+// Created by the first call with a stream, which all ranks make.
 std::shared_ptr<DeviceSide> devices_of(tnt_comm& on, StreamHandle stream) {
   const std::scoped_lock lock(on.devices_mutex);
   if (on.devices) return on.devices;
@@ -62,7 +62,7 @@ std::shared_ptr<DeviceSide> devices_of(tnt_comm& on, StreamHandle stream) {
   return on.devices;
 }
 
-// On the devices of the stream, or without one here: on_device(DeviceCommunicator&) enqueues, on_host(context) blocks.
+// With a stream, on_device(DeviceCommunicator&) enqueues; without one, on_host(context) blocks.
 template <typename OnDevice, typename OnHost>
 void run(tnt_comm& on, Executor& executor, StreamHandle stream, tnt_work_t* work, const OnDevice& on_device,
          const OnHost& on_host) {
@@ -231,7 +231,7 @@ tnt_status_t tnt_work_wait(tnt_work_t work, double seconds) {
 
 tnt_status_t tnt_work_test(tnt_work_t work, int* finished) {
   return guarded([&] {
-    required(finished, "finished") = 1;  // also when wait throws: an operation that failed has finished
+    required(finished, "finished") = 1;  // also when wait throws: a failed operation has finished
     *finished = required(work, "work").state->wait(0) ? 1 : 0;
   });
 }

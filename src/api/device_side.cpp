@@ -12,7 +12,7 @@
 namespace tnt {
 namespace {
 
-// What was enqueued on the communicator's stream up to here.
+// The work that was enqueued on the communicator's stream so far.
 class Enqueued final : public Waitable {
  public:
   explicit Enqueued(std::shared_ptr<DeviceSide> side) : side_(std::move(side)), event_(side_->device()) {

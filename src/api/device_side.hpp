@@ -1,4 +1,4 @@
-// A communicator's side on the devices: made when the first call with a stream comes, on all ranks.
+// The device collectives of a communicator. All ranks create them in the first call with a stream.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,15 @@
 
 namespace tnt {
 
-// The ranks' devices, connected. host: of its own.
+// The connected devices of the ranks. host: a communicator for this group alone.
 struct DeviceGroup {
   std::shared_ptr<Device> device;
   std::unique_ptr<Communicator> host;
   std::unique_ptr<DeviceCommunicator> comm;
 };
 
-// Collective over host, of which it takes a copy. index: this rank's device. The same error on all ranks if one cannot take
-// part.
+// Collective over host, which it duplicates. index: this rank's device. If a rank cannot take part, all ranks get the same
+// error.
 [[nodiscard]] DeviceGroup connect_devices(int index, Communicator& host, const Settings& settings, const CallContext& call,
                                           bool deterministic = false, int max_ctas = 0);
 
@@ -32,8 +32,8 @@ class DeviceSide : public std::enable_shared_from_this<DeviceSide> {
   [[nodiscard]] Device& device() const noexcept { return *group_.device; }
   [[nodiscard]] DeviceCommunicator& comm() const noexcept { return *group_.comm; }
 
-  // operation(DeviceCommunicator&) enqueues, in the order of the calls. Without start the caller's stream waits for it; else
-  // the handle does.
+  // operation(DeviceCommunicator&) enqueues, in the order of the calls. Without `start`, the caller's stream waits for the
+  // operation; with it, the returned handle does.
   template <typename Operation>
   [[nodiscard]] std::shared_ptr<Waitable> enqueue(StreamHandle caller, bool start, Operation&& operation) {
     const std::scoped_lock lock(mutex_);
@@ -47,7 +47,7 @@ class DeviceSide : public std::enable_shared_from_this<DeviceSide> {
     operation(*group_.comm);
     return started();
   }
-  // A word of device memory, for a barrier.
+  // Eight bytes of device memory for a barrier.
   [[nodiscard]] void* word() const noexcept { return word_.get(); }
 
  private:
@@ -60,7 +60,7 @@ class DeviceSide : public std::enable_shared_from_this<DeviceSide> {
   DeviceBuffer word_;
 };
 
-// The index of the stream's device. Throws TNT_UNSUPPORTED with the reason if this machine has none.
+// The device index of the stream. Throws TNT_UNSUPPORTED with the reason if this machine has no device.
 [[nodiscard]] int device_index_of(StreamHandle stream);
 
 }  // namespace tnt

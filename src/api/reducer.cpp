@@ -15,7 +15,7 @@
 #include "reducer/reducer.hpp"
 
 struct tnt_reducer {
-  std::unique_ptr<tnt::Communicator> host{};  // of a device's: outlives it
+  std::unique_ptr<tnt::Communicator> host{};  // of a device reducer: must outlive it
   std::unique_ptr<tnt::GradientReducer> reducer;
 };
 
@@ -40,7 +40,7 @@ tnt_reducer_options_t checked(const tnt_reducer_options_t* options) {
   if (options->size < offsetof(tnt_reducer_options_t, wire_dtype)) {
     fail(TNT_INVALID_ARGUMENT, "options->size is {}: start from TNT_REDUCER_OPTIONS_INITIALIZER", options->size);
   }
-  result.wire_dtype = TNT_WIRE_OWN;  // a caller whose header has no such field does not count on it
+  result.wire_dtype = TNT_WIRE_OWN;  // the default for a caller whose header has no such field
   std::memcpy(&result, options, std::min(options->size, sizeof(result)));
   return result;
 }
@@ -57,7 +57,7 @@ std::optional<tnt_dtype_t> wire_of(const tnt_reducer_options_t& options, const S
        options.wire_dtype);
 }
 
-// The C function as the reducer calls it.
+// Adapts the C function to the reducer's interface.
 BucketHook hook_of(const Plan& plan, tnt_bucket_hook_t hook, void* user_data) {
   if (hook == nullptr) return {};
   return [&plan, hook, user_data](std::size_t index, void* data) -> std::optional<std::string> {
@@ -70,16 +70,17 @@ BucketHook hook_of(const Plan& plan, tnt_bucket_hook_t hook, void* user_data) {
   };
 }
 
-// Where nothing is gained by measuring: on one rank, and for models of a bucket or two.
+// Where measuring is not worthwhile: on one rank, and for models with one or two buckets.
 constexpr std::size_t plain_threshold = std::size_t{4} * 1024 * 1024;
 
-// What the user wishes, if anything.
+// The user's value, if any.
 std::optional<std::size_t> threshold_of(const tnt_reducer_options_t& options, const Settings& settings) {
   if (options.fusion_threshold != TNT_FUSION_DEFAULT) return options.fusion_threshold;
   return settings.fusion_threshold;
 }
 
-// As ranks compare it: in host memory every run gives the same bits, and ranks need not agree on wishing so.
+// The part of the plan's context that ranks must agree on. In host memory every run gives the same bits, so ranks need not
+// agree there.
 std::string_view determinism_of(const tnt_reducer_options_t& options) {
   if (options.determinism == TNT_DETERMINISM_RANKS) return ", the same bits on any number of ranks (determinism)";
   if (options.determinism == TNT_DETERMINISM_RUN && options.device != TNT_DEVICE_HOST)
@@ -87,7 +88,7 @@ std::string_view determinism_of(const tnt_reducer_options_t& options) {
   return "";
 }
 
-// What a plan is made of, but for the size of buckets if nobody wishes one.
+// The inputs of a plan. Without a threshold, the library chooses the size of buckets.
 struct PlanConfig {
   std::vector<TensorSpec> tensors;
   std::optional<std::size_t> threshold;
@@ -110,7 +111,7 @@ PlanConfig config_of(const tnt_tensor_t* tensors, std::size_t n, const tnt_reduc
   return config;
 }
 
-// Collective. measure: gives the speed of what will carry the buckets.
+// Collective. measure: returns the speed of the transport that carries the buckets.
 template <typename Measure>
 Plan make_plan(const PlanConfig& config, Communicator& comm, const CallContext& call, const Measure& measure) {
   const auto& [tensors, threshold, wire, gradient_order, context] = config;
@@ -120,7 +121,7 @@ Plan make_plan(const PlanConfig& config, Communicator& comm, const CallContext& 
   return {tensors, choose_fusion_threshold(plan.bytes(), measure()), wire, gradient_order};
 }
 
-// Collective. On the executor of the communicator.
+// Collective. Runs on the executor of the communicator.
 std::unique_ptr<tnt_reducer> make_host_reducer(tnt_comm& on, const PlanConfig& config, const ReducerOptions& options,
                                                const CallContext& call) {
   Plan plan = make_plan(config, *on.communicator, call, [&] {
@@ -149,7 +150,7 @@ std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanConfig&
   return std::make_unique<tnt_reducer>(tnt_reducer{std::move(group.host), std::move(reducer)});
 }
 
-// What makes sense wherever gradients lie.
+// Checks the options that concern devices.
 void check_device_options(const tnt_reducer_options_t& options) {
   if (options.device < TNT_DEVICE_HOST) {
     fail(TNT_INVALID_ARGUMENT, "options->device is {}: use the index of a CUDA device, or TNT_DEVICE_HOST", options.device);

@@ -16,7 +16,7 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::unique_ptr<Runtime> runtime;
-  std::atomic<Runtime*> current{nullptr};  // the same, for who only looks: every collective does
+  std::atomic<Runtime*> current{nullptr};  // the same runtime, for collectives, which must not lock
 };
 
 Registry& registry() {
@@ -29,7 +29,7 @@ std::string& last_error() {
   return text;
 }
 
-// What tells one job's timeline from another's: never the token itself, which is a secret.
+// Identifies the job in the timeline. Never the token, which is a secret.
 std::string job_name(const Settings& settings) {
   return settings.rendezvous.empty() ? fmt::format("process at {}", now_ns()) : settings.rendezvous;
 }
@@ -39,7 +39,7 @@ Settings settings_from(const tnt_init_options_t* options) {
   if (options->size < sizeof(tnt_init_options_t)) {
     fail(TNT_INVALID_ARGUMENT, "options->size is {}: start from TNT_INIT_OPTIONS_INITIALIZER", options->size);
   }
-  // the place in the job is the options' alone: what the environment says about it must not be an error either
+  // the options alone give the place in the job, so the environment's values for it must not cause an error
   Settings settings = read_settings([](const char* name) -> const char* {
     constexpr std::array<std::string_view, 4> place{"TNT_RANK", "TNT_SIZE", "TNT_RENDEZVOUS", "TNT_TOKEN"};
     return std::find(place.begin(), place.end(), name) == place.end() ? std::getenv(name) : nullptr;

@@ -1,4 +1,4 @@
-// This process' part in the job, between tnt_init and tnt_finalize: the only global state of the library.
+// This process' part in the job between tnt_init and tnt_finalize: the only global state of the library.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,15 @@
 #include "launch/join.hpp"
 #include "reducer/fusion_threshold.hpp"
 
-// What a tnt_comm_t points to.
+// The object behind a tnt_comm_t.
 struct tnt_comm {
   std::unique_ptr<tnt::Communicator> communicator;
-  // destroyed before it: what was started on the communicator ends first
+  // the following members are destroyed first, which waits for operations that were started on the communicator
   std::mutex devices_mutex{};
-  std::shared_ptr<tnt::DeviceSide> devices{};  // once a stream was given
+  std::shared_ptr<tnt::DeviceSide> devices{};  // created by the first call with a stream
   tnt::Executor executor;                      // of the collectives
-  tnt::Executors channels;                     // of the messages to and from each rank
-  std::optional<tnt::TransportSpeed> speed{};  // once a reducer has asked
+  tnt::Executors channels;                     // of point-to-point messages
+  std::optional<tnt::TransportSpeed> speed{};  // measured for the first reducer
 };
 
 namespace tnt {
@@ -38,7 +38,7 @@ class Runtime {
   [[nodiscard]] tnt_comm& world() noexcept { return world_; }
   [[nodiscard]] CallContext context() const noexcept { return {.timeout = settings_.timeout}; }
 
-  // The one of this process; throws TNT_INVALID_ARGUMENT before tnt_init and after tnt_finalize.
+  // The runtime of this process; throws TNT_INVALID_ARGUMENT before tnt_init and after tnt_finalize.
   [[nodiscard]] static Runtime& get();
 
  private:

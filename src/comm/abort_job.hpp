@@ -1,4 +1,4 @@
-// Ends the communication of the whole job.
+// Aborts the communication of the whole job.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace tnt {
 
-// Returns what all ranks say: another one may have been first, with a message of its own. From any thread.
+// Returns the error that all ranks report; another rank may have aborted first, with its own message. Thread-safe.
 [[nodiscard]] Error abort_job(Communicator& host, tnt_status_t status, const std::string& message) noexcept;
 
 }  // namespace tnt

@@ -1,4 +1,4 @@
-// What a rank calls, as the others see it: compared by every collective, shown in every error.
+// The description of a rank's call: every collective compares it across ranks, and every error shows it.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ struct Call {
   Kind kind = barrier;
   tnt_dtype_t dtype = TNT_UINT8;
   tnt_op_t op = TNT_SUM;
-  std::int32_t root = 0;  // of send and recv: the other rank
+  std::int32_t root = 0;  // of send and recv: the peer
   std::uint64_t count = 0;
 
   bool operator==(const Call&) const = default;
 };
 
-// A number that two different calls have in common by accident only.
+// A hash of the call and its number: different calls have different signatures, with negligible exceptions.
 [[nodiscard]] constexpr std::uint64_t signature(const Call& call, std::uint64_t number) noexcept {
   std::uint64_t small = call.kind;
   small = small * 64 + static_cast<std::uint64_t>(call.dtype);

@@ -1,5 +1,8 @@
-// A group of ranks and the collectives among them, whatever carries them. Calls block; collectives come from one thread at a
-// time: src/comm/executor.hpp makes them asynchronous, src/api hands them out.
+// A group of ranks and the collectives among them, independent of the transport. Calls block, and collectives come from one
+// thread at a time; src/comm/executor.hpp makes them asynchronous.
+//
+// src/comm has the interfaces that all transports share and one folder for each transport: shm, network (with mpi),
+// hierarchical, and for devices nccl and staged. Nothing here knows buckets, plans or the C API.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +17,19 @@
 
 namespace tnt {
 
-// Is told how long each part of a collective took; spans come in order of time.
+// Receives the duration of each phase of a collective, in the order of time.
 class PhaseObserver {
  public:
   virtual ~PhaseObserver() = default;
   virtual void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) = 0;
 };
 
-// What else of this process wants its core while a call waits for others. One that keeps a computation waiting must not look
-// about all the time; one that keeps nothing waiting had better not fall asleep.
+// What else needs this process' core while a call waits. A wait beside a computation must not poll all the time; a wait beside
+// nothing must not fall asleep.
 enum class WaitHint { unknown, computing, idle };
 
 struct CallContext {
-  double timeout;                     // seconds: the deadline of every wait inside the call
+  double timeout;                     // seconds: the deadline of every wait in the call
   std::string_view detail = {};       // for errors: "bucket 3 of gradients: dense/kernel, ..."
   PhaseObserver* observer = nullptr;  // may be null
   WaitHint wait_hint = WaitHint::unknown;
@@ -45,8 +48,8 @@ class Communicator {
   [[nodiscard]] virtual int local_size() const noexcept = 0;
   [[nodiscard]] virtual const char* transport() const noexcept = 0;
 
-  // The collectives of tarantella.h. all_reduce takes its data in pieces: pack and unpack are its copies in and out. It
-  // takes tree_sum as well, to the same bits over every transport.
+  // The collectives of tarantella.h. all_reduce takes a fused buffer and packs and unpacks it as its copies in and out. It also
+  // takes tree_sum, with the same bits over every transport.
   virtual void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) = 0;
   virtual void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                               const CallContext& context) = 0;
@@ -56,19 +59,20 @@ class Communicator {
   virtual void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) = 0;
   virtual void barrier(const CallContext& context) = 0;
 
-  // Apart from the collectives: one thread for each peer and direction may be in these while another is in a collective.
+  // Point-to-point, independent of the collectives: one thread for each peer and direction may be here while another thread is
+  // in a collective.
   virtual void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) = 0;
   virtual void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) = 0;
 
   // nullptr for a negative colour.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) = 0;
 
-  // Ends the communication of the whole job; the first caller's status and message are what every rank gets.
+  // Aborts the communication of the whole job. Every rank gets the status and message of the first abort.
   virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
-  // What ended it, by any rank, as far as is known here: the same on all ranks.
+  // The error of an abort by any rank, if one is known here; the same on all ranks.
   [[nodiscard]] virtual std::optional<Error> async_error() const noexcept = 0;
 
-  // Makes a call that blocks in another thread of this process give up soon; for the end of the communicator's life only.
+  // Makes a call that blocks in another thread of this process fail soon. Only before the communicator is destroyed.
   virtual void cancel() noexcept = 0;
 };
 

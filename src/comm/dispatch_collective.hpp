@@ -1,4 +1,4 @@
-// Any collective of the host's, as data says which.
+// Calls the collective that a Call describes.
 #pragma once
 
 #include "comm/call.hpp"
@@ -6,7 +6,7 @@
 
 namespace tnt {
 
-// Blocks, as the function of comm's that the call names. TNT_INVALID_ARGUMENT for a message.
+// Blocks. Throws TNT_INVALID_ARGUMENT for send and recv.
 void dispatch_collective(Communicator& comm, const Call& call, const void* in, void* out, const CallContext& context);
 
 }  // namespace tnt

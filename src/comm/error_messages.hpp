@@ -1,4 +1,4 @@
-// The messages with which a job's communication ends: the same whatever carried it.
+// Error messages that all transports share.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tnt {
 
-// number: of the call in their communicator. place, here and below: "rank 0 in barrier (call 7)".
+// number: of the call on the communicator. waiter: the waiting rank and its call, "rank 0 in barrier (call 7)".
 [[nodiscard]] std::string mismatch_message(int rank, const Call& call, int other_rank, const Call& other_call,
                                            std::uint64_t number);
 [[nodiscard]] std::string left_message(int rank, const std::string& waiter);

@@ -15,7 +15,7 @@ void Work::finish(std::optional<Error> error) {
 
 bool Work::wait(double seconds) {
   std::unique_lock lock(mutex_);
-  constexpr double longest = 1e9;  // more would overflow the clock, and is for ever
+  constexpr double longest = 1e9;  // a longer wait would overflow the clock
   if (seconds < 0 || seconds > longest) {
     changed_.wait(lock, [&] { return finished_; });
   } else {
@@ -34,7 +34,7 @@ Executor::~Executor() {
   if (thread_.joinable()) thread_.join();
 }
 
-// The lock makes sure that the thread is not between looking and waiting.
+// The lock ensures that the thread is not between its check and its wait.
 void Executor::wake() noexcept {
   const std::scoped_lock lock(mutex_);
   changed_.notify_all();

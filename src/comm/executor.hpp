@@ -1,5 +1,5 @@
-// Runs one communicator's operations one after another: in the caller's thread while nobody asked for more, else in a
-// thread of its own, in the order of the calls.
+// Runs the operations of a communicator one after another: in the caller's thread while nothing is queued, else in its own
+// thread, in the order of the calls.
 #pragma once
 
 #include <atomic>
@@ -18,18 +18,19 @@
 
 namespace tnt {
 
-// An operation that was started, here or on a device.
+// An operation that was started on the host or on a device.
 class Waitable {
  public:
   Waitable() = default;
   Waitable(const Waitable&) = delete;
   Waitable& operator=(const Waitable&) = delete;
   virtual ~Waitable() = default;
-  // False if it has not finished after so many seconds (negative or infinite: waits for ever); throws the operation's error.
+  // False if the operation has not finished after this many seconds (negative or infinite: no limit). Throws the operation's
+  // error.
   [[nodiscard]] virtual bool wait(double seconds) = 0;
 };
 
-// One that an executor runs: finished or not, and how it ended.
+// An operation of an executor: whether it has finished, and its error.
 class Work final : public Waitable {
  public:
   void finish(std::optional<Error> error);
@@ -49,9 +50,9 @@ class Executor {
   Executor() = default;
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
-  ~Executor();  // waits for what was started
+  ~Executor();  // waits for operations that were started
 
-  // Throws the operation's error. On an idle executor nothing is locked or allocated.
+  // Throws the operation's error. An idle executor does not lock or allocate.
   template <typename F>
   void run(F&& operation) {
     if (!begin_here()) {
@@ -86,13 +87,14 @@ class Executor {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> queue_;
-  // `here`, and how many operations were started and have not ended: while there is one, nothing begins in a caller's thread
+  // the flag `here`, and the number of started operations that have not finished; with any, no operation begins in a caller's
+  // thread
   std::atomic<std::uint32_t> state_{0};
   bool stopping_ = false;
   std::thread thread_;
 };
 
-// An executor for each peer and direction, made when it is first asked for: messages of different ones do not wait for each
+// One executor for each peer and direction, created on first use, so that messages of different peers do not wait for each
 // other.
 class Executors {
  public:

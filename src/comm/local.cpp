@@ -10,7 +10,7 @@ namespace {
 
 void copy(const void* in, void* out, std::size_t count, tnt_dtype_t dtype) { scale(out, dtype, in, dtype, count, 1.0); }
 
-// The values that a sum over one rank has: rounded as those of more ranks are.
+// A sum over one rank, rounded as a sum over several ranks.
 void reduce_alone(const TensorView& view, tnt_dtype_t own, tnt_dtype_t wire) {
   if (own == wire) return scale(view.out, own, view.in, own, view.count, view.scale);
   alignas(64) std::array<std::byte, 4096> block;  // NOLINT(*-member-init): written before it is read
@@ -69,7 +69,7 @@ void LocalCommunicator::all_to_all(const void* in, void* out, std::size_t count,
   copy(in, out, count, dtype);
 }
 
-// The only rank there is cannot be a peer of itself: callers have checked that.
+// A single rank has no peer; callers check that.
 void LocalCommunicator::send(const void* /*in*/, std::size_t /*count*/, tnt_dtype_t /*dtype*/, int to,
                              const CallContext& /*context*/) {
   fail(TNT_INVALID_ARGUMENT, "send to rank {}: there is one rank", to);

@@ -1,4 +1,4 @@
-// The communicator of one rank: every collective is a copy.
+// The communicator of a single rank: every collective is a copy.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ class LocalCommunicator final : public Communicator {
   [[nodiscard]] std::optional<Error> async_error() const noexcept override;
 
  private:
-  // What ended the job's communication: one for a communicator and all that were split from it.
+  // The error of an abort, shared by a communicator and all that were split from it.
   struct AbortState {
     std::atomic<bool> set{false};
     std::mutex mutex;
@@ -45,7 +45,7 @@ class LocalCommunicator final : public Communicator {
   };
 
   explicit LocalCommunicator(std::shared_ptr<AbortState> state) : abort_state_(std::move(state)) {}
-  void check() const;  // throws what abort was told
+  void check() const;  // throws the error of an abort
 
   std::shared_ptr<AbortState> abort_state_;
 };

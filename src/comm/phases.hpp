@@ -1,4 +1,4 @@
-// Times the parts of a call for whoever observes it.
+// Times the phases of a call for its observer.
 #pragma once
 
 #include "base/clock.hpp"
@@ -6,7 +6,7 @@
 
 namespace tnt {
 
-// Free of cost without an observer.
+// Costs nothing without an observer.
 class Phases {
  public:
   explicit Phases(const CallContext& context) : observer_(context.observer) {

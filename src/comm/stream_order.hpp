@@ -1,5 +1,5 @@
-// The order between a caller's stream and a communicator's: what the caller enqueued before happens before, what it enqueues
-// after happens after. On its stream: one event record and one wait.
+// Orders a caller's stream and a communicator's stream: earlier work of the caller comes before the operation, later work after
+// it. On the caller's stream: one event record and one wait.
 #pragma once
 
 #include <utility>
@@ -9,12 +9,12 @@
 
 namespace tnt {
 
-// Two events, used again by every call; of one thread at a time.
+// Two events that every call reuses. For one thread at a time.
 class StreamOrder {
  public:
   StreamOrder(Device& device, DeviceCommunicator& comm) : comm_(&comm), before_(device), after_(device) {}
 
-  // operation enqueues on comm.stream(). If it throws, the caller's stream waits for nothing.
+  // operation enqueues on comm.stream(). If it throws, the caller's stream does not wait.
   template <typename Operation>
   void operator()(StreamHandle caller, Operation&& operation) {
     after(caller);
@@ -23,7 +23,7 @@ class StreamOrder {
     after_.wait_on(caller);
   }
 
-  // The first half: what is enqueued on comm.stream() from now on comes after what the caller's stream has.
+  // The first half: later work on comm.stream() comes after the earlier work of the caller's stream.
   void after(StreamHandle caller) {
     before_.record(caller);
     before_.wait_on(comm_->stream());

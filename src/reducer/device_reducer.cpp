@@ -59,8 +59,8 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
   if (options_.statistics) statistics_.emplace(*device_, n * sizeof(gpu::Statistics), unpack_stream_.get());
 }
 
-// What is enqueued reads and writes memory of this object, and of the caller. It ends: NCCL's work with the communicator, also
-// when that is given up, and what comes before it with the caller's.
+// Enqueued work accesses memory of this object and of the caller, so the destructor waits for it. Work of NCCL ends with the
+// communicator, also after an abort; earlier work ends with the caller's stream.
 DeviceReducer::~DeviceReducer() {
   const Deadline deadline(options_.timeout);
   try {
@@ -76,7 +76,7 @@ DeviceReducer::State DeviceReducer::make_state(std::size_t bucket) {
   const StreamHandle stream = pack_stream_.get();
   gpu::BucketLayout layout = gpu::lay_out(shapes_of(plan_, bucket), plan_.buckets()[bucket].dtype);
   const std::size_t n_tiles = layout.tiles.size();
-  // whole lines for every rank's slice
+  // a whole number of cache lines in every rank's slice
   const std::size_t unit = options_.rank_invariant ? static_cast<std::size_t>(comm_->size()) * 64 : 1;
   State state{.layout = std::move(layout),
               .count = 0,
@@ -96,7 +96,7 @@ DeviceReducer::State DeviceReducer::make_state(std::size_t bucket) {
   return state;
 }
 
-// Before the first step: nothing is enqueued that uses the old ones.
+// Before the first step: no enqueued work uses the old buffers.
 void DeviceReducer::make_buffers(std::size_t n) {
   const auto bytes_of = [&](std::size_t bucket) { return states_[bucket].count * dtype_size(plan_.buckets()[bucket].dtype); };
   std::size_t largest = 0;
@@ -107,7 +107,7 @@ void DeviceReducer::make_buffers(std::size_t n) {
     const std::size_t bytes = n == states_.size() ? bytes_of(i) : largest;
     Buffer& buffer = buffers_.emplace_back(Buffer{DeviceBuffer(*device_, bytes, stream), std::nullopt, CaptureEvent(*device_)});
     if (options_.rank_invariant && comm_->size() > 1) buffer.gathered.emplace(*device_, bytes, stream);
-    device_->fill_zero(buffer.memory.get(), bytes, stream);  // what lies between tensors travels, too
+    device_->fill_zero(buffer.memory.get(), bytes, stream);  // the padding between tensors travels, too
   }
   device_->synchronize(stream);
 }
@@ -176,7 +176,7 @@ void DeviceReducer::check_address(const void* memory, const char* what, const st
   }
 }
 
-// Only what has moved is looked up, as it takes as long as the rest of ready.
+// Looks up only addresses that have changed, because a lookup takes as long as the rest of ready().
 void DeviceReducer::check_memory(std::size_t tensor, const TensorView& view) {
   const TensorSpec& spec = plan_.tensors()[tensor];
   if (spec.count == 0) return;
@@ -206,7 +206,7 @@ void DeviceReducer::ready(std::size_t tensor, const TensorView& view, StreamHand
   if (steps_.mark_ready(slot)) launch_due(stream);
 }
 
-// Whatever order the gradients came in, all ranks launch the buckets in the same one.
+// All ranks launch the buckets in the same order, whatever the order of the gradients.
 void DeviceReducer::launch_due(StreamHandle stream) {
   try {
     const bool capturing = device_->capturing(stream);
@@ -218,7 +218,7 @@ void DeviceReducer::launch_due(StreamHandle stream) {
       next_ = (next_ + 1) % states_.size();
     }
   } catch (const Error& error) {
-    // half of it may be enqueued, and the other ranks wait for the rest
+    // a part of the bucket may be enqueued, and the other ranks wait for the rest
     error_ = Error(error.status(), fmt::format("rank {}: {}: {}", comm_->rank(), details_[next_], error.what()));
     comm_->abort(error.status(), error_->what());
     throw Error(*error_);
@@ -261,7 +261,7 @@ gpu::BucketLaunch DeviceReducer::launch_of(std::size_t bucket) {
 void DeviceReducer::pack(std::size_t bucket, bool capturing) {
   State& state = states_[bucket];
   const StreamHandle packing = pack_stream_.get();
-  // with the buffer's last unpacking all that came before it is done, such as this bucket's, which read the table
+  // after the last unpacking of this buffer, all earlier work is done, including reads of the table
   buffer_of(bucket).free.wait_on(packing, capturing);
   tables_[bucket] = state.table.upload(packing, capturing, [&] {
     comm_->throw_if_aborted();
@@ -270,8 +270,8 @@ void DeviceReducer::pack(std::size_t bucket, bool capturing) {
   if (state.in_place < plan_.buckets()[bucket].tensors.size()) device_->pack(launch_of(bucket), packing);
 }
 
-// The slices of a vector, one for each rank, are exchanged and summed by us in one tree, whatever the number of ranks: as
-// many bytes travel as in a ring.
+// The ranks exchange slices, one for each rank, and our kernel sums each slice in a tree that does not depend on the transport.
+// As many bytes travel as in a ring.
 void DeviceReducer::reduce(std::size_t bucket) {
   Buffer& buffer = buffer_of(bucket);
   const State& state = states_[bucket];
@@ -309,7 +309,7 @@ void DeviceReducer::wait_for(std::size_t bucket, StreamHandle stream) {
   states_[bucket].done.wait_on(stream, capturing);
   steps_.waited_for(bucket);
   if (!capturing || bucket + 1 < states_.size()) return;
-  // everything of this capture has come together in the stream; another capture must not refer to it
+  // this capture's work has joined the stream; another capture must not refer to its events
   for (State& state : states_) {
     for (CaptureEvent* event : {&state.packed, &state.reduced, &state.done}) event->forget();
   }
@@ -336,7 +336,7 @@ void DeviceReducer::finish(StreamHandle stream) {
   check_stream(stream);
   steps_.check_can_finish();
   if (states_.empty()) return;
-  // the last of a stream: what comes before is done then
+  // unpacking is in stream order, so the last bucket is done last
   wait_for(states_.size() - 1, stream);
   for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
     steps_.waited_for(bucket);

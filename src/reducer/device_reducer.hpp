@@ -1,5 +1,5 @@
-// The reducer of gradients in device memory. Nothing waits on the host: what a bucket needs is enqueued when its last gradient
-// is handed over, on streams of the reducer's own, in the order 0, 1, ... of the plan.
+// The reducer of gradients in device memory. The host never waits. When the last gradient of a bucket is ready, the bucket's
+// work is enqueued on streams of the reducer, in the order 0, 1, ... of the plan.
 #pragma once
 
 #include <cstddef>
@@ -21,26 +21,26 @@ namespace tnt {
 
 struct DeviceReducerOptions {
   std::string name = "gradients";
-  double timeout = 600.0;  // seconds that the end waits for the device
-  bool rank_invariant =
-      false;                // sums in one binary tree over ranks: the same bits on any number of ranks that is a power of two
-  bool statistics = false;  // of the reduced gradients
-  std::uint32_t max_ctas = 0;  // for pack and unpack; 0: as many as are of use
+  double timeout = 600.0;       // seconds that the destructor waits for the device
+  bool rank_invariant = false;  // sums in a tree over ranks: the same bits on any power-of-two number of ranks
+  bool statistics = false;      // of the reduced gradients
+  std::uint32_t max_ctas = 0;   // for pack and unpack; 0: no limit
 };
 
-// Three streams make a pipeline of three stages: while a bucket travels the next is packed and the last is unpacked.
+// Three streams form a pipeline of three stages: while one bucket travels, the next is packed and the previous one is unpacked.
 //
-//   caller      ready ─┐                                     ┌─ finish
+// caller      ready ─┐                                     ┌─ finish
 //   pack stream        └ wait, upload addresses, pack ─┐     │
 //   communicator's                                     └ reduce ─┐
 //   unpack stream                                                └ unpack ┘
 //
-// Buckets take turns in `buffers_in_flight` buffers, unless somebody asked for gradient_buffer: then each has its own.
-// Capturing a step in a CUDA graph: hand over, wait and finish between the begin and the end of the capture, after a step
-// outside of one has ended on the same stream.
+// Buckets share `buffers_in_flight` buffers in turn. After a call of gradient_buffer, each bucket has its own.
+//
+// To capture a step in a CUDA graph, run one step without capture on the same stream first. Then call ready, wait_bucket and
+// finish between the begin and the end of the capture.
 class DeviceReducer final : public GradientReducer {
  public:
-  // comm: the reducer's own, nobody else's traffic in it.
+  // comm: for this reducer alone.
   DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<DeviceCommunicator> comm, Plan plan,
                 DeviceReducerOptions options);
   ~DeviceReducer() override;
@@ -51,10 +51,10 @@ class DeviceReducer final : public GradientReducer {
   void ready(std::size_t tensor, const TensorView& view, StreamHandle stream) override;
   void wait_bucket(std::size_t bucket, StreamHandle stream) override;
   void finish(StreamHandle stream) override;
-  // The tensor's place in its bucket: a gradient that is handed over from there (in == out == this) is neither packed nor
-  // unpacked. Before the first step only. Needs the tensor to travel in its own type.
+  // The address of the tensor in its bucket. A gradient with in == out == this address is neither packed nor unpacked. Allowed
+  // before the first step, for tensors that travel in their own type.
   [[nodiscard]] void* gradient_buffer(std::size_t tensor) override;
-  // Of each bucket, in device memory, valid when the bucket was waited for; nullptr without options.statistics.
+  // The statistics of each bucket, in device memory, valid once the bucket was waited for; nullptr without options.statistics.
   [[nodiscard]] const gpu::Statistics* statistics() const noexcept;
   [[nodiscard]] std::uint64_t tensor_steps(std::size_t tensor) const override;
   [[nodiscard]] ReducerStats stats() const override;
@@ -62,7 +62,7 @@ class DeviceReducer final : public GradientReducer {
   static constexpr std::size_t buffers_in_flight = 3;
 
  private:
-  // An event as a pipeline has it: what was recorded inside a capture means nothing outside, and the other way round.
+  // An event that keeps captures apart: an event that was recorded inside a capture means nothing outside, and vice versa.
   class CaptureEvent {
    public:
     explicit CaptureEvent(Device& device) : event_(device) {}
@@ -75,22 +75,22 @@ class DeviceReducer final : public GradientReducer {
     bool recorded_ = false;
     bool captured_ = false;
   };
-  struct Buffer {  // bucket-sized memory that buckets take turns in
+  struct Buffer {  // memory that buckets use in turn
     DeviceBuffer memory;
-    std::optional<DeviceBuffer> gathered;  // the slices of all ranks, where sums do not depend on their number
+    std::optional<DeviceBuffer> gathered;  // for rank_invariant: the slices of all ranks
     CaptureEvent free;
   };
   struct State {  // of one bucket
     gpu::BucketLayout layout;
-    std::size_t count;  // elements that travel
+    std::size_t count;  // elements that travel, padding included
     DeviceBuffer tiles;
     std::optional<DeviceBuffer> partials;  // statistics of each tile
     TensorTable table;
-    std::vector<StreamHandle> streams;  // from which gradients of this step came
-    std::size_t in_place = 0;           // gradients of this step that lie in the bucket, unscaled
+    std::vector<StreamHandle> streams;  // the streams of this step's gradients
+    std::size_t in_place = 0;           // number of this step's gradients that are in the bucket, unscaled
     CaptureEvent packed, reduced, done;
   };
-  struct CheckedAddresses {  // addresses that were looked up last
+  struct CheckedAddresses {  // the addresses of the last lookup
     const void* in = nullptr;
     const void* out = nullptr;
   };
@@ -121,15 +121,15 @@ class DeviceReducer final : public GradientReducer {
   mutable std::mutex mutex_;
   StepState steps_;
   std::vector<std::string> descriptions_;
-  std::vector<std::string> details_;  // for errors: with the reducer's name
+  std::vector<std::string> details_;  // with the reducer's name, for errors
   std::vector<State> states_;
   std::vector<Buffer> buffers_;
   std::optional<DeviceBuffer> statistics_;
-  std::vector<Event> ready_events_;                 // of the streams of one launch
+  std::vector<Event> ready_events_;                 // one for each stream of a launch
   std::vector<CheckedAddresses> checked_;           // of each tensor
-  std::vector<StreamHandle> known_streams_;         // of this device
+  std::vector<StreamHandle> known_streams_;         // streams of this device
   std::vector<const gpu::TensorArgument*> tables_;  // of each bucket in this step
-  std::size_t next_ = 0;                            // the bucket whose turn it is
+  std::size_t next_ = 0;                            // the next bucket to launch
   std::optional<Error> error_;
   ReducerStats stats_;
 };

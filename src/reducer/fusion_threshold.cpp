@@ -16,10 +16,10 @@ constexpr std::size_t large_bytes = std::size_t{1024} * 1024;
 constexpr std::size_t large_device_bytes = 16 * large_bytes;
 constexpr int small_calls = 9;
 constexpr int large_calls = 3;
-// What a bucket costs beside the collective: its two operations in the framework, and waking who reduces.
+// The cost of a bucket beside its collective: two framework operations and waking a thread.
 constexpr double bucket_seconds = 40e-6;
 
-// The median time of some calls after one that warms up.
+// The median duration of `calls` calls after one warm-up call.
 template <typename Call>
 double median_seconds(int calls, const Call& call) {
   std::vector<double> seconds;
@@ -52,7 +52,7 @@ double seconds_of(Device& device, DeviceCommunicator& comm, std::size_t bytes, i
 TransportSpeed agreed_speed(double small, double large, std::size_t bytes, Communicator& comm, const CallContext& call) {
   std::array<double, 2> agreed{small, std::max(large - small, 0.0) / static_cast<double>(bytes)};
   std::array<TensorView, 1> view{TensorView{.in = agreed.data(), .out = agreed.data(), .count = agreed.size()}};
-  comm.all_reduce(FusedBuffer(view, TNT_FLOAT64), TNT_MAX, call);  // the slowest rank's
+  comm.all_reduce(FusedBuffer(view, TNT_FLOAT64), TNT_MAX, call);  // of the slowest rank
   return {.latency = agreed[0], .seconds_per_byte = agreed[1]};
 }
 

@@ -1,4 +1,4 @@
-// How large buckets should be, from what a model has to send and what the transport was measured to do.
+// Chooses the size of buckets from the bytes of a model and the measured speed of the transport.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +10,22 @@ namespace tnt {
 
 // The same on all ranks.
 struct TransportSpeed {
-  double latency = 0.0;           // seconds that a small all_reduce takes
-  double seconds_per_byte = 0.0;  // of a large one, on top of that
+  double latency = 0.0;           // seconds of a small all_reduce
+  double seconds_per_byte = 0.0;  // of a large all_reduce, in addition
 };
 
-// A few all_reduce of 64 bytes and of 1 MiB: milliseconds in shared memory, some tens over 1 Gbit/s. Collective.
+// Measures some all_reduce calls of 64 bytes and of 1 MiB: milliseconds in shared memory, tens of milliseconds over 1 Gbit/s.
+// Collective.
 [[nodiscard]] TransportSpeed measure_speed(Communicator& comm, const CallContext& call);
 
-// The same with 64 bytes and 16 MiB of device memory; host: the same ranks.
+// The same with 64 bytes and 16 MiB of device memory. host: the same ranks.
 [[nodiscard]] TransportSpeed measure_speed(Device& device, DeviceCommunicator& comm, Communicator& host,
                                            const CallContext& call);
 
-// Small buckets start early and leave little to wait for after the last gradient; each costs a call. For S bytes in buckets of
-// b the exposed time is about (S / b) * overhead + b * seconds_per_byte, least at b = sqrt(S * overhead / seconds_per_byte);
-// see "The best bucket" in docs/architecture.md. A power of two from 64 KiB to 64 MiB, so that measurements that differ a
-// little give the same plan.
+// Small buckets start early and leave little work after the last gradient, but each bucket costs a call. For S bytes in buckets
+// of b bytes the exposed time is about (S / b) * overhead + b * seconds_per_byte, with its minimum at b = sqrt(S * overhead /
+// seconds_per_byte); see "The best bucket" in docs/architecture.md. The result is a power of two from 64 KiB to 64 MiB, so that
+// slightly different measurements give the same plan.
 [[nodiscard]] std::size_t choose_fusion_threshold(std::size_t bytes, const TransportSpeed& speed) noexcept;
 
 inline constexpr std::size_t min_fusion_threshold = std::size_t{64} * 1024;

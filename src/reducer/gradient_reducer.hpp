@@ -1,4 +1,7 @@
-// What every reducer does, wherever its gradients lie: in host memory (reducer.hpp) or on a device (device_reducer.hpp).
+// The interface of gradient reducers, for host memory (reducer.hpp) and for devices (device_reducer.hpp).
+//
+// src/reducer turns gradients into buckets and schedules their collectives. It uses communicators and devices through their
+// interfaces and knows no transport.
 #pragma once
 
 #include <array>
@@ -22,13 +25,13 @@ struct ReducerStats {
   std::uint64_t bytes = 0;
   std::int64_t busy_ns = 0;
   std::int64_t exposed_ns = 0;
-  std::array<std::int64_t, 4> phase_ns{};  // the parts of busy, as phase_names has them
+  std::array<std::int64_t, 4> phase_ns{};  // the parts of busy_ns, in the order of phase_names
 };
 
-// Sees a bucket as it is packed, before it is sent, and may change it in place. Returns what went wrong; nothing: go on.
+// Called with a bucket after packing and before sending; may change it in place. Returns an error message or nothing.
 using BucketHook = std::function<std::optional<std::string>(std::size_t bucket, void* packed)>;
 
-// The functions tnt_reducer_... of tarantella.h. stream: nullptr for host memory, never for a device's.
+// The functions tnt_reducer_... of tarantella.h. stream: nullptr for host memory, never nullptr for a device.
 class GradientReducer {
  public:
   GradientReducer() = default;

@@ -6,8 +6,8 @@
 namespace tnt {
 namespace {
 
-constexpr std::size_t steps_in_turn = 4;  // of which the first is not timed: the other way reaches into it
-constexpr double min_gain = 0.97;         // below it the difference is noise
+constexpr std::size_t steps_in_turn = 4;  // the first of them is not timed, because the previous mode overlaps it
+constexpr double min_gain = 0.97;         // a smaller difference is noise
 
 bool in_trial(std::size_t step) { return step >= OverlapTuner::trial_begins && step < OverlapTuner::trial_ends; }
 bool is_threaded_turn(std::size_t step) { return (step - OverlapTuner::trial_begins) / steps_in_turn % 2 == 0; }

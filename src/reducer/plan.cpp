@@ -10,8 +10,8 @@
 namespace tnt {
 namespace {
 
-constexpr std::size_t end_share = 4;         // the first bucket and the last are this part of the threshold ...
-constexpr std::size_t end_buckets_from = 3;  // ... if there are so many thresholds of bytes
+constexpr std::size_t end_share = 4;         // the first and the last bucket have this fraction of the threshold ...
+constexpr std::size_t end_buckets_from = 3;  // ... if the tensors have at least this multiple of the threshold
 
 std::string human_bytes(std::size_t bytes) {
   constexpr std::size_t kib = 1024;
@@ -51,7 +51,7 @@ Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::o
       bucket_of_(tensors_.size()) {
   std::size_t bytes = 0;
   for (const TensorSpec& spec : tensors_) bytes += spec.count * dtype_size(on_wire(spec.dtype, wire_));
-  // of two or three buckets, two more would cost more than they hide
+  // with two or three buckets, two more would cost more than they hide
   const std::size_t end_limit = bytes / end_buckets_from < fusion_threshold ? fusion_threshold : fusion_threshold / end_share;
   std::map<tnt_dtype_t, Bucket> open;
   const auto close = [&](Bucket& bucket) {

@@ -1,4 +1,4 @@
-// The plan: which tensors travel together, in which order. Made once, the same on every rank, never changed.
+// The plan: which tensors travel together, and in which order. Made once, equal on every rank, never changed.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct TensorSpec {
   tnt_dtype_t dtype = TNT_FLOAT32;
 };
 
-// A fused run of tensors that travel in one dtype. tensors: in the order in which they lie in it.
+// Tensors that are fused and travel in one dtype. tensors: indices in the order of the bucket.
 struct Bucket {
   tnt_dtype_t dtype = TNT_FLOAT32;  // on the wire
   std::vector<std::size_t> tensors;
@@ -29,12 +29,13 @@ struct Bucket {
 
 class Plan {
  public:
-  // tensors in the order of the layers. Buckets are filled in the order of arrival, in which backward makes gradients, and
-  // closed when they hold fusion_threshold bytes (the first at a quarter of it, so that the wire is busy early; of the last,
-  // what comes after a quarter of it goes ahead, so that little is left to wait for when backward ends); 0: one tensor each.
-  // Buckets are numbered in the order in which they close.
-  // wire: the type in which tensors of a wider floating-point type travel; none: all in their own.
-  // arrival: every tensor once; empty: from the last to the first. Throws TNT_INVALID_ARGUMENT if it is something else.
+  // tensors: in the order of the layers. Buckets are filled in gradient_order, the order in which backward produces gradients.
+  // A bucket is closed when it holds fusion_threshold bytes (0: one tensor each). The first bucket is closed at a quarter of
+  // it, so that the wire is busy early. The last bucket is split, so that about a quarter of the threshold remains to be
+  // reduced when backward ends. Buckets are numbered in the order in which they close.
+  //
+  // wire: the type in which wider floating-point tensors travel; none: every tensor travels in its own type. gradient_order:
+  // every tensor once; empty: from the last to the first. Throws TNT_INVALID_ARGUMENT otherwise.
   Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::optional<tnt_dtype_t> wire = std::nullopt,
        std::vector<std::size_t> gradient_order = {});
 
@@ -58,8 +59,8 @@ class Plan {
   std::vector<std::size_t> bucket_of_;
 };
 
-// Collective. Throws TNT_MISMATCH, the same message on all ranks, if a rank's plan or context differs from rank 0's: which
-// rank, at which tensor, and how.
+// Collective. Throws TNT_MISMATCH, with the same message on all ranks, if a rank's plan or context differs from that of rank 0.
+// The message names the rank, the tensor and the difference.
 void compare_plans(const Plan& plan, const std::string& context, Communicator& comm, const CallContext& call);
 
 }  // namespace tnt

@@ -1,4 +1,4 @@
-// The comparison of plans across ranks: one small collective when they agree, a message that names the place when not.
+// Compares plans across ranks: one small collective if they agree, and a message that names the difference if they do not.
 #include <algorithm>
 #include <string_view>
 
@@ -18,8 +18,8 @@ std::string describe(const Bucket& bucket) {
   return fmt::format("{} tensors ({} {})", bucket.tensors.size(), bucket.count, dtype_name(bucket.dtype));
 }
 
-// The text of which ranks compare the hash, and the lines if it differs: the context, the type on the wire, a line for each
-// tensor, a line for each in the order of arrival, then the borders of the buckets.
+// The text of a plan. Ranks compare its hash, and its lines if the hash differs: the context, the wire type, one line for each
+// tensor, one for each in gradient_order, one for each bucket.
 std::vector<std::string> lines_of(const Plan& plan, const std::string& context) {
   std::vector<std::string> lines{fmt::format("Tarantella {}{}{}", tnt_version(), context.empty() ? "" : ", ", context)};
   lines.emplace_back(plan.wire() ? dtype_name(*plan.wire()) : "each tensor's own");
@@ -53,7 +53,7 @@ std::string difference(int rank, const std::vector<std::string>& theirs, const s
   const std::string their = line < theirs.size() ? theirs[line] : "nothing more";
   const std::string our = line < ours.size() ? ours[line] : "nothing more";
   const auto end = static_cast<std::size_t>(std::find(ours.begin(), ours.end(), end_of_tensors) - ours.begin());
-  const std::size_t buckets = end + 1 + (end - 2);  // where their lines begin, if all tensors are the same
+  const std::size_t buckets = end + 1 + (end - 2);  // the first line of the buckets, if all tensors agree
   const std::string where = line == 0         ? "version"
                             : line == 1       ? "the type on the wire (gradient_dtype, TNT_GRADIENT_DTYPE)"
                             : line <= end     ? fmt::format("tensor {}", line - 2)

@@ -11,13 +11,14 @@
 namespace tnt {
 namespace {
 
-// As long as waking a thread takes, this many bytes are reduced.
+// As many bytes are reduced in the time that waking a thread takes.
 constexpr std::size_t inline_bytes = std::size_t{64} * 1024;
-// What is left to callers, but none of them waits for: perhaps they wait for something else first, which needs it done.
+// The thread reduces a bucket that was left to callers if no caller has waited for so long. The caller may be waiting for
+// something that needs the bucket.
 constexpr std::int64_t max_inline_delay_ns = 1'000'000'000;
 
-// The end of a step is waited for at once: the first of the buckets that who waits will find due, and has reduced sooner than
-// the thread is awake.
+// A caller waits for the end of a step immediately. It finds these last, small buckets due and reduces them sooner than the
+// thread would wake.
 std::size_t first_inline_bucket(const Plan& plan) {
   std::size_t bucket = plan.buckets().size();
   for (std::size_t bytes = 0; bucket > 0; --bucket) {
@@ -27,7 +28,7 @@ std::size_t first_inline_bucket(const Plan& plan) {
   return bucket;
 }
 
-// Adds up a bucket's phases, and puts them into the timeline if there is one.
+// Sums the phases of a bucket, and adds them to the timeline if there is one.
 class BucketObserver final : public PhaseObserver {
  public:
   BucketObserver(Trace* trace, const std::string& track, std::size_t bucket) : trace_(trace), track_(track), bucket_(bucket) {}
@@ -141,9 +142,9 @@ void Reducer::wait_until_done(std::unique_lock<std::mutex>& lock, std::size_t bu
   const std::uint64_t wanted = steps_.steps(bucket) + (steps_.stage(bucket) == Stage::done ? 0 : 1);
   const auto is_done = [&] { return steps_.steps(bucket) >= wanted; };
   const auto limit = std::chrono::duration<double>(options_.timeout);
-  // while the bucket collects, this wait has its own deadline; once it is full, the thread's collective has one
+  // while the bucket collects gradients, this wait has its own deadline; afterwards the collective has one
   while (!error_) {
-    // without the thread all that is due: ranks would meet anew for each bucket, and wait for one another each time
+    // without the thread, the caller reduces all due buckets; otherwise ranks would wait for one another in each bucket
     if (next_is_due() && (!is_done() || !overlap_.threaded())) {
       reduce_next(lock);
       continue;
@@ -184,7 +185,8 @@ void Reducer::loop() {
     return next_is_due() && (is_for_thread(next_) || now_ns() - buckets_[next_].full_ns >= max_inline_delay_ns);
   };
   while (true) {
-    due_.wait_for(lock, std::chrono::nanoseconds(max_inline_delay_ns), has_work);  // nobody rings for what is left to callers
+    // buckets that are left to callers do not notify
+    due_.wait_for(lock, std::chrono::nanoseconds(max_inline_delay_ns), has_work);
     if (stopping_ || error_) return;
     if (!has_work()) continue;
     reduce_next(lock);
@@ -192,8 +194,8 @@ void Reducer::loop() {
   }
 }
 
-// Called by the thread, and by a caller that waits: while nobody does it, waking the thread would cost more than a small
-// bucket's reduction. The lock is not held meanwhile.
+// Called by the thread and by a waiting caller, because waking the thread costs more than reducing a small bucket. The lock is
+// released during the reduction.
 void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   const std::size_t bucket = next_;
   const WaitHint wait_hint = overlap_.threaded() ? WaitHint::computing : WaitHint::idle;
@@ -218,7 +220,7 @@ void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   } else {
     count_step(bucket, begin, observer.sums());
   }
-  // a caller that goes on with what is due wakes the others when all is done: what they do next would take its core
+  // a caller that goes on with the next bucket wakes the other threads at the end: they would take its core
   const bool goes_on = !error_ && !overlap_.threaded() && next_is_due();
   if (!goes_on) changed_.notify_all();
   if (error_ || (next_is_due() && is_for_thread(next_))) due_.notify_one();
@@ -243,7 +245,7 @@ void Reducer::end_step() {
       seconds[0] * 1e3);
 }
 
-// The bucket is full: its pieces do not change until it is done, so no lock is held while they are reduced.
+// The views of a full bucket do not change until it is done, so no lock is held during the reduction.
 void Reducer::reduce_bucket(std::size_t bucket, WaitHint wait_hint, PhaseObserver& observer) {
   const FusedBuffer fused(buckets_[bucket].views, plan_.buckets()[bucket].dtype);
   const CallContext call{
@@ -266,7 +268,7 @@ void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, con
   phases.end("unpack");
 }
 
-// A failure is the whole job's: the others wait for this bucket.
+// A failure aborts the job, because the other ranks wait for this bucket.
 void Reducer::call_hook(std::size_t bucket) {
   std::optional<std::string> wrong;
   try {
@@ -277,7 +279,7 @@ void Reducer::call_hook(std::size_t bucket) {
   if (!wrong) return;
   const std::string message = fmt::format("rank {}: the bucket hook failed on {}: {}", comm_->rank(), details_[bucket], *wrong);
   comm_->abort(TNT_ABORTED, message);
-  throw Error(comm_->async_error().value_or(Error(TNT_ABORTED, message)));  // another rank may have been first
+  throw Error(comm_->async_error().value_or(Error(TNT_ABORTED, message)));  // another rank may have aborted first
 }
 
 void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns) {
@@ -287,7 +289,7 @@ void Reducer::count_step(std::size_t bucket, std::int64_t begin_ns, const std::a
   for (std::size_t i = 0; i < phase_ns.size(); ++i) stats_.phase_ns[i] += phase_ns[i];
   if (bucket + 1 == buckets_.size()) {
     ++stats_.steps;
-    // the last bucket to be full is nearly always the last in order; another may be full again, for the next step
+    // the bucket that becomes full last is nearly always the last in order; another may already be full for the next step
     stats_.exposed_ns += std::max<std::int64_t>(0, end_ns - last_full_ns_);
   }
   steps_.done(bucket);

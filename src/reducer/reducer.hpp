@@ -1,5 +1,5 @@
-// Takes gradients as backward makes them and brings back their sum over ranks: buckets in one fixed order, packed, reduced
-// and unpacked by a thread while the caller goes on, or by the caller when it waits (overlap_choice.hpp).
+// The reducer of gradients in host memory. Buckets are packed, reduced and unpacked in one fixed order, by a thread while the
+// caller goes on, or by the caller when it waits (overlap_tuner.hpp).
 #pragma once
 
 #include <array>
@@ -29,18 +29,18 @@ struct ReducerOptions {
   tnt_op_t op = TNT_SUM;  // or tree_sum
 };
 
-// Order is what keeps ranks together: buckets are taken in the order 0, 1, ... whatever order the gradients come in.
+// All ranks reduce the buckets in the order 0, 1, ..., whatever the order of the gradients.
 class Reducer final : public GradientReducer {
  public:
-  // comm: the reducer's own, nobody else's traffic in it. trace may be null.
+  // comm: for this reducer alone. trace may be null.
   Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions options, Trace* trace);
   ~Reducer() override;
 
   [[nodiscard]] const Plan& plan() const noexcept override { return plan_; }
   [[nodiscard]] const std::string& description(std::size_t bucket) const override { return descriptions_[bucket]; }
 
-  // Between steps; an empty one takes the hook away. It is called without a lock held, by whoever reduces the bucket. With a
-  // hook, buckets are packed into memory of their own first: one bucket more, and a copy more each way.
+  // Allowed between steps; an empty hook removes it. The thread that reduces the bucket calls it without a lock. With a hook,
+  // buckets are first packed into separate memory: this costs the size of the largest bucket and one copy each way.
   void set_hook(BucketHook hook) override;
   void ready(std::size_t tensor, const TensorView& view, StreamHandle stream = nullptr) override;
   void wait_bucket(std::size_t bucket, StreamHandle stream = nullptr) override;
@@ -52,7 +52,7 @@ class Reducer final : public GradientReducer {
  private:
   using Stage = StepState::Stage;
   struct BucketState {              // of one bucket
-    std::vector<TensorView> views;  // in the bucket's order
+    std::vector<TensorView> views;  // in the order of the bucket
     std::int64_t full_ns = 0;       // when it became full
   };
 
@@ -74,18 +74,18 @@ class Reducer final : public GradientReducer {
   const ReducerOptions options_;
   Trace* const trace_;
   OverlapTuner overlap_;
-  const std::size_t first_inline_;  // from this bucket on, all are left to who waits
+  const std::size_t first_inline_;  // this bucket and all later ones are left to waiting callers
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // callers wait for it
-  std::condition_variable due_;      // the thread does
+  std::condition_variable changed_;  // for callers
+  std::condition_variable due_;      // for the thread
   StepState steps_;
   std::vector<BucketState> buckets_;
   std::vector<std::string> descriptions_;  // of each bucket
-  std::vector<std::string> details_;       // for errors: with the reducer's name
-  std::size_t next_ = 0;                   // the bucket whose turn it is
-  bool reducing_ = false;                  // somebody reduces it
-  int waiting_ = 0;                        // callers that sleep
+  std::vector<std::string> details_;       // with the reducer's name, for errors
+  std::size_t next_ = 0;                   // the next bucket to reduce
+  bool reducing_ = false;                  // a thread reduces it
+  int waiting_ = 0;                        // sleeping callers
   BucketHook hook_;
   std::vector<std::byte> packed_;  // for the hook: as large as the largest bucket
   std::optional<Error> error_;

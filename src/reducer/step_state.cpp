@@ -52,7 +52,7 @@ void StepState::done(std::size_t bucket) {
   ++buckets_[bucket].steps;
 }
 
-// Only what is done was waited for: if another thread waited too, it may have begun the next step.
+// Only a bucket that is done counts: if another thread waited too, it may have begun the next step.
 void StepState::waited_for(std::size_t bucket) {
   if (buckets_[bucket].stage == Stage::done) buckets_[bucket].waited_for = true;
 }

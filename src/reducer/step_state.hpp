@@ -1,5 +1,5 @@
-// The rules of a step, for gradients in host and in device memory alike: which were handed over, which buckets are full, what
-// has to come before a step may end. Not thread-safe: its reducer has the lock.
+// The rules of a step, for host and device reducers: which gradients are ready, which buckets are full, and when a step may
+// end. Not thread-safe; the reducer holds its lock.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace tnt {
 
-// A bucket goes through collecting -> full -> done; its next step may begin when somebody has waited for it, so that handing
-// over twice is an error whatever the timing. Buckets need not be in the same step.
+// A bucket goes through collecting -> full -> done. Its next step may begin after a wait for it, so that marking a gradient
+// ready twice is an error in every timing. Buckets may be in different steps.
 class StepState {
  public:
-  explicit StepState(const Plan& plan);  // which has to live as long
+  explicit StepState(const Plan& plan);  // plan must outlive this object
 
   enum class Stage { idle, collecting, full, done };
-  struct Slot {  // where a tensor lies
+  struct Slot {  // the position of a tensor
     std::size_t bucket;
     std::size_t position;
   };
@@ -26,18 +26,18 @@ class StepState {
   [[nodiscard]] Slot slot(std::size_t tensor) const;
   [[nodiscard]] Stage stage(std::size_t bucket) const noexcept { return buckets_[bucket].stage; }
   [[nodiscard]] std::uint64_t steps(std::size_t bucket) const noexcept { return buckets_[bucket].steps; }
-  [[nodiscard]] bool in_step(std::size_t bucket) const noexcept;  // gradients have come, and it is not done
+  [[nodiscard]] bool in_step(std::size_t bucket) const noexcept;  // has ready gradients and is not done
 
-  // Throws TNT_INVALID_ARGUMENT if the tensor was handed over already. Nothing is changed then.
+  // Throws TNT_INVALID_ARGUMENT if the tensor is already ready. Changes nothing.
   void check_not_ready(Slot slot) const;
-  // After check_new. True: the bucket is full now.
+  // After check_not_ready. True: the bucket is now full.
   bool mark_ready(Slot slot);
   void done(std::size_t bucket);
   void waited_for(std::size_t bucket);
   void finished(std::size_t bucket);
 
-  // Throw TNT_INVALID_ARGUMENT that names a tensor which was not handed over: if the bucket is not in the plan or was never
-  // begun; if a step cannot end yet.
+  // Both throw TNT_INVALID_ARGUMENT and name a tensor that is not ready: if the bucket is not in the plan or has no gradient;
+  // if a step cannot end yet.
   void check_begun(std::size_t bucket) const;
   void check_can_finish() const;
   [[nodiscard]] std::string missing_tensor(std::size_t index) const;  // of a bucket
@@ -45,11 +45,12 @@ class StepState {
  private:
   struct Bucket {
     Stage stage = Stage::idle;
-    std::vector<bool> ready;  // in the bucket's order
+    std::vector<bool> ready;  // in the order of the bucket
     std::size_t n_ready = 0;
     std::uint64_t steps = 0;
-    bool waited_for = true;  // the caller knows that the last step is done: what is handed over next is of a new one
-    bool finished = true;    // by finish(): the last step has ended
+    // the caller knows that the last step is done, so a gradient that comes now belongs to a new step
+    bool waited_for = true;
+    bool finished = true;  // finish() has ended the last step
   };
   [[nodiscard]] bool begins(const Bucket& bucket) const noexcept;
 

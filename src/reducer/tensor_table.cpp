@@ -48,7 +48,7 @@ const gpu::TensorArgument* TensorTable::upload(StreamHandle stream, bool capturi
   return table;
 }
 
-// In a graph the upload is part of it: its pinned memory is never written again.
+// A graph contains the upload, so its pinned memory must never be written again.
 const gpu::TensorArgument* TensorTable::upload_captured(StreamHandle stream) {
   const auto fits = [&](const Captured& captured) {
     return captured.arguments.empty() || std::equal(arguments_.begin(), arguments_.end(), captured.arguments.begin(), same);

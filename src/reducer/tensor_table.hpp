@@ -1,4 +1,4 @@
-// Where a bucket's tensors lie, as kernels read it in device memory. Static while nothing moves: only then is nothing uploaded.
+// The addresses of a bucket's tensors in device memory, for kernels. Nothing is uploaded while the addresses stay the same.
 #pragma once
 
 #include <array>
@@ -11,17 +11,17 @@
 
 namespace tnt {
 
-// The host writes into pinned memory that the device may not have read yet, so there are several versions of it. A captured
-// graph reads its own for as long as it is replayed: each set of addresses that was captured keeps a table.
+// The device may not yet have read the pinned memory that the host writes, so there are several versions of it. A captured
+// graph reads its own version in every replay: each captured set of addresses keeps a table.
 class TensorTable {
  public:
   TensorTable(Device& device, std::size_t n_tensors, StreamHandle stream);
 
   void set(std::size_t position, const gpu::TensorArgument& argument);
 
-  // The table in device memory, after an upload on the stream if anything has changed: kernels that read what it held before
-  // come before on the stream. wait: called while the host has to wait for the device, which has to be several steps behind.
-  // Throws TNT_UNSUPPORTED when too many different sets of addresses were captured.
+  // The table in device memory, after an upload on the stream if anything has changed. Kernels that read its old content must
+  // come earlier on the stream. wait: called while the host waits for the device, which happens only if the device is several
+  // steps behind. Throws TNT_UNSUPPORTED if too many different sets of addresses were captured.
   [[nodiscard]] const gpu::TensorArgument* upload(StreamHandle stream, bool capturing, const std::function<void()>& wait);
 
   static constexpr std::size_t versions = 4;
@@ -36,14 +36,14 @@ class TensorTable {
   struct Captured {
     gpu::TensorArgument* pinned;
     gpu::TensorArgument* table;
-    std::vector<gpu::TensorArgument> arguments;  // empty: not taken yet
+    std::vector<gpu::TensorArgument> arguments;  // empty: unused
   };
   [[nodiscard]] const gpu::TensorArgument* upload_captured(StreamHandle stream);
   [[nodiscard]] std::size_t bytes() const noexcept { return arguments_.size() * sizeof(gpu::TensorArgument); }
 
   Device& device_;
   std::vector<gpu::TensorArgument> arguments_;
-  DeviceBuffer tables_;  // of steps as they come, then of captures
+  DeviceBuffer tables_;  // for steps, then for captures
   PinnedBuffer pinned_;  // likewise
   std::vector<Version> versions_;
   std::vector<Captured> captured_;
