@@ -17,6 +17,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -126,21 +127,35 @@ def _reachable(uses: Graph, room: str) -> set[str]:
 def reduced(uses: Graph) -> Graph:
     """Without the arrows that follow from others."""
     reach = {room: _reachable(uses, room) for room in uses}
-    return {room: {x for x in used if not any(x in reach[other] for other in used if other != x)} for room, used in uses.items()}
+
+    def follows(used: set[str], room: str) -> bool:
+        return any(room in reach[other] for other in used if other != room)
+
+    return {room: {other for other in used if not follows(used, other)} for room, used in uses.items()}
 
 
 def floors(uses: Graph) -> dict[str, int]:
-    """Room -> its floor, 0 for one that uses no other."""
-    found: dict[str, int] = {}
+    """Room -> its floor: those of the library as low as can be, those of Python as high as can be."""
+    lowest: dict[str, int] = {}
 
-    def floor(room: str) -> int:
-        if room not in found:
-            found[room] = 1 + max(map(floor, uses[room]), default=-1)
-        return found[room]
+    def low(room: str) -> int:
+        if room not in lowest:
+            lowest[room] = 1 + max(map(low, uses[room]), default=-1)
+        return lowest[room]
 
-    for room in uses:
-        floor(room)
-    return found
+    top = max(map(low, uses))
+    highest: dict[str, int] = {}
+
+    def high(room: str) -> int:
+        if room not in highest:
+            highest[room] = min((high(user) for user in uses if room in uses[user]), default=top + 1) - 1
+        return highest[room]
+
+    return {room: high(room) if _is_python(room) else low(room) for room in uses}
+
+
+def _is_python(room: str) -> bool:
+    return room.split("/")[0] not in (*LIBRARY, "benchmarks", "python")
 
 
 def together(uses: Graph) -> Graph:
@@ -185,7 +200,7 @@ class Drawing:
             path.append(f"\0{room}>{other}@{floor}")
             self.rows[floor].append(path[-1])
         path.append(other)
-        for above, below in zip(path, path[1:], strict=False):
+        for above, below in pairwise(path):
             self.down[above].append(below)
             self.up[below].append(above)
         self.ends.append(path)
