@@ -29,7 +29,7 @@ struct DeviceReducerOptions {
 
 // Three streams form a pipeline of three stages: while one bucket travels, the next is packed and the previous one is unpacked.
 //
-// caller      ready ─┐                                     ┌─ finish
+//   caller      ready ─┐                                     ┌─ finish
 //   pack stream        └ wait, upload addresses, pack ─┐     │
 //   communicator's                                     └ reduce ─┐
 //   unpack stream                                                └ unpack ┘
