@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/flags.hpp"
+#include "benchmarks/parsing.hpp"
 #include "benchmarks/sizes.hpp"
 #include "benchmarks/types.hpp"
-#include "benchmarks/words.hpp"
 
 namespace tnt::bench {
 namespace {

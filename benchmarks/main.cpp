@@ -12,7 +12,7 @@
 #include "benchmarks/collective_run.hpp"
 #include "benchmarks/compare.hpp"
 #include "benchmarks/environment.hpp"
-#include "benchmarks/limit.hpp"
+#include "benchmarks/memory_limit.hpp"
 #include "benchmarks/options.hpp"
 #include "benchmarks/overlap_run.hpp"
 #include "benchmarks/plan.hpp"

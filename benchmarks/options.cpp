@@ -8,9 +8,9 @@
 
 #include "benchmarks/flags.hpp"
 #include "benchmarks/models.hpp"
+#include "benchmarks/parsing.hpp"
 #include "benchmarks/shape.hpp"
 #include "benchmarks/sizes.hpp"
-#include "benchmarks/words.hpp"
 
 namespace tnt::bench {
 namespace {

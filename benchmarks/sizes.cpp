@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "benchmarks/models.hpp"
-#include "benchmarks/words.hpp"
+#include "benchmarks/parsing.hpp"
 
 namespace tnt::bench {
 namespace {

@@ -17,9 +17,9 @@
 #include "base/host_cache.hpp"
 #include "benchmarks/flags.hpp"
 #include "benchmarks/options.hpp"
+#include "benchmarks/parsing.hpp"
 #include "benchmarks/sizes.hpp"
 #include "benchmarks/tune_run.hpp"
-#include "benchmarks/words.hpp"
 
 namespace tnt::bench {
 namespace {

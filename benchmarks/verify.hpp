@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "benchmarks/problem.hpp"
+#include "benchmarks/test_data.hpp"
 #include "benchmarks/types.hpp"
 
 namespace tnt::bench {

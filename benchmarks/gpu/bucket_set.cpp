@@ -69,7 +69,7 @@ BucketSet::BucketSet(const Model& model, const Cut& cut, const Variant& variant)
       shapes.push_back({model.tensors[i].count, TNT_FLOAT32});
       one_copy += 2 * bytes_of(model, i);
     }
-    layouts_.push_back(gpu::lay_out(shapes, variant.wire));
+    layouts_.push_back(gpu::make_layout(shapes, variant.wire));
     memory_.push_back(uploaded(layouts_.back().tiles));
     tiles_.push_back(reinterpret_cast<const gpu::Tile*>(memory_.back().get()));
   }

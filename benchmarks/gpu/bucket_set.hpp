@@ -10,7 +10,7 @@
 
 #include "benchmarks/gpu/memory.hpp"
 #include "benchmarks/models.hpp"
-#include "kernels/cuda/tiles.hpp"
+#include "kernels/cuda/bucket_layout.hpp"
 
 namespace tnt::bench {
 

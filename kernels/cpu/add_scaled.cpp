@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/pack.hpp"
 #include "kernels/cpu/reduce.hpp"
-#include "kernels/cpu/terms.hpp"
+#include "kernels/cpu/register_sums.hpp"
 
 namespace tnt {
 namespace {
@@ -18,7 +18,7 @@ template <typename T, std::size_t... i>
 [[gnu::always_inline]] inline void add_products(Unaligned<T>* out, std::span<const void* const> terms,
                                                 std::span<const double> scales, std::size_t count,
                                                 std::index_sequence<i...> indices) {
-  const auto from = parts<T>(terms, 0, indices);
+  const auto from = element_pointers<T>(terms, 0, indices);
   const std::array factors{static_cast<T>(scales[i])...};
   TNT_ELEMENTS_ARE_INDEPENDENT
   for (std::size_t at = 0; at < count; ++at) {

@@ -20,21 +20,21 @@ enum class Isa : std::uint8_t { baseline, avx2, avx512 };
 // Rounding to nearest, denormals kept, while it lives: TensorFlow's threads flush denormals to zero, and what a thread that
 // waits for a sum reduces must have the bits that any other would give it (half of float16's exponents are denormals of float32
 // on their way).
-class StandardFloats {
+class DefaultFloatMode {
  public:
 #if defined(__x86_64__)
-  StandardFloats() noexcept : before_(_mm_getcsr()) {
+  DefaultFloatMode() noexcept : before_(_mm_getcsr()) {
     if (before_ != standard) _mm_setcsr(standard);
   }
-  ~StandardFloats() {
+  ~DefaultFloatMode() {
     if (before_ != standard) _mm_setcsr(before_);
   }
 #else
-  StandardFloats() noexcept = default;
-  ~StandardFloats() = default;
+  DefaultFloatMode() noexcept = default;
+  ~DefaultFloatMode() = default;
 #endif
-  StandardFloats(const StandardFloats&) = delete;
-  StandardFloats& operator=(const StandardFloats&) = delete;
+  DefaultFloatMode(const DefaultFloatMode&) = delete;
+  DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
 
  private:
 #if defined(__x86_64__)
@@ -59,7 +59,7 @@ template <typename Body>
 #define TNT_INLINE_LAMBDA __attribute__((always_inline))
 template <typename Body>
 void with_isa(Isa isa, const Body& body) {
-  const StandardFloats standard;
+  const DefaultFloatMode standard;
 #if defined(__x86_64__)
   if (isa == Isa::avx512) return run_avx512(body);
   if (isa == Isa::avx2) return run_avx2(body);

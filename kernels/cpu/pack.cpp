@@ -18,7 +18,7 @@ constexpr bool is_floating = std::is_floating_point_v<typename Accumulator<T>::t
 
 // Integers saturate at 64 bits, as the conversion of what is beyond is undefined (NaN, from no finite scale, aside).
 template <typename A, typename S>
-A from_scaled(S scaled) noexcept {
+A saturate(S scaled) noexcept {
   if constexpr (std::is_integral_v<A>) {
     constexpr double low = -0x1p63;
     constexpr double high = 0x1p63 - 1024;  // the greatest double below 2^63
@@ -38,7 +38,7 @@ template <typename To, typename From>
 #pragma GCC ivdep  // to may be from, and nothing else that overlaps it
   for (std::size_t i = 0; i < count; ++i) {
     const auto scaled = static_cast<A>(In::load(from[i].value)) * factor;
-    to[i].value = Out::store(from_scaled<typename Out::type>(scaled));
+    to[i].value = Out::store(saturate<typename Out::type>(scaled));
   }
 }
 

@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/half.hpp"
 #include "kernels/cpu/half_block.hpp"
-#include "kernels/cpu/terms.hpp"
+#include "kernels/cpu/register_sums.hpp"
 
 namespace tnt {
 namespace {
@@ -74,7 +74,7 @@ template <typename T, typename Op, typename Out, std::size_t... i>
                                                   std::size_t length, std::index_sequence<i...> indices) {
   using A = typename Accumulator<T>::type;
   constexpr std::size_t n = sizeof...(i);
-  const auto from = parts<T>(sources, begin, indices);
+  const auto from = element_pointers<T>(sources, begin, indices);
   TNT_ELEMENTS_ARE_INDEPENDENT
   for (std::size_t at = 0; at < length; ++at) {
     const auto term = [&](std::size_t source) TNT_INLINE_LAMBDA -> A { return Accumulator<T>::load(from[source][at].value); };

@@ -1,15 +1,15 @@
 #include "kernels/cuda/chunks.cuh"
-#include "kernels/cuda/move.cuh"
-#include "kernels/cuda/wire.cuh"
+#include "kernels/cuda/dispatch.cuh"
+#include "kernels/cuda/transform.cuh"
 
 namespace tnt::gpu {
 namespace {
 
 template <typename T>
 __global__ void __launch_bounds__(threads) axpy_kernel(std::byte* y, const std::byte* x, double a, std::uint64_t count) {
-  Share nothing(false);
+  StatisticsAccumulator nothing(false);
   for_each_chunk<T>(count, [&](std::uint64_t first, std::uint32_t length) {
-    move<T, T>(y + first * sizeof(T), x + first * sizeof(T), length, Axpy<T>{a}, nothing);
+    transform<T, T>(y + first * sizeof(T), x + first * sizeof(T), length, Axpy<T>{a}, nothing);
   });
 }
 

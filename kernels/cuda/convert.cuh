@@ -104,7 +104,7 @@ inline constexpr bool is_floating = std::is_floating_point_v<AccumulatorType<T>>
 
 // Integers wrap, which is defined for unsigned ones only.
 template <typename A>
-__device__ __forceinline__ A added(A a, A b) {
+__device__ __forceinline__ A wrapping_add(A a, A b) {
   if constexpr (std::is_integral_v<A>) {
     return static_cast<A>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
   } else {
@@ -113,7 +113,7 @@ __device__ __forceinline__ A added(A a, A b) {
 }
 
 // Integers are multiplied in double and saturate at 64 bits.
-__device__ __forceinline__ std::int64_t saturated(double x) {
+__device__ __forceinline__ std::int64_t saturate(double x) {
   constexpr double low = -0x1p63;
   constexpr double high = 0x1p63 - 1024;  // the greatest double below 2^63
   return static_cast<std::int64_t>(x < low ? low : high < x ? high : x);
@@ -136,7 +136,7 @@ struct Scale {
     }
     const A scaled = static_cast<A>(Accumulator<From>::load(x)) * factor;
     if constexpr (std::is_integral_v<To>) {
-      return Accumulator<To>::store(saturated(scaled));
+      return Accumulator<To>::store(saturate(scaled));
     } else {
       return Accumulator<To>::store(static_cast<AccumulatorType<To>>(scaled));
     }
@@ -149,7 +149,7 @@ struct Add {
   using A = std::conditional_t<std::is_same_v<AccumulatorType<To>, AccumulatorType<From>>, AccumulatorType<To>, double>;
 
   __device__ __forceinline__ To operator()(From x, To old) const {
-    const A sum = added(static_cast<A>(Accumulator<To>::load(old)), static_cast<A>(Accumulator<From>::load(x)));
+    const A sum = wrapping_add(static_cast<A>(Accumulator<To>::load(old)), static_cast<A>(Accumulator<From>::load(x)));
     return Accumulator<To>::store(static_cast<AccumulatorType<To>>(sum));
   }
 };
@@ -162,8 +162,8 @@ struct Axpy {
   __device__ __forceinline__ T operator()(T x, T old) const {
     using A = AccumulatorType<T>;
     if constexpr (std::is_integral_v<T>) {
-      const std::int64_t product = a == 1.0 ? Accumulator<T>::load(x) : saturated(static_cast<double>(x) * a);
-      return Accumulator<T>::store(added(Accumulator<T>::load(old), product));
+      const std::int64_t product = a == 1.0 ? Accumulator<T>::load(x) : saturate(static_cast<double>(x) * a);
+      return Accumulator<T>::store(wrapping_add(Accumulator<T>::load(old), product));
     } else {
       return Accumulator<T>::store(std::fma(static_cast<A>(a), Accumulator<T>::load(x), Accumulator<T>::load(old)));
     }

@@ -1,8 +1,8 @@
 #include "kernels/cuda/arguments.hpp"
 #include "kernels/cuda/chunks.cuh"
-#include "kernels/cuda/move.cuh"
+#include "kernels/cuda/dispatch.cuh"
 #include "kernels/cuda/sum_order.cuh"
-#include "kernels/cuda/wire.cuh"
+#include "kernels/cuda/transform.cuh"
 
 namespace tnt::gpu {
 namespace {
@@ -20,7 +20,7 @@ struct Values {
   friend __device__ __forceinline__ Values operator+(const Values& a, const Values& b) {
     Values sum;
     TNT_UNROLL
-    for (unsigned i = 0; i < n; ++i) sum.value[i] = added(a.value[i], b.value[i]);
+    for (unsigned i = 0; i < n; ++i) sum.value[i] = wrapping_add(a.value[i], b.value[i]);
     return sum;
   }
 };
@@ -28,30 +28,32 @@ struct Values {
 // The same element of all sources.
 template <typename T>
 struct ElementTerms {
-  using Begun = T;
+  using Pending = T;
   using Value = Values<T, 1>;
   const Sources& sources;
   std::uint64_t at;
 
-  __device__ __forceinline__ T begin(int source) const { return load_element<T>(sources.at[source] + at * sizeof(T)); }
-  __device__ __forceinline__ Value end(int /*source*/, T x) const { return {{Accumulator<T>::load(x)}}; }
+  __device__ __forceinline__ T issue(int source) const { return load_element<T>(sources.at[source] + at * sizeof(T)); }
+  __device__ __forceinline__ Value complete(int /*source*/, T x) const { return {{Accumulator<T>::load(x)}}; }
 };
 
 // The same vector of all sources.
 template <typename T, bool aligned>
 struct UnitTerms {
   static constexpr unsigned elements = Unit<T, T>::elements;
-  using Begun = typename Source<16>::Begun;
+  using Pending = typename UnalignedSource<16>::Pending;
   using Value = Values<T, elements>;
   const Sources& sources;
   std::uint64_t first;  // element at which the vectors begin
   std::uint32_t unit;
 
-  __device__ __forceinline__ Source<16> source(int index) const { return Source<16>(sources.at[index] + first * sizeof(T)); }
-  __device__ __forceinline__ Begun begin(int index) const { return source(index).template begin<aligned>(unit); }
-  __device__ __forceinline__ Value end(int index, const Begun& begun) const {
+  __device__ __forceinline__ UnalignedSource<16> source(int index) const {
+    return UnalignedSource<16>(sources.at[index] + first * sizeof(T));
+  }
+  __device__ __forceinline__ Pending issue(int index) const { return source(index).template issue<aligned>(unit); }
+  __device__ __forceinline__ Value complete(int index, const Pending& pending_loads) const {
     T element[elements];
-    const Vector<16> vector = source(index).template end<aligned>(begun);
+    const Vector<16> vector = source(index).template complete<aligned>(pending_loads);
     std::memcpy(element, &vector, sizeof(vector));
     Value value;
     TNT_UNROLL
@@ -79,20 +81,20 @@ __device__ __forceinline__ void reduce_units(std::byte* out, const Sources& sour
 template <typename T, Order order>
 __device__ __forceinline__ void reduce_chunk(std::byte* out, const Sources& sources, std::uint64_t first, std::uint32_t count) {
   constexpr unsigned elements = Unit<T, T>::elements;
-  Cut cut = Cut::of(out + first * sizeof(T), sizeof(T), 16, count);
+  VectorSplit split = VectorSplit::of(out + first * sizeof(T), sizeof(T), 16, count);
   unsigned misaligned = 0;
-  for (int i = 0; i < sources.n; ++i) misaligned |= misalignment(sources.at[i] + (first + cut.head) * sizeof(T), 16);
-  if (misaligned != 0) cut.leave_outer_units(elements);
+  for (int i = 0; i < sources.n; ++i) misaligned |= misalignment(sources.at[i] + (first + split.head) * sizeof(T), 16);
+  if (misaligned != 0) split.exclude_outer_units(elements);
   TNT_NO_UNROLL
-  for (std::uint32_t i = threadIdx.x; i < cut.head + cut.tail; i += threads) {
-    const std::uint64_t at = first + cut.single(i, elements);
+  for (std::uint32_t i = threadIdx.x; i < split.head + split.tail; i += threads) {
+    const std::uint64_t at = first + split.single(i, elements);
     const Values<T, 1> sum = sum_of<order>(ElementTerms<T>{sources, at}, sources.n);
     store_element(out + at * sizeof(T), Accumulator<T>::store(sum.value[0]));
   }
   if (misaligned == 0) {
-    reduce_units<T, order, true>(out, sources, first + cut.head, cut.units);
+    reduce_units<T, order, true>(out, sources, first + split.head, split.units);
   } else {
-    reduce_units<T, order, false>(out, sources, first + cut.head, cut.units);
+    reduce_units<T, order, false>(out, sources, first + split.head, split.units);
   }
 }
 

@@ -28,11 +28,11 @@ template <typename T>
 }
 
 // One thread's share.
-class Share {
+class StatisticsAccumulator {
  public:
-  explicit __device__ Share(bool wanted) : wanted_(wanted) {}
+  explicit __device__ StatisticsAccumulator(bool enabled) : enabled_(enabled) {}
 
-  [[nodiscard]] __device__ __forceinline__ bool is_wanted() const { return wanted_; }
+  [[nodiscard]] __device__ __forceinline__ bool enabled() const { return enabled_; }
 
   template <typename T>
   __device__ __forceinline__ void add(T written) {
@@ -48,7 +48,7 @@ class Share {
 
   // totals[index] = all threads' shares, if they are wanted. Every thread of the block has to call it.
   __device__ void write_total(Statistics* totals, std::uint64_t index) {
-    if (!wanted_) return;
+    if (!enabled_) return;
     __shared__ double sums[threads / warp_size];
     __shared__ std::uint64_t counts[threads / warp_size];
     for (unsigned step = warp_size / 2; step > 0; step /= 2) {
@@ -72,7 +72,7 @@ class Share {
   }
 
  private:
-  bool wanted_;
+  bool enabled_;
   double sum_ = 0.0;
   std::uint64_t non_finite_ = 0;
 };

@@ -10,10 +10,11 @@ inline constexpr int group = 4;
 
 // Terms: begin(i) -> Begun starts to load term i, end(i, begun) -> Value is the term.
 template <typename Terms>
-__device__ __forceinline__ void begin_group(const Terms& terms, int first, int n, typename Terms::Begun (&begun)[group]) {
+__device__ __forceinline__ void issue_group(const Terms& terms, int first, int n,
+                                            typename Terms::Pending (&pending_loads)[group]) {
   TNT_UNROLL
   for (int i = 0; i < group; ++i) {
-    if (first + i < n) begun[i] = terms.begin(first + i);
+    if (first + i < n) pending_loads[i] = terms.issue(first + i);
   }
 }
 
@@ -22,12 +23,12 @@ template <typename Terms>
 __device__ __forceinline__ typename Terms::Value sum_in_order(const Terms& terms, int n) {
   typename Terms::Value sum = {};
   for (int first = 0; first < n; first += group) {
-    typename Terms::Begun begun[group] = {};
-    begin_group(terms, first, n, begun);
+    typename Terms::Pending pending_loads[group] = {};
+    issue_group(terms, first, n, pending_loads);
     TNT_UNROLL
     for (int i = 0; i < group; ++i) {
       if (first + i >= n) break;
-      const typename Terms::Value term = terms.end(first + i, begun[i]);
+      const typename Terms::Value term = terms.complete(first + i, pending_loads[i]);
       sum = first + i == 0 ? term : sum + term;  // no 0 + term: that would lose the sign of a zero
     }
   }
@@ -37,14 +38,14 @@ __device__ __forceinline__ typename Terms::Value sum_in_order(const Terms& terms
 // The tree over the terms [first + at, first + at + 2^level) of a group that ends at n.
 template <int level, int at, typename Terms>
 __device__ __forceinline__ typename Terms::Value tree_in_group(const Terms& terms, int first, int n,
-                                                               const typename Terms::Begun (&begun)[group]) {
+                                                               const typename Terms::Pending (&pending_loads)[group]) {
   if constexpr (level == 0) {
-    return terms.end(first + at, begun[at]);
+    return terms.complete(first + at, pending_loads[at]);
   } else {
     constexpr int half = 1 << (level - 1);
-    const typename Terms::Value left = tree_in_group<level - 1, at>(terms, first, n, begun);
+    const typename Terms::Value left = tree_in_group<level - 1, at>(terms, first, n, pending_loads);
     if (first + at + half >= n) return left;
-    return left + tree_in_group<level - 1, at + half>(terms, first, n, begun);
+    return left + tree_in_group<level - 1, at + half>(terms, first, n, pending_loads);
   }
 }
 
@@ -57,9 +58,9 @@ __device__ __forceinline__ typename Terms::Value sum_in_tree(const Terms& terms,
   typename Terms::Value pending[levels] = {};
   const int groups = (n + group - 1) / group;
   for (int index = 0; index < groups; ++index) {
-    typename Terms::Begun begun[group] = {};
-    begin_group(terms, index * group, n, begun);
-    typename Terms::Value sum = tree_in_group<2, 0>(terms, index * group, n, begun);
+    typename Terms::Pending pending_loads[group] = {};
+    issue_group(terms, index * group, n, pending_loads);
+    typename Terms::Value sum = tree_in_group<2, 0>(terms, index * group, n, pending_loads);
     bool waits = false;
     TNT_UNROLL
     for (int level = 0; level < levels; ++level) {
@@ -73,12 +74,12 @@ __device__ __forceinline__ typename Terms::Value sum_in_tree(const Terms& terms,
     }
   }
   typename Terms::Value total = {};
-  bool begun = false;
+  bool has_total = false;
   TNT_UNROLL
   for (int level = 0; level < levels; ++level) {
     if ((groups >> level & 1) == 0) continue;
-    total = begun ? pending[level] + total : pending[level];
-    begun = true;
+    total = has_total ? pending[level] + total : pending[level];
+    has_total = true;
   }
   return total;
 }

@@ -1,5 +1,5 @@
-#include "kernels/cuda/move.cuh"
-#include "kernels/cuda/wire.cuh"
+#include "kernels/cuda/dispatch.cuh"
+#include "kernels/cuda/transform.cuh"
 
 namespace tnt::gpu {
 namespace {
@@ -10,15 +10,15 @@ __global__ void __launch_bounds__(threads, 4) unpack_kernel(const BucketLaunch l
     const Tile tile = launch.tiles[i];
     auto* out = static_cast<std::byte*>(launch.tensors[tile.tensor].out);
     const auto* from = static_cast<const std::byte*>(launch.bucket) + tile.slot * sizeof(Wire);
-    Share share(launch.statistics != nullptr);
+    StatisticsAccumulator stats(launch.statistics != nullptr);
     if (out != nullptr) {
       dispatch_tensor<Wire>(tile.dtype, [&](auto element) {
         using To = decltype(element);
         using Function = std::conditional_t<accumulate, Add<To, Wire>, Scale<To, Wire>>;
-        move<To, Wire>(out + tile.first * sizeof(To), from, tile.count, Function(), share);
+        transform<To, Wire>(out + tile.first * sizeof(To), from, tile.count, Function(), stats);
       });
     }
-    share.write_total(launch.statistics, i);
+    stats.write_total(launch.statistics, i);
   }
 }
 

@@ -132,21 +132,21 @@ __device__ __forceinline__ Vector<n> shifted(const Vector<n>& low, const Vector<
 // aligned ones that hold it: the first and the last of an array must not be read like that, as those reach beyond it. In two
 // steps, so that a thread may begin several loads before it needs the first.
 template <int n>
-class Source {
+class UnalignedSource {
  public:
-  explicit __device__ Source(const std::byte* begin)
+  explicit __device__ UnalignedSource(const std::byte* begin)
       : offset_(misalignment(begin, n)), aligned_(reinterpret_cast<const Vector<n>*>(begin - offset_)) {}
 
   [[nodiscard]] __device__ bool is_aligned() const { return offset_ == 0; }
 
-  struct Begun {
+  struct Pending {
     Vector<n> low;
     Vector<n> high;
   };
 
   // aligned: what is_aligned() says, if that is known where the kernel is compiled; else false
   template <bool aligned>
-  [[nodiscard]] __device__ __forceinline__ Begun begin(std::uint32_t index) const {
+  [[nodiscard]] __device__ __forceinline__ Pending issue(std::uint32_t index) const {
     if constexpr (aligned) {
       return {load_once(aligned_ + index), {}};
     } else {
@@ -156,8 +156,8 @@ class Source {
   }
 
   template <bool aligned>
-  [[nodiscard]] __device__ __forceinline__ Vector<n> end(const Begun& begun) const {
-    return aligned ? begun.low : shifted(begun.low, begun.high, offset_);
+  [[nodiscard]] __device__ __forceinline__ Vector<n> complete(const Pending& pending_loads) const {
+    return aligned ? pending_loads.low : shifted(pending_loads.low, pending_loads.high, offset_);
   }
 
  private:

@@ -51,15 +51,15 @@ void run_or_start(Executor& executor, const Operation& operation, tnt_work_t* wo
 CallContext context() { return Runtime::get().context(); }
 
 // Created by the first call with a stream, which all ranks make.
-std::shared_ptr<DeviceSide> devices_of(tnt_comm& on, StreamHandle stream) {
-  const std::scoped_lock lock(on.devices_mutex);
-  if (on.devices) return on.devices;
+std::shared_ptr<DeviceCollectives> device_collectives_of(tnt_comm& on, StreamHandle stream) {
+  const std::scoped_lock lock(on.device_mutex);
+  if (on.device_collectives) return on.device_collectives;
   const CallContext call{.timeout = Runtime::get().settings().timeout, .detail = "connecting devices"};
   on.executor.run([&] {
-    on.devices = std::make_shared<DeviceSide>(
+    on.device_collectives = std::make_shared<DeviceCollectives>(
         connect_devices(device_index_of(stream), *on.communicator, Runtime::get().settings(), call));
   });
-  return on.devices;
+  return on.device_collectives;
 }
 
 // With a stream, on_device(DeviceCommunicator&) enqueues; without one, on_host(context) blocks.
@@ -70,7 +70,7 @@ void run(tnt_comm& on, Executor& executor, StreamHandle stream, tnt_work_t* work
     const auto operation = [on_host, call = context()] { on_host(call); };
     return run_or_start(executor, operation, work);
   }
-  auto state = devices_of(on, stream)->enqueue(stream, work != nullptr, on_device);
+  auto state = device_collectives_of(on, stream)->enqueue(stream, work != nullptr, on_device);
   if (work != nullptr) *work = new tnt_work{std::move(state)};
 }
 
@@ -180,8 +180,8 @@ tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work)
   return guarded([&] {
     tnt_comm& on = required(comm, "comm");
     const auto on_device = [&](DeviceCommunicator& devices) {
-      void* const word = on.devices->word();
-      devices.all_reduce(word, word, 1, TNT_INT64, TNT_MAX, "barrier");
+      void* const buffer = on.device_collectives->barrier_buffer();
+      devices.all_reduce(buffer, buffer, 1, TNT_INT64, TNT_MAX, "barrier");
     };
     run(on, on.executor, stream, work, on_device, [&on](const CallContext& call) { on.communicator->barrier(call); });
   });

@@ -34,7 +34,7 @@ std::vector<TensorSpec> specs_of(const tnt_tensor_t* tensors, std::size_t n) {
   return specs;
 }
 
-tnt_reducer_options_t checked(const tnt_reducer_options_t* options) {
+tnt_reducer_options_t with_defaults(const tnt_reducer_options_t* options) {
   tnt_reducer_options_t result = TNT_REDUCER_OPTIONS_INITIALIZER;
   if (options == nullptr) return result;
   if (options->size < offsetof(tnt_reducer_options_t, wire_dtype)) {
@@ -71,7 +71,7 @@ BucketHook hook_of(const Plan& plan, tnt_bucket_hook_t hook, void* user_data) {
 }
 
 // Where measuring is not worthwhile: on one rank, and for models with one or two buckets.
-constexpr std::size_t plain_threshold = std::size_t{4} * 1024 * 1024;
+constexpr std::size_t default_fusion_threshold = std::size_t{4} * 1024 * 1024;
 
 // The user's value, if any.
 std::optional<std::size_t> threshold_of(const tnt_reducer_options_t& options, const Settings& settings) {
@@ -115,7 +115,7 @@ PlanConfig config_of(const tnt_tensor_t* tensors, std::size_t n, const tnt_reduc
 template <typename Measure>
 Plan make_plan(const PlanConfig& config, Communicator& comm, const CallContext& call, const Measure& measure) {
   const auto& [tensors, threshold, wire, gradient_order, context] = config;
-  Plan plan(tensors, threshold.value_or(plain_threshold), wire, gradient_order);
+  Plan plan(tensors, threshold.value_or(default_fusion_threshold), wire, gradient_order);
   compare_plans(plan, context, comm, call);
   if (threshold || comm.size() == 1 || plan.bytes() <= min_fusion_threshold) return plan;
   return {tensors, choose_fusion_threshold(plan.bytes(), measure()), wire, gradient_order};
@@ -136,9 +136,9 @@ std::unique_ptr<tnt_reducer> make_host_reducer(tnt_comm& on, const PlanConfig& c
 
 std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanConfig& config, const tnt_reducer_options_t& options,
                                                  const std::string& name, const CallContext& call) {
-  const bool repeats = options.determinism != TNT_DETERMINISM_DEFAULT;
+  const bool deterministic = options.determinism != TNT_DETERMINISM_DEFAULT;
   DeviceGroup group =
-      connect_devices(options.device, *on.communicator, Runtime::get().settings(), call, repeats, options.max_ctas);
+      connect_devices(options.device, *on.communicator, Runtime::get().settings(), call, deterministic, options.max_ctas);
   Plan plan =
       make_plan(config, *group.host, call, [&] { return measure_speed(*group.device, *group.comm, *group.host, call); });
   const DeviceReducerOptions settings{.name = name,
@@ -179,7 +179,7 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
     required(reducer, "reducer") = nullptr;
     tnt_comm& on = required(comm, "comm");
     Runtime& runtime = Runtime::get();
-    const tnt_reducer_options_t given = checked(options);
+    const tnt_reducer_options_t given = with_defaults(options);
     check_device_options(given);
     const ReducerOptions settings{.name = given.name == nullptr ? "gradients" : given.name,
                                   .timeout = runtime.settings().timeout,

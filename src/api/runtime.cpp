@@ -65,7 +65,7 @@ Settings settings_from(const tnt_init_options_t* options) {
 
 void set_last_error(const std::string& text) noexcept { last_error() = text; }
 
-Runtime::Runtime(Settings settings, Joined joined)
+Runtime::Runtime(Settings settings, JoinedJob joined)
     : settings_(std::move(settings)),
       network_(std::move(joined.network)),
       trace_(settings_.timeline, job_name(settings_), settings_.rank) {
@@ -89,7 +89,7 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
     const std::scoped_lock lock(registry().mutex);
     if (registry().runtime) return;
     Settings settings = settings_from(options);
-    Joined joined = join_job(settings, options != nullptr);
+    JoinedJob joined = join_job(settings, options != nullptr);
     registry().runtime = std::make_unique<Runtime>(std::move(settings), std::move(joined));
     registry().current = registry().runtime.get();
   });

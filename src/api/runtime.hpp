@@ -5,7 +5,7 @@
 #include <mutex>
 #include <optional>
 
-#include "api/device_side.hpp"
+#include "api/device_collectives.hpp"
 #include "base/settings.hpp"
 #include "base/trace.hpp"
 #include "comm/communicator.hpp"
@@ -17,18 +17,18 @@
 struct tnt_comm {
   std::unique_ptr<tnt::Communicator> communicator;
   // the following members are destroyed first, which waits for operations that were started on the communicator
-  std::mutex devices_mutex{};
-  std::shared_ptr<tnt::DeviceSide> devices{};  // created by the first call with a stream
-  tnt::Executor executor;                      // of the collectives
-  tnt::Executors channels;                     // of point-to-point messages
-  std::optional<tnt::TransportSpeed> speed{};  // measured for the first reducer
+  std::mutex device_mutex{};
+  std::shared_ptr<tnt::DeviceCollectives> device_collectives{};  // created by the first call with a stream
+  tnt::Executor executor;                                        // of the collectives
+  tnt::Executors channels;                                       // of point-to-point messages
+  std::optional<tnt::TransportSpeed> speed{};                    // measured for the first reducer
 };
 
 namespace tnt {
 
 class Runtime {
  public:
-  Runtime(Settings settings, Joined joined);
+  Runtime(Settings settings, JoinedJob joined);
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
   ~Runtime();

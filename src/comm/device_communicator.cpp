@@ -50,7 +50,7 @@ std::unique_ptr<DeviceCommunicator> DeviceCommunicator::split(int color, int key
   if ((color >= 0) != (host != nullptr)) {
     fail(TNT_INVALID_ARGUMENT, "split with colour {} {} a host communicator", color, host == nullptr ? "without" : "with");
   }
-  return part(color, key, host);
+  return create_child(color, key, host);
 }
 
 }  // namespace tnt

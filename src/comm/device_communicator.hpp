@@ -88,7 +88,7 @@ class DeviceCommunicator {
   // The implementations. Arguments are valid; messages may be empty. The job may have been aborted.
   virtual void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) = 0;
   virtual void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) = 0;
-  virtual std::unique_ptr<DeviceCommunicator> part(int color, int key, Communicator* host) = 0;  // not after an abort
+  virtual std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) = 0;  // not after an abort
 };
 
 }  // namespace tnt

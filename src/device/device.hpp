@@ -37,7 +37,7 @@ class Device {
   // Where it is in its node, whatever CUDA_VISIBLE_DEVICES says: "0000:0a:00.0". Equal on two ranks of a node: one GPU.
   [[nodiscard]] virtual std::string bus_id() const { return std::to_string(index()); }
   // For libraries that take the calling thread's current device, as NCCL's initialisation does: it is this one in body.
-  virtual void while_current(const std::function<void()>& body) { body(); }
+  virtual void with_current_device(const std::function<void()>& body) { body(); }
 
   // Memory, from a pool, in the order of the stream: it may be used by what comes after on the stream, and is given back when
   // what came before has ended.
@@ -59,13 +59,13 @@ class Device {
   virtual void destroy_event(EventHandle event) noexcept = 0;
   virtual void record(EventHandle event, StreamHandle stream) = 0;
   virtual void wait(StreamHandle stream, EventHandle event) = 0;  // what comes after on the stream waits for the last record
-  [[nodiscard]] virtual bool reached(EventHandle event) = 0;      // also if it was never recorded
+  [[nodiscard]] virtual bool completed(EventHandle event) = 0;    // also if it was never recorded
 
   // Any direction; host memory on either side should be pinned. No bytes: nothing, whatever the addresses.
   virtual void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) = 0;
   virtual void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) = 0;
   // Calls function(data) in a thread of the device's when the stream comes to it; it must not call the device.
-  virtual void call(void (*function)(void*), void* data, StreamHandle stream) = 0;
+  virtual void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) = 0;
 
   // kernels/cuda/bucket_kernels.hpp
   virtual void pack(const gpu::BucketLaunch& launch, StreamHandle stream) = 0;

@@ -39,7 +39,7 @@ class Event {
   [[nodiscard]] EventHandle get() const noexcept { return handle_; }
   void record(StreamHandle stream) const { device_->record(handle_, stream); }
   void wait_on(StreamHandle stream) const { device_->wait(stream, handle_); }  // the stream waits
-  [[nodiscard]] bool reached() const { return device_->reached(handle_); }
+  [[nodiscard]] bool completed() const { return device_->completed(handle_); }
 
  private:
   Device* device_;

@@ -31,11 +31,11 @@ class HostDevice final : public Device {
   void destroy_event(EventHandle event) noexcept override;
   void record(EventHandle, StreamHandle) override {}
   void wait(StreamHandle, EventHandle) override {}
-  [[nodiscard]] bool reached(EventHandle) override { return true; }
+  [[nodiscard]] bool completed(EventHandle) override { return true; }
 
   void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) override;
   void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
-  void call(void (*function)(void*), void* data, StreamHandle) override { function(data); }
+  void launch_host_func(void (*function)(void*), void* data, StreamHandle) override { function(data); }
 
   void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) override;

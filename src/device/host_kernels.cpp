@@ -79,7 +79,7 @@ void axpy_as(void* to, const void* from, double a, std::size_t count, tnt_dtype_
   using A = typename Accumulator<T>::type;
   auto* y = static_cast<Unaligned<T>*>(to);
   const auto* x = static_cast<const Unaligned<T>*>(from);
-  const StandardFloats standard;
+  const DefaultFloatMode standard;
   for (std::size_t i = 0; i < count; ++i) {
     if constexpr (std::is_integral_v<A>) {
       Unaligned<T> scaled;
@@ -98,8 +98,8 @@ void pack(const gpu::BucketLaunch& launch) {
   for (std::uint32_t i = 0; i < launch.n_tiles; ++i) {
     const Part part(launch, i);
     const std::size_t count = part.tile.count;
-    const bool is_there = part.tensor.in == nullptr && part.tensor.scale != 0.0;
-    if (!is_there) scale(part.bucket, part.wire, part.in(), part.dtype, count, part.tensor.scale);
+    const bool in_bucket = part.tensor.in == nullptr && part.tensor.scale != 0.0;
+    if (!in_bucket) scale(part.bucket, part.wire, part.in(), part.dtype, count, part.tensor.scale);
     std::memset(part.bucket + count * dtype_size(part.wire), 0, part.tile.padding * dtype_size(part.wire));
     if (launch.statistics != nullptr) launch.statistics[i] = statistics_of(part.bucket, part.wire, count);
   }

@@ -10,10 +10,11 @@
 
 namespace tnt {
 
-Joined join_job(Settings& settings, bool placed) {
+JoinedJob join_job(Settings& settings, bool explicit_place) {
   configure_log(settings);
-  if (settings.ranks == 1 && !placed) {
-    if (const std::string sign = started_by_mpi(); !sign.empty()) return join_network(open_mpi_network(), sign, settings);
+  if (settings.ranks == 1 && !explicit_place) {
+    if (const std::string mpi_variable = mpi_launcher_variable(); !mpi_variable.empty())
+      return join_network(open_mpi_network(), mpi_variable, settings);
   }
   if (settings.transport == TransportChoice::mpi || settings.transport == TransportChoice::hierarchical) {
     fail(TNT_INVALID_ARGUMENT, "TNT_TRANSPORT={}: this process was not started by mpirun or srun",

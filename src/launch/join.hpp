@@ -9,7 +9,7 @@
 
 namespace tnt {
 
-struct Joined {
+struct JoinedJob {
   std::unique_ptr<Communicator> communicator;  // of all ranks
   std::shared_ptr<Network> network;            // under mpirun and srun; else null
 };
@@ -17,6 +17,6 @@ struct Joined {
 // Started by our launcher, or by a caller who said where the process stands (placed): shared memory. Started by mpirun or srun:
 // MPI says which rank of how many this is, which is written to settings, and TNT_TRANSPORT what carries the data. Else the job
 // is this process alone.
-[[nodiscard]] Joined join_job(Settings& settings, bool placed);
+[[nodiscard]] JoinedJob join_job(Settings& settings, bool explicit_place);
 
 }  // namespace tnt

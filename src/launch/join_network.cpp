@@ -16,7 +16,7 @@ namespace tnt {
 namespace {
 
 // What each rank says of itself; of rank 0's, all take the meeting place.
-struct Introduction {
+struct PeerInfo {
   std::array<char, 32> version{};
   std::array<char, 192> node{};
   std::array<char, 64> rendezvous{};
@@ -34,20 +34,19 @@ std::string random_text() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-std::vector<Introduction> introduce(NetworkCommunicator& all, const Settings& settings) {
-  Introduction own;
+std::vector<PeerInfo> exchange_peer_info(NetworkCommunicator& all, const Settings& settings) {
+  PeerInfo own;
   write(own.version, tnt_version());
   write(own.node, node_identity(settings));
   write(own.rendezvous, "tarantella-" + random_text());
   write(own.token, random_text());
   own.transport = settings.transport;
-  std::vector<Introduction> introductions(static_cast<std::size_t>(all.size()));
-  all.all_gather(&own, introductions.data(), sizeof(own), TNT_UINT8,
-                 {.timeout = settings.join_seconds(), .detail = "joining the job"});
-  return introductions;
+  std::vector<PeerInfo> peers(static_cast<std::size_t>(all.size()));
+  all.all_gather(&own, peers.data(), sizeof(own), TNT_UINT8, {.timeout = settings.join_seconds(), .detail = "joining the job"});
+  return peers;
 }
 
-void compare(const std::vector<Introduction>& all) {
+void compare(const std::vector<PeerInfo>& all) {
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank].version != all[0].version) {
       fail(TNT_MISMATCH, "rank {} runs Tarantella {}, rank 0 runs {}: install one version", rank, all[rank].version.data(),
@@ -61,10 +60,10 @@ void compare(const std::vector<Introduction>& all) {
 }
 
 // Each rank's node, by number in the order of their first ranks.
-std::vector<int> number_nodes(const std::vector<Introduction>& all) {
+std::vector<int> number_nodes(const std::vector<PeerInfo>& all) {
   std::vector<int> nodes;
-  std::vector<const Introduction*> first;
-  for (const Introduction& one : all) {
+  std::vector<const PeerInfo*> first;
+  for (const PeerInfo& one : all) {
     const auto known = std::find_if(first.begin(), first.end(), [&](const auto* other) { return other->node == one.node; });
     nodes.push_back(static_cast<int>(known - first.begin()));
     if (known == first.end()) first.push_back(&one);
@@ -72,7 +71,7 @@ std::vector<int> number_nodes(const std::vector<Introduction>& all) {
   return nodes;
 }
 
-TransportChoice choose(TransportChoice wanted, const std::vector<int>& nodes) {
+TransportChoice choose_transport(TransportChoice wanted, const std::vector<int>& nodes) {
   const bool one_node = std::all_of(nodes.begin(), nodes.end(), [](int node) { return node == 0; });
   if (wanted == TransportChoice::automatic) {
     if (one_node) return TransportChoice::shm;
@@ -91,12 +90,12 @@ TransportChoice choose(TransportChoice wanted, const std::vector<int>& nodes) {
 std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& network, Settings& settings) {
   auto world = std::make_shared<NetworkWorld>(network);
   NetworkCommunicator all(world);
-  const auto introductions = introduce(all, settings);
-  compare(introductions);
-  const std::vector<int> nodes = number_nodes(introductions);
-  settings.rendezvous = introductions[0].rendezvous.data();
-  settings.token = introductions[0].token.data();
-  const TransportChoice transport = choose(settings.transport, nodes);
+  const auto peers = exchange_peer_info(all, settings);
+  compare(peers);
+  const std::vector<int> nodes = number_nodes(peers);
+  settings.rendezvous = peers[0].rendezvous.data();
+  settings.token = peers[0].token.data();
+  const TransportChoice transport = choose_transport(settings.transport, nodes);
   log(LogLevel::info, "{} ranks on {} nodes, transport {}: {}", nodes.size(), *std::max_element(nodes.begin(), nodes.end()) + 1,
       transport_name(transport), network->name());
   if (transport == TransportChoice::shm) return std::make_unique<ShmCommunicator>(join_node(settings));
@@ -115,7 +114,7 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
 
 }  // namespace
 
-Joined join_network(std::shared_ptr<Network> network, const std::string& sign, Settings& settings) {
+JoinedJob join_network(std::shared_ptr<Network> network, const std::string& mpi_variable, Settings& settings) {
   settings.rank = network->rank();
   settings.ranks = network->size();
   configure_log(settings);
@@ -124,7 +123,7 @@ Joined join_network(std::shared_ptr<Network> network, const std::string& sign, S
          "{} says that this process is one of several ranks, but {} knows of this one alone: start it with the mpirun of the "
          "MPI "
          "that libtarantella_mpi.so was built for",
-         sign, network->name());
+         mpi_variable, network->name());
   }
   try {
     auto communicator = make_communicator(network, settings);

@@ -10,6 +10,6 @@ namespace tnt {
 
 // sign: the environment variable that said that there are several ranks. Collective; writes rank, ranks, rendezvous and token
 // to settings. Throws the same message on all ranks.
-[[nodiscard]] Joined join_network(std::shared_ptr<Network> network, const std::string& sign, Settings& settings);
+[[nodiscard]] JoinedJob join_network(std::shared_ptr<Network> network, const std::string& mpi_variable, Settings& settings);
 
 }  // namespace tnt

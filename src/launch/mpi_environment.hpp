@@ -8,7 +8,7 @@
 namespace tnt {
 
 // The variable that says so, such as "OMPI_COMM_WORLD_SIZE"; "" if this process was not started as one of several MPI ranks.
-[[nodiscard]] std::string started_by_mpi(const Environment& environment);
-[[nodiscard]] std::string started_by_mpi();
+[[nodiscard]] std::string mpi_launcher_variable(const Environment& environment);
+[[nodiscard]] std::string mpi_launcher_variable();
 
 }  // namespace tnt

@@ -15,13 +15,13 @@ namespace tnt {
 namespace {
 
 // "net:[4026531840]", or "" if the kernel does not tell.
-std::string link_text(const char* path) {
+std::string read_link(const char* path) {
   std::array<char, 64> text{};
   const ssize_t length = readlink(path, text.data(), text.size());
   return length < 0 ? "" : std::string(text.data(), static_cast<std::size_t>(length));
 }
 
-std::string kernel() {
+std::string boot_id() {
   std::string boot;
   if (std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot)) return boot;
   std::array<char, 65> host{};
@@ -56,7 +56,7 @@ std::shared_ptr<Segment> share_segment(const Settings& settings) {
 }  // namespace
 
 std::string node_identity(const Settings& settings) {
-  return fmt::format("{} {} {} {}", kernel(), link_text("/proc/self/ns/net"), link_text("/proc/self/ns/pid"), settings.node);
+  return fmt::format("{} {} {} {}", boot_id(), read_link("/proc/self/ns/net"), read_link("/proc/self/ns/pid"), settings.node);
 }
 
 std::shared_ptr<ShmWorld> join_node(const Settings& settings) {

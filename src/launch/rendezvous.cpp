@@ -26,11 +26,11 @@
 namespace tnt {
 namespace {
 
-constexpr std::size_t longest_line = 2048;
-constexpr std::size_t longest_token = 1024;
-constexpr double patience_with_a_stranger = 2.0;  // seconds for a connected process to send its line
-constexpr double patience_with_latecomers = 2.0;  // seconds for a rank to hear that the others have failed
-constexpr double grace_for_rank_0 = 5.0;          // seconds after the deadline for its message, which names who is missing
+constexpr std::size_t max_line = 2048;
+constexpr std::size_t max_token = 1024;
+constexpr double request_timeout = 2.0;    // seconds for a connected process to send its line
+constexpr double latecomer_timeout = 2.0;  // seconds for a rank to hear that the others have failed
+constexpr double grace_for_rank_0 = 5.0;   // seconds after the deadline for its message, which names who is missing
 
 struct Address {
   sockaddr_un address{};
@@ -65,7 +65,7 @@ int milliseconds_left(const Deadline& deadline) {
 std::optional<std::string> read_line(const FileDescriptor& socket, const Deadline& deadline,
                                      FileDescriptor* received = nullptr) {
   std::string line;
-  while (line.size() < longest_line) {
+  while (line.size() < max_line) {
     pollfd wait{socket.get(), POLLIN, 0};
     if (::poll(&wait, 1, milliseconds_left(deadline)) < 0 && errno != EINTR) return std::nullopt;
     if ((wait.revents & (POLLIN | POLLHUP | POLLERR)) == 0) {
@@ -125,20 +125,20 @@ bool same_user(const FileDescriptor& socket) {
 // The token is a word of a line.
 void check_token(const std::string& token) {
   const bool printable = std::all_of(token.begin(), token.end(), [](unsigned char c) { return std::isgraph(c) != 0; });
-  if (token.empty() || !printable || token.size() > longest_token) {
-    fail(TNT_INVALID_ARGUMENT, "TNT_TOKEN: expected 1 to {} characters without blanks", longest_token);
+  if (token.empty() || !printable || token.size() > max_token) {
+    fail(TNT_INVALID_ARGUMENT, "TNT_TOKEN: expected 1 to {} characters without blanks", max_token);
   }
 }
 
-constexpr std::string_view error_word = "error ";
+constexpr std::string_view error_prefix = "error ";
 
 std::string error_line(tnt_status_t status, const std::string& message) {
-  return fmt::format("{}{} {}", error_word, status_name(status), message);
+  return fmt::format("{}{} {}", error_prefix, status_name(status), message);
 }
 
 // Throws what an error line says. The launcher's, which stands in for a rank 0 that has exited, has no status.
-[[noreturn]] void fail_as_told(std::string_view reply) {
-  reply.remove_prefix(error_word.size());
+[[noreturn]] void throw_reply(std::string_view reply) {
+  reply.remove_prefix(error_prefix.size());
   for (int status = TNT_SUCCESS + 1; status <= TNT_UNSUPPORTED; ++status) {
     const auto known = static_cast<tnt_status_t>(status);
     const std::string start = fmt::format("{} ", status_name(known));
@@ -148,9 +148,9 @@ std::string error_line(tnt_status_t status, const std::string& message) {
 }
 
 // Rank 0's side: the ranks that have come, and the message when one cannot.
-class Leader {
+class RendezvousServer {
  public:
-  Leader(const Settings& settings, const FileDescriptor& segment) : settings_(settings), segment_(segment) {}
+  RendezvousServer(const Settings& settings, const FileDescriptor& segment) : settings_(settings), segment_(segment) {}
 
   void run(const std::function<void()>& prepare) {
     listen();
@@ -165,24 +165,24 @@ class Leader {
 
   // Tells all who have joined, and for a moment those who were on their way: they would wait for a rank 0 that has gone. Who
   // has been told may try again, so nobody is told before the door is shut, but for those who would wait for a latecomer.
-  void tell(const Error& error) {
+  void report_error(const Error& error) {
     const std::string line = error_line(error.status(), error.what());
-    if (error.status() != TNT_MISMATCH && error.status() != TNT_PEER_LOST) return tell_joined(line);
-    const Deadline deadline(patience_with_latecomers);
-    while (somebody_may_come() && !deadline.passed()) {
-      tell_joined(line);
+    if (error.status() != TNT_MISMATCH && error.status() != TNT_PEER_LOST) return report_to_joined(line);
+    const Deadline deadline(latecomer_timeout);
+    while (may_receive_more() && !deadline.passed()) {
+      report_to_joined(line);
       pollfd wait{listener_.get(), POLLIN, 0};
       if (::poll(&wait, 1, milliseconds_left(deadline)) != 1) continue;
-      if (auto greeting = hear(); greeting && greeting->verb == "join") {
-        joined_.insert_or_assign(greeting->rank, std::move(greeting->socket));
-        told_.erase(greeting->rank);
+      if (auto request = receive_request(); request && request->verb == "join") {
+        joined_.insert_or_assign(request->rank, std::move(request->socket));
+        informed_.erase(request->rank);
       }
     }
-    tell_joined(line);
+    report_to_joined(line);
   }
 
  private:
-  struct Greeting {
+  struct PeerRequest {
     FileDescriptor socket;
     std::string protocol;
     std::string verb;
@@ -190,14 +190,14 @@ class Leader {
     std::istringstream words;  // what follows
   };
 
-  [[nodiscard]] bool somebody_may_come() const {
-    return joined_.size() + gone_.size() + 1 < static_cast<std::size_t>(settings_.ranks);
+  [[nodiscard]] bool may_receive_more() const {
+    return joined_.size() + exited_.size() + 1 < static_cast<std::size_t>(settings_.ranks);
   }
 
-  void tell_joined(const std::string& line) {
-    if (!somebody_may_come()) listener_ = FileDescriptor();
+  void report_to_joined(const std::string& line) {
+    if (!may_receive_more()) listener_ = FileDescriptor();
     for (const auto& [rank, socket] : joined_) {
-      if (told_.insert(rank).second) send_line(socket, line);
+      if (informed_.insert(rank).second) send_line(socket, line);
     }
   }
 
@@ -221,55 +221,55 @@ class Leader {
     for (std::size_t i = 1; i < waits.size(); ++i) {
       if (waits[i].revents != 0) fail(TNT_PEER_LOST, "rank {} ended before all ranks had joined", ranks[i - 1]);
     }
-    if (waits[0].revents != 0) accept();
+    if (waits[0].revents != 0) handle_connection();
   }
 
-  void accept() {
-    auto greeting = hear();
-    if (!greeting) return;
-    if (greeting->verb == "exit") left(*greeting);
-    if (greeting->verb == "join") join(*greeting);
+  void handle_connection() {
+    auto request = receive_request();
+    if (!request) return;
+    if (request->verb == "exit") on_exit(*request);
+    if (request->verb == "join") on_join(*request);
   }
 
   // The next one who connects; nothing if it is no process of this job.
-  std::optional<Greeting> hear() {
-    Greeting greeting;
-    greeting.socket = FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!greeting.socket || !same_user(greeting.socket)) return std::nullopt;
-    const auto line = read_line(greeting.socket, Deadline(patience_with_a_stranger));
-    greeting.words.str(line.value_or(""));
+  std::optional<PeerRequest> receive_request() {
+    PeerRequest request;
+    request.socket = FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!request.socket || !same_user(request.socket)) return std::nullopt;
+    const auto line = read_line(request.socket, Deadline(request_timeout));
+    request.words.str(line.value_or(""));
     std::string name;
     std::string token;
-    greeting.words >> name >> greeting.protocol >> token >> greeting.verb >> greeting.rank;
-    if (!greeting.words || name != "tarantella" || token != settings_.token) return std::nullopt;
-    if (greeting.rank < 1 || greeting.rank >= settings_.ranks) {
-      const std::string message = fmt::format("rank {} is not a rank of this job of {}", greeting.rank, settings_.ranks);
-      send_line(greeting.socket, error_line(TNT_MISMATCH, message));
+    request.words >> name >> request.protocol >> token >> request.verb >> request.rank;
+    if (!request.words || name != "tarantella" || token != settings_.token) return std::nullopt;
+    if (request.rank < 1 || request.rank >= settings_.ranks) {
+      const std::string message = fmt::format("rank {} is not a rank of this job of {}", request.rank, settings_.ranks);
+      send_line(request.socket, error_line(TNT_MISMATCH, message));
       return std::nullopt;
     }
-    return greeting;
+    return request;
   }
 
-  void left(Greeting& greeting) {
+  void on_exit(PeerRequest& request) {
     std::string code;
-    greeting.words >> code;
-    if (joined_.contains(greeting.rank)) return;
-    gone_.insert(greeting.rank);
-    fail(TNT_PEER_LOST, "rank {} exited with code {} before it joined", greeting.rank, code);
+    request.words >> code;
+    if (joined_.contains(request.rank)) return;
+    exited_.insert(request.rank);
+    fail(TNT_PEER_LOST, "rank {} exited with code {} before it joined", request.rank, code);
   }
 
-  void join(Greeting& greeting) {
-    const int rank = greeting.rank;
+  void on_join(PeerRequest& request) {
+    const int rank = request.rank;
     int ranks = 0;
     std::string version;
-    greeting.words >> ranks >> version;
+    request.words >> ranks >> version;
     if (joined_.contains(rank)) {
       const std::string message = fmt::format("two processes say they are rank {}", rank);
-      send_line(greeting.socket, error_line(TNT_MISMATCH, message));
+      send_line(request.socket, error_line(TNT_MISMATCH, message));
       fail(TNT_MISMATCH, "{}", message);
     }
-    joined_.emplace(rank, std::move(greeting.socket));
-    if (greeting.protocol != "1" || version != tnt_version()) {
+    joined_.emplace(rank, std::move(request.socket));
+    if (request.protocol != "1" || version != tnt_version()) {
       fail(TNT_MISMATCH, "rank {} runs Tarantella {}, rank 0 runs {}: install one version", rank, version, tnt_version());
     }
     if (ranks != settings_.ranks) {
@@ -289,8 +289,8 @@ class Leader {
   const FileDescriptor& segment_;
   FileDescriptor listener_;
   std::map<int, FileDescriptor> joined_;
-  std::set<int> gone_;  // of which the launcher said that they will not come
-  std::set<int> told_;  // why the job does not begin
+  std::set<int> exited_;    // of which the launcher said that they will not come
+  std::set<int> informed_;  // why the job does not begin
 };
 
 FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
@@ -310,11 +310,11 @@ FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
 
 void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, const std::function<void()>& prepare) {
   check_token(settings.token);
-  Leader leader(settings, segment);
+  RendezvousServer server(settings, segment);
   try {
-    leader.run(prepare);
+    server.run(prepare);
   } catch (const Error& error) {
-    leader.tell(error);
+    server.report_error(error);
     throw;
   }
 }
@@ -328,7 +328,7 @@ FileDescriptor join_rendezvous(const Settings& settings) {
   const auto reply = read_line(socket, deadline, &segment);
   if (!reply && deadline.passed()) fail(TNT_TIMEOUT, "rank 0 did not say within {} s who has joined", deadline.seconds());
   if (!reply) fail(TNT_PEER_LOST, "rank 0 ended, or refused this process, before all ranks had joined");
-  if (reply->starts_with(error_word)) fail_as_told(*reply);
+  if (reply->starts_with(error_prefix)) throw_reply(*reply);
   if (*reply != "ok" || !segment) fail(TNT_SYSTEM, "rank 0 answered '{}' instead of sending the shared segment", *reply);
   return segment;
 }

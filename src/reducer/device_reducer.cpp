@@ -74,7 +74,7 @@ DeviceReducer::~DeviceReducer() {
 
 DeviceReducer::State DeviceReducer::make_state(std::size_t bucket) {
   const StreamHandle stream = pack_stream_.get();
-  gpu::BucketLayout layout = gpu::lay_out(shapes_of(plan_, bucket), plan_.buckets()[bucket].dtype);
+  gpu::BucketLayout layout = gpu::make_layout(shapes_of(plan_, bucket), plan_.buckets()[bucket].dtype);
   const std::size_t n_tiles = layout.tiles.size();
   // a whole number of cache lines in every rank's slice
   const std::size_t unit = options_.rank_invariant ? static_cast<std::size_t>(comm_->size()) * 64 : 1;

@@ -12,7 +12,7 @@
 
 #include "comm/device_communicator.hpp"
 #include "device/handles.hpp"
-#include "kernels/cuda/tiles.hpp"
+#include "kernels/cuda/bucket_layout.hpp"
 #include "reducer/gradient_reducer.hpp"
 #include "reducer/step_state.hpp"
 #include "reducer/tensor_table.hpp"

@@ -45,7 +45,7 @@ double seconds_of(Device& device, DeviceCommunicator& comm, std::size_t bytes, i
   return median_seconds(calls, [&] {
     comm.all_reduce(data.get(), data.get(), bytes / sizeof(float), TNT_FLOAT32, TNT_MAX, call.detail);
     finished.record(comm.stream());
-    while (!finished.reached()) comm.throw_if_aborted();
+    while (!finished.completed()) comm.throw_if_aborted();
   });
 }
 

@@ -39,7 +39,7 @@ const gpu::TensorArgument* TensorTable::upload(StreamHandle stream, bool capturi
   if (!changed_) return table;
   Version& version = versions_[next_];
   next_ = (next_ + 1) % versions;
-  while (version.in_use && !version.uploaded.reached()) wait();
+  while (version.in_use && !version.uploaded.completed()) wait();
   std::memcpy(version.pinned, arguments_.data(), bytes());
   device_.copy(table, version.pinned, bytes(), stream);
   version.uploaded.record(stream);

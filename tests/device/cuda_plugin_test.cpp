@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "device/cuda/plugin.hpp"
+#include "device/devices.hpp"
 #include "device/handles.hpp"
-#include "device/load.hpp"
 
 namespace tnt {
 namespace {
@@ -88,7 +88,7 @@ TEST_F(CudaDeviceTest, MemoryGoesThereAndBackInOrder) {
   event.wait_on(two.get());
   device->copy(to.get(), memory.get(), bytes, two.get());
   device->synchronize(two.get());
-  EXPECT_TRUE(event.reached());
+  EXPECT_TRUE(event.completed());
   EXPECT_TRUE(device->idle(one.get()));
   EXPECT_EQ(static_cast<unsigned char*>(to.get())[0], 0);
   EXPECT_EQ(static_cast<unsigned char*>(to.get())[bytes - 1], 7);
@@ -110,8 +110,8 @@ TEST_F(CudaDeviceTest, PlacesAndStreamsAreKnown) {
 TEST_F(CudaDeviceTest, FunctionsOfTheHostAreCalledInOrder) {
   const Stream stream(*device);
   std::string order;
-  device->call([](void* data) { *static_cast<std::string*>(data) += "a"; }, &order, stream.get());
-  device->call([](void* data) { *static_cast<std::string*>(data) += "b"; }, &order, stream.get());
+  device->launch_host_func([](void* data) { *static_cast<std::string*>(data) += "a"; }, &order, stream.get());
+  device->launch_host_func([](void* data) { *static_cast<std::string*>(data) += "b"; }, &order, stream.get());
   device->synchronize(stream.get());
   EXPECT_EQ(order, "ab");
 }

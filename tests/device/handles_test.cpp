@@ -48,14 +48,14 @@ TEST(Handles, EventsOrderStreams) {
   const Stream one(device);
   const Stream two(device);
   const Event event(device);
-  EXPECT_TRUE(event.reached());  // never recorded
+  EXPECT_TRUE(event.completed());  // never recorded
   const DeviceBuffer memory(device, 16, one.get());
   device.fill_zero(memory.get(), 16, one.get());
   event.record(one.get());
   event.wait_on(two.get());
   device.fill_zero(memory.get(), 16, two.get());
   device.synchronize(two.get());
-  EXPECT_TRUE(event.reached());
+  EXPECT_TRUE(event.completed());
 }
 
 TEST(Handles, TheHostsDeviceWorksWithThem) {
@@ -65,7 +65,7 @@ TEST(Handles, TheHostsDeviceWorksWithThem) {
   const DeviceBuffer memory(device, 16, stream.get());
   event.record(stream.get());
   event.wait_on(stream.get());
-  EXPECT_TRUE(event.reached());
+  EXPECT_TRUE(event.completed());
   EXPECT_EQ(memory.bytes(), 16U);
 }
 

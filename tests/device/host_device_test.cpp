@@ -9,7 +9,7 @@
 
 #include "device/handles.hpp"
 #include "kernels/cpu/half.hpp"
-#include "kernels/cuda/tiles.hpp"
+#include "kernels/cuda/bucket_layout.hpp"
 #include "support/effort.hpp"
 
 namespace tnt {
@@ -35,7 +35,7 @@ TEST_F(HostDeviceTest, EverythingHappensAtOnce) {
   device.fill_zero(memory.get(), sizeof(float), stream.get());
   EXPECT_EQ(static_cast<float*>(memory.get())[0], 0.0F);
   int calls = 0;
-  device.call([](void* data) { ++*static_cast<int*>(data); }, &calls, stream.get());
+  device.launch_host_func([](void* data) { ++*static_cast<int*>(data); }, &calls, stream.get());
   EXPECT_EQ(calls, 1);
   EXPECT_TRUE(device.idle(stream.get()));
   EXPECT_FALSE(device.capturing(stream.get()));
@@ -53,8 +53,8 @@ class HostBucket : public HostDeviceTest {
  protected:
   void SetUp() override {
     for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = to_bfloat16(static_cast<float>(i) + 0.5F);
-    layout =
-        gpu::lay_out(std::vector<gpu::TensorShape>{{values.size(), TNT_FLOAT32}, {halves.size(), TNT_BFLOAT16}}, TNT_BFLOAT16);
+    layout = gpu::make_layout(std::vector<gpu::TensorShape>{{values.size(), TNT_FLOAT32}, {halves.size(), TNT_BFLOAT16}},
+                              TNT_BFLOAT16);
     bucket.assign(layout.count, bfloat16{0xFFFF});
     statistics.resize(layout.tiles.size());
     arguments = {{values.data(), values.data(), 0.5}, {halves.data(), halves.data(), 2.0}};

@@ -113,8 +113,8 @@ TEST_F(SimulatedCapture, WhatCudaRefusesIsRefused) {
   expect_refused([&] { (void)device.allocate(8, one.get()); }, "memory was allocated on a stream that is captured");
   expect_refused([&] { event.wait_on(one.get()); }, "recorded outside of the capture");
   back.record(one.get());
-  expect_refused([&] { (void)back.reached(); }, "recorded in a capture was polled");
-  while (!event.reached()) {  // of another stream: allowed
+  expect_refused([&] { (void)back.completed(); }, "recorded in a capture was polled");
+  while (!event.completed()) {  // of another stream: allowed
   }
   EXPECT_TRUE(device.idle(two.get()));
   (void)device.end_capture(one.get());

@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "device/handles.hpp"
-#include "kernels/cuda/tiles.hpp"
+#include "kernels/cuda/bucket_layout.hpp"
 
 namespace tnt::testing {
 namespace {
@@ -160,7 +160,7 @@ TEST_P(SimulatedOrder, TheHostThatWaitedOrders) {
   device.synchronize(one.get());
   read(two);
   event.record(two.get());
-  while (!event.reached()) {
+  while (!event.completed()) {
   }
   write(one);
   EXPECT_THAT(reports(), IsEmpty());
@@ -187,7 +187,7 @@ TEST_P(SimulatedOrder, HostMemoryIsCheckedAgainstTheDevicesCopies) {
   device.host_writes(pinned.get(), bytes, "fills it once more");
   device.copy(pinned.get(), memory.get(), bytes, one.get());
   event.record(one.get());
-  while (!event.reached()) {
+  while (!event.completed()) {
   }
   device.host_reads(pinned.get(), bytes);
   EXPECT_THAT(reports(), IsEmpty());
@@ -198,11 +198,11 @@ TEST_P(SimulatedOrder, AFunctionOfTheHostHappensInItsStream) {
   std::function<void()> writes = [&] { device.host_writes(pinned.get(), bytes); };
   const auto run = [](void* function) { (*static_cast<std::function<void()>*>(function))(); };
   device.copy(pinned.get(), memory.get(), bytes, one.get());
-  device.call(run, &reads, one.get());
+  device.launch_host_func(run, &reads, one.get());
   device.run_all();
   device.host_reads(pinned.get(), bytes);  // who was told by the function
   EXPECT_THAT(reports(), IsEmpty());
-  device.call(run, &writes, two.get());
+  device.launch_host_func(run, &writes, two.get());
   device.copy(memory.get(), pinned.get(), bytes, one.get());
   EXPECT_THAT(reports(), ElementsAre(HasSubstr("nothing orders the two")));
 }
@@ -240,7 +240,7 @@ class SimulatedBucket : public SimulatedOrder {
  protected:
   void SetUp() override {
     SimulatedOrder::SetUp();
-    layout = gpu::lay_out(std::vector<gpu::TensorShape>{{100, TNT_FLOAT32}, {7, TNT_FLOAT32}}, TNT_FLOAT32);
+    layout = gpu::make_layout(std::vector<gpu::TensorShape>{{100, TNT_FLOAT32}, {7, TNT_FLOAT32}}, TNT_FLOAT32);
     launch.tiles = static_cast<gpu::Tile*>(tiles.get());
     launch.n_tiles = static_cast<std::uint32_t>(layout.tiles.size());
     launch.tensors = static_cast<gpu::TensorArgument*>(tensors.get());

@@ -42,7 +42,7 @@ TEST(SimulatedMemoryDeathTest, TheHostCannotTouchIt) {
   EXPECT_DEATH(std::memset(memory.get(), 0, 1), "the host touched memory of a simulated device");
   EXPECT_DEATH(
       {
-        device.call([](void* data) { std::memset(data, 0, 1); }, memory.get(), stream.get());
+        device.launch_host_func([](void* data) { std::memset(data, 0, 1); }, memory.get(), stream.get());
         device.synchronize(stream.get());
       },
       "the host touched memory of a simulated device");

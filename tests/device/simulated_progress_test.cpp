@@ -74,52 +74,52 @@ TEST(SimulatedProgress, AThreadRunsWorkWhileTheHostWaitsElsewhere) {
     told.notify_one();
   };
   std::function<void()> function = say;
-  device.call([](void* data) { (*static_cast<std::function<void()>*>(data))(); }, &function, stream.get());
+  device.launch_host_func([](void* data) { (*static_cast<std::function<void()>*>(data))(); }, &function, stream.get());
   std::unique_lock lock(mutex);
   EXPECT_TRUE(told.wait_for(lock, std::chrono::seconds(20), [&] { return said; }));
 }
 
 // A meeting of ranks, as a collective is one: done when all have come.
-struct Meeting {
+struct SimulatedCollective {
   std::atomic<int> to_come;
   std::atomic<int> destroyed{0};
 };
-struct Visit {
-  Meeting* meeting;
+struct Arrival {
+  SimulatedCollective* collective;
   bool came = false;
 };
 
-void enqueue_visit(StreamHandle stream, Meeting& meeting) {
+void enqueue_arrival(StreamHandle stream, SimulatedCollective& collective) {
   const auto try_run = [](void* data) {
-    auto& visit = *static_cast<Visit*>(data);
-    if (!visit.came) --visit.meeting->to_come;
-    visit.came = true;
-    return visit.meeting->to_come == 0 ? 1 : 0;
+    auto& arrival = *static_cast<Arrival*>(data);
+    if (!arrival.came) --arrival.collective->to_come;
+    arrival.came = true;
+    return arrival.collective->to_come == 0 ? 1 : 0;
   };
   const auto destroy = [](void* data) {
-    ++static_cast<Visit*>(data)->meeting->destroyed;
-    delete static_cast<Visit*>(data);
+    ++static_cast<Arrival*>(data)->collective->destroyed;
+    delete static_cast<Arrival*>(data);
   };
   // as a library does that was loaded later
   const auto enqueue = reinterpret_cast<tnt_simulated_enqueue_fn>(dlsym(RTLD_DEFAULT, "tnt_simulated_enqueue"));
   ASSERT_NE(enqueue, nullptr);
-  enqueue(stream, nullptr, nullptr, 0, nullptr, nullptr, 0, try_run, destroy, new Visit{&meeting}, "meeting");
+  enqueue(stream, nullptr, nullptr, 0, nullptr, nullptr, 0, try_run, destroy, new Arrival{&collective}, "meeting");
 }
 
 TEST(SimulatedProgress, RanksMeetWhoeverWaitsAndOtherStreamsGoOn) {
   for (const Progress progress : {Progress::polls, Progress::thread}) {
     constexpr int ranks = 3;
     constexpr int rounds = 20;
-    std::vector<Meeting> meetings(rounds);
-    for (Meeting& meeting : meetings) meeting.to_come = ranks;
+    std::vector<SimulatedCollective> collectives(rounds);
+    for (SimulatedCollective& collective : collectives) collective.to_come = ranks;
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
         SimulatedDevice device(0, {.seed = static_cast<unsigned>(rank), .progress = progress});
         const Stream stream(device);
         const Stream other(device);
-        for (Meeting& meeting : meetings) {
-          enqueue_visit(stream.get(), meeting);
+        for (SimulatedCollective& collective : collectives) {
+          enqueue_arrival(stream.get(), collective);
           device.enqueue(
               other.get(), {}, {}, [] {}, "backward");
           if (rank == 1) device.synchronize(other.get());
@@ -129,23 +129,23 @@ TEST(SimulatedProgress, RanksMeetWhoeverWaitsAndOtherStreamsGoOn) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    for (const Meeting& meeting : meetings) EXPECT_EQ(meeting.destroyed, ranks);
+    for (const SimulatedCollective& collective : collectives) EXPECT_EQ(collective.destroyed, ranks);
   }
 }
 
 TEST(SimulatedProgress, WorkThatNeverEndsIsNamed) {
-  Meeting meeting{.to_come = 2};
+  SimulatedCollective collective{.to_come = 2};
   {
     SimulatedDevice device(0, {.no_progress_timeout = 0.05});
     const Stream stream(device);
     device.name_stream(stream.get(), "NCCL's");
-    enqueue_visit(stream.get(), meeting);
+    enqueue_arrival(stream.get(), collective);
     EXPECT_THROW(device.synchronize(stream.get()), Error);
     EXPECT_THAT(device.take_reports(), ElementsAre(HasSubstr("NCCL's never ends: meeting (work 1 on NCCL's) does not end")));
     device.run_all();  // gives up as well
     EXPECT_THAT(device.take_reports(), ElementsAre(HasSubstr("the device never ends: meeting")));
   }
-  EXPECT_EQ(meeting.destroyed, 1);
+  EXPECT_EQ(collective.destroyed, 1);
 }
 
 TEST(SimulatedProgress, CallsFailOnDemand) {

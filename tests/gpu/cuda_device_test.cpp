@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "device/devices.hpp"
 #include "device/handles.hpp"
-#include "device/load.hpp"
 #include "gpu/graph.hpp"
+#include "kernels/cuda/bucket_layout.hpp"
 #include "kernels/cuda/cuda_call.hpp"
-#include "kernels/cuda/tiles.hpp"
 
 namespace tnt {
 namespace {
@@ -26,7 +26,7 @@ class RealDevice : public ::testing::Test {
   class Gate {
    public:
     Gate(Device& device, const Stream& stream) : device_(device), stream_(stream.get()) {
-      device.call([](void* data) { static_cast<std::atomic<bool>*>(data)->wait(false); }, &open_, stream.get());
+      device.launch_host_func([](void* data) { static_cast<std::atomic<bool>*>(data)->wait(false); }, &open_, stream.get());
     }
     Gate(const Gate&) = delete;
     Gate& operator=(const Gate&) = delete;
@@ -80,7 +80,7 @@ TEST_F(RealDevice, SaysWhatItIs) {
 
 TEST_F(RealDevice, AnEventHoldsAnotherStreamBack) {
   const Event event(*device);
-  EXPECT_TRUE(event.reached());  // never recorded
+  EXPECT_TRUE(event.completed());  // never recorded
   const DeviceBuffer memory(*device, sizeof(float), one->get());
   write(memory.get(), {1.0F}, *one);
   Gate gate(*device, *one);
@@ -88,12 +88,12 @@ TEST_F(RealDevice, AnEventHoldsAnotherStreamBack) {
   event.record(one->get());
   event.wait_on(two->get());
   device->axpy(memory.get(), memory.get(), 2.0, 1, TNT_FLOAT32, two->get());
-  EXPECT_FALSE(event.reached());
+  EXPECT_FALSE(event.completed());
   EXPECT_FALSE(device->idle(one->get()));
   EXPECT_FALSE(device->idle(two->get()));
   gate.open();
   EXPECT_EQ(read(memory.get(), 1, *two), std::vector<float>{6.0F});
-  EXPECT_TRUE(event.reached());
+  EXPECT_TRUE(event.completed());
   EXPECT_TRUE(device->idle(one->get()));
 }
 
@@ -128,7 +128,7 @@ TEST_F(RealDevice, ThePoolGivesTheSameMemoryAgain) {
 // One launch for each bucket and direction, and a graph has all of it.
 TEST_F(RealDevice, PackAndUnpackAreOneKernelEachInAGraph) {
   const std::vector<gpu::TensorShape> shapes{{1000, TNT_FLOAT32}, {3, TNT_FLOAT32}, {70'001, TNT_FLOAT32}};
-  const gpu::BucketLayout layout = gpu::lay_out(shapes, TNT_BFLOAT16);
+  const gpu::BucketLayout layout = gpu::make_layout(shapes, TNT_BFLOAT16);
   const std::size_t n_tiles = layout.tiles.size();
   std::vector<DeviceBuffer> tensors;
   std::vector<gpu::TensorArgument> arguments;
@@ -182,7 +182,7 @@ TEST_F(RealDevice, OtherThreadsMayPollDuringACapture) {
       [&] {
         device->axpy(memory.get(), memory.get(), 1.0, 1, TNT_FLOAT32, one->get());
         std::thread([&] {
-          while (!event.reached() || !device->idle(two->get())) std::this_thread::yield();
+          while (!event.completed() || !device->idle(two->get())) std::this_thread::yield();
           pinned.emplace(*device, 64);
         }).join();
       },

@@ -9,7 +9,7 @@
 
 #include "comm/local.hpp"
 #include "comm/nccl/nccl_communicator.hpp"
-#include "device/load.hpp"
+#include "device/devices.hpp"
 #include "gpu/graph.hpp"
 
 namespace tnt {

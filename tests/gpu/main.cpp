@@ -1,7 +1,7 @@
 // Every test is skipped, with the reason, where there is no GPU: that they were not run must not pass for success.
 #include <gtest/gtest.h>
 
-#include "device/load.hpp"
+#include "device/devices.hpp"
 
 namespace {
 

@@ -10,7 +10,7 @@ namespace tnt {
 namespace {
 
 std::string sign(const std::map<std::string, std::string>& variables) {
-  return started_by_mpi([&](const char* name) -> const char* {
+  return mpi_launcher_variable([&](const char* name) -> const char* {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
   });

@@ -29,7 +29,7 @@ struct Signature {
 };
 
 // One collective of a group, from when the first device comes to it until all ranks have its result.
-struct Meeting {
+struct PendingCollective {
   Signature signature;
   int arrived = 0;  // devices that have come to it
   int left = 0;
@@ -39,7 +39,7 @@ struct Meeting {
 };
 
 // A message whose one end has come.
-struct Letter {
+struct PendingMessage {
   const void* from = nullptr;
   void* to = nullptr;
   std::size_t bytes = 0;
@@ -55,9 +55,10 @@ struct Group {
   bool dead = false;                                         // a rank has aborted: nothing goes on
   std::vector<Comm*> members;                                // by rank; null until it has come
   std::map<std::uint64_t, std::pair<Signature, int>> calls;  // by number: what the first rank called, and which that was
-  std::map<std::uint64_t, Meeting> meetings;                 // by number on the devices: a graph may replay one call often
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Letter>>> sent;
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Letter>>> wanted;
+  std::map<std::uint64_t, PendingCollective>
+      pending_collectives;  // by number on the devices: a graph may replay one call often
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<PendingMessage>>> sent;
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<PendingMessage>>> wanted;
   std::map<std::uint64_t, std::map<int, std::pair<int, int>>> splits;  // by their number: rank -> colour, key
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Group>> parts;
   [[nodiscard]] bool complete() const;
@@ -142,6 +143,6 @@ struct Transfer {
 [[nodiscard]] Enqueue transfers(Comm& comm, std::vector<Transfer> list, nccl::ncclStream_t stream);
 
 // The result of a collective of which all inputs are there.
-void compute(Meeting& meeting);
+void compute(PendingCollective& pending);
 
 }  // namespace fake

@@ -33,48 +33,48 @@ T reduce_element(std::size_t ranks, int op, Load&& load) {
 }
 
 template <typename T>
-void reduce_as(Meeting& meeting, std::size_t count) {
-  auto* out = reinterpret_cast<T*>(meeting.result.data());
+void reduce_as(PendingCollective& pending, std::size_t count) {
+  auto* out = reinterpret_cast<T*>(pending.result.data());
   for (std::size_t i = 0; i < count; ++i) {
-    out[i] = reduce_element<T>(meeting.inputs.size(), meeting.signature.op_or_root,
-                               [&](std::size_t rank) { return static_cast<const T*>(meeting.inputs[rank])[i]; });
+    out[i] = reduce_element<T>(pending.inputs.size(), pending.signature.op_or_root,
+                               [&](std::size_t rank) { return static_cast<const T*>(pending.inputs[rank])[i]; });
   }
 }
 
-void reduce_half(Meeting& meeting, std::size_t count, const HalfFormat& format) {
-  auto* out = reinterpret_cast<std::uint16_t*>(meeting.result.data());
+void reduce_half(PendingCollective& pending, std::size_t count, const HalfFormat& format) {
+  auto* out = reinterpret_cast<std::uint16_t*>(pending.result.data());
   for (std::size_t i = 0; i < count; ++i) {
-    out[i] = format.encode(reduce_element<double>(meeting.inputs.size(), meeting.signature.op_or_root, [&](std::size_t rank) {
-      return format.decode(static_cast<const std::uint16_t*>(meeting.inputs[rank])[i]);
+    out[i] = format.encode(reduce_element<double>(pending.inputs.size(), pending.signature.op_or_root, [&](std::size_t rank) {
+      return format.decode(static_cast<const std::uint16_t*>(pending.inputs[rank])[i]);
     }));
   }
 }
 
-void reduce(Meeting& meeting, std::size_t count) {
-  meeting.result.resize(count * bytes_of(meeting.signature.type));
-  switch (meeting.signature.type) {
-    case nccl::ncclInt8: return reduce_as<std::int8_t>(meeting, count);
-    case nccl::ncclUint8: return reduce_as<std::uint8_t>(meeting, count);
-    case nccl::ncclInt32: return reduce_as<std::int32_t>(meeting, count);
-    case nccl::ncclInt64: return reduce_as<std::int64_t>(meeting, count);
-    case nccl::ncclFloat32: return reduce_as<float>(meeting, count);
-    case nccl::ncclFloat64: return reduce_as<double>(meeting, count);
-    case nccl::ncclFloat16: return reduce_half(meeting, count, HalfFormat::float16());
-    case nccl::ncclBfloat16: return reduce_half(meeting, count, HalfFormat::bfloat16());
+void reduce(PendingCollective& pending, std::size_t count) {
+  pending.result.resize(count * bytes_of(pending.signature.type));
+  switch (pending.signature.type) {
+    case nccl::ncclInt8: return reduce_as<std::int8_t>(pending, count);
+    case nccl::ncclUint8: return reduce_as<std::uint8_t>(pending, count);
+    case nccl::ncclInt32: return reduce_as<std::int32_t>(pending, count);
+    case nccl::ncclInt64: return reduce_as<std::int64_t>(pending, count);
+    case nccl::ncclFloat32: return reduce_as<float>(pending, count);
+    case nccl::ncclFloat64: return reduce_as<double>(pending, count);
+    case nccl::ncclFloat16: return reduce_half(pending, count, HalfFormat::float16());
+    case nccl::ncclBfloat16: return reduce_half(pending, count, HalfFormat::bfloat16());
   }
 }
 
-void gather(Meeting& meeting, std::size_t bytes) {
-  meeting.result.resize(meeting.inputs.size() * bytes);
-  for (std::size_t rank = 0; rank < meeting.inputs.size(); ++rank) {
-    std::memcpy(meeting.result.data() + rank * bytes, meeting.inputs[rank], bytes);
+void gather(PendingCollective& pending, std::size_t bytes) {
+  pending.result.resize(pending.inputs.size() * bytes);
+  for (std::size_t rank = 0; rank < pending.inputs.size(); ++rank) {
+    std::memcpy(pending.result.data() + rank * bytes, pending.inputs[rank], bytes);
   }
 }
 
 // Where this rank's part of the result begins.
-std::size_t part_of(const Meeting& meeting, int rank) {
-  if (meeting.signature.function != "ncclReduceScatter") return 0;
-  return static_cast<std::size_t>(rank) * meeting.signature.count * bytes_of(meeting.signature.type);
+std::size_t part_of(const PendingCollective& pending, int rank) {
+  if (pending.signature.function != "ncclReduceScatter") return 0;
+  return static_cast<std::size_t>(rank) * pending.signature.count * bytes_of(pending.signature.type);
 }
 
 // What one rank's stream has to do for an operation; once, or at each replay of a graph.
@@ -118,67 +118,67 @@ struct Collective final : Work {
 
   bool go_on() override {
     if (number == 0) come();
-    Meeting& meeting = comm->group->meetings.at(number);
-    if (meeting.mixed || meeting.arrived < static_cast<int>(meeting.inputs.size())) return false;
-    std::memcpy(buffers.out, meeting.result.data() + part_of(meeting, comm->rank), buffers.out_bytes);
-    if (++meeting.left == meeting.arrived) comm->group->meetings.erase(number);
+    PendingCollective& pending = comm->group->pending_collectives.at(number);
+    if (pending.mixed || pending.arrived < static_cast<int>(pending.inputs.size())) return false;
+    std::memcpy(buffers.out, pending.result.data() + part_of(pending, comm->rank), buffers.out_bytes);
+    if (++pending.left == pending.arrived) comm->group->pending_collectives.erase(number);
     number = 0;
     return true;
   }
 
   void come() {
     number = ++comm->device_collectives;
-    auto [place, first] = comm->group->meetings.try_emplace(number);
-    Meeting& meeting = place->second;
+    auto [place, first] = comm->group->pending_collectives.try_emplace(number);
+    PendingCollective& pending = place->second;
     if (first) {
-      meeting.signature = signature;
-      meeting.inputs.resize(comm->group->members.size());
+      pending.signature = signature;
+      pending.inputs.resize(comm->group->members.size());
     }
-    meeting.mixed = meeting.mixed || meeting.signature != signature;
-    meeting.inputs[static_cast<std::size_t>(comm->rank)] = buffers.in;
-    if (++meeting.arrived == static_cast<int>(meeting.inputs.size()) && !meeting.mixed) compute(meeting);
+    pending.mixed = pending.mixed || pending.signature != signature;
+    pending.inputs[static_cast<std::size_t>(comm->rank)] = buffers.in;
+    if (++pending.arrived == static_cast<int>(pending.inputs.size()) && !pending.mixed) compute(pending);
   }
 };
 
 struct Exchange final : Work {
   std::vector<Transfer> list;
-  std::vector<std::shared_ptr<Letter>> letters;
+  std::vector<std::shared_ptr<PendingMessage>> messages;
   Exchange(Comm& of, std::vector<Transfer> its) : Work(of), list(std::move(its)) {}
 
   bool go_on() override {
-    if (letters.empty()) {
-      for (const Transfer& transfer : list) letters.push_back(post(transfer));
+    if (messages.empty()) {
+      for (const Transfer& transfer : list) messages.push_back(post(transfer));
     }
-    const bool over = std::all_of(letters.begin(), letters.end(), [](const auto& letter) { return letter->copied; });
-    if (over) letters.clear();
+    const bool over = std::all_of(messages.begin(), messages.end(), [](const auto& message) { return message->copied; });
+    if (over) messages.clear();
     return over;
   }
 
   // The n-th send to a peer meets the n-th receive there.
-  std::shared_ptr<Letter> post(const Transfer& transfer) const {
+  std::shared_ptr<PendingMessage> post(const Transfer& transfer) const {
     Group& group = *comm->group;
     const std::pair<int, int> way =
         transfer.sends ? std::pair(comm->rank, transfer.peer) : std::pair(transfer.peer, comm->rank);
     auto& others = (transfer.sends ? group.wanted : group.sent)[way];
     if (others.empty()) {
-      auto letter = std::make_shared<Letter>();
-      letter->from = transfer.in;
-      letter->to = transfer.out;
-      letter->bytes = transfer.bytes;
-      (transfer.sends ? group.sent : group.wanted)[way].push_back(letter);
-      return letter;
+      auto message = std::make_shared<PendingMessage>();
+      message->from = transfer.in;
+      message->to = transfer.out;
+      message->bytes = transfer.bytes;
+      (transfer.sends ? group.sent : group.wanted)[way].push_back(message);
+      return message;
     }
-    auto letter = others.front();
+    auto message = others.front();
     others.pop_front();
-    if (letter->bytes != transfer.bytes) {
+    if (message->bytes != transfer.bytes) {
       for (Comm* member : group.members) {
         fail_later(*member, nccl::ncclInvalidUsage, "a message of another size than the one that waits for it");
       }
-      return letter;
+      return message;
     }
-    std::memcpy(transfer.sends ? letter->to : transfer.out, transfer.sends ? transfer.in : letter->from, letter->bytes);
-    letter->copied = true;
-    return letter;
+    std::memcpy(transfer.sends ? message->to : transfer.out, transfer.sends ? transfer.in : message->from, message->bytes);
+    message->copied = true;
+    return message;
   }
 };
 
@@ -224,14 +224,14 @@ bool never_ends(Comm& comm) {
 
 }  // namespace
 
-void compute(Meeting& meeting) {
-  const Signature& signature = meeting.signature;
+void compute(PendingCollective& pending) {
+  const Signature& signature = pending.signature;
   const std::size_t bytes = signature.count * bytes_of(signature.type);
-  if (signature.function == "ncclAllReduce") return reduce(meeting, signature.count);
-  if (signature.function == "ncclReduceScatter") return reduce(meeting, signature.count * meeting.inputs.size());
-  if (signature.function == "ncclAllGather") return gather(meeting, bytes);
-  const auto* root = static_cast<const char*>(meeting.inputs[static_cast<std::size_t>(signature.op_or_root)]);
-  meeting.result.assign(root, root + bytes);
+  if (signature.function == "ncclAllReduce") return reduce(pending, signature.count);
+  if (signature.function == "ncclReduceScatter") return reduce(pending, signature.count * pending.inputs.size());
+  if (signature.function == "ncclAllGather") return gather(pending, bytes);
+  const auto* root = static_cast<const char*>(pending.inputs[static_cast<std::size_t>(signature.op_or_root)]);
+  pending.result.assign(root, root + bytes);
 }
 
 Enqueue collective(Comm& comm, const Signature& signature, const Buffers& buffers, nccl::ncclStream_t stream) {

@@ -37,7 +37,7 @@ class NcclLibraryTest : public ::testing::Test {
 TEST_F(NcclLibraryTest, TheNamedFileIsTaken) {
   const NcclLibrary library(TNT_FAKE_NCCL);
   EXPECT_EQ(library.version(), 22809);
-  EXPECT_EQ(library.text(), "NCCL 2.28.9");
+  EXPECT_EQ(library.name(), "NCCL 2.28.9");
   EXPECT_TRUE(std::filesystem::equivalent(library.file(), TNT_FAKE_NCCL)) << library.file();
 }
 
@@ -48,7 +48,7 @@ TEST_F(NcclLibraryTest, TheEnvironmentNamesItAndSaysHowTheFakeFails) {
   (void)setenv("TNT_NCCL_LIBRARY", copy.c_str(), 1);                  // NOLINT(concurrency-mt-unsafe)
   (void)setenv("FAKE_NCCL", "version=21805,remote_error_at@1=2", 1);  // NOLINT(concurrency-mt-unsafe)
   const auto library = std::make_shared<const NcclLibrary>(read_settings().nccl_library);
-  EXPECT_EQ(library->text(), "NCCL 2.18.5");  // the state is made with the first call
+  EXPECT_EQ(library->name(), "NCCL 2.18.5");  // the state is made with the first call
   (void)unsetenv("FAKE_NCCL");                // NOLINT(concurrency-mt-unsafe)
   (void)unsetenv("TNT_NCCL_LIBRARY");         // NOLINT(concurrency-mt-unsafe)
   std::filesystem::remove(copy);

@@ -14,10 +14,10 @@ using testing::SimulatedDevice;
 
 constexpr Call sum_of_4{.kind = Call::all_reduce, .dtype = TNT_FLOAT32, .op = TNT_SUM, .count = 4};
 
-struct Library final : Watched {
+struct Library final : WatchedComm {
   std::atomic<bool> faulty{false};
   std::atomic<int> aborts{0};
-  std::optional<Error> fault() override {
+  std::optional<Error> async_error() override {
     if (!faulty) return std::nullopt;
     return Error(TNT_SYSTEM, "the library has failed");
   }
@@ -34,7 +34,7 @@ class WatchdogTest : public ::testing::Test {
     device.enqueue(
         stream->get(), {}, {},
         [this] {
-          while (held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          while (blocked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         },
         "a computation");
   }
@@ -51,7 +51,7 @@ class WatchdogTest : public ::testing::Test {
     return "did not end";
   }
 
-  std::atomic<bool> held{true};
+  std::atomic<bool> blocked{true};
   SimulatedDevice device{0, {.progress = testing::Progress::thread}};
   LocalCommunicator host;
   Library library;
@@ -77,7 +77,7 @@ TEST_F(WatchdogTest, TheDeadlineBeginsWhenTheDeviceComesToIt) {
   watchdog(sum_of_4, "", [] {});
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
   EXPECT_FALSE(watchdog.aborted());  // a long computation is no failure of communication
-  held = false;
+  blocked = false;
   device.synchronize(stream->get());
   watchdog.stop();
   EXPECT_EQ(library.aborts, 0);
@@ -93,7 +93,7 @@ TEST_F(WatchdogTest, WhatDoesNotEndIsAborted) {
   EXPECT_EQ(host.async_error()->what(), message);
   watchdog.stop();
   EXPECT_EQ(library.aborts, 1);
-  held = false;
+  blocked = false;
 }
 
 TEST_F(WatchdogTest, MessagesAreNotNumbered) {
@@ -103,7 +103,7 @@ TEST_F(WatchdogTest, MessagesAreNotNumbered) {
   const std::string message = ending(watchdog);
   EXPECT_EQ(message.find("rank 0: recv of 4 float32 from rank 1 has not finished within 0.2 s: its peer has not come"), 0U)
       << message;
-  held = false;
+  blocked = false;
 }
 
 TEST_F(WatchdogTest, AFaultEndsTheJobUnlessTheHostKnowsBetter) {
@@ -124,7 +124,7 @@ TEST_F(WatchdogTest, AFaultAloneIsTheReason) {
 
 TEST_F(WatchdogTest, AnErrorOfTheDevicesEndsTheJob) {
   Watchdog watchdog = watch(5.0);
-  device.fail_at(testing::Call::reached);
+  device.fail_at(testing::Call::completed);
   watchdog(sum_of_4, "a bucket", [] {});
   const std::string message = ending(watchdog);
   EXPECT_EQ(message.find("rank 0: all_reduce sum of 4 float32 (operation 1, a bucket): "), 0U) << message;

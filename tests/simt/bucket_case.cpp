@@ -54,7 +54,7 @@ std::vector<gpu::TensorShape> random_tensors(tnt_dtype_t wire, std::mt19937& ran
 
 BucketCase::BucketCase(const CaseOptions& chosen)
     : options(chosen),
-      layout(gpu::lay_out(options.tensors, options.wire)),
+      layout(gpu::make_layout(options.tensors, options.wire)),
       bucket(layout.count * dtype_size(options.wire),
              [&] {
                std::mt19937 random(options.seed + 1);

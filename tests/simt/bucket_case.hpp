@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cuda/tiles.hpp"
+#include "kernels/cuda/bucket_layout.hpp"
 #include "simt/guarded.hpp"
 
 namespace tnt::testing {

@@ -69,7 +69,7 @@ TEST_P(Buckets, LieAnywhere) {
           Guarded in(count * dtype_size(own), at);
           Guarded out(count * dtype_size(own), at);
           fill_random(in.data(), own, count, random);
-          const BucketLayout layout = lay_out(std::vector<TensorShape>{{count, own}}, wire);
+          const BucketLayout layout = make_layout(std::vector<TensorShape>{{count, own}}, wire);
           Guarded bucket(layout.count * dtype_size(wire), bucket_at);
           const TensorArgument argument{.in = in.data(), .out = out.data(), .scale = 0.75};
           const BucketLaunch launch{.tiles = layout.tiles.data(),
@@ -147,7 +147,7 @@ TEST(Pack, RefusesWhatIsNoDtype) {
 // Packs and compares with the host's conversion of each value.
 template <typename To, typename From>
 void expect_converted(tnt_dtype_t wire, tnt_dtype_t own, const std::vector<From>& values) {
-  const BucketLayout layout = lay_out(std::vector<TensorShape>{{values.size(), own}}, wire);
+  const BucketLayout layout = make_layout(std::vector<TensorShape>{{values.size(), own}}, wire);
   std::vector<To> bucket(layout.count);
   const TensorArgument argument{.in = values.data()};
   run_pack({.tiles = layout.tiles.data(),

@@ -198,9 +198,9 @@ void SimulatedDevice::wait(StreamHandle stream, EventHandle event) {
   streams_->wait(stream, event);
 }
 
-bool SimulatedDevice::reached(EventHandle event) {
-  count(Call::reached);
-  return streams_->reached(event);
+bool SimulatedDevice::completed(EventHandle event) {
+  count(Call::completed);
+  return streams_->completed(event);
 }
 
 void SimulatedDevice::copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) {
@@ -227,7 +227,7 @@ void SimulatedDevice::fill_zero(void* memory, std::size_t bytes, StreamHandle st
       });
 }
 
-void SimulatedDevice::call(void (*function)(void*), void* data, StreamHandle stream) {
+void SimulatedDevice::launch_host_func(void (*function)(void*), void* data, StreamHandle stream) {
   count(Call::call);
   const auto run = [function, data] {
     function(data);

@@ -33,7 +33,7 @@ enum class Call {
   make_event,
   record,
   wait,
-  reached,
+  completed,
   copy,
   fill_zero,
   call,
@@ -101,10 +101,10 @@ class SimulatedDevice final : public Device {
   void destroy_event(EventHandle event) noexcept override;
   void record(EventHandle event, StreamHandle stream) override;
   void wait(StreamHandle stream, EventHandle event) override;
-  [[nodiscard]] bool reached(EventHandle event) override;
+  [[nodiscard]] bool completed(EventHandle event) override;
   void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) override;
   void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
-  void call(void (*function)(void*), void* data, StreamHandle stream) override;
+  void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) override;
   void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) override;
   void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) override;

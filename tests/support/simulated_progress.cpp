@@ -32,8 +32,8 @@ bool SimulatedStreams::step(Lock& lock) {
 bool SimulatedStreams::try_front(Lock& lock, Stream& stream) {
   if (stream.queue.empty()) return false;
   const auto item = stream.queue.front();
-  if (item->step.awaits != nullptr && !item->step.awaits->reached) return false;
-  if (item->step.reaches != nullptr) item->step.reaches->reached = true;
+  if (item->step.awaits != nullptr && !item->step.awaits->completed) return false;
+  if (item->step.reaches != nullptr) item->step.reaches->completed = true;
   bool done = true;
   if (item->step.work.run && (item->begun || begin(*item))) {
     running_ = true;

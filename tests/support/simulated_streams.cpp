@@ -209,7 +209,7 @@ void SimulatedStreams::wait(StreamHandle handle, EventHandle event) {
   put(stream, {.work = {}, .awaits = moment});
 }
 
-bool SimulatedStreams::reached(EventHandle event) {
+bool SimulatedStreams::completed(EventHandle event) {
   Lock lock(mutex_);
   if (const auto& moment = moment_of(event); moment != nullptr && moment->captured) {
     constexpr const char* message = "an event that was recorded in a capture was polled (cudaErrorCapturedEvent)";
@@ -219,8 +219,8 @@ bool SimulatedStreams::reached(EventHandle event) {
   poll(lock);
   const auto moment = moment_of(event);
   if (moment == nullptr) return true;
-  if (moment->reached) host_clock_.join(moment->clock);
-  return moment->reached;
+  if (moment->completed) host_clock_.join(moment->clock);
+  return moment->completed;
 }
 
 void SimulatedStreams::report_leaks() {

@@ -60,7 +60,7 @@ class SimulatedStreams {
   void destroy_event(EventHandle event);
   void record(EventHandle event, StreamHandle stream);
   void wait(StreamHandle stream, EventHandle event);
-  [[nodiscard]] bool reached(EventHandle event);
+  [[nodiscard]] bool completed(EventHandle event);
 
   // Graphs: what streams are given between the two is not run, but kept for replay.
   class Capture;

@@ -12,7 +12,7 @@ namespace tnt::testing {
 
 // A record of an event: what comes later than the next record is another moment.
 struct SimulatedStreams::Moment {
-  bool reached = false;
+  bool completed = false;
   Clock clock;
   std::weak_ptr<Capture> capture;  // in which it was recorded, which keeps it
   bool captured = false;

@@ -8,7 +8,7 @@
 
 #include "base/hash.hpp"
 #include "base/log.hpp"
-#include "comm/nccl/nccl_start.hpp"
+#include "comm/nccl/nccl_init.hpp"
 
 namespace tnt {
 namespace {
@@ -61,7 +61,7 @@ std::unique_ptr<StagedCommunicator> make_staged(Device& device, Communicator& ho
 std::unique_ptr<NcclCommunicator> make_nccl(Device& device, Communicator& host, const NcclOptions& options,
                                             std::shared_ptr<const NcclLibrary> library, int job_rank) {
   return std::make_unique<NcclCommunicator>(device, host, options, std::move(library), job_rank,
-                                            [&](NcclHandle& handle) { connect(handle, host, options); });
+                                            [&](NcclHandle& handle) { init_nccl(handle, host, options); });
 }
 
 std::unique_ptr<DeviceCommunicator> make(Device& device, Communicator& host, const NcclOptions& options,
@@ -72,7 +72,7 @@ std::unique_ptr<DeviceCommunicator> make(Device& device, Communicator& host, con
     return make_staged(device, host, options);
   }
   if (!library) library = open_nccl(host, options);
-  compare_ranks(device, host, options, *library);
+  check_compatible(device, host, options, *library);
   if (topology.nodes == 1) return make_nccl(device, host, options, std::move(library), job_rank);
   if (!topology.uniform) {
     log(LogLevel::info, "not equally many devices on each node: one of each node takes all of its data to the network");
@@ -240,7 +240,8 @@ void HierarchicalDeviceCommunicator::enqueue_messages(std::span<const Message> m
   enqueue(global_order_, [&] { global_->exchange(messages, dtype, detail); });
 }
 
-std::unique_ptr<DeviceCommunicator> HierarchicalDeviceCommunicator::part(int /*color*/, int /*key*/, Communicator* host) {
+std::unique_ptr<DeviceCommunicator> HierarchicalDeviceCommunicator::create_child(int /*color*/, int /*key*/,
+                                                                                 Communicator* host) {
   if (host == nullptr) return nullptr;
   return make(device_, *host, options_, node_identity_, library_, job_rank_);
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/abort_job.hpp"
-#include "comm/nccl/nccl_start.hpp"
+#include "comm/nccl/nccl_init.hpp"
 
 namespace tnt {
 namespace {
@@ -37,7 +37,7 @@ nccl::ncclRedOp_t nccl_op(tnt_op_t op) {
 }
 
 // A block of as many elements to and from each rank.
-std::vector<Message> to_and_from_all(int ranks, const void* in, void* out, std::size_t count, std::size_t bytes) {
+std::vector<Message> all_to_all_messages(int ranks, const void* in, void* out, std::size_t count, std::size_t bytes) {
   std::vector<Message> messages;
   for (int peer = 0; peer < ranks; ++peer) {
     const std::size_t offset = static_cast<std::size_t>(peer) * bytes;
@@ -60,14 +60,14 @@ NcclCommunicator::NcclCommunicator(Device& device, Communicator& host, const Ncc
       stream_(device, Priority::high),
       handle_(library_, options.timeout, [this] { throw_if_aborted(); }) {
   try {
-    device_.while_current([&] { open(handle_); });
+    device_.with_current_device([&] { open(handle_); });
   } catch (const Error& error) {
     throw Error(abort_job(host_, error.status(), fmt::format("rank {}: {}", job_rank_, error.what())));
   }
-  std::unique_ptr<Communicator> board;
-  if (host_.size() > 1) board = host_.split(0, 0, {.timeout = options_.timeout, .detail = "the watchdogs' board"});
-  watchdog_ = std::make_unique<Watchdog>(device_, stream_.get(), host_, std::move(board), job_rank_, options_.timeout,
-                                         static_cast<Watched&>(*this));
+  std::unique_ptr<Communicator> progress_exchange;
+  if (host_.size() > 1) progress_exchange = host_.split(0, 0, {.timeout = options_.timeout, .detail = "the watchdogs' progress exchange"});
+  watchdog_ = std::make_unique<Watchdog>(device_, stream_.get(), host_, std::move(progress_exchange), job_rank_,
+                                         options_.timeout, static_cast<WatchedComm&>(*this));
 }
 
 // What was not closed is aborted.
@@ -90,9 +90,9 @@ void NcclCommunicator::watched(const Call& call, const char* what, std::string_v
       if (call.count > 0) handle_.call(what, std::forward<Use>(use));
     });
   } catch (const Error& error) {
-    watchdog_->await_reason(error);
+    watchdog_->wait_for_cause(error);
     watchdog_->abort_and_throw(error.status(),
-                               fmt::format("rank {}: {}: {}", job_rank_, place_of(call, 0, detail), error.what()));
+                               fmt::format("rank {}: {}: {}", job_rank_, describe_operation(call, 0, detail), error.what()));
   }
 }
 
@@ -116,7 +116,7 @@ void NcclCommunicator::enqueue_collective(const Call& call, const void* in, void
         return TNT_NCCL(*library_, Broadcast, in, out, count, type, call.root, comm, stream());
       });
     default: {  // all_to_all
-      const auto messages = to_and_from_all(size(), in, out, count, count * dtype_size(call.dtype));
+      const auto messages = all_to_all_messages(size(), in, out, count, count * dtype_size(call.dtype));
       return watched(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages, type); });
     }
   }
@@ -157,12 +157,12 @@ nccl::ncclResult_t NcclCommunicator::send_and_receive(nccl::ncclComm_t comm, std
   return check_nccl(result, "ncclGroupEnd", *library_, __FILE__, __LINE__);
 }
 
-std::unique_ptr<DeviceCommunicator> NcclCommunicator::part(int color, int key, Communicator* host) {
+std::unique_ptr<DeviceCommunicator> NcclCommunicator::create_child(int color, int key, Communicator* host) {
   const bool by_nccl = (*library_)->CommSplit != nullptr;
   const std::scoped_lock lock(mutex_);
   if (host != nullptr) {
     return std::make_unique<NcclCommunicator>(device_, *host, options_, library_, job_rank_, [&](NcclHandle& handle) {
-      by_nccl ? handle.split(handle_, color, key) : connect(handle, *host, options_);
+      by_nccl ? handle.split(handle_, color, key) : init_nccl(handle, *host, options_);
     });
   }
   if (!by_nccl) return nullptr;

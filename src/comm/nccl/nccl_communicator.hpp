@@ -30,7 +30,7 @@ struct NcclOptions {
                                                                          const NcclOptions& options,
                                                                          std::shared_ptr<const NcclLibrary> library = nullptr);
 
-class NcclCommunicator final : public DeviceCommunicator, private Watched {
+class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
  public:
   // Opens the communicator: open(handle) makes it, over host's ranks. rank: in the job.
   NcclCommunicator(Device& device, Communicator& host, const NcclOptions& options, std::shared_ptr<const NcclLibrary> library,
@@ -40,7 +40,7 @@ class NcclCommunicator final : public DeviceCommunicator, private Watched {
   [[nodiscard]] int rank() const noexcept override { return host_.rank(); }
   [[nodiscard]] int size() const noexcept override { return host_.size(); }
   [[nodiscard]] const char* transport() const noexcept override { return "nccl"; }
-  [[nodiscard]] std::string version() const override { return handle_.library().text(); }
+  [[nodiscard]] std::string version() const override { return handle_.library().name(); }
   [[nodiscard]] StreamHandle stream() const noexcept override { return stream_.get(); }
 
   void abort(tnt_status_t status, const std::string& message) noexcept override { host_.abort(status, message); }
@@ -49,8 +49,8 @@ class NcclCommunicator final : public DeviceCommunicator, private Watched {
  private:
   void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
   void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
-  std::unique_ptr<DeviceCommunicator> part(int color, int key, Communicator* host) override;
-  [[nodiscard]] std::optional<Error> fault() override { return handle_.fault(); }
+  std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) override;
+  [[nodiscard]] std::optional<Error> async_error() override { return handle_.async_error(); }
   void abort() noexcept override { handle_.abort(); }
 
   // use(ncclComm_t) calls NCCL; a call of no elements is numbered and enqueues nothing.

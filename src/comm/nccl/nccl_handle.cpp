@@ -10,22 +10,22 @@ namespace tnt {
 namespace {
 
 // A call that is in progress connects ranks, which takes milliseconds: who waits for it does not keep its core.
-void nap() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
+void sleep_briefly() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
 bool is_error(nccl::ncclResult_t state) { return state != nccl::ncclSuccess && state != nccl::ncclInProgress; }
 
 // An abort waits so long for a thread that is inside a call.
-constexpr double courtesy = 1.0;
+constexpr double abort_grace_seconds = 1.0;
 
 }  // namespace
 
 NcclHandle::~NcclHandle() { abort(); }
 
-nccl::ncclComm_t NcclHandle::alive() {
+nccl::ncclComm_t NcclHandle::live_comm() {
   const nccl::ncclComm_t comm = comm_;
   if (comm == nullptr) {
     interrupt_();  // says why
-    fail(TNT_ABORTED, "the communicator of {} was aborted", library_->text());
+    fail(TNT_ABORTED, "the communicator of {} was aborted", library_->name());
   }
   return comm;
 }
@@ -36,9 +36,9 @@ void NcclHandle::synchronise_state(const char* what) {
     nccl::ncclResult_t state = nccl::ncclSuccess;
     {
       const std::scoped_lock lock(mutex_);
-      const nccl::ncclComm_t comm = alive();
+      const nccl::ncclComm_t comm = live_comm();
       TNT_NCCL(*library_, CommGetAsyncError, comm, &state);
-      if (is_error(state)) fail(TNT_SYSTEM, "{} failed: {}", what, library_->words(state, comm));
+      if (is_error(state)) fail(TNT_SYSTEM, "{} failed: {}", what, library_->error_text(state, comm));
     }
     if (state != nccl::ncclInProgress) return;
     interrupt_();
@@ -46,31 +46,32 @@ void NcclHandle::synchronise_state(const char* what) {
       fail(TNT_TIMEOUT,
            "{} of {} has not finished within {} s: a rank has not come, or cannot be reached (NCCL_DEBUG=INFO tells more; "
            "NCCL_SOCKET_IFNAME chooses the network; TNT_TIMEOUT sets the deadline)",
-           what, library_->text(), timeout_);
+           what, library_->name(), timeout_);
     }
-    nap();
+    sleep_briefly();
   }
 }
 
 void NcclHandle::open(const char* what, const std::function<nccl::ncclResult_t(nccl::ncclComm_t*)>& make) {
   {
     const std::scoped_lock lock(mutex_);
-    check_nccl(make(&place_), what, *library_, __FILE__, __LINE__);
-    comm_ = place_;
+    check_nccl(make(&new_comm_), what, *library_, __FILE__, __LINE__);
+    comm_ = new_comm_;
   }
   synchronise_state(what);
 }
 
 // The parent is in progress until the part's handle is known, then the part may still be.
 void NcclHandle::split(NcclHandle& parent, int color, int key) {
-  parent.place_ = nullptr;
-  parent.call("ncclCommSplit",
-              [&](nccl::ncclComm_t comm) { return TNT_NCCL(*library_, CommSplit, comm, color, key, &parent.place_, nullptr); });
-  comm_ = parent.place_;
+  parent.new_comm_ = nullptr;
+  parent.call("ncclCommSplit", [&](nccl::ncclComm_t comm) {
+    return TNT_NCCL(*library_, CommSplit, comm, color, key, &parent.new_comm_, nullptr);
+  });
+  comm_ = parent.new_comm_;
   if (comm_ != nullptr) synchronise_state("ncclCommSplit");
 }
 
-std::optional<Error> NcclHandle::fault() {
+std::optional<Error> NcclHandle::async_error() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   const nccl::ncclComm_t comm = comm_;
   if (!lock || comm == nullptr) return std::nullopt;
@@ -78,7 +79,7 @@ std::optional<Error> NcclHandle::fault() {
     nccl::ncclResult_t state = nccl::ncclSuccess;
     TNT_NCCL(*library_, CommGetAsyncError, comm, &state);
     if (!is_error(state)) return std::nullopt;
-    return Error(TNT_SYSTEM, fmt::format("{} failed: {}", library_->text(), library_->words(state, comm)));
+    return Error(TNT_SYSTEM, fmt::format("{} failed: {}", library_->name(), library_->error_text(state, comm)));
   } catch (const Error& error) {
     return error;
   }
@@ -88,7 +89,7 @@ std::optional<Error> NcclHandle::fault() {
 // will not come: only the abort itself frees it.
 void NcclHandle::abort() noexcept {
   std::unique_lock lock(mutex_, std::defer_lock);
-  for (const Deadline deadline(courtesy); !lock.try_lock() && !deadline.passed();) nap();
+  for (const Deadline deadline(abort_grace_seconds); !lock.try_lock() && !deadline.passed();) sleep_briefly();
   const nccl::ncclComm_t comm = comm_.exchange(nullptr);
   if (comm == nullptr) return;
   const nccl::ncclResult_t result = (*library_)->CommAbort(comm);

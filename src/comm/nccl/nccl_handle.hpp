@@ -34,7 +34,7 @@ class NcclHandle {
     nccl::ncclResult_t result = nccl::ncclSuccess;
     {
       const std::scoped_lock lock(mutex_);
-      result = std::forward<Use>(use)(alive());
+      result = std::forward<Use>(use)(live_comm());
     }
     if (result == nccl::ncclInProgress) synchronise_state(what);
   }
@@ -43,13 +43,13 @@ class NcclHandle {
   void split(NcclHandle& parent, int color, int key);
 
   // An error that NCCL met after a call, if one is known; does not wait.
-  [[nodiscard]] std::optional<Error> fault();
+  [[nodiscard]] std::optional<Error> async_error();
 
   void abort() noexcept;  // from any thread; what is on the device ends soon
   void close() noexcept;  // finalizes and destroys; aborts if it was interrupted or its deadline passes
 
  private:
-  [[nodiscard]] nccl::ncclComm_t alive();  // with the mutex held; throws if there is none (any more)
+  [[nodiscard]] nccl::ncclComm_t live_comm();  // with the mutex held; throws if there is none (any more)
   void synchronise_state(const char* what);
 
   std::shared_ptr<const NcclLibrary> library_;
@@ -57,7 +57,7 @@ class NcclHandle {
   std::function<void()> interrupt_;
   std::mutex mutex_;  // of the communicator: NCCL's calls on one are not for several threads
   std::atomic<nccl::ncclComm_t> comm_{nullptr};
-  nccl::ncclComm_t place_ = nullptr;  // where NCCL writes a new handle, maybe long after the call, from a thread of its own
+  nccl::ncclComm_t new_comm_ = nullptr;  // where NCCL writes a new handle, maybe long after the call, from a thread of its own
 };
 
 }  // namespace tnt

@@ -22,7 +22,7 @@ constexpr const char* advice =
     "file "
     "in TNT_NCCL_LIBRARY";
 
-std::string loader_words() {
+std::string loader_error() {
   const char* words = dlerror();
   return words == nullptr ? "unknown error" : words;
 }
@@ -37,7 +37,7 @@ constexpr int how = RTLD_NOW | RTLD_LOCAL;
 
 void* open_named(const std::string& named) {
   void* handle = dlopen(named.c_str(), how);
-  if (handle == nullptr) fail(TNT_UNSUPPORTED, "TNT_NCCL_LIBRARY={} cannot be loaded: {}", named, loader_words());
+  if (handle == nullptr) fail(TNT_UNSUPPORTED, "TNT_NCCL_LIBRARY={} cannot be loaded: {}", named, loader_error());
   return handle;
 }
 
@@ -47,7 +47,7 @@ void* open_found() {
   std::string tried;
   const auto try_file = [&](const std::string& file) {
     void* handle = dlopen(file.c_str(), how);
-    if (handle == nullptr) tried += fmt::format("{}{}", tried.empty() ? "" : "; ", loader_words());
+    if (handle == nullptr) tried += fmt::format("{}{}", tried.empty() ? "" : "; ", loader_error());
     return handle;
   };
   for (const std::string& file : nccl_wheels(file_of(&anchor))) {
@@ -72,11 +72,11 @@ std::vector<std::string> nccl_wheels(const std::string& own_file) {
 }
 
 NcclLibrary::NcclLibrary(const std::string& named) {
-  look_up(named.empty() ? open_found() : open_named(named));
-  log(LogLevel::info, "{} ({})", text(), file_);
+  resolve(named.empty() ? open_found() : open_named(named));
+  log(LogLevel::info, "{} ({})", name(), file_);
 }
 
-void NcclLibrary::look_up(void* handle) {
+void NcclLibrary::resolve(void* handle) {
   std::string missing;
   const auto find = [&](auto*& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
@@ -116,9 +116,9 @@ void NcclLibrary::look_up(void* handle) {
   if (version_ >= 22300) find(functions_.CommInitRankScalable, "ncclCommInitRankScalable");
 }
 
-std::string NcclLibrary::text() const { return fmt::format("NCCL {}", nccl_version_text(version_)); }
+std::string NcclLibrary::name() const { return fmt::format("NCCL {}", nccl_version_text(version_)); }
 
-std::string NcclLibrary::words(nccl::ncclResult_t result, nccl::ncclComm_t comm) const {
+std::string NcclLibrary::error_text(nccl::ncclResult_t result, nccl::ncclComm_t comm) const {
   std::string_view last = functions_.GetLastError(comm) == nullptr ? "" : functions_.GetLastError(comm);
   while (!last.empty() && last.back() == '\n') last.remove_suffix(1);
   return fmt::format("{}{}{}", functions_.GetErrorString(result), last.empty() ? "" : ": ", last);
@@ -140,7 +140,7 @@ nccl::ncclResult_t check_nccl(nccl::ncclResult_t result, const char* function, c
                               int line) {
   if (result == nccl::ncclSuccess || result == nccl::ncclInProgress) return result;
   const std::string_view path(file);
-  fail(TNT_SYSTEM, "{} failed: {} ({}, {}:{})", function, library.words(result, nullptr), library.text(),
+  fail(TNT_SYSTEM, "{} failed: {} ({}, {}:{})", function, library.error_text(result, nullptr), library.name(),
        path.substr(path.rfind('/') + 1), line);
 }
 

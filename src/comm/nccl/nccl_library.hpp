@@ -45,13 +45,13 @@ class NcclLibrary {
 
   [[nodiscard]] const NcclFunctions* operator->() const noexcept { return &functions_; }
   [[nodiscard]] int version() const noexcept { return version_; }  // 22809
-  [[nodiscard]] std::string text() const;                          // "NCCL 2.28.9"
+  [[nodiscard]] std::string name() const;                          // "NCCL 2.28.9"
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
   // What NCCL says about a result: its name for it and what it last complained of; of a communicator, null if it may be gone.
-  [[nodiscard]] std::string words(nccl::ncclResult_t result, nccl::ncclComm_t comm) const;
+  [[nodiscard]] std::string error_text(nccl::ncclResult_t result, nccl::ncclComm_t comm) const;
 
  private:
-  void look_up(void* handle);
+  void resolve(void* handle);
 
   NcclFunctions functions_;
   int version_ = 0;

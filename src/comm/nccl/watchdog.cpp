@@ -17,23 +17,23 @@ constexpr double busy_tick = 0.02;  // as who waits in shared memory looks about
 constexpr double idle_tick = 0.2;
 
 // An error of the library's often means that a rank died: the host's transport can name it, if it is given a moment.
-double grace(double timeout) { return std::min(1.5, timeout / 4); }
+double async_error_grace(double timeout) { return std::min(1.5, timeout / 4); }
 
 // What holds up another rank's device is named best by who waits for that: a collective of another communicator's, say.
-double grace_of_held(double timeout) { return std::min(6.0, 1.5 * timeout); }
+double blocked_grace(double timeout) { return std::min(6.0, 1.5 * timeout); }
 
 double seconds_since(std::int64_t begin, std::int64_t now) { return static_cast<double>(now - begin) * 1e-9; }
 
 }  // namespace
 
-std::string place_of(const Call& call, std::uint64_t number, std::string_view detail) {
+std::string describe_operation(const Call& call, std::uint64_t number, std::string_view detail) {
   std::string which = number > 0 ? fmt::format("operation {}", number) : "";
   if (!detail.empty()) which += fmt::format("{}{}", which.empty() ? "" : ", ", detail);
   return which.empty() ? describe(call) : fmt::format("{} ({})", describe(call), which);
 }
 
-Watchdog::Watchdog(Device& device, StreamHandle stream, Communicator& host, std::unique_ptr<Communicator> board, int rank,
-                   double timeout, Watched& watched)
+Watchdog::Watchdog(Device& device, StreamHandle stream, Communicator& host, std::unique_ptr<Communicator> progress_exchange,
+                   int rank, double timeout, WatchedComm& watched)
     : device_(device),
       stream_(stream),
       host_(host),
@@ -41,9 +41,9 @@ Watchdog::Watchdog(Device& device, StreamHandle stream, Communicator& host, std:
       rank_(rank),
       timeout_(timeout),
       period_(std::min(1.0, timeout / 4)) {
-  if (board) {
-    board_ = std::make_unique<ProgressBoard>(std::move(board), period_, timeout_,
-                                             [this](std::string* place) { return progress(place); });
+  if (progress_exchange) {
+    progress_exchange_ = std::make_unique<ProgressExchange>(std::move(progress_exchange), period_, timeout_,
+                                                            [this](std::string* place) { return progress(place); });
   }
   thread_ = start_thread("tnt-nccl-watch", [this] { loop(); });
 }
@@ -52,7 +52,7 @@ Watchdog::~Watchdog() { stop(); }
 
 void Watchdog::stop() noexcept {
   if (!thread_.joinable()) return;
-  if (board_) board_->leave();  // the thread may still look at it
+  if (progress_exchange_) progress_exchange_->leave();  // the thread may still look at it
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
@@ -116,8 +116,8 @@ void Watchdog::set_error(const Error& error) {
   changed_.notify_all();
 }
 
-void Watchdog::await_reason(const Error& error) const {
-  const Deadline deadline(2 * grace(timeout_));  // longer than this rank's own thread gives them
+void Watchdog::wait_for_cause(const Error& error) const {
+  const Deadline deadline(2 * async_error_grace(timeout_));  // longer than this rank's own thread gives them
   do {
     throw_if_aborted();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -139,7 +139,7 @@ void Watchdog::loop() {
     changed_.wait_for(lock, Seconds(tick), [&] { return stopping_ || aborted_; });
     lock.unlock();
     try {
-      look();
+      check_once();
     } catch (const Error&) {  // is kept: it is what every later call throws
     }
     lock.lock();
@@ -148,26 +148,27 @@ void Watchdog::loop() {
   if (aborted_) watched_.abort();
 }
 
-void Watchdog::look() {
+void Watchdog::check_once() {
   if (const auto error = host_.async_error()) return set_error(*error);
-  follow();
+  poll_operations();
   const std::int64_t now = now_ns();
-  if (const auto fault = watched_.fault()) {
-    if (fault_ns_ == 0) fault_ns_ = now;
-    if (seconds_since(fault_ns_, now) < grace(timeout_)) return;
+  if (const auto async_error = watched_.async_error()) {
+    if (async_error_ns_ == 0) async_error_ns_ = now;
+    if (seconds_since(async_error_ns_, now) < async_error_grace(timeout_)) return;
     std::string where;
     (void)progress(&where);
-    abort_and_throw(fault->status(), fmt::format("rank {}{}{}: {}", rank_, where.empty() ? "" : ": ", where, fault->what()));
+    abort_and_throw(async_error->status(),
+                    fmt::format("rank {}{}{}: {}", rank_, where.empty() ? "" : ": ", where, async_error->what()));
   }
-  if (board_) {
-    if (const auto mismatch = find_mismatch(board_->words())) abort_and_throw(TNT_MISMATCH, *mismatch);
+  if (progress_exchange_) {
+    if (const auto mismatch = find_mismatch(progress_exchange_->latest())) abort_and_throw(TNT_MISMATCH, *mismatch);
   }
-  judge_overdue(now);
+  check_overdue(now);
 }
 
-void Watchdog::follow() {
+void Watchdog::poll_operations() {
   try {
-    while (advance()) {
+    while (poll_front()) {
     }
   } catch (const Error& error) {
     std::string where;
@@ -177,7 +178,7 @@ void Watchdog::follow() {
 }
 
 // Only this thread takes operations away, and they stay where they are meanwhile: the device is asked without the lock.
-bool Watchdog::advance() {
+bool Watchdog::poll_front() {
   Operation* first = nullptr;
   bool enqueued = false;
   {
@@ -187,12 +188,12 @@ bool Watchdog::advance() {
     enqueued = first->enqueued;
   }
   if (first->begun_ns == 0) {
-    if (!first->begun.reached()) return false;
+    if (!first->begun.completed()) return false;
     first->begun_ns = now_ns();
     const std::scoped_lock lock(mutex_);
     progress_.begun = std::max(progress_.begun, first->number);
   }
-  if (!enqueued || !first->finished.reached()) return false;
+  if (!enqueued || !first->finished.completed()) return false;
   const std::scoped_lock lock(mutex_);
   progress_.finished = std::max(progress_.finished, first->number);
   events_.push_back(std::move(first->begun));
@@ -202,7 +203,7 @@ bool Watchdog::advance() {
   return true;
 }
 
-void Watchdog::judge_overdue(std::int64_t now) {
+void Watchdog::check_overdue(std::int64_t now) {
   std::string where;
   std::uint64_t number = 0;
   {
@@ -210,20 +211,20 @@ void Watchdog::judge_overdue(std::int64_t now) {
     if (operations_.empty()) return;
     const Operation& first = operations_.front();
     if (first.begun_ns == 0 || seconds_since(first.begun_ns, now) < timeout_) return;
-    where = place_of(first.call, first.number, first.detail);
+    where = describe_operation(first.call, first.number, first.detail);
     number = first.number;
   }
   if (overdue_ns_ == 0) overdue_ns_ = now;
   // a rank that does not even answer is named by the board's own wait, which is about as old
-  const bool late = board_ && board_->late();
-  if (late && seconds_since(overdue_ns_, now) < 2 * period_) return;
+  const bool overdue = progress_exchange_ && progress_exchange_->overdue();
+  if (overdue && seconds_since(overdue_ns_, now) < 2 * period_) return;
   Missing missing{.who = "its peer has not come to it, or the network between them is stuck"};
-  if (late) {
+  if (overdue) {
     missing.who = "a rank does not answer (it may be stopped)";
   } else if (number > 0) {
-    missing = who_is_missing(board_ ? board_->words() : std::vector<Progress>(), number, rank_);
+    missing = find_missing(progress_exchange_ ? progress_exchange_->latest() : std::vector<Progress>(), number, rank_);
   }
-  if (missing.held && seconds_since(overdue_ns_, now) < grace_of_held(timeout_)) return;
+  if (missing.blocked && seconds_since(overdue_ns_, now) < blocked_grace(timeout_)) return;
   abort_and_throw(TNT_TIMEOUT,
                   fmt::format("rank {}: {} has not finished within {} s: {}", rank_, where, timeout_, missing.who));
 }
@@ -236,7 +237,7 @@ Progress Watchdog::progress(std::string* where) {
   if (first != operations_.end()) result.next = first->call;
   if (!operations_.empty()) {
     const Operation& oldest = operations_.front();
-    *where = place_of(oldest.call, oldest.number, oldest.detail);
+    *where = describe_operation(oldest.call, oldest.number, oldest.detail);
   }
   return result;
 }

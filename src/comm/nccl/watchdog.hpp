@@ -14,31 +14,31 @@
 #include <thread>
 #include <vector>
 
-#include "comm/nccl/progress_board.hpp"
+#include "comm/nccl/progress_exchange.hpp"
 #include "device/handles.hpp"
 
 namespace tnt {
 
 // The library under the communicator, as the watchdog needs it. From the watchdog's thread.
-class Watched {
+class WatchedComm {
  public:
-  Watched() = default;
-  Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
-  virtual ~Watched() = default;
-  [[nodiscard]] virtual std::optional<Error> fault() = 0;  // met after a call; does not wait
-  virtual void abort() noexcept = 0;                       // ends what is on the device
+  WatchedComm() = default;
+  WatchedComm(const WatchedComm&) = delete;
+  WatchedComm& operator=(const WatchedComm&) = delete;
+  virtual ~WatchedComm() = default;
+  [[nodiscard]] virtual std::optional<Error> async_error() = 0;  // met after a call; does not wait
+  virtual void abort() noexcept = 0;                             // ends what is on the device
 };
 
 // "all_reduce sum of 10 float32 (operation 17, bucket 3 of gradients: ...)"; number 0: not known.
-[[nodiscard]] std::string place_of(const Call& call, std::uint64_t number, std::string_view detail);
+[[nodiscard]] std::string describe_operation(const Call& call, std::uint64_t number, std::string_view detail);
 
 class Watchdog {
  public:
   // stream: the communicator's; timeout: seconds from when the device comes to an operation until it has finished; rank: in
   // the job; board: to the same ranks as host, null for one rank.
-  Watchdog(Device& device, StreamHandle stream, Communicator& host, std::unique_ptr<Communicator> board, int rank,
-           double timeout, Watched& watched);
+  Watchdog(Device& device, StreamHandle stream, Communicator& host, std::unique_ptr<Communicator> progress_exchange, int rank,
+           double timeout, WatchedComm& watched);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
@@ -55,7 +55,7 @@ class Watchdog {
   void throw_if_aborted() const;
   [[nodiscard]] bool aborted() const noexcept { return aborted_; }
   // Gives others a moment to say why an operation failed here, if it may be for a rank that died; throws if they do.
-  void await_reason(const Error& error) const;
+  void wait_for_cause(const Error& error) const;
   // Ends the job's communication; throws what all ranks say.
   [[noreturn]] void abort_and_throw(tnt_status_t status, const std::string& message);
 
@@ -77,17 +77,17 @@ class Watchdog {
   [[nodiscard]] Event take_event();
 
   void loop();
-  void look();
-  void follow();                         // what the device has done
-  void judge_overdue(std::int64_t now);  // the oldest operation that has not finished
-  [[nodiscard]] bool advance();          // false: nothing new
+  void check_once();
+  void poll_operations();                // what the device has done
+  void check_overdue(std::int64_t now);  // the oldest operation that has not finished
+  [[nodiscard]] bool poll_front();       // false: nothing new
   void set_error(const Error& error);
   [[nodiscard]] Progress progress(std::string* where);
 
   Device& device_;
   StreamHandle stream_;
   Communicator& host_;
-  Watched& watched_;
+  WatchedComm& watched_;
   int rank_;
   double timeout_;
   double period_;  // of the board
@@ -98,11 +98,11 @@ class Watchdog {
   Progress progress_;
   std::optional<Error> error_;
   std::atomic<bool> aborted_{false};
-  std::int64_t fault_ns_ = 0;    // when a fault was first seen; of the thread
-  std::int64_t overdue_ns_ = 0;  // when an operation was first seen to be overdue; of the thread
+  std::int64_t async_error_ns_ = 0;  // when a fault was first seen; of the thread
+  std::int64_t overdue_ns_ = 0;      // when an operation was first seen to be overdue; of the thread
   bool stopping_ = false;
   std::condition_variable changed_;
-  std::unique_ptr<ProgressBoard> board_;
+  std::unique_ptr<ProgressExchange> progress_exchange_;
   std::thread thread_;
 };
 

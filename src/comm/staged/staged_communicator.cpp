@@ -23,9 +23,9 @@ void refuse_capture(Device& device, StreamHandle stream) {
 // Taken by the device's thread, which deletes it.
 struct StagedCommunicator::Operation {
   StagedCommunicator* communicator;
-  std::vector<Staged> staged;
+  std::vector<StagedBuffer> staged;
   std::string detail;
-  std::function<void(const std::vector<Staged>&, const CallContext&)> work;
+  std::function<void(const std::vector<StagedBuffer>&, const CallContext&)> work;
 };
 
 StagedCommunicator::StagedCommunicator(Device& device, std::unique_ptr<Communicator> host, double timeout)
@@ -58,33 +58,33 @@ std::byte* StagedCommunicator::pinned(std::size_t bytes) {
 }
 
 // Operations share the pinned memory: they follow each other on the stream.
-void StagedCommunicator::enqueue(std::vector<Staged> staged, std::string_view detail,
-                                 std::function<void(const std::vector<Staged>&, const CallContext&)> work) {
+void StagedCommunicator::enqueue(std::vector<StagedBuffer> staged, std::string_view detail,
+                                 std::function<void(const std::vector<StagedBuffer>&, const CallContext&)> work) {
   const std::scoped_lock lock(mutex_);
   throw_if_aborted();
   check_capture(stream());
   std::size_t bytes = 0;
-  for (const Staged& each : staged) bytes += padded(each.bytes);
+  for (const StagedBuffer& each : staged) bytes += padded(each.bytes);
   std::byte* memory = pinned(bytes);
-  for (Staged& each : staged) {
+  for (StagedBuffer& each : staged) {
     each.pinned = memory;
     if (each.bytes > 0) memory += padded(each.bytes);
     if (each.in != nullptr && each.bytes > 0) device_.copy(each.pinned, each.in, each.bytes, stream());
   }
   auto operation = std::make_unique<Operation>(Operation{this, staged, std::string(detail), std::move(work)});
-  device_.call(
+  device_.launch_host_func(
       [](void* data) {
         const std::unique_ptr<Operation> own(static_cast<Operation*>(data));
-        own->communicator->run(*own);
+        own->communicator->execute(*own);
       },
       operation.get(), stream());
   (void)operation.release();
-  for (const Staged& each : staged) {
+  for (const StagedBuffer& each : staged) {
     if (each.out != nullptr && each.bytes > 0) device_.copy(each.out, each.pinned, each.bytes, stream());
   }
 }
 
-void StagedCommunicator::run(Operation& operation) noexcept {
+void StagedCommunicator::execute(Operation& operation) noexcept {
   if (aborted_) return;
   try {
     operation.work(operation.staged, {.timeout = timeout_, .detail = operation.detail});
@@ -96,13 +96,14 @@ void StagedCommunicator::run(Operation& operation) noexcept {
 }
 
 void StagedCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
-  enqueue(memory_of(call, in, out), detail, [this, call](const auto& staged, const CallContext& context) {
+  enqueue(buffers_of(call, in, out), detail, [this, call](const auto& staged, const CallContext& context) {
     dispatch_collective(*host_, call, staged.front().pinned, staged.back().pinned, context);
   });
 }
 
 // One piece where the result has the input's place.
-std::vector<StagedCommunicator::Staged> StagedCommunicator::memory_of(const Call& call, const void* in, void* out) const {
+std::vector<StagedCommunicator::StagedBuffer> StagedCommunicator::buffers_of(const Call& call, const void* in,
+                                                                             void* out) const {
   const std::size_t block = call.count * dtype_size(call.dtype);
   const std::size_t blocks = block * static_cast<std::size_t>(size());
   switch (call.kind) {
@@ -117,7 +118,7 @@ std::vector<StagedCommunicator::Staged> StagedCommunicator::memory_of(const Call
 // Messages of different peers and directions do not wait for each other on the host either.
 void StagedCommunicator::enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
   std::vector<Message> list;
-  std::vector<Staged> memory;
+  std::vector<StagedBuffer> memory;
   for (const Message& message : messages) {
     if (message.count == 0) continue;
     list.push_back(message);
@@ -128,26 +129,26 @@ void StagedCommunicator::enqueue_messages(std::span<const Message> messages, tnt
   });
 }
 
-void StagedCommunicator::send_and_receive(const std::vector<Message>& messages, const std::vector<Staged>& staged,
+void StagedCommunicator::send_and_receive(const std::vector<Message>& messages, const std::vector<StagedBuffer>& staged,
                                           tnt_dtype_t dtype, const CallContext& context) {
   std::vector<std::shared_ptr<Work>> works;
-  std::vector<const Staged*> to_itself;
-  std::vector<const Staged*> from_itself;
+  std::vector<const StagedBuffer*> self_sends;
+  std::vector<const StagedBuffer*> self_receives;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const Message& message = messages[i];
     const bool out = message.in != nullptr;
     if (message.peer == rank()) {
-      (out ? to_itself : from_itself).push_back(&staged[i]);
+      (out ? self_sends : self_receives).push_back(&staged[i]);
       continue;
     }
-    works.push_back(messages_.of(message.peer, out ? Executors::Direction::to : Executors::Direction::from)
+    works.push_back(message_executors_.of(message.peer, out ? Executors::Direction::to : Executors::Direction::from)
                         .start([=, this, &staged, &context] {
                           out ? host_->send(staged[i].pinned, message.count, dtype, message.peer, context)
                               : host_->recv(staged[i].pinned, message.count, dtype, message.peer, context);
                         }));
   }
-  for (std::size_t i = 0; i < to_itself.size(); ++i) {
-    std::memcpy(from_itself[i]->pinned, to_itself[i]->pinned, std::min(from_itself[i]->bytes, to_itself[i]->bytes));
+  for (std::size_t i = 0; i < self_sends.size(); ++i) {
+    std::memcpy(self_receives[i]->pinned, self_sends[i]->pinned, std::min(self_receives[i]->bytes, self_sends[i]->bytes));
   }
   std::optional<Error> failure;
   for (const auto& work : works) {
@@ -160,7 +161,7 @@ void StagedCommunicator::send_and_receive(const std::vector<Message>& messages, 
   if (failure) throw Error(*failure);
 }
 
-std::unique_ptr<DeviceCommunicator> StagedCommunicator::part(int /*color*/, int /*key*/, Communicator* host) {
+std::unique_ptr<DeviceCommunicator> StagedCommunicator::create_child(int /*color*/, int /*key*/, Communicator* host) {
   if (host == nullptr) return nullptr;
   return std::make_unique<StagedCommunicator>(device_, host->split(0, 0, {.timeout = timeout_}), timeout_);
 }

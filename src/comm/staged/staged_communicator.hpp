@@ -38,7 +38,7 @@ class StagedCommunicator final : public DeviceCommunicator {
 
  private:
   struct Operation;
-  struct Staged {  // device memory that is copied to or from the operation's pinned memory
+  struct StagedBuffer {  // device memory that is copied to or from the operation's pinned memory
     const void* in = nullptr;
     void* out = nullptr;
     std::size_t bytes = 0;
@@ -47,16 +47,16 @@ class StagedCommunicator final : public DeviceCommunicator {
   void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
   void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
   // host: see DeviceCommunicator; the part makes one of its own of it.
-  std::unique_ptr<DeviceCommunicator> part(int color, int key, Communicator* host) override;
+  std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) override;
 
   // work(staged) runs on the host between the copies.
-  void enqueue(std::vector<Staged> staged, std::string_view detail,
-               std::function<void(const std::vector<Staged>&, const CallContext&)> work);
-  [[nodiscard]] std::vector<Staged> memory_of(const Call& call, const void* in, void* out) const;
-  void send_and_receive(const std::vector<Message>& messages, const std::vector<Staged>& staged, tnt_dtype_t dtype,
+  void enqueue(std::vector<StagedBuffer> staged, std::string_view detail,
+               std::function<void(const std::vector<StagedBuffer>&, const CallContext&)> work);
+  [[nodiscard]] std::vector<StagedBuffer> buffers_of(const Call& call, const void* in, void* out) const;
+  void send_and_receive(const std::vector<Message>& messages, const std::vector<StagedBuffer>& staged, tnt_dtype_t dtype,
                         const CallContext& context);
   [[nodiscard]] std::byte* pinned(std::size_t bytes);
-  void run(Operation& operation) noexcept;
+  void execute(Operation& operation) noexcept;
 
   Device& device_;
   std::unique_ptr<Communicator> host_;
@@ -67,7 +67,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   std::atomic<bool> aborted_{false};
   std::mutex error_mutex_;
   std::optional<Error> error_;
-  Executors messages_;
+  Executors message_executors_;
   Stream stream_;
 };
 

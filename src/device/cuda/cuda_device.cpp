@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/error.hpp"
-#include "device/cuda/current.hpp"
+#include "device/cuda/guards.hpp"
 #include "device/cuda/stream_device.hpp"
 #include "kernels/cuda/cuda_call.hpp"
 
@@ -43,7 +43,7 @@ bool not_ready(cudaError_t answer) {
 // next call meets as well, or that the process is ending.
 
 CudaDevice::CudaDevice(int index) : index_(index) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   cudaDeviceProp properties{};
   TNT_CUDA(cudaGetDeviceProperties(&properties, index_));
   name_ = properties.name;
@@ -57,15 +57,15 @@ std::string CudaDevice::bus_id() const {
   return text.data();
 }
 
-void CudaDevice::while_current(const std::function<void()>& body) {
-  const CurrentDevice current(index_);
+void CudaDevice::with_current_device(const std::function<void()>& body) {
+  const DeviceGuard current(index_);
   body();
 }
 
 CudaDevice::~CudaDevice() { cudaMemPoolDestroy(pool_); }
 
 void* CudaDevice::allocate(std::size_t bytes, StreamHandle stream) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   void* memory = nullptr;
   TNT_CUDA(cudaMallocFromPoolAsync(&memory, bytes, pool_, cuda(stream)));
   return memory;
@@ -74,8 +74,8 @@ void* CudaDevice::allocate(std::size_t bytes, StreamHandle stream) {
 void CudaDevice::release(void* memory, StreamHandle stream) noexcept { cudaFreeAsync(memory, cuda(stream)); }
 
 void* CudaDevice::allocate_pinned(std::size_t bytes) {
-  const CurrentDevice current(index_);
-  const BesideCaptures relaxed;
+  const DeviceGuard current(index_);
+  const RelaxedCaptureGuard relaxed;
   void* memory = nullptr;
   TNT_CUDA(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable));
   return memory;
@@ -90,7 +90,7 @@ void CudaDevice::release_pinned(void* memory) noexcept {
 }
 
 PointerAttributes CudaDevice::pointer_attributes(const void* memory) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   cudaPointerAttributes attributes{};
   TNT_CUDA(cudaPointerGetAttributes(&attributes, memory));
   switch (attributes.type) {
@@ -103,7 +103,7 @@ PointerAttributes CudaDevice::pointer_attributes(const void* memory) {
 }
 
 StreamHandle CudaDevice::make_stream(Priority priority) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   cudaStream_t stream = nullptr;
   TNT_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                         priority == Priority::high ? high_priority_ : normal_priority_));
@@ -113,8 +113,8 @@ StreamHandle CudaDevice::make_stream(Priority priority) {
 void CudaDevice::destroy_stream(StreamHandle stream) noexcept { cudaStreamDestroy(cuda(stream)); }
 
 bool CudaDevice::idle(StreamHandle stream) {
-  const CurrentDevice current(index_);
-  const BesideCaptures relaxed;
+  const DeviceGuard current(index_);
+  const RelaxedCaptureGuard relaxed;
   const cudaError_t answer = cudaStreamQuery(cuda(stream));
   if (not_ready(answer)) return false;
   if (answer != cudaSuccess) fail_cuda(answer, "cudaStreamQuery(stream)", __FILE__, __LINE__);
@@ -122,25 +122,25 @@ bool CudaDevice::idle(StreamHandle stream) {
 }
 
 void CudaDevice::synchronize(StreamHandle stream) {
-  const CurrentDevice current(index_);
-  const BesideCaptures relaxed;
+  const DeviceGuard current(index_);
+  const RelaxedCaptureGuard relaxed;
   TNT_CUDA(cudaStreamSynchronize(cuda(stream)));
 }
 
 int CudaDevice::device_of(StreamHandle stream) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   return device_of_stream(cuda(stream));
 }
 
 bool CudaDevice::capturing(StreamHandle stream) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   TNT_CUDA(cudaStreamIsCapturing(cuda(stream), &status));
   return status != cudaStreamCaptureStatusNone;
 }
 
 EventHandle CudaDevice::make_event() {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   cudaEvent_t event = nullptr;
   TNT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   return event;
@@ -149,18 +149,18 @@ EventHandle CudaDevice::make_event() {
 void CudaDevice::destroy_event(EventHandle event) noexcept { cudaEventDestroy(cuda_event(event)); }
 
 void CudaDevice::record(EventHandle event, StreamHandle stream) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   TNT_CUDA(cudaEventRecord(cuda_event(event), cuda(stream)));
 }
 
 void CudaDevice::wait(StreamHandle stream, EventHandle event) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   TNT_CUDA(cudaStreamWaitEvent(cuda(stream), cuda_event(event), 0));
 }
 
-bool CudaDevice::reached(EventHandle event) {
-  const CurrentDevice current(index_);
-  const BesideCaptures relaxed;
+bool CudaDevice::completed(EventHandle event) {
+  const DeviceGuard current(index_);
+  const RelaxedCaptureGuard relaxed;
   const cudaError_t answer = cudaEventQuery(cuda_event(event));
   if (not_ready(answer)) return false;
   if (answer != cudaSuccess) fail_cuda(answer, "cudaEventQuery(event)", __FILE__, __LINE__);
@@ -168,43 +168,43 @@ bool CudaDevice::reached(EventHandle event) {
 }
 
 void CudaDevice::copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   TNT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda(stream)));
 }
 
 void CudaDevice::fill_zero(void* memory, std::size_t bytes, StreamHandle stream) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   TNT_CUDA(cudaMemsetAsync(memory, 0, bytes, cuda(stream)));
 }
 
-void CudaDevice::call(void (*function)(void*), void* data, StreamHandle stream) {
-  const CurrentDevice current(index_);
+void CudaDevice::launch_host_func(void (*function)(void*), void* data, StreamHandle stream) {
+  const DeviceGuard current(index_);
   TNT_CUDA(cudaLaunchHostFunc(cuda(stream), function, data));
 }
 
 void CudaDevice::pack(const gpu::BucketLaunch& launch, StreamHandle stream) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   gpu::pack(launch, stream);
 }
 
 void CudaDevice::unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   gpu::unpack(launch, accumulate, stream);
 }
 
 void CudaDevice::sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   gpu::sum_statistics(partials, n, total, stream);
 }
 
 void CudaDevice::reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order,
                         StreamHandle stream) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   gpu::reduce(out, sources, n, count, dtype, order, stream);
 }
 
 void CudaDevice::axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) {
-  const CurrentDevice current(index_);
+  const DeviceGuard current(index_);
   gpu::axpy(y, x, a, count, dtype, stream);
 }
 

@@ -19,7 +19,7 @@ class CudaDevice final : public Device {
   [[nodiscard]] int index() const noexcept override { return index_; }
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] std::string bus_id() const override;
-  void while_current(const std::function<void()>& body) override;
+  void with_current_device(const std::function<void()>& body) override;
 
   [[nodiscard]] void* allocate(std::size_t bytes, StreamHandle stream) override;
   void release(void* memory, StreamHandle stream) noexcept override;
@@ -38,11 +38,11 @@ class CudaDevice final : public Device {
   void destroy_event(EventHandle event) noexcept override;
   void record(EventHandle event, StreamHandle stream) override;
   void wait(StreamHandle stream, EventHandle event) override;
-  [[nodiscard]] bool reached(EventHandle event) override;
+  [[nodiscard]] bool completed(EventHandle event) override;
 
   void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) override;
   void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
-  void call(void (*function)(void*), void* data, StreamHandle stream) override;
+  void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) override;
 
   void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) override;

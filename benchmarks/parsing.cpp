@@ -1,4 +1,4 @@
-#include "benchmarks/words.hpp"
+#include "benchmarks/parsing.hpp"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>

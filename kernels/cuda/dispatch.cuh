@@ -22,7 +22,7 @@ void dispatch_wire(tnt_dtype_t wire, const F& f) {
   refuse_dtype(wire);
 }
 
-// Calls f with an element of a tensor's type. Integers travel as they are (lay_out sees to that).
+// Calls f with an element of a tensor's type. Integers travel as they are (make_layout sees to that).
 template <typename Wire, typename F>
 __device__ __forceinline__ void dispatch_tensor(std::uint32_t dtype, const F& f) {
   if constexpr (!is_floating<Wire>) {

@@ -1,4 +1,4 @@
-#include "benchmarks/problem.hpp"
+#include "benchmarks/test_data.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/tiles.hpp"
+#include "kernels/cuda/bucket_layout.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -25,7 +25,8 @@ void check(std::size_t index, const TensorShape& tensor, tnt_dtype_t wire) {
 }
 
 // Cuts a tensor into tiles whose numbers of granules differ by one at most; the remainder is the last one's.
-void cut(std::vector<Tile>& tiles, std::size_t index, const TensorShape& tensor, std::size_t slot, std::size_t larger_size) {
+void add_tiles(std::vector<Tile>& tiles, std::size_t index, const TensorShape& tensor, std::size_t slot,
+               std::size_t larger_size) {
   const std::size_t granules = (tensor.count + granule - 1) / granule;
   const std::size_t granules_per_tile = max_tile_bytes / larger_size / granule;
   const std::size_t n = (granules + granules_per_tile - 1) / granules_per_tile;
@@ -43,12 +44,12 @@ void cut(std::vector<Tile>& tiles, std::size_t index, const TensorShape& tensor,
 
 }  // namespace
 
-BucketLayout lay_out(std::span<const TensorShape> tensors, tnt_dtype_t wire) {
+BucketLayout make_layout(std::span<const TensorShape> tensors, tnt_dtype_t wire) {
   BucketLayout layout;
   layout.slots.reserve(tensors.size());
   const std::size_t wire_size = dtype_size(wire);
   // What lies before an element and belongs to no tensor is the padding of the tile before.
-  const auto begin_at = [&](std::size_t multiple_bytes) {
+  const auto align_to = [&](std::size_t multiple_bytes) {
     const std::size_t begin = rounded_up(layout.count, multiple_bytes / wire_size);
     if (!layout.tiles.empty()) layout.tiles.back().padding += static_cast<std::uint32_t>(begin - layout.count);
     layout.count = begin;
@@ -56,12 +57,12 @@ BucketLayout lay_out(std::span<const TensorShape> tensors, tnt_dtype_t wire) {
   for (std::size_t index = 0; index < tensors.size(); ++index) {
     const TensorShape& tensor = tensors[index];
     check(index, tensor, wire);
-    begin_at(tensor.count * wire_size < big_bytes ? vector_bytes : line_bytes);
+    align_to(tensor.count * wire_size < big_bytes ? vector_bytes : line_bytes);
     layout.slots.push_back(layout.count);
-    cut(layout.tiles, index, tensor, layout.count, std::max(wire_size, dtype_size(tensor.dtype)));
+    add_tiles(layout.tiles, index, tensor, layout.count, std::max(wire_size, dtype_size(tensor.dtype)));
     layout.count += tensor.count;
   }
-  begin_at(vector_bytes);
+  align_to(vector_bytes);
   if (layout.tiles.size() > std::numeric_limits<std::uint32_t>::max()) {
     fail(TNT_INVALID_ARGUMENT, "a bucket of {} elements has {} tiles, more than 32 bits count: make smaller buckets",
          layout.count, layout.tiles.size());

@@ -24,6 +24,6 @@ struct BucketLayout {
 // Tensors in their order, those of 4 KiB and more at multiples of 128 bytes. A tensor of up to 32 KiB, as it lies or as it
 // travels, whichever is more, is one tile; a larger one is cut into tiles of 16 to 32 KiB, equal but for 128 elements and the
 // remainder. An empty one has none. Throws TNT_INVALID_ARGUMENT if an integer would have to be cast. Cost: O(tensors + tiles).
-[[nodiscard]] BucketLayout lay_out(std::span<const TensorShape> tensors, tnt_dtype_t wire);
+[[nodiscard]] BucketLayout make_layout(std::span<const TensorShape> tensors, tnt_dtype_t wire);
 
 }  // namespace tnt::gpu

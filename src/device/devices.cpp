@@ -1,4 +1,4 @@
-#include "device/load.hpp"
+#include "device/devices.hpp"
 
 #include <map>
 #include <mutex>
@@ -24,7 +24,7 @@ std::shared_ptr<Device> open_cuda_device(const CudaPlugin& plugin, int index) {
   return std::shared_ptr<Device>(device);
 }
 
-DeviceSource machine() {
+DeviceSource machine_devices() {
   DeviceSource source;
   try {
     const auto& plugin = load_plugin_as<CudaPlugin>(cuda_plugin);
@@ -40,11 +40,11 @@ struct Registry {
   std::mutex mutex;
   const DeviceSource* for_tests = nullptr;
   std::map<int, std::weak_ptr<Device>> open;
-  bool said = false;
+  bool logged = false;
 
   [[nodiscard]] const DeviceSource& source() const {
     if (for_tests != nullptr) return *for_tests;
-    static const DeviceSource found = machine();
+    static const DeviceSource found = machine_devices();
     return found;
   }
 };
@@ -60,7 +60,7 @@ int device_count() {
   Registry& all = registry();
   const std::scoped_lock lock(all.mutex);
   const DeviceSource& source = all.source();
-  if (source.count == 0 && !std::exchange(all.said, true)) log(LogLevel::info, "no GPU is used: {}", source.why_none);
+  if (source.count == 0 && !std::exchange(all.logged, true)) log(LogLevel::info, "no GPU is used: {}", source.why_none);
   return source.count;
 }
 
@@ -86,7 +86,7 @@ void set_device_source_for_tests(const DeviceSource* source) {
   const std::scoped_lock lock(registry().mutex);
   registry().for_tests = source;
   registry().open.clear();
-  registry().said = false;
+  registry().logged = false;
 }
 
 }  // namespace tnt

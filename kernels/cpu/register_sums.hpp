@@ -19,10 +19,10 @@ namespace tnt {
 constexpr std::size_t max_summed_in_registers = 8;
 
 // Calls body with a std::index_sequence of as many as there are terms, from n to most.
-template <std::size_t most, std::size_t n = 1, typename Body>
+template <std::size_t max, std::size_t n = 1, typename Body>
 [[gnu::always_inline]] inline void with_indices(std::size_t terms, const Body& body) {
-  if constexpr (n < most) {
-    if (terms > n) return with_indices<most, n + 1>(terms, body);
+  if constexpr (n < max) {
+    if (terms > n) return with_indices<max, n + 1>(terms, body);
   }
   body(std::make_index_sequence<n>());
 }
@@ -30,7 +30,8 @@ template <std::size_t most, std::size_t n = 1, typename Body>
 // Where the buffers' elements begin. Made without a loop, which GCC would keep, with the array in memory, and then not
 // vectorise what reads by these pointers.
 template <typename T, std::size_t... i>
-[[gnu::always_inline]] inline auto parts(std::span<const void* const> buffers, std::size_t begin, std::index_sequence<i...>) {
+[[gnu::always_inline]] inline auto element_pointers(std::span<const void* const> buffers, std::size_t begin,
+                                                    std::index_sequence<i...>) {
   return std::array{static_cast<const Unaligned<T>*>(buffers[i]) + begin...};
 }
 

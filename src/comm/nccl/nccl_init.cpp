@@ -1,4 +1,4 @@
-#include "comm/nccl/nccl_start.hpp"
+#include "comm/nccl/nccl_init.hpp"
 
 #include <unistd.h>
 
@@ -16,8 +16,8 @@
 namespace tnt {
 namespace {
 
-constexpr int several_ranks_on_gpu = 23003;  // the first version that allows it
-constexpr int fixed_ctas = 16;               // enough for NVLink's rate
+constexpr int multi_rank_gpu_version = 23003;  // the first version that allows it
+constexpr int deterministic_ctas = 16;         // enough for NVLink's rate
 
 // What the others have to know of a rank before NCCL may connect it.
 struct PeerInfo {
@@ -49,7 +49,7 @@ std::vector<T> gather(Communicator& host, const T& own, double timeout) {
 }
 
 template <std::size_t n>
-void put(std::array<char, n>& to, std::string_view text) {
+void write_text(std::array<char, n>& to, std::string_view text) {
   std::memcpy(to.data(), text.data(), std::min(text.size(), n - 1));
 }
 
@@ -71,42 +71,42 @@ void compare_gpus(const std::vector<PeerInfo>& all) {
   for (std::size_t one = 0; one < all.size(); ++one) {
     for (std::size_t other = one + 1; other < all.size(); ++other) {
       if (all[one].host != all[other].host || all[one].gpu != all[other].gpu) continue;
-      if (all[one].version >= several_ranks_on_gpu && all[one].shares_gpu != 0 && all[other].shares_gpu != 0) continue;
+      if (all[one].version >= multi_rank_gpu_version && all[one].shares_gpu != 0 && all[other].shares_gpu != 0) continue;
       fail(TNT_INVALID_ARGUMENT,
            "ranks {} and {} use the same GPU ({}): give each rank of a node one of its own, by tnt_init's order of local ranks "
            "or "
            "CUDA_VISIBLE_DEVICES. For tests, NCCL_MULTI_RANK_GPU_ENABLE=1 lets them share it from NCCL {} on (here {}), and so "
            "does another NCCL_HOSTID for each",
-           one, other, all[one].gpu.data(), nccl_version_text(several_ranks_on_gpu), nccl_version_text(all[one].version));
+           one, other, all[one].gpu.data(), nccl_version_text(multi_rank_gpu_version), nccl_version_text(all[one].version));
     }
   }
 }
 
 }  // namespace
 
-void share_failure(Communicator& host, const std::optional<Error>& own, double timeout) {
-  struct Word {
+void agree_on_error(Communicator& host, const std::optional<Error>& own, double timeout) {
+  struct Outcome {
     std::int32_t status = TNT_SUCCESS;
     std::array<char, 508> message{};
   };
-  Word word;
+  Outcome outcome;
   if (own) {
-    word.status = own->status();
-    put(word.message, own->what());
+    outcome.status = own->status();
+    write_text(outcome.message, own->what());
   }
-  const std::vector<Word> words = gather(host, word, timeout);
-  for (std::size_t rank = 0; rank < words.size(); ++rank) {
-    if (words[rank].status == TNT_SUCCESS) continue;
-    fail(static_cast<tnt_status_t>(words[rank].status), "rank {}: {}", rank, words[rank].message.data());
+  const std::vector<Outcome> outcomes = gather(host, outcome, timeout);
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    if (outcomes[rank].status == TNT_SUCCESS) continue;
+    fail(static_cast<tnt_status_t>(outcomes[rank].status), "rank {}: {}", rank, outcomes[rank].message.data());
   }
 }
 
-void compare_ranks(Device& device, Communicator& host, const NcclOptions& options, const NcclLibrary& library) {
+void check_compatible(Device& device, Communicator& host, const NcclOptions& options, const NcclLibrary& library) {
   PeerInfo own{.version = library.version(), .deterministic = options.deterministic ? 1 : 0, .max_ctas = options.max_ctas};
   const char* shared = environment("NCCL_MULTI_RANK_GPU_ENABLE");
   own.shares_gpu = shared != nullptr && std::string_view(shared) == "1" ? 1 : 0;
   own.host = host_hash();
-  put(own.gpu, device.bus_id());
+  write_text(own.gpu, device.bus_id());
   const std::vector<PeerInfo> all = gather(host, own, options.timeout);
   for (std::size_t rank = 1; rank < all.size(); ++rank) compare_options(all[0], all[rank], rank);
   compare_gpus(all);
@@ -132,7 +132,7 @@ nccl::ncclConfig_t nccl_config(const NcclOptions& options) {
                             .nChannelsPerNetPeer = unset,
                             .nvlinkCentricSched = unset};
   if (options.deterministic) {
-    config.maxCTAs = options.max_ctas > 0 ? options.max_ctas : fixed_ctas;
+    config.maxCTAs = options.max_ctas > 0 ? options.max_ctas : deterministic_ctas;
     config.minCTAs = config.maxCTAs;
     config.collnetEnable = 0;
   }
@@ -154,7 +154,7 @@ void pin_environment() {
   });
 }
 
-void connect(NcclHandle& handle, Communicator& host, const NcclOptions& options) {
+void init_nccl(NcclHandle& handle, Communicator& host, const NcclOptions& options) {
   const NcclLibrary& library = handle.library();
   if (options.deterministic) pin_environment();
   const bool scalable = library->CommInitRankScalable != nullptr && host.size() > options.ranks_per_id;
@@ -171,7 +171,7 @@ void connect(NcclHandle& handle, Communicator& host, const NcclOptions& options)
       failure = error;
     }
   }
-  share_failure(host, failure, options.timeout);
+  agree_on_error(host, failure, options.timeout);
   for (int root = 0; root < roots; ++root) {
     nccl::ncclUniqueId& id = ids[static_cast<std::size_t>(root)];
     host.broadcast(&id, &id, sizeof(id), TNT_UINT8, rank_of(root), {.timeout = options.timeout, .detail = "NCCL's unique id"});
@@ -191,16 +191,16 @@ std::shared_ptr<const NcclLibrary> open_nccl(Communicator& host, const NcclOptio
   } catch (const Error& error) {
     failure = error;
   }
-  share_failure(host, failure, options.timeout);
+  agree_on_error(host, failure, options.timeout);
   return library;
 }
 
 std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device& device, Communicator& host, const NcclOptions& options,
                                                            std::shared_ptr<const NcclLibrary> library) {
   if (!library) library = open_nccl(host, options);
-  compare_ranks(device, host, options, *library);
+  check_compatible(device, host, options, *library);
   return std::make_unique<NcclCommunicator>(device, host, options, std::move(library), host.rank(),
-                                            [&](NcclHandle& handle) { connect(handle, host, options); });
+                                            [&](NcclHandle& handle) { init_nccl(handle, host, options); });
 }
 
 }  // namespace tnt

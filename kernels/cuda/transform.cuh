@@ -22,13 +22,13 @@ struct Unit {
 };
 
 // An array cut into a head, aligned vectors and a tail.
-struct Cut {
+struct VectorSplit {
   std::uint32_t head;   // elements before the first vector; all of them if no element is aligned
   std::uint32_t units;  // vectors
   std::uint32_t tail;   // elements after the last vector
 
-  [[nodiscard]] static __device__ Cut of(const std::byte* to, unsigned element_bytes, unsigned unit_bytes,
-                                         std::uint32_t count) {
+  [[nodiscard]] static __device__ VectorSplit of(const std::byte* to, unsigned element_bytes, unsigned unit_bytes,
+                                                 std::uint32_t count) {
     if (misalignment(to, element_bytes) != 0) return {count, 0, 0};
     const std::uint32_t head = (unit_bytes - misalignment(to, unit_bytes)) % unit_bytes / element_bytes;
     if (head >= count) return {count, 0, 0};
@@ -37,7 +37,7 @@ struct Cut {
   }
 
   // The first and the last vector go one by one as well.
-  __device__ void leave_outer_units(unsigned unit_elements) {
+  __device__ void exclude_outer_units(unsigned unit_elements) {
     if (units <= 2) {
       *this = {head + tail + units * unit_elements, 0, 0};
     } else {
@@ -64,7 +64,7 @@ template <typename To, typename From, typename Function>
 __device__ __forceinline__ Vector<Unit<To, From>::to_bytes> apply_to_unit(const Function& function,
                                                                           const Vector<Unit<To, From>::from_bytes>& in,
                                                                           const Vector<Unit<To, From>::to_bytes>& old,
-                                                                          Share& share) {
+                                                                          StatisticsAccumulator& stats) {
   constexpr unsigned n = Unit<To, From>::elements;
   From from[n];
   To to[n];
@@ -72,9 +72,9 @@ __device__ __forceinline__ Vector<Unit<To, From>::to_bytes> apply_to_unit(const 
   std::memcpy(to, &old, sizeof(old));
   TNT_UNROLL
   for (unsigned i = 0; i < n; ++i) to[i] = apply(function, from[i], to[i]);
-  if (share.is_wanted()) {
+  if (stats.enabled()) {
     TNT_UNROLL
-    for (unsigned i = 0; i < n; ++i) share.add(to[i]);
+    for (unsigned i = 0; i < n; ++i) stats.add(to[i]);
   }
   Vector<Unit<To, From>::to_bytes> out;
   std::memcpy(&out, to, sizeof(out));
@@ -82,13 +82,13 @@ __device__ __forceinline__ Vector<Unit<To, From>::to_bytes> apply_to_unit(const 
 }
 
 template <typename To, typename From, typename Function>
-__device__ __forceinline__ void move_element(std::byte* to, const std::byte* from, std::size_t at, const Function& function,
-                                             Share& share) {
+__device__ __forceinline__ void transform_element(std::byte* to, const std::byte* from, std::size_t at,
+                                                  const Function& function, StatisticsAccumulator& stats) {
   To old = {};
   if constexpr (std::is_invocable_v<Function, From, To>) old = load_element<To>(to + at * sizeof(To));
   const To result = apply(function, load_element<From>(from + at * sizeof(From)), old);
   store_element(to + at * sizeof(To), result);
-  if (share.is_wanted()) share.add(result);
+  if (stats.enabled()) stats.add(result);
 }
 
 __device__ __forceinline__ std::uint32_t clamped(std::uint32_t x, std::uint32_t least, std::uint32_t most) {
@@ -98,29 +98,29 @@ __device__ __forceinline__ std::uint32_t clamped(std::uint32_t x, std::uint32_t 
 
 // Without the first and the last, unless the source is aligned.
 template <bool aligned, typename To, typename From, typename Function>
-__device__ __forceinline__ void move_units(std::byte* to, const std::byte* from, std::uint32_t units, const Function& function,
-                                           Share& share) {
+__device__ __forceinline__ void transform_units(std::byte* to, const std::byte* from, std::uint32_t units,
+                                                const Function& function, StatisticsAccumulator& stats) {
   using U = Unit<To, From>;
-  using In = Source<U::from_bytes>;
+  using In = UnalignedSource<U::from_bytes>;
   const In source(from);
   auto* target = reinterpret_cast<Vector<U::to_bytes>*>(to);
   constexpr std::uint32_t begin = aligned ? 0 : 1;
   const std::uint32_t end = aligned ? units : units - 1;
   if (begin >= end) return;
   for (std::uint32_t first = threadIdx.x; first < end; first += threads * U::batch) {
-    typename In::Begun in[U::batch];
+    typename In::Pending in[U::batch];
     Vector<U::to_bytes> old[U::batch] = {};
     TNT_UNROLL
     for (unsigned i = 0; i < U::batch; ++i) {  // without a branch: who has none reads another's
       const std::uint32_t unit = clamped(first + i * threads, begin, end - 1);
-      in[i] = source.template begin<aligned>(unit);
+      in[i] = source.template issue<aligned>(unit);
       if constexpr (std::is_invocable_v<Function, From, To>) old[i] = load_once(target + unit);
     }
     TNT_UNROLL
     for (unsigned i = 0; i < U::batch; ++i) {
       const std::uint32_t unit = first + i * threads;
       if (unit != clamped(unit, begin, end - 1)) continue;
-      store(target + unit, apply_to_unit<To, From>(function, source.template end<aligned>(in[i]), old[i], share));
+      store(target + unit, apply_to_unit<To, From>(function, source.template complete<aligned>(in[i]), old[i], stats));
     }
   }
 }
@@ -128,39 +128,39 @@ __device__ __forceinline__ void move_units(std::byte* to, const std::byte* from,
 // to[i] = function(from[i]), or function(from[i], to[i]) if the function takes two; what is written is added to the share. Each
 // thread adds the same elements in the same order wherever `from` lies.
 template <typename To, typename From, typename Function>
-__device__ __forceinline__ void move(std::byte* to, const std::byte* from, std::uint32_t count, const Function& function,
-                                     Share& share) {
+__device__ __forceinline__ void transform(std::byte* to, const std::byte* from, std::uint32_t count, const Function& function,
+                                          StatisticsAccumulator& stats) {
   using U = Unit<To, From>;
-  const Cut cut = Cut::of(to, sizeof(To), U::to_bytes, count);
+  const VectorSplit split = VectorSplit::of(to, sizeof(To), U::to_bytes, count);
   TNT_NO_UNROLL
-  for (std::uint32_t i = threadIdx.x; i < cut.head + cut.tail; i += threads) {
-    move_element<To, From>(to, from, cut.single(i, U::elements), function, share);
+  for (std::uint32_t i = threadIdx.x; i < split.head + split.tail; i += threads) {
+    transform_element<To, From>(to, from, split.single(i, U::elements), function, stats);
   }
-  if (cut.units == 0) return;
-  to += cut.head * sizeof(To);
-  from += cut.head * sizeof(From);
-  if (misalignment(from, U::from_bytes) == 0) return move_units<true, To, From>(to, from, cut.units, function, share);
+  if (split.units == 0) return;
+  to += split.head * sizeof(To);
+  from += split.head * sizeof(From);
+  if (misalignment(from, U::from_bytes) == 0) return transform_units<true, To, From>(to, from, split.units, function, stats);
 
   // The first unit and the last one by one: each by the thread whose first or last it is.
-  const auto move_unit = [&](std::uint32_t unit) {
+  const auto transform_unit = [&](std::uint32_t unit) {
     if (threadIdx.x != unit % threads) return;
     TNT_NO_UNROLL
     for (unsigned i = 0; i < U::elements; ++i) {
-      move_element<To, From>(to, from, std::size_t{unit} * U::elements + i, function, share);
+      transform_element<To, From>(to, from, std::size_t{unit} * U::elements + i, function, stats);
     }
   };
-  move_unit(0);
-  move_units<false, To, From>(to, from, cut.units, function, share);
-  if (cut.units > 1) move_unit(cut.units - 1);
+  transform_unit(0);
+  transform_units<false, To, From>(to, from, split.units, function, stats);
+  if (split.units > 1) transform_unit(split.units - 1);
 }
 
 // to[0 .. bytes) = 0
 __device__ inline void fill_zero(std::byte* to, std::size_t bytes) {
   const auto count = static_cast<std::uint32_t>(bytes);
-  const Cut cut = Cut::of(to, 1, 16, count);
-  for (std::uint32_t i = threadIdx.x; i < cut.head + cut.tail; i += threads) to[cut.single(i, 16)] = std::byte{0};
-  auto* units = reinterpret_cast<Vector<16>*>(to + cut.head);
-  for (std::uint32_t i = threadIdx.x; i < cut.units; i += threads) store(units + i, Vector<16>{});
+  const VectorSplit split = VectorSplit::of(to, 1, 16, count);
+  for (std::uint32_t i = threadIdx.x; i < split.head + split.tail; i += threads) to[split.single(i, 16)] = std::byte{0};
+  auto* units = reinterpret_cast<Vector<16>*>(to + split.head);
+  for (std::uint32_t i = threadIdx.x; i < split.units; i += threads) store(units + i, Vector<16>{});
 }
 
 }  // namespace tnt::gpu

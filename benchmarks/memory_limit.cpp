@@ -1,4 +1,4 @@
-#include "benchmarks/limit.hpp"
+#include "benchmarks/memory_limit.hpp"
 
 #include <algorithm>
 #include <cstring>

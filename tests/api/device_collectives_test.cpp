@@ -1,6 +1,6 @@
 // A communicator's side on the devices: what carries it is what TNT_DEVICE_TRANSPORT says, and a rank without a device is every
 // rank's error.
-#include "api/device_side.hpp"
+#include "api/device_collectives.hpp"
 
 #include <gtest/gtest.h>
 
@@ -35,15 +35,15 @@ TEST_F(DeviceSideTest, IsCarriedByWhatTheSettingsSay) {
   for (const auto& [transport, name] : {std::pair(DeviceTransport::nccl, "nccl"), std::pair(DeviceTransport::staged, "staged"),
                                         std::pair(DeviceTransport::hierarchical, "hierarchical")}) {
     testing::run_threads(4, [transport = transport, name = name](Communicator& host) {
-      const auto side =
-          std::make_shared<DeviceSide>(connect_devices(host.rank(), host, settings(transport, host.rank()), testing::call()));
-      EXPECT_STREQ(side->comm().transport(), name);
-      auto& device = dynamic_cast<SimulatedDevice&>(side->device());
+      const auto collectives = std::make_shared<DeviceCollectives>(
+          connect_devices(host.rank(), host, settings(transport, host.rank()), testing::call()));
+      EXPECT_STREQ(collectives->comm().transport(), name);
+      auto& device = dynamic_cast<SimulatedDevice&>(collectives->device());
       const Stream caller(device);
       const auto in = testing::inputs(4, TNT_FLOAT32, 9, 1);
       const testing::OnDevice data(device, caller.get(), in[testing::at(host.rank())]);
       const auto sum = [&](DeviceCommunicator& comm) { comm.all_reduce(data.get(), data.get(), 9, TNT_FLOAT32, TNT_SUM, ""); };
-      EXPECT_EQ(side->enqueue(caller.get(), false, sum), nullptr);
+      EXPECT_EQ(collectives->enqueue(caller.get(), false, sum), nullptr);
       EXPECT_EQ(data.read(), testing::reduced(in, TNT_SUM));
     });
   }
@@ -53,23 +53,23 @@ TEST_F(DeviceSideTest, IsCarriedByWhatTheSettingsSay) {
 TEST_F(DeviceSideTest, OnlyNcclIsCaptured) {
   for (const auto transport : {DeviceTransport::nccl, DeviceTransport::staged, DeviceTransport::hierarchical}) {
     testing::run_threads(4, [transport](Communicator& host) {
-      const auto side =
-          std::make_shared<DeviceSide>(connect_devices(host.rank(), host, settings(transport, host.rank()), testing::call()));
-      auto& device = dynamic_cast<SimulatedDevice&>(side->device());
+      const auto collectives = std::make_shared<DeviceCollectives>(
+          connect_devices(host.rank(), host, settings(transport, host.rank()), testing::call()));
+      auto& device = dynamic_cast<SimulatedDevice&>(collectives->device());
       const Stream caller(device);
       const testing::OnDevice data(device, caller.get(), testing::repeated(TNT_FLOAT32, 4, [](auto) { return 1.0; }));
       const auto sum = [&](DeviceCommunicator& comm) { comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, ""); };
       device.synchronize(caller.get());
       device.begin_capture(caller.get());
       try {
-        (void)side->enqueue(caller.get(), false, sum);
+        (void)collectives->enqueue(caller.get(), false, sum);
         EXPECT_EQ(transport, DeviceTransport::nccl);
       } catch (const Error& error) {
         EXPECT_EQ(error.status(), TNT_UNSUPPORTED) << error.what();
         EXPECT_NE(transport, DeviceTransport::nccl);
       }
       (void)device.end_capture(caller.get());
-      (void)side->enqueue(caller.get(), false, sum);
+      (void)collectives->enqueue(caller.get(), false, sum);
       EXPECT_EQ(data.read().get(3), 4.0);
     });
   }

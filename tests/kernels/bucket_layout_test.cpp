@@ -1,5 +1,5 @@
 // The cut of buckets into tiles: every element once, nothing overlaps, the promised sizes and borders.
-#include "kernels/cuda/tiles.hpp"
+#include "kernels/cuda/bucket_layout.hpp"
 
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ TEST(Tiles, CoverEveryElementOnce) {
       tensor.count = std::array<std::size_t, 4>{0, 1, random() % limit, random() % limit | 1}[random() % 4];
       tensor.dtype = seed % 8 < 4 ? floats[random() % 4] : wire;
     }
-    const BucketLayout layout = lay_out(tensors, wire);
+    const BucketLayout layout = make_layout(tensors, wire);
     SCOPED_TRACE("seed " + std::to_string(seed));
     expect_covers_once(layout, tensors, wire);
     expect_balanced(layout, tensors, wire);
@@ -93,7 +93,7 @@ TEST(Tiles, CoverEveryElementOnce) {
 TEST(Tiles, AreCutAtTheBordersThatArePromised) {
   const auto counts = [](std::size_t count) {
     std::vector<std::size_t> result;
-    for (const Tile& tile : lay_out(std::vector<TensorShape>{{count, TNT_FLOAT32}}, TNT_FLOAT32).tiles) {
+    for (const Tile& tile : make_layout(std::vector<TensorShape>{{count, TNT_FLOAT32}}, TNT_FLOAT32).tiles) {
       result.push_back(tile.count);
     }
     return result;
@@ -108,16 +108,16 @@ TEST(Tiles, AreCutAtTheBordersThatArePromised) {
 
 TEST(Tiles, CountBytesOfTheLargerSide) {
   const std::vector<TensorShape> doubles{{8192, TNT_FLOAT64}};
-  EXPECT_EQ(lay_out(doubles, TNT_FLOAT16).tiles.size(), 2U);
+  EXPECT_EQ(make_layout(doubles, TNT_FLOAT16).tiles.size(), 2U);
   const std::vector<TensorShape> halves{{8192, TNT_FLOAT16}};
-  EXPECT_EQ(lay_out(halves, TNT_FLOAT64).tiles.size(), 2U);
-  EXPECT_EQ(lay_out(halves, TNT_FLOAT16).tiles.size(), 1U);
+  EXPECT_EQ(make_layout(halves, TNT_FLOAT64).tiles.size(), 2U);
+  EXPECT_EQ(make_layout(halves, TNT_FLOAT16).tiles.size(), 1U);
 }
 
 TEST(Tiles, PadToSixteenBytesAndBigTensorsToALine) {
   const std::vector<TensorShape> tensors{
       {3, TNT_FLOAT32}, {0, TNT_FLOAT32}, {5, TNT_FLOAT32}, {1024, TNT_FLOAT32}, {1, TNT_FLOAT32}};
-  const BucketLayout layout = lay_out(tensors, TNT_FLOAT32);
+  const BucketLayout layout = make_layout(tensors, TNT_FLOAT32);
   EXPECT_EQ(layout.slots, (std::vector<std::size_t>{0, 4, 4, 32, 1056}));
   EXPECT_EQ(layout.count, 1060U);
   std::vector<std::uint32_t> padding;
@@ -129,7 +129,7 @@ TEST(Tiles, PadToSixteenBytesAndBigTensorsToALine) {
 TEST(Tiles, CountIn64Bits) {
   constexpr std::size_t count = (std::size_t{1} << 33) + 3;
   const std::vector<TensorShape> tensors{{7, TNT_FLOAT32}, {count, TNT_FLOAT32}, {count, TNT_FLOAT16}, {9, TNT_BFLOAT16}};
-  const BucketLayout layout = lay_out(tensors, TNT_FLOAT32);
+  const BucketLayout layout = make_layout(tensors, TNT_FLOAT32);
   expect_covers_once(layout, tensors, TNT_FLOAT32);
   EXPECT_GT(layout.slots[3], 2 * count);
   EXPECT_EQ(layout.tiles.back().slot, layout.slots[3]);
@@ -137,8 +137,8 @@ TEST(Tiles, CountIn64Bits) {
 
 TEST(Tiles, AreTheSameEveryTime) {
   const std::vector<TensorShape> tensors{{100'000, TNT_FLOAT32}, {17, TNT_FLOAT16}, {64, TNT_FLOAT64}};
-  const BucketLayout one = lay_out(tensors, TNT_BFLOAT16);
-  const BucketLayout other = lay_out(tensors, TNT_BFLOAT16);
+  const BucketLayout one = make_layout(tensors, TNT_BFLOAT16);
+  const BucketLayout other = make_layout(tensors, TNT_BFLOAT16);
   EXPECT_EQ(one.slots, other.slots);
   EXPECT_EQ(one.count, other.count);
   ASSERT_EQ(one.tiles.size(), other.tiles.size());
@@ -149,14 +149,14 @@ TEST(Tiles, AreTheSameEveryTime) {
 TEST(Tiles, RefuseToCastIntegers) {
   const std::vector<TensorShape> integers{{4, TNT_INT32}, {4, TNT_INT64}};
   try {
-    static_cast<void>(lay_out(integers, TNT_INT32));
+    static_cast<void>(make_layout(integers, TNT_INT32));
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), TNT_INVALID_ARGUMENT);
     EXPECT_STREQ(error.what(), "tensor 1 of int64 cannot travel as int32: only floating-point types are cast to one another");
   }
-  EXPECT_THROW(static_cast<void>(lay_out(std::vector<TensorShape>{{1, TNT_FLOAT32}}, TNT_INT32)), Error);
-  EXPECT_EQ(lay_out({}, TNT_FLOAT32).count, 0U);
+  EXPECT_THROW(static_cast<void>(make_layout(std::vector<TensorShape>{{1, TNT_FLOAT32}}, TNT_INT32)), Error);
+  EXPECT_EQ(make_layout({}, TNT_FLOAT32).count, 0U);
 }
 
 }  // namespace

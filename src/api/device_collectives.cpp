@@ -1,11 +1,11 @@
-#include "api/device_side.hpp"
+#include "api/device_collectives.hpp"
 
 #include <cmath>
 #include <thread>
 
 #include "base/clock.hpp"
 #include "comm/hierarchical/hierarchical_device_communicator.hpp"
-#include "comm/nccl/nccl_start.hpp"
+#include "comm/nccl/nccl_init.hpp"
 #include "comm/staged/staged_communicator.hpp"
 #include "launch/node.hpp"
 
@@ -13,15 +13,16 @@ namespace tnt {
 namespace {
 
 // The work that was enqueued on the communicator's stream so far.
-class Enqueued final : public Waitable {
+class StreamWork final : public Waitable {
  public:
-  explicit Enqueued(std::shared_ptr<DeviceSide> side) : side_(std::move(side)), event_(side_->device()) {
-    event_.record(side_->comm().stream());
+  explicit StreamWork(std::shared_ptr<DeviceCollectives> collectives)
+      : collectives_(std::move(collectives)), event_(collectives_->device()) {
+    event_.record(collectives_->comm().stream());
   }
   [[nodiscard]] bool wait(double seconds) override {
     const Deadline deadline(std::isfinite(seconds) && seconds >= 0 ? seconds : 1e9);
-    while (!event_.reached()) {
-      side_->comm().throw_if_aborted();
+    while (!event_.completed()) {
+      collectives_->comm().throw_if_aborted();
       if (deadline.passed()) return false;
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
@@ -29,7 +30,7 @@ class Enqueued final : public Waitable {
   }
 
  private:
-  std::shared_ptr<DeviceSide> side_;
+  std::shared_ptr<DeviceCollectives> collectives_;
   Event event_;
 };
 
@@ -44,7 +45,7 @@ DeviceGroup connect_devices(int index, Communicator& host, const Settings& setti
   } catch (const Error& error) {
     no_device = error;
   }
-  share_failure(*group.host, no_device, settings.timeout);
+  agree_on_error(*group.host, no_device, settings.timeout);
   const NcclOptions options{
       .timeout = settings.timeout, .library = settings.nccl_library, .deterministic = deterministic, .max_ctas = max_ctas};
   switch (settings.device_transport) {
@@ -59,19 +60,19 @@ DeviceGroup connect_devices(int index, Communicator& host, const Settings& setti
   return group;
 }
 
-DeviceSide::DeviceSide(DeviceGroup group)
+DeviceCollectives::DeviceCollectives(DeviceGroup group)
     : group_(std::move(group)),
       order_(*group_.device, *group_.comm),
-      word_(*group_.device, sizeof(std::int64_t), group_.comm->stream()) {}
+      barrier_buffer_(*group_.device, sizeof(std::int64_t), group_.comm->stream()) {}
 
-void DeviceSide::check_stream(StreamHandle stream) {
+void DeviceCollectives::check_stream(StreamHandle stream) {
   const int index = group_.device->device_of(stream);
   if (index == group_.device->index()) return;
   fail(TNT_INVALID_ARGUMENT, "the stream is of device {}, but this communicator works on device {} since its first stream",
        index, group_.device->index());
 }
 
-std::shared_ptr<Waitable> DeviceSide::started() { return std::make_shared<Enqueued>(shared_from_this()); }
+std::shared_ptr<Waitable> DeviceCollectives::make_work() { return std::make_shared<StreamWork>(shared_from_this()); }
 
 int device_index_of(StreamHandle stream) {
   if (device_count() == 0) fail(TNT_UNSUPPORTED, "stream is not NULL, but there is no CUDA device: {}", why_no_device());

@@ -1,5 +1,5 @@
 // How ranks agree on NCCL before it connects them: what is not there or does not fit is named on all ranks, and ends nothing.
-#include "comm/nccl/nccl_start.hpp"
+#include "comm/nccl/nccl_init.hpp"
 
 #include <gtest/gtest.h>
 
@@ -135,7 +135,7 @@ TEST(RealNccl, TakesOurCalls) {
     SimulatedDevice device(0, {.progress = Progress::thread});
     try {
       const auto comm = make_nccl_communicator(device, host, options(), library);
-      EXPECT_EQ(comm->version(), library->text());
+      EXPECT_EQ(comm->version(), library->name());
     } catch (const Error& error) {
       EXPECT_EQ(error.status(), TNT_SYSTEM);
       EXPECT_EQ(std::string(error.what()).find("rank 0: "), 0U) << error.what();

@@ -9,7 +9,7 @@
 #include "comm/device_communicator.hpp"
 #include "comm/executor.hpp"
 #include "comm/stream_order.hpp"
-#include "device/load.hpp"
+#include "device/devices.hpp"
 
 namespace tnt {
 
@@ -25,9 +25,9 @@ struct DeviceGroup {
 [[nodiscard]] DeviceGroup connect_devices(int index, Communicator& host, const Settings& settings, const CallContext& call,
                                           bool deterministic = false, int max_ctas = 0);
 
-class DeviceSide : public std::enable_shared_from_this<DeviceSide> {
+class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives> {
  public:
-  explicit DeviceSide(DeviceGroup group);
+  explicit DeviceCollectives(DeviceGroup group);
 
   [[nodiscard]] Device& device() const noexcept { return *group_.device; }
   [[nodiscard]] DeviceCommunicator& comm() const noexcept { return *group_.comm; }
@@ -45,19 +45,19 @@ class DeviceSide : public std::enable_shared_from_this<DeviceSide> {
     }
     order_.after(caller);
     operation(*group_.comm);
-    return started();
+    return make_work();
   }
   // Eight bytes of device memory for a barrier.
-  [[nodiscard]] void* word() const noexcept { return word_.get(); }
+  [[nodiscard]] void* barrier_buffer() const noexcept { return barrier_buffer_.get(); }
 
  private:
   void check_stream(StreamHandle stream);
-  [[nodiscard]] std::shared_ptr<Waitable> started();
+  [[nodiscard]] std::shared_ptr<Waitable> make_work();
 
   DeviceGroup group_;
   std::mutex mutex_;
   StreamOrder order_;
-  DeviceBuffer word_;
+  DeviceBuffer barrier_buffer_;
 };
 
 // The device index of the stream. Throws TNT_UNSUPPORTED with the reason if this machine has no device.

@@ -8,15 +8,15 @@
 
 namespace tnt {
 
-class CurrentDevice {
+class DeviceGuard {
  public:
-  explicit CurrentDevice(int index) : now_(index) {
+  explicit DeviceGuard(int index) : now_(index) {
     TNT_CUDA(cudaGetDevice(&before_));
     if (before_ != now_) TNT_CUDA(cudaSetDevice(now_));
   }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-  ~CurrentDevice() {
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+  ~DeviceGuard() {
     if (before_ != now_) cudaSetDevice(before_);  // it was current: nothing in it can fail for the first time
   }
 
@@ -27,12 +27,12 @@ class CurrentDevice {
 
 // While some thread captures a stream in CUDA's global mode, other threads may not even look at an event: it would end that
 // capture with an error. What is asked here has nothing to do with captured work.
-class BesideCaptures {
+class RelaxedCaptureGuard {
  public:
-  BesideCaptures() { TNT_CUDA(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  BesideCaptures(const BesideCaptures&) = delete;
-  BesideCaptures& operator=(const BesideCaptures&) = delete;
-  ~BesideCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCaptureGuard() { TNT_CUDA(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  RelaxedCaptureGuard(const RelaxedCaptureGuard&) = delete;
+  RelaxedCaptureGuard& operator=(const RelaxedCaptureGuard&) = delete;
+  ~RelaxedCaptureGuard() { cudaThreadExchangeStreamCaptureMode(&mode_); }
 
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;

@@ -27,24 +27,24 @@ struct Progress {
   std::uint32_t leaving = 0;  // this is the rank's last word
 };
 
-class ProgressBoard {
+class ProgressExchange {
  public:
-  using Own = std::function<Progress(std::string* place)>;  // place: what this rank waits in, for errors
+  using LocalProgress = std::function<Progress(std::string* operation)>;  // place: what this rank waits in, for errors
 
   // host: for this board alone. Every rank of it makes one; period: seconds between rounds.
-  ProgressBoard(std::unique_ptr<Communicator> host, double period, double timeout, Own own);
-  ProgressBoard(const ProgressBoard&) = delete;
-  ProgressBoard& operator=(const ProgressBoard&) = delete;
-  ~ProgressBoard();  // leaves
+  ProgressExchange(std::unique_ptr<Communicator> host, double period, double timeout, LocalProgress own);
+  ProgressExchange(const ProgressExchange&) = delete;
+  ProgressExchange& operator=(const ProgressExchange&) = delete;
+  ~ProgressExchange();  // leaves
 
   // Tells the others that this rank goes, so that nobody waits for its word: the last round. Waits for it at most a little
   // longer than a period.
   void leave() noexcept;
 
   // All ranks' words in the last round; empty before the first.
-  [[nodiscard]] std::vector<Progress> words() const;
+  [[nodiscard]] std::vector<Progress> latest() const;
   // The round that should have come has not: a rank does not answer.
-  [[nodiscard]] bool late() const;
+  [[nodiscard]] bool overdue() const;
 
  private:
   void loop();
@@ -53,10 +53,10 @@ class ProgressBoard {
   std::unique_ptr<Communicator> host_;
   double period_;
   double timeout_;
-  Own own_;
+  LocalProgress own_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Progress> words_;
+  std::vector<Progress> latest_;
   std::int64_t round_ns_;
   bool leaving_ = false;
   bool over_ = false;
@@ -64,14 +64,14 @@ class ProgressBoard {
 };
 
 struct Missing {
-  std::string who;    // "rank 1 has started only 16 operations"
-  bool held = false;  // who is missing is held up by something else, as far as is known
+  std::string who;       // "rank 1 has started only 16 operations"
+  bool blocked = false;  // who is missing is held up by something else, as far as is known
 };
 
 // Who keeps collective `number` from finishing, as far as these words tell; rank: who asks, in the job.
-[[nodiscard]] Missing who_is_missing(const std::vector<Progress>& words, std::uint64_t number, int rank);
+[[nodiscard]] Missing find_missing(const std::vector<Progress>& latest, std::uint64_t number, int rank);
 
 // The message if ranks wait in different calls of one number, as seen by the first that differs.
-[[nodiscard]] std::optional<std::string> find_mismatch(const std::vector<Progress>& words);
+[[nodiscard]] std::optional<std::string> find_mismatch(const std::vector<Progress>& latest);
 
 }  // namespace tnt

@@ -1,5 +1,5 @@
 // Devices by their index: what is said where there are none, and that each is opened once.
-#include "device/load.hpp"
+#include "device/devices.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
