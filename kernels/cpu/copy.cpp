@@ -14,7 +14,7 @@ namespace {
 #if defined(__x86_64__)
 constexpr std::size_t line = 64;
 
-// Whole lines go out as they are full: 16-byte stores lose nothing against wider ones.
+// Writes whole cache lines; wider stores than 16 bytes gain nothing.
 void stream_lines(std::byte* to, const std::byte* from, std::size_t lines) noexcept {
   for (std::size_t i = 0; i < lines; ++i, to += line, from += line) {
     const auto* source = reinterpret_cast<const __m128i*>(from);

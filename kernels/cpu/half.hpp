@@ -1,4 +1,4 @@
-// float16 and bfloat16 to and from float: round to nearest even, denormals and NaN kept. The loops over these vectorise.
+// Conversions between float and float16 or bfloat16: round to nearest even, denormals and NaN kept. Loops over them vectorise.
 #pragma once
 
 #include <bit>
@@ -14,12 +14,12 @@ namespace tnt {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
   const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-  const std::uint32_t quiet = (bits >> 16) | 0x40U;  // rounding could carry a NaN into infinity
+  const std::uint32_t quiet = (bits >> 16) | 0x40U;  // rounding could carry a NaN to infinity
   return {static_cast<std::uint16_t>(nan ? quiet : rounded)};
 }
 
-// The exponent is re-biased by a multiplication, which also normalises denormals (the method of F. Giesen, "float->half
-// variants", 2012: the hardware's own rounding does the work).
+// A multiplication changes the bias of the exponent and normalises denormals (F. Giesen, "float->half variants", 2012: the
+// hardware's rounding does the work).
 [[nodiscard]] inline float to_float(float16 x) noexcept {
   const std::uint32_t sign = (std::uint32_t{x.bits} & 0x8000U) << 16;
   const auto magnitude = static_cast<std::int32_t>(std::uint32_t{x.bits} & 0x7fffU);
@@ -28,11 +28,11 @@ namespace tnt {
   return std::bit_cast<float>(sign | static_cast<std::uint32_t>(magnitude >= 0x7c00 ? special : scaled));
 }
 
-// Signed comparisons and plain choices: what every vector instruction set has.
+// Uses signed comparisons and selections, which every vector instruction set has.
 [[nodiscard]] inline float16 to_float16(float x) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const auto magnitude = static_cast<std::int32_t>(bits & 0x7fffffffU);
-  // 0.5 has an exponent such that adding it leaves the denormal's mantissa, rounded, in the low bits
+  // adding 0.5 moves the denormal's mantissa, rounded, to the low bits
   const std::int32_t denormal = std::bit_cast<std::int32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000;
   const std::int32_t normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
   const std::int32_t special = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;  // NaN, else infinity
@@ -41,14 +41,14 @@ namespace tnt {
   return {static_cast<std::uint16_t>(((bits >> 16) & 0x8000U) | static_cast<std::uint32_t>(result))};
 }
 
-// An element of an array that need not be aligned, as users' buffers need not be. Unlike a memcpy of each element it
-// vectorises as a plain access does.
+// An element of an array that may be unaligned, as users' buffers may be. Unlike a memcpy for each element, it vectorises like
+// a plain access.
 template <typename T>
 struct [[gnu::packed, gnu::may_alias]] Unaligned {
   T value;
 };
 
-// The type in which a reduction accumulates, and the way there and back.
+// The type in which a reduction accumulates, and the conversions to and from it.
 template <typename T>
 struct Accumulator {
   using type = T;
@@ -67,7 +67,7 @@ struct Accumulator<bfloat16> {
   [[nodiscard]] static type load(bfloat16 x) noexcept { return to_float(x); }
   [[nodiscard]] static bfloat16 store(type x) noexcept { return to_bfloat16(x); }
 };
-// Small integers in 64 bits, so that an average does not wrap; unsigned, so that wrapping is defined.
+// Small integers accumulate in 64 bits, so that an average does not wrap.
 template <>
 struct Accumulator<std::int8_t> {
   using type = std::int64_t;

@@ -8,11 +8,11 @@ namespace tnt {
 namespace {
 
 #if defined(__x86_64__)
-// The forms with a mask: GCC 12 warns of the others' own undefined registers.
+// The masked forms: GCC 12 warns of undefined registers in the others.
 constexpr __mmask16 all = 0xffff;
 constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
-// Each converts whole vectors and returns how many elements that were.
+// Both convert whole vectors and return the number of converted elements.
 [[gnu::target("avx,f16c")]] std::size_t widen_f16c(Unaligned<float>* to, const Unaligned<float16>* from,
                                                    std::size_t count) noexcept {
   std::size_t i = 0;

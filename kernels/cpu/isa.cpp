@@ -9,7 +9,7 @@ namespace tnt {
 #if defined(__x86_64__)
 namespace {
 
-// Not all compilers know the name "f16c" in __builtin_cpu_supports.
+// Some compilers do not know "f16c" in __builtin_cpu_supports.
 bool has_f16c() noexcept {
   unsigned int a = 0;
   unsigned int b = 0;

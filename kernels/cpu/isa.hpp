@@ -1,6 +1,6 @@
-// The instruction sets that kernels are compiled for, and the choice among them at run time. The same loops, vectorised more or
-// less widely: no sum is reordered and nothing is contracted, so every one gives the same bits (but for those of a NaN, which
-// processors do not promise).
+// The instruction sets that kernels are compiled for, and the choice at run time. The loops are the same, vectorised with
+// different widths. No sum is reordered and nothing is contracted, so the bits are the same (except for NaN, which processors
+// do not define).
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace tnt {
 
 enum class Isa : std::uint8_t { baseline, avx2, avx512 };
 
-[[nodiscard]] bool has_isa(Isa isa) noexcept;  // this machine
+[[nodiscard]] bool has_isa(Isa isa) noexcept;  // of this machine
 [[nodiscard]] Isa best_isa() noexcept;         // of this machine
 [[nodiscard]] const char* isa_name(Isa isa) noexcept;
 
-// Rounding to nearest, denormals kept, while it lives: TensorFlow's threads flush denormals to zero, and what a thread that
-// waits for a sum reduces must have the bits that any other would give it (half of float16's exponents are denormals of float32
-// on their way).
+// Sets rounding to nearest and keeps denormals during its lifetime. TensorFlow's threads flush denormals to zero. A reduction
+// on such a thread must give the same bits as on any other thread (half of float16's exponents become float32 denormals in a
+// conversion).
 class DefaultFloatMode {
  public:
 #if defined(__x86_64__)
@@ -54,8 +54,8 @@ template <typename Body>
 }
 #endif
 
-// Calls body compiled for the instruction set: what is inlined into it is vectorised for that. body: a lambda that is always
-// inlined, TNT_INLINE_LAMBDA behind its parameters.
+// Calls body compiled for an instruction set: code that is inlined into it is vectorised for that set. body: a lambda that is
+// always inlined, with TNT_INLINE_LAMBDA after its parameters.
 #define TNT_INLINE_LAMBDA __attribute__((always_inline))
 template <typename Body>
 void with_isa(Isa isa, const Body& body) {

@@ -16,7 +16,7 @@ constexpr bool is_float16 = std::is_same_v<T, float16>;
 template <typename T>
 constexpr bool is_floating = std::is_floating_point_v<typename Accumulator<T>::type>;
 
-// Integers saturate at 64 bits, as the conversion of what is beyond is undefined (NaN, from no finite scale, aside).
+// Integers saturate at 64 bits, because the conversion of larger values is undefined (as for NaN, which no finite scale gives).
 template <typename A, typename S>
 A saturate(S scaled) noexcept {
   if constexpr (std::is_integral_v<A>) {
@@ -35,14 +35,14 @@ template <typename To, typename From>
   using Out = Accumulator<To>;
   using A = std::conditional_t<std::is_same_v<typename In::type, float>, float, double>;
   const auto factor = static_cast<A>(scale);
-#pragma GCC ivdep  // to may be from, and nothing else that overlaps it
+#pragma GCC ivdep  // to may equal from; otherwise they do not overlap
   for (std::size_t i = 0; i < count; ++i) {
     const auto scaled = static_cast<A>(In::load(from[i].value)) * factor;
     to[i].value = Out::store(saturate<typename Out::type>(scaled));
   }
 }
 
-// To or from float16, or both: straight from and to float, else in blocks of float that stay in the first-level cache.
+// To or from float16: directly from and to float, otherwise through blocks of float that stay in the L1 cache.
 template <typename To, typename From>
 [[gnu::always_inline]] inline void scale_float16(Unaligned<To>* to, const Unaligned<From>* from, std::size_t count,
                                                  double scale, Isa isa) {
@@ -90,7 +90,7 @@ void scale_as(void* to, const void* from, std::size_t count, double scale, Isa i
 
 void scale(void* to, tnt_dtype_t to_dtype, const void* from, tnt_dtype_t from_dtype, std::size_t count, double scale, Isa isa) {
   if (count == 0) return;
-  if (scale == 0.0 || from == nullptr) {  // nothing to add
+  if (scale == 0.0 || from == nullptr) {  // zeros
     std::memset(to, 0, count * dtype_size(to_dtype));
   } else if (scale == 1.0 && to_dtype == from_dtype) {
     if (to != from) std::memcpy(to, from, count * dtype_size(to_dtype));
@@ -107,7 +107,7 @@ void scale_into(std::byte* to, tnt_dtype_t to_dtype, const std::byte* from, tnt_
                 double factor, Store store) {
   if (factor == 1.0 && to_dtype == from_dtype && from != nullptr) return copy(to, from, count * dtype_size(to_dtype), store);
   if (store == Store::cached) return scale(to, to_dtype, from, from_dtype, count, factor);
-  // through a block that stays in the first-level cache
+  // through a block that stays in the L1 cache
   alignas(64) std::array<std::byte, 4096> block;  // NOLINT(*-member-init): written before it is read
   const std::size_t size = dtype_size(to_dtype);
   const std::size_t per_block = block.size() / size;
@@ -128,7 +128,7 @@ FusedBuffer::FusedBuffer(std::span<const TensorView> views, tnt_dtype_t dtype) :
   }
 }
 
-// Calls use(piece, first element in the piece, elements, byte offset from begin) for each part of [begin, begin + count).
+// Calls use(view, first element in the view, elements, byte offset from begin) for each part of [begin, begin + count).
 template <typename Use>
 void FusedBuffer::for_each_part(std::size_t begin, std::size_t count, Use&& use) const {
   if (count == 0) return;

@@ -1,5 +1,5 @@
-// Pack and unpack: scattered tensors to and from one contiguous run, in any chunks, with the scale and the cast to the run's
-// element type fused in.
+// Pack and unpack: copies between scattered tensors and one contiguous fused buffer, in chunks of any size, with scale and
+// cast.
 #pragma once
 
 #include <cstddef>
@@ -13,24 +13,24 @@
 
 namespace tnt {
 
-// One tensor's part in a collective: scale * in goes out to the other ranks, the result comes back into out.
+// One tensor's contribution to a collective: scale * in is sent, and the result is written to out.
 struct TensorView {
   const void* in = nullptr;  // not read if scale is 0
   void* out = nullptr;       // nullptr: the result is not wanted
   std::size_t count = 0;
   double scale = 1.0;
-  std::optional<tnt_dtype_t> dtype = std::nullopt;  // of in and out; none: the run's
+  std::optional<tnt_dtype_t> dtype = std::nullopt;  // of in and out; none: as the fused buffer
 };
 
-// A run of pieces seen as one vector of elements of dtype, the type in which it travels: pieces of another floating-point type
-// are cast when they are packed, rounded once, and back when they are unpacked. Keeps the pieces' borders, so that any part of
-// the run is found in O(log pieces); one piece, as of a plain all_reduce, allocates nothing.
+// Tensors that are treated as one vector of elements of dtype, the wire type. Tensors of another floating-point type are cast
+// when they are packed (rounded once), and cast back when they are unpacked. The borders of the tensors are kept, so that any
+// part is found in O(log tensors). A single tensor, as in a plain all_reduce, allocates nothing.
 class FusedBuffer {
  public:
   FusedBuffer(std::span<const TensorView> views, tnt_dtype_t dtype);
 
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
-  // Whether every piece is of a type with more bits than the run's.
+  // Whether every tensor's type is wider than the wire type.
   [[nodiscard]] bool narrows() const noexcept;
   [[nodiscard]] tnt_dtype_t dtype() const noexcept { return dtype_; }
   [[nodiscard]] std::span<const TensorView> views() const noexcept { return views_; }
@@ -38,7 +38,8 @@ class FusedBuffer {
   void pack(std::size_t begin, std::size_t count, void* to, Store store = Store::cached) const;
   void unpack(std::size_t begin, std::size_t count, const void* from, Store store = Store::cached) const;
 
-  // Where [begin, begin + count) of the input lies as it is to be packed, if it lies in one piece and unscaled; else nullptr.
+  // The address of [begin, begin + count) of the input if packing would not change it: it is in one tensor, unscaled and of the
+  // same type. Otherwise nullptr.
   [[nodiscard]] const void* in_place(std::size_t begin, std::size_t count) const noexcept;
 
  private:
@@ -49,11 +50,11 @@ class FusedBuffer {
   std::span<const TensorView> views_;
   tnt_dtype_t dtype_;
   std::size_t count_ = 0;
-  std::vector<std::size_t> ends_;  // element after each piece's last; empty for one piece
+  std::vector<std::size_t> ends_;  // the element after each tensor's last; empty for a single tensor
 };
 
-// to[i] = scale * from[i], rounded once to the type of to (by way of float32 where the two types differ and one has 16 bits);
-// from is not read if scale is 0. from == to is allowed if the types are the same. Different types: floating-point ones.
+// to[i] = scale * from[i], rounded once to the type of to (through float32 if the types differ and one has 16 bits). from is
+// not read if scale is 0. from == to is allowed if the types are the same. Different types must be floating-point types.
 void scale(void* to, tnt_dtype_t to_dtype, const void* from, tnt_dtype_t from_dtype, std::size_t count, double scale,
            Isa isa = best_isa());
 

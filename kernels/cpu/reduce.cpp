@@ -14,9 +14,9 @@
 namespace tnt {
 namespace {
 
-constexpr std::size_t block = 1024;  // accumulators of one block: at most 8 KiB, a quarter of the first-level cache
+constexpr std::size_t block = 1024;  // accumulators of one block: at most 8 KiB, a quarter of the L1 cache
 
-// Integers add and multiply as unsigned, where wrapping is defined.
+// Integers add and multiply as unsigned integers, whose wrapping is defined.
 template <typename A, typename F>
 A wrapping(A a, A b, F f) {
   if constexpr (std::is_integral_v<A>) {
@@ -27,8 +27,8 @@ A wrapping(A a, A b, F f) {
   }
 }
 
-// combine: one more source. finish: what is left to do when all n are combined. in_registers: of at most how many sources the
-// whole reduction has a loop of its own.
+// combine: adds one source. finish: completes a result of n sources. in_registers: the maximum number of sources whose
+// reduction has its own loop.
 struct Sum {
   static constexpr std::size_t in_registers = max_summed_in_registers;
   template <typename A>
@@ -53,7 +53,7 @@ struct Prod : Sum {
     return wrapping(a, b, [](auto x, auto y) { return x * y; });
   }
 };
-// A NaN in any source stays: x != x is false for everything else.
+// A NaN in any source is kept: x != x is false for other values.
 struct Min : Prod {
   template <typename A>
   static A combine(A a, A b) noexcept {
@@ -67,7 +67,7 @@ struct Max : Prod {
   }
 };
 
-struct Tree : Sum {};  // in_tree, not in_order
+struct Tree : Sum {};  // uses in_tree instead of in_order
 
 template <typename T, typename Op, typename Out, std::size_t... i>
 [[gnu::always_inline]] inline void reduce_sources(Unaligned<Out>* out, std::span<const void* const> sources, std::size_t begin,
@@ -86,7 +86,7 @@ template <typename T, typename Op, typename Out, std::size_t... i>
   }
 }
 
-// Of at most Op::in_registers sources.
+// For at most Op::in_registers sources.
 template <typename T, typename Op, typename Out>
 [[gnu::always_inline]] inline void reduce_in_registers(Unaligned<Out>* out, std::span<const void* const> sources,
                                                        std::size_t begin, std::size_t length) {
@@ -110,7 +110,7 @@ template <typename T, typename Op>
   for (std::size_t i = 0; i < length; ++i) out[begin + i].value = Acc::store(Op::template finish<A>(sum[i], n));
 }
 
-// The conversions are instructions that the loops above would not be compiled to.
+// Converts in blocks, because the compiler does not generate the conversion instructions in the loops above.
 template <typename Op>
 [[gnu::always_inline]] inline void reduce_float16_block(Unaligned<float16>* out, std::span<const void* const> sources,
                                                         std::size_t begin, std::size_t length, Isa isa) {
@@ -142,13 +142,13 @@ void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::siz
   });
 }
 
-// The tree: groups of sources are summed in registers; groups add up as a binary counter counts.
+// The tree: groups of sources are summed in registers, and groups are added like a binary counter.
 constexpr std::size_t group = Tree::in_registers;
-constexpr std::size_t tree_block = 256;  // so that a sum for each level stays in the first-level cache, too
-constexpr std::size_t levels = 16;       // of the counter
+constexpr std::size_t tree_block = 256;  // small enough that one sum for each level stays in the L1 cache
+constexpr std::size_t levels = 16;       // of the binary counter
 constexpr std::size_t max_tree_sources = group << levels;
 
-// As reduce_float16_block: converted first, by instructions that the loops would not be compiled to.
+// Converts first, as reduce_float16_block does.
 [[gnu::always_inline]] inline void sum_float16_group(Unaligned<float>* out, std::span<const void* const> sources,
                                                      std::size_t begin, std::size_t length, Isa isa) {
   std::array<std::array<Unaligned<float>, tree_block>, group> wide;
@@ -165,7 +165,7 @@ template <typename A>
   for (std::size_t i = 0; i < length; ++i) sum[i].value = left[i].value + sum[i].value;
 }
 
-// pending[k] is the sum of 2^k groups that waits for its neighbour. What is left over at the end goes up.
+// pending[k] is a sum of 2^k groups that waits for its neighbour. At the end, a sum without a neighbour is passed up.
 template <typename T>
 [[gnu::always_inline]] inline void reduce_tree_block(Unaligned<T>* out, std::span<const void* const> sources, std::size_t begin,
                                                      std::size_t length, Isa isa) {
@@ -184,7 +184,7 @@ template <typename T>
     for (; (index >> level & 1) != 0; ++level) add_below(sum.data(), pending[level].data(), length);
     if (index + 1 < groups) std::copy_n(sum.data(), length, pending[level].data());
   }
-  // the lowest one of the number of groups stands for sum, the others for what is pending
+  // the lowest set bit of the number of groups is sum; the other set bits are pending sums
   for (std::size_t waiting = groups & (groups - 1); waiting != 0; waiting &= waiting - 1)
     add_below(sum.data(), pending[std::countr_zero(waiting)].data(), length);
   if constexpr (std::is_same_v<T, float16>) {
@@ -197,7 +197,7 @@ template <typename T>
 template <typename T>
 void reduce_in_tree(Unaligned<T>* out, std::span<const void* const> sources, std::size_t count, Isa isa) {
   constexpr bool wraps = std::is_integral_v<typename Accumulator<T>::type>;
-  if (wraps || sources.size() <= 2) return reduce_as<T, Sum>(out, sources, count, isa);  // the same in any order
+  if (wraps || sources.size() <= 2) return reduce_as<T, Sum>(out, sources, count, isa);  // the order does not matter
   if constexpr (!wraps) {
     if (sources.size() > max_tree_sources)
       fail(TNT_UNSUPPORTED, "a tree over {} ranks: at most {}", sources.size(), max_tree_sources);

@@ -1,5 +1,4 @@
-// Sums of an element's terms, one from each of n buffers: made of these, a loop over the elements keeps them in registers and
-// vectorises.
+// Sums of one element from each of n buffers. Loops over these functions keep the terms in registers and vectorise.
 #pragma once
 
 #include <array>
@@ -12,13 +11,13 @@
 
 namespace tnt {
 
-// Before a loop: an element of out is written after the same elements of the buffers were read, and no others.
+// For a loop in which an element of out is written after the same elements of the buffers were read, and depends on no others.
 #define TNT_ELEMENTS_ARE_INDEPENDENT _Pragma("GCC ivdep")
 
-// Of at most how many terms a sum has a loop of its own: each is code for every type and instruction set.
+// The maximum number of terms with a loop of their own; each loop is code for every type and instruction set.
 constexpr std::size_t max_summed_in_registers = 8;
 
-// Calls body with a std::index_sequence of as many as there are terms, from n to most.
+// Calls body with a std::index_sequence of length `terms`, from n to max.
 template <std::size_t max, std::size_t n = 1, typename Body>
 [[gnu::always_inline]] inline void with_indices(std::size_t terms, const Body& body) {
   if constexpr (n < max) {
@@ -27,15 +26,15 @@ template <std::size_t max, std::size_t n = 1, typename Body>
   body(std::make_index_sequence<n>());
 }
 
-// Where the buffers' elements begin. Made without a loop, which GCC would keep, with the array in memory, and then not
-// vectorise what reads by these pointers.
+// Pointers to the buffers' elements from begin on. Without a loop: GCC would keep the array in memory and would not vectorise
+// reads through it.
 template <typename T, std::size_t... i>
 [[gnu::always_inline]] inline auto element_pointers(std::span<const void* const> buffers, std::size_t begin,
                                                     std::index_sequence<i...>) {
   return std::array{static_cast<const Unaligned<T>*>(buffers[i]) + begin...};
 }
 
-// Terms [0, n), from the first to the last; term(i): the ith.
+// The sum of terms [0, n) in order; term(i) is the i-th.
 template <typename Op, std::size_t n, typename Term>
 [[gnu::always_inline]] inline auto in_order(const Term& term) {
   if constexpr (n == 1) {
@@ -46,7 +45,7 @@ template <typename Op, std::size_t n, typename Term>
   }
 }
 
-// The sum of terms [first, first + n): the first half is the largest power of two that leaves a second.
+// The sum of terms [first, first + n) in a tree: the left half has the largest power of two below n terms.
 template <std::size_t first, std::size_t n, typename Term>
 [[gnu::always_inline]] inline auto in_tree(const Term& term) {
   if constexpr (n == 1) {

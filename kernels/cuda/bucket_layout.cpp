@@ -7,10 +7,10 @@ namespace tnt::gpu {
 namespace {
 
 constexpr std::size_t max_tile_bytes = std::size_t{32} * 1024;  // 8 loads of 16 bytes for each of 256 threads
-constexpr std::size_t granule = 128;                            // elements; of any type they are whole cache lines
+constexpr std::size_t granule = 128;                            // elements; a multiple of a cache line for any type
 constexpr std::size_t vector_bytes = 16;
 constexpr std::size_t line_bytes = 128;
-constexpr std::size_t big_bytes = 4096;  // from here on a line of padding is nothing
+constexpr std::size_t big_bytes = 4096;  // padding to a cache line is negligible from this size on
 
 std::size_t rounded_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -24,7 +24,7 @@ void check(std::size_t index, const TensorShape& tensor, tnt_dtype_t wire) {
        dtype_name(tensor.dtype), dtype_name(wire));
 }
 
-// Cuts a tensor into tiles whose numbers of granules differ by one at most; the remainder is the last one's.
+// Cuts a tensor into tiles whose numbers of granules differ by at most one; the last tile has the remainder.
 void add_tiles(std::vector<Tile>& tiles, std::size_t index, const TensorShape& tensor, std::size_t slot,
                std::size_t larger_size) {
   const std::size_t granules = (tensor.count + granule - 1) / granule;
@@ -48,7 +48,7 @@ BucketLayout make_layout(std::span<const TensorShape> tensors, tnt_dtype_t wire)
   BucketLayout layout;
   layout.slots.reserve(tensors.size());
   const std::size_t wire_size = dtype_size(wire);
-  // What lies before an element and belongs to no tensor is the padding of the tile before.
+  // Padding before an element belongs to the previous tile.
   const auto align_to = [&](std::size_t multiple_bytes) {
     const std::size_t begin = rounded_up(layout.count, multiple_bytes / wire_size);
     if (!layout.tiles.empty()) layout.tiles.back().padding += static_cast<std::uint32_t>(begin - layout.count);

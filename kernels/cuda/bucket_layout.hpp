@@ -1,4 +1,4 @@
-// How a bucket's tensors lie in it, and its cut into tiles: made once with the plan, on the host, the same on all ranks.
+// The layout of a bucket: the positions of its tensors and its tiles. Made with the plan on the host, equal on all ranks.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,14 @@ struct TensorShape {
 
 struct BucketLayout {
   std::vector<Tile> tiles;
-  std::vector<std::size_t> slots;  // element of the bucket at which each tensor begins: at a multiple of 16 bytes
+  std::vector<std::size_t> slots;  // first element of each tensor in the bucket, at multiples of 16 bytes
   std::size_t count = 0;           // elements of the bucket, padding included
 };
 
-// Tensors in their order, those of 4 KiB and more at multiples of 128 bytes. A tensor of up to 32 KiB, as it lies or as it
-// travels, whichever is more, is one tile; a larger one is cut into tiles of 16 to 32 KiB, equal but for 128 elements and the
-// remainder. An empty one has none. Throws TNT_INVALID_ARGUMENT if an integer would have to be cast. Cost: O(tensors + tiles).
+// Places the tensors in order; those of 4 KiB or more begin at multiples of 128 bytes. A tensor of up to 32 KiB (in its own
+// type or the wire type, whichever is larger) is one tile. A larger tensor is cut into tiles of 16 to 32 KiB of equal size,
+// except for 128 elements and the remainder. An empty tensor has no tile. Throws TNT_INVALID_ARGUMENT if an integer tensor
+// would have to be cast. Cost: O(tensors + tiles).
 [[nodiscard]] BucketLayout make_layout(std::span<const TensorShape> tensors, tnt_dtype_t wire);
 
 }  // namespace tnt::gpu

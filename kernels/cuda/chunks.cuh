@@ -1,4 +1,4 @@
-// An array of any length in chunks, one for each block.
+// Cuts an array into chunks, which the thread blocks take in turn.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -14,7 +14,7 @@ template <typename T>
   return count / chunk<T> + (count % chunk<T> != 0 ? 1 : 0);
 }
 
-// Calls f(first element, elements) for each chunk of this block's.
+// Calls f(first element, elements) for each chunk of this block.
 template <typename T, typename F>
 __device__ __forceinline__ void for_each_chunk(std::uint64_t count, const F& f) {
   for (std::uint64_t i = blockIdx.x; i * chunk<T> < count; i += gridDim.x) {

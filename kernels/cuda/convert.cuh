@@ -1,5 +1,5 @@
-// Element types on the device, and the way from one to another: round to nearest even, denormals kept, as kernels/cpu/half.hpp.
-// Where a processor has an instruction it is used; what stands beside it computes the same bits, those of a NaN aside.
+// Element types on the device and their conversions: round to nearest even, denormals kept, as in kernels/cpu/half.hpp. Uses
+// the processor's instruction if it has one; the fallback computes the same bits, except for NaN.
 #pragma once
 
 #include <cmath>
@@ -49,7 +49,7 @@ __device__ __forceinline__ float to_float(Float16 x) {
   const std::uint32_t sign = (std::uint32_t{x.bits} & 0x8000U) << 16;
   const std::uint32_t magnitude = (std::uint32_t{x.bits} & 0x7fffU) << 13;
   if (magnitude >= 0x0f800000U) return bits_as<float>(sign | 0x7f800000U | magnitude);  // infinity, NaN
-  // the multiplication moves the exponent to float's bias, and makes a denormal a normal number
+  // the multiplication changes the bias of the exponent and normalises denormals
   return bits_as<float>(sign | bits_as<std::uint32_t>(bits_as<float>(magnitude) * 0x1p112F));
 #endif
 }
@@ -70,14 +70,14 @@ __device__ __forceinline__ Float16 to_float16(float x) {
     result = 0x7c00U;
   } else if (magnitude >= 0x38800000U) {
     result = (magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
-  } else {  // in the sum the denormal's bits are the last ones, rounded
+  } else {  // the low bits of the sum are the denormal, rounded
     result = bits_as<std::uint32_t>(bits_as<float>(magnitude) + 0.5F) - 0x3f000000U;
   }
   return {static_cast<std::uint16_t>(sign | result)};
 #endif
 }
 
-// The type in which is computed, and the way there and back: float for 16 bits, 64 bits for integers.
+// The type in which values are computed, and the conversions to and from it: float for 16 bits, 64 bits for integers.
 template <typename T>
 struct Accumulator {
   using type = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
@@ -102,7 +102,7 @@ using AccumulatorType = typename Accumulator<T>::type;
 template <typename T>
 inline constexpr bool is_floating = std::is_floating_point_v<AccumulatorType<T>>;
 
-// Integers wrap, which is defined for unsigned ones only.
+// Integers wrap, which is defined for unsigned types only.
 template <typename A>
 __device__ __forceinline__ A wrapping_add(A a, A b) {
   if constexpr (std::is_integral_v<A>) {
@@ -119,7 +119,7 @@ __device__ __forceinline__ std::int64_t saturate(double x) {
   return static_cast<std::int64_t>(x < low ? low : high < x ? high : x);
 }
 
-// scale * x, as tnt::scale of kernels/cpu/pack.hpp. By 1 within a type: the same bits.
+// scale * x, as in tnt::scale of kernels/cpu/pack.hpp. A scale of 1 within a type keeps the bits.
 template <typename To, typename From>
 struct Scale {
   using A = std::conditional_t<std::is_same_v<AccumulatorType<From>, float>, float, double>;

@@ -1,13 +1,13 @@
-// The check of every call of the CUDA runtime: its error becomes ours, with the place, what was tried and CUDA's own words.
-// Light: .cu files include it, and are parsed once for every architecture.
+// Checks calls of the CUDA runtime: an error becomes an exception with the place, the call and CUDA's message. Keep this header
+// small: .cu files include it and are parsed once for every architecture.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 namespace tnt {
 
-// Throws TNT_SYSTEM: "cudaStreamCreate(&stream) failed at streams.cpp:12: out of memory (cudaErrorMemoryAllocation)", and takes
-// the error from CUDA's own record of the thread's last one, where the next check would find it again.
+// Throws TNT_SYSTEM: "cudaStreamCreate(&stream) failed at streams.cpp:12: out of memory (cudaErrorMemoryAllocation)". Clears
+// CUDA's last error of the thread, which the next check would otherwise report again.
 [[noreturn]] void fail_cuda(cudaError_t code, const char* tried, const char* file, int line);
 
 }  // namespace tnt

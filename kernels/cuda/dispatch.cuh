@@ -1,4 +1,5 @@
-// From a dtype to the device's type, on the host for a bucket's and in the kernel for a tensor's: a block's tensor is of one.
+// Dispatch from a dtype to the device type: on the host for a bucket's type, in the kernel for a tensor's type. All elements of
+// a block have one tensor type.
 #pragma once
 
 #include "kernels/cuda/arguments.hpp"
@@ -6,7 +7,7 @@
 
 namespace tnt::gpu {
 
-// Calls f with an element of the type that travels.
+// Calls f with an element of the wire type.
 template <typename F>
 void dispatch_wire(tnt_dtype_t wire, const F& f) {
   switch (wire) {
@@ -22,7 +23,7 @@ void dispatch_wire(tnt_dtype_t wire, const F& f) {
   refuse_dtype(wire);
 }
 
-// Calls f with an element of a tensor's type. Integers travel as they are (make_layout sees to that).
+// Calls f with an element of a tensor's type. Integers travel unchanged (make_layout checks it).
 template <typename Wire, typename F>
 __device__ __forceinline__ void dispatch_tensor(std::uint32_t dtype, const F& f) {
   if constexpr (!is_floating<Wire>) {

@@ -1,5 +1,5 @@
-// What nvcc and the tests' compiler for the CPU do in different ways: the launch of a kernel. Under nvcc it goes to a stream;
-// in the tests (tests/simt) it runs all blocks before it returns.
+// Launches a kernel, under nvcc and under the tests' compiler for the CPU. Under nvcc the kernel goes to a stream; in the tests
+// (tests/simt) all blocks run before the launch returns.
 #pragma once
 
 #include "kernels/cuda/bucket_kernels.hpp"
@@ -11,8 +11,8 @@
 #define TNT_UNROLL _Pragma("unroll")
 #define TNT_NO_UNROLL _Pragma("unroll 1")
 #define TNT_AT(address) (*(address))
-// TNT_LAUNCH(blocks, stream, kernel, arguments...): throws TNT_SYSTEM that names the kernel. By the launch's own result: an
-// error that somebody else left behind is not taken for this launch's. No memory, no wait.
+// TNT_LAUNCH(blocks, stream, kernel, arguments...): throws TNT_SYSTEM that names the kernel. It checks the result of this
+// launch only, not an error that an earlier call left behind. It neither allocates nor waits.
 #define TNT_LAUNCH(blocks, stream, kernel, ...)                                                            \
   do {                                                                                                     \
     cudaLaunchConfig_t tnt_config = {};                                                                    \
@@ -29,7 +29,7 @@
 
 #define TNT_UNROLL
 #define TNT_NO_UNROLL
-#define TNT_AT(address) (::simt::checked(address))  // ends the test if it is not aligned, as a GPU does
+#define TNT_AT(address) (::simt::checked(address))  // ends the test on a misaligned access, as a GPU does
 #define TNT_LAUNCH(blocks, stream, kernel, ...) \
   (static_cast<void>(stream), ::simt::run(#kernel, blocks, ::tnt::gpu::threads, [&] { (kernel)(__VA_ARGS__); }))
 
@@ -39,7 +39,7 @@ namespace tnt::gpu {
 
 inline constexpr unsigned threads = 256;  // of every block
 
-// Blocks for n pieces of work that each block takes in turn.
+// The number of blocks for n pieces of work, which blocks take in turn.
 inline unsigned blocks_for(std::uint64_t n, std::uint32_t max_ctas) {
   constexpr std::uint64_t most = 0x7fffffff;  // CUDA's limit
   const std::uint64_t limit = max_ctas == 0 ? most : max_ctas;

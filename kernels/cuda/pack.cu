@@ -4,7 +4,7 @@
 namespace tnt::gpu {
 namespace {
 
-// What lies in the bucket already is only looked at for the statistics: written again as it is.
+// A tensor that is already in the bucket is only read for its statistics and written back unchanged.
 template <typename Wire>
 __device__ void pack_tile(const Tile& tile, const TensorArgument& tensor, std::byte* to, tnt_dtype_t wire,
                           StatisticsAccumulator& stats) {

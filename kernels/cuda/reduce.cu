@@ -7,7 +7,7 @@
 namespace tnt::gpu {
 namespace {
 
-struct Sources {  // by value: half a kilobyte of the kernel's arguments
+struct Sources {  // passed by value: half a kilobyte of kernel arguments
   const std::byte* at[max_sources];
   int n;
 };
@@ -25,7 +25,7 @@ struct Values {
   }
 };
 
-// The same element of all sources.
+// One element of all sources.
 template <typename T>
 struct ElementTerms {
   using Pending = T;
@@ -37,7 +37,7 @@ struct ElementTerms {
   __device__ __forceinline__ Value complete(int /*source*/, T x) const { return {{Accumulator<T>::load(x)}}; }
 };
 
-// The same vector of all sources.
+// One vector of all sources.
 template <typename T, bool aligned>
 struct UnitTerms {
   static constexpr unsigned elements = Unit<T, T>::elements;
@@ -116,7 +116,7 @@ void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt
     using T = decltype(element);
     const unsigned blocks = blocks_for(chunks_of<T>(count), 0);
     auto* to = static_cast<std::byte*>(out);
-    if (order == Order::ranks || !is_floating<T>) {  // integers wrap to the same in any order
+    if (order == Order::ranks || !is_floating<T>) {  // integers wrap to the same result in any order
       TNT_LAUNCH(blocks, stream, (reduce_kernel<T, Order::ranks>), to, copied, count);
     } else if constexpr (is_floating<T>) {
       TNT_LAUNCH(blocks, stream, (reduce_kernel<T, Order::tree>), to, copied, count);

@@ -3,7 +3,7 @@
 namespace tnt::gpu {
 namespace {
 
-// One block: the partials of a gigabyte are a megabyte. Each thread adds up every 256th partial, then the tree.
+// One block is enough: the partials of a gigabyte are a megabyte. Each thread adds every 256th partial; then the block's tree.
 __global__ void __launch_bounds__(threads) sum_kernel(const Statistics* partials, std::uint32_t n, Statistics* total) {
   StatisticsAccumulator stats(true);
   for (std::uint64_t i = threadIdx.x; i < n; i += threads) stats.add(partials[i]);

@@ -1,4 +1,5 @@
-// Sum of squares and number of non-finite values of what a block writes: each thread's own, then a fixed tree over the block.
+// Sum of squares and number of non-finite values that a block writes: first in each thread, then in a fixed tree over the
+// block.
 #pragma once
 
 #include <cmath>
@@ -11,7 +12,7 @@ namespace tnt::gpu {
 inline constexpr unsigned warp_size = 32;
 inline constexpr unsigned whole_warp = 0xffffffff;
 
-// By the exponent's bits: no compiler takes that for a constant.
+// Tests the exponent's bits, which no compiler optimises away.
 template <typename T>
 [[nodiscard]] __device__ __forceinline__ bool is_non_finite(T x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -27,7 +28,7 @@ template <typename T>
   }
 }
 
-// One thread's share.
+// The statistics of one thread.
 class StatisticsAccumulator {
  public:
   explicit __device__ StatisticsAccumulator(bool enabled) : enabled_(enabled) {}
@@ -46,7 +47,7 @@ class StatisticsAccumulator {
     non_finite_ += partial.non_finite;
   }
 
-  // totals[index] = all threads' shares, if they are wanted. Every thread of the block has to call it.
+  // totals[index] = the sum over all threads, if enabled. Every thread of the block must call it.
   __device__ void write_total(Statistics* totals, std::uint64_t index) {
     if (!enabled_) return;
     __shared__ double sums[threads / warp_size];
@@ -68,7 +69,7 @@ class StatisticsAccumulator {
       totals[index].sum_of_squares = sum_;
       totals[index].non_finite = non_finite_;
     }
-    __syncthreads();  // the arrays are the next tile's
+    __syncthreads();  // the next tile reuses the arrays
   }
 
  private:

@@ -1,5 +1,5 @@
-// The sum of n terms in a fixed order. Four terms are loaded before the first is needed, and nothing is indexed at run time,
-// so that all of it stays in registers.
+// The sum of n terms in a fixed order. Four loads are issued before the first result is needed, and no array is indexed at run
+// time, so that everything stays in registers.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -8,7 +8,7 @@ namespace tnt::gpu {
 
 inline constexpr int group = 4;
 
-// Terms: begin(i) -> Begun starts to load term i, end(i, begun) -> Value is the term.
+// Terms: issue(i) -> Pending starts to load term i; complete(i, pending) -> Value returns it.
 template <typename Terms>
 __device__ __forceinline__ void issue_group(const Terms& terms, int first, int n,
                                             typename Terms::Pending (&pending_loads)[group]) {
@@ -29,7 +29,7 @@ __device__ __forceinline__ typename Terms::Value sum_in_order(const Terms& terms
     for (int i = 0; i < group; ++i) {
       if (first + i >= n) break;
       const typename Terms::Value term = terms.complete(first + i, pending_loads[i]);
-      sum = first + i == 0 ? term : sum + term;  // no 0 + term: that would lose the sign of a zero
+      sum = first + i == 0 ? term : sum + term;  // not 0 + term, which would lose the sign of a zero
     }
   }
   return sum;
@@ -49,8 +49,8 @@ __device__ __forceinline__ typename Terms::Value tree_in_group(const Terms& term
   }
 }
 
-// Groups add up as a binary counter counts: pending[k] is the sum of 2^k groups that waits for its neighbour. What is left over
-// at the end goes up, from the last to the first.
+// Groups are added like a binary counter: pending[k] is the sum of 2^k groups that waits for its neighbour. At the end, a sum
+// without a neighbour is passed up, from the last to the first.
 template <typename Terms>
 __device__ __forceinline__ typename Terms::Value sum_in_tree(const Terms& terms, int n) {
   constexpr int levels = 5;

@@ -1,6 +1,6 @@
-// A block moves elements from one array to another and does something to each on the way. Aligned on the destination: its
-// elements before the first vector and after the last go one by one, all others in vectors of 16 bytes of the wider side, the
-// source's put together if they lie misaligned. Each thread begins 4 to 8 loads before it stores.
+// A block copies elements from one array to another and applies a function to each. The destination is aligned: its elements
+// before the first vector and after the last are moved one by one, all others in vectors of 16 bytes of the wider side. A
+// misaligned source is read in aligned vectors and shifted. Each thread issues 4 to 8 loads before its first store.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace tnt::gpu {
 
-// 16 bytes of the wider type, and as many elements of the other: neighbouring threads read and write neighbouring memory.
+// 16 bytes of the wider type and the same number of elements of the other: neighbouring threads access neighbouring memory.
 template <typename To, typename From>
 struct Unit {
   static constexpr unsigned elements = 16 / (sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));
   static constexpr int to_bytes = elements * sizeof(To);
   static constexpr int from_bytes = elements * sizeof(From);
-  static constexpr unsigned batch = from_bytes == 16 ? 4 : 8;  // loads in flight; more than that costs registers
+  static constexpr unsigned batch = from_bytes == 16 ? 4 : 8;  // loads in flight; more would cost registers
 };
 
-// An array cut into a head, aligned vectors and a tail.
+// An array split into a head, aligned vectors and a tail.
 struct VectorSplit {
-  std::uint32_t head;   // elements before the first vector; all of them if no element is aligned
+  std::uint32_t head;   // elements before the first vector; all elements if none is aligned
   std::uint32_t units;  // vectors
   std::uint32_t tail;   // elements after the last vector
 
@@ -36,7 +36,7 @@ struct VectorSplit {
     return {head, (count - head) / unit_elements, (count - head) % unit_elements};
   }
 
-  // The first and the last vector go one by one as well.
+  // Moves the first and the last vector to the elements that are moved one by one.
   __device__ void exclude_outer_units(unsigned unit_elements) {
     if (units <= 2) {
       *this = {head + tail + units * unit_elements, 0, 0};
@@ -45,7 +45,7 @@ struct VectorSplit {
     }
   }
 
-  // The i-th of the elements that go one by one.
+  // The i-th of the elements that are moved one by one.
   [[nodiscard]] __device__ std::uint32_t single(std::uint32_t i, unsigned unit_elements) const {
     return i < head ? i : i + units * unit_elements;
   }
@@ -96,7 +96,7 @@ __device__ __forceinline__ std::uint32_t clamped(std::uint32_t x, std::uint32_t 
   return low < most ? low : most;
 }
 
-// Without the first and the last, unless the source is aligned.
+// Excludes the first and the last vector unless the source is aligned.
 template <bool aligned, typename To, typename From, typename Function>
 __device__ __forceinline__ void transform_units(std::byte* to, const std::byte* from, std::uint32_t units,
                                                 const Function& function, StatisticsAccumulator& stats) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ void transform_units(std::byte* to, const std::byte* 
     typename In::Pending in[U::batch];
     Vector<U::to_bytes> old[U::batch] = {};
     TNT_UNROLL
-    for (unsigned i = 0; i < U::batch; ++i) {  // without a branch: who has none reads another's
+    for (unsigned i = 0; i < U::batch; ++i) {  // without a branch: a thread without a unit reads another thread's
       const std::uint32_t unit = clamped(first + i * threads, begin, end - 1);
       in[i] = source.template issue<aligned>(unit);
       if constexpr (std::is_invocable_v<Function, From, To>) old[i] = load_once(target + unit);
@@ -125,8 +125,8 @@ __device__ __forceinline__ void transform_units(std::byte* to, const std::byte* 
   }
 }
 
-// to[i] = function(from[i]), or function(from[i], to[i]) if the function takes two; what is written is added to the share. Each
-// thread adds the same elements in the same order wherever `from` lies.
+// to[i] = function(from[i]), or function(from[i], to[i]) for a function of two arguments; the written values are added to the
+// statistics. Each thread adds the same elements in the same order for any alignment of `from`.
 template <typename To, typename From, typename Function>
 __device__ __forceinline__ void transform(std::byte* to, const std::byte* from, std::uint32_t count, const Function& function,
                                           StatisticsAccumulator& stats) {
@@ -141,7 +141,7 @@ __device__ __forceinline__ void transform(std::byte* to, const std::byte* from, 
   from += split.head * sizeof(From);
   if (misalignment(from, U::from_bytes) == 0) return transform_units<true, To, From>(to, from, split.units, function, stats);
 
-  // The first unit and the last one by one: each by the thread whose first or last it is.
+  // The first and the last unit are moved one by one, by the thread that owns them.
   const auto transform_unit = [&](std::uint32_t unit) {
     if (threadIdx.x != unit % threads) return;
     TNT_NO_UNROLL

@@ -1,5 +1,5 @@
-// Memory in aligned vectors of 4, 8 or 16 bytes, from any address: what lies misaligned is put together from the two aligned
-// vectors that hold it. Nothing outside of what was asked for is read.
+// Aligned vectors of 4, 8 or 16 bytes from any address. A misaligned vector is combined from the two aligned vectors that
+// contain it. Nothing outside the requested range is read.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ struct alignas(n) Vector {
   std::uint32_t word[words];
 };
 
-// Past the first-level cache: nothing is read twice. Not by the read-only path, as a kernel may write where it read.
+// Bypasses the L1 cache, because nothing is read twice. Does not use the read-only path, because a kernel may write where it
+// reads.
 template <int n>
 __device__ __forceinline__ Vector<n> load_once(const Vector<n>* from) {
 #if defined(__CUDA_ARCH__)
@@ -37,7 +38,7 @@ __device__ __forceinline__ Vector<n> load_once(const Vector<n>* from) {
 #endif
 }
 
-// Through the first-level cache: the neighbouring thread reads the same.
+// Through the L1 cache, because the neighbouring thread reads the same vector.
 template <int n>
 __device__ __forceinline__ Vector<n> load(const Vector<n>* from) {
 #if defined(__CUDA_ARCH__)
@@ -81,7 +82,7 @@ __device__ __forceinline__ void store(Vector<n>* to, const Vector<n>& v) {
   return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(address) % alignment);
 }
 
-// One element at any address: whole where it is aligned, else byte by byte.
+// One element at any address: as a whole if it is aligned, else byte by byte.
 template <typename T>
 __device__ __forceinline__ T load_element(const std::byte* from) {
   if (misalignment(from, alignof(T)) == 0) return *reinterpret_cast<const T*>(from);
@@ -105,8 +106,8 @@ __device__ __forceinline__ void store_element(std::byte* to, T element) {
   for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) to[i] = bytes[i];
 }
 
-// The n bytes from byte `offset` < n of low on, low and high being neighbours. Words are chosen by steps, as registers have no
-// index at run time.
+// The n bytes from byte `offset` < n of low on, where high follows low. Words are selected in steps, because registers cannot
+// be indexed at run time.
 template <int n>
 __device__ __forceinline__ Vector<n> shifted(const Vector<n>& low, const Vector<n>& high, unsigned offset) {
   constexpr int words = Vector<n>::words;
@@ -128,9 +129,9 @@ __device__ __forceinline__ Vector<n> shifted(const Vector<n>& low, const Vector<
   return result;
 }
 
-// Vectors of n bytes that lie one after another from any address on. One that lies misaligned is put together from the two
-// aligned ones that hold it: the first and the last of an array must not be read like that, as those reach beyond it. In two
-// steps, so that a thread may begin several loads before it needs the first.
+// Consecutive vectors of n bytes from any address on. A misaligned vector is combined from the two aligned vectors that contain
+// it. The first and the last vector of an array must not be read this way, because it reads beyond the array. Reading has two
+// steps, so that a thread can issue several loads before it needs the first.
 template <int n>
 class UnalignedSource {
  public:
@@ -144,7 +145,7 @@ class UnalignedSource {
     Vector<n> high;
   };
 
-  // aligned: what is_aligned() says, if that is known where the kernel is compiled; else false
+  // aligned: the value of is_aligned() if it is known at compile time; else false
   template <bool aligned>
   [[nodiscard]] __device__ __forceinline__ Pending issue(std::uint32_t index) const {
     if constexpr (aligned) {

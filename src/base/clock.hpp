@@ -1,4 +1,6 @@
-// The one clock: CLOCK_MONOTONIC, equal for all processes of a node, in nanoseconds; and deadlines on it.
+// The library's clock, CLOCK_MONOTONIC in nanoseconds (equal for all processes of a node), and deadlines on it.
+//
+// src/base has what every other folder may use: errors, types, settings, logging. It includes no other folder.
 #pragma once
 
 #include <cstdint>

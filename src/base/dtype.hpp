@@ -1,4 +1,4 @@
-// Element types: their size, their name, and the call of a template with the C++ type that stands for one.
+// Element types: size, name, and dispatch to the C++ type.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace tnt {
 
-// 16-bit floats as they lie in memory; arithmetic is done in float (kernels/cpu/half.hpp).
+// 16-bit floating-point storage types; arithmetic is done in float (kernels/cpu/half.hpp).
 struct float16 {
   std::uint16_t bits;
 };
@@ -18,17 +18,17 @@ struct bfloat16 {
 };
 
 [[nodiscard]] bool is_dtype(tnt_dtype_t dtype) noexcept;
-[[nodiscard]] std::size_t dtype_size(tnt_dtype_t dtype) noexcept;  // 0 for what is no dtype
+[[nodiscard]] std::size_t dtype_size(tnt_dtype_t dtype) noexcept;  // 0 for an invalid dtype
 [[nodiscard]] const char* dtype_name(tnt_dtype_t dtype) noexcept;
 [[nodiscard]] bool is_integer(tnt_dtype_t dtype) noexcept;
-[[nodiscard]] bool is_op(tnt_op_t op) noexcept;  // one of tarantella.h's
+[[nodiscard]] bool is_op(tnt_op_t op) noexcept;  // one of tarantella.h
 [[nodiscard]] const char* op_name(tnt_op_t op) noexcept;
 
-// The sum over ranks as (0 + 1) + (2 + 3): neighbours first, what is left over goes up. What reducers that are to give the same
-// bits on any number of ranks ask communicators and kernels for; TNT_SUM is ((0 + 1) + 2) + 3.
+// The sum over ranks as (0 + 1) + (2 + 3): neighbours first; a rank without a partner passes its value up. Reducers that must
+// give the same bits on different numbers of ranks use it. TNT_SUM is ((0 + 1) + 2) + 3.
 inline constexpr auto tree_sum = static_cast<tnt_op_t>(TNT_PROD + 1);
 
-// Calls f.template operator()<T>() for the T that dtype names.
+// Calls f.template operator()<T>() for the type T of dtype.
 template <typename F>
 decltype(auto) dispatch(tnt_dtype_t dtype, F&& f) {
   switch (dtype) {

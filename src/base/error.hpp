@@ -1,4 +1,4 @@
-// The one error type inside the library: a status and a message. Converted once, at the C boundary (src/api).
+// The one error type of the library: a status and a message. src/api converts it at the C boundary.
 #pragma once
 
 #include <fmt/core.h>
@@ -25,7 +25,7 @@ template <typename... Args>
   throw Error(status, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Throws TNT_SYSTEM with errno's text. what: the message up to the reason, such as "cannot map 4096 bytes".
+// Throws TNT_SYSTEM with the text of errno. what: the first part of the message, such as "cannot map 4096 bytes".
 [[noreturn]] void fail_errno(const std::string& what);
 
 const char* status_name(tnt_status_t status) noexcept;

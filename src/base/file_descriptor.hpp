@@ -1,4 +1,4 @@
-// A file descriptor that closes itself.
+// An owning file descriptor.
 #pragma once
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// What fmt's headers leave to a compiled library, for all that is linked with tnt_fmt (fmt.cmake): without FMT_HEADER_ONLY
-// this header defines it, and the instantiations are those that format.h declares and does not define.
+// The compiled part of fmt for everything that links tnt_fmt (fmt.cmake). Without FMT_HEADER_ONLY this header defines it; the
+// explicit instantiations are those that format.h declares and does not define.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -1,4 +1,4 @@
-// CMake links this with fmt.cpp (fmt.cmake): it formats all that we do, and more.
+// CMake links this program with fmt.cpp (fmt.cmake) to check that every format we use is instantiated.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-// A number of a text that is the same on every machine.
+// A hash of a text, equal on every machine.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Where a host keeps what was measured on it: a file for each host in the user's cache, as homes are often shared by hosts.
+// Files of measurements for each host in the user's cache. Home directories are often shared by hosts, so the name has the
+// host.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace tnt {
 
-// "$XDG_CACHE_HOME/tarantella/<subject>-<host>.json", or in ~/.cache; "" where the environment names neither.
+// "$XDG_CACHE_HOME/tarantella/<subject>-<host>.json", or in ~/.cache; "" if the environment has neither.
 [[nodiscard]] std::string host_cache_file(const Environment& environment, std::string_view subject);
 
 }  // namespace tnt

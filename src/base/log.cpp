@@ -35,7 +35,7 @@ bool log_enabled(LogLevel level) noexcept { return state.shown && level >= state
 
 void log_line(LogLevel level, const std::string& text) {
   const std::string line = fmt::format("tarantella[{}]: {}: {}\n", state.rank.load(), level_name(level), text);
-  std::fwrite(line.data(), 1, line.size(), stderr);  // one write: lines of several ranks do not mix
+  std::fwrite(line.data(), 1, line.size(), stderr);  // one write, so that lines of several ranks do not mix
 }
 
 }  // namespace tnt

@@ -1,4 +1,4 @@
-// Messages to people: one line each on standard error, "tarantella[rank]: level: text", by default from rank 0 only.
+// Log lines on standard error, "tarantella[rank]: level: text", by default from rank 0 only.
 #pragma once
 
 #include <fmt/core.h>
@@ -10,7 +10,7 @@
 
 namespace tnt {
 
-// Until this is called, warnings and errors of the process are shown as those of rank 0.
+// Before this call, the process logs warnings and errors as rank 0.
 void configure_log(const Settings& settings);
 
 [[nodiscard]] bool log_enabled(LogLevel level) noexcept;

@@ -10,7 +10,7 @@
 namespace tnt {
 namespace {
 
-constexpr char anchor = 0;  // something of this library
+constexpr char anchor = 0;  // an address in this library
 
 std::filesystem::path beside_this_library(const char* file) {
   Dl_info info{};

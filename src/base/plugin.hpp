@@ -1,6 +1,6 @@
-// The parts of the library that lie beside it as libraries of their own, and are loaded when they are needed: what they stand
-// on (MPI, CUDA) is not on every machine. A plug-in's one symbol is a function that returns its table of entries, which begins
-// with the version that it was built as.
+// Plug-ins: parts of the library in separate shared objects, loaded on demand, because their dependencies (MPI, CUDA) are not
+// on every machine. The one symbol of a plug-in is a function that returns a table of entries. The table begins with the
+// plug-in's version.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace tnt {
 struct PluginName {
   const char* file;        // "libtarantella_mpi.so"
   const char* symbol;      // extern "C" const Entries* symbol()
-  bool global = false;     // its symbols are for all libraries that are loaded later
-  const char* missing;     // what follows "this installation of Tarantella has no FILE, which"
-  const char* unloadable;  // what to do if it does not load
+  bool global = false;     // RTLD_GLOBAL: libraries that are loaded later see its symbols
+  const char* missing;     // the rest of the message "this installation of Tarantella has no FILE, which"
+  const char* unloadable;  // what to do if loading fails
 };
 
-// It stays loaded. Throws TNT_UNSUPPORTED with the reason and what to do: there is no such file, something that it needs is
-// missing, or it belongs to another version.
+// Loads a plug-in, which stays loaded. Throws TNT_UNSUPPORTED with the reason and the remedy: the file is missing, a dependency
+// is missing, or it has another version.
 [[nodiscard]] const void* load_plugin(const PluginName& name);
 
 template <typename Entries>

@@ -41,7 +41,7 @@ double parse_seconds(const char* name, const char* value) {
   return result;
 }
 
-// "32" is kilobytes, as the predecessor had it; "32K", "4M", "1G" say their unit; "inf" is one bucket for each dtype.
+// "32" means kilobytes, as in the predecessor; "32K", "4M" and "1G" have units; "inf" means one bucket for each dtype.
 std::size_t parse_kilobytes(const char* name, const char* value) {
   const std::string text = lower(value);
   constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max() / 2;

@@ -1,4 +1,4 @@
-// Threads of the library: named, and deaf to signals, so that the host program's main thread gets them.
+// Threads of the library: named, with all signals blocked, so that the main thread of the host program receives them.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,7 @@
 
 namespace tnt {
 
-// name: at most 15 characters, shown by top and gdb.
+// name: at most 15 characters; top and gdb show it.
 [[nodiscard]] std::thread start_thread(const char* name, std::function<void()> body);
 
 }  // namespace tnt

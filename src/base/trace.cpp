@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr const char* tail = "\n]}\n";
 
-// Names come from users: what is no UTF-8 must not cost the whole timeline.
+// Names come from users; invalid UTF-8 must not destroy the timeline.
 std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 class LockedFile {

@@ -1,4 +1,4 @@
-// The timeline (TNT_TIMELINE): spans of this process, written as a Chrome trace that all ranks of a job share.
+// The timeline (TNT_TIMELINE): spans of this process in a Chrome trace that all ranks of a job share.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,23 @@
 namespace tnt {
 
 struct TraceEvent {
-  std::string track;  // the row: "step", "gradients", ...
-  std::string name;   // what is shown: "pack 3"
+  std::string track;  // row of the timeline: "step", "gradients", ...
+  std::string name;   // label: "pack 3"
   std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;  // equal to begin_ns for an instant
+  std::int64_t end_ns = 0;  // equal to begin_ns for an instant event
   std::int64_t bucket = -1;
 };
 
-// Collects events in memory and appends them to the file when it is written: recording is a push under a lock and changes
-// nothing in what is recorded. The file is complete JSON after each rank's write, whichever rank comes first or never.
+// Collects events in memory and appends them to the file in write(). Recording an event is a push under a lock. The file is
+// valid JSON after each rank's write, in any order of the ranks, also if some ranks never write.
 class Trace {
  public:
-  // job: the same text on all ranks of a job and on no other job; a file of another job is replaced.
+  // job: identifies the job, equal on all of its ranks. A file of another job is replaced.
   Trace(std::string file, std::string job, int rank) : file_(std::move(file)), job_(std::move(job)), rank_(rank) {}
 
   [[nodiscard]] bool enabled() const noexcept { return !file_.empty(); }
   void add(TraceEvent event);
-  void write();  // throws TNT_SYSTEM naming the file
+  void write();  // throws TNT_SYSTEM that names the file
 
  private:
   [[nodiscard]] std::vector<std::string> lines();

@@ -1,8 +1,11 @@
-// A device as the library needs it: memory, streams, events, copies and the kernels on buckets, behind one interface. CUDA's
-// is in libtarantella_cuda.so (src/device/cuda), the tests have one that keeps CUDA's ordering rules. What is enqueued on a
-// stream happens later, in the order of the stream; no function but those that say so waits for the device. Thread-safe.
-// Errors: tnt::Error with what was tried. While a stream is captured into a graph nobody may allocate or release on it, ask
-// whether it is idle, or poll an event that was recorded on it then.
+// The device interface of the library: memory, streams, events, copies and the kernels on buckets. libtarantella_cuda.so
+// (src/device/cuda) has the CUDA implementation; the tests have one that checks CUDA's ordering rules.
+//
+// Enqueued work runs later, in the order of its stream. Only functions that say so wait for the device. Thread-safe. Errors are
+// tnt::Error. While a stream is being captured into a graph, nobody may allocate or release on it, query whether it is idle, or
+// query an event that was recorded on it then.
+//
+// src/device knows neither ranks nor buckets' contents; kernels are in kernels/cuda.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +16,16 @@
 
 namespace tnt {
 
-using StreamHandle = void*;  // cudaStream_t; never null: CUDA's default stream has handles of its own (cudaStreamLegacy)
+using StreamHandle = void*;  // cudaStream_t, never null: use cudaStreamLegacy for CUDA's default stream
 using EventHandle = void*;   // cudaEvent_t, without timing
 
 enum class Priority { normal, high };
 
-// Where a pointer points to.
+// The memory that a pointer refers to.
 struct PointerAttributes {
   enum class Kind { host, pinned, device, managed };
   Kind kind = Kind::host;
-  int device = -1;  // of device and managed memory
+  int device = -1;  // for device and managed memory
 };
 
 class Device {
@@ -34,40 +37,41 @@ class Device {
 
   [[nodiscard]] virtual int index() const noexcept = 0;
   [[nodiscard]] virtual std::string name() const = 0;  // "NVIDIA H200"
-  // Where it is in its node, whatever CUDA_VISIBLE_DEVICES says: "0000:0a:00.0". Equal on two ranks of a node: one GPU.
+  // The PCI address of the device, "0000:0a:00.0", independent of CUDA_VISIBLE_DEVICES. Two ranks of a node with the same
+  // address share a GPU.
   [[nodiscard]] virtual std::string bus_id() const { return std::to_string(index()); }
-  // For libraries that take the calling thread's current device, as NCCL's initialisation does: it is this one in body.
+  // Calls body with this device as the calling thread's current device, for libraries that use it, such as NCCL's
+  // initialisation.
   virtual void with_current_device(const std::function<void()>& body) { body(); }
 
-  // Memory, from a pool, in the order of the stream: it may be used by what comes after on the stream, and is given back when
-  // what came before has ended.
+  // Stream-ordered memory from a pool: later work on the stream may use it, and release takes effect after earlier work.
   [[nodiscard]] virtual void* allocate(std::size_t bytes, StreamHandle stream) = 0;
   virtual void release(void* memory, StreamHandle stream) noexcept = 0;
-  // Host memory that the device reaches; waits for nothing. Slow, and giving it back may wait for the device.
+  // Host memory that the device can access. Slow; releasing it may wait for the device.
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* memory) noexcept = 0;
   [[nodiscard]] virtual PointerAttributes pointer_attributes(const void* memory) = 0;
 
   [[nodiscard]] virtual StreamHandle make_stream(Priority priority) = 0;
-  virtual void destroy_stream(StreamHandle stream) noexcept = 0;  // what is on it still ends
-  [[nodiscard]] virtual bool idle(StreamHandle stream) = 0;       // everything on it has ended
-  virtual void synchronize(StreamHandle stream) = 0;              // waits for that
-  [[nodiscard]] virtual int device_of(StreamHandle stream) = 0;   // index of the device that it belongs to
+  virtual void destroy_stream(StreamHandle stream) noexcept = 0;  // work on it still runs to its end
+  [[nodiscard]] virtual bool idle(StreamHandle stream) = 0;       // all work on it has ended
+  virtual void synchronize(StreamHandle stream) = 0;              // waits until it is idle
+  [[nodiscard]] virtual int device_of(StreamHandle stream) = 0;   // index of the stream's device
   [[nodiscard]] virtual bool capturing(StreamHandle stream) = 0;  // into a graph
 
   [[nodiscard]] virtual EventHandle make_event() = 0;
   virtual void destroy_event(EventHandle event) noexcept = 0;
   virtual void record(EventHandle event, StreamHandle stream) = 0;
-  virtual void wait(StreamHandle stream, EventHandle event) = 0;  // what comes after on the stream waits for the last record
-  [[nodiscard]] virtual bool completed(EventHandle event) = 0;    // also if it was never recorded
+  virtual void wait(StreamHandle stream, EventHandle event) = 0;  // later work on the stream waits for the last record
+  [[nodiscard]] virtual bool completed(EventHandle event) = 0;    // true if it was never recorded
 
-  // Any direction; host memory on either side should be pinned. No bytes: nothing, whatever the addresses.
+  // In any direction; host memory should be pinned. Zero bytes: does nothing, with any addresses.
   virtual void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) = 0;
   virtual void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) = 0;
-  // Calls function(data) in a thread of the device's when the stream comes to it; it must not call the device.
+  // Calls function(data) on a thread of the device, in stream order. The function must not call the device.
   virtual void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) = 0;
 
-  // kernels/cuda/bucket_kernels.hpp
+  // See kernels/cuda/bucket_kernels.hpp.
   virtual void pack(const gpu::BucketLaunch& launch, StreamHandle stream) = 0;
   virtual void unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) = 0;
   virtual void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total,

@@ -1,5 +1,5 @@
-// The devices of this machine, by libtarantella_cuda.so, which is loaded when somebody first asks. Where it, the driver or a
-// GPU is missing everything else works: there are no devices then, and one message says why.
+// The devices of this machine, from libtarantella_cuda.so, which is loaded on first use. Without it, a driver or a GPU,
+// everything else still works: there are no devices, and one message gives the reason.
 #pragma once
 
 #include <functional>
@@ -10,17 +10,17 @@
 
 namespace tnt {
 
-// How many devices this process can use. If none, the log says why, once (level info).
+// The number of devices that this process can use. If there are none, the log gives the reason once (level info).
 [[nodiscard]] int device_count();
 
-// Why there are none: a message without its full stop; empty if there are some.
+// The reason if there are no devices, else ""; without a full stop.
 [[nodiscard]] const std::string& why_no_device();
 
-// The same device for the same index as long as somebody has it. Throws TNT_UNSUPPORTED with the reason if there are no
-// devices, TNT_INVALID_ARGUMENT for an index that is none.
+// Returns the same object for the same index while somebody holds it. Throws TNT_UNSUPPORTED with the reason if there are no
+// devices, TNT_INVALID_ARGUMENT for an invalid index.
 [[nodiscard]] std::shared_ptr<Device> open_device(int index);
 
-// Other devices in place of the machine's, for tests; none: the machine's again.
+// Replaces the machine's devices in tests; nullptr restores them.
 struct DeviceSource {
   int count = 0;
   std::string why_none;

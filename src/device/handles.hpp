@@ -1,4 +1,4 @@
-// Streams, events and memory of a device that give themselves back.
+// Owning handles of streams, events and memory.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class Event {
   }
   [[nodiscard]] EventHandle get() const noexcept { return handle_; }
   void record(StreamHandle stream) const { device_->record(handle_, stream); }
-  void wait_on(StreamHandle stream) const { device_->wait(stream, handle_); }  // the stream waits
+  void wait_on(StreamHandle stream) const { device_->wait(stream, handle_); }  // the stream waits, not the host
   [[nodiscard]] bool completed() const { return device_->completed(handle_); }
 
  private:
@@ -46,7 +46,7 @@ class Event {
   EventHandle handle_;
 };
 
-// Given back in the order of the stream it was made on, which has to live as long.
+// Released in the order of its stream, which must outlive it.
 class DeviceBuffer {
  public:
   DeviceBuffer(Device& device, std::size_t bytes, StreamHandle stream)

@@ -1,4 +1,7 @@
-// How a process becomes a rank of its job, and what then carries its collectives.
+// Makes this process a rank of its job and chooses the transport.
+//
+// src/launch finds the other ranks of a job: from the launcher's environment, from MPI, or alone. It makes the communicator of
+// all ranks; communicators themselves are in src/comm.
 #pragma once
 
 #include <memory>
@@ -14,9 +17,9 @@ struct JoinedJob {
   std::shared_ptr<Network> network;            // under mpirun and srun; else null
 };
 
-// Started by our launcher, or by a caller who said where the process stands (placed): shared memory. Started by mpirun or srun:
-// MPI says which rank of how many this is, which is written to settings, and TNT_TRANSPORT what carries the data. Else the job
-// is this process alone.
+// Started by our launcher, or with a place that the caller gives (explicit_place): shared memory. Started by mpirun or srun:
+// MPI gives rank and size, which are written to settings, and TNT_TRANSPORT chooses the transport. Otherwise this process is a
+// job of one rank.
 [[nodiscard]] JoinedJob join_job(Settings& settings, bool explicit_place);
 
 }  // namespace tnt

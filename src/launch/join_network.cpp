@@ -15,7 +15,7 @@
 namespace tnt {
 namespace {
 
-// What each rank says of itself; of rank 0's, all take the meeting place.
+// Data that each rank sends to all others. All ranks take rendezvous and token from rank 0.
 struct PeerInfo {
   std::array<char, 32> version{};
   std::array<char, 192> node{};
@@ -59,7 +59,7 @@ void compare(const std::vector<PeerInfo>& all) {
   }
 }
 
-// Each rank's node, by number in the order of their first ranks.
+// Numbers the nodes in the order of their first ranks; returns the number of each rank's node.
 std::vector<int> number_nodes(const std::vector<PeerInfo>& all) {
   std::vector<int> nodes;
   std::vector<const PeerInfo*> first;

@@ -1,4 +1,4 @@
-// Joining a job whose ranks have a network between them: who is on which node, and what carries their collectives.
+// Joins a job whose ranks are connected by a network: finds the nodes and chooses the transport.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace tnt {
 
-// sign: the environment variable that said that there are several ranks. Collective; writes rank, ranks, rendezvous and token
-// to settings. Throws the same message on all ranks.
+// mpi_variable: the environment variable that showed that there are several ranks. Collective. Writes rank, ranks, rendezvous
+// and token to settings. Throws the same message on all ranks.
 [[nodiscard]] JoinedJob join_network(std::shared_ptr<Network> network, const std::string& mpi_variable, Settings& settings);
 
 }  // namespace tnt

@@ -1,4 +1,4 @@
-// What mpirun and srun tell a process in its environment: that it is one of several ranks.
+// Detects from the environment that mpirun or srun started this process as one of several ranks.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace tnt {
 
-// The variable that says so, such as "OMPI_COMM_WORLD_SIZE"; "" if this process was not started as one of several MPI ranks.
+// The variable that shows it, such as "OMPI_COMM_WORLD_SIZE"; "" if the process was not started as one of several MPI ranks.
 [[nodiscard]] std::string mpi_launcher_variable(const Environment& environment);
 [[nodiscard]] std::string mpi_launcher_variable();
 

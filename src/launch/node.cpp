@@ -14,7 +14,7 @@
 namespace tnt {
 namespace {
 
-// "net:[4026531840]", or "" if the kernel does not tell.
+// "net:[4026531840]", or "" if the kernel does not say.
 std::string read_link(const char* path) {
   std::array<char, 64> text{};
   const ssize_t length = readlink(path, text.data(), text.size());
@@ -29,7 +29,7 @@ std::string boot_id() {
   return host.data();
 }
 
-// Rank 0's, for all. A file that somebody named must be right; the cache is only a help.
+// Rank 0 reads it for all ranks. A named file must be valid; an invalid cache file is ignored with a warning.
 TuningTable find_tuning(const Settings& settings) {
   if (!settings.tuning.empty()) return read_tuning_file(settings.tuning);
   std::error_code ignored;

@@ -1,4 +1,4 @@
-// The node that a rank runs on: what tells it from others, and how its ranks come to share memory.
+// The node of a rank: its identity, and shared memory among its ranks.
 #pragma once
 
 #include <memory>
@@ -10,15 +10,14 @@
 
 namespace tnt {
 
-// Equal on two ranks if they can share memory, see each other's processes and meet at an abstract socket: one running kernel,
-// one network and process namespace. settings.node makes one machine several nodes, for tests.
+// Equal on two ranks that can share memory, see each other's processes and connect to an abstract socket: the same running
+// kernel, network namespace and process namespace. settings.node splits a machine into several nodes, for tests.
 [[nodiscard]] std::string node_identity(const Settings& settings);
 
-// Meets the other ranks at settings.rendezvous and shares memory with them.
+// Connects the ranks at settings.rendezvous and shares memory among them.
 [[nodiscard]] std::shared_ptr<ShmWorld> join_node(const Settings& settings);
 
-// The same for the ranks of this node alone, where the job has others: members are theirs, in ascending order, and node is the
-// node's number.
+// The same for the ranks of one node of a larger job. members: the ranks of this node in ascending order; node: its number.
 [[nodiscard]] std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<int>& members, int node);
 
 }  // namespace tnt

@@ -28,9 +28,9 @@ namespace {
 
 constexpr std::size_t max_line = 2048;
 constexpr std::size_t max_token = 1024;
-constexpr double request_timeout = 2.0;    // seconds for a connected process to send its line
-constexpr double latecomer_timeout = 2.0;  // seconds for a rank to hear that the others have failed
-constexpr double grace_for_rank_0 = 5.0;   // seconds after the deadline for its message, which names who is missing
+constexpr double request_timeout = 2.0;    // seconds for a connected process to send its request
+constexpr double latecomer_timeout = 2.0;  // seconds for a late rank to connect and receive the error
+constexpr double grace_for_rank_0 = 5.0;   // seconds after the deadline for rank 0's message, which names the missing ranks
 
 struct Address {
   sockaddr_un address{};
@@ -60,8 +60,8 @@ int milliseconds_left(const Deadline& deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
 }
 
-// The bytes up to the newline, without it; nothing on end of file, error or a passed deadline. A descriptor that comes with
-// them goes to *received.
+// Returns the bytes before the newline; nothing at end of file, on an error or after the deadline. A descriptor that comes with
+// them is moved to *received.
 std::optional<std::string> read_line(const FileDescriptor& socket, const Deadline& deadline,
                                      FileDescriptor* received = nullptr) {
   std::string line;
@@ -95,7 +95,7 @@ std::optional<std::string> read_line(const FileDescriptor& socket, const Deadlin
   return std::nullopt;
 }
 
-// A peer that has gone cannot be told anything: failures are its own to find out.
+// Ignores errors: a peer that has gone cannot be told, and will be noticed elsewhere.
 void send_line(const FileDescriptor& socket, const std::string& line, const FileDescriptor* descriptor = nullptr) {
   std::string text = line + "\n";
   iovec part{text.data(), text.size()};
@@ -122,7 +122,7 @@ bool same_user(const FileDescriptor& socket) {
   return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
 }
 
-// The token is a word of a line.
+// The token must be a single word of a line.
 void check_token(const std::string& token) {
   const bool printable = std::all_of(token.begin(), token.end(), [](unsigned char c) { return std::isgraph(c) != 0; });
   if (token.empty() || !printable || token.size() > max_token) {
@@ -136,7 +136,7 @@ std::string error_line(tnt_status_t status, const std::string& message) {
   return fmt::format("{}{} {}", error_prefix, status_name(status), message);
 }
 
-// Throws what an error line says. The launcher's, which stands in for a rank 0 that has exited, has no status.
+// Throws the error of an error line. The launcher answers in place of a rank 0 that has exited, without a status.
 [[noreturn]] void throw_reply(std::string_view reply) {
   reply.remove_prefix(error_prefix.size());
   for (int status = TNT_SUCCESS + 1; status <= TNT_UNSUPPORTED; ++status) {
@@ -147,7 +147,7 @@ std::string error_line(tnt_status_t status, const std::string& message) {
   fail(TNT_PEER_LOST, "{}", reply);
 }
 
-// Rank 0's side: the ranks that have come, and the message when one cannot.
+// Rank 0's side: the ranks that have joined, and the error if a rank cannot.
 class RendezvousServer {
  public:
   RendezvousServer(const Settings& settings, const FileDescriptor& segment) : settings_(settings), segment_(segment) {}
@@ -163,8 +163,9 @@ class RendezvousServer {
     for (const auto& [rank, socket] : joined_) send_line(socket, "ok", &segment_);
   }
 
-  // Tells all who have joined, and for a moment those who were on their way: they would wait for a rank 0 that has gone. Who
-  // has been told may try again, so nobody is told before the door is shut, but for those who would wait for a latecomer.
+  // Reports an error to all ranks that have joined, and for a moment to ranks that are about to connect, which would otherwise
+  // wait for a rank 0 that is gone. A rank that gets the error may try again, so nobody is told before the listener is closed,
+  // unless a latecomer would be missed.
   void report_error(const Error& error) {
     const std::string line = error_line(error.status(), error.what());
     if (error.status() != TNT_MISMATCH && error.status() != TNT_PEER_LOST) return report_to_joined(line);
@@ -187,7 +188,7 @@ class RendezvousServer {
     std::string protocol;
     std::string verb;
     int rank = -1;
-    std::istringstream words;  // what follows
+    std::istringstream words;  // the remaining words
   };
 
   [[nodiscard]] bool may_receive_more() const {
@@ -214,7 +215,7 @@ class RendezvousServer {
     std::vector<pollfd> waits{{listener_.get(), POLLIN, 0}};
     std::vector<int> ranks;
     for (const auto& [rank, socket] : joined_) {
-      waits.push_back({socket.get(), POLLIN, 0});  // who has joined says nothing more: readable means gone
+      waits.push_back({socket.get(), POLLIN, 0});  // a joined rank sends nothing more, so readable means gone
       ranks.push_back(rank);
     }
     (void)::poll(waits.data(), waits.size(), milliseconds_left(deadline));
@@ -231,7 +232,7 @@ class RendezvousServer {
     if (request->verb == "join") on_join(*request);
   }
 
-  // The next one who connects; nothing if it is no process of this job.
+  // Accepts the next connection; nothing if it is not a process of this job.
   std::optional<PeerRequest> receive_request() {
     PeerRequest request;
     request.socket = FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -289,8 +290,8 @@ class RendezvousServer {
   const FileDescriptor& segment_;
   FileDescriptor listener_;
   std::map<int, FileDescriptor> joined_;
-  std::set<int> exited_;    // of which the launcher said that they will not come
-  std::set<int> informed_;  // why the job does not begin
+  std::set<int> exited_;    // the launcher has reported that they will not come
+  std::set<int> informed_;  // have received the error
 };
 
 FileDescriptor connect(const Settings& settings, const Deadline& deadline) {

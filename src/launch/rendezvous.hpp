@@ -1,5 +1,5 @@
-// How the ranks of one node find each other: rank 0 listens on an abstract Unix socket, the others say who they are and
-// get the shared segment's descriptor. Nothing of it has a name in the file system, so nothing can be left behind.
+// How the ranks of one node find each other. Rank 0 listens on an abstract Unix socket. The other ranks connect and receive the
+// descriptor of the shared segment. Nothing has a name in the file system, so nothing can be left behind.
 #pragma once
 
 #include <functional>
@@ -9,19 +9,19 @@
 
 namespace tnt {
 
-// One line of text each way, then the connection is closed:
+// One line of text in each direction, then the connection is closed:
 //   to rank 0:  "tarantella 1 <token> join <rank> <ranks> <library version>\n"
-//               "tarantella 1 <token> exit <rank> <exit code>\n"     the launcher's: this rank will not come
-//   back:       "ok\n" with the descriptor, or "error [<status> ]<message>\n", the status by its name
-// Connections without the job's token, or of another user, are closed unheard.
+//               "tarantella 1 <token> exit <rank> <exit code>\n"     from the launcher: this rank will not come
+//   back:       "ok\n" with the descriptor, or "error [<status> ]<message>\n" with the name of the status
+// Connections without the job's token or from another user are closed without an answer.
 
-// Rank 0: waits for all other ranks and gives them segment. Throws TNT_TIMEOUT, TNT_PEER_LOST or TNT_MISMATCH, naming the
-// rank, and tells those who had joined. prepare is called when all have come, before they get the segment: what it throws, all
-// throw.
+// Rank 0: waits for all other ranks and sends them the segment. prepare is called after all ranks have joined and before they
+// receive it; if it throws, all ranks throw. Throws TNT_TIMEOUT, TNT_PEER_LOST or TNT_MISMATCH, names the rank, and reports the
+// error to the ranks that have joined.
 void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, const std::function<void()>& prepare = {});
 
-// Every other rank: returns the segment. Throws the same status and message as rank 0. Does not tell the token to a process
-// of another user that has taken the name.
+// Other ranks: returns the segment. Throws the same status and message as rank 0. Does not send the token to another user's
+// process that has taken the name.
 [[nodiscard]] FileDescriptor join_rendezvous(const Settings& settings);
 
 }  // namespace tnt

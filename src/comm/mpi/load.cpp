@@ -6,7 +6,7 @@
 namespace tnt {
 namespace {
 
-// global: MPI libraries load parts of their own that look for their symbols there
+// global: MPI libraries load components that look for MPI symbols globally
 constexpr PluginName mpi_plugin{
     .file = "libtarantella_mpi.so",
     .symbol = mpi_plugin_symbol,

@@ -1,4 +1,4 @@
-// Opens MPI when it is needed: libtarantella_mpi.so, beside libtarantella. Nothing else of the library knows MPI.
+// Loads libtarantella_mpi.so, which is beside libtarantella, on demand. Only src/comm/mpi knows MPI.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace tnt {
 
-// All ranks of MPI_COMM_WORLD. Initialises MPI if the program has not. Throws TNT_UNSUPPORTED if this installation has no
-// plug-in or the MPI that it was built for is missing, TNT_SYSTEM if MPI fails. The plug-in stays loaded.
+// The network of MPI_COMM_WORLD. Initialises MPI if the program has not. The plug-in stays loaded. Throws TNT_UNSUPPORTED if
+// the plug-in or its MPI library is missing, TNT_SYSTEM if MPI fails.
 [[nodiscard]] std::shared_ptr<Network> open_mpi_network();
 
 }  // namespace tnt

@@ -1,4 +1,4 @@
-// The check of every call of MPI: its error becomes ours, with MPI's own words.
+// Checks MPI calls: an MPI error becomes an exception with MPI's message.
 #pragma once
 
 #include <mpi.h>

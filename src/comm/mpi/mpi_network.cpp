@@ -7,7 +7,7 @@
 
 namespace tnt {
 
-// The communicator, and the lock that MPI asks for unless it takes any thread at any time.
+// The communicator, and a lock if MPI does not support concurrent calls.
 class MpiNetwork::Channel {
  public:
   explicit Channel(bool serialized) : serialized_(serialized) {
@@ -15,7 +15,7 @@ class MpiNetwork::Channel {
     TNT_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
   }
 
-  // Calls MPI. Throws TNT_SYSTEM when it was finalized.
+  // Calls MPI. Throws TNT_SYSTEM after MPI_Finalize.
   template <typename Body>
   void use(Body&& body) {
     std::optional<std::scoped_lock<std::mutex>> lock;
@@ -26,14 +26,14 @@ class MpiNetwork::Channel {
     body();
   }
 
-  // Keeps what MPI may still touch: a message that was given up.
+  // Keeps the memory of a cancelled request, which MPI may still access.
   void keep(MPI_Request handle, std::shared_ptr<void> memory) {
     const std::scoped_lock lock(orphans_mutex_);
     std::erase_if(orphans_, [&](Orphan& orphan) { return arrived(orphan.handle); });
     if (!arrived(handle)) orphans_.push_back({handle, std::move(memory)});
   }
 
-  // What was given up and is not over stays in memory until the process ends.
+  // Requests that are still pending keep their memory until the process ends.
   void abandon() {
     const std::scoped_lock lock(orphans_mutex_);
     std::erase_if(orphans_, [&](Orphan& orphan) { return arrived(orphan.handle); });
@@ -51,7 +51,7 @@ class MpiNetwork::Channel {
     int done = 0;
     try {
       use([&] { TNT_MPI(MPI_Test(&handle, &done, MPI_STATUS_IGNORE)); });
-    } catch (const Error&) {  // who gave it up does not want to know
+    } catch (const Error&) {  // the owner has cancelled the request and needs no error
     }
     return done != 0;
   }
@@ -70,8 +70,8 @@ class MpiNetwork::MpiRequest final : public Request {
   ~MpiRequest() override {
     if (handle == MPI_REQUEST_NULL) return;
     try {
-      if (incoming_) channel_->use([&] { TNT_MPI(MPI_Cancel(&handle)); });  // what was sent cannot be called back
-    } catch (const Error&) {                                                // then it is kept
+      if (incoming_) channel_->use([&] { TNT_MPI(MPI_Cancel(&handle)); });  // MPI cannot cancel a send
+    } catch (const Error&) {                                                // the request is then kept
     }
     channel_->keep(handle, std::move(memory_));
   }
@@ -100,7 +100,7 @@ MpiNetwork::MpiNetwork() : channel_(std::make_shared<Channel>(session_.serialize
   if (known != 0) max_tag_ = *last;
 }
 
-// The communicator is not freed: MPI would wait for other ranks, which tnt_finalize must not.
+// Does not free the communicator, because MPI would wait for other ranks, and tnt_finalize must not.
 MpiNetwork::~MpiNetwork() { channel_->abandon(); }
 
 void MpiNetwork::skip_finalize() noexcept { MpiSession::skip_finalize(); }

@@ -1,4 +1,4 @@
-// The network that MPI is: messages on a communicator of our own.
+// The Network of MPI: messages on a duplicate of MPI_COMM_WORLD.
 #pragma once
 
 #include <mpi.h>

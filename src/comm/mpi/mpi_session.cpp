@@ -12,7 +12,7 @@
 namespace tnt {
 namespace {
 
-// MPI itself is one for a process and cannot be started twice: what has to be known when the process exits.
+// MPI can be initialised once in a process. This state is needed when the process exits.
 struct Process {
   std::atomic<bool> ours{false};
   std::atomic<bool> skip_finalize{false};
@@ -20,7 +20,7 @@ struct Process {
 };
 Process process;
 
-// mpirun ends all ranks when one exits without MPI_Finalize: the others get a moment to say what they know.
+// mpirun ends all ranks when one exits without MPI_Finalize. The delay lets the other ranks report their errors.
 constexpr std::chrono::milliseconds last_words{500};
 
 void finalize() {
@@ -30,12 +30,14 @@ void finalize() {
   if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0) (void)MPI_Finalize();
 }
 
-// Open MPI over TCP asks before each large message, and writes what is answered in one piece: over a link that carries data
-// both ways, answers wait behind data, and the link is idle half of the time. Sent unasked, our messages (at most 512 KiB, a
-// few of them under way) fill it. What the user has set stays. Nothing that other MPI libraries would read.
+// By default Open MPI over TCP uses a rendezvous protocol for large messages and writes them in one piece. On a link that
+// carries data both ways, its answers then wait behind data, and the link is idle half of the time. With eager sends, our
+// messages (at most 512 KiB, a few in flight) fill the link. Values that the user has set are kept. Other MPI libraries ignore
+// these variables.
 void let_tcp_send_unasked() {
   for (const char* name : {"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_max_send_size"}) {
-    (void)setenv(name, "1048576", 0);  // NOLINT(concurrency-mt-unsafe): MPI is not there yet, and reads the environment
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): MPI reads the environment, and is not initialised yet
+    (void)setenv(name, "1048576", 0);
   }
 }
 

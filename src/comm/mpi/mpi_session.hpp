@@ -1,4 +1,4 @@
-// MPI as this process uses it: initialised by us, if nobody else did, and then finalized by us when the process exits.
+// The MPI environment of this process. The library initialises MPI if nobody else has, and then also finalizes it at exit.
 #pragma once
 
 #include <mpi.h>
@@ -9,13 +9,14 @@ namespace tnt {
 
 class MpiSession {
  public:
-  // Initialises MPI or looks at how the program did. Throws TNT_UNSUPPORTED if it may not be used by our threads.
+  // Initialises MPI, or checks how the program has. Throws TNT_UNSUPPORTED if the library's threads may not call MPI.
   MpiSession();
 
-  [[nodiscard]] bool serialized() const noexcept { return level_ != MPI_THREAD_MULTIPLE; }  // one thread at a time
+  // MPI_THREAD_SERIALIZED: one thread at a time
+  [[nodiscard]] bool serialized() const noexcept { return level_ != MPI_THREAD_MULTIPLE; }
   [[nodiscard]] std::string describe() const;  // "Open MPI v4.1.4 ..., MPI_THREAD_MULTIPLE, initialised by Tarantella"
 
-  // The process exits without MPI_Finalize, which would wait for ranks that may never come.
+  // Makes the process exit without MPI_Finalize, which would wait for ranks that may never come.
   static void skip_finalize() noexcept;
 
  private:

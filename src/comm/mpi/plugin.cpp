@@ -1,4 +1,4 @@
-// libtarantella_mpi.so's entry.
+// The entry of libtarantella_mpi.so.
 #include "comm/mpi/plugin.hpp"
 
 #include "comm/mpi/mpi_network.hpp"

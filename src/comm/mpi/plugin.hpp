@@ -1,4 +1,4 @@
-// The one symbol of libtarantella_mpi.so, as the library that loads it knows it.
+// The one symbol of libtarantella_mpi.so, for the library that loads it.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ namespace tnt {
 
 inline constexpr const char* mpi_plugin_symbol = "tnt_mpi_plugin";
 
-// Both sides are built together: a plug-in of another version is refused before anything else of it is used.
+// Library and plug-in are built together; a plug-in of another version is rejected before any other use.
 struct MpiPlugin {
-  const char* version;  // the library's
-  // A new network, the caller's; or nullptr with the reason in *status and *message.
+  const char* version;  // of the library
+  // Returns a new network, owned by the caller, or nullptr with the reason in *status and *message.
   Network* (*open)(tnt_status_t* status, std::string* message);
 };
 

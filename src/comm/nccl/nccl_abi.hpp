@@ -1,5 +1,6 @@
-// The part of NCCL's C API (nccl.h of 2.14 to 2.30) that we use, declared here so that neither NCCL nor CUDA is needed to
-// build: the library is opened at run time (nccl_library.hpp). tests/nccl/nccl_abi_test.cpp compares with the real header.
+// The part of NCCL's C API (nccl.h, versions 2.14 to 2.30) that we use. It is declared here because the build needs neither
+// NCCL nor CUDA; the library is opened at run time (nccl_library.hpp). tests/nccl/nccl_abi_test.cpp compares it with the real
+// header.
 #pragma once
 
 #include <climits>
@@ -9,7 +10,7 @@ namespace tnt::nccl_abi {
 
 extern "C" {
 
-// NOLINTBEGIN(modernize-*): a C API, in its own words
+// NOLINTBEGIN(modernize-*): declarations of a C API
 
 typedef struct ncclComm* ncclComm_t;
 typedef void* ncclStream_t;  // cudaStream_t
@@ -32,7 +33,7 @@ typedef enum {
   ncclInvalidUsage = 5,
   ncclRemoteError = 6,
   ncclInProgress = 7,
-  ncclTimeout = 8  // from 2.30 on
+  ncclTimeout = 8  // since 2.30
 } ncclResult_t;
 
 typedef enum {
@@ -48,7 +49,7 @@ typedef enum {
 
 typedef enum { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 } ncclRedOp_t;
 
-// As of 2.28. A library reads as many bytes of it as it knows: older ones fewer, newer ones take `size` and `version`.
+// As of 2.28. A library reads as many bytes as it knows: older ones read fewer, newer ones check `size` and `version`.
 typedef struct {
   std::size_t size;
   unsigned int magic;

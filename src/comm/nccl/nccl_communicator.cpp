@@ -36,7 +36,7 @@ nccl::ncclRedOp_t nccl_op(tnt_op_t op) {
   fail(TNT_INVALID_ARGUMENT, "{} is not an operation", static_cast<int>(op));
 }
 
-// A block of as many elements to and from each rank.
+// One block of the same size to and from each rank.
 std::vector<Message> all_to_all_messages(int ranks, const void* in, void* out, std::size_t count, std::size_t bytes) {
   std::vector<Message> messages;
   for (int peer = 0; peer < ranks; ++peer) {
@@ -65,12 +65,13 @@ NcclCommunicator::NcclCommunicator(Device& device, Communicator& host, const Ncc
     throw Error(abort_job(host_, error.status(), fmt::format("rank {}: {}", job_rank_, error.what())));
   }
   std::unique_ptr<Communicator> progress_exchange;
-  if (host_.size() > 1) progress_exchange = host_.split(0, 0, {.timeout = options_.timeout, .detail = "the watchdogs' progress exchange"});
+  if (host_.size() > 1)
+    progress_exchange = host_.split(0, 0, {.timeout = options_.timeout, .detail = "the watchdogs' progress exchange"});
   watchdog_ = std::make_unique<Watchdog>(device_, stream_.get(), host_, std::move(progress_exchange), job_rank_,
                                          options_.timeout, static_cast<WatchedComm&>(*this));
 }
 
-// What was not closed is aborted.
+// A communicator that was not closed is aborted.
 NcclCommunicator::~NcclCommunicator() {
   if (!watchdog_->aborted() && !host_.async_error()) handle_.close();
   watchdog_->stop();
@@ -122,7 +123,7 @@ void NcclCommunicator::enqueue_collective(const Call& call, const void* in, void
   }
 }
 
-// The first message stands for all.
+// For the watchdog, the first message represents all of them.
 void NcclCommunicator::enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
   const nccl::ncclDataType_t type = nccl_type(dtype);
   Call call{.kind = Call::send, .dtype = dtype};
@@ -135,7 +136,7 @@ void NcclCommunicator::enqueue_messages(std::span<const Message> messages, tnt_d
   watched(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages, type); });
 }
 
-// A group that was begun is ended, whatever happens in it.
+// A group that was started is always ended.
 nccl::ncclResult_t NcclCommunicator::send_and_receive(nccl::ncclComm_t comm, std::span<const Message> messages,
                                                       nccl::ncclDataType_t type) {
   TNT_NCCL(*library_, GroupStart);

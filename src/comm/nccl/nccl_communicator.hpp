@@ -1,4 +1,7 @@
-// Collectives among the ranks' GPUs by NCCL, on a stream of the communicator's own.
+// Collectives among the ranks' GPUs by NCCL, on a stream of the communicator.
+//
+// This folder has everything about NCCL: its API, opening it, connecting ranks, and the watchdog that turns a stuck operation
+// into an error. It knows CUDA only through the Device interface.
 #pragma once
 
 #include <functional>
@@ -16,23 +19,23 @@
 namespace tnt {
 
 struct NcclOptions {
-  double timeout = 600.0;      // seconds: TNT_TIMEOUT
+  double timeout = 600.0;      // TNT_TIMEOUT, in seconds
   std::string library = {};    // TNT_NCCL_LIBRARY
-  bool deterministic = false;  // the same bits run after run: pinned algorithm, protocol and number of channels
-  int max_ctas = 0;            // thread blocks that a collective may take from the computation; 0: NCCL's choice
-  int ranks_per_id = 128;      // that one unique id serves, where NCCL takes several
+  bool deterministic = false;  // the same bits in every run: fixed algorithm, protocol and number of channels
+  int max_ctas = 0;            // maximum of thread blocks for a collective; 0: NCCL's choice
+  int ranks_per_id = 128;      // ranks for each unique id, if NCCL supports several ids
 };
 
-// Collective over host, which has to live as long, as has the device. library: in place of the one that the options name.
-// TNT_UNSUPPORTED, TNT_MISMATCH or TNT_INVALID_ARGUMENT in the same message on all ranks if they cannot use NCCL together:
-// nothing has ended then. An error while they connect ends the job's communication.
+// Collective over host. host and device must outlive the communicator. library: replaces the library that the options name. If
+// the ranks cannot use NCCL together, all ranks throw the same TNT_UNSUPPORTED, TNT_MISMATCH or TNT_INVALID_ARGUMENT, and
+// nothing is aborted. An error while they connect aborts the job.
 [[nodiscard]] std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device& device, Communicator& host,
                                                                          const NcclOptions& options,
                                                                          std::shared_ptr<const NcclLibrary> library = nullptr);
 
 class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
  public:
-  // Opens the communicator: open(handle) makes it, over host's ranks. rank: in the job.
+  // open(handle) makes the NCCL communicator over the ranks of host. job_rank: this rank in the job.
   NcclCommunicator(Device& device, Communicator& host, const NcclOptions& options, std::shared_ptr<const NcclLibrary> library,
                    int job_rank, const std::function<void(NcclHandle&)>& open);
   ~NcclCommunicator() override;
@@ -53,7 +56,7 @@ class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
   [[nodiscard]] std::optional<Error> async_error() override { return handle_.async_error(); }
   void abort() noexcept override { handle_.abort(); }
 
-  // use(ncclComm_t) calls NCCL; a call of no elements is numbered and enqueues nothing.
+  // use(ncclComm_t) calls NCCL. A call without elements is counted and enqueues nothing.
   template <typename Use>
   void watched(const Call& call, const char* what, std::string_view detail, Use&& use);
   nccl::ncclResult_t send_and_receive(nccl::ncclComm_t comm, std::span<const Message> messages, nccl::ncclDataType_t type);
@@ -64,7 +67,7 @@ class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
   int job_rank_;
   std::shared_ptr<const NcclLibrary> library_;
   Stream stream_;
-  std::mutex mutex_;  // an operation and its events stay together
+  std::mutex mutex_;  // keeps an operation and its events together
   NcclHandle handle_;
   std::unique_ptr<Watchdog> watchdog_;
 };

@@ -9,12 +9,12 @@
 namespace tnt {
 namespace {
 
-// A call that is in progress connects ranks, which takes milliseconds: who waits for it does not keep its core.
+// A call in progress connects ranks, which takes milliseconds, so a waiting thread releases its core.
 void sleep_briefly() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
 bool is_error(nccl::ncclResult_t state) { return state != nccl::ncclSuccess && state != nccl::ncclInProgress; }
 
-// An abort waits so long for a thread that is inside a call.
+// How long an abort waits for a thread that is inside a call.
 constexpr double abort_grace_seconds = 1.0;
 
 }  // namespace
@@ -24,7 +24,7 @@ NcclHandle::~NcclHandle() { abort(); }
 nccl::ncclComm_t NcclHandle::live_comm() {
   const nccl::ncclComm_t comm = comm_;
   if (comm == nullptr) {
-    interrupt_();  // says why
+    interrupt_();  // throws the reason
     fail(TNT_ABORTED, "the communicator of {} was aborted", library_->name());
   }
   return comm;
@@ -61,7 +61,7 @@ void NcclHandle::open(const char* what, const std::function<nccl::ncclResult_t(n
   synchronise_state(what);
 }
 
-// The parent is in progress until the part's handle is known, then the part may still be.
+// The parent is in progress until the child's handle is known; then the child may still be in progress.
 void NcclHandle::split(NcclHandle& parent, int color, int key) {
   parent.new_comm_ = nullptr;
   parent.call("ncclCommSplit", [&](nccl::ncclComm_t comm) {
@@ -85,8 +85,8 @@ std::optional<Error> NcclHandle::async_error() {
   }
 }
 
-// A thread that is inside a call is let out first. One that does not come out waits for the device, which waits for ranks that
-// will not come: only the abort itself frees it.
+// First lets a thread that is inside a call return. A thread that does not return waits for the device, and the device waits
+// for missing ranks; only the abort can free it.
 void NcclHandle::abort() noexcept {
   std::unique_lock lock(mutex_, std::defer_lock);
   for (const Deadline deadline(abort_grace_seconds); !lock.try_lock() && !deadline.passed();) sleep_briefly();

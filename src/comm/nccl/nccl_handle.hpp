@@ -1,5 +1,5 @@
-// A non-blocking communicator of NCCL's: any call may be in progress when it returns, and is asked for until it was taken, or
-// until waiting makes no sense any more. That is what makes it possible to abort while another thread is in a call.
+// A non-blocking NCCL communicator. Any call may be in progress when it returns; it is then polled until it is done,
+// interrupted or out of time. This makes it possible to abort while another thread is inside a call.
 #pragma once
 
 #include <atomic>
@@ -16,19 +16,19 @@ namespace tnt {
 
 class NcclHandle {
  public:
-  // interrupt: asked while a call is in progress; throws what has ended the job's communication.
+  // interrupt: called while a call is in progress; throws the error of an abort.
   NcclHandle(std::shared_ptr<const NcclLibrary> library, double timeout, std::function<void()> interrupt)
       : library_(std::move(library)), timeout_(timeout), interrupt_(std::move(interrupt)) {}
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
-  ~NcclHandle();  // aborts what was not closed
+  ~NcclHandle();  // aborts a communicator that was not closed
 
   [[nodiscard]] const NcclLibrary& library() const noexcept { return *library_; }
 
-  // make(ncclComm_t*) begins to make the communicator; returns when it is made. what: for errors.
+  // make(ncclComm_t*) starts to create the communicator; open returns when it exists. what: for errors.
   void open(const char* what, const std::function<nccl::ncclResult_t(nccl::ncclComm_t*)>& make);
 
-  // use(ncclComm_t) calls NCCL and checks what it returns; from one thread at a time.
+  // use(ncclComm_t) calls NCCL and checks the result. For one thread at a time.
   template <typename Use>
   void call(const char* what, Use&& use) {
     nccl::ncclResult_t result = nccl::ncclSuccess;
@@ -39,25 +39,25 @@ class NcclHandle {
     if (result == nccl::ncclInProgress) synchronise_state(what);
   }
 
-  // The part of another communicator. At the end both can be used.
+  // Creates a child of the parent. On return both can be used.
   void split(NcclHandle& parent, int color, int key);
 
-  // An error that NCCL met after a call, if one is known; does not wait.
+  // An asynchronous error of NCCL, if one is known; does not wait.
   [[nodiscard]] std::optional<Error> async_error();
 
-  void abort() noexcept;  // from any thread; what is on the device ends soon
-  void close() noexcept;  // finalizes and destroys; aborts if it was interrupted or its deadline passes
+  void abort() noexcept;  // from any thread; work on the device ends soon
+  void close() noexcept;  // finalizes and destroys; aborts after an interruption or its deadline
 
  private:
-  [[nodiscard]] nccl::ncclComm_t live_comm();  // with the mutex held; throws if there is none (any more)
+  [[nodiscard]] nccl::ncclComm_t live_comm();  // call with the mutex held; throws after an abort
   void synchronise_state(const char* what);
 
   std::shared_ptr<const NcclLibrary> library_;
   double timeout_;
   std::function<void()> interrupt_;
-  std::mutex mutex_;  // of the communicator: NCCL's calls on one are not for several threads
+  std::mutex mutex_;  // NCCL calls on a communicator are not thread-safe
   std::atomic<nccl::ncclComm_t> comm_{nullptr};
-  nccl::ncclComm_t new_comm_ = nullptr;  // where NCCL writes a new handle, maybe long after the call, from a thread of its own
+  nccl::ncclComm_t new_comm_ = nullptr;  // NCCL writes a new handle here, possibly long after the call, from its own thread
 };
 
 }  // namespace tnt

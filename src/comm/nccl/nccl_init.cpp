@@ -16,22 +16,22 @@
 namespace tnt {
 namespace {
 
-constexpr int multi_rank_gpu_version = 23003;  // the first version that allows it
-constexpr int deterministic_ctas = 16;         // enough for NVLink's rate
+constexpr int multi_rank_gpu_version = 23003;  // first version that supports it
+constexpr int deterministic_ctas = 16;         // enough for the full rate of NVLink
 
-// What the others have to know of a rank before NCCL may connect it.
+// Data that ranks compare before NCCL connects them.
 struct PeerInfo {
   std::int32_t version = 0;
   std::int32_t deterministic = 0;
   std::int32_t max_ctas = 0;
   std::int32_t shares_gpu = 0;  // NCCL_MULTI_RANK_GPU_ENABLE
   std::uint64_t host = 0;
-  std::array<char, 40> gpu{};  // of the host
+  std::array<char, 40> gpu{};  // bus id, unique on the host
 };
 
 const char* environment(const char* name) { return std::getenv(name); }  // NOLINT(concurrency-mt-unsafe)
 
-// As NCCL tells hosts apart; the user may say otherwise.
+// Identifies hosts as NCCL does; the user may override it.
 std::uint64_t host_hash() {
   if (const char* named = environment("NCCL_HOSTID"); named != nullptr && named[0] != '\0') return hash(named);
   std::string boot;
@@ -149,7 +149,8 @@ void pin_environment() {
     for (const Pin& pin : {Pin{"NCCL_ALGO", "Ring"}, Pin{"NCCL_PROTO", "Simple"}, Pin{"NCCL_NVLS_ENABLE", "0"}}) {
       const char* set = environment(pin.name);
       if (set != nullptr) log(LogLevel::info, "{}={} is set: not pinned to {}", pin.name, set, pin.value);
-      (void)setenv(pin.name, pin.value, 0);  // NOLINT(concurrency-mt-unsafe): there is no other way to tell NCCL
+      // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL reads these settings from the environment only
+      (void)setenv(pin.name, pin.value, 0);
     }
   });
 }

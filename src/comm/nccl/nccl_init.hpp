@@ -1,25 +1,25 @@
-// How ranks come to a communicator of NCCL's: they agree that all can, and connect.
+// Creates NCCL communicators: the ranks check that they are compatible, then connect.
 #pragma once
 
 #include "comm/nccl/nccl_communicator.hpp"
 
 namespace tnt {
 
-// Collective: throws the same on all ranks if one has an error; it is named.
+// Collective: if a rank has an error, all ranks throw it with that rank's name.
 void agree_on_error(Communicator& host, const std::optional<Error>& own, double timeout);
 
-// Collective: the library that the options name; throws the same on all ranks if one has none.
+// Collective: opens the library that the options name. If a rank has none, all ranks throw the same error.
 [[nodiscard]] std::shared_ptr<const NcclLibrary> open_nccl(Communicator& host, const NcclOptions& options);
 
-// Collective: throws the same on all ranks if they may not connect: other versions, other options, one GPU twice.
+// Collective: all ranks throw the same error if they are incompatible: different versions or options, or one GPU used twice.
 void check_compatible(Device& device, Communicator& host, const NcclOptions& options, const NcclLibrary& library);
 
-// Collective: makes the unique ids and connects host's ranks.
+// Collective: creates the unique ids and connects the ranks of host.
 void init_nccl(NcclHandle& handle, Communicator& host, const NcclOptions& options);
 
 [[nodiscard]] nccl::ncclConfig_t nccl_config(const NcclOptions& options);
 
-// NCCL takes the algorithm and the protocol from the environment only: for the whole process, what is not set already.
+// NCCL reads its algorithm and protocol from the environment only, for the whole process. Variables that are set are kept.
 void pin_environment();
 
 }  // namespace tnt

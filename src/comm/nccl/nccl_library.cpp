@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* file_name = "libnccl.so.2";
-constexpr char anchor = 0;  // something of this library
+constexpr char anchor = 0;  // an address in this library
 constexpr int min_version = 21400;
 constexpr const char* advice =
     "install NVIDIA's wheel (pip install nvidia-nccl-cu12, or nvidia-nccl-cu13), the system's package libnccl2, or name the "
@@ -32,7 +32,7 @@ std::string file_of(const void* symbol) {
   return dladdr(symbol, &info) == 0 || info.dli_fname == nullptr ? "" : info.dli_fname;
 }
 
-// local: its symbols are looked up by handle, and must not take the place of another library's
+// local: symbols are looked up by handle and must not replace those of another library
 constexpr int how = RTLD_NOW | RTLD_LOCAL;
 
 void* open_named(const std::string& named) {
@@ -61,7 +61,7 @@ void* open_found() {
 
 }  // namespace
 
-// own_file: .../site-packages/tarantella/libtarantella.so.0, perhaps a folder deeper
+// own_file: .../site-packages/tarantella/libtarantella.so.0, possibly one directory deeper
 std::vector<std::string> nccl_wheels(const std::string& own_file) {
   std::vector<std::string> files;
   fs::path folder = fs::path(own_file).parent_path();

@@ -1,4 +1,4 @@
-// NCCL, opened at run time: one for a process, the one that the program already has if it has one.
+// NCCL, opened at run time. A process has one NCCL library: the one it has already loaded, if any.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace tnt {
 
 namespace nccl = nccl_abi;
 
-// The functions, as the library has them; those that only newer ones have are null in older ones.
+// The functions of the library. Functions of newer versions are null in older ones.
 struct NcclFunctions {
   nccl::ncclGetVersion_t* GetVersion = nullptr;
   nccl::ncclGetErrorString_t* GetErrorString = nullptr;
@@ -37,17 +37,19 @@ struct NcclFunctions {
 
 class NcclLibrary {
  public:
-  // Opens the first that is there of
-  //   named (TNT_NCCL_LIBRARY; then no other), one that the process has loaded, those of the wheels nvidia-nccl-cu12 and
-  //   nvidia-nccl-cu13 in the site-packages that this library is in (TensorFlow brings the first), the system's.
-  // Throws TNT_UNSUPPORTED that says what was tried and what to install. Stays loaded.
+  // Opens the first library of this list:
+  //   named (TNT_NCCL_LIBRARY; if set, no other is tried);
+  //   a library that the process has loaded;
+  //   the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 in our site-packages (TensorFlow installs the first);
+  //   the system's library.
+  // It stays loaded. Throws TNT_UNSUPPORTED that lists the attempts and what to install.
   explicit NcclLibrary(const std::string& named);
 
   [[nodiscard]] const NcclFunctions* operator->() const noexcept { return &functions_; }
   [[nodiscard]] int version() const noexcept { return version_; }  // 22809
   [[nodiscard]] std::string name() const;                          // "NCCL 2.28.9"
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
-  // What NCCL says about a result: its name for it and what it last complained of; of a communicator, null if it may be gone.
+  // NCCL's text for a result: its name and NCCL's last error message. comm: null if it may have been destroyed.
   [[nodiscard]] std::string error_text(nccl::ncclResult_t result, nccl::ncclComm_t comm) const;
 
  private:
@@ -58,15 +60,15 @@ class NcclLibrary {
   std::string file_;
 };
 
-// The process' one. The first call decides which.
+// The library of the process. The first call decides which.
 [[nodiscard]] std::shared_ptr<const NcclLibrary> nccl_library(const std::string& named);
 
 [[nodiscard]] std::string nccl_version_text(int version);  // "2.28.9" for 22809
 
-// Where the wheels' libraries would be, seen from a file of ours in site-packages/tarantella.
+// Paths of NCCL in the wheels, relative to a file of ours in site-packages/tarantella.
 [[nodiscard]] std::vector<std::string> nccl_wheels(const std::string& own_file);
 
-// Throws TNT_SYSTEM with NCCL's words unless the call was taken (ncclSuccess) or will be (ncclInProgress), which is returned.
+// Returns ncclSuccess and ncclInProgress; throws TNT_SYSTEM with NCCL's message for other results.
 nccl::ncclResult_t check_nccl(nccl::ncclResult_t result, const char* function, const NcclLibrary& library, const char* file,
                               int line);
 

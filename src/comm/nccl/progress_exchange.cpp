@@ -43,7 +43,7 @@ void ProgressExchange::loop() {
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, std::chrono::duration<double>(period_), [&] { return leaving_; });
     }
-  } catch (const Error&) {  // has ended the job's communication, where the watchdog finds it; or this rank is leaving
+  } catch (const Error&) {  // the job was aborted, which the watchdog will notice, or this rank leaves
   }
   const std::scoped_lock lock(mutex_);
   over_ = true;

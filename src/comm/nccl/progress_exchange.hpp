@@ -1,5 +1,5 @@
-// What the ranks of a communicator tell each other, now and then, about how far their devices have come: so that one who waits
-// in vain can say for whom. Over the host's transport, in a thread of its own; 64 bytes a second cost next to nothing.
+// The ranks of a communicator exchange the progress of their devices about once a second, so that a rank that waits in vain can
+// name the missing rank. Uses the host's transport and its own thread; the 64 bytes a second cost next to nothing.
 #pragma once
 
 #include <condition_variable>
@@ -17,38 +17,38 @@
 
 namespace tnt {
 
-// Of one rank. Numbers count collectives, which all ranks make in the same order.
+// The progress of one rank, in numbers of collectives, which all ranks call in the same order.
 struct Progress {
   std::uint64_t started = 0;  // enqueued
-  std::uint64_t begun = 0;    // that the device has come to
+  std::uint64_t begun = 0;    // started by the device
   std::uint64_t finished = 0;
   Call next{};                // collective finished + 1, if it was started
   std::int32_t rank = 0;      // in the job
-  std::uint32_t leaving = 0;  // this is the rank's last word
+  std::uint32_t leaving = 0;  // this is the rank's last message
 };
 
 class ProgressExchange {
  public:
-  using LocalProgress = std::function<Progress(std::string* operation)>;  // place: what this rank waits in, for errors
+  using LocalProgress = std::function<Progress(std::string* operation)>;  // operation: what this rank waits for, for errors
 
-  // host: for this board alone. Every rank of it makes one; period: seconds between rounds.
+  // host: for this exchange alone. Every rank of it makes one. period: seconds between rounds.
   ProgressExchange(std::unique_ptr<Communicator> host, double period, double timeout, LocalProgress own);
   ProgressExchange(const ProgressExchange&) = delete;
   ProgressExchange& operator=(const ProgressExchange&) = delete;
-  ~ProgressExchange();  // leaves
+  ~ProgressExchange();  // calls leave()
 
-  // Tells the others that this rank goes, so that nobody waits for its word: the last round. Waits for it at most a little
-  // longer than a period.
+  // Tells the others that this rank leaves, in a last round, so that nobody waits for it. Blocks slightly longer than a period
+  // at most.
   void leave() noexcept;
 
-  // All ranks' words in the last round; empty before the first.
+  // The progress of all ranks in the last round; empty before the first round.
   [[nodiscard]] std::vector<Progress> latest() const;
-  // The round that should have come has not: a rank does not answer.
+  // The next round is late: a rank does not answer.
   [[nodiscard]] bool overdue() const;
 
  private:
   void loop();
-  [[nodiscard]] bool round();  // false: it was the last
+  [[nodiscard]] bool round();  // false after the last round
 
   std::unique_ptr<Communicator> host_;
   double period_;
@@ -65,13 +65,13 @@ class ProgressExchange {
 
 struct Missing {
   std::string who;       // "rank 1 has started only 16 operations"
-  bool blocked = false;  // who is missing is held up by something else, as far as is known
+  bool blocked = false;  // as far as is known, the missing rank's device is blocked by other work
 };
 
-// Who keeps collective `number` from finishing, as far as these words tell; rank: who asks, in the job.
+// The ranks that keep collective `number` from finishing, as far as this progress tells. rank: the asking rank in the job.
 [[nodiscard]] Missing find_missing(const std::vector<Progress>& latest, std::uint64_t number, int rank);
 
-// The message if ranks wait in different calls of one number, as seen by the first that differs.
+// The error message if ranks wait in different calls of the same number, as seen by the first rank that differs.
 [[nodiscard]] std::optional<std::string> find_mismatch(const std::vector<Progress>& latest);
 
 }  // namespace tnt

@@ -13,13 +13,14 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-constexpr double busy_tick = 0.02;  // as who waits in shared memory looks about
+constexpr double busy_tick = 0.02;  // as often as waits in shared memory check
 constexpr double idle_tick = 0.2;
 
-// An error of the library's often means that a rank died: the host's transport can name it, if it is given a moment.
+// An asynchronous error of NCCL often means that a rank died. The host's transport can name that rank after a moment.
 double async_error_grace(double timeout) { return std::min(1.5, timeout / 4); }
 
-// What holds up another rank's device is named best by who waits for that: a collective of another communicator's, say.
+// If another rank's device is blocked, the rank that waits for the blocking operation names the cause best, so it may report
+// first.
 double blocked_grace(double timeout) { return std::min(6.0, 1.5 * timeout); }
 
 double seconds_since(std::int64_t begin, std::int64_t now) { return static_cast<double>(now - begin) * 1e-9; }
@@ -52,7 +53,7 @@ Watchdog::~Watchdog() { stop(); }
 
 void Watchdog::stop() noexcept {
   if (!thread_.joinable()) return;
-  if (progress_exchange_) progress_exchange_->leave();  // the thread may still look at it
+  if (progress_exchange_) progress_exchange_->leave();  // the thread may still use it
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
@@ -79,8 +80,8 @@ bool Watchdog::begin(const Call& call, std::string_view detail) {
   return true;
 }
 
-// The device is called without the lock: where its queue is full a call waits, for what only the watchdog can end. The thread
-// takes no operation away before it is enqueued.
+// Calls the device without the lock. If the device's queue is full, the call waits for work that only the watchdog can abort.
+// The thread does not remove an operation before it is enqueued.
 void Watchdog::end() {
   Operation* last = nullptr;
   {
@@ -117,7 +118,7 @@ void Watchdog::set_error(const Error& error) {
 }
 
 void Watchdog::wait_for_cause(const Error& error) const {
-  const Deadline deadline(2 * async_error_grace(timeout_));  // longer than this rank's own thread gives them
+  const Deadline deadline(2 * async_error_grace(timeout_));  // longer than this rank's own thread waits for them
   do {
     throw_if_aborted();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -140,7 +141,7 @@ void Watchdog::loop() {
     lock.unlock();
     try {
       check_once();
-    } catch (const Error&) {  // is kept: it is what every later call throws
+    } catch (const Error&) {  // every later call throws it
     }
     lock.lock();
   }
@@ -177,7 +178,7 @@ void Watchdog::poll_operations() {
   }
 }
 
-// Only this thread takes operations away, and they stay where they are meanwhile: the device is asked without the lock.
+// Only this thread removes operations, and they do not move in memory, so the device is queried without the lock.
 bool Watchdog::poll_front() {
   Operation* first = nullptr;
   bool enqueued = false;
@@ -215,7 +216,7 @@ void Watchdog::check_overdue(std::int64_t now) {
     number = first.number;
   }
   if (overdue_ns_ == 0) overdue_ns_ = now;
-  // a rank that does not even answer is named by the board's own wait, which is about as old
+  // a rank that does not answer is named by the progress exchange's own wait, which began at about the same time
   const bool overdue = progress_exchange_ && progress_exchange_->overdue();
   if (overdue && seconds_since(overdue_ns_, now) < 2 * period_) return;
   Missing missing{.who = "its peer has not come to it, or the network between them is stuck"};

@@ -20,7 +20,7 @@ void refuse_capture(Device& device, StreamHandle stream) {
   fail(TNT_UNSUPPORTED, "collectives through pinned memory cannot be captured in a CUDA graph: use NCCL, or no graph");
 }
 
-// Taken by the device's thread, which deletes it.
+// The device's thread takes and deletes it.
 struct StagedCommunicator::Operation {
   StagedCommunicator* communicator;
   std::vector<StagedBuffer> staged;
@@ -31,11 +31,11 @@ struct StagedCommunicator::Operation {
 StagedCommunicator::StagedCommunicator(Device& device, std::unique_ptr<Communicator> host, double timeout)
     : device_(device), host_(std::move(host)), timeout_(timeout), stream_(device, Priority::high) {}
 
-// What is on the way ends: by the host's deadlines, if others do not come.
+// Waits for enqueued work. The host's deadlines end it if other ranks do not come.
 StagedCommunicator::~StagedCommunicator() {
   try {
     device_.synchronize(stream());
-  } catch (const Error&) {  // the device has failed: nothing of ours runs any more
+  } catch (const Error&) {  // the device has failed; our work has ended
   }
 }
 
@@ -57,7 +57,7 @@ std::byte* StagedCommunicator::pinned(std::size_t bytes) {
   return buffers_.empty() ? nullptr : static_cast<std::byte*>(buffers_.back().get());
 }
 
-// Operations share the pinned memory: they follow each other on the stream.
+// Operations share the pinned memory; they run one after another on the stream.
 void StagedCommunicator::enqueue(std::vector<StagedBuffer> staged, std::string_view detail,
                                  std::function<void(const std::vector<StagedBuffer>&, const CallContext&)> work) {
   const std::scoped_lock lock(mutex_);
@@ -101,7 +101,7 @@ void StagedCommunicator::enqueue_collective(const Call& call, const void* in, vo
   });
 }
 
-// One piece where the result has the input's place.
+// In place, input and output are one buffer.
 std::vector<StagedCommunicator::StagedBuffer> StagedCommunicator::buffers_of(const Call& call, const void* in,
                                                                              void* out) const {
   const std::size_t block = call.count * dtype_size(call.dtype);
@@ -115,7 +115,7 @@ std::vector<StagedCommunicator::StagedBuffer> StagedCommunicator::buffers_of(con
   }
 }
 
-// Messages of different peers and directions do not wait for each other on the host either.
+// Messages of different peers and directions must not wait for each other on the host either.
 void StagedCommunicator::enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
   std::vector<Message> list;
   std::vector<StagedBuffer> memory;

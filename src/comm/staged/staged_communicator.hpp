@@ -1,6 +1,6 @@
-// Collectives among devices without NCCL: through pinned memory and the host's transport. Each operation is a copy to the host,
-// a function there that takes part in the host's collective, and a copy back, all on a stream of the communicator's own: the
-// calling thread waits for nothing here either. What fails is found and named by the host's own waits.
+// Collectives among devices without NCCL, through pinned memory and the host's transport. Each operation is a copy to the host,
+// a host function that calls the host's collective, and a copy back, all on a stream of the communicator. The calling thread
+// does not wait. The host's own waits detect and name failures.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@
 
 namespace tnt {
 
-// Throws TNT_UNSUPPORTED if the stream is captured: functions that wait for other ranks would run at each replay.
+// Throws TNT_UNSUPPORTED if the stream is being captured: host functions that wait for other ranks would run in each replay.
 void refuse_capture(Device& device, StreamHandle stream);
 
-// Collective over host, which is this communicator's alone and given to it. Sums have the bits of the host's transport. Cost:
-// the bytes cross the bus to the device twice, and nothing overlaps but with the computation.
+// Collective over host, which this communicator owns and uses alone. Sums have the same bits as on the host's transport. Cost:
+// all bytes cross the bus to the device twice, without overlap of copies and communication.
 class StagedCommunicator final : public DeviceCommunicator {
  public:
   StagedCommunicator(Device& device, std::unique_ptr<Communicator> host, double timeout);
@@ -38,7 +38,7 @@ class StagedCommunicator final : public DeviceCommunicator {
 
  private:
   struct Operation;
-  struct StagedBuffer {  // device memory that is copied to or from the operation's pinned memory
+  struct StagedBuffer {  // device memory that is copied to or from pinned memory
     const void* in = nullptr;
     void* out = nullptr;
     std::size_t bytes = 0;
@@ -46,7 +46,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   };
   void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
   void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
-  // host: see DeviceCommunicator; the part makes one of its own of it.
+  // host: see DeviceCommunicator; the child duplicates it.
   std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) override;
 
   // work(staged) runs on the host between the copies.
@@ -62,7 +62,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   std::unique_ptr<Communicator> host_;
   double timeout_;
   std::mutex mutex_;
-  std::vector<PinnedBuffer> buffers_;  // the last is in use; earlier ones were too small, but may be on the way
+  std::vector<PinnedBuffer> buffers_;  // the last one is in use; smaller ones may still be in flight
   std::size_t pinned_bytes_ = 0;
   std::atomic<bool> aborted_{false};
   std::mutex error_mutex_;

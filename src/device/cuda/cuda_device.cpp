@@ -14,7 +14,7 @@ namespace {
 cudaStream_t cuda(StreamHandle stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t cuda_event(EventHandle event) { return static_cast<cudaEvent_t>(event); }
 
-// A pool that keeps what it once got: taking a bucket's memory again costs nothing and waits for nothing.
+// A pool that never returns memory to the system, so that allocating a bucket again costs nothing and waits for nothing.
 cudaMemPool_t make_pool(int device) {
   int supported = 0;
   TNT_CUDA(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device));
@@ -30,7 +30,7 @@ cudaMemPool_t make_pool(int device) {
   return pool;
 }
 
-// "Not ready" is an answer, but CUDA keeps it as the thread's last error, where a launch would find it.
+// "Not ready" is an answer, but CUDA also stores it as the thread's last error, where the next launch would find it.
 bool not_ready(cudaError_t answer) {
   if (answer != cudaErrorNotReady) return false;
   cudaGetLastError();
@@ -39,8 +39,8 @@ bool not_ready(cudaError_t answer) {
 
 }  // namespace
 
-// What gives back is noexcept and drops CUDA's error: with handles of ours it can only be one of those that stay, which the
-// next call meets as well, or that the process is ending.
+// Functions that release resources are noexcept and ignore CUDA's errors. With our own handles an error can only be a sticky
+// one, which the next call reports too, or a consequence of the process ending.
 
 CudaDevice::CudaDevice(int index) : index_(index) {
   const DeviceGuard current(index_);
@@ -81,7 +81,7 @@ void* CudaDevice::allocate_pinned(std::size_t bytes) {
   return memory;
 }
 
-// As allocate_pinned beside captures; an error has nowhere to go.
+// Relaxes the capture mode as allocate_pinned does; errors are ignored.
 void CudaDevice::release_pinned(void* memory) noexcept {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaThreadExchangeStreamCaptureMode(&mode);

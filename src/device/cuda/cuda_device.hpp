@@ -1,6 +1,6 @@
-// The device that CUDA has. Built on the runtime, linked statically, so that no second libcudart comes into TensorFlow's
-// process: streams, events and pointers are the driver's and the primary context is shared, so those of any other runtime in
-// the process may be given here.
+// The CUDA device. It uses a statically linked CUDA runtime, so that no second libcudart enters TensorFlow's process. Streams,
+// events and pointers belong to the driver, and the primary context is shared, so those of other runtimes in the process work
+// here.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -59,7 +59,7 @@ class CudaDevice final : public Device {
   int high_priority_ = 0;
 };
 
-// How many devices this process can use; 0 with the reason in why_none.
+// The number of devices that this process can use; 0 with the reason in why_none.
 [[nodiscard]] int count_cuda_devices(std::string& why_none);
 
 }  // namespace tnt

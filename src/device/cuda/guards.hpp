@@ -1,5 +1,4 @@
-// What CUDA keeps for each thread, changed for a while: which device is current, and what a stream capture of any thread
-// forbids to this one.
+// Guards for CUDA state that each thread has: the current device and the stream capture mode.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,7 +16,7 @@ class DeviceGuard {
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
   ~DeviceGuard() {
-    if (before_ != now_) cudaSetDevice(before_);  // it was current: nothing in it can fail for the first time
+    if (before_ != now_) cudaSetDevice(before_);  // it was current before, so this cannot fail for the first time
   }
 
  private:
@@ -25,8 +24,8 @@ class DeviceGuard {
   int now_;
 };
 
-// While some thread captures a stream in CUDA's global mode, other threads may not even look at an event: it would end that
-// capture with an error. What is asked here has nothing to do with captured work.
+// While a thread captures a stream in CUDA's global mode, other threads may not even query an event: it would fail the capture.
+// Calls under this guard have nothing to do with captured work.
 class RelaxedCaptureGuard {
  public:
   RelaxedCaptureGuard() { TNT_CUDA(cudaThreadExchangeStreamCaptureMode(&mode_)); }

@@ -1,4 +1,4 @@
-// libtarantella_cuda.so's entry.
+// The entry of libtarantella_cuda.so.
 #include "device/cuda/plugin.hpp"
 
 #include "device/cuda/cuda_device.hpp"

@@ -1,4 +1,4 @@
-// The one symbol of libtarantella_cuda.so, as the library that loads it knows it.
+// The one symbol of libtarantella_cuda.so, for the library that loads it.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ namespace tnt {
 
 inline constexpr const char* cuda_plugin_symbol = "tnt_cuda_plugin";
 
-// Both sides are built together: a plug-in of another version is refused before anything else of it is used.
+// Library and plug-in are built together; a plug-in of another version is rejected before any other use.
 struct CudaPlugin {
-  const char* version;  // the library's
-  // Devices that this process sees; 0 with the reason in *why_none.
+  const char* version;  // of the library
+  // The number of devices that this process can use; 0 with the reason in *why_none.
   int (*count)(std::string* why_none);
-  // A new device, the caller's; or nullptr with the reason in *status and *message.
+  // Returns a new device, owned by the caller, or nullptr with the reason in *status and *message.
   Device* (*open)(int index, tnt_status_t* status, std::string* message);
 };
 

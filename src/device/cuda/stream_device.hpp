@@ -1,4 +1,4 @@
-// Which device a stream belongs to: the runtime says it from 12.8 on, before that the driver, by way of the stream's context.
+// The device of a stream: from the runtime since CUDA 12.8, before that from the driver through the stream's context.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@ namespace tnt {
 
 #else
 
-// The driver is not linked: the plug-in has to load without one.
+// The driver is not linked, because the plug-in must load without one.
 template <typename Function>
 [[nodiscard]] Function driver_function(const char* name) {
   void* function = nullptr;
