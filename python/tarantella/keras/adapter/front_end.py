@@ -1,4 +1,4 @@
-"""Which Keras: the one that `tf.keras` is, Keras 3 or, with TF_USE_LEGACY_KERAS, `tf_keras`. Chosen once."""
+"""The Keras in use: Keras 3 or, with TF_USE_LEGACY_KERAS, `tf_keras`. It is the one that `tf.keras` is, chosen once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks."""
+"""Keras' callbacks: what they remember, where they write, and a base class for our own."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class Callback(keras.callbacks.Callback):  # type: ignore[misc]
-    """A callback of our own: it does not look at the logs of a step, so Keras need not wait for their numbers."""
+    """A callback of our own, which does not look at the logs of a step."""
 
-    _supports_tf_logs = True
+    _supports_tf_logs = True  # otherwise legacy Keras waits for the numbers of each step
 
 
 def callback_list(callbacks: Any) -> list[Any]:
-    """What Keras accepts as ``callbacks``, as a list of its own."""
+    """A new list of what Keras accepts as ``callbacks``: None, one, a nested structure or a `CallbackList`."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return list(callbacks.callbacks)
     return [] if callbacks is None else list(tf.nest.flatten(callbacks))
 
 
 def callback_kinds(*names: str) -> tuple[type, ...]:
-    """Those of Keras' callbacks that this version has."""
+    """The classes of these callbacks of Keras, as far as this version has them."""
     return tuple(getattr(keras.callbacks, name) for name in names if hasattr(keras.callbacks, name))
 
 
 def callback_states() -> list[tuple[type, tuple[str, ...]]]:
-    """Keras' callbacks that remember something from epoch to epoch, each with the attributes that hold it.
+    """Keras' callbacks that keep state between epochs, each with the attributes that hold it.
 
-    Keras restores none of them, so it has no public way to ask. A version that lacks an attribute keeps nothing there.
+    Keras saves the state of none of them, so it has no public way to ask. Legacy Keras lacks some of the attributes.
     """
     names = {
         "EarlyStopping": ("wait", "stopped_epoch", "best", "best_epoch", "best_weights"),
@@ -50,23 +50,26 @@ def callback_states() -> list[tuple[type, tuple[str, ...]]]:
 
 
 def tensorboard_folders() -> tuple[str, ...]:
-    """The attributes of a `TensorBoard` that hold its writers' folders. The public ``log_dir`` is the same on all ranks."""
+    """The attributes of a `TensorBoard` that hold its writers' folders. The public ``log_dir`` is only their parent."""
     return ("_train_dir", "_val_dir")
 
 
 def plain(value: Any) -> Any:
-    """What a callback remembers, with tensors as arrays."""
+    """The value of an attribute of a callback, with tensors as arrays."""
     return tf.nest.map_structure(lambda leaf: leaf.numpy() if hasattr(leaf, "numpy") else leaf, value)
 
 
 def progress_bar() -> Any:
-    """The callback by which Keras shows progress in `fit`."""
+    """A new callback of the class that shows progress in `fit`."""
     return keras.callbacks.ProgbarLogger(count_mode="steps") if LEGACY else keras.callbacks.ProgbarLogger()
 
 
 def backup_writer(callback: Any, replace: Callable[[Path, Callable[[str], Any]], None]) -> list[tuple[Any, str, Any]]:
-    """Of a `BackupAndRestore`: itself, the name of the method that writes its files, and one that writes them by `replace`."""
-    if LEGACY:  # TensorFlow's checkpoints are written beside their place already
+    """Patches (owner, attribute, value) by which a `BackupAndRestore` writes its files with `replace`.
+
+    Keras overwrites them in place: a process that is killed in the middle leaves a broken file. It has no public hook there.
+    """
+    if LEGACY:  # writes TensorFlow's checkpoints, which are renamed when they are complete
         return []
 
     def write() -> None:

@@ -12,7 +12,7 @@ from tarantella.keras.adapter.front_end import keras
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# what a loss divides the sum of its elements by, where it is not a number (`loss_and_divisor`)
+# what a loss divides the sum of its elements by, where that is no number (see `loss_and_divisor`)
 OF_ALL_ELEMENTS = "the number of all elements"
 OF_NOTHING = "nothing"
 
@@ -20,9 +20,9 @@ OF_NOTHING = "nothing"
 def loss_and_elements(
     loss: Any, call: Callable[..., Any], y_true: Any, y_pred: Any, sample_weight: Any
 ) -> tuple[tf.Tensor, Any, Any]:
-    """What the loss gives, the elements that its `call` computes before, and the mask that says which of them count.
+    """The loss, the elements that its `call` computed, and the mask of the elements that count.
 
-    The elements are None where the loss takes their mean itself; the mask is None where there is none.
+    The elements are None if `call` takes their mean itself. The mask is None if all elements count.
     """
     elements: list[Any] = []
 
@@ -31,7 +31,7 @@ def loss_and_elements(
         elements.append(call(*args, **kwargs))
         return elements[-1]
 
-    loss.call = noted  # a mask of what is computed, by ignore_class say, is seen there only
+    loss.call = noted  # the only place that sees a mask of the elements, such as that of ignore_class
     try:
         value = loss(y_true, y_pred, sample_weight)
     finally:
@@ -43,20 +43,20 @@ def loss_and_elements(
 
 
 def divisor_of_mean(mask: Any) -> Any:
-    """What a mean over the elements that a mask leaves divides by."""
+    """What a mean over the elements that the mask leaves divides by."""
     return OF_ALL_ELEMENTS if mask is None else tf.math.count_nonzero(mask)
 
 
 def means(model: Any) -> list[Any]:
-    """Those of the model's metrics that are plain means of what they are given, such as the losses of several outputs."""
+    """The model's metrics of class `Mean`, such as those of the losses of several outputs."""
     return [metric for metric in model.metrics if type(metric) is keras.metrics.Mean]
 
 
 def is_kerass_own(metric: Any) -> bool:
-    """Whether Keras itself brings the metric's class."""
+    """Whether the metric's class comes with Keras."""
     return type(metric).__module__.partition(".")[0] in ("keras", "tf_keras")
 
 
 def metric_results(model: Any) -> dict[int, list[Any]]:
-    """The numbers that make up each metric's result, by the metric's id."""
+    """The numbers of each metric's result, by the metric's id."""
     return {id(metric): tf.nest.flatten(metric.result()) for metric in model.metrics}

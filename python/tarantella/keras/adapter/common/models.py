@@ -18,12 +18,12 @@ def version() -> str:
 
 
 def is_model(value: Any) -> bool:
-    """Whether it can be wrapped."""
+    """Whether the value is a model of the Keras in use."""
     return isinstance(value, keras.Model)
 
 
 def in_other_keras(value: Any) -> str:
-    """The end of a sentence about an object of the Keras that is not in use here; empty if it is none."""
+    """For an object of the Keras that is not in use: the end of an error message about it. Empty for any other object."""
     other, name, advice = ("keras", "Keras 3", "unset") if LEGACY else ("tf_keras", "legacy Keras (tf_keras)", "set")
     if not any(base.__module__.partition(".")[0] == other for base in type(value).__mro__):
         return ""
@@ -47,25 +47,28 @@ def weights(model: Any) -> list[Any]:
 
 
 def trainable_variables(model: Any) -> list[Any]:
-    """What an optimizer changes, in the order of the layers."""
+    """The variables that the optimizer changes, in the order of the layers."""
     return list(model.trainable_variables)
 
 
 def moving_statistics(model: Any) -> list[Any]:
-    """Floating-point weights that are not trained but change in training, such as BatchNormalization's averages."""
+    """The floating-point weights that training changes without an optimizer, such as BatchNormalization's averages."""
     weights = _without_metrics(model, model.non_trainable_weights)
     return [variable for variable in weights if tf.as_dtype(dtype_of(variable)).is_floating]
 
 
 def untrained_weights(model: Any) -> list[Any]:
-    """The weights that layers have made not to be trained, such as averages; not those of layers that were frozen."""
+    """The weights that layers made as not trainable, such as averages, but not those of layers that were frozen later.
+
+    Keras has this distinction in a private list of each layer only: the public ``non_trainable_weights`` holds both.
+    """
     name = "_non_trainable_weights" if LEGACY else "_non_trainable_variables"
     found = {id(v): v for layer in layers_of(model) for v in getattr(layer, name)}
     return _without_metrics(model, list(found.values()))
 
 
 def _without_metrics(model: Any, weights: Sequence[Any]) -> list[Any]:
-    """Legacy Keras counts the states of metrics that are a model's attributes among its weights."""
+    """Without the states of metrics, which legacy Keras counts among the weights if a metric is an attribute of the model."""
     states = {id(variable) for variable in metric_variables(model)}
     return [variable for variable in weights if id(variable) not in states]
 
@@ -87,51 +90,60 @@ def is_jit_compiled(model: Any) -> bool:
 
 
 def without_jit(model: Any) -> list[tuple[Any, str, Any]]:
-    """What keeps Keras from compiling a step of the model as a whole: owner, attribute and value."""
+    """A patch (owner, attribute, value) that keeps Keras from compiling a whole step of the model.
+
+    The public ``jit_compile`` is a property: a value set there could not be taken away again.
+    """
     return [(model, "_jit_compile", False)]
 
 
 def layers_of(model: Any) -> list[Any]:
-    """The model and all layers in it, however deep."""
+    """The model and all layers in it, however deep; the public ``layers`` go one level down only."""
     return list(model._flatten_layers())
 
 
 def swap_functions(model: Any, functions: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Gives the model other traced steps (of training, test and prediction; None: to be traced), and returns those it had."""
+    """Gives the model other traced functions for training, test and prediction, and returns the ones it had.
+
+    None stands for a function that Keras shall trace when it is needed.
+    """
     before = (model.train_function, model.test_function, model.predict_function)
     model.train_function, model.test_function, model.predict_function = functions
     return before
 
 
 def new_train_function(model: Any) -> Any:
-    """A training step that will be traced when it is called for the first time; the model's own from now on."""
-    model.train_function = None  # Keras would keep it
+    """Makes a new training function for the model, which is traced at its first call, and returns it."""
+    model.train_function = None  # Keras makes no other while it has one
     model.make_train_function()
     return model.train_function
 
 
 def is_validation_of_fit(arguments: dict[str, Any]) -> bool:
-    """Whether `evaluate` was called with these keyword arguments by `fit`, which gives one that is not public."""
+    """Whether these keyword arguments of `evaluate` come from the validation inside `fit`, which adds a private one."""
     return "_use_cached_eval_dataset" in arguments
 
 
 def mask_of(tensor: Any) -> Any:
-    """The mask that goes with a tensor from layer to layer; None without one."""
+    """The mask that Keras passes along with a tensor from layer to layer, or None. It exists as a private attribute only."""
     return getattr(tensor, "_keras_mask", None)
 
 
 def set_mask(tensor: Any, mask: Any) -> None:
-    """Gives a tensor the mask that went with another."""
+    """Gives a tensor this mask."""
     tensor._keras_mask = mask
 
 
 def batch_statistics() -> str:
-    """The method by which a BatchNormalization gets mean and variance of a batch."""
+    """The name of the method by which a BatchNormalization computes mean and variance of a batch.
+
+    The public switch ``synchronized`` works under `tf.distribute` alone.
+    """
     return "_calculate_mean_and_var" if LEGACY else "_moments"
 
 
 def with_statistics(layer: Any, moments: Callable[..., Any]) -> Callable[..., Any]:
-    """That method of a layer, with other statistics: moments(x, axes, keepdims, mask) gives them."""
+    """That method of a layer with other statistics, which moments(x, axes, keepdims, mask) computes."""
 
     def of_keras2(inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> Any:
         return moments(inputs, reduction_axes, keep_dims, mask)
@@ -143,21 +155,24 @@ def with_statistics(layer: Any, moments: Callable[..., Any]) -> Callable[..., An
 
 
 def steps_per_execution(model: Any) -> int:
-    """How many batches one call of the training function takes."""
+    """How many batches one call of the training function takes. Legacy Keras keeps the number in a private variable."""
     return int(model._steps_per_execution.numpy()) if LEGACY else int(model.steps_per_execution)
 
 
 def share_beginning(model: Any, of_master: Callable[[list[int]], list[int]]) -> None:
-    """`fit`, which has begun, goes on everywhere with the epoch (and step) that the master's `BackupAndRestore` has found.
+    """Makes `fit` continue on all ranks at the epoch (and step) that the master's `BackupAndRestore` found.
 
-    of_master: gives the master's numbers on every rank.
+    `fit` has begun by then: its public ``initial_epoch`` comes too late.
+
+    Args:
+        of_master: broadcasts the master's numbers.
     """
     if not LEGACY:
         epoch = model._initial_epoch
         (begin,) = of_master([-1 if epoch is None else int(epoch)])
         model._initial_epoch = None if begin < 0 else begin
         return
-    name = "_maybe_load_initial_counters_from_ckpt"  # Keras asks next
+    name = "_maybe_load_initial_counters_from_ckpt"  # fit calls it next
     original = getattr(model, name)
 
     def counters(*args: Any) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from tarantella.keras.adapter.common.callbacks import Callback
 
 
 class _Source:
-    """Keras' view of data: its batches, how many an epoch has (None: not known), and what happens between epochs."""
+    """Keras' view of data: its batches, how many an epoch has (None: not known), and the end of an epoch."""
 
     def __init__(self, data_adapter: Any, dataset: tf.data.Dataset, steps: int | None) -> None:
         self._data_adapter = data_adapter
@@ -34,11 +34,11 @@ def source(
     epochs: int = 1,
     **loading: Any,
 ) -> Any:
-    """Keras' own view of what was given as data: arrays, tensors, generators or a dataset.
+    """Keras' view of the arrays, tensors, generators or dataset that the user gave as data.
 
     Args:
-        model: is built from the first batch of a generator, whose shapes are not known.
-        epochs: for how many epochs batches are asked for: in each, arrays are shuffled anew.
+        model: built from the first batch of a generator, whose shapes are not known.
+        epochs: how many epochs of batches are needed; arrays are shuffled anew in each.
         loading: ``max_queue_size``, ``workers`` and ``use_multiprocessing``, as `fit` takes them.
     """
     from tf_keras.src.engine import data_adapter as engine
@@ -61,38 +61,38 @@ def source(
     if isinstance(x, tf.data.Dataset):
         return _Source(made, dataset, steps)
     size = made.get_size() if steps is None else steps
-    if made.should_recreate_iterator() and size is not None:  # a Sequence begins anew in each epoch, whatever the steps
+    if made.should_recreate_iterator() and size is not None:  # a Sequence begins anew in each epoch
         dataset = dataset.take(size).apply(tf.data.experimental.assert_cardinality(size))
     return _Source(made, dataset, size)
 
 
 def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
-    """One batch as Keras would train on it, of tensors."""
+    """One batch as Keras would train on it, as tensors."""
     from tf_keras.src.engine import data_adapter as engine
 
     return next(engine.single_batch_iterator(tf.distribute.get_strategy(), x, y, sample_weight, class_weight))
 
 
 def one_batch(part: Any) -> Any:
-    """What a method such as `train_on_batch` takes as ``x``, so that the model's step gets the part of a batch by `part_of`.
+    """The ``x`` for `train_on_batch` and the like, from which the model's step gets its part of a batch by `part_of`.
 
-    Keras wants tensors that agree in their first dimension: each gets one more.
+    Keras wants tensors that agree in their first dimension, so each gets one more.
     """
     return tf.nest.map_structure(lambda tensor: tf.expand_dims(tensor, 0), part)
 
 
 def part_of(element: Any) -> Any:
-    """The part of a batch, of what the step gets."""
+    """The part of a batch, from the element that the step gets."""
     return tf.nest.map_structure(lambda tensor: tensor[0], element[0])
 
 
 def logs_of_outputs(outputs: Any) -> dict[str, Any]:
-    """What a callback sees of the model's outputs, after a batch of `predict`."""
+    """The logs that a callback sees after a batch of `predict`."""
     return {"outputs": outputs}
 
 
 def on_batch_logs(model: Any, logs: Any, return_dict: bool) -> Any:
-    """What `test_on_batch` returns of the metrics' results."""
+    """The return value of `test_on_batch` for the metrics' results."""
     from tf_keras.src.engine import training
     from tf_keras.src.utils import tf_utils
 
@@ -101,7 +101,7 @@ def on_batch_logs(model: Any, logs: Any, return_dict: bool) -> Any:
 
 
 def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Arrays to train on, and the last part of them to validate with: each x, y and sample_weight."""
+    """The arrays to train on, and their last part to validate with, each as x, y and sample_weight."""
     from tf_keras.src.engine import data_adapter as engine
 
     training, validation = engine.train_validation_split((x, y, sample_weight), validation_split=part)
@@ -109,17 +109,17 @@ def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[t
 
 
 def batches(source: _Source) -> tf.data.Dataset:
-    """The batches that Keras would train on, as a dataset."""
+    """The dataset of the batches that Keras would train on."""
     return source.dataset
 
 
 def steps_of(source: _Source, given: int | None) -> int | None:
-    """After how many batches an epoch ends: arrays' batches go on without an end between the epochs."""
+    """How many batches an epoch has: the batches of arrays go on from one epoch to the next."""
     return source.steps
 
 
 class Epochs(Callback):
-    """Tells a source of batches where epochs end: a `Sequence` may shuffle there."""
+    """Tells a source of batches of the end of epochs: a `Sequence` may shuffle there."""
 
     def __init__(self, source: _Source) -> None:
         super().__init__()

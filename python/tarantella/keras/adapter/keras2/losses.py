@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def loss_reductions(loss: Any) -> Iterator[str]:
-    """How each loss given to ``compile`` makes one number of a batch."""
+    """The reduction of each loss given to ``compile``."""
     for item in tf.nest.flatten(loss):
         yield str(getattr(item, "reduction", "auto"))
 
 
 def given_metrics(model: Any) -> list[Any]:
-    """The metric objects that were given to ``compile`` or that the model has, built or not; each once."""
+    """The metrics given to ``compile``, built or not, and the model's own; each once."""
     compiled = getattr(model, "compiled_metrics", None)
     given = [] if compiled is None else tf.nest.flatten([compiled._user_metrics, compiled._user_weighted_metrics])
     found = [*(m for m in given if isinstance(m, keras.metrics.Metric)), *model.metrics]
@@ -29,7 +29,7 @@ def given_metrics(model: Any) -> list[Any]:
 
 
 class _Replaced:
-    """What takes the place of a loss: Keras looks at its reduction, too."""
+    """A replacement for a loss, with the reduction that Keras looks at."""
 
     def __init__(self, loss: Any, call: Callable[..., tf.Tensor]) -> None:
         self.reduction = loss.reduction
@@ -40,7 +40,7 @@ class _Replaced:
 
 
 def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
-    """What puts ``replace(loss)`` in the place of each output's loss of a built model: owner, attribute and value."""
+    """Patches (owner, attribute, value) that put ``replace(loss)`` in the place of each loss of a built model."""
     container = getattr(model, "compiled_loss", None)
     if container is None or not container.built:
         return []
@@ -49,9 +49,9 @@ def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str
 
 
 def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
-    """What the loss gives, and what it divided the weighted sum of its elements by.
+    """The loss, and the divisor by which it made the weighted sum of its elements one number.
 
-    That is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
+    The divisor is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
     """
     call = converted_like_caller(loss.call)
     value, elements, mask = loss_and_elements(loss, call, y_true, y_pred, sample_weight)
@@ -61,10 +61,10 @@ def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) ->
 
 
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
-    """What the metrics' results would be if their states had these values; the states stay as they are."""
+    """The metrics' results as they would be with these values in their states. The states do not change."""
     before = [variable.read_value() for variable in variables]
     _assign(variables, values)
-    # a result may be a state itself, which is read here, before it gets its old value back
+    # a result may be a state itself: it is read here, before the state gets its old value back
     found = tf.nest.map_structure(lambda value: tf.identity(value) if tf.is_tensor(value) else value, results())
     _assign(variables, before)
     return found

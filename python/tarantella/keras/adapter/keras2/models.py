@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether it knows its loss and its optimizer."""
+    """Whether the model knows its loss and its optimizer."""
     return bool(model._is_compiled)
 
 
-_built: weakref.WeakSet[Any] = weakref.WeakSet()  # what `compile` made of the losses of models that are built since
+_built: weakref.WeakSet[Any] = weakref.WeakSet()  # the loss containers of `compile` whose models have been built since
 
 
 def build(model: Any, batch_spec: Any) -> None:
-    """Gives the compiled model, its metrics and its optimizer all their variables, from the spec of a batch.
+    """Makes all variables of the compiled model, its metrics and its optimizer, from the spec of a batch.
 
-    Without this, they would be made inside the first step: too late to broadcast them before it. The step, or what the usual
-    one is made of, is traced for a graph that is thrown away.
+    Keras makes them in the first step otherwise, too late to broadcast them. The step, or what the usual one consists of, is
+    traced for a graph that is thrown away.
     """
     if model.compiled_loss in _built:
         return
     if type(model).train_step is not keras.Model.train_step and not model.run_eagerly:
-        _trace(model.train_step, batch_spec)  # it alone knows what it uses of the model
+        _trace(model.train_step, batch_spec)  # only the step itself knows what it uses of the model
     else:
         _trace(lambda batch: _forward(model, batch, with_results=True), batch_spec)
         build_optimizer(model.optimizer, model.trainable_variables)
@@ -41,7 +41,7 @@ def build(model: Any, batch_spec: Any) -> None:
 
 
 def build_to_call(model: Any, batch_spec: Any) -> None:
-    """Gives the model its own variables, compiled or not."""
+    """Makes the variables of the model alone, compiled or not."""
     if not model.built:
         _trace(lambda batch: _forward(model, batch), batch_spec)
 
@@ -62,7 +62,7 @@ def _trace(step: Callable[[Any], Any], batch_spec: Any) -> None:
 
 
 def _of_any_size(spec: Any) -> Any:
-    """The spec for batches of any size: a Sequential model would remember the size, and save it."""
+    """The spec for batches of any size: a Sequential model would remember the size and save it."""
     if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
         return spec
     return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
@@ -79,18 +79,21 @@ def unwrap(variable: Any) -> tf.Variable:
 
 
 def is_variable(value: Any) -> bool:
-    """Whether it is a variable of TensorFlow, as all of this Keras are."""
+    """Whether it is a variable of TensorFlow, as all variables of this Keras are."""
     return isinstance(value, tf.Variable)
 
 
 @contextmanager
 def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
-    """This Keras uses XLA only where it is asked to."""
+    """Does nothing: this Keras uses XLA only where the user asks for it."""
     yield
 
 
 def copying_functions() -> list[tuple[ModuleType, str, str]]:
-    """The functions of Keras that make models from models or files: their module, their name, and what became of the model."""
+    """The functions of Keras that make a model from another one or from a file: module, name, and a word for what they do.
+
+    No callback or event of Keras' tells of them.
+    """
     from tf_keras.src.models import cloning
     from tf_keras.src.saving import pickle_utils, saving_api
 
@@ -99,10 +102,10 @@ def copying_functions() -> list[tuple[ModuleType, str, str]]:
         (cloning, "_clone_functional_model", "cloned"),
         (saving_api.saving_lib, "load_model", "loaded from a file"),
         (saving_api.legacy_sm_saving_lib, "load_model", "loaded from a file"),
-        (pickle_utils, "deserialize_model_from_bytecode", "copied"),  # copy.deepcopy and pickle go this way
+        (pickle_utils, "deserialize_model_from_bytecode", "copied"),  # by copy.deepcopy and pickle
     ]
 
 
 def layers_to_compile(model: Any) -> list[Any]:
-    """None: XLA stays off on several ranks."""
+    """No layer: XLA stays off on several ranks."""
     return []

@@ -1,4 +1,7 @@
-"""Optimizers of legacy Keras. None of them adds up gradients over several steps."""
+"""Optimizers of legacy Keras. None of them accumulates gradients over several steps.
+
+Those of the old kind and LossScaleOptimizer hold state that their public ``variables`` leave out.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def optimizer_hook() -> str:
 
 
 def as_method(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """What takes the place of this method, of a function of gradients and variables."""
+    """A replacement for this method that calls a function of gradients and variables."""
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -33,7 +36,7 @@ def as_method(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def as_apply(method: Any) -> Callable[..., Any]:
-    """The method as a function of gradients and variables; what `as_method` was given, if it comes from there."""
+    """The method as a function of gradients and variables. From a method of `as_method`, the function that it was given."""
     if hasattr(method, "_tnt_apply"):
         return method._tnt_apply  # type: ignore[no-any-return]
 
@@ -49,17 +52,17 @@ def is_optimizer(value: Any) -> bool:
 
 
 def accumulating(optimizer: Any) -> Any:
-    """None: no optimizer of this Keras adds up gradients over several steps."""
+    """None: no optimizer of this Keras accumulates gradients over several steps."""
     return None
 
 
 def steps_of_update(optimizer: Any) -> int:
-    """After how many steps the optimizer changes the variables."""
+    """How many steps the optimizer takes for one update of the variables."""
     return 1
 
 
 def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Gives the optimizer its state, as its first step would."""
+    """Makes the optimizer's state, as its first step would."""
     if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
         optimizer._create_all_weights(list(variables))
     else:
@@ -67,7 +70,7 @@ def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
 
 
 def optimizer_variables(model: Any) -> list[Any]:
-    """The optimizer's state, its step count, learning rate and loss scale included."""
+    """The optimizer's state, with its step count, learning rate and loss scale."""
     found: dict[int, Any] = {}
     outer = optimizer_of(model)
     for optimizer in [] if outer is None else optimizers_of(outer):

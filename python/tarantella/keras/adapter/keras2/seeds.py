@@ -1,4 +1,4 @@
-"""The random states of legacy Keras."""
+"""The random states of legacy Keras, which hide in a private generator object of each layer that draws numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tarantella.keras.adapter.common.seeds import SPREAD
 
 
 def seed_variables(model: Any) -> list[Any]:
-    """The states of the random generators of layers."""
+    """The states of the layers' random generators."""
     found = [getattr(getattr(layer, "_random_generator", None), "_generator", None) for layer in layers_of(model)]
     return list({id(generator.state): generator.state for generator in found if generator is not None}.values())
 
 
 def forgetful_layers(model: Any) -> list[str]:
-    """The names of layers whose random numbers come from states that TensorFlow does not give away."""
+    """The names of the layers whose random numbers come from a state that nobody can read."""
     return [layer.name for layer in _without_generator(model)]
 
 
@@ -29,12 +29,12 @@ def _without_generator(model: Any) -> list[Any]:
 
 
 def common_seed_variables(make: bool = False) -> list[Any]:
-    """None: what has no generator of its own has a state that cannot be had."""
+    """No variable: the state of an operation without a generator cannot be read."""
     return []
 
 
 def use_generators(model: Any) -> None:
-    """Gives layers that draw random numbers generators of their own, which they do not have unless it is asked for."""
+    """Gives generators to the layers that draw random numbers without one, the default of this Keras."""
     for layer in _without_generator(model):
         random = layer._random_generator
         random._rng_type, random._built = random.RNG_STATEFUL, False
@@ -42,15 +42,15 @@ def use_generators(model: Any) -> None:
 
 
 def seed_of_shard(state: tf.Tensor, shard: int) -> tf.Tensor:
-    """Of a generator's state: another stream of numbers for each shard, the state's own for the first."""
+    """The state for a shard, derived from a generator's state. The first shard gets that state itself."""
     return tf.concat([state[:-1], tf.bitwise.bitwise_xor(state[-1:], shard * SPREAD)], 0)  # counters, and a key
 
 
 def seed_of_next_step(state: tf.Tensor) -> tf.Tensor:
-    """Of the state that a step began with: far from what the step may have drawn, however much that was."""
+    """The state for the next step, derived from that at the begin of a step and far from all that the step may draw."""
     return tf.concat([state[:1] + (1 << 32), state[1:]], 0)
 
 
 def step_counters(model: Any) -> list[Any]:
-    """How many steps the model has made, as `TensorBoard` sees it."""
+    """The count of the model's steps that `TensorBoard` shows."""
     return [model._train_counter]

@@ -24,10 +24,10 @@ def source(
     epochs: int = 1,
     **loading: Any,
 ) -> Any:
-    """Keras' own view of what was given as data: arrays, tensors, generators or a dataset.
+    """Keras' view of the arrays, tensors, generators or dataset that the user gave as data.
 
     Args:
-        model, epochs: make no difference to this Keras.
+        model, epochs: not used; legacy Keras needs them.
 
     Raises:
         TypeError: something else was given.
@@ -48,7 +48,7 @@ def source(
 
 
 def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
-    """One batch as Keras would train on it, of tensors."""
+    """One batch as Keras would train on it, as tensors."""
     from keras.src.trainers.data_adapters import data_adapter_utils
 
     if class_weight is not None:
@@ -60,28 +60,28 @@ def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
 
 
 def one_batch(part: Any) -> Any:
-    """What a method such as `train_on_batch` takes as ``x``, so that the model's step gets the part of a batch by `part_of`."""
+    """The ``x`` for `train_on_batch` and the like, from which the model's step gets its part of a batch by `part_of`."""
     return part
 
 
 def part_of(element: Any) -> Any:
-    """The part of a batch, of what the step gets."""
+    """The part of a batch, from the element that the step gets."""
     return element[0]
 
 
 def logs_of_outputs(outputs: Any) -> dict[str, Any]:
-    """What a callback sees of the model's outputs, after a batch of `predict`."""
+    """The logs that a callback sees after a batch of `predict`."""
     return outputs if isinstance(outputs, dict) else {"outputs": outputs}
 
 
 def on_batch_logs(model: Any, logs: Any, return_dict: bool) -> Any:
-    """What `test_on_batch` returns of the metrics' results."""
+    """The return value of `test_on_batch` for the metrics' results."""
     numbers = {name: float(value) if np.ndim(value) == 0 else np.asarray(value) for name, value in logs.items()}
     return numbers if return_dict else model._flatten_metrics_in_order(numbers)
 
 
 def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Arrays to train on, and the last part of them to validate with: each x, y and sample_weight."""
+    """The arrays to train on, and their last part to validate with, each as x, y and sample_weight."""
     from keras.src.trainers.data_adapters import array_slicing
 
     training, validation = array_slicing.train_validation_split((x, y, sample_weight), validation_split=part)
@@ -89,29 +89,29 @@ def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[t
 
 
 def batches(source: Any) -> tf.data.Dataset:
-    """The batches that Keras would train on, as a dataset."""
+    """The dataset of the batches that Keras would train on."""
     dataset = source.get_tf_dataset()
-    # Keras counts the batches of arrays, their dataset does not know the number. Without it an epoch would end with a step that
-    # finds no data, but has been counted in the optimizer by then
+    # Keras counts the batches of arrays; their dataset does not know the number. Without it, the last step of an epoch would
+    # find no data when the optimizer has counted it already
     if source.num_batches is not None and dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(source.num_batches))
     return dataset
 
 
 def steps_of(source: Any, given: int | None) -> int | None:
-    """After how many batches an epoch ends; None: when there are no more."""
+    """How many batches an epoch has; None: as many as there are."""
     return given
 
 
 class Epochs(Callback):
-    """Tells a source of batches where epochs begin and end, as Keras would: a `PyDataset` may shuffle there."""
+    """Tells a source of batches of the begin and end of epochs, as Keras would: a `PyDataset` may shuffle there."""
 
     def __init__(self, source: Any) -> None:
         super().__init__()
         self._source = source
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._source.on_epoch_end()  # so does Keras, before the first
+        self._source.on_epoch_end()  # as Keras does before the first epoch
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._source.on_epoch_begin()

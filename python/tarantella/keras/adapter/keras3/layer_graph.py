@@ -1,4 +1,8 @@
-"""The graph of layers that a functional or Sequential model of Keras 3 is."""
+"""The graph of layers of a functional or Sequential model of Keras 3.
+
+XLA compiles segments of a model, for which the layers are called one by one. Keras runs its graph in one private method and has
+no public view of its order.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +16,18 @@ if TYPE_CHECKING:
 
 
 def layers_to_compile(model: Any) -> list[Any]:
-    """The model and the layers in it, whose calls XLA compiles in segments."""
+    """The model and the layers in it whose calls XLA compiles in segments."""
     return layers_of(model)
 
 
 def graph_of(layer: Any) -> Any:
-    """What runs the layers of a functional or Sequential model, one by one; None if the layer is none."""
+    """The object that runs the layers of a functional or Sequential model; None for any other layer."""
     graph = getattr(layer, "_functional", layer)  # Sequential has one inside
     return graph if hasattr(graph, "_run_through_graph") and hasattr(graph, "_nodes_by_depth") else None
 
 
 def graph_runner() -> str:
-    """The method of `graph_of` that does so, called with the inputs and ``operation_fn``."""
+    """The name of that object's method that runs them, given the inputs and ``operation_fn``."""
     return "_run_through_graph"
 
 
@@ -35,7 +39,7 @@ def nodes(graph: Any) -> list[Any]:
 
 
 def run_nodes(calls: Sequence[Any], operation_fn: Callable[[Any], Any], values: dict[int, Any]) -> None:
-    """Makes the calls. values: by id of the graph's symbolic tensors; what comes of the calls is added."""
+    """Makes the calls and adds their results to the values, which are by id of the graph's symbolic tensors."""
     for node in calls:
         if all(id(tensor) in values for tensor in node.input_tensors):
             args, kwargs = node.arguments.fill_in(values)
@@ -44,7 +48,7 @@ def run_nodes(calls: Sequence[Any], operation_fn: Callable[[Any], Any], values: 
 
 
 def outputs_of(graph: Any, values: dict[int, Any]) -> Any:
-    """What the graph gives, of all that was computed in it."""
+    """The graph's outputs, from the values that were computed in it."""
     missing = [tensor.name for tensor in graph.outputs if id(tensor) not in values]
     if missing:
         raise ValueError(f"the model's output {missing[0]} does not follow from the inputs that were given")

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def loss_reductions(loss: Any) -> Iterator[str]:
-    """How each loss given to ``compile`` makes one number of a batch."""
+    """The reduction of each loss given to ``compile``."""
     for item in tf.nest.flatten(loss):
         yield str(getattr(item, "reduction", "sum_over_batch_size"))
 
 
 def given_metrics(model: Any) -> list[Any]:
-    """The metric objects that were given to ``compile`` or that the model has, built or not; each once."""
+    """The metrics given to ``compile``, built or not, and the model's own; each once."""
     compiled = getattr(model, "_compile_metrics", None)
     given = [] if compiled is None else keras.tree.flatten([compiled._user_metrics, compiled._user_weighted_metrics])
     found = [*(m for m in given if isinstance(m, keras.metrics.Metric)), *model.metrics]
@@ -28,7 +28,7 @@ def given_metrics(model: Any) -> list[Any]:
 
 
 def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
-    """What puts ``replace(loss)`` in the place of each output's loss of a built model: owner, attribute and value."""
+    """Patches (owner, attribute, value) that put ``replace(loss)`` in the place of each loss of a built model."""
     container = getattr(model, "_compile_loss", None)
     if container is None or container._flat_losses is None:
         return []
@@ -37,9 +37,9 @@ def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str
 
 
 def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
-    """What the loss gives, and what it divided the weighted sum of its elements by.
+    """The loss, and the divisor by which it made the weighted sum of its elements one number.
 
-    That is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
+    The divisor is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
     """
     from keras.src.losses.loss import apply_mask
 
@@ -55,6 +55,6 @@ def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) ->
 
 
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
-    """What the metrics' results would be if their states had these values; the states stay as they are."""
+    """The metrics' results as they would be with these values in their states. The states do not change."""
     with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
         return results()

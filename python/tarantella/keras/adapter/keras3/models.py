@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def is_compiled(model: Any) -> bool:
-    """Whether it knows its loss and its optimizer."""
+    """Whether the model knows its loss and its optimizer."""
     return bool(model.compiled)
 
 
 def build(model: Any, batch_spec: Any) -> None:
-    """Gives the compiled model, its metrics and its optimizer all their variables, from the spec of a batch.
+    """Makes all variables of the compiled model, its metrics and its optimizer, from the spec of a batch.
 
-    Without this, they would be made inside the first step: too late to broadcast them before it.
+    Keras makes them in the first step otherwise, too late to broadcast them. The public `build` makes the model's own alone.
     """
     model._symbolic_build(data_batch=_symbolic(batch_spec))
     if model.optimizer is not None and not model.optimizer.built:
@@ -31,7 +31,7 @@ def build(model: Any, batch_spec: Any) -> None:
 
 
 def build_to_call(model: Any, batch_spec: Any) -> None:
-    """Gives the model its own variables, compiled or not."""
+    """Makes the variables of the model alone, compiled or not."""
     if not model.built:
         model(keras.utils.unpack_x_y_sample_weight(_symbolic(batch_spec))[0])
 
@@ -65,7 +65,10 @@ def is_variable(value: Any) -> bool:
 
 @contextmanager
 def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
-    """In this context ``jit_compile="auto"`` becomes False; `said` is called where it would have become True."""
+    """In this context ``jit_compile="auto"`` means False; `said` is called if it would have meant True.
+
+    Keras decides in a private method of `compile`'s, and has no public way to ask what it would decide.
+    """
     decide = getattr(model, "_resolve_auto_jit_compile", None)
     if decide is None:  # an older Keras
         yield
@@ -86,14 +89,17 @@ def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
 
 
 def copying_functions() -> list[tuple[ModuleType, str, str]]:
-    """The functions of Keras that make models from models or files: their module, their name, and what became of the model."""
+    """The functions of Keras that make a model from another one or from a file: module, name, and a word for what they do.
+
+    No callback or event of Keras' tells of them.
+    """
     from keras.src.models import cloning
     from keras.src.saving import saving_api
 
     return [
         (cloning, "_clone_sequential_model", "cloned"),
         (cloning, "_clone_functional_model", "cloned"),
-        (saving_api.saving_lib, "_load_model_from_fileobj", "copied"),  # copy.deepcopy and pickle go this way
+        (saving_api.saving_lib, "_load_model_from_fileobj", "copied"),  # by copy.deepcopy and pickle
         (saving_api, "load_model", "loaded from a file"),
         (saving_api.saving_lib, "load_model", "loaded from a file"),
     ]

@@ -1,4 +1,7 @@
-"""Optimizers of Keras 3."""
+"""Optimizers of Keras 3.
+
+The state of gradient accumulation is private: the public ``iterations`` counts updates, not steps, and the sums have no name.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ def optimizer_hook() -> str:
 
 
 def as_method(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """What takes the place of this method, of a function of gradients and variables."""
+    """A replacement for this method that calls a function of gradients and variables."""
     return apply
 
 
@@ -35,18 +38,18 @@ def is_optimizer(value: Any) -> bool:
 
 
 def accumulating(optimizer: Any) -> Any:
-    """Which of the optimizer and the one inside adds up gradients over several steps; None if none does."""
+    """The optimizer that accumulates gradients over several steps: this one or the one that it wraps. None if neither does."""
     return next((o for o in optimizers_of(optimizer) if getattr(o, "gradient_accumulation_steps", None)), None)
 
 
 def steps_of_update(optimizer: Any) -> int:
-    """After how many steps the optimizer changes the variables."""
+    """How many steps the optimizer takes for one update of the variables."""
     owner = accumulating(optimizer)
     return 1 if owner is None else int(owner.gradient_accumulation_steps)
 
 
 def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Gives the optimizer its state, as its first step would."""
+    """Makes the optimizer's state, as its first step would."""
     if not optimizer.built:
         with keras.name_scope(optimizer.name, caller=optimizer):
             optimizer.build(list(variables))
@@ -58,7 +61,7 @@ def variables_of_optimizer(optimizer: Any) -> list[Any]:
 
 
 def accumulators(optimizer: Any, variables: Sequence[Any]) -> list[tf.Variable]:
-    """Where an accumulating, built optimizer adds up the gradients of each of the variables."""
+    """The sums of gradients of each of the variables, in an accumulating optimizer that is built."""
     return [unwrap(optimizer._accumulated_gradients[optimizer._get_variable_index(v)]) for v in variables]
 
 
@@ -68,10 +71,10 @@ def is_update_step(optimizer: Any) -> tf.Tensor:
 
 
 def between_updates(optimizer: Any) -> bool:
-    """Whether an accumulating optimizer has gradients that it has not used yet."""
+    """Whether an accumulating optimizer holds gradients that it has not applied yet."""
     return bool(micro_steps(optimizer) % optimizer.gradient_accumulation_steps != 0)
 
 
 def micro_steps(optimizer: Any) -> tf.Tensor:
-    """How often `apply` was called, accumulated or not."""
+    """How often `apply` was called, whether it changed the variables or not."""
     return unwrap(optimizer._iterations).read_value()
