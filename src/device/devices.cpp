@@ -6,7 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/plugin.hpp"
-#include "device/cuda/plugin.hpp"
+#include "device/cuda_plugin.hpp"
 
 namespace tnt {
 namespace {

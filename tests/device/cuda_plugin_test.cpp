@@ -11,7 +11,7 @@
 #include <memory>
 #include <sstream>
 
-#include "device/cuda/plugin.hpp"
+#include "device/cuda_plugin.hpp"
 #include "device/devices.hpp"
 #include "device/handles.hpp"
 

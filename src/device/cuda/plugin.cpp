@@ -1,5 +1,5 @@
 // The entry of libtarantella_cuda.so.
-#include "device/cuda/plugin.hpp"
+#include "device/cuda_plugin.hpp"
 
 #include "device/cuda/cuda_device.hpp"
 
