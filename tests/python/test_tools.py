@@ -334,7 +334,7 @@ SLOW = (
 
 def test_a_build_shows_how_far_it_is(tmp_path: Path) -> None:
     done = sourced(f"watched setup {tmp_path}/log {SLOW} || echo code $?", env={**os.environ, "TOOLS_PROGRESS_SECONDS": "2"})
-    assert re.fullmatch(r"setup:   compiling 37 of 92, [23] s so far\ncode 7\n", done.stdout), done.stdout
+    assert re.fullmatch(r"(setup:   compiling 37 of 92, \d+ s so far\n)+code 7\n", done.stdout), done.stdout
     assert done.stderr == "" and "long.cpp.o" in (tmp_path / "log").read_text()
 
 
@@ -352,7 +352,7 @@ def test_a_terminal_has_one_line_that_is_drawn_again(tmp_path: Path) -> None:
             pass
     os.close(ours)
     text = said.decode()
-    assert len(re.findall(r"\r\x1b\[Ksetup:   compiling 37 of 92, \d s so far  long\.cpp", text)) >= 2, text
+    assert len(re.findall(r"\r\x1b\[Ksetup:   compiling 37 of 92, \d+ s so far  long\.cpp", text)) >= 2, text
     assert text.endswith("\r\x1b[Kcode 7\r\n") and text.count("\n") == 1
 
 
