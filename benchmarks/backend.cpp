@@ -36,7 +36,7 @@ class OwnBackend final : public Backend {
   }
 
  private:
-  // To the next rank, from the one before. Even ranks send first: somebody always receives.
+  // Sends to the next rank and receives from the previous one. Even ranks send first, so that a receiver always exists.
   void round_the_ring(const void* in, void* out, std::size_t count, tnt_dtype_t dtype) const {
     const auto send = [&] { check(tnt_send(comm_, in, count, dtype, (rank_ + 1) % ranks_, nullptr, nullptr)); };
     if (rank_ % 2 == 0) send();
@@ -50,7 +50,7 @@ class OwnBackend final : public Backend {
   int ranks_ = 1;
 };
 
-// A peer lives in a library of its own: what was built against one MPI must not keep this program from starting without any.
+// A peer library is a plug-in: this program must start without MPI although a plug-in was built against one.
 class PeerBackend final : public Backend {
  public:
   PeerBackend(std::string name, const PeerFunctions& functions) : name_(std::move(name)), functions_(functions) {}
@@ -72,7 +72,7 @@ class PeerBackend final : public Backend {
   PeerFunctions functions_;
 };
 
-// A folder for the peer's ranks to find each other in, gone afterwards.
+// A temporary folder in which the peer's ranks find each other.
 class MeetingPlace {
  public:
   explicit MeetingPlace(const Team& team) {
@@ -85,7 +85,7 @@ class MeetingPlace {
   MeetingPlace(const MeetingPlace&) = delete;
   MeetingPlace& operator=(const MeetingPlace&) = delete;
   ~MeetingPlace() {
-    std::error_code ignored;  // a leftover in the folder for temporary files is no reason to fail
+    std::error_code ignored;  // a leftover temporary folder is not an error
     if (!own_.empty()) std::filesystem::remove_all(own_, ignored);
   }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
@@ -120,7 +120,7 @@ Found find_own(const std::string& name, const Team& team) {
 Found find_peer(const std::string& name, const Team& team) {
   if (name == "nccl") return {nullptr, "nccl is not available on this machine: it needs GPUs"};
   const auto file = peer_file(name);
-  // global: Open MPI's own plug-ins look for its symbols there
+  // global: plug-ins of Open MPI look for its symbols there
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   std::string reason = library == nullptr ? fmt::format("built without {}, or its library is gone ({})", name, dlerror()) : "";
   PeerFunctions functions{};
@@ -131,7 +131,7 @@ Found find_peer(const std::string& name, const Team& team) {
       reason = fmt::format("{} is no peer of this tnt-bench", file.string());
     }
   }
-  reason = team.first_text(reason);  // all ranks have the peer, or none
+  reason = team.first_text(reason);  // either all ranks have the peer or none
   if (!reason.empty()) return {nullptr, reason};
   const MeetingPlace meeting(team);
   const char* error = functions.init(meeting.name().c_str(), team.rank(), team.ranks());

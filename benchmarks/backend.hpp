@@ -1,4 +1,4 @@
-// Who carries a collective: our library, or a peer that is measured beside it in the same processes.
+// The backend of a measurement: our library, or a peer library that is measured beside it in the same processes.
 #pragma once
 
 #include <memory>
@@ -21,23 +21,22 @@ class Backend {
 
   [[nodiscard]] virtual bool supports(Collective collective, tnt_dtype_t dtype, tnt_op_t op) const = 0;
 
-  // count: elements as in tarantella.h: of the vector for all_reduce and broadcast, of one rank's part for the others.
+  // count: elements as in tarantella.h, of the vector for all_reduce and broadcast, of one rank's part for the others.
   virtual void run(Collective collective, const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                    int root) = 0;
 };
 
-// Either a backend or the reason why there is none on this machine or in this version.
+// A backend, or the reason why there is none on this machine or in this version.
 struct Found {
   std::unique_ptr<Backend> backend;
   std::string reason;
 };
 
-// Our library with the transport of that name. Collective.
+// Our library with the named transport. Collective.
 [[nodiscard]] Found find_own(const std::string& name, const Team& team);
 
-// A peer, "mpi" or "gloo", among the same processes: libtnt_bench_NAME.so beside this program (or in lib/tarantella of
-// its prefix), or in the folder that TNT_BENCH_PEERS names, where plug-ins built against other MPI libraries may lie.
-// Collective.
+// A peer library, "mpi" or "gloo", in the same processes: libtnt_bench_NAME.so beside this program (or in lib/tarantella of its
+// prefix), or in the folder that TNT_BENCH_PEERS names, for plug-ins that were built against other MPI libraries. Collective.
 [[nodiscard]] Found find_peer(const std::string& name, const Team& team);
 
 }  // namespace tnt::bench

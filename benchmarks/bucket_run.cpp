@@ -13,7 +13,7 @@
 namespace tnt::bench {
 namespace {
 
-// What a trainer without us does: copies the tensors of a bucket together, calls MPI, copies them back.
+// A trainer without our library: copies the tensors of a bucket into one buffer, calls MPI, copies them back.
 class ByHand {
  public:
   ByHand(const Gradients& gradients, Backend& backend) : gradients_(gradients), backend_(backend) {
@@ -47,14 +47,14 @@ class ByHand {
   std::vector<std::vector<float>> fused_;
 };
 
-// The greatest relative error of one rounding on the way, where there is one.
+// The maximum relative error of one rounding to the wire type.
 double unit_of(tnt_dtype_t wire) {
   if (wire == TNT_FLOAT32) return 0.0;
   return wire == TNT_FLOAT16 ? 0x1p-11 : 0x1p-8;
 }
 
-// One step on known numbers: every element of every tensor must be the mean over ranks, computed as the library does; what is
-// sent in 16 bits may have been rounded on each rank, and once more.
+// One step with known values: every element of every tensor must be the mean over ranks, computed as in the library. 16-bit
+// wire types may round once on each rank and once more.
 Verdict verified(const Gradients& gradients, const Team& team) {
   const auto value = [](std::size_t tensor, std::size_t i, int rank) {
     return static_cast<float>((tensor * 31 + i * 7 + static_cast<std::size_t>(rank) * 3) % 17) - 8.0F;
@@ -75,7 +75,7 @@ Verdict verified(const Gradients& gradients, const Team& team) {
         magnitudes += std::fabs(scale * value(tensor, i, rank));
       }
       const double error = std::fabs(static_cast<double>(gradients.data(tensor)[i]) - static_cast<double>(sum));
-      if (error <= bound * static_cast<double>(magnitudes + std::fabs(sum))) continue;  // not if it is NaN
+      if (error <= bound * static_cast<double>(magnitudes + std::fabs(sum))) continue;  // false for NaN
       if (verdict.wrong++ == 0) {
         verdict.text = fmt::format("rank {}: tensor {} element {} is {}, expected {}", team.rank(), tensor, i,
                                    gradients.data(tensor)[i], sum);

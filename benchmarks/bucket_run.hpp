@@ -1,11 +1,11 @@
-// `tnt-bench bucket`: a whole model's gradients through pack, reduce and unpack, each timed, beside the same by hand over MPI.
+// `tnt-bench bucket`: times pack, reduce and unpack of a whole model's gradients, beside the same steps by hand with MPI.
 #pragma once
 
 #include "benchmarks/collective_run.hpp"
 
 namespace tnt::bench {
 
-// Returns how many rows were wrong. Collective.
+// Returns the number of wrong rows. Collective.
 [[nodiscard]] int run_bucket(const Options& options, const Team& team, Field& field, Report& report);
 
 }  // namespace tnt::bench

@@ -18,7 +18,7 @@ std::size_t round_up(std::size_t bytes) { return (bytes + line - 1) / line * lin
 }  // namespace
 
 std::size_t last_level_cache_bytes() {
-  // sysconf is of little use here: on virtual machines it counts the caches of the whole host
+  // sysconf is of little use here: on virtual machines it reports the caches of the whole host
   int highest = 0;
   std::size_t kilobytes = 0;
   for (int index = 0; index < 10; ++index) {
@@ -36,12 +36,12 @@ std::size_t last_level_cache_bytes() {
 
 Pool::Pool(std::size_t bytes, std::size_t shift, Cache cache)
     : bytes_(bytes), shift_(shift), stride_(guard + round_up(shift + bytes) + guard) {
-  // input and output pool together are four caches large: no buffer is still there when its turn comes again
+  // input and output pools together have four times the size of the cache, so no buffer is still cached when it is used again
   const std::size_t wanted = cache == Cache::rotate ? 2 * last_level_cache_bytes() : 1;
   count_ = std::max<std::size_t>(1, (wanted + stride_ - 1) / stride_);
   void* memory = mmap(nullptr, stride_ * count_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw Failure(fmt::format("no memory for {} buffers of {} bytes", count_, bytes_));
-  (void)madvise(memory, stride_ * count_, MADV_HUGEPAGE);  // fewer faults to begin with; refused, it is only slower
+  (void)madvise(memory, stride_ * count_, MADV_HUGEPAGE);  // fewer page faults; slower without it, but correct
   memory_ = static_cast<std::byte*>(memory);
   for (std::size_t index = 0; index < count_; ++index) {
     std::byte* slot = memory_ + index * stride_;

@@ -1,4 +1,4 @@
-// The memory that collectives work on: enough buffers to go through more than the caches hold, with guards round each.
+// Buffers for collectives: enough of them to exceed the caches, with guard bytes around each.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace tnt::bench {
 
-// Buffers of one size, used in turn. Each has 64 bytes before and after it that nobody may write.
+// Buffers of one size, used in turn. Each has 64 guard bytes before and after it.
 class Pool {
  public:
-  // shift: bytes by which the buffers are moved off their 64-byte alignment. Throws Failure if there is no such memory.
+  // shift: offset from 64-byte alignment in bytes. Throws Failure if there is not enough memory.
   Pool(std::size_t bytes, std::size_t shift, Cache cache);
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -23,7 +23,7 @@ class Pool {
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   [[nodiscard]] std::byte* at(std::size_t index) const noexcept;
 
-  // Empty, or which guard was overwritten: "3 bytes after the buffer".
+  // Empty, or the guard that was overwritten: "3 bytes after the buffer".
   [[nodiscard]] std::string damage() const;
 
  private:

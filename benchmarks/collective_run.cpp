@@ -36,7 +36,7 @@ class Bench {
         in_(shape_.in * tnt_dtype_size(row.dtype), row.unalign * tnt_dtype_size(row.dtype), row.cache),
         out_(shape_.out * tnt_dtype_size(row.dtype), row.unalign * tnt_dtype_size(row.dtype), row.cache) {}
 
-  // Numbers in every buffer: zeros would hide what the processor does with numbers.
+  // Fills all buffers with numbers, because zeros would hide the cost of arithmetic.
   void fill_all() {
     fill(problem_, exact_input, in_.first());
     for (std::size_t i = 1; i < in_.size(); ++i) std::copy_n(in_.first(), in_.bytes(), in_.at(i));
@@ -50,7 +50,7 @@ class Bench {
     backend.run(row_.collective, in, out, shape_.count, row_.dtype, row_.op, problem_.root);
   }
 
-  // One operation on fresh input; returns where its result is.
+  // One operation on fresh input; returns its result.
   const std::byte* operate_on(Backend& backend, Input input, std::uint64_t seed, bool stale) {
     problem_.seed = seed;
     std::byte* out = out_.first();
@@ -83,7 +83,7 @@ void add_problem(Verdict& verdict, const std::string& text) {
 }
 
 void check_exact(Verdict& verdict, Bench& bench, Backend& backend) {
-  for (const std::uint64_t seed : {1U, 2U}) {  // the second on the buffers of the first: a stale result shows
+  for (const std::uint64_t seed : {1U, 2U}) {  // the second seed reuses the buffers of the first, so a stale result shows
     const std::byte* out = bench.operate_on(backend, exact_input, seed, seed == 1);
     const Verdict exact = verify_exact(bench.problem(), out, seed - 1);
     verdict.wrong += exact.wrong;
@@ -126,10 +126,10 @@ Verdict verify(Backend& backend, const Row& row, const Options& options, const T
   Row hot = row;
   hot.cache = Cache::hot;
   Bench bench(hot, team);
-  // whole averages of many ranks do not fit into 8 bits of mantissa
+  // exact averages of many ranks do not fit into a mantissa of 8 bits
   const bool exact = row.op != TNT_AVG || team.ranks() <= 8;
   if (options.check_exact && exact) check_exact(verdict, bench, backend);
-  verdict.text = team.first_text(verdict.text);  // before the less telling words of the checks that follow
+  verdict.text = team.first_text(verdict.text);  // before the less specific messages of the following checks
   if (options.check_accuracy && summed) check_accuracy(verdict, bench, backend, team);
   if (options.check_repeat && (summed || !reduces(row.collective))) check_repeat(verdict, bench, backend, team);
   add_problem(verdict, bench.damage());
@@ -197,7 +197,7 @@ int run_collective(const Options& options, const Team& team, Field& field, Repor
           const Shape shape = shape_of(options.collective, size.bytes, tnt_dtype_size(dtype), team.ranks());
           const Row row{.collective = options.collective,
                         .ranks = team.ranks(),
-                        .bytes = std::max(shape.in, shape.out) * tnt_dtype_size(dtype),  // what n ranks can share evenly
+                        .bytes = std::max(shape.in, shape.out) * tnt_dtype_size(dtype),  // a count that n ranks can divide
                         .count = shape.count,
                         .label = size.label,
                         .dtype = dtype,

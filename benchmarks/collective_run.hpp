@@ -1,4 +1,4 @@
-// The main job: one collective over sizes, types and reductions; a row for each.
+// The main benchmark: one collective over sizes, types and reductions, with one row for each.
 #pragma once
 
 #include <memory>
@@ -12,17 +12,17 @@
 
 namespace tnt::bench {
 
-// Who takes part, and what the memory can do.
+// The backends, and the memory limit.
 struct Field {
   std::vector<std::unique_ptr<Backend>> own;
   std::unique_ptr<Backend> peer;           // may be null
-  std::optional<double> bytes_per_second;  // of the memory; nullopt: not known
+  std::optional<double> bytes_per_second;  // of the memory; nullopt: unknown
 };
 
-// Returns how many rows were wrong. Only rank 0 writes to the report. Collective.
+// Returns the number of wrong rows. Only rank 0 writes the report. Collective.
 [[nodiscard]] int run_collective(const Options& options, const Team& team, Field& field, Report& report);
 
-// The checks of one backend's result for one size; public for the test that plants errors. Collective.
+// Checks one backend's result for one size. Public for the test that plants errors. Collective.
 [[nodiscard]] Verdict verify(Backend& backend, const Row& row, const Options& options, const Team& team);
 
 }  // namespace tnt::bench

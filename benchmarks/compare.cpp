@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 
 constexpr const char* schema = "tnt-bench/1";
 
-// What makes two rows the same measurement, in the order in which rows are listed.
+// Identifies a measurement; rows are listed in this order.
 struct Key {
   std::string collective, backend;
   std::int64_t ranks = 0;

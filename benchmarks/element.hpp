@@ -1,5 +1,4 @@
-// Elements of every type as numbers: what the checks compute with. The benchmark's own conversions, independent of the
-// library's.
+// Elements of every type as double, for the checks. The conversions are independent of the library's.
 #pragma once
 
 #include <bit>
@@ -12,7 +11,7 @@
 
 namespace tnt::bench {
 
-// Round to nearest even with so many bits of mantissa (the leading one included) and so small a least exponent.
+// Rounds to nearest even with this many bits of mantissa (including the leading one) and this minimum exponent.
 [[nodiscard]] inline double round_to(double x, int bits, int min_exponent, double largest) {
   if (x == 0 || !std::isfinite(x)) return x;
   int exponent = 0;
@@ -26,7 +25,7 @@ namespace tnt::bench {
   return dtype == TNT_FLOAT32 || dtype == TNT_FLOAT64 || dtype == TNT_FLOAT16 || dtype == TNT_BFLOAT16;
 }
 
-// The nearest value that the type can hold.
+// The nearest value of the type.
 [[nodiscard]] inline double rounded(double x, tnt_dtype_t dtype) {
   switch (dtype) {
     case TNT_FLOAT32: return static_cast<double>(static_cast<float>(x));
@@ -36,7 +35,7 @@ namespace tnt::bench {
   }
 }
 
-// The distance from x to the next value of the type, for errors in units of it.
+// The distance from x to the next value of the type (one ULP).
 [[nodiscard]] inline double unit_of(double x, tnt_dtype_t dtype) {
   int bits = 53;
   int min_exponent = -1022;
@@ -56,7 +55,7 @@ namespace tnt::bench {
   return exponent == 0 ? sign * std::ldexp(mantissa, -24) : sign * std::ldexp(mantissa + 1024, exponent - 25);
 }
 
-[[nodiscard]] inline std::uint16_t half_bits(double x) {  // x: a value that float16 can hold
+[[nodiscard]] inline std::uint16_t half_bits(double x) {  // x: a value of float16
   const std::uint16_t sign = std::signbit(x) ? 0x8000U : 0;
   const double magnitude = std::abs(x);
   if (magnitude < 0x1p-14) return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(std::ldexp(magnitude, 24)));
@@ -85,7 +84,7 @@ namespace tnt::bench {
   return 0;
 }
 
-// value: one that the type can hold.
+// value: a value of the type.
 inline void store(void* buffer, std::size_t index, tnt_dtype_t dtype, double value) {
   auto* bytes = static_cast<std::byte*>(buffer) + index * tnt_dtype_size(dtype);
   const auto put = [&]<typename T>(T typed) { std::memcpy(bytes, &typed, sizeof(T)); };

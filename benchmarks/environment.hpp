@@ -1,4 +1,4 @@
-// What a result depends on beside the code: processor, memory, versions. Shown at the head of every output.
+// The environment of a result: processor, memory, versions. Shown at the head of every output.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace tnt::bench {
 
 [[nodiscard]] Header describe_machine(const Options& options, const Team& team, const Field& field);
 
-[[nodiscard]] std::size_t available_memory();  // bytes that can be had without swapping
+[[nodiscard]] std::size_t available_memory();  // bytes that are available without swapping
 
 [[nodiscard]] std::string beside_this_program(const std::string& relative);
 

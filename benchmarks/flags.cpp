@@ -113,7 +113,7 @@ void refuse_extras(const std::vector<std::string>& extras) {
   throw Failure(fmt::format("{}: {}; see tnt-bench --help", word, what), 2);
 }
 
-// What compare and tune refuse says where help is.
+// Errors of compare and tune say where to find help.
 void parse_command(CLI::App& app, const char* command, int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);

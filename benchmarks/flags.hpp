@@ -1,4 +1,4 @@
-// The flags of tnt-bench and its help text: what was typed, not yet what it means.
+// The flags of tnt-bench and its help text, as text without interpretation.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@ namespace tnt::bench {
 
 using Text = std::optional<std::string>;
 
-// The command line as it was typed.
+// The command line as typed.
 struct Given {
   std::string collective = "all_reduce";
   Text minbytes, maxbytes, stepfactor, stepbytes, sizes;
@@ -20,7 +20,7 @@ struct Given {
   bool dry_run = false;
 };
 
-// The same of tnt-bench compare and of tnt-bench tune.
+// The same for tnt-bench compare and tnt-bench tune.
 struct GivenCompare {
   std::vector<std::string> files{};  // two
   std::string threshold = "10%";
@@ -30,7 +30,7 @@ struct GivenTune {
   bool dry_run = false;
 };
 
-// Each throws Failure: with code 2 for what is no flag, with code 0 for the text of --help and --version.
+// Each throws Failure: with code 2 for an unknown flag, with code 0 for the text of --help and --version.
 [[nodiscard]] Given read_flags(int argc, const char* const* argv);
 [[nodiscard]] GivenCompare read_compare_flags(int argc, const char* const* argv);
 [[nodiscard]] GivenTune read_tune_flags(int argc, const char* const* argv);

@@ -1,4 +1,4 @@
-// Gloo's all_reduce, which tnt-bench measures itself against: over TCP, as Gloo does inside a node, too.
+// Gloo's all_reduce as a peer of tnt-bench: over TCP, which Gloo uses inside a node, too.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/math.h>
@@ -18,7 +18,7 @@ namespace {
 std::shared_ptr<gloo::rendezvous::Context> context;
 std::string error;
 
-// Gloo throws; a plug-in's functions must not.
+// Gloo throws exceptions, but functions of a plug-in must not.
 template <typename Body>
 const char* guarded(Body&& body) {
   try {

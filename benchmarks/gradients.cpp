@@ -45,7 +45,7 @@ tnt_reducer_stats_t Gradients::stats() const {
   return stats;
 }
 
-// the mean, so that the numbers stay in range over many steps in place
+// computes the mean, so that the numbers stay in range over many steps in place
 void Gradients::ready(std::size_t tensor) const {
   check(tnt_reducer_ready(reducer_, tensor, data(tensor), data(tensor), 1.0 / ranks_, nullptr));
 }

@@ -1,4 +1,4 @@
-// A model's gradients and a reducer for them, as a trainer would have them.
+// A model's gradients and their reducer, as in a trainer.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace tnt::bench {
 
-// What --model or the sizes ask for, one after the other.
+// The models of --model or of the sizes, in order.
 [[nodiscard]] std::vector<Model> models_of(const Options& options);
 
 class Gradients {
@@ -33,9 +33,9 @@ class Gradients {
 
   void ready(std::size_t tensor) const;  // in place
   void finish() const;
-  void step() const;  // all of them at once, as nothing else has to be done
+  void step() const;  // marks all gradients ready at once
 
-  // What every row about these gradients has in common.
+  // The part that all rows about these gradients have in common.
   [[nodiscard]] Row row(Collective collective, const Model& model, const std::string& backend, const Times& times) const;
 
  private:

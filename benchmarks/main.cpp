@@ -1,4 +1,4 @@
-// tnt-bench: how fast collectives are on this machine, beside the limit of its memory and beside other libraries.
+// tnt-bench: the speed of collectives on this machine, beside the limit of its memory and beside other libraries.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ constexpr const char* restarted = "TNT_BENCH_UNDER_MPIRUN";
 
 void say(const std::string& line) { fmt::print(stderr, "tnt-bench: {}\n", line); }
 
-// Who of those asked for takes part. The reason for each who does not is said; nobody left is an error.
+// The requested backends that are available. Prints the reason for each one that is not; it is an error if none is.
 Field gather_field(const Options& options, const Team& team) {
   Field field;
   std::string reasons;
@@ -67,7 +67,7 @@ int run(const Options& options, const Start& start) {
       default: failures = run_collective(options, team, field, report);
     }
     if (team.leads()) report.footer();
-    field.peer.reset();  // MPI ends before we leave
+    field.peer.reset();  // MPI must end before the library
     return failures == 0 ? 0 : 1;
   } catch (const Failure& failure) {
     if (start.rank == 0 || start.kind == StartKind::launcher) say(failure.what());
@@ -75,7 +75,7 @@ int run(const Options& options, const Start& start) {
   }
 }
 
-// Ranks that are to use MPI, or to be measured beside it, have to be started by its mpirun.
+// Ranks that use MPI or are measured beside it must be started by its mpirun.
 bool needs_mpi(const Options& options) {
   const auto over_mpi = [](const std::string& backend) { return backend == "mpi" || backend == "hierarchical"; };
   return options.against == "mpi" || std::any_of(options.backends.begin(), options.backends.end(), over_mpi);
@@ -101,10 +101,10 @@ int measure_main(int argc, char** argv) {
   return run(options, start);
 }
 
-// The picture is Python's (matplotlib): the same program, another language.
+// Plotting is done in Python (matplotlib).
 int plot(int argc, char** argv) {
   std::vector<char*> words{const_cast<char*>("python3"), const_cast<char*>("-m"), const_cast<char*>("tarantella.bench")};
-  const std::string python = beside_this_program("../../../../../bin/python3");  // of the environment we are installed in
+  const std::string python = beside_this_program("../../../../../bin/python3");  // of our environment
   if (access(python.c_str(), X_OK) == 0) words[0] = const_cast<char*>(python.c_str());
   for (int i = 1; i < argc; ++i) words.push_back(argv[i]);
   words.push_back(nullptr);

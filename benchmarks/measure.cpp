@@ -8,9 +8,9 @@
 namespace tnt::bench {
 namespace {
 
-constexpr double shortest_sample_us = 20;  // so that reading the clock costs less than 1 %
+constexpr double shortest_sample_us = 20;  // reading the clock must cost less than 1 %
 constexpr int max_operations = 64;         // in one sample
-constexpr int samples_at_once = 10;        // between two looks at the confidence interval
+constexpr int samples_at_once = 10;        // between two checks of the confidence interval
 
 double microseconds(std::int64_t begin_ns) { return static_cast<double>(tnt_clock_ns() - begin_ns) * 1e-3; }
 
@@ -61,7 +61,7 @@ std::vector<Times> measure(const std::vector<Contender>& contenders, const Optio
       for (std::size_t c = 0; c < contenders.size(); ++c) values.push_back(time_one(contenders[c], all[c].operations, team));
     }
     values.push_back(microseconds(begin) * 1e-6);
-    team.maximum(values);  // every rank has the same numbers now, and comes to the same decision
+    team.maximum(values);  // every rank now has the same numbers and makes the same decision
     for (std::size_t i = 0; i + 1 < values.size(); ++i) all[i % all.size()].samples.push_back(values[i]);
     if (options.iterations) {
       done = taken + batch >= *options.iterations;

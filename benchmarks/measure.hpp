@@ -1,4 +1,4 @@
-// The measurement: contenders take turns on the same buffers, until the median is known well enough.
+// The measurement: contenders take turns on the same buffers until the median is known with enough confidence.
 #pragma once
 
 #include <functional>
@@ -10,13 +10,13 @@
 
 namespace tnt::bench {
 
-// One of those that are measured beside one another: does its operation once.
+// One of the contenders: performs its operation once.
 using Contender = std::function<void()>;
 
-// For each contender its times; one iteration is one operation, its time the maximum over ranks. They are measured in turn, A B
-// A B, each behind a barrier, so that a machine whose speed drifts drifts for all. Short operations are timed several at a
-// time. Stops when every median's 95 % confidence interval is within options.target, or after options.max_time, or after
-// options.iterations. Collective.
+// Returns the times of each contender. One iteration is one operation, and its time is the maximum over ranks. Contenders are
+// measured in turn, A B A B, each after a barrier, so that drifting speed affects all of them. Short operations are timed
+// several at a time. Stops when every median's 95 % confidence interval is within options.target, after options.max_time, or
+// after options.iterations. Collective.
 [[nodiscard]] std::vector<Times> measure(const std::vector<Contender>& contenders, const Options& options, const Team& team);
 
 }  // namespace tnt::bench

@@ -8,13 +8,13 @@
 
 namespace tnt::bench {
 
-// All ranks at once, from the first one's begin to the last one's end: ranks that share a core do not count twice.
+// Measures from the first rank's start to the last rank's end, so that ranks on one core do not count twice.
 double measure_bandwidth(const Team& team) {
   constexpr int tries = 7;
   const std::size_t bytes = std::max<std::size_t>(2 * last_level_cache_bytes(), std::size_t{32} << 20);
   const Pool from(bytes, 0, Cache::hot);
   const Pool to(bytes, 0, Cache::hot);
-  std::memset(from.first(), 1, bytes);  // what was never written is one page of zeros, which lies in a cache
+  std::memset(from.first(), 1, bytes);  // memory that was never written is one cached page of zeros
   double best = 0;
   for (int i = 0; i < tries; ++i) {
     team.barrier();

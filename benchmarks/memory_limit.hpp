@@ -1,11 +1,11 @@
-// The ceiling: how fast the memory of this machine is when all ranks copy at once.
+// The memory limit: the bandwidth when all ranks copy at the same time.
 #pragma once
 
 #include "benchmarks/start.hpp"
 
 namespace tnt::bench {
 
-// Bytes a second, read and written counted, of all ranks together copying buffers that no cache holds: the best of several
+// Bytes per second, read plus written, of all ranks together, for copies of buffers that exceed the caches; the best of several
 // tries. Takes about 0.3 s. Collective.
 [[nodiscard]] double measure_bandwidth(const Team& team);
 

@@ -40,7 +40,7 @@ std::vector<std::string> model_names() {
 
 const Model& find_model(std::string_view name, std::string_view flag) {
   static std::mutex mutex;
-  static std::map<std::string, Model, std::less<>> models;  // those that were asked for
+  static std::map<std::string, Model, std::less<>> models;  // models that were asked for
   const std::lock_guard lock(mutex);
   if (const auto known = models.find(name); known != models.end()) return known->second;
   for (const ModelText& text : model_texts()) {

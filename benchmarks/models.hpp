@@ -1,4 +1,4 @@
-// The gradients of real models, as lists of tensors in the order of the layers: models/*.json, built into the program.
+// Gradients of real models, as lists of tensors in the order of the layers: models/*.json, built into the program.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +17,20 @@ struct ModelTensor {
 
 struct Model {
   std::string name;
-  std::string source;             // where the list comes from, and what it follows
-  std::string published;          // "25.6 M (where)": the figure of the authors
-  double published_millions = 0;  // the same, to check against
+  std::string source;             // origin of the list
+  std::string published;          // the authors' figure: "25.6 M (where)"
+  double published_millions = 0;  // the same figure, for a check
   std::size_t parameters = 0;     // exact: the sum over tensors
   std::vector<ModelTensor> tensors;
 };
 
 [[nodiscard]] std::vector<std::string> model_names();
 
-// The reference lives as long as the program. Throws Failure that lists the known ones; flag: what it names as the cause.
+// The reference is valid as long as the program. Throws Failure that lists the known models. flag: the flag to name in the
+// error.
 [[nodiscard]] const Model& find_model(std::string_view name, std::string_view flag = "--model ");
 
-// So many equal tensors of so many bytes in all: a bucket of a size of one's choice.
+// This many equal tensors of this many bytes in total.
 [[nodiscard]] Model equal_tensors(std::size_t tensors, std::size_t bytes, std::string name);
 
 // From the generated source: the files of models/.

@@ -1,4 +1,4 @@
-// The plain MPI calls that tnt-bench measures itself against.
+// Plain MPI calls as a peer of tnt-bench.
 #include <mpi.h>
 
 #include <climits>
@@ -19,7 +19,7 @@ const char* error_text(int code) {
   return text.c_str();
 }
 
-bool we_have_begun = false;  // the library may have, and ends MPI itself then
+bool we_have_begun = false;  // otherwise the library has initialised MPI, and finalizes it
 
 const char* init(const char* /*meeting*/, int rank, int ranks) {
   int initialized = 0;
@@ -104,7 +104,7 @@ bool reduces(int collective) {
   return collective == static_cast<int>(Collective::all_reduce) || collective == static_cast<int>(Collective::reduce_scatter);
 }
 
-// MPI has neither a 16-bit floating-point type nor an average.
+// MPI has no 16-bit floating-point types and no average.
 bool supports(int collective, tnt_dtype_t dtype, tnt_op_t op) {
   return type_of(dtype) != MPI_DATATYPE_NULL && (!reduces(collective) || op_of(op) != MPI_OP_NULL);
 }

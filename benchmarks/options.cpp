@@ -15,7 +15,7 @@
 namespace tnt::bench {
 namespace {
 
-// A flag that would change nothing is a misunderstanding.
+// Rejects flags without effect, because the user expects one.
 void refuse_idle_flags(const Given& given, Collective collective) {
   using enum Collective;
   struct Use {
@@ -99,7 +99,7 @@ std::vector<Size> read_sizes(const Given& given, Collective collective, const st
   return sizes;
 }
 
-// A model's gradients, or --tensors equal ones of each size.
+// A model's gradients, or --tensors equal gradients of each size.
 void read_gradients(const Given& given, Options& options) {
   const bool sizes = given.sizes || given.minbytes || given.maxbytes;
   if (sizes && given.model) refuse("--model", *given.model, "excludes sizes");
@@ -176,7 +176,7 @@ void read_method(const Given& given, Options& options) {
   if (given.max_time) options.max_time = parse_positive("--max-time", *given.max_time);
   if (given.timeout) options.timeout = parse_positive("--timeout", *given.timeout);
   if (given.cache) options.cache = parse_choice("--cache", *given.cache, {"hot", "rotate"}) == 0 ? Cache::hot : Cache::rotate;
-  // only these two have an input and an output of the same size
+  // only these two have input and output of the same size
   const bool places = options.collective == Collective::all_reduce || options.collective == Collective::broadcast;
   options.place = places ? Place::both : Place::out;
   if (given.place) options.place = static_cast<Place>(parse_choice("--place", *given.place, {"out", "in", "both"}));

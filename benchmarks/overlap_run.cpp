@@ -11,10 +11,10 @@
 namespace tnt::bench {
 namespace {
 
-// Work that a core must do and no memory: multiplications that depend on one another, eight chains at once.
+// Work for a core without memory access: eight chains of dependent multiplications.
 class Compute {
  public:
-  // Not inlined: the loop that is timed by calibrate is the one that is measured.
+  // Not inlined, so that calibrate times the loop that is measured.
   [[gnu::noinline]] void run(std::size_t rounds) {
     for (std::size_t i = 0; i < rounds; ++i) {
       for (float& x : chains_) x = x * 0.999F + 1e-3F;  // stays near 1
@@ -22,7 +22,7 @@ class Compute {
     sink_ = chains_[0];
   }
 
-  // Rounds that take so many seconds here.
+  // The number of rounds that take this many seconds here.
   [[nodiscard]] std::size_t calibrate(double seconds) {
     constexpr std::size_t trial = 2'000'000;
     run(trial);
@@ -34,16 +34,16 @@ class Compute {
 
  private:
   alignas(64) std::array<float, 8> chains_{1, 1, 1, 1, 1, 1, 1, 1};
-  volatile float sink_ = 0;  // so that the work is not optimised away
+  volatile float sink_ = 0;  // prevents the compiler from removing the work
 };
 
-// Rounds that take so many seconds on the slowest rank's core: all ranks compute the same.
+// The number of rounds that take this many seconds on the slowest rank; all ranks compute the same amount.
 std::size_t rounds_for(double seconds, const Team& team) {
   Compute trial;
   return static_cast<std::size_t>(-team.maximum(-static_cast<double>(trial.calibrate(seconds))));
 }
 
-// Backward: from the last layer to the first, work in proportion to the tensor, then its gradient is there.
+// Backward from the last layer to the first: work in proportion to the tensor, then its gradient is ready.
 class Backward {
  public:
   Backward(const Gradients& gradients, std::size_t rounds) : gradients_(gradients), rounds_(rounds) {}
@@ -60,7 +60,7 @@ class Backward {
     if (hand_over) gradients_.finish();
   }
 
-  // Median milliseconds of the computing part.
+  // Median milliseconds of the computation.
   [[nodiscard]] double compute_ms() const {
     std::vector<double> sorted = compute_ms_;
     std::sort(sorted.begin(), sorted.end());

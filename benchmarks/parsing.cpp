@@ -18,7 +18,7 @@ struct Word {
   T value;
 };
 
-// The first word of a type is the one that is shown; the others are short forms and those of nccl-tests.
+// The first name of a type is displayed; the others are short forms and names from nccl-tests.
 constexpr Word<tnt_dtype_t> dtype_words[] = {
     {"float32", TNT_FLOAT32}, {"f32", TNT_FLOAT32},       {"float", TNT_FLOAT32},   {"float64", TNT_FLOAT64},
     {"f64", TNT_FLOAT64},     {"double", TNT_FLOAT64},    {"float16", TNT_FLOAT16}, {"f16", TNT_FLOAT16},
@@ -33,7 +33,7 @@ constexpr std::array collectives{Collective::all_reduce, Collective::reduce_scat
                                  Collective::broadcast,  Collective::all_to_all,     Collective::sendrecv,
                                  Collective::barrier,    Collective::bucket,         Collective::overlap};
 
-// A comma list of words, or "all"; every value once.
+// A comma-separated list of names, or "all"; every value once.
 template <typename T, std::size_t n>
 std::vector<T> parse_list(std::string_view flag, const std::string& text, const Word<T> (&words)[n], std::string_view known) {
   std::vector<T> values;

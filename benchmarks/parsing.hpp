@@ -1,5 +1,5 @@
-// Words of the command line to values. Each function gets the flag too: what is nonsense is refused with one line that
-// names both.
+// Parses values of the command line. Each function takes the flag, too, and rejects an invalid value with one line that names
+// both.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tnt::bench {
 
-// "-n 0: not a whole number from 1 to 1000"; the exit code of a command line that is refused.
+// "-n 0: not a whole number from 1 to 1000". Exits with the code for an invalid command line.
 [[noreturn]] void refuse(std::string_view flag, std::string_view value, std::string_view what);
 
 [[nodiscard]] std::vector<std::string> split(std::string_view text, char separator = ',');
@@ -27,10 +27,10 @@ namespace tnt::bench {
 [[nodiscard]] std::vector<std::string> parse_backends(std::string_view flag, const std::string& text);
 [[nodiscard]] bool is_op(std::string_view word);
 
-// Refuses what is a directory, or lies in one that is not there.
+// Rejects a directory, and a file in a directory that does not exist.
 void check_file_name(std::string_view flag, const std::string& text);
 
-// The place of text in a list of alternatives; refuses what is none of them.
+// The index of text in a list of choices; rejects any other text.
 [[nodiscard]] std::size_t parse_choice(std::string_view flag, const std::string& text, const std::vector<std::string>& choices);
 
 }  // namespace tnt::bench

@@ -12,7 +12,7 @@
 namespace tnt::bench {
 namespace {
 
-constexpr std::size_t around = 192;  // bytes of guards and alignment round each buffer
+constexpr std::size_t around = 192;  // bytes of guards and alignment around each buffer
 
 bool of_model(const Options& options) {
   return options.collective == Collective::bucket || options.collective == Collective::overlap;
@@ -22,7 +22,7 @@ std::size_t measuring(const Options& options, int ranks) {
   std::size_t most = 0;
   for (const Size& size : options.sizes) {
     if (of_model(options)) {
-      // the gradients, the library's buckets, and those of a peer
+      // the gradients, the library's buckets, and the buckets of a peer
       most = std::max(most, size.bytes * (options.against ? 3 : 2));
       continue;
     }
@@ -72,7 +72,7 @@ std::size_t pool_bytes(std::size_t buffer_bytes, Cache cache, std::size_t cache_
 
 std::size_t memory_needed(const Options& options, int ranks) {
   constexpr std::size_t min_copied_bytes = std::size_t{32} << 20;
-  // measuring the limit copies a buffer of two caches to another one, before anything else is allocated
+  // measuring the limit copies a buffer of two caches before anything else is allocated
   const std::size_t limit = options.measure_limit ? 2 * std::max(2 * last_level_cache_bytes(), min_copied_bytes) : 0;
   return static_cast<std::size_t>(ranks) * std::max(limit, measuring(options, ranks));
 }

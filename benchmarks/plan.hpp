@@ -1,4 +1,4 @@
-// What a run would do: how many measurements, and how much memory they take.
+// The plan of a run: the number of measurements and their memory.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace tnt::bench {
 
-// Bytes of one pool of buffers: one buffer if hot, else as many as two last-level caches hold, at least one.
+// Bytes of one pool of buffers: one buffer if hot, else as many as fill two last-level caches, but at least one.
 [[nodiscard]] std::size_t pool_bytes(std::size_t buffer_bytes, Cache cache, std::size_t cache_bytes);
 
 [[nodiscard]] std::size_t memory_needed(const Options& options, int ranks);  // bytes of all ranks together, an upper bound
 
-// Throws Failure if that is more than the machine has to give.
+// Throws Failure if that exceeds the available memory.
 void check_memory(const Options& options, int ranks, std::size_t available_bytes);
 
 [[nodiscard]] std::size_t rows_of(const Options& options);  // measurements of a run

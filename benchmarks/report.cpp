@@ -12,7 +12,7 @@
 namespace tnt::bench {
 namespace {
 
-// Six digits: more than any clock or machine deserves.
+// Six digits: more than clocks and machines justify.
 nlohmann::ordered_json number(double value) { return std::stod(fmt::format("{:.6g}", value)); }
 
 nlohmann::ordered_json number(const std::optional<double>& value) { return value ? number(*value) : nlohmann::ordered_json(); }

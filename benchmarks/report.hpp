@@ -1,4 +1,4 @@
-// What the user gets: one row per measurement, as a table, JSON lines, CSV or Markdown.
+// Reports: one row for each measurement, as a table, JSON Lines, CSV or Markdown.
 #pragma once
 
 #include <cstdio>
@@ -9,16 +9,16 @@
 
 namespace tnt::bench {
 
-// algbw times this is busbw, as in nccl-tests: what the links between n ranks carry, the same for every n on a perfect
-// network. 0 on one rank for all but broadcast.
+// busbw = algbw * this factor, as in nccl-tests: the traffic of the links between n ranks, the same for every n on a perfect
+// network. 0 on one rank, except for broadcast.
 [[nodiscard]] double busbw_factor(Collective collective, int ranks);
 
 [[nodiscard]] bool has_op(Collective collective);
 
-// A line of the JSON output: schema "tnt-bench/1". Keys are only ever added.
+// A line of the JSON output, schema "tnt-bench/1". New keys may be added; existing keys do not change.
 [[nodiscard]] nlohmann::ordered_json to_json(const Row& row, const Header& header);
 
-// How one format is written. All text of one row is written at once, and flushed: a run that is killed leaves whole rows.
+// The writer of one format. The text of a row is written and flushed at once, so that a killed run leaves whole rows.
 class Writer {
  public:
   Writer() = default;
@@ -32,14 +32,14 @@ class Writer {
 
 class Report {
  public:
-  // To options.output or standard output. active false: a rank that does not write; its calls do nothing.
+  // Writes to options.output or standard output. active false: for ranks that do not write; calls do nothing.
   explicit Report(const Options& options, bool active = true);
-  Report(const Options& options, std::FILE* file);  // file stays the caller's
+  Report(const Options& options, std::FILE* file);  // the caller owns file
   ~Report();
 
   void header(const Header& header);
   void row(const Row& row);
-  void footer();  // throws Failure if not everything could be written
+  void footer();  // throws Failure if writing failed
 
  private:
   void check_written();

@@ -1,4 +1,4 @@
-// What a size means for a collective: how many elements go in and come out on a rank, and how many bytes memory must move.
+// The meaning of a size for a collective: the elements of a rank's input and output, and the bytes that memory must move.
 #pragma once
 
 #include <cstddef>
@@ -7,23 +7,23 @@
 
 namespace tnt::bench {
 
-[[nodiscard]] bool reduces(Collective collective);  // whether it has an op: all_reduce and reduce_scatter
+[[nodiscard]] bool reduces(Collective collective);  // all_reduce and reduce_scatter
 
-// One rank's buffers of one operation, in elements. count is what the library's call gets.
+// The buffers of one operation on one rank, in elements. count: the argument of the library's call.
 struct Shape {
   std::size_t count = 0;
   std::size_t in = 0;
   std::size_t out = 0;
 };
 
-[[nodiscard]] bool parted(Collective collective);  // whether a size is the total over ranks, of which each has its part
+[[nodiscard]] bool parted(Collective collective);  // whether a size is the total over ranks
 
-// bytes as nccl-tests counts them; sizes that n ranks do not divide are rounded down.
+// bytes: as in nccl-tests; rounded down if n ranks cannot divide them.
 [[nodiscard]] Shape shape_of(Collective collective, std::size_t bytes, std::size_t element, int ranks);
 
-// Bytes that the memory of the machine must move at least: each rank's input is read once, each rank's result written once. S
-// bytes as nccl-tests counts them, n ranks: all_reduce, all_to_all and sendrecv 2nS; all_gather, reduce_scatter and broadcast
-// (n+1)S. In place on one rank nothing has to move.
+// The minimum number of bytes that the machine's memory must move: each rank's input is read once, and each rank's result is
+// written once. S bytes as in nccl-tests, n ranks: 2nS for all_reduce, all_to_all and sendrecv; (n+1)S for all_gather,
+// reduce_scatter and broadcast. In place on one rank nothing moves.
 [[nodiscard]] double min_traffic(Collective collective, double bytes, int ranks, bool in_place);
 
 }  // namespace tnt::bench

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t max_sizes = 10'000;
 constexpr std::string_view example = "not a size above 0, like 4, 1K, 64M or 1.5G";
 
-// 0 for what is no suffix. "K", "KB" and "KiB" are the same: sizes are binary, as in nccl-tests.
+// 0 for an unknown suffix. "K", "KB" and "KiB" are the same: sizes are binary, as in nccl-tests.
 double unit(std::string_view suffix) {
   if (suffix.empty() || suffix == "B") return 1;
   const std::size_t power = std::string_view("KMGT").find(suffix.front());

@@ -20,7 +20,7 @@ constexpr double join_seconds = 10.0;
 
 int number(const char* text) { return text == nullptr ? 0 : std::atoi(text); }
 
-// The variables with which each starter says rank and size.
+// The variables in which each launcher gives rank and size.
 struct Starter {
   const char* rank;
   const char* ranks;
@@ -37,8 +37,7 @@ std::string random_name() {
   return fmt::format("tnt-bench-{:08x}{:08x}", random(), random());
 }
 
-// Waits for all ranks. After one has failed the others have learned of it from the library; who does not end within 3 s is
-// ended.
+// Waits for all ranks. After one has failed, the library tells the others; a rank that does not end within 3 s is killed.
 int reap(std::vector<pid_t> ranks) {
   int result = 0;
   int tries = 300;
@@ -71,7 +70,7 @@ std::optional<Start> from_starter(const Starter& starter, const GetEnvironment& 
   Start start{
       .kind = StartKind::mpirun, .rank = number(environment(starter.rank)), .ranks = number(environment(starter.ranks))};
   if (start.ranks < 2) return std::nullopt;
-  return start;  // where and how they meet is the library's to find out
+  return start;  // the library finds out where and how the ranks connect
 }
 
 }  // namespace
@@ -121,8 +120,8 @@ std::vector<std::string> without_ranks(const std::vector<std::string>& arguments
 
 std::string restart_under_mpirun(int ranks, const std::vector<std::string>& arguments) {
   std::vector<std::string> words{"mpirun", "-n", std::to_string(ranks)};
-  setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);  // as the ranks we fork ourselves
-  // Open MPI refuses root and more ranks than cores unless told so; MPICH's mpirun does not know these words
+  setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);  // unbound, like the ranks that we fork
+  // Open MPI rejects root and more ranks than cores without these; MPICH's mpirun ignores them
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);

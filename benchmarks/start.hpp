@@ -1,4 +1,4 @@
-// How the ranks of a benchmark come to be: forked here, or started by our launcher, mpirun or srun; and what they agree on.
+// Starts the ranks of a benchmark: forked here, or by our launcher, mpirun or srun; and small collectives for their agreement.
 #pragma once
 
 #include <functional>
@@ -28,24 +28,24 @@ struct Start {
 
 using GetEnvironment = std::function<const char*(const char*)>;
 
-// Reads how this process was started. Throws Failure if --ranks contradicts it.
+// Detects how this process was started. Throws Failure if --ranks contradicts it.
 [[nodiscard]] Start find_start(const Options& options, const GetEnvironment& environment);
 
-// The words of a command line but for --ranks and its value.
+// A command line without --ranks and its value.
 [[nodiscard]] std::vector<std::string> without_ranks(const std::vector<std::string>& arguments);
 
-// Replaces this process by `mpirun -n N tnt-bench ...`, so that MPI can be measured beside us. Returns, with the reason, if
-// there is no mpirun.
+// Replaces this process by `mpirun -n N tnt-bench ...`, so that MPI can be measured, too. Returns the reason if there is no
+// mpirun.
 [[nodiscard]] std::string restart_under_mpirun(int ranks, const std::vector<std::string>& arguments);
 
-// Forks start.ranks processes, runs body(rank's start) in each and returns the first non-zero code; a rank that fails takes the
-// others with it.
+// Forks start.ranks processes, runs body(start of the rank) in each, and returns the first non-zero exit code. A rank that
+// fails ends the others.
 [[nodiscard]] int run_forked(Start start, const std::function<int(const Start&)>& body);
 
-// A rank that has joined: its communicator, and small collectives of the benchmark's own.
+// A rank that has joined: its communicator, and small collectives of the benchmark.
 class Team {
  public:
-  // Joins within 10 s or throws Failure naming who is missing. Under mpirun with the transport of the first backend.
+  // Joins within 10 s, or throws Failure that names the missing ranks. Under mpirun, uses the transport of the first backend.
   Team(const Start& start, const Options& options);
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
@@ -57,11 +57,11 @@ class Team {
   [[nodiscard]] tnt_comm_t comm() const noexcept { return comm_; }
 
   void barrier() const;
-  void maximum(std::vector<double>& values) const;  // over ranks, element by element, on every rank
+  void maximum(std::vector<double>& values) const;  // elementwise over ranks, on every rank
   [[nodiscard]] double maximum(double value) const;
   [[nodiscard]] std::uint64_t sum(std::uint64_t value) const;
   [[nodiscard]] std::vector<std::uint64_t> gather(std::uint64_t value) const;
-  [[nodiscard]] std::string first_text(const std::string& text) const;  // the first rank's that is not empty
+  [[nodiscard]] std::string first_text(const std::string& text) const;  // the first non-empty text, in rank order
 
  private:
   tnt_comm_t comm_ = nullptr;

@@ -7,11 +7,12 @@
 namespace tnt::bench {
 namespace {
 
-constexpr std::size_t exact_up_to = 30;  // beyond, the binomial distribution is as good as normal
+constexpr std::size_t exact_up_to = 30;  // above, the normal approximation is good enough
 
-// How many values may be cut off at each end: the largest k with P(fewer than k values lie below the median) <= 2.5 %.
+// The number of values that may be cut off at each end: the largest k with P(fewer than k values are below the median) <= 2.5
+// %.
 std::size_t cut_exactly(std::size_t n) {
-  double probability = std::ldexp(1.0, -static_cast<int>(n));  // of exactly k below
+  double probability = std::ldexp(1.0, -static_cast<int>(n));  // that exactly k are below
   double below = probability;
   std::size_t k = 0;
   while (below <= 0.025) {

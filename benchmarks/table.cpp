@@ -13,7 +13,7 @@
 namespace tnt::bench {
 namespace {
 
-// One line: both places of one measurement, or one of them.
+// One line: the out-of-place row and the in-place row of a measurement, or one of them.
 struct Line {
   std::optional<Row> out;
   std::optional<Row> in;
@@ -28,16 +28,16 @@ struct Line {
 };
 
 struct Column {
-  std::string group;  // shown above; the same for neighbours
+  std::string group;  // heading that neighbouring columns share
   std::string title;
   std::string unit;
-  std::size_t width = 0;  // with the space before
+  std::size_t width = 0;  // including the space before it
   std::function<std::string(const Line&)> text;
 };
 
 using Get = std::function<std::string(const Row&)>;
 
-// As many decimals as there is room for, at most two.
+// With as many decimals as fit, at most two.
 std::string decimal(double value, std::size_t width) {
   for (int decimals = 2; decimals > 0; --decimals) {
     std::string text = fmt::format("{:.{}f}", value, decimals);
@@ -46,7 +46,7 @@ std::string decimal(double value, std::size_t width) {
   return fmt::format("{:.0f}", value);
 }
 
-// Of an extra figure: what is counted has no decimals.
+// An extra figure: whole numbers have no decimals.
 std::string figure(double value) { return value == std::floor(value) ? fmt::format("{:.0f}", value) : decimal(value, 8); }
 
 std::string decimal(const std::optional<double>& value, std::size_t width) { return value ? decimal(*value, width) : "-"; }
@@ -125,14 +125,14 @@ std::vector<Column> columns_for(const Options& options, const Row& first) {
 
 std::string centred(const std::string& text, std::size_t width) { return fmt::format("{:^{}}", text, width); }
 
-// The line of groups: each name over the middle of its columns.
+// The line of group headings, centred over their columns.
 std::string group_line(const std::vector<Column>& columns) {
   std::string text;
   for (std::size_t i = 0; i < columns.size();) {
     std::size_t width = 0;
     const std::size_t begin = i;
     for (; i < columns.size() && columns[i].group == columns[begin].group; ++i) width += columns[i].width;
-    // "out" and "in" where there is no room for the words of nccl-tests
+    // "out" and "in" if there is no room for the headings of nccl-tests
     const std::string& group = columns[begin].group;
     text += centred(group.size() + 2 <= width ? group : group.substr(0, group.find('-')), width);
   }
@@ -158,7 +158,7 @@ class TableWriter final : public Writer {
 
   void row(const Row& row) override {
     if (columns_.empty()) title(row);
-    // rows of another size: nothing more comes for the lines that wait
+    // rows of another size: no more rows come for the waiting lines
     if (!waiting_.empty() && (waiting_.front().any().bytes != row.bytes || waiting_.front().any().label != row.label)) flush();
     const auto line = std::find_if(waiting_.begin(), waiting_.end(), [&row](const Line& one) { return one.takes(row); });
     if (line != waiting_.end()) {
@@ -203,7 +203,7 @@ class TableWriter final : public Writer {
     write([this] { return joined([](const Column& column) { return column.unit; }); });
   }
 
-  // "#" takes the place of the first space.
+  // "#" replaces the first space.
   template <typename F>
   void write(F&& text) {
     std::string line = text();
@@ -247,7 +247,7 @@ class TableWriter final : public Writer {
   std::vector<Column> columns_;
   std::vector<Line> waiting_;
   std::uint64_t wrong_ = 0;   // elements
-  std::uint64_t failed_ = 0;  // rows: a check may fail without a wrong element
+  std::uint64_t failed_ = 0;  // rows: a check can fail without a wrong element
   Mean bus_;
   Mean limit_;
   Mean ratio_;

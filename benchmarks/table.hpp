@@ -1,4 +1,4 @@
-// The table for people: nccl-tests' columns in its order and its footer; what it does not have comes behind them.
+// The table for people: the columns and footer of nccl-tests in its order, followed by our own columns.
 #pragma once
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 namespace tnt::bench {
 
-// The out-of-place and the in-place row of one size stand in one line, whatever comes between them.
+// The out-of-place row and the in-place row of a size are on one line, whatever rows come between them.
 [[nodiscard]] std::unique_ptr<Writer> make_table_writer(const Options& options, std::FILE* file);
 
 }  // namespace tnt::bench

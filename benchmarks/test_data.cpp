@@ -8,7 +8,7 @@
 namespace tnt::bench {
 namespace {
 
-// SplitMix64 (S. Vigna): the finaliser alone, of a counter made of place, rank and seed.
+// SplitMix64 (S. Vigna): only its finaliser, on a counter made of element, rank and seed.
 std::uint64_t mixed(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15U;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -55,7 +55,7 @@ double exact_input(const Problem& problem, int rank, std::size_t i) {
   if (problem.op == TNT_PROD) return neutral ? 1 : (random % 4 == 0 ? 2 : 1);
   const bool small = problem.op == TNT_AVG && reduces(problem.collective);
   const int amplitude = small ? 2 : 8;
-  const int factor = small ? problem.ranks : 1;  // so that the average is whole
+  const int factor = small ? problem.ranks : 1;  // so that the average is an integer
   const bool whole = problem.dtype == TNT_UINT8;
   const auto span = static_cast<std::uint64_t>(whole ? amplitude + 1 : 2 * amplitude + 1);
   const auto value = static_cast<int>(random % span) - (whole ? 0 : amplitude);

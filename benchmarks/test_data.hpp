@@ -1,4 +1,5 @@
-// Inputs whose result every rank can compute alone: exact ones, for which no order of summation rounds, and random ones.
+// Test inputs whose result every rank can compute alone: exact inputs, whose sums are not rounded in any order, and random
+// ones.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,7 @@
 
 namespace tnt::bench {
 
-// One operation to be checked, as rank sees it. seed: another seed gives other data.
+// An operation to check, from one rank's view. Another seed gives other data.
 struct Problem {
   Collective collective = Collective::all_reduce;
   int ranks = 1;
@@ -23,18 +24,18 @@ struct Problem {
 [[nodiscard]] std::size_t in_count(const Problem& problem);
 [[nodiscard]] std::size_t out_count(const Problem& problem);
 
-// Element i of a rank's input. Exact: small integers, of which at most eight ranks have others than 0 (prod: 1) in one place,
-// so that sums, averages and products fit into every type's mantissa whatever the order. Random: between -1 and 1, as the type
-// holds it.
+// Element i of a rank's input. Exact: small integers, of which at most eight ranks have values other than 0 (prod: 1) at one
+// index, so that sums, averages and products fit into every type's mantissa in any order. Random: between -1 and 1, rounded to
+// the type.
 [[nodiscard]] double exact_input(const Problem& problem, int rank, std::size_t i);
 [[nodiscard]] double random_input(const Problem& problem, int rank, std::size_t i);
 
 using Input = double (*)(const Problem&, int rank, std::size_t i);
 
-// Element i of this rank's result, reduced in float64 in the order of the ranks.
+// Element i of this rank's result, reduced in float64 in rank order.
 [[nodiscard]] double expected(const Problem& problem, Input input, std::size_t i);
 
-// Where element i of the result comes from: the element of the ranks' inputs; and, where nothing is reduced, whose.
+// The origin of element i of the result: the element of the ranks' inputs, and the rank if nothing is reduced.
 struct Origin {
   std::size_t element;
   int rank;  // -1: all ranks

@@ -128,7 +128,7 @@ class MarkdownWriter final : public Writer {
     fmt::print(file_, "|\n");
   }
 
-  // A new table starts where the columns change.
+  // Begins a new table where the columns change.
   void title(const std::vector<Cell>& cells) {
     std::vector<std::string> titles;
     for (const Cell& cell : cells) titles.push_back(cell.title);

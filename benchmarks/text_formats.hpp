@@ -1,5 +1,5 @@
-// Rows for programs and documents: JSON lines, CSV, Markdown. The machine's facts go into every row of the first two, so that
-// every line is a measurement and files can be joined.
+// Rows for programs and documents: JSON Lines, CSV, Markdown. In the first two, every row has the facts of the machine, so that
+// every line is a complete measurement and files can be concatenated.
 #pragma once
 
 #include <cstdio>

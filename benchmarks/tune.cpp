@@ -32,7 +32,7 @@ int usable_cores() {
   return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
-// Two, all cores, and more ranks than cores where these are few.
+// Two ranks, all cores, and more ranks than cores on machines with few cores.
 std::vector<int> usual_ranks(int cores) { return {2, std::clamp(cores, 4, max_ranks)}; }
 
 std::vector<int> parse_ranks(const std::string& text) {
@@ -71,7 +71,7 @@ void print_plan(const TuneOptions& options, std::FILE* out) {
   }
 }
 
-// Who competes for cores waits differently, and other algorithms win.
+// With competition for cores, waits behave differently and other algorithms win.
 void warn_if_busy(int cores) {
   double load = 0;
   if (getloadavg(&load, 1) != 1 || load < 0.5 * cores) return;
@@ -80,7 +80,7 @@ void warn_if_busy(int cores) {
              load, cores);
 }
 
-// What the file has for other numbers of ranks stays.
+// Keeps the file's entries for other numbers of ranks.
 TuningTable known_table(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
@@ -161,7 +161,7 @@ void write_file(const std::string& path, const std::string& text) {
     fail_with("cannot be written");
   }
   const FileDescriptor directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory) (void)fsync(directory.get());  // the new name outlives a crash, too; where that is not known, it is no error
+  if (directory) (void)fsync(directory.get());  // makes the new name survive a crash; ignored if it is not possible
 }
 
 int tune_main(int argc, const char* const* argv) {

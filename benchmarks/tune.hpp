@@ -1,5 +1,5 @@
-// tnt-bench tune: measures where one algorithm of the library's all_reduce overtakes another on this host, and writes the file
-// that the library reads.
+// tnt-bench tune: measures the sizes at which one algorithm of the library's all_reduce becomes faster than another on this
+// host, and writes the file that the library reads.
 #pragma once
 
 #include <cstdio>
@@ -17,14 +17,14 @@ struct TuneOptions {
   bool dry_run = false;
 };
 
-// "tune [--ranks N,...] [-o FILE] [--dry-run]". Throws Failure with code 2 for nonsense, with code 0 for the text of --help.
-// cores: on which this process may run.
+// "tune [--ranks N,...] [-o FILE] [--dry-run]". Throws Failure with code 2 for an error, with code 0 for the text of --help.
+// cores: the cores that this process may use.
 [[nodiscard]] TuneOptions parse_tune(int argc, const char* const* argv, const GetEnvironment& environment, int cores);
 
-// What each algorithm took at each size, and which one is chosen.
+// Prints the times of each algorithm at each size, and the choice.
 void print_times(const Measured& measured, const Tuning& chosen, int ranks, std::FILE* out);
 
-// Puts the file in the place of an old one at once: a rank that reads it sees either.
+// Replaces the file atomically: a rank that reads it sees the old or the new content.
 void write_file(const std::string& path, const std::string& text);
 
 [[nodiscard]] int tune_main(int argc, const char* const* argv);

@@ -8,7 +8,7 @@
 namespace tnt::bench {
 namespace {
 
-constexpr double worth_a_change = 0.05;  // less is noise, and the default was measured longer
+constexpr double worth_a_change = 0.05;  // a smaller gain is noise, and the defaults were measured for longer
 constexpr std::size_t kilo = 1024;
 
 constexpr const char* ll = "LL";
@@ -26,7 +26,7 @@ std::string chunks_of(std::size_t bytes) { return format_size(bytes) + " chunks"
 
 constexpr std::size_t smaller_chunks[] = {128 * kilo, 64 * kilo};
 
-// Of the sizes that both were measured at: how much longer the first takes, as a logarithm.
+// For the sizes at which both were measured: the logarithm of the ratio of the times.
 SizeTimes log_ratios(const SizeTimes& first, const SizeTimes& second) {
   SizeTimes ratios;
   for (const auto& [bytes, time] : first) {
@@ -42,8 +42,8 @@ const SizeTimes& times_of(const Measured& measured, const std::string& name) {
 }
 
 struct Border {
-  std::size_t last = 0;   // size that goes below; 0: none
-  std::size_t first = 0;  // size that goes above; 0: none
+  std::size_t last = 0;   // last size that goes below; 0: none
+  std::size_t first = 0;  // first size that goes above; 0: none
 };
 
 // standard: the last size that goes below by default.
@@ -104,7 +104,7 @@ std::size_t choose_border(const SizeTimes& below, const SizeTimes& above, std::s
     most = saved;
     best = border;
   };
-  // outwards from the standard, so that of two equal ones the nearer is taken
+  // from the standard outwards, so that the nearer of two equal borders is taken
   double saved = 0;
   for (std::size_t border = standard; border > 0; --border) {
     saved += ratios[border - 1];  // now above
@@ -125,7 +125,7 @@ Tuning choose(const Measured& measured) {
   if (measured.contains(ll)) {
     tuning.ll_bytes = border_between(times_of(measured, ll), once, tuning.ll_bytes, 0).last;
   }
-  // at least the smallest size: the two-shot time below it was not measured
+  // at least the smallest size, because the two-shot time below it was not measured
   tuning.one_shot_bytes = border_between(once, twice, tuning.one_shot_bytes, 1).last;
   const Border border = border_between(twice, times_of(measured, streaming), tuning.streaming_bytes - 1, 0);
   tuning.streaming_bytes = border.first > 0 ? border.first : Tuning::never_streaming;

@@ -20,16 +20,16 @@ namespace {
 constexpr double seconds_per_size = 0.02;
 constexpr double timeout = 20.0;  // seconds for any wait of a rank
 constexpr std::size_t pool = std::size_t{32} << 20;
-constexpr std::size_t gap = 128;  // between buffers, so that small ones are not one stream of lines
+constexpr std::size_t gap = 128;  // between buffers, so that small buffers do not form one stream of cache lines
 
 template <typename T>
 class Memory {
  public:
-  // sharing: MAP_SHARED, with the processes that this one forks, or MAP_PRIVATE.
+  // sharing: MAP_SHARED with the processes that this one forks, or MAP_PRIVATE.
   Memory(std::size_t count, int sharing)
       : bytes_(count * sizeof(T)), memory_(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS, -1, 0)) {
     if (memory_ == MAP_FAILED) throw Failure(fmt::format("no memory for {} bytes of buffers", bytes_));
-    (void)madvise(memory_, bytes_, MADV_HUGEPAGE);  // as the other measurements have it; refused, it is only slower
+    (void)madvise(memory_, bytes_, MADV_HUGEPAGE);  // as in the other measurements; slower without it, but correct
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -41,7 +41,7 @@ class Memory {
   void* memory_;
 };
 
-// A tuning that TNT_TUNING can name, without a name in the file system: whatever ends us, nothing is left.
+// A tuning file for TNT_TUNING without a name in the file system, so that nothing is left behind.
 class TuningFile {
  public:
   explicit TuningFile(const Tuning& tuning) : file_(memfd_create("tuning", MFD_CLOEXEC)) {
@@ -66,10 +66,10 @@ void check_room(int ranks) {
                 2);
 }
 
-// One rank's buffers in a job: the next one each time, as in training.
+// The buffers of one rank in a job, used in turn as in training.
 class Buffers {
  public:
-  // Numbers in all of them: the first use of a page would be longer than what is measured.
+  // Fills all of them, because the first access to a page would take longer than the measured operation.
   Buffers() : memory_(2 * pool / sizeof(float), MAP_PRIVATE) { std::fill_n(memory_.data(), 2 * pool / sizeof(float), 1.0F); }
 
   void operate(const Team& team, std::size_t bytes) {
@@ -80,16 +80,16 @@ class Buffers {
   }
 
  private:
-  Memory<float> memory_;  // pool bytes of inputs, as many of outputs
+  Memory<float> memory_;  // pool bytes of inputs and as many of outputs
   std::size_t turn_ = 0;
 };
 
-// The ranks' part: every size's median goes to medians, from rank 0.
+// Runs one rank: rank 0 writes the median of every size to medians.
 int be_rank(const Start& start, const Candidate& candidate, const std::string& tuning, double* medians) {
   try {
     setenv("TNT_TUNING", tuning.c_str(), 1);
     Buffers buffers;
-    // as many as the choice of stores needs to know its mind
+    // as many calls as StoreTuner needs for its choice
     const Options options{.warmup = 10, .target = 0.03, .max_time = seconds_per_size, .timeout = timeout};
     const Team team(start, options);
     for (std::size_t i = 0; i < candidate.sizes.size(); ++i) {
@@ -118,7 +118,7 @@ Rounds measure_candidates(const std::vector<Candidate>& candidates, int ranks, d
   std::map<std::pair<std::string, std::size_t>, std::vector<double>> all;
   Rounds result;
   double elapsed = 0;
-  // not begun if it would end too late
+  // a round that would end too late is not begun
   while (result.rounds == 0 || (result.rounds < max_rounds && elapsed * (result.rounds + 1) / result.rounds <= seconds)) {
     for (const Candidate& candidate : candidates) {
       const TuningFile file(candidate.tuning);

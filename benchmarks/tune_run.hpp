@@ -1,4 +1,4 @@
-// The measurement of tnt-bench tune: candidates take turns in forked jobs, each with its tuning from rank 0 on.
+// The measurement of tnt-bench tune: candidates take turns in forked jobs, each with its own tuning.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 namespace tnt::bench {
 
 struct Rounds {
-  Measured medians;  // over rounds, of each round's medians
+  Measured medians;  // over rounds, of the medians of each round
   int rounds = 0;
 };
 
-// Measures the candidates A B C A B C, until there were max_rounds or the seconds are over; at least one round, so that many
-// ranks take longer. Throws Failure if there is no memory for so many ranks, or if they fail.
+// Measures the candidates in turn, A B C A B C, until max_rounds or the seconds are reached; at least one round, which takes
+// longer with many ranks. Throws Failure if there is not enough memory or a rank fails.
 [[nodiscard]] Rounds measure_candidates(const std::vector<Candidate>& candidates, int ranks, double seconds, int max_rounds);
 
-// Bytes of each rank's input, and of its output: several of the largest size, so that a buffer has left the caches that belong
-// to a core when its turn comes again.
+// Bytes of each rank's input, and of its output: several times the largest size, so that a buffer has left the core's caches
+// when it is used again.
 [[nodiscard]] std::size_t tune_pool_bytes() noexcept;
 
 }  // namespace tnt::bench

@@ -12,7 +12,7 @@
 namespace tnt::bench {
 namespace {
 
-constexpr std::size_t sample = 64;  // wrong elements that a guess must explain
+constexpr std::size_t sample = 64;  // number of wrong elements that a guess must explain
 constexpr int longest_shift = 16;   // elements
 constexpr unsigned char stale = 0xc3;
 
@@ -37,7 +37,7 @@ std::string hex_of(double value, tnt_dtype_t dtype) {
 
 bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-// The result as it would be with the ranks' inputs combined in another way.
+// The result if the ranks' inputs were combined in another way.
 double without(const Problem& problem, std::size_t i, int rank, double times) {
   const double all = expected(problem, exact_input, i);
   const double one = exact_input(problem, rank, origin(problem, i).element);
@@ -128,7 +128,7 @@ double largest_error(const Problem& problem, const void* out) {
   for (std::size_t i = 0; i < count; i += step) {
     const double exact = expected(problem, random_input, i);
     const double error = std::abs(load(out, i, problem.dtype) - exact);
-    // inputs are up to 1: a sum that cancels is held to the unit of the numbers that went into it
+    // inputs are at most 1 in magnitude: if a sum cancels, the error is measured in units of its terms
     const double scale = problem.op == TNT_SUM || problem.op == TNT_AVG ? std::max(std::abs(exact), 1.0) : std::abs(exact);
     const double ulp = error / unit_of(scale, problem.dtype);
     largest = std::isnan(ulp) ? std::numeric_limits<double>::infinity() : std::max(largest, ulp);
@@ -138,7 +138,7 @@ double largest_error(const Problem& problem, const void* out) {
 
 double error_bound(const Problem& problem) {
   const bool once = problem.dtype == TNT_FLOAT16 || problem.dtype == TNT_BFLOAT16;
-  // partial sums of n numbers up to 1 are below n: each rounding is at most half a unit of n, which is n units of 1
+  // partial sums of n numbers up to 1 are below n, so each rounding is at most half a unit of n, which is n units of 1
   return once ? 1.0 : 0.5 * problem.ranks * problem.ranks + 1.0;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int warm = 5;
 
-// Every rank gives rank + 1, so that the sum is known.
+// Every rank contributes rank + 1, so that the sum is known.
 void check_sum(const Trainer& trainer, float* in, float* out, std::size_t count) {
   std::vector<float> values(count, static_cast<float>(trainer.rank + 1));
   TNT_CUDA(cudaMemcpyAsync(in, values.data(), count * sizeof(float), cudaMemcpyHostToDevice, trainer.stream));

@@ -16,7 +16,7 @@ class Runs {
  public:
   Runs(const BucketSet& set, double seconds) : set_(set), seconds_(seconds) {}
 
-  // Of one launch for each bucket.
+  // The cost of one launch for each bucket.
   [[nodiscard]] Cost of(const std::function<void(const Bucket&)>& launch, Queue queue) const {
     const auto pass = [&] {
       for (const Bucket& bucket : set_.buckets()) launch(bucket);
@@ -25,7 +25,7 @@ class Runs {
   }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
-  // The faster of two ways to copy as many bytes as packing moves.
+  // The faster of two ways to copy the bytes that packing moves.
   [[nodiscard]] double copy_us() const {
     const auto half = [](const Bucket& bucket) { return bucket.moved / 2 / 16 * 16; };
     const Cost kernel =
@@ -38,7 +38,7 @@ class Runs {
     return std::min(kernel.us, runtime.us);
   }
 
-  // A bucket by one cudaMemcpyAsync for each tensor.
+  // One cudaMemcpyAsync for each tensor of a bucket.
   [[nodiscard]] double memcpy_us() const {
     const Cost times = of(
         [&](const Bucket& bucket) {

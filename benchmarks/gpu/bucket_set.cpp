@@ -11,12 +11,12 @@
 namespace tnt::bench {
 namespace {
 
-constexpr std::size_t line = 256;  // as allocators align
+constexpr std::size_t line = 256;  // alignment of allocators
 
 std::size_t rounded_up(std::size_t bytes) { return (bytes + line - 1) / line * line; }
 std::size_t bytes_of(const Model& model, std::size_t tensor) { return model.tensors[tensor].count * sizeof(float); }
 
-// Runs of tensors from the last to the first, as backward makes them.
+// Buckets of tensors from the last to the first, as backward produces them.
 std::vector<std::vector<std::size_t>> cut_into_runs(const Model& model, const Cut& cut) {
   std::vector<std::vector<std::size_t>> runs;
   std::vector<std::size_t> open;
@@ -34,7 +34,7 @@ std::vector<std::vector<std::size_t>> cut_into_runs(const Model& model, const Cu
     bytes += own;
     if (cut.least > 0 && bytes >= cut.least) close();
   }
-  if (cut.least > 0 && bytes < cut.least && !runs.empty()) {  // what is left over is no bucket of that size
+  if (cut.least > 0 && bytes < cut.least && !runs.empty()) {  // the remainder is not a bucket of this size
     runs.back().insert(runs.back().end(), open.begin(), open.end());
   } else {
     close();
@@ -84,7 +84,7 @@ BucketSet::BucketSet(const Model& model, const Cut& cut, const Variant& variant)
   for (std::size_t i = 0; i < copies; ++i) add_copy(model, runs, variant);
 }
 
-// Both sides have room for 4 bytes of each element, so that a copy of as many bytes as packing moves has it, too.
+// Both sides have 4 bytes for each element, which is enough for a copy of the bytes that packing moves.
 void BucketSet::add_copy(const Model& model, const std::vector<std::vector<std::size_t>>& runs, const Variant& variant) {
   for (std::size_t run = 0; run < runs.size(); ++run) {
     const gpu::BucketLayout& layout = layouts_[run];

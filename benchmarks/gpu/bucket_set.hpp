@@ -1,4 +1,4 @@
-// The gradients of a model in device memory and the buckets they are packed into, over more memory than the caches hold.
+// The gradients of a model in device memory and their buckets, in more memory than the caches hold.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,19 +16,19 @@ namespace tnt::bench {
 
 struct Cut {
   std::string name;
-  std::size_t least = 0;  // bytes of float32 at which a bucket is closed
-  std::size_t most = 0;   // or that it may not exceed: larger tensors are left out
+  std::size_t least = 0;  // a bucket is closed at this many bytes of float32
+  std::size_t most = 0;   // a bucket may not exceed this; larger tensors are left out
 };
 
 struct Variant {
   std::string name;
   tnt_dtype_t wire = TNT_FLOAT32;
-  std::size_t misaligned = 0;  // elements by which every tensor misses its alignment
+  std::size_t misaligned = 0;  // offset of every tensor from its alignment, in elements
 };
 
 class BucketSet {
  public:
-  // Throws Failure if the device has too little memory, or no tensor fits.
+  // Throws Failure if the device has too little memory, or if no tensor fits.
   BucketSet(const Model& model, const Cut& cut, const Variant& variant);
 
   struct Tensor {
@@ -36,10 +36,10 @@ class BucketSet {
     std::byte* slot;
     std::size_t bytes;
   };
-  struct Bucket {  // one of a copy of the model
+  struct Bucket {  // a bucket of one copy of the model
     gpu::BucketLaunch launch;
-    std::byte* gradients;  // of the bucket's tensors, one behind the other
-    std::byte* memory;     // of the bucket
+    std::byte* gradients;  // the bucket's tensors, one after another
+    std::byte* memory;     // the bucket
     std::size_t moved;     // bytes that packing reads and writes
     std::vector<Tensor> tensors;
   };

@@ -1,4 +1,4 @@
-// What tnt_gpu_bench measures; each prints its lines.
+// The cases of tnt_gpu_bench; each prints its lines.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace tnt::bench {
 
-// Pack and unpack of the model's tensors in buckets of several sizes and types, beside copies of as many bytes.
+// Pack and unpack of the model's tensors in buckets of several sizes and types, beside copies of the same number of bytes.
 void run_bucket_cases(const Model& model, double seconds);
 
-// Host time of each call of a step, on what the trainer's ranks are.
+// The host time of each call of a step.
 void run_reducer_case(const Trainer& trainer, const Model& model);
 
-// What of the reduction a backward of so many microseconds does not hide.
+// The part of the reduction that a backward pass of this many microseconds does not hide.
 void run_overlap_case(const Trainer& trainer, const Model& model, double backward_us);
 
-// Through the C API and NCCL, sizes from 4 bytes.
+// Through the C API and NCCL, for sizes from 4 bytes.
 void run_all_reduce_cases(const Trainer& trainer, std::size_t max_bytes);
 
 }  // namespace tnt::bench

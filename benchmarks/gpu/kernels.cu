@@ -7,7 +7,7 @@ namespace tnt::bench {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr unsigned loads = 4;  // of each thread, on their way before its first store
+constexpr unsigned loads = 4;  // of each thread, in flight before its first store
 
 __global__ void __launch_bounds__(threads) copy_kernel(uint4* __restrict__ to, const uint4* __restrict__ from, std::size_t n) {
   const std::size_t first = std::size_t{blockIdx.x} * threads * loads + threadIdx.x;

@@ -1,4 +1,4 @@
-// tnt_gpu_bench: what the GPU path costs on this GPU, one JSON object a line. tools/gpu-check runs it.
+// tnt_gpu_bench: the cost of the GPU path on this GPU, as JSON Lines. tools/gpu-check runs it.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -25,7 +25,7 @@ void check_device() {
   if (devices == 0) throw Failure(fmt::format("no GPU can be used: {}", why));
 }
 
-// The rank's GPU becomes the thread's current one.
+// Makes the rank's GPU current for this thread.
 Trainer join() {
   Trainer trainer;
   int devices = 0;
@@ -58,7 +58,7 @@ void run(const Choice& choice) {
       if (choice.what == "reducer") run_reducer_case(trainer, find_model(name));
       if (choice.what == "overlap") run_overlap_case(trainer, find_model(name), 1e3 * choice.backward_ms);
     }
-    TNT_CHECK(tnt_barrier(trainer.comm, nullptr, nullptr));  // nobody leaves while others work
+    TNT_CHECK(tnt_barrier(trainer.comm, nullptr, nullptr));  // nobody leaves while other ranks work
   }
   TNT_CHECK(tnt_finalize());
 }

@@ -9,9 +9,9 @@
 namespace tnt::bench {
 namespace {
 
-constexpr std::size_t max_queued = 600;  // launches; CUDA holds about a thousand, and then the host waits
-constexpr double launch_us = 6.0;        // more than one takes
-constexpr double min_batch_us = 1000.0;  // beside which the events are nothing
+constexpr std::size_t max_queued = 600;  // launches; CUDA queues about a thousand, then the host waits
+constexpr double launch_us = 6.0;        // an upper bound for one launch
+constexpr double min_batch_us = 1000.0;  // long enough to make the events' cost negligible
 constexpr std::size_t min_batches = 11;
 constexpr std::size_t max_batches = 400;
 

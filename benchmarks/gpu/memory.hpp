@@ -1,4 +1,4 @@
-// Streams, events and memory of the benchmark's own, straight from CUDA's runtime.
+// Streams, events and memory of the benchmark, directly from the CUDA runtime.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@ class Memory {
     void* memory = nullptr;
     TNT_CUDA(cudaMalloc(&memory, bytes > 0 ? bytes : 1));
     memory_ = static_cast<std::byte*>(memory);
-    TNT_CUDA(cudaMemset(memory_, 0x3c, bytes));  // as floats 0.0115: ordinary numbers
+    TNT_CUDA(cudaMemset(memory_, 0x3c, bytes));  // 0.0115 as floats: ordinary numbers
   }
   Memory(Memory&& other) noexcept : memory_(other.memory_) { other.memory_ = nullptr; }
   Memory(const Memory&) = delete;
@@ -48,7 +48,7 @@ class CudaEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
   ~CudaEvent() { cudaEventDestroy(event_); }
   void record(cudaStream_t stream) const { TNT_CUDA(cudaEventRecord(event_, stream)); }
-  // Both have to be reached.
+  // Both events must be complete.
   [[nodiscard]] double microseconds_since(const CudaEvent& begin) const {
     float milliseconds = 0;
     TNT_CUDA(cudaEventElapsedTime(&milliseconds, begin.event_, event_));

@@ -1,4 +1,4 @@
-// One JSON object a line on standard output, from rank 0; and the check of calls of the C API.
+// JSON Lines on standard output, from rank 0; and the check of C API calls.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@ namespace tnt::bench {
 
 void print_line(const nlohmann::ordered_json& line);
 
-// What everything depends on: {"case": "machine", ...}
+// The properties of the device: {"case": "machine", ...}
 [[nodiscard]] nlohmann::ordered_json describe_device(int device);
 
 void check_call(tnt_status_t status, const char* call);  // throws Failure with the library's message

@@ -12,7 +12,7 @@ namespace {
 constexpr int warm_steps = 3;
 constexpr int steps = 20;
 
-// The median over steps of what one takes on the caller's stream; all ranks begin together.
+// The median duration of a step on the caller's stream. All ranks start together.
 double step_us(const Trainer& trainer, const std::function<void()>& step) {
   const CudaEvent begin;
   const CudaEvent end;

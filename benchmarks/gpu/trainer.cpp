@@ -33,7 +33,8 @@ std::vector<bool> Gradients::last_of_buckets() const {
   for (std::size_t i = 0; i < buckets(); ++i) {
     tnt_bucket_t bucket{};
     TNT_CHECK(tnt_reducer_bucket(reducer_, i, &bucket));
-    last[*std::min_element(bucket.tensors, bucket.tensors + bucket.n_tensors)] = true;  // they come from the last to the first
+    // gradients come from the last tensor to the first
+    last[*std::min_element(bucket.tensors, bucket.tensors + bucket.n_tensors)] = true;
   }
   return last;
 }

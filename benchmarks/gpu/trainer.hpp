@@ -1,4 +1,4 @@
-// A rank as a trainer is one: a place in the job, a GPU, a stream, and a model's gradients with their reducer.
+// A rank of a trainer: its place in the job, GPU and stream, and a model's gradients with their reducer.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct Trainer {
 
 class Gradients {
  public:
-  // Collective. As the environment says (TNT_FUSION_THRESHOLD, TNT_GRADIENT_DTYPE).
+  // Collective. Uses the environment (TNT_FUSION_THRESHOLD, TNT_GRADIENT_DTYPE).
   Gradients(const Trainer& trainer, const Model& model);
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
@@ -30,7 +30,7 @@ class Gradients {
   [[nodiscard]] std::size_t bytes() const noexcept;
   [[nodiscard]] std::size_t bytes_of(std::size_t tensor) const { return counts_[tensor] * sizeof(float); }
   [[nodiscard]] std::size_t buckets() const;
-  // Whether handing over this tensor, the last to come, completes its bucket.
+  // Whether marking this tensor ready completes its bucket.
   [[nodiscard]] std::vector<bool> last_of_buckets() const;
 
   void ready(std::size_t tensor) const;

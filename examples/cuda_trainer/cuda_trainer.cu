@@ -1,7 +1,7 @@
-// The same training as ../cpu_trainer in plain CUDA: every rank has a GPU, each layer's gradients are handed over in the order
-// of a stream, and are summed over ranks while backward goes on. The host waits once an epoch, for the loss.
+// The training of ../cpu_trainer in plain CUDA. Every rank has a GPU. Each layer's gradients are marked ready in the order of a
+// stream and summed over ranks while backward goes on. The host waits once in an epoch, for the loss.
 //
-//     ./cuda_trainer                         one rank
+// ./cuda_trainer                         one rank
 //     tarantella -n 4 -- ./cuda_trainer      four ranks with a GPU each: the same losses, to rounding
 //
 // Results go to stdout, messages to stderr.
@@ -22,7 +22,7 @@ void check_cuda(cudaError_t error, const char* call) {
 }
 #define CUDA(call) check_cuda(call, #call)
 
-// One thread for each result; nothing for a rank that has no samples.
+// One thread for each result. Launches nothing for a rank without samples.
 template <typename... Parameters, typename... Arguments>
 void launch(int threads, cudaStream_t stream, void (*kernel)(Parameters...), Arguments... arguments) {
   constexpr int block = 128;
@@ -31,7 +31,7 @@ void launch(int threads, cudaStream_t stream, void (*kernel)(Parameters...), Arg
   CUDA(cudaGetLastError());
 }
 
-// Device memory of count elements.
+// Device memory for count elements.
 template <typename T>
 class Array {
  public:
@@ -50,11 +50,11 @@ class Array {
 struct Network {
   std::vector<Array<float>> weights;    // of each tensor
   std::vector<Array<float>> gradients;  // summed over samples
-  std::vector<Array<float>> outputs;    // of layers 0, 1 ...; the last are logits
-  std::vector<Array<float>> deltas;     // derivatives of the loss by the layers' outputs, before their tanh
+  std::vector<Array<float>> outputs;    // of layers 0, 1, ...; the last one has the logits
+  std::vector<Array<float>> deltas;     // derivatives of the loss with respect to the layers' outputs, before tanh
 };
 
-// This rank's samples of a whole epoch, step after step.
+// This rank's samples of an epoch, step by step.
 struct Samples {
   std::vector<float> features;
   std::vector<int> labels;
@@ -78,7 +78,7 @@ Samples make_samples(const options_t& options, long epoch) {
   return samples;
 }
 
-// The weights are rank 0's on all ranks.
+// All ranks take the weights of rank 0.
 Network make_network(const options_t& options, cudaStream_t stream) {
   Network net;
   for (int i = 0; i < TENSORS; ++i) {
@@ -143,11 +143,11 @@ class Trainer {
   }
 
  private:
-  // Nothing here waits for the device.
+  // Does not wait for the device.
   void step(size_t begin, int samples, long batch) {
     const float* features = features_.get() + begin * FEATURES;
     const auto in = [&](int layer) -> const float* { return layer == 0 ? features : at(net_.outputs, layer - 1); };
-    // the mean over the whole batch, whatever each rank's share of it is; a rank without samples adds nothing
+    // the mean over the whole batch, whatever each rank's share is; a rank without samples contributes nothing
     const double scale = samples > 0 ? 1.0 / static_cast<double>(batch) : 0.0;
 
     for (int layer = 0; layer < LAYERS; ++layer) {
@@ -158,14 +158,14 @@ class Trainer {
     launch(samples, stream_, loss_and_delta, at(net_.outputs, LAYERS - 1), labels_.get() + begin, at(net_.deltas, LAYERS - 1),
            losses_.get() + begin, samples, CLASSES);
     for (int layer = LAYERS - 1; layer >= 0; --layer) backward(layer, in(layer), samples, scale);
-    CHECK(tnt_reducer_finish(reducer_, stream_));  // what comes after on the stream finds the whole batch's gradients
+    CHECK(tnt_reducer_finish(reducer_, stream_));  // later work on the stream finds the gradients of the whole batch
     for (int i = 0; i < TENSORS; ++i) {
       const int count = static_cast<int>(tensor_count(i));
       launch(count, stream_, descend, at(net_.weights, i), at(net_.gradients, i), LEARNING_RATE, count);
     }
   }
 
-  // The layer's gradients, on their way as soon as the stream has made them, and the delta of the layer before.
+  // Computes the layer's gradients, marks them ready, and computes the delta of the previous layer.
   void backward(int layer, const float* in, int samples, double scale) {
     const int n_in = widths[layer];
     const int n_out = widths[layer + 1];
@@ -207,7 +207,7 @@ void run(const options_t& options) {
   char context[128];
   describe_options(&options, context, sizeof context);
   tnt_reducer_options_t reducer_options = TNT_REDUCER_OPTIONS_INITIALIZER;
-  reducer_options.device = choose_device();  // where the gradients lie
+  reducer_options.device = choose_device();  // the device with the gradients
   tnt_reducer_t reducer = make_reducer(reducer_options, context);
   cudaStream_t stream = nullptr;
   CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

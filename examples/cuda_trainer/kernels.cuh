@@ -1,5 +1,5 @@
-// The arithmetic of dense layers, one thread for each result: to be read, not to be fast. Matrices are row by row; every sum is
-// taken by one thread in one order, so that the same run gives the same bits.
+// Dense layers with one thread for each result, written to be readable and not fast. Matrices are row-major. One thread
+// computes every sum in one order, so that runs give the same bits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,7 +17,7 @@ __global__ void forward(const float* in, const float* weights, const float* bias
   out[thread()] = squash ? tanhf(sum) : sum;
 }
 
-// Cross entropy of the softmax, and its derivative by the logits.
+// Cross entropy of the softmax, and its derivative with respect to the logits.
 __global__ void loss_and_delta(const float* logits, const int* labels, float* deltas, float* losses, int samples, int classes) {
   const int s = thread();
   if (s >= samples) return;
@@ -31,7 +31,7 @@ __global__ void loss_and_delta(const float* logits, const int* labels, float* de
   losses[s] = logf(sum) + largest - logit[labels[s]];
 }
 
-// Summed over samples. The biases are one more row of the weights, of an input that is 1.
+// Summed over samples. The biases are an additional row of the weights, with an input of 1.
 __global__ void gradients(const float* in, const float* delta, float* by_weights, float* by_biases, int samples, int n_in,
                           int n_out) {
   if (thread() >= (n_in + 1) * n_out) return;
@@ -42,7 +42,7 @@ __global__ void gradients(const float* in, const float* delta, float* by_weights
   (i < n_in ? by_weights[thread()] : by_biases[o]) = sum;
 }
 
-// in: the outputs of the layer before, whose tanh has the derivative 1 - in^2.
+// in: the outputs of the previous layer; the derivative of tanh is 1 - in^2.
 __global__ void delta_before(const float* delta, const float* weights, const float* in, float* before, int samples, int n_in,
                              int n_out) {
   if (thread() >= samples * n_in) return;

@@ -1,5 +1,5 @@
-// tarantella._native: the C API as Python sees it. Buffers are NumPy arrays; blocking calls let other Python threads run and
-// answer Ctrl-C; a failed call raises the exception class that tarantella.errors has for its status.
+// tarantella._native: the C API for Python. Buffers are NumPy arrays. Blocking calls release the GIL and react to Ctrl-C. A
+// failed call raises the exception class of tarantella.errors for its status.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -31,8 +31,8 @@ void check(tnt_status_t status) {
   throw nb::python_error();
 }
 
-// An operation that was started. Its buffers are the operation's until it has ended, and live as long: a Work that is dropped
-// before leaves them in a list of abandoned ones, where later calls find out that they can go.
+// A started operation, which uses its buffers until it has ended. A Work that is dropped earlier puts them on a list of
+// abandoned operations, which later calls clean up.
 class Work {
  public:
   Work(tnt_comm_t comm, tnt_work_t handle, In in, Out out)
@@ -49,8 +49,8 @@ class Work {
     return finished_;
   }
 
-  // Waits in short turns, so that a signal is seen. Buffers must not be left to a running operation by a caller that goes on:
-  // an interrupt ends the job's communication, and with it the operation.
+  // Waits in short intervals, so that signals are handled. A caller that continues must not leave its buffers to a running
+  // operation, so an interrupt aborts the job and with it the operation.
   void wait() {
     tnt_status_t status = TNT_SUCCESS;
     int finished = 0;
@@ -98,7 +98,7 @@ class Work {
   };
 
   static std::vector<Operation>& abandoned() {
-    static auto* const list = new std::vector<Operation>;  // never destroyed: at exit an operation may still run
+    static auto* const list = new std::vector<Operation>;  // never destroyed: an operation may still run at exit
     return *list;
   }
 
@@ -206,7 +206,7 @@ class Communicator {
   bool owned_;
 };
 
-// The method's collective, waited for.
+// Runs the collective of the method and waits for it.
 template <typename... Args>
 auto blocking(std::unique_ptr<Work> (Communicator::*start)(Args...) const) {
   return [start](const Communicator& self, Args... args) { (self.*start)(args...)->wait(); };
@@ -247,14 +247,14 @@ class Reducer {
 
   void close() {
     {
-      const nb::gil_scoped_release released;  // a hook that still runs needs it to end
+      const nb::gil_scoped_release released;  // a running hook needs the GIL to end
       tnt_reducer_destroy(reducer_);
       reducer_ = nullptr;
     }
     hook_ = nb::none();
   }
 
-  // hook(index, memory, dtype, tensors) returns None, or a text that says what went wrong; None for no hook.
+  // hook(index, memory, dtype, tensors) returns None or an error message; None removes the hook.
   void set_hook(nb::object hook) {
     check(tnt_reducer_set_hook(reducer_, hook.is_none() ? nullptr : &call_hook, this));
     hook_ = std::move(hook);
@@ -315,7 +315,7 @@ class Reducer {
           static_cast<Reducer*>(self)->hook_(bucket->index, memory, static_cast<int>(bucket->dtype), tensors);
       if (wrong.is_none()) return 0;
       say(*bucket, nb::cast<std::string>(wrong));
-    } catch (nb::python_error& error) {  // what hooks do not catch: the end of the interpreter, no memory
+    } catch (nb::python_error& error) {  // errors outside the hook: the interpreter ends, out of memory
       say(*bucket, std::string("an exception of type ") + Py_TYPE(error.value().ptr())->tp_name);
       error.discard_as_unraisable("tarantella's bucket hook");
     } catch (const std::exception& error) {
@@ -343,8 +343,8 @@ void init() {
 }  // namespace
 
 NB_MODULE(_native, module) {
-  // A script's objects may live until the interpreter ends, a model in a cycle for one. What they hold is given back by then
-  // (runtime.before_leaving), and a list of them tells a user nothing.
+  // Objects of a script may live until the interpreter ends, for example a model in a reference cycle. runtime.before_leaving
+  // releases their resources, so a list of leaked objects does not help a user.
   nb::set_leak_warnings(false);
   module.def("version", &tnt_version);
   module.def("init", &init);
@@ -365,7 +365,7 @@ NB_MODULE(_native, module) {
 
   nb::class_<Work>(module, "Work").def("wait", &Work::wait).def("test", &Work::test);
 
-  const nb::keep_alive<0, 1> alive;  // a communicator outlives its works
+  const nb::keep_alive<0, 1> alive;  // a communicator must outlive its works
   nb::class_<Communicator>(module, "Communicator")
       .def_static("world", &Communicator::world)
       .def_prop_ro("address", &Communicator::address)

@@ -10,7 +10,7 @@ struct Table {
   std::map<std::int64_t, std::shared_ptr<Entry>> entries;
 };
 
-// Never destroyed: TensorFlow's threads may still run when the process ends.
+// Never destroyed: TensorFlow's threads may still run at exit.
 template <typename Entry>
 Table<Entry>& table() {
   static auto* instance = new Table<Entry>;

@@ -1,4 +1,4 @@
-// Which reducer an op's attribute means, and the tensors that a reducer still writes into.
+// Maps the attribute of an op to its reducer, and holds the tensors that a reducer still writes to.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct TensorDeleter {
 };
 using Tensor = std::unique_ptr<TF_Tensor, TensorDeleter>;
 
-// In which memory a reducer takes gradients: the host's, or that of the GPU on which this rank's TensorFlow computes.
+// The memory of a reducer's gradients: of the host, or of the GPU that this rank's TensorFlow uses.
 enum class Where { host, device };
 
-// A reducer as ops know it. Graphs outlive reducers: an op that finds its reducer gone fails with a message.
+// A reducer for ops. Graphs outlive reducers: an op whose reducer is gone fails with a message.
 class Attachment {
  public:
   Attachment(tnt_reducer_t reducer, Where where) : reducer_(reducer), where_(where) {}
@@ -28,8 +28,8 @@ class Attachment {
   [[nodiscard]] tnt_reducer_t reducer() const { return reducer_; }
   [[nodiscard]] Where where() const { return where_; }
 
-  // Keeps what a started bucket reads and writes alive until it is finished, as TensorFlow frees the tensors of a step that
-  // fails or is cancelled between Start and Finish.
+  // Keeps the buffers of a started bucket alive until it is finished, because TensorFlow frees the tensors of a step that fails
+  // or is cancelled between Start and Finish.
   void hold(std::int64_t bucket, std::vector<Tensor> tensors);
   void release(std::int64_t bucket);
 
@@ -40,17 +40,17 @@ class Attachment {
   std::map<std::int64_t, std::vector<Tensor>> held_;
 };
 
-// nullptr if the id was never given out or has been detached.
+// nullptr for an unknown or detached id.
 [[nodiscard]] std::shared_ptr<Attachment> find_attachment(std::int64_t id);
 
-// How a sparse gradient was reduced so far: as the ranks' rows, or dense.
+// How often a sparse gradient was reduced as rows and as a dense table.
 struct SparseCounts {
   std::int64_t sparse = 0;
   std::int64_t dense = 0;
-  std::int64_t bytes = 0;  // handed to collectives by this rank
+  std::int64_t bytes = 0;  // bytes that this rank passed to collectives
 };
 
-// A communicator as ops know it. Its collectives block, so the graph orders them (tarantella/keras/reduction/graph_order.py).
+// A communicator for ops. Its collectives block, so the graph orders them (tarantella/keras/reduction/graph_order.py).
 class CommunicatorAttachment {
  public:
   explicit CommunicatorAttachment(tnt_comm_t comm) : comm_(comm) {}
@@ -71,15 +71,15 @@ class CommunicatorAttachment {
 }  // namespace tnt_tensorflow
 
 extern "C" {
-// For the Python package. attach: an id for the ops' attribute `reducer`, never used twice in a process; on_device: not 0 if
-// the reducer was made for a GPU's memory. detach: after tnt_reducer_destroy, when no step runs.
+// For the Python package. attach returns an id for the ops' attribute `reducer`, unique in the process; on_device: not 0 for a
+// reducer of GPU memory. detach: after tnt_reducer_destroy, while no step runs.
 TNT_EXPORT std::int64_t tnt_tensorflow_attach(tnt_reducer_t reducer, int on_device);
 TNT_EXPORT void tnt_tensorflow_detach(std::int64_t id);
 
-// The same for the attribute `communicator`. detach: before tnt_comm_destroy.
+// The same for the attribute `communicator`. Call detach before tnt_comm_destroy.
 TNT_EXPORT std::int64_t tnt_tensorflow_attach_communicator(tnt_comm_t comm);
 TNT_EXPORT void tnt_tensorflow_detach_communicator(std::int64_t id);
 
-// counts: of a tensor's sparse reductions, how many were sparse, how many dense, and their bytes.
+// counts: of a tensor's sparse reductions: the numbers of sparse and dense ones, and their bytes.
 TNT_EXPORT void tnt_tensorflow_sparse_counts(std::int64_t communicator, std::int64_t tensor, std::int64_t counts[3]);
 }

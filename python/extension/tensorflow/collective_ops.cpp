@@ -1,5 +1,5 @@
-// TntAllReduce and TntBroadcast: a collective on one tensor, as an op that blocks until it is done. An op that blocks holds one
-// of TensorFlow's threads: all such ops of a graph must be in one order, the same on all ranks (tarantella/keras/reduction/graph_order.py).
+// TntAllReduce and TntBroadcast: a collective on one tensor, as a blocking op. A blocking op occupies one of TensorFlow's
+// threads, so all such ops of a graph must have one order, the same on all ranks (tarantella/keras/reduction/graph_order.py).
 #include <memory>
 
 #include "kernel.hpp"
@@ -26,7 +26,7 @@ void* create_all_reduce(TF_OpKernelConstruction* construction) { return create(c
 void* create_broadcast(TF_OpKernelConstruction* construction) { return create(construction, "root"); }
 void destroy(void* attributes) { delete static_cast<Attributes*>(attributes); }
 
-// The output, of the input's type and shape.
+// An output with the type and shape of the input.
 Tensor allocate_like(TF_OpKernelContext* context, const TF_Tensor* in, const Status& status) {
   const Dims dims = dims_of(in, status);
   if (!status.ok()) return nullptr;

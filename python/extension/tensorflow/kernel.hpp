@@ -1,4 +1,4 @@
-// What the kernels of all our ops share: statuses, errors with a message that Python finds again, inputs.
+// Shared helpers of our ops' kernels: statuses, errors with a message for Python, inputs.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ class Status {
   TF_Status* status_;
 };
 
-// Python finds the message in TensorFlow's message by these marks (tarantella/errors.py).
+// Python finds our message in TensorFlow's message by these marks (tarantella/errors.py).
 inline void fail(TF_OpKernelContext* context, const char* status_name, const std::string& message) {
   const Status status;
   TF_SetStatus(status.get(), TF_INTERNAL,
@@ -49,7 +49,7 @@ struct Dims {
   int count = 0;
 };
 
-// status says so if the tensor has more dimensions than there is room for.
+// Fails in status if the tensor has too many dimensions.
 inline Dims dims_of(const TF_Tensor* tensor, const Status& status) {
   Dims dims{.sizes = {}, .count = TF_NumDims(tensor)};
   if (dims.count > static_cast<int>(dims.sizes.size())) {
@@ -60,8 +60,8 @@ inline Dims dims_of(const TF_Tensor* tensor, const Status& status) {
   return dims;
 }
 
-// An output with the shape of the first candidate, in the memory of a candidate that nobody else needs, where there is one.
-// Holding an input would forbid that: whoever holds one lets go of it before, and asks for its data after.
+// An output with the shape of the first candidate, in the memory of a candidate that nobody else uses, if there is one. A held
+// input prevents that, so release it before the call and read its data afterwards.
 inline Tensor forward_or_allocate(TF_OpKernelContext* context, std::span<const int> candidates, int output,
                                   const Status& status) {
   Tensor source = input(context, candidates[0], status);
@@ -74,7 +74,7 @@ inline Tensor forward_or_allocate(TF_OpKernelContext* context, std::span<const i
                                                 dims.sizes.data(), dims.count, &forwarded, status.get()));
 }
 
-// For shape inference: output i has the shape of input first + i, for n outputs.
+// For shape inference: n outputs; output i has the shape of input first + i.
 inline void same_shapes(TF_ShapeInferenceContext* context, int first, int n, TF_Status* status) {
   for (int i = 0; i < n && TF_GetCode(status) == TF_OK; ++i) {
     TF_ShapeHandle* shape = TF_NewShapeHandle();
@@ -97,11 +97,11 @@ inline tnt_dtype_t dtype_of(const TF_Tensor* tensor) {
     case TF_UINT8: return TNT_UINT8;
     case TF_INT32: return TNT_INT32;
     case TF_INT64: return TNT_INT64;
-    default: return TNT_FLOAT32;  // our ops take no others
+    default: return TNT_FLOAT32;  // our ops accept no other types
   }
 }
 
-// Attributes of ops that take a list of tensors, or two: the types that the library reduces.
+// Type attributes of ops with a list of tensors or two: the types that the library reduces.
 #define TNT_LIST_OF_TYPES "list({float, double, half, bfloat16, int8, uint8, int32, int64})"
 inline constexpr const char* types = "T: " TNT_LIST_OF_TYPES;
 inline constexpr const char* other_types = "S: " TNT_LIST_OF_TYPES " >= 0";

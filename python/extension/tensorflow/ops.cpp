@@ -1,7 +1,7 @@
-// The two TensorFlow ops of a bucket: TntStart hands its gradients to the reducer and returns at once, TntFinish waits for
-// their sum. Every Finish of a step must depend on all its Starts: then it cannot block a thread that a Start needs. On a GPU
-// neither waits on the host: gradients are handed over in the order of TensorFlow's stream, and the stream waits for their sum.
-// TensorFlow has one stream to compute on, so there it is for the sake of backward that every Finish comes after all Starts.
+// The two TensorFlow ops of a bucket. TntStart marks its gradients ready and returns immediately; TntFinish waits for their
+// sum. Every Finish of a step must depend on all its Starts, so that it cannot block a thread that a Start needs. On a GPU
+// neither waits on the host: gradients are marked ready in the order of TensorFlow's stream, and the stream waits for their
+// sum. TensorFlow computes on one stream, so the dependency there lets backward go on.
 #include <array>
 #include <memory>
 #include <string>
@@ -44,7 +44,7 @@ void* create_start(TF_OpKernelConstruction* construction) { return read_attribut
 void* create_finish(TF_OpKernelConstruction* construction) { return read_attributes(construction, false); }
 void destroy(void* attributes) { delete static_cast<Attributes*>(attributes); }
 
-// What a kernel works with. Nothing there: the kernel has failed.
+// The state of a kernel; empty if the kernel has failed.
 struct Reduction {
   std::shared_ptr<Attachment> attachment;
   tnt_stream_t stream = nullptr;
@@ -107,8 +107,8 @@ void finish(void* kernel, TF_OpKernelContext* context) {
   if (!attachment) return;
   const tnt_status_t waited =
       tnt_reducer_wait_bucket(attachment->reducer(), static_cast<std::size_t>(attributes.bucket), stream);
-  if (waited != TNT_SUCCESS) return fail(context, waited);  // what the reducer may still write into stays held
-  // On a GPU: TensorFlow gives their memory to what comes later on the stream, which waits for the reducer now.
+  if (waited != TNT_SUCCESS) return fail(context, waited);  // buffers that the reducer may still write to stay held
+  // On a GPU, TensorFlow may reuse their memory for later work on the stream, which now waits for the reducer.
   attachment->release(attributes.bucket);
   const Status status;
   for (int i = 0; i < TF_NumInputs(context); ++i) {
@@ -118,7 +118,7 @@ void finish(void* kernel, TF_OpKernelContext* context) {
   }
 }
 
-// TensorFlow calls these when it loads the library; a failure shows in its own "op not found" when the op is used.
+// TensorFlow calls these when it loads the library. A failure shows up as "op not found" when the op is used.
 struct Registration {
   Registration() {
     const Status status;
@@ -130,7 +130,7 @@ struct Registration {
     TF_OpDefinitionBuilderAddAttr(op, "bucket: int");
     TF_OpDefinitionBuilderAddAttr(op, "tensors: list(int)");
     TF_OpDefinitionBuilderAddAttr(op, types);
-    // stateful, or TensorFlow would fold, merge or prune it on one rank and not on another
+    // stateful; otherwise TensorFlow might fold, merge or prune it on one rank only
     TF_OpDefinitionBuilderSetIsStateful(op, true);
     TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes_from<1>);
     TF_RegisterOpDefinition(op, status.get());

@@ -1,6 +1,6 @@
-// TntSparseSum: the sum over ranks of a gradient of which each rank has a few rows. The ranks tell each other how many, and
-// from that all decide the same: gather all rows and add them up in rank order, or fill up the table and all_reduce it, which
-// gives the same bits and moves less when the rows are many. Blocks like the ops of collective_ops.cpp.
+// TntSparseSum: the sum over ranks of a sparse gradient, of which each rank has a few rows. The ranks exchange their numbers of
+// rows and make the same decision from them: gather all rows and add them in rank order, or fill a dense table and all_reduce
+// it, which gives the same bits and moves fewer bytes if there are many rows. Blocks like the ops of collective_ops.cpp.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -42,7 +42,7 @@ struct Sum {
 template <typename T>
 constexpr tnt_dtype_t dtype = sizeof(T) == 4 ? TNT_FLOAT32 : TNT_FLOAT64;
 
-// All ranks' rows, each rank's as a block of as many as the rank with the most has: first the indices, then the values.
+// The rows of all ranks, in blocks of the size of the largest: first the indices, then the values.
 template <typename T>
 Sum<T> gathered(tnt_comm_t comm, const Rows<T>& own, const std::vector<std::int64_t>& each, std::size_t most,
                 std::size_t width) {
@@ -58,7 +58,7 @@ Sum<T> gathered(tnt_comm_t comm, const Rows<T>& own, const std::vector<std::int6
   sum.counts = {1, 0, static_cast<std::int64_t>(block)};
   sum.status = tnt_all_gather(comm, mine.data(), all.data(), block, TNT_UINT8, nullptr, nullptr);
   if (sum.status != TNT_SUCCESS) return sum;
-  Rows<T> together;  // in the order of the ranks, which the merge keeps
+  Rows<T> together;  // in rank order, which the merge keeps
   for (std::size_t rank = 0; rank < each.size(); ++rank) {
     const auto n = static_cast<std::size_t>(each[rank]);
     const std::byte* from = all.data() + rank * block;
@@ -100,14 +100,14 @@ Sum<T> summed(tnt_comm_t comm, const Rows<T>& own, std::size_t table_rows, std::
   sum.status = tnt_all_gather(comm, &count, each.data(), 1, TNT_INT64, nullptr, nullptr);
   if (sum.status != TNT_SUCCESS) return sum;
   const auto most = static_cast<std::size_t>(*std::max_element(each.begin(), each.end()));
-  // what tarantella.h says of the memory traffic of all_gather and all_reduce, each divided by 2n
+  // the memory traffic of all_gather and all_reduce according to tarantella.h, each divided by 2n
   const double sparse = static_cast<double>(each.size() + 1) * static_cast<double>(most) *
                         static_cast<double>(sizeof(std::int64_t) + width * sizeof(T));
   const double dense = static_cast<double>(table_rows) * static_cast<double>(width * sizeof(T));
   return sparse < dense ? gathered(comm, own, each, most, width) : filled_up(comm, own, table_rows, width);
 }
 
-// The gradient as this rank has it: scaled, each row once. A rank with weight 0 contributes nothing, whatever its rows hold.
+// This rank's gradient: scaled, with each row once. A rank with weight 0 contributes nothing, whatever its rows hold.
 template <typename T>
 Rows<T> contribution(double scale, const TF_Tensor* indices, const TF_Tensor* values, std::size_t width) {
   const auto n = scale == 0.0 ? std::size_t{0} : static_cast<std::size_t>(TF_TensorElementCount(indices));

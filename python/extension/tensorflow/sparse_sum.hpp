@@ -1,4 +1,4 @@
-// Rows of a large table that are mostly zero, as sorted indices and values: added up in one fixed order.
+// Rows of a large, mostly zero table, as sorted indices and values; added in one fixed order.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct Rows {
   std::vector<T> values;
 };
 
-// Each index once, in ascending order, with the sum of its rows in the order in which they stand. Cost: n log n.
+// Returns each index once, in ascending order, with the sum of its rows in the order of the input. Cost: n log n.
 template <typename T>
 Rows<T> merged(const std::int64_t* indices, std::size_t n, const T* values, std::size_t width) {
   std::vector<std::size_t> order(n);

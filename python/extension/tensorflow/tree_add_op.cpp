@@ -1,7 +1,6 @@
-// TntTreeAdd: lists of tensors added up, each list with its weight, in a tree over the shards of a batch. TensorFlow's own
-// additions will not do: it reorders a tree of them, which changes bits. It knows nothing of this op, which has no state: what
-// is not needed is not computed, and where TensorFlow computes it once instead of twice, or beforehand, the kernel is the same,
-// and so are the bits.
+// TntTreeAdd: adds lists of tensors, each with a weight, in a tree over the shards of a batch. TensorFlow's own additions are
+// not used, because TensorFlow reorders them and changes bits. The op is stateless: TensorFlow may prune, merge or
+// constant-fold it, and the same kernel gives the same bits.
 #include <string>
 #include <vector>
 
@@ -10,14 +9,14 @@
 namespace tnt_tensorflow {
 namespace {
 
-// Inputs: the first list, the others one after the other, and a vector of their weights.
+// Inputs: the first list, then the other lists, then a vector of their weights.
 struct Lists {
-  int n;        // lists
-  int tensors;  // in each
+  int n;        // number of lists
+  int tensors;  // number of tensors in each
   [[nodiscard]] int weights() const { return n * tensors; }
 };
 
-// Whether the inputs at these places have one type and shape. None is held afterwards: its memory may become the output's.
+// Whether these inputs have the same type and shape. Releases all of them, so that their memory may become the output's.
 bool are_alike(TF_OpKernelContext* context, const std::vector<int>& places, const Status& status) {
   const Tensor first = input(context, places[0], status);
   if (!status.ok()) return false;
@@ -31,7 +30,7 @@ bool are_alike(TF_OpKernelContext* context, const std::vector<int>& places, cons
   return status.ok();
 }
 
-// The sum of tensor i of each list.
+// The sum of tensor i of all lists.
 bool add_tensors(TF_OpKernelContext* context, Lists lists, int i, const double* weights, const Status& status) {
   std::vector<int> places;
   for (int list = 0; list < lists.n; ++list) places.push_back(list * lists.tensors + i);
@@ -75,7 +74,7 @@ void add(void* /*kernel*/, TF_OpKernelContext* context) {
   (void)passed(context, status);
 }
 
-// How many lists there are is the length of the vector of weights, which is known where the op is made in Python.
+// The number of lists is the length of the weight vector, which Python knows when it makes the op.
 void infer_shapes(TF_ShapeInferenceContext* inference, TF_Status* status) {
   const auto inputs = static_cast<int>(TF_ShapeInferenceContextNumInputs(inference));
   TF_ShapeHandle* weights = TF_NewShapeHandle();
