@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
+from tarantella.keras.adapter.tensorflow import enclosing_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,7 +82,7 @@ def is_synchronised() -> bool:
     """Whether gradients are to be reduced here: not inside of `no_sync`."""
     if not _no_sync:
         return True
-    if _no_sync[-1] is not _function_graph(graph(), _no_sync[-1]):
+    if _no_sync[-1] is not enclosing_function(graph(), _no_sync[-1]):
         raise UnsupportedError(
             "tnt.no_sync() was entered outside of the tf.function that is being traced: the function would keep its gradients "
             "to itself wherever it is called. Enter it inside the function"
@@ -92,10 +93,3 @@ def is_synchronised() -> bool:
 def graph() -> Any:
     """The graph to which operations are being added; None when they run eagerly."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-
-
-def _function_graph(inner: Any, wanted: Any) -> Any:
-    """The graph, or what it is a branch or the body of a loop of, up to the wanted one: never out of a tf.function."""
-    while inner is not None and inner is not wanted and type(inner).__name__ != "FuncGraph":
-        inner = getattr(inner, "outer_graph", None)
-    return inner

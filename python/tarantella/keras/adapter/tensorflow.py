@@ -1,4 +1,7 @@
-"""What is read of TensorFlow's private parts, datasets apart. TensorFlow 2.16, 2.18, 2.20 and 2.21 have all of it alike."""
+"""What the package needs of TensorFlow's private parts, apart from those of datasets.
+
+TensorFlow 2.16, 2.18, 2.20 and 2.21 have all of them alike.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import tensorflow as tf
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 def operation_seeds() -> random.Random | None:
@@ -45,3 +48,26 @@ def converted_like_caller(function: Callable[..., Any]) -> Callable[..., Any]:
     autograph = tf.__internal__.autograph
     converted: Callable[..., Any] = autograph.tf_convert(function, autograph.control_status_ctx())
     return converted
+
+
+def run_independently(outputs: Sequence[tf.Tensor]) -> None:
+    """Keeps TensorFlow from running the stateful operation that has these outputs after all those before it in the program.
+
+    TensorFlow orders stateful operations in a graph. Those that are registered as distributed communication are exempt, but the
+    stable C API cannot register any.
+    """
+    if tf.executing_eagerly():
+        return
+    manager = getattr(tf.compat.v1.get_default_graph(), "experimental_acd_manager", None)
+    if manager is not None:
+        manager.run_independently(outputs[0].op)
+
+
+def enclosing_function(graph: Any, wanted: Any) -> Any:
+    """The graph, or the one that it is a branch or a loop's body of, up to the wanted one. It does not leave a `tf.function`.
+
+    The graphs have no public way to their outer ones.
+    """
+    while graph is not None and graph is not wanted and type(graph).__name__ != "FuncGraph":
+        graph = getattr(graph, "outer_graph", None)
+    return graph

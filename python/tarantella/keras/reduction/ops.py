@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError, from_message
+from tarantella.keras.adapter.tensorflow import run_independently
 from tarantella.keras.reduction import device_placement
 from tarantella.runtime import logger
 
@@ -138,7 +139,7 @@ def reduce(
             outputs = library().tnt_start(
                 scale=scale, gradients=gradients, reducer=reducer.attachment, bucket=bucket, tensors=members
             )
-        _run_independently(outputs)
+        run_independently(outputs)  # what it waits for is in its inputs: otherwise bucket 1 would start after bucket 0 ends
         started.append(outputs)
     in_graph = not tf.executing_eagerly()
     before = [tensors[0] for tensors in started] + [t for t in after if t.graph is started[0][0].graph] if in_graph else []
@@ -146,7 +147,7 @@ def reduce(
         for bucket, members in enumerate(reducer.buckets):
             with device_placement.device_of_ops(reducer.device):
                 finished = library().tnt_finish(started=started[bucket], reducer=reducer.attachment, bucket=bucket)
-            _run_independently(finished)
+            run_independently(finished)
             for position, tensor in zip(members, finished, strict=True):
                 result[position] = tensor
     return result
@@ -189,16 +190,3 @@ def tree_add(lists: Sequence[Sequence[tf.Tensor]], weights: Sequence[float | tf.
     with device_placement.device_of_ops(device_placement.HOST):
         of_lists = tf.stack([tf.cast(weight, tf.float64) for weight in weights])
         return list(library().tnt_tree_add(first=lists[0], others=others, weights=of_lists))
-
-
-def _run_independently(outputs: Sequence[tf.Tensor]) -> None:
-    """Keeps TensorFlow from running stateful ops one after another, in the order of the program.
-
-    The data and the dependencies on Starts are all the order that is needed; without this, bucket 1 would be started only
-    after bucket 0 was.
-    """
-    if tf.executing_eagerly():
-        return
-    manager = getattr(tf.compat.v1.get_default_graph(), "experimental_acd_manager", None)
-    if manager is not None:
-        manager.run_independently(outputs[0].op)
