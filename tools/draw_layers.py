@@ -213,13 +213,11 @@ class Drawing:
                 joined = self.down if turn % 2 == 0 else self.up
                 beside = self.rows[at - 1 if turn % 2 == 0 else at + 1]
                 place = {room: (i + 0.5) / len(beside) for i, room in enumerate(beside)}
-                own = {room: (i + 0.5) / len(self.rows[at]) for i, room in enumerate(self.rows[at])}
-
-                def middle(room: str, joined=joined, place=place, own=own) -> float:  # type: ignore[no-untyped-def]
-                    near = [place[other] for other in joined[room]]
-                    return sum(near) / len(near) if near else own[room]
-
-                self.rows[at].sort(key=middle)
+                middle = {room: (i + 0.5) / len(self.rows[at]) for i, room in enumerate(self.rows[at])}
+                for room in self.rows[at]:
+                    if near := [place[other] for other in joined[room]]:
+                        middle[room] = sum(near) / len(near)
+                self.rows[at].sort(key=middle.__getitem__)
 
     def _places(self) -> dict[str, float]:
         """The middle of each box: as near to those it is joined to as its neighbours allow."""
