@@ -67,10 +67,12 @@ def seed_shuffles(tf: ModuleType) -> None:
 
 def global_seed() -> int | None:
     """What the script gave to `tf.random.set_seed` or `keras.utils.set_random_seed`, if anything."""
-    from tensorflow.python.eager import context  # no public way to ask
+    import tensorflow as tf
 
-    seed: int | None = context.global_seed()
-    return seed
+    found: list[int | None] = []
+    with tf.init_scope():  # a new graph takes the seed; nothing else that is public tells it
+        tf.function(lambda: found.append(tf.compat.v1.get_default_graph().seed), autograph=False).get_concrete_function()
+    return found[0]
 
 
 def agree_on_global_seed(seed: int | None = None) -> None:

@@ -73,7 +73,8 @@ def is_deterministic(dataset: tf.data.Dataset) -> bool:
 
 def _is_written_deterministic(dataset: tf.data.Dataset) -> bool:
     """By what TensorFlow would write into a file, which an interleave's own object does not tell."""
-    graph = tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())
+    written = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(dataset))
+    graph = tf.compat.v1.GraphDef.FromString(written.numpy())
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     return all(node.attr["deterministic"].s != b"false" for node in nodes if "deterministic" in node.attr)
 

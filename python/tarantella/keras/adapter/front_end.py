@@ -6,6 +6,7 @@ from tarantella.environment import legacy_keras
 from tarantella.errors import UnsupportedError
 
 LEGACY = legacy_keras()
+OLDEST = (3, 8)  # older ones lack private names that the adapter uses (tests/python/keras/adapter/test_private_names.py)
 
 if LEGACY:
     try:
@@ -20,8 +21,10 @@ if LEGACY:
 else:
     import keras
 
-    if not keras.__version__.startswith("3."):
-        raise UnsupportedError(f"Keras {keras.__version__} is not supported: use Keras 3 (pip install 'keras>=3')")
+    if not OLDEST <= tuple(map(int, keras.__version__.split(".")[:2])) < (4,):
+        raise UnsupportedError(
+            f"Keras {keras.__version__} is not supported: use Keras 3, from 3.8 on (pip install 'keras>=3.8,<4')"
+        )
     if keras.backend.backend() != "tensorflow":
         raise UnsupportedError(
             f"Keras runs on {keras.backend.backend()}: Tarantella needs its TensorFlow backend (KERAS_BACKEND=tensorflow)"

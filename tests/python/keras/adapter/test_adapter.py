@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import tarantella
 
@@ -48,3 +53,16 @@ def test_only_the_adapter_imports_keras():
             if isinstance(node, ast.ImportFrom) and node.level == 0:
                 names = [node.module or ""]
             assert not {name.partition(".")[0] for name in names} & {"keras", "tf_keras"}, file
+
+
+@pytest.mark.parametrize("version", ["3.7.0", "4.0.0.dev1"])
+def test_an_unsupported_keras_is_refused(tmp_path, version):
+    """An older one lacks names that the adapter needs: it would fail in the middle of fit, by an AttributeError."""
+    (tmp_path / "keras").mkdir()
+    (tmp_path / "keras" / "__init__.py").write_text(f'__version__ = "{version}"\n')
+    env = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    env |= {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": "-1"}
+    command = [sys.executable, "-c", "import tarantella.keras.adapter"]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
+    message = f"Keras {version} is not supported: use Keras 3, from 3.8 on (pip install 'keras>=3.8,<4')"
+    assert run.stderr.splitlines()[-1] == f"tarantella.errors.UnsupportedError: {message}", run.stderr

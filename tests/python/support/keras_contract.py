@@ -1,0 +1,344 @@
+"""The contract with Keras and TensorFlow: each private name that the adapter uses, and what for.
+
+As a script, run where TF_USE_LEGACY_KERAS says which Keras: prints as JSON the versions found and the names that are missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import json
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+KERAS_3, LEGACY, BOTH = ("Keras 3",), ("legacy Keras",), ("Keras 3", "legacy Keras")
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name that the owner must have: a module, or one of the `Owners`. If that is a text, the name must stand in it."""
+
+    front_ends: tuple[str, ...]
+    owner: str
+    name: str
+    needed_to: str
+
+    @property
+    def full(self) -> str:
+        return f"{self.owner}.{self.name}"
+
+
+DATA_UTILITIES = "keras.src.trainers.data_adapters.data_adapter_utils"
+SYNCHRONISE = "synchronise BatchNormalization over ranks"
+SHARDS = "draw other random numbers for each shard"
+UNWRAPPED = "warn of a copied or loaded model that trains without the other ranks"
+BEGINNING = "begin in the epoch that the master's BackupAndRestore has found"
+AT_ONCE = "reduce the gradients of several steps at once"
+ON_BATCH = "take a batch and return metrics in train_on_batch and test_on_batch as Keras does"
+READ = "read data as Keras does"
+REMEMBER = "keep what Keras' callbacks remember in a checkpoint"
+WRITE = "write the files of a BackupAndRestore beside their place first"
+RANDOM_STATE = "keep the random state of TensorFlow in a checkpoint"
+AUTOGRAPH = "rewrite a function by AutoGraph if its caller is"
+PUSHDOWN = "move the split of a batch before the maps"
+
+# front ends, owner, names, and what they are needed to do
+TABLE = [
+    # models and layers
+    (BOTH, "model", "_flatten_layers", "find all layers of a model, however deep"),
+    (BOTH, "model", "_jit_compile", "keep Keras from compiling a step as a whole"),
+    (BOTH, "evaluate", "_use_cached_eval_dataset", "tell an evaluate of fit's from one of a callback's"),
+    (BOTH, "masked", "_keras_mask", "carry masks into and out of what XLA compiles"),
+    (KERAS_3, "model", "_symbolic_build", "make all variables of a model before they are broadcast"),
+    (KERAS_3, "model", "_resolve_auto_jit_compile", "leave XLA off where nobody asked for it"),
+    (KERAS_3, "model", "_initial_epoch", BEGINNING),
+    (KERAS_3, "model", "_flatten_metrics_in_order", ON_BATCH),
+    (KERAS_3, "dense", "_non_trainable_variables", "find the weights of layers that are not to be trained"),
+    (KERAS_3, "sequential", "_functional", "find the graph of layers of a Sequential model"),
+    (KERAS_3, "model", "_run_through_graph _nodes_by_depth _outputs_struct", "compile the layers of a model in segments"),
+    (KERAS_3, "normalization", "_moments _reduction_axes", SYNCHRONISE),
+    (KERAS_3, "keras.src.models.cloning", "_clone_sequential_model _clone_functional_model", UNWRAPPED),
+    (KERAS_3, "keras.src.saving.saving_api.saving_lib", "_load_model_from_fileobj load_model", UNWRAPPED),
+    (LEGACY, "dense", "_non_trainable_weights", "find the weights of layers that are not to be trained"),
+    (LEGACY, "model", "_is_compiled", "know whether a model is compiled"),
+    (LEGACY, "model", "_steps_per_execution", "count the batches that one call of the training function takes"),
+    (LEGACY, "model", "_train_counter", "keep the step counter that TensorBoard sees alike on all ranks"),
+    (LEGACY, "model", "_maybe_load_initial_counters_from_ckpt", BEGINNING),
+    (LEGACY, "normalization", "_calculate_mean_and_var", SYNCHRONISE),
+    (LEGACY, "tf_keras.src.models.cloning", "_clone_sequential_model _clone_functional_model", UNWRAPPED),
+    (LEGACY, "tf_keras.src.saving.saving_api", "saving_lib legacy_sm_saving_lib", UNWRAPPED),
+    (LEGACY, "tf_keras.src.saving.pickle_utils", "deserialize_model_from_bytecode", UNWRAPPED),
+    # optimizers
+    (BOTH, "optimizer", "_learning_rate", "find the learning rates that a callback may set"),
+    (KERAS_3, "optimizer", "_trainable_variables _iterations _accumulated_gradients _get_variable_index", AT_ONCE),
+    (LEGACY, "legacy_optimizer", "_create_all_weights _hyper", "give an optimizer of the old kind its state"),
+    (LEGACY, "loss_scale_optimizer", "_loss_scale", "find the state of the loss scale"),
+    (LEGACY, "loss_scale", "_weights", "find the state of the loss scale"),
+    # random states
+    (KERAS_3, "dropout", "_seed_generators", SHARDS),
+    (KERAS_3, "keras.src.random.seed_generator", "global_seed_generator", SHARDS),
+    (KERAS_3, "keras.src.backend.common.global_state", "get_global_attribute", SHARDS),
+    (LEGACY, "dropout", "_random_generator", SHARDS),
+    (LEGACY, "random_generator", "_generator _rng_type _built _maybe_init", SHARDS),
+    (BOTH, "tensorflow.python.eager.context", "context", RANDOM_STATE),
+    (BOTH, "eager_context", "_rng", RANDOM_STATE),
+    # losses and metrics
+    (KERAS_3, "model", "_compile_loss _compile_metrics", "find the losses and metrics given to compile"),
+    (KERAS_3, "losses", "_flat_losses", "weight each loss by the samples of all ranks"),
+    (KERAS_3, "keras.src.losses.loss", "apply_mask", "know what a masked loss divides by"),
+    (LEGACY, "losses", "_losses", "weight each loss by the samples of all ranks"),
+    (BOTH, "metrics", "_user_metrics _user_weighted_metrics", "check the metrics given to compile"),
+    (LEGACY, "tf_keras.src.utils.tf_utils", "sync_to_numpy_or_python_type", ON_BATCH),
+    (LEGACY, "tf_keras.src.engine.training", "flatten_metrics_in_order", ON_BATCH),
+    # what is given to Keras as data
+    (KERAS_3, "keras.src.trainers.data_adapters", "get_data_adapter", READ),
+    (KERAS_3, DATA_UTILITIES, "class_weight_to_sample_weights pack_x_y_sample_weight", ON_BATCH),
+    (KERAS_3, "keras.src.trainers.data_adapters.array_slicing", "train_validation_split", READ),
+    (LEGACY, "tf_keras.src.engine.data_adapter", "select_data_adapter _make_class_weight_map_fn", READ),
+    (LEGACY, "tf_keras.src.engine.data_adapter", "single_batch_iterator train_validation_split", READ),
+    # callbacks
+    (LEGACY, "callback_list", "_supports_tf_logs", "spare Keras the wait for the numbers of a step"),
+    (BOTH, "model_checkpoint", "_batches_seen_since_last_saving _last_batch_seen", REMEMBER),
+    (KERAS_3, "swap_ema_weights", "_ema_weights_in_model", REMEMBER),
+    (BOTH, "tensorboard", "_global_train_batch _previous_epoch_iterations", REMEMBER),
+    (KERAS_3, "tensorboard", "_global_test_batch", REMEMBER),
+    (BOTH, "tensorboard", "_train_dir _val_dir", "give each rank folders of its own"),
+    (KERAS_3, "backup_and_restore", "_save_model _current_epoch _last_batch_seen", WRITE),
+    (KERAS_3, "backup_and_restore", "_weights_path _training_metadata_path", WRITE),
+    (KERAS_3, "backup_and_restore", "_prev_weights_path _prev_training_metadata_path", WRITE),
+    # TensorFlow
+    (BOTH, "tensorflow.python.framework.op_def_registry", "get", "know the stateful operations of a dataset"),
+    (BOTH, "tensorflow.python.util.pywrap_xla_ops", "get_cpu_kernel_names", "know what XLA can compile"),
+    (BOTH, "tensorflow", "__internal__", AUTOGRAPH),
+    (BOTH, "graph", "experimental_acd_manager outer_graph", "start collectives at once; know the function around a branch"),
+    (BOTH, "graph_class", "FuncGraph", "know the function around a branch"),
+    (BOTH, "control_dependencies", "run_independently", "start a collective before those before it have ended"),
+    (BOTH, "autograph", "tf_convert control_status_ctx", AUTOGRAPH),
+    # datasets
+    (BOTH, "dataset_kinds", "BatchDataset ParallelBatchDataset PaddedBatchDataset MapDataset ParallelMapDataset", PUSHDOWN),
+    (BOTH, "dataset_kinds", "PrefetchDataset OptionsDataset RepeatDataset TakeDataset SkipDataset", PUSHDOWN),
+    (BOTH, "batched", "_input_dataset _inputs", "find what a dataset is made of"),
+    (BOTH, "batched", "_batch_size _drop_remainder", PUSHDOWN),
+    (BOTH, "parallel_batch", "_deterministic _num_parallel_calls", PUSHDOWN),
+    (BOTH, "parallel_map", "_deterministic _num_parallel_calls _map_func", PUSHDOWN),
+    (BOTH, "map_function", "_func", PUSHDOWN),
+    (BOTH, "prefetched", "_buffer_size", PUSHDOWN),
+    (BOTH, "repeated", "_count", PUSHDOWN),
+    (BOTH, "taken", "_count", PUSHDOWN),
+    (BOTH, "skipped", "_count", PUSHDOWN),
+]
+CONTRACT = [Name(ends, owner, name, needed_to) for ends, owner, names, needed_to in TABLE for name in names.split()]
+
+
+class Owners:
+    """The objects that have the names, each made when it is asked for."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.tf = importlib.import_module("tensorflow")
+        self.legacy = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+        self.keras = importlib.import_module("tf_keras" if self.legacy else "keras")
+
+    def find(self, owner: str) -> Any:
+        return getattr(self, owner) if hasattr(type(self), owner) else _module(owner)
+
+    # ------------------------------------------------------------------------------------------------------- models
+
+    @functools.cached_property
+    def model(self) -> Any:
+        """A functional model that has trained."""
+        x = self.keras.Input((3,))
+        model = self.keras.Model(x, self.dense(x))
+        model.compile("sgd", "mse", metrics=["mae"])
+        model.fit(self.tf.ones((4, 3)), self.tf.ones((4, 1)), verbose=0)
+        return model
+
+    @functools.cached_property
+    def dense(self) -> Any:
+        return self.keras.layers.Dense(1)
+
+    @functools.cached_property
+    def sequential(self) -> Any:
+        return self.keras.Sequential([self.keras.Input((3,)), self.keras.layers.Dense(1)])
+
+    @functools.cached_property
+    def evaluate(self) -> str:
+        return inspect.getsource(inspect.unwrap(type(self.model).evaluate))
+
+    @functools.cached_property
+    def masked(self) -> Any:
+        return self.keras.layers.Embedding(3, 2, mask_zero=True)(self.tf.constant([[0, 1]]))
+
+    @functools.cached_property
+    def normalization(self) -> Any:
+        layer = self.keras.layers.BatchNormalization()
+        layer.build((None, 3))
+        return layer
+
+    @functools.cached_property
+    def dropout(self) -> Any:
+        layer = self.keras.layers.Dropout(0.5, seed=1)
+        layer(self.tf.ones((2, 2)), training=True)
+        return layer
+
+    @property
+    def random_generator(self) -> Any:
+        return self.dropout._random_generator
+
+    @property
+    def losses(self) -> Any:
+        return self.model.compiled_loss if self.legacy else self.model._compile_loss
+
+    @property
+    def metrics(self) -> Any:
+        return self.model.compiled_metrics if self.legacy else self.model._compile_metrics
+
+    # --------------------------------------------------------------------------------------------------- optimizers
+
+    @functools.cached_property
+    def optimizer(self) -> Any:
+        optimizer = self.keras.optimizers.SGD(**({} if self.legacy else {"gradient_accumulation_steps": 2}))
+        optimizer.build(self.model.trainable_variables)
+        return optimizer
+
+    @functools.cached_property
+    def legacy_optimizer(self) -> Any:
+        return self.keras.optimizers.legacy.SGD()
+
+    @functools.cached_property
+    def loss_scale_optimizer(self) -> Any:
+        return self.keras.mixed_precision.LossScaleOptimizer(self.keras.optimizers.SGD())
+
+    @property
+    def loss_scale(self) -> Any:
+        return self.loss_scale_optimizer._loss_scale
+
+    # ---------------------------------------------------------------------------------------------------- callbacks
+
+    @functools.cached_property
+    def callback_list(self) -> str:
+        return inspect.getsource(self.keras.callbacks.CallbackList)
+
+    @functools.cached_property
+    def model_checkpoint(self) -> Any:
+        return self.keras.callbacks.ModelCheckpoint(os.path.join(self.folder, "model.keras"), save_freq=2)
+
+    @functools.cached_property
+    def swap_ema_weights(self) -> Any:
+        return self.keras.callbacks.SwapEMAWeights()
+
+    @functools.cached_property
+    def tensorboard(self) -> Any:
+        callback = self.keras.callbacks.TensorBoard(self.folder, write_graph=False)
+        callback.set_model(self.model)
+        return callback
+
+    @functools.cached_property
+    def backup_and_restore(self) -> Any:
+        return self.keras.callbacks.BackupAndRestore(self.folder)
+
+    # --------------------------------------------------------------------------------------------------- TensorFlow
+
+    @functools.cached_property
+    def eager_context(self) -> Any:
+        self.tf.random.set_seed(1)
+        return _module("tensorflow.python.eager.context").context()
+
+    @functools.cached_property
+    def graph(self) -> Any:
+        return self.tf.function(lambda: self.tf.constant(0)).get_concrete_function().graph
+
+    @property
+    def graph_class(self) -> str:
+        return type(self.graph).__name__
+
+    @functools.cached_property
+    def control_dependencies(self) -> Any:
+        """A graph has it while its function is traced."""
+        found = []
+        graph = self.tf.compat.v1.get_default_graph
+        self.tf.function(lambda: found.append(graph().experimental_acd_manager), autograph=False).get_concrete_function()
+        return found[0]
+
+    @property
+    def autograph(self) -> Any:
+        return self.tf.__internal__.autograph
+
+    @functools.cached_property
+    def source(self) -> Any:
+        return self.tf.data.Dataset.range(8)
+
+    @functools.cached_property
+    def parallel_map(self) -> Any:
+        return self.source.map(lambda x: x, num_parallel_calls=2, deterministic=True)
+
+    @property
+    def map_function(self) -> Any:
+        return self.parallel_map._map_func
+
+    @functools.cached_property
+    def batched(self) -> Any:
+        return self.source.batch(2)
+
+    @functools.cached_property
+    def parallel_batch(self) -> Any:
+        return self.source.batch(2, num_parallel_calls=2, deterministic=True)
+
+    @functools.cached_property
+    def prefetched(self) -> Any:
+        return self.source.prefetch(2)
+
+    @functools.cached_property
+    def repeated(self) -> Any:
+        return self.source.repeat(2)
+
+    @functools.cached_property
+    def taken(self) -> Any:
+        return self.source.take(2)
+
+    @functools.cached_property
+    def skipped(self) -> Any:
+        return self.source.skip(2)
+
+    @functools.cached_property
+    def dataset_kinds(self) -> str:
+        made = [self.batched, self.parallel_batch, self.parallel_map, self.prefetched, self.repeated, self.taken, self.skipped]
+        made += [self.source.padded_batch(2), self.source.map(lambda x: x), self.source.with_options(self.tf.data.Options())]
+        return " ".join(type(dataset).__name__.lstrip("_") for dataset in made)
+
+
+def _module(name: str) -> Any:
+    """A module, also one that is an attribute of another under this name."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        parent, _, last = name.rpartition(".")
+        return getattr(importlib.import_module(parent), last)
+
+
+def missing(owners: Owners, name: Name) -> str | None:
+    """Why the name is missing; None if it is there."""
+    try:
+        owner = owners.find(name.owner)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    there = name.name in re.findall(r"\w+", owner) if isinstance(owner, str) else hasattr(owner, name.name)
+    return None if there else f"{type(owner).__name__} has no {name.name}"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        owners = Owners(folder)
+        front_end = "legacy Keras" if owners.legacy else "Keras 3"
+        asked = [name for name in CONTRACT if front_end in name.front_ends]
+        found = {name.full: reason for name in asked if (reason := missing(owners, name)) is not None}
+        versions = f"{owners.keras.__name__} {owners.keras.__version__}, TensorFlow {owners.tf.__version__}"
+        print(json.dumps({"versions": versions, "missing": found}))
+
+
+if __name__ == "__main__":
+    main()
