@@ -17,7 +17,7 @@ def private_names(text: str) -> Iterator[tuple[int, str]]:
     """Line and name of each use: an attribute, a string that names one, a keyword argument, or an internal module.
 
     An internal module that is imported is named with what is used of it, as ``keras.src.losses.loss.apply_mask`` is. A name
-    is ours if it begins with ``_tnt_``, if a class in the file has it, or if self, cls, super() or one of our modules is asked.
+    is ours if it begins with ``_tnt``, if a class in the file has it, or if self, cls, super() or one of our modules is asked.
     """
     tree = ast.parse(text)
     ours = _defined(tree) | PUBLIC
@@ -41,7 +41,7 @@ def private_names(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_private(name: str, ours: set[str]) -> bool:
-    return PRIVATE.fullmatch(name) is not None and name not in ours and not name.startswith("_tnt_")
+    return PRIVATE.fullmatch(name) is not None and name not in ours and not name.startswith("_tnt")
 
 
 def _defined(tree: ast.Module) -> set[str]:

@@ -7,7 +7,7 @@ import functools
 import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
@@ -18,8 +18,6 @@ from tarantella.runtime import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.reduction.reducer import Reducer
 
 OLDEST = (2, 16)
 NEWEST_TESTED = (2, 21)
@@ -114,8 +112,16 @@ def translated(cause: Callable[[], BaseException | None] = lambda: None) -> Iter
         raise ours from cause()
 
 
+class Attached(Protocol):
+    """What the ops need of a reducer."""
+
+    attachment: int
+    device: int
+    buckets: list[list[int]]
+
+
 def reduce(
-    reducer: Reducer,
+    reducer: Attached,
     tensors: Sequence[tf.Tensor],
     scale: tf.Tensor,
     after: Sequence[tf.Tensor] = (),

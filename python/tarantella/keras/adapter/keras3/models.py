@@ -69,10 +69,7 @@ def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
 
     Keras decides in a private method of `compile`'s, and has no public way to ask what it would decide.
     """
-    decide = getattr(model, "_resolve_auto_jit_compile", None)
-    if decide is None:  # an older Keras
-        yield
-        return
+    decide = model._resolve_auto_jit_compile
     decisions = []
 
     def decide_against() -> bool:
