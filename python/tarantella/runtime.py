@@ -144,3 +144,8 @@ def is_master_rank() -> bool:
         ...     print("only once, however many ranks there are")
     """
     return get_rank() == get_master_rank()
+
+
+def shows_output() -> bool:
+    """Whether this rank shows progress: the master does, and the others if they were asked to."""
+    return is_master_rank() or output_on_all_devices()

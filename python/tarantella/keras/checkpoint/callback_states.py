@@ -52,7 +52,7 @@ def prepare(callbacks: Sequence[Any], stored: dict[str, Any]) -> None:
                 os.truncate(callback.filename, stored[name]["size"])
 
 
-def put_back(callbacks: Sequence[Any], stored: dict[str, Any]) -> None:
+def restore(callbacks: Sequence[Any], stored: dict[str, Any]) -> None:
     """Gives each callback its state again."""
     for name, callback in _named(callbacks):
         state = stored.get(name, {})

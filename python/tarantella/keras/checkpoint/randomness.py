@@ -29,7 +29,7 @@ def _of(generator: Any) -> list[Any]:
     return [version, np.array(numbers, np.uint32), gauss]
 
 
-def put_back(stored: dict[str, Any], python: bool = True) -> None:
+def restore(stored: dict[str, Any], python: bool = True) -> None:
     """Gives the generators these states again. python: also those of Python and NumPy."""
     if python:
         random.setstate(_state(stored["python"]))

@@ -44,7 +44,7 @@ def collect(model: Any, per_rank: bool) -> Stored:
     return {name: [{"path": adapter.path(v), "value": values[id(v)]} for v in variables] for name, variables in groups.items()}
 
 
-def put_back(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool) -> None:
+def restore(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool) -> None:
     """Gives the model on all ranks what rank 0 has stored; None on the others. Collective on several ranks.
 
     common_seed: whether the state of Keras' common random generator was stored.

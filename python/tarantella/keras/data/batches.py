@@ -1,77 +1,120 @@
-"""From what `fit`, `evaluate` and `predict` are given as data to this rank's part of each global batch."""
+"""The data that `fit`, `evaluate` and `predict` are given: global batches, and this rank's part of each."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tarantella import collectives, runtime
-from tarantella.errors import InvalidArgumentError
+from tarantella.errors import InvalidArgumentError, UnsupportedError
+from tarantella.keras import adapter
 from tarantella.keras.adapter import datasets
 from tarantella.keras.data import pushdown, split
 
 
-def distributed(
-    batches: tf.data.Dataset, distribute: bool, what: str, same_length: bool, shards: int | None = None
-) -> tf.data.Dataset:
-    """This rank's parts with their shares, as `data.distribute` gives them. Collective.
+class Sharing(NamedTuple):
+    """How the ranks share a dataset."""
+
+    distribute: bool = True
+    """Whether ranks take parts of the same batches. Otherwise each rank has batches of its own."""
+    micro_batch_size: int | None = None
+    """How many samples of a batch each rank shall have, where the user gave this number."""
+
+    def batched(self, x: Any, batch_size: int | None) -> tuple[Any, int | None]:
+        """The data and its batch size, which follow from the micro-batch size if the user gave one.
+
+        A dataset without a batch is batched. Other data must have the batch size that all micro-batches make together.
+
+        Raises:
+            InvalidArgumentError: the batch size is another one, or the micro-batch size is no positive integer.
+        """
+        given = self.micro_batch_size
+        if given is None:
+            return x, batch_size
+        if not isinstance(given, int) or given < 1:
+            raise InvalidArgumentError(f"the micro-batch size is {given!r}: use a positive integer")
+        ranks = runtime.get_size() if self.distribute else 1
+        wanted = given * ranks
+        if isinstance(x, tf.data.Dataset):
+            last = datasets.last_batch(x)
+            if last is None:
+                return x.batch(wanted), None
+            batch_size = datasets.batch_size_argument(last)
+        if batch_size not in (None, wanted):
+            raise InvalidArgumentError(
+                f"a micro-batch of {given} samples on each of {ranks} ranks makes a batch of {wanted}, and the data has "
+                f"batches of {batch_size}: leave the micro-batch size out, or batch by {wanted}"
+            )
+        return x, None if isinstance(x, tf.data.Dataset) else wanted
+
+
+class GlobalBatches:
+    """The batches that Keras would work on, of the data that one of its methods was given.
 
     Args:
-        batches: of the global batch size; or, with ``distribute=False``, this rank's own.
-        what: for the log and for errors, such as ``"training data"``.
-        shards: into how many each batch is divided; None: one for each rank.
-        same_length: whether all ranks must have as many batches: where all of them are taken, and each is a step of all ranks.
-
-    Raises:
-        MismatchError: the ranks' datasets are not of one length. InvalidArgumentError: there is nothing in them.
-        ValueError: the elements cannot be split.
+        name: for the log and for errors, such as ``"training data"``.
+        x, y, ...: as Keras takes them; steps is ``steps_per_epoch``, or the like.
+        options: as `adapter.source` takes them.
     """
-    cardinality = int(batches.cardinality())
-    if same_length:
-        unknown = {tf.data.INFINITE_CARDINALITY: None, tf.data.UNKNOWN_CARDINALITY: None}
-        collectives.require_same(what, batches=unknown.get(cardinality, cardinality))
-    if cardinality == 0:
-        raise InvalidArgumentError(f"{what}: the dataset is empty")
-    if not distribute:
-        return split.whole(batches)
-    division = split.Division.among(runtime.get_size(), runtime.get_rank(), shards)
-    early, reason = None, "another rank could not otherwise"
-    try:
-        early = pushdown.distribute(batches, division)
-    except pushdown.PushdownError as late:
-        reason = str(late)
-    if int(collectives.all_reduce(int(early is not None), op="min")) and early is not None:
-        runtime.logger.info("%s: each rank runs the maps before the batch on its own samples alone", what)
-        return early
-    runtime.logger.info("%s: every rank makes whole batches and takes its part at the end: %s", what, reason)
-    return split.distribute(batches, division)
 
+    def __init__(
+        self,
+        name: str,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        batch_size: int | None = None,
+        steps: int | None = None,
+        shuffle: bool = False,
+        class_weight: Any = None,
+        **options: Any,
+    ) -> None:
+        self.name = name
+        self.source = adapter.source(x, y, sample_weight, batch_size, steps, shuffle, class_weight, **options)
+        self.dataset = adapter.batches(self.source)
+        self.batch_size = datasets.batch_size(self.dataset) or batch_size
+        self._given_steps = steps
 
-def with_micro_batches(
-    x: Any, batch_size: int | None, micro_batch_size: int | None, distribute: bool
-) -> tuple[Any, int | None]:
-    """Data and batch size where the user has said how many samples of a batch each rank shall have.
+    @property
+    def steps(self) -> int | None:
+        """After how many batches an epoch ends; None: when there are no more."""
+        return adapter.steps_of(self.source, self._given_steps)
 
-    A dataset without a batch is batched; else the batch must be that of all ranks together, or of this one's own data.
+    def parts(self, distribute: bool, shards: int | None, in_lockstep: bool = False) -> tf.data.Dataset:
+        """This rank's parts of the batches with their shares, as `split.distribute` gives them. Collective.
 
-    Raises:
-        InvalidArgumentError: it is not, or micro_batch_size is no positive integer.
-    """
-    if micro_batch_size is None:
-        return x, batch_size
-    if not isinstance(micro_batch_size, int) or micro_batch_size < 1:
-        raise InvalidArgumentError(f"the micro-batch size is {micro_batch_size!r}: use a positive integer")
-    ranks = runtime.get_size() if distribute else 1
-    wanted = micro_batch_size * ranks
-    if isinstance(x, tf.data.Dataset):
-        last = datasets.last_batch(x)
-        if last is None:
-            return x.batch(wanted), None
-        batch_size = datasets.batch_size_argument(last)
-    if batch_size not in (None, wanted):
-        raise InvalidArgumentError(
-            f"a micro-batch of {micro_batch_size} samples on each of {ranks} ranks makes a batch of {wanted}, and the "
-            f"data has batches of {batch_size}: leave the micro-batch size out, or batch by {wanted}"
-        )
-    return x, None if isinstance(x, tf.data.Dataset) else wanted
+        Args:
+            distribute: whether ranks take parts of the same batches; False: the batches are this rank's own.
+            shards: the number of shards of each batch; None: one for each rank.
+            in_lockstep: whether ranks take a step together for each batch, even where the batches are their own.
+
+        Raises:
+            MismatchError: the ranks' datasets have different lengths. InvalidArgumentError: they are empty.
+            ValueError: the elements cannot be split.
+        """
+        if shards is not None and not distribute:
+            raise UnsupportedError(
+                f"reproducible: {self.name} that each rank has of its own depend on the number of ranks: give all ranks the "
+                "global batches, without tnt_distribute_dataset=False"
+            )
+        cardinality = int(self.dataset.cardinality())
+        if self._given_steps is None and (distribute or in_lockstep):
+            unknown = {tf.data.INFINITE_CARDINALITY: None, tf.data.UNKNOWN_CARDINALITY: None}
+            collectives.require_same(self.name, batches=unknown.get(cardinality, cardinality))
+        if cardinality == 0:
+            raise InvalidArgumentError(f"{self.name}: the dataset is empty")
+        return self._distributed(shards) if distribute else split.undivided(self.dataset)
+
+    def _distributed(self, shards: int | None) -> tf.data.Dataset:
+        division = split.Division.among(runtime.get_size(), runtime.get_rank(), shards)
+        pushed_down, reason = None, "another rank cannot do otherwise"
+        try:
+            pushed_down = pushdown.distribute(self.dataset, division)
+        except pushdown.PushdownError as error:
+            reason = str(error)
+        if int(collectives.all_reduce(int(pushed_down is not None), op="min")) and pushed_down is not None:
+            runtime.logger.info("%s: each rank runs the maps before the batch only on its own samples", self.name)
+            return pushed_down
+        runtime.logger.info("%s: every rank makes whole batches and takes its part at the end: %s", self.name, reason)
+        return split.distribute(self.dataset, division)

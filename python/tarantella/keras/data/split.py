@@ -53,7 +53,7 @@ def distribute(dataset: tf.data.Dataset, division: Division) -> tf.data.Dataset:
     return map_in_order(dataset, lambda *element: own_shards(_structure(dataset, element), division))
 
 
-def whole(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def undivided(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The dataset as it is, for a rank that has data of its own, with shares like those that `distribute` gives."""
     check_batched(dataset.element_spec)
 
@@ -74,7 +74,7 @@ def map_in_order(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.d
 
 
 def batch_spec(dataset: tf.data.Dataset) -> Any:
-    """The spec of the batches alone, of a dataset that `distribute` or `whole` made."""
+    """The spec of the batches alone, of a dataset that `distribute` or `undivided` made."""
     return dataset.element_spec[0][0]
 
 

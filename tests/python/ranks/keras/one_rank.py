@@ -62,7 +62,7 @@ found = {
     "weights": [weights(plain), weights(wrapped)],
     "evaluate": [plain.evaluate(x, y, verbose=0), wrapped.evaluate(x, y, verbose=0, tnt_distribute_dataset=False)],
     "stats": wrapped.stats(),
-    "hooks": wrapped._tnt_hooks is not None,
+    "hooks": wrapped._tnt.hooks is not None,
     # what several ranks cannot do yet, one can
     "validation_split": wrapped.fit(x, y, validation_split=0.25, verbose=0, tnt_distribute_dataset=True).history,
     "train_on_batch": float(wrapped.train_on_batch(x, y)[0]),

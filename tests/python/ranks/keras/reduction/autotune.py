@@ -45,7 +45,7 @@ def fitted(model: Any, *epochs: int) -> dict[str, Any]:
         model.fit(x, x.sum(1, keepdims=True), batch_size=16, epochs=n, verbose=0, validation_data=(x, x[:, :1])).history
         for n in epochs
     ]
-    hooks = model._tnt_hooks
+    hooks = model._tnt.hooks
     state = [*model.get_weights(), *(v.numpy() for v in model.optimizer.variables)]
     text = b"".join(a.tobytes() for a in state) + json.dumps(logs).encode()
     threshold = hooks.fusion_threshold

@@ -1,0 +1,164 @@
+"""The way back to a position in the data: Keras goes through its epochs and steps again without training.
+
+The elements of a dataset depend on what was taken from it before: a shuffle draws a new seed for each iterator, and a generator
+continues where it stopped. So a training that was restarted lets Keras run its epochs and steps from the first one on, with a
+training function that takes the batches and drops them (`Replay.step`). Every iterator is made as it was, and everything that
+wants to know of epochs hears of them. If the dataset depends only on how many iterators were made and begun
+(`dataset_state`), one batch of each earlier epoch is enough.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarantella import collectives, runtime
+from tarantella.errors import InvalidArgumentError
+from tarantella.keras import adapter
+from tarantella.keras.callback_placement import placement
+from tarantella.keras.step.patch import Patch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tarantella.keras.checkpoint.position import FingerprintedDataset, Position
+
+_MUTED_HOOKS = ("on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end")
+
+
+class Replay:
+    """Goes through the data from the beginning of a `fit` to a position. All ranks do so together.
+
+    Args:
+        model: the model that is trained.
+        data: its batches.
+        target: the position.
+        fingerprints: of the first batch of all and of the last one before the position, when the checkpoint was written.
+        initial_epoch: the epoch with which `fit` begins.
+        skips_epochs: whether one batch of each earlier epoch is enough.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        data: FingerprintedDataset,
+        target: Position,
+        fingerprints: Sequence[int],
+        initial_epoch: int,
+        skips_epochs: bool,
+    ) -> None:
+        self.target = target
+        self.muted = False
+        """Whether callbacks hear nothing of epochs and steps."""
+        self._model, self._data = model, data
+        self._first, self._last = fingerprints
+        self._skips = skips_epochs
+        self._epoch = initial_epoch
+        self._taken = 0
+        self._step = 0  # of the epoch
+        self._train_function: Any = None
+        self._patch: Patch | None = None
+
+    # ----------------------------------------------------------------------------- in the place of the training
+
+    def begin(self) -> None:
+        """Takes the place of the model's training function and its `evaluate`."""
+        self.muted = True
+        self._train_function, self._model.train_function = self._model.train_function, self.step
+        self._patch = Patch([(self._model, "evaluate", lambda *args, **kwargs: {})])
+        self._patch.put_on()
+
+    def end(self) -> None:
+        """Gives them back, if `begin` was called."""
+        self.muted = False
+        if self._patch is not None:
+            self._patch.take_off()
+            self._patch = None
+            self._model.train_function = self._train_function
+
+    def silenced(self, callback: Any) -> Any:
+        """The same callback, which hears nothing of steps and epochs while they are muted."""
+
+        def silent(hook: str) -> Any:
+            original = getattr(type(callback), hook)
+
+            def call(this: Any, *args: Any, **kwargs: Any) -> None:
+                if not self.muted:
+                    original(this, *args, **kwargs)
+
+            return call
+
+        hooks = placement.overridden(callback).intersection(_MUTED_HOOKS)
+        return placement.sharing_state(callback, {hook: silent(hook) for hook in hooks})
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Keras begins an epoch. Callbacks hear of the one in which the position is."""
+        self._epoch, self._step = epoch, 0
+        if epoch == self.target.epoch:
+            self.muted = False
+
+    def step(self, iterator: Any) -> dict[str, Any]:
+        """Takes the batches of one call of the training function. Collective at a few steps.
+
+        Raises:
+            StopIteration: there are no batches left. InvalidArgumentError: the batches are not those of the checkpoint.
+        """
+        wanted = adapter.steps_per_execution(self._model)
+        before = self._epoch < self.target.epoch
+        if not before:
+            wanted = min(wanted, self.target.step - self._step)
+        # A shuffle makes the iterator of a shuffle before it when it is first asked for an element, not earlier.
+        begins = self._step == 0
+        taken = self._take(iterator, wanted) if begins or not (before and self._skips) else wanted
+        if taken == 0:
+            raise StopIteration
+        self._step += taken
+        return {}
+
+    def _take(self, iterator: Any, wanted: int) -> int:
+        for taken in range(wanted):
+            if next(iterator, None) is None:
+                return taken
+            if self._taken == 0:
+                self._check(self._data.first(), self._first, "the first batch")
+            self._taken += 1
+        return wanted
+
+    # --------------------------------------------------------------------------------------------- at the position
+
+    def has_arrived(self) -> bool:
+        """Whether the last step was the last one before the position."""
+        return self._epoch == self.target.epoch and self._step >= self.target.step
+
+    def check_last(self) -> None:
+        """Checks that the batch before the position is the one from before. Collective.
+
+        Raises:
+            InvalidArgumentError: it is another one.
+        """
+        if self.target.step > 0 or not self._skips:
+            self._check(self._data.last(), self._last, f"the last batch before {self.target}")
+
+    def check_end_of_epoch(self) -> None:
+        """Checks, when Keras ends an epoch, that the position is not in it.
+
+        Raises:
+            InvalidArgumentError: the data has fewer batches.
+        """
+        if self._epoch >= self.target.epoch:
+            raise data_changed(f"it ends after {self._step} batches of epoch {self._epoch + 1}: restore it")
+
+    def _check(self, found: int, expected: int, name: str) -> None:
+        failure = None
+        if runtime.is_master_rank() and found != expected:
+            failure = data_changed(
+                f"{name} is another one: its samples, their order or the batch size are not as they were. Give a seed to "
+                "whatever is random in the dataset, make it anew for each fit"
+            )
+        collectives.agree_on_failure(failure)
+
+
+def data_changed(how: str) -> InvalidArgumentError:
+    """The error for training data that is not what it was. how: in which way, and what to do."""
+    return InvalidArgumentError(
+        f"the training data has changed since the checkpoint was written: {how}, or begin anew with another folder"
+    )

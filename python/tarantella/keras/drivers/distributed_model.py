@@ -1,0 +1,167 @@
+"""The Keras model inside a `tnt.Model`, with its options, its hooks and the state that all ranks share."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.errors import InvalidArgumentError, UnsupportedError
+from tarantella.keras import adapter, files
+from tarantella.keras.data import split
+from tarantella.keras.loops import optimizers
+from tarantella.keras.reduction import ops, statistics, weights
+from tarantella.keras.reproducible import shard_state, step
+from tarantella.keras.step import accumulation, losses, metric_check, unwrapped_models
+from tarantella.keras.step.hooks import StepHooks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tarantella.keras.reduction.bucket_hook import PackedBucket
+
+
+class Options(NamedTuple):
+    """How the gradients of a model are reduced: the arguments of `tnt.Model`, in their order."""
+
+    gradient_dtype: str | None
+    bucket_hook: Callable[[PackedBucket], object] | None
+    fusion_threshold: float | None
+    reproducible: int | None
+
+    def checked(self) -> Options:
+        """The options, completed from the environment.
+
+        Raises:
+            InvalidArgumentError, TypeError, UnsupportedError: an option is wrong, or does not go with another.
+        """
+        if self.gradient_dtype not in (None, "bfloat16", "float16"):
+            raise InvalidArgumentError(f"gradient_dtype is {self.gradient_dtype!r}: use 'bfloat16', 'float16' or None")
+        if self.bucket_hook is not None and not callable(self.bucket_hook):
+            raise TypeError(f"bucket_hook is {self.bucket_hook!r}: use a function of a tnt.PackedBucket")
+        threshold = self.fusion_threshold
+        if threshold is not None and not (isinstance(threshold, (int, float)) and threshold >= 0):
+            raise InvalidArgumentError(f"fusion_threshold is {threshold!r}: use a number of bytes, 0, math.inf or None")
+        shards = step.shards_of_batches(self.reproducible, self.gradient_dtype, self.bucket_hook)
+        return self._replace(reproducible=shards)
+
+
+class DistributedModel:
+    """A Keras model that is trained on all ranks.
+
+    Args:
+        keras_model: the model. It is used, not copied.
+        options: checked ones.
+
+    Attributes:
+        hooks: those that Keras' methods run with; None before they are needed (`open_hooks`).
+    """
+
+    def __init__(self, keras_model: Any, options: Options) -> None:
+        self.keras_model = keras_model
+        self.options = options
+        self.hooks: StepHooks | None = None
+
+    @property
+    def shards(self) -> int | None:
+        """The number of shards of each batch; None if there is one for each rank."""
+        return self.options.reproducible
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether Keras' own methods do everything, because there is one rank."""
+        return runtime.get_size() == 1 and self.shards is None
+
+    # ----------------------------------------------------------------------------------------------- hooks
+
+    def open_hooks(self) -> StepHooks:
+        """The hooks, which are made if there are none."""
+        if self.hooks is None:
+            if self.shards is None:
+                self.hooks = StepHooks(self.keras_model, *self.options[:3])
+            else:
+                self.hooks = step.ReproducibleHooks(self.keras_model, self.shards, self.options.fusion_threshold)
+        return self.hooks
+
+    def stats(self) -> dict[str, float]:
+        """What the reducers have done on this rank."""
+        return dict(statistics.NOTHING) if self.hooks is None else self.hooks.stats()
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """The model is compiled in this context. The hooks end: they belong to the optimizer and losses from before."""
+        if self.hooks is not None:
+            self.hooks.close()
+            self.hooks = None
+        if self.is_plain:
+            yield
+            return
+        text = 'jit_compile="auto" leaves XLA off on several ranks: compile the model with jit_compile=True to use it'
+        with adapter.no_jit_unasked(self.keras_model, lambda: runtime.logger.warning(text)):
+            yield
+
+    @contextmanager
+    def running(self, datasets: Sequence[tf.data.Dataset | None] = (None,)) -> Iterator[None]:
+        """A method of Keras runs in this context, with the hooks. Errors that come out of a graph are Tarantella's own again.
+
+        datasets: the data of the method. Without it, this rank's part of a batch may be empty.
+        """
+        hooks = self.open_hooks()
+        may_be_empty = datasets == (None,) or any(split.may_be_empty(d) for d in datasets if d is not None)
+        with unwrapped_models.internal_call(), hooks.installed(may_be_empty), ops.translated(hooks.hook_error):
+            yield
+
+    # ------------------------------------------------------------------------------------------ the shared state
+
+    def require_compiled(self, method: str) -> None:
+        """Raises if the model cannot be trained or evaluated as it was compiled."""
+        if not adapter.is_compiled(self.keras_model):
+            raise RuntimeError(f"the model must be compiled before {method}: call tnt.Model.compile")
+        losses.refuse_unreduced(self.keras_model.loss)
+        if optimizers.is_distributed(self.keras_model.optimizer):
+            raise UnsupportedError(
+                "the model was compiled with an optimizer of tnt.optimizers.Optimizer, and tnt.Model reduces gradients itself: "
+                "compile it with the plain optimizer"
+            )
+
+    def build(self, batch_spec: Any) -> None:
+        """Makes all variables of the compiled model, and checks that its metrics can be summed over ranks."""
+        with metric_check.watched(self.keras_model) as metrics:
+            adapter.build(self.keras_model, batch_spec)
+        metrics.check()
+
+    def start_alike(self, batch_spec: Any) -> None:
+        """Checks that all ranks have the same model, and gives them rank 0's weights and optimizer state. Collective."""
+        model, hooks = self.keras_model, self.open_hooks()
+        self.build(batch_spec)
+        hooks.settle()
+        hooks.prepare()
+        weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
+        if hooks.reproducible:
+            weights.broadcast(shard_state.random_states(model))
+        else:
+            accumulation.distribute_sums(model.optimizer)
+        hooks.alike = True
+
+    def broadcast_weights(self) -> None:
+        """Gives all ranks rank 0's weights, which are random if nothing was trained or loaded yet. Collective."""
+        self.open_hooks().settle()
+        weights.broadcast(adapter.weights(self.keras_model))
+
+    def forget_likeness(self) -> None:
+        """This rank's weights were changed: the ranks start alike again before the next step."""
+        if self.hooks is not None:
+            self.hooks.alike = False
+
+    def write(self, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
+        """Writes a file of the model, by `files.write`. Collective."""
+        if self.hooks is not None:
+            self.hooks.settle()
+        files.write(filepath, write_to, on_all_ranks)
+
+
+def verbosity(verbose: Any) -> Any:
+    """What ``verbose`` is on this rank: most ranks show no progress."""
+    return verbose if runtime.shows_output() else 0

@@ -1,0 +1,38 @@
+"""`evaluate` of a `tnt.Model`: each rank computes its part of each batch, and all get the result of the whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarantella.keras.callback_placement import placement
+from tarantella.keras.data import split
+from tarantella.keras.data.batches import GlobalBatches
+from tarantella.keras.drivers.distributed_model import verbosity
+
+if TYPE_CHECKING:
+    from tarantella.keras.drivers.distributed_model import DistributedModel
+
+
+def evaluate(
+    model: DistributedModel, data: dict[str, Any], distribute: bool, verbose: Any, callbacks: Any, return_dict: bool
+) -> Any:
+    """Runs Keras' `evaluate` on several ranks, or on shards. Collective.
+
+    Args:
+        data: those arguments of Keras' `evaluate` that `GlobalBatches` takes.
+        distribute: whether ranks take parts of the same batches.
+    """
+    model.require_compiled("evaluate")
+    batches = GlobalBatches("data to evaluate", model=model.keras_model, **data)
+    parts = batches.parts(distribute, model.shards)
+    keras_evaluate = model.open_hooks().original("evaluate")
+    model.build(split.batch_spec(parts))
+    model.broadcast_weights()
+    with model.running([parts]):
+        return keras_evaluate(
+            parts,
+            verbose=verbosity(verbose),
+            steps=batches.steps,
+            callbacks=placement.for_evaluate(callbacks),
+            return_dict=return_dict,
+        )

@@ -1,0 +1,214 @@
+"""`fit` of a `tnt.Model`: each rank trains on its part of each batch, and all have the same weights after each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from tarantella import collectives, seeding
+from tarantella.keras import adapter
+from tarantella.keras.callback_placement import placement
+from tarantella.keras.checkpoint import callback as checkpoint
+from tarantella.keras.checkpoint.session import open_session
+from tarantella.keras.data import split
+from tarantella.keras.data.batches import GlobalBatches
+from tarantella.keras.drivers.distributed_model import verbosity
+from tarantella.keras.reduction import statistics
+from tarantella.keras.reproducible import fingerprint
+from tarantella.keras.step import normalization, unwrapped_models
+from tarantella.keras.step.checks import InStep
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import tensorflow as tf
+
+    from tarantella.keras.checkpoint.callback import Checkpoint
+    from tarantella.keras.checkpoint.session import NullSession
+    from tarantella.keras.data.batches import Sharing
+    from tarantella.keras.drivers.distributed_model import DistributedModel
+
+
+@dataclass(frozen=True)
+class FitArguments:
+    """The arguments of Keras' `fit`, by its names; `loading` are those of legacy Keras alone."""
+
+    x: Any
+    y: Any
+    batch_size: int | None
+    epochs: int
+    verbose: Any
+    callbacks: Any
+    validation_split: float
+    validation_data: Any
+    shuffle: bool
+    class_weight: Any
+    sample_weight: Any
+    initial_epoch: int
+    steps_per_epoch: int | None
+    validation_steps: int | None
+    validation_batch_size: int | None
+    validation_freq: Any
+    loading: dict[str, Any]
+
+    def keywords(self) -> dict[str, Any]:
+        """All of them, as `fit` takes them."""
+        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "loading"}
+        return {**named, **self.loading}
+
+    def with_micro_batches(self, training: Sharing, validation: Sharing) -> FitArguments:
+        """The arguments with global batches in the place of the micro-batches that the user asked for."""
+        x, batch_size = training.batched(self.x, self.batch_size)
+        given, validation_batch_size = self.validation_data, self.validation_batch_size
+        if isinstance(given, (tuple, list)):
+            first, validation_batch_size = validation.batched(given[0], validation_batch_size)
+            given = (first, *given[1:])
+        elif given is not None:
+            given, validation_batch_size = validation.batched(given, validation_batch_size)
+        return replace(
+            self, x=x, batch_size=batch_size, validation_data=given, validation_batch_size=validation_batch_size
+        )
+
+    def with_validation_split(self) -> FitArguments:
+        """The arguments with validation data of their own in the place of ``validation_split``."""
+        if not self.validation_split or self.validation_data is not None:
+            return self
+        (x, y, sample_weight), validation_data = adapter.validation_split(
+            self.x, self.y, self.sample_weight, self.validation_split
+        )
+        return replace(self, x=x, y=y, sample_weight=sample_weight, validation_data=validation_data, validation_split=0.0)
+
+    def training_batches(self, model: Any) -> GlobalBatches:
+        return GlobalBatches(
+            "training data",
+            self.x,
+            self.y,
+            self.sample_weight,
+            self.batch_size,
+            self.steps_per_epoch,
+            self.shuffle,
+            self.class_weight,
+            model=model,
+            epochs=self.epochs - self.initial_epoch,
+            **self.loading,
+        )
+
+    def validation_batches(self) -> GlobalBatches | None:
+        if self.validation_data is None:
+            return None
+        given = self.validation_data if isinstance(self.validation_data, (tuple, list)) else (self.validation_data,)
+        x, y, sample_weight = (*given, None, None)[:3]
+        batch_size = self.validation_batch_size or self.batch_size
+        return GlobalBatches("validation data", x, y, sample_weight, batch_size, self.validation_steps, **self.loading)
+
+    def keywords_for(self, training: tf.data.Dataset, steps: int | None, **changed: Any) -> dict[str, Any]:
+        """What Keras' `fit` gets when it is to train on a dataset of batches that were made of all the data arguments."""
+        kept = ("epochs", "initial_epoch", "validation_freq", "validation_steps")
+        arguments = {name: getattr(self, name) for name in kept}
+        return {"x": training, "steps_per_epoch": steps, "shuffle": False, **arguments, **changed}  # shuffled already
+
+
+def fit(model: DistributedModel, arguments: FitArguments, training: Sharing, validation: Sharing) -> Any:
+    """Runs Keras' `fit`. Collective.
+
+    Args:
+        training, validation: how ranks share these data.
+    """
+    arguments = arguments.with_micro_batches(training, validation)
+    settings = checkpoint.of(adapter.callback_list(arguments.callbacks))
+    if settings is not None or not model.is_plain:
+        model.require_compiled("fit")
+    if not model.is_plain:
+        return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training.distribute, validation.distribute)
+    keras_model = model.keras_model
+    arguments = replace(arguments, callbacks=fingerprint.beside(arguments.callbacks, keras_model))
+    with unwrapped_models.internal_call():
+        if settings is None:
+            return keras_model.fit(**arguments.keywords())
+        return _fit_with_checkpoints(keras_model, arguments.with_validation_split(), settings)
+
+
+def _fit_with_checkpoints(model: Any, arguments: FitArguments, settings: Checkpoint) -> Any:
+    """Runs `fit` with checkpoints on one rank: Keras' own, on batches whose position is known."""
+    others = checkpoint.without(arguments.callbacks)
+    session = open_session(settings, others, model, None, arguments.initial_epoch, arguments.epochs)
+    seeding.agree_on_global_seed(session.seed)
+    batches = arguments.training_batches(model)
+    training = session.fingerprinted(batches.dataset, batches.steps, has_shares=False)
+    adapter.build(model, training.element_spec)
+    history = session.finished_history()
+    if history is not None:
+        return history
+    callbacks = session.callbacks_for_keras(others, arguments.verbose, adapter.Epochs(batches.source))
+    with session.running():
+        return model.fit(
+            **arguments.keywords_for(
+                training,
+                batches.steps,
+                verbose=arguments.verbose,
+                callbacks=callbacks,
+                validation_data=arguments.validation_data,
+                validation_batch_size=arguments.validation_batch_size or arguments.batch_size,
+            )
+        )
+
+
+def _fit_on_all_ranks(
+    model: DistributedModel,
+    arguments: FitArguments,
+    settings: Checkpoint | None,
+    distribute: bool,
+    distribute_validation: bool,
+) -> Any:
+    _require_same(arguments, settings)
+    hooks, others = model.open_hooks(), checkpoint.without(arguments.callbacks)
+    session = open_session(settings, others, model.keras_model, hooks, arguments.initial_epoch, arguments.epochs)
+    seeding.agree_on_global_seed(session.seed)
+    batches = arguments.training_batches(model.keras_model)
+    if distribute:
+        normalization.warn_of_small_batches(model.keras_model, batches.batch_size, model.shards)
+    training = session.fingerprinted(batches.parts(distribute, model.shards, in_lockstep=True), batches.steps)
+    validation, validation_parts = arguments.validation_batches(), None
+    if validation is not None:
+        validation_parts = validation.parts(distribute_validation, model.shards)
+        arguments = replace(arguments, validation_steps=validation.steps)
+    hooks.set_distributed(distribute)
+    model.start_alike(split.batch_spec(training))
+    history = session.finished_history()
+    if history is not None:
+        return history
+    return _run(model, arguments, session, others, batches, training, validation_parts)
+
+
+def _require_same(arguments: FitArguments, settings: Checkpoint | None) -> None:
+    collectives.require_same(
+        "fit",
+        epochs=arguments.epochs,
+        initial_epoch=arguments.initial_epoch,
+        steps_per_epoch=arguments.steps_per_epoch,
+        validation_steps=arguments.validation_steps,
+        **checkpoint.described(settings),
+    )
+
+
+def _run(
+    model: DistributedModel,
+    arguments: FitArguments,
+    session: NullSession,
+    others: Sequence[Any],
+    batches: GlobalBatches,
+    training: tf.data.Dataset,
+    validation: tf.data.Dataset | None,
+) -> Any:
+    """Runs Keras' `fit` with the hooks, on this rank's parts of the batches."""
+    hooks, verbose = model.open_hooks(), verbosity(arguments.verbose)
+    keras_fit = hooks.original("fit")
+    in_step = InStep(hooks)
+    first = [in_step, *fingerprint.callbacks(model.keras_model, hooks.bucket_of)]
+    if hooks.autotune is not None and not hooks.autotune.finished:
+        first.append(hooks.autotune)
+    callbacks = placement.for_fit(others, hooks, first)
+    callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.Epochs(batches.source))
+    keywords = arguments.keywords_for(training, batches.steps, verbose=verbose, callbacks=callbacks, validation_data=validation)
+    with in_step.located(), model.running([training, validation]), statistics.logged(model.stats), session.running():
+        return keras_fit(**keywords)

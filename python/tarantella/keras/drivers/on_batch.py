@@ -1,0 +1,71 @@
+"""`train_on_batch`, `test_on_batch` and `predict_on_batch` of a `tnt.Model`: each rank computes its part of one batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.keras import adapter
+from tarantella.keras.data import gather, split
+from tarantella.keras.reproducible import fingerprint
+from tarantella.keras.step.checks import check_first_step
+
+if TYPE_CHECKING:
+    from tarantella.keras.drivers.distributed_model import DistributedModel
+
+
+def train_on_batch(
+    model: DistributedModel, x: Any, y: Any, sample_weight: Any, class_weight: Any, return_dict: bool, **options: Any
+) -> Any:
+    """Makes one step on a global batch. Collective. options: others of Keras' `train_on_batch`."""
+    model.require_compiled("train_on_batch")
+    part = _part(adapter.batch_of(x, y, sample_weight, class_weight), model.shards)
+    hooks = model.open_hooks()
+    hooks.set_distributed(True)
+    first = not hooks.alike
+    if first:
+        model.start_alike(_spec(part[0][0]))
+    hooks.apart = True
+    keras_train_on_batch = hooks.original("train_on_batch")
+    with model.running(), hooks.one_batch(), fingerprint.of_batch(model.keras_model, hooks.bucket_of):
+        logs = keras_train_on_batch(adapter.one_batch(part), return_dict=return_dict, **options)
+    if first and not hooks.awaits_reduction():
+        check_first_step(model.keras_model, hooks)
+    return logs
+
+
+def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, return_dict: bool, **options: Any) -> Any:
+    """Evaluates a global batch. Collective. options: others of Keras' `test_on_batch`."""
+    model.require_compiled("test_on_batch")
+    part = _part(adapter.batch_of(x, y, sample_weight, None), model.shards)
+    hooks, keras_model = model.open_hooks(), model.keras_model
+    model.build(_spec(part[0][0]))
+    model.broadcast_weights()
+    keras_test_on_batch = hooks.original("test_on_batch")
+    with model.running(), hooks.one_batch():
+        keras_test_on_batch(adapter.one_batch(part), return_dict=True, **options)
+        return adapter.on_batch_logs(keras_model, keras_model.get_metrics_result(), return_dict)
+
+
+def predict_on_batch(model: DistributedModel, x: Any) -> Any:
+    """Computes the model's output for a global batch. Collective."""
+    part = _part(adapter.batch_of(x, None, None, None), shards=None)
+    hooks = model.open_hooks()
+    adapter.build_to_call(model.keras_model, _spec(part[0][0]))
+    model.broadcast_weights()
+    keras_predict_on_batch = hooks.original("predict_on_batch")
+    with model.running(), hooks.one_batch():
+        predicted = keras_predict_on_batch(adapter.one_batch(part))
+    return gather.in_order(predicted)
+
+
+def _part(batch: Any, shards: int | None) -> Any:
+    """This rank's shards of a batch with their shares."""
+    split.check_batched(_spec(batch))
+    return split.own_shards(batch, split.Division.among(runtime.get_size(), runtime.get_rank(), shards))
+
+
+def _spec(batch: Any) -> Any:
+    return tf.nest.map_structure(tf.type_spec_from_value, batch)

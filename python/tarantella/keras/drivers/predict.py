@@ -1,0 +1,32 @@
+"""`predict` of a `tnt.Model`: each rank computes its part of each batch, and the outputs are gathered in the data's order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarantella.keras import adapter
+from tarantella.keras.callback_placement import placement
+from tarantella.keras.data import gather, split
+from tarantella.keras.data.batches import GlobalBatches
+from tarantella.keras.drivers.distributed_model import verbosity
+
+if TYPE_CHECKING:
+    from tarantella.keras.drivers.distributed_model import DistributedModel
+
+
+def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbacks: Any, on_all_ranks: bool) -> Any:
+    """Runs Keras' `predict` on several ranks. Collective.
+
+    Args:
+        data: those arguments of Keras' `predict` that `GlobalBatches` takes.
+        on_all_ranks: False gives the output to the master, and None to the other ranks.
+    """
+    batches = GlobalBatches("data to predict from", model=model.keras_model, **data)
+    parts = batches.parts(distribute=True, shards=None)
+    keras_predict = model.open_hooks().original("predict")
+    adapter.build_to_call(model.keras_model, split.batch_spec(parts))
+    model.broadcast_weights()
+    callbacks = [gather.OwnOutputs(), *placement.for_predict(callbacks)]
+    with model.running([parts]):
+        predicted = keras_predict(parts, verbose=verbosity(verbose), steps=batches.steps, callbacks=callbacks)
+    return gather.in_order(predicted, on_all_ranks)

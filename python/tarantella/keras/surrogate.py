@@ -1,0 +1,41 @@
+"""An object that stands for a Keras model: it has the model's attributes and its class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tarantella.keras.drivers.distributed_model import DistributedModel
+
+
+class Surrogate:
+    """Passes on to the Keras model inside whatever a derived class does not have itself."""
+
+    _tnt: DistributedModel
+
+    @property
+    def model(self) -> Any:
+        """The Keras model inside. It has the same weights and does not communicate: for serial evaluation or prediction."""
+        return self._tnt.keras_model
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # isinstance(model, keras.Model) holds
+        return type(self.model)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.model, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.model, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(type(self)), *dir(self.model)})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.model(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tarantella.Model of {self.model!r}>"
