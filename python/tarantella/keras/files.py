@@ -1,4 +1,4 @@
-"""Files and folders that are written once, by the master, and never half."""
+"""Files and folders that the master writes once and puts in their place when they are complete."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = False) -> None:
     """Writes the file on the master, or on every rank, and lets all ranks go on when it is there. Collective.
 
-    The file is written beside its place, synced and renamed: whoever looks sees the old file or the new one, also if the
-    process is killed meanwhile.
+    The file is written beside its place, synced and renamed: a reader sees the old file or the new one, even if the process
+    is killed meanwhile.
 
     Args:
-        filepath: where the file shall be.
-        write_to: writes it to the path it is given (same name, in a folder beside it).
+        filepath: the file's place.
+        write_to: writes the file to the path that it is given (same name, in a folder beside it).
 
     Raises:
-        What `write_to` raised, on the rank that wrote; TarantellaError with its text on the others.
+        The exception of `write_to`, on the rank that wrote; TarantellaError with its text on the others.
     """
     failure: BaseException | None = None
     if on_all_ranks or runtime.is_master_rank():
@@ -37,14 +37,14 @@ def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = Fa
 
 
 def replace(path: Path, write_to: Callable[[str], Any]) -> None:
-    """Writes a file or folder of this process' own, as `write` does; or several files whose names begin alike."""
+    """Writes a file or folder as `write` does, on this rank alone; or several files whose names begin alike."""
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     beside.mkdir()
     try:
         write_to(str(beside / path.name))
         for written in sorted(beside.rglob("*")):
             sync(written)
-        # of a checkpoint of TensorFlow's, what names the others comes last
+        # of a checkpoint of TensorFlow's, the files that name the others come last
         for made in sorted(beside.iterdir(), key=lambda file: (file.name == "checkpoint", file.suffix == ".index")):
             _move(made, path.with_name(made.name))
         sync(path.parent)
@@ -53,7 +53,7 @@ def replace(path: Path, write_to: Callable[[str], Any]) -> None:
 
 
 def _move(made: Path, path: Path) -> None:
-    """No call puts a folder in the place of another that has files: the old one is moved away just before."""
+    """Renames it. No call replaces a folder that is not empty: the old one is moved away just before."""
     old = made.with_name(f"{made.name}.old")
     if path.is_dir():
         os.replace(path, old)

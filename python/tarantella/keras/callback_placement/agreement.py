@@ -1,8 +1,8 @@
-"""What the callbacks of ranks agree on: that none has failed, whether to stop, the learning rate, the weights.
+"""What the ranks agree on after their callbacks ran: whether one failed, whether to stop, the learning rate, the weights.
 
-A callback runs on one rank or on all, and on all it may still do different things: raise, or set ``model.stop_training``,
-on one only. The ranks would part then, and wait for each other in different places. So after each hook in which a callback
-of any rank could do so, all ranks compare, in one small collective.
+A callback runs on one rank or on all, and even on all it may do different things: raise, or set ``model.stop_training``, on one
+of them only. The ranks would then continue differently and wait for each other in different places. So after each hook in which
+a callback of any rank could do such a thing, all ranks compare, in one small collective.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end")
 TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
-BORDERS = (
+OUTER_HOOKS = (
     "on_train_begin",
     "on_epoch_begin",
     "on_test_begin",
@@ -31,31 +31,31 @@ BORDERS = (
     "on_epoch_end",
     "on_train_end",
 )
-HOOKS = (*BATCH_HOOKS, *TEST_BATCH_HOOKS, *BORDERS)
+HOOKS = (*BATCH_HOOKS, *TEST_BATCH_HOOKS, *OUTER_HOOKS)
 
 _GOES_ON, _STOPS, _FAILED = range(3)
 
 
 class Agreement:
-    """That of one call of `fit` or `evaluate`. Making one is collective.
+    """The agreement during one call of `fit` or `evaluate`. Making one is collective.
 
     Args:
-        may_fail: the hooks in which this rank's callbacks can raise, or stop training, where others' do not.
-        may_change: those in which they can change weights.
-        restores: whether one of them can put back an earlier state of the training.
-        is_same: whether the state of a training is the same on all ranks; else they have parts of what is accumulated.
+        may_fail: the hooks in which this rank's callbacks can raise, or stop training, where those of others do not.
+        may_change: the hooks in which they can change weights.
+        restores: whether one of them can restore an earlier state of the training.
+        is_same: whether the state of a training is the same on all ranks; otherwise each accumulates a part of its own.
     """
 
     def __init__(self, may_fail: Iterable[str], may_change: Iterable[str], restores: bool, is_same: bool = False) -> None:
-        mine = [*(hook in set(may_fail) for hook in HOOKS), *(hook in set(may_change) for hook in HOOKS), restores]
-        anywhere = collectives.all_reduce(np.array(mine, np.uint8), op="max").astype(bool)
-        self._may_fail = {hook for hook, there in zip(HOOKS, anywhere, strict=False) if there}
-        self._may_change = {hook for hook, there in zip(HOOKS, anywhere[len(HOOKS) :], strict=False) if there}
+        here = [*(hook in set(may_fail) for hook in HOOKS), *(hook in set(may_change) for hook in HOOKS), restores]
+        anywhere = collectives.all_reduce(np.array(here, np.uint8), op="max").astype(bool)
+        self._may_fail = {hook for hook, is_set in zip(HOOKS, anywhere, strict=False) if is_set}
+        self._may_change = {hook for hook, is_set in zip(HOOKS, anywhere[len(HOOKS) :], strict=False) if is_set}
         self._restores, self._is_same = bool(anywhere[-1]), is_same
         if not self._may_fail.isdisjoint(TEST_BATCH_HOOKS):  # evaluation has no collective at each batch, and needs none
             self._may_fail.add("on_test_end")
         self._failure: Exception | None = None
-        self._said = False
+        self._warned = False
 
     @property
     def failed(self) -> bool:
@@ -63,28 +63,31 @@ class Agreement:
         return self._failure is not None
 
     def keep(self, hook: str, failure: Exception) -> bool:
-        """Takes what a callback has raised until ranks agree; False if they do not after this hook."""
+        """Keeps an exception of a callback until the ranks agree; False if they do not agree after this hook."""
         if hook not in self._may_fail:
             return False
         self._failure = failure
         return True
 
-    def settle(self, hook: str, model: Any) -> None:
-        """All ranks come out of the hook alike, or with an error. Collective.
+    def agree(self, hook: str, model: Any) -> None:
+        """Brings all ranks out of the hook in the same state, or with an error. Collective.
 
         Raises:
-            What a callback of this rank has raised, or TarantellaError with its text and rank. MismatchError: the weights
-            differ, though no callback was to change them there.
+            The exception that was kept on this rank, or TarantellaError with its text and rank.
         """
         if hook in self._may_fail or hook == "on_epoch_end":
             self._compare(model)
         if hook == "on_train_begin" and self._restores:
             self._take_masters_state(model)
-        if hook in self._may_change and hook in BORDERS:
+        if hook in self._may_change and hook in OUTER_HOOKS:
             self._take_masters_weights(model)
 
     def check_epoch(self, model: Any) -> None:
-        """At the end of an epoch, before anything may change weights: nothing has done so in between. Collective."""
+        """At the end of an epoch, before a callback may change weights: checks that none did within it. Collective.
+
+        Raises:
+            MismatchError: the weights differ.
+        """
         if not self._may_change.isdisjoint(BATCH_HOOKS):
             weights.compare(adapter.weights(model), "at the end of the epoch (a callback that changes them runs on some only?)")
 
@@ -92,19 +95,19 @@ class Agreement:
         state = _FAILED if self.failed else _STOPS if getattr(model, "stop_training", False) else _GOES_ON
         rates = adapter.learning_rates(model)
         values = np.array([float(rate.numpy()) for rate in rates])
-        most = collectives.all_reduce(np.concatenate([[state], values, -values]), op="max")
-        if most[0] == _FAILED:
+        maxima = collectives.all_reduce(np.concatenate([[state], values, -values]), op="max")
+        if maxima[0] == _FAILED:
             failure, self._failure = self._failure, None
             collectives.agree_on_failure(failure)
-        if most[0] == _STOPS:
+        if maxima[0] == _STOPS:
             model.stop_training = True
-        highest, lowest = most[1 : len(values) + 1], -most[len(values) + 1 :]
+        highest, lowest = maxima[1 : len(values) + 1], -maxima[len(values) + 1 :]
         if not np.array_equal(highest, lowest):
             weights.broadcast(rates)
-            self._say("the learning rate")
+            self._warn("the learning rate")
 
     def _take_masters_state(self, model: Any) -> None:
-        """The weights, the optimizer's state and the epoch to begin with are those that the master's callback put back."""
+        """Takes the weights, the optimizer's state and the initial epoch that the master's callback restored."""
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
         if self._is_same:
             weights.broadcast(random_states(model))
@@ -116,16 +119,16 @@ class Agreement:
         variables = adapter.weights(model)
         if weights.differing_ranks(variables):
             weights.broadcast(variables)
-            self._say("the weights")
+            self._warn("the weights")
 
-    def _say(self, what: str) -> None:
-        if not self._said:
-            self._said = True
+    def _warn(self, what: str) -> None:
+        if not self._warned:
+            self._warned = True
             runtime.logger.warning("a callback has changed %s on some ranks only: all ranks take the master's", what)
 
 
 class BeforeCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
-    """Goes before the callbacks that may change weights at the end of an epoch."""
+    """Stands before the callbacks that may change weights at the end of an epoch."""
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__()
@@ -136,19 +139,19 @@ class BeforeCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class AfterCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
-    """Goes after all callbacks whose ranks are to agree."""
+    """Stands after all callbacks whose ranks are to agree."""
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__()
         self._agreement = agreement
 
 
-def _settling(hook: str) -> Callable[..., None]:
-    def settle(self: AfterCallbacks, *args: Any, **kwargs: Any) -> None:
-        self._agreement.settle(hook, self.model)
+def _agreeing(hook: str) -> Callable[..., None]:
+    def agree(self: AfterCallbacks, *args: Any, **kwargs: Any) -> None:
+        self._agreement.agree(hook, self.model)
 
-    return settle
+    return agree
 
 
-for _hook in (*BATCH_HOOKS, *BORDERS):
-    setattr(AfterCallbacks, _hook, _settling(_hook))
+for _hook in (*BATCH_HOOKS, *OUTER_HOOKS):
+    setattr(AfterCallbacks, _hook, _agreeing(_hook))

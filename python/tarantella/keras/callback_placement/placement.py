@@ -1,7 +1,7 @@
-"""On which ranks each callback runs: Keras' own where they belong, a user's on all, or where `Callback` says.
+"""The ranks on which each callback runs: Keras' own where they belong, a user's on all, or where `Callback` says.
 
-Logs are those of the global batch on every rank, so what decides by logs decides alike everywhere; what writes does so on the
-master. The user's list and callbacks stay as they are: Keras is handed a stand-in for each.
+Logs are those of the global batch on every rank, so a callback that decides by logs decides the same everywhere. A callback
+that writes files does so on the master. The user's list and callbacks stay as they are: Keras gets a stand-in for each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tarantella.keras import adapter, files
 from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement.agreement import BATCH_HOOKS, HOOKS, AfterCallbacks, Agreement, BeforeCallbacks
 from tarantella.keras.step.patch import Patch
-from tarantella.settings import output_on_all_devices, tensorboard_on_all_devices
+from tarantella.settings import tensorboard_on_all_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,43 +41,43 @@ _TENSORBOARD = adapter.callback_kinds("TensorBoard")
 
 
 def must_decide_everywhere(callback: Any) -> bool:
-    """Whether it is one of Keras' that change how the training goes on."""
+    """Whether it is one of Keras' that change the course of the training."""
     return isinstance(callback, _DECIDE)
 
 
 def restores(callback: Any) -> bool:
-    """Whether it puts back an earlier state of the training."""
+    """Whether it restores an earlier state of the training."""
     return isinstance(callback, _RESTORE)
 
 
 def for_fit(callbacks: Any, hooks: StepHooks, first: Sequence[Any] = ()) -> list[Any]:
-    """What Keras is to call in `fit`. Collective.
+    """The callbacks for Keras' `fit`. Collective.
 
     Args:
         callbacks: as Keras takes them.
         hooks: the model's.
-        first: callbacks of ours that go before all others.
+        first: internal callbacks that stand before all others.
     """
-    placed, agreement = _place(adapter.callback_list(callbacks), hooks)
-    return [*first, BeforeCallbacks(agreement), *placed, AfterCallbacks(agreement)]
+    stand_ins, agreement = _stand_ins(adapter.callback_list(callbacks), hooks)
+    return [*first, BeforeCallbacks(agreement), *stand_ins, AfterCallbacks(agreement)]
 
 
 def for_evaluate(callbacks: Any) -> list[Any]:
-    """What Keras is to call in `evaluate`. Collective."""
-    placed, agreement = _place(adapter.callback_list(callbacks))
-    return [*placed, AfterCallbacks(agreement)]
+    """The callbacks for Keras' `evaluate`. Collective."""
+    stand_ins, agreement = _stand_ins(adapter.callback_list(callbacks))
+    return [*stand_ins, AfterCallbacks(agreement)]
 
 
 def for_predict(callbacks: Any) -> list[Any]:
-    """What Keras is to call in `predict`. Not collective: what a callback raises, its own rank raises."""
+    """The callbacks for Keras' `predict`. Not collective: an exception of a callback stays on its rank."""
     return [_stand_in(callback, None) for callback in adapter.callback_list(callbacks)]
 
 
-def _place(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[list[Any], Agreement]:
+def _stand_ins(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[list[Any], Agreement]:
     may_fail = {hook for callback in callbacks for hook in _may_fail(callback)}
     may_change = {hook for callback in callbacks for hook in overridden(callback) if not _is_known(callback)}
     if callbacks:
-        may_fail |= {"on_train_begin", "on_test_begin"}  # to be given the model comes before, and can fail
+        may_fail |= {"on_train_begin", "on_test_begin"}  # set_model and set_params come before, and can fail
     is_same = hooks is not None and hooks.reproducible
     agreement = Agreement(may_fail, may_change, any(restores(callback) for callback in callbacks), is_same)
     for callback in callbacks:
@@ -93,12 +93,12 @@ def _kind(callback: Any) -> type:
 
 
 def _is_known(callback: Any) -> bool:
-    """Whether it is Keras' own or ours, and not derived from it: then what it does in each hook is known."""
+    """Whether its class is one of Keras' or Tarantella's own, of which it is known what they do in each hook."""
     return _kind(callback) in (*_DECIDE, *_WRITE, *_SHOW) or getattr(_kind(callback), "tnt_decides_alike", False)
 
 
 def _may_fail(callback: Any) -> set[str]:
-    """The hooks in which it may raise on one rank only, or stop the training, or set another learning rate there."""
+    """The hooks in which it may raise, stop the training or set another learning rate on one rank only."""
     if not _is_known(callback):
         return overridden(callback)
     if isinstance(callback, _SCHEDULE):
@@ -135,7 +135,7 @@ def _stand_in(callback: Any, agreement: Agreement | None) -> Any:
 
 
 class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
-    """Runs a callback if it belongs on this rank, and keeps what it raises until the ranks agree."""
+    """Runs a callback if it belongs on this rank, and keeps its exceptions until the ranks agree."""
 
     def __init__(self, callback: Any, agreement: Agreement | None) -> None:
         super().__init__()
@@ -147,12 +147,12 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
             self._callback = _with_folders_of_rank(callback)
 
     def set_params(self, params: Any) -> None:
-        """Keras tells what `fit` was called with."""
+        """Keras gives the arguments of `fit`."""
         super().set_params(params)
         self._run("on_train_begin", "set_params", params)
 
     def set_model(self, model: Any) -> None:
-        """Keras tells which model is trained."""
+        """Keras gives the model that is trained."""
         super().set_model(model)
         self._run("on_train_begin", "set_model", model)
 
@@ -160,7 +160,7 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
         if not self._here or (self._agreement is not None and self._agreement.failed):
             return
         try:
-            with self._quiet(), self._whole_files():
+            with self._quiet(), self._atomic_files():
                 getattr(self._callback, method)(*args, **kwargs)
         except Exception as error:
             if self._agreement is None or self._alike:
@@ -170,15 +170,15 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
                 raise
 
     def _quiet(self) -> contextlib.AbstractContextManager[Any]:
-        """What Keras' own say of their decisions, the master says for all."""
-        if not must_decide_everywhere(self._callback) or runtime.is_master_rank() or output_on_all_devices():
+        """All ranks make the decisions of Keras' own callbacks, and the master alone prints them."""
+        if not must_decide_everywhere(self._callback) or runtime.shows_output():
             return contextlib.nullcontext()
         return contextlib.redirect_stdout(io.StringIO())
 
-    def _whole_files(self) -> contextlib.AbstractContextManager[None]:
+    def _atomic_files(self) -> contextlib.AbstractContextManager[None]:
         if not isinstance(self._callback, _SAVE) or self.model is None:
             return contextlib.nullcontext()
-        return _writing_beside(self._callback, self.model)
+        return _replacing_files(self._callback, self.model)
 
 
 def _running(hook: str) -> Callable[..., None]:
@@ -197,7 +197,7 @@ def _runs_everywhere(callback: Any) -> bool:
 
 
 def _with_folders_of_rank(tensorboard: Any) -> Any:
-    """The same TensorBoard callback, sharing all its state, but writing to a folder of this rank's inside each of its own."""
+    """The same TensorBoard callback with the same state, which writes to a folder of this rank inside each of its own."""
     rank = f"rank_{runtime.get_rank()}"
 
     def inside(name: str) -> property:
@@ -210,7 +210,7 @@ def _with_folders_of_rank(tensorboard: Any) -> Any:
 
 
 def sharing_state(callback: Any, attributes: dict[str, Any]) -> Any:
-    """Another view of a callback: an object of a class derived from its, with the same state."""
+    """Another view of a callback: an object with the same state, whose class is derived from the callback's."""
     kind = type(callback)
     view: Any = object.__new__(type(kind.__name__, (kind,), {"__module__": kind.__module__, **attributes}))
     view.__dict__ = callback.__dict__
@@ -218,20 +218,20 @@ def sharing_state(callback: Any, attributes: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def _writing_beside(callback: Any, model: Any) -> Iterator[None]:
+def _replacing_files(callback: Any, model: Any) -> Iterator[None]:
     """In this context Keras' callbacks write files of a model beside their place and rename them when they are complete."""
 
-    def whole(save: Callable[..., Any]) -> Callable[..., Any]:
-        def save_whole(filepath: Any, *args: Any, **kwargs: Any) -> None:
+    def atomic(save: Callable[..., Any]) -> Callable[..., Any]:
+        def save_and_rename(filepath: Any, *args: Any, **kwargs: Any) -> None:
             path = os.fspath(filepath)
-            if not path.endswith((".keras", ".h5")) or "://" in path:  # a folder, or no file of this machine's
+            if not path.endswith((".keras", ".h5")) or "://" in path:  # a folder, or not in a file system
                 save(filepath, *args, **kwargs)
             else:
                 files.replace(Path(path), lambda beside: save(beside, *args, **kwargs))
 
-        return save_whole
+        return save_and_rename
 
-    writers: list[tuple[Any, str, Any]] = [(model, name, whole(getattr(model, name))) for name in ("save", "save_weights")]
+    writers: list[tuple[Any, str, Any]] = [(model, name, atomic(getattr(model, name))) for name in ("save", "save_weights")]
     if restores(callback):
         writers.extend(adapter.backup_writer(callback, files.replace))
     patch = Patch(writers)
