@@ -1,6 +1,6 @@
-"""Callbacks for many ranks: `Callback`, which says where one runs, `Checkpoint` and `TimeHistory`.
+"""Callbacks for several ranks: `Callback`, which says where a callback runs, `Checkpoint` and `TimeHistory`.
 
-Keras' own callbacks and a user's need nothing of this: `fit` knows where they belong (docs/training.md).
+Keras' own callbacks and a user's work without them: `fit` knows on which ranks they belong (docs/training.md).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ class Callback:
     Without it a callback of the user's runs on all ranks.
 
     Args:
-        callback: a Keras callback. What is given back has its class and its state.
+        callback: a Keras callback.
         parallel_strategy: ``ParallelStrategy.DATA`` or None.
         group: all ranks, or None.
-        aggregate_logs: logs are those of all ranks together in any case: they are reduced in each step. True is refused for a
-            callback that runs once, as the predecessor refused it.
+        aggregate_logs: has no effect, as logs are reduced over all ranks in each step. True is refused for a callback that runs
+            on the master only, as the predecessor refused it.
         run_on_all_ranks: True: on every rank. False or None: on the master only.
 
     Returns:
-        A callback for `fit`, `evaluate` and `predict`, an instance of the given one's class.
+        A callback for `fit`, `evaluate` and `predict` with the class and the state of the given one.
 
     Raises:
-        TypeError: it is not a callback. ValueError: it was wrapped already, logs are to be aggregated on one rank, it is one of
-            those that cannot run on one rank (EarlyStopping, LearningRateScheduler, ReduceLROnPlateau, SwapEMAWeights,
-            TerminateOnNaN), or cannot be wrapped at all (BackupAndRestore, BaseLogger, Checkpoint).
-        UnsupportedError: another strategy or group.
+        TypeError: it is not a callback. ValueError: it was wrapped already, logs are to be aggregated on one rank, it cannot run
+            on one rank (EarlyStopping, LearningRateScheduler, ReduceLROnPlateau, SwapEMAWeights, TerminateOnNaN), or it cannot
+            be wrapped at all (BackupAndRestore, BaseLogger, Checkpoint).
+        UnsupportedError: the strategy or the group is not supported.
 
     Example:
         >>> once = tnt.keras.callbacks.Callback(PostToChat())
@@ -85,16 +85,16 @@ class Callback:
 
 
 class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
-    """Samples per second, and how long ranks waited for gradients, every few steps and for each epoch.
+    """Measures samples per second, and how long ranks waited for gradients, every few steps and for each epoch.
 
     Args:
-        batch_size: samples in a global batch. A shorter last batch is counted as a whole one.
-        logging_freq: an interval is this many steps; the last one of an epoch may have fewer.
-        verbose: 1 prints a line for each interval and epoch, on the master; 0 only keeps them.
+        batch_size: the number of samples in a global batch. A shorter last batch counts as a whole one.
+        logging_freq: the number of steps of an interval; the last one of an epoch may have fewer.
+        verbose: 1 prints a line for each interval and epoch, on the master; 0 prints nothing.
 
     Attributes:
-        intervals: a dict for each: ``epoch``, ``steps``, ``seconds``, ``samples_per_second`` and ``exposed_seconds``, the time
-            in which this rank had nothing to do but wait for gradients of others (0 on one rank). Validation is not counted.
+        intervals: a dict for each interval: ``epoch``, ``steps``, ``seconds``, ``samples_per_second`` and ``exposed_seconds``,
+            the time in which this rank only waited for gradients of others (0 on one rank). Validation does not count.
         epochs: the same for each epoch.
 
     Example:
@@ -103,7 +103,7 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
         >>> times.epochs[-1]["samples_per_second"]
     """
 
-    tnt_decides_alike = True  # it decides nothing
+    tnt_decides_alike = True  # it decides nothing: see `placement`
 
     def __init__(self, batch_size: int, logging_freq: int = 100, verbose: int = 0) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
         self.epochs: list[dict[str, float]] = []
         self.tnt_stats: Function[[], dict[str, float]] = lambda: statistics.NOTHING
         self._epoch = 0
-        self._laps: list[_Lap] = []  # of the epoch and of the interval that are going on
+        self._laps: list[_Lap] = []  # of the current epoch and of the current interval
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.intervals, self.epochs = [], []
@@ -127,7 +127,7 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         for lap in self._laps:
-            lap.note(batch + 1, time.perf_counter(), self._exposed())
+            lap.update(batch + 1, time.perf_counter(), self._exposed())
         if self._laps[1].steps >= self.logging_freq:
             self._end_interval()
 
@@ -137,11 +137,11 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
         self._keep(self.epochs, self._laps[0], "epoch")
 
     def get_state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """The state in a checkpoint."""
         return {"intervals": [*self.intervals], "epochs": [*self.epochs]}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on after these intervals and epochs."""
+        """Continues after these intervals and epochs."""
         self.intervals, self.epochs = state["intervals"], state["epochs"]
 
     def _end_interval(self) -> None:
@@ -173,13 +173,13 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class _Lap:
-    """Steps from a beginning on, in each of which the clock and the exposed seconds are noted."""
+    """Consecutive steps, with the time and the exposed seconds at their beginning and after each."""
 
     def __init__(self, step: int, begin: float, exposed: float) -> None:
         self._first = (step, begin, exposed)
         self.last_step, self.last_time, self.last_exposed = self._first
 
-    def note(self, step: int, now: float, exposed: float) -> None:
+    def update(self, step: int, now: float, exposed: float) -> None:
         self.last_step, self.last_time, self.last_exposed = step, now, exposed
 
     @property

@@ -1,4 +1,4 @@
-"""Layers that know of other ranks."""
+"""Layers that communicate with other ranks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["SyncBatchNormalization"]
 
 
 class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
-    """Keras' `BatchNormalization`, in training with mean and variance of the samples of all ranks.
+    """Keras' `BatchNormalization`, which in training uses mean and variance of the samples of all ranks.
 
-    What comes out, the gradients and the moving averages are those of one device with the whole batch, to rounding, also if
-    ranks have different numbers of samples. It costs two small sums over ranks forward and two backward, for which ranks wait.
+    The outputs, the gradients and the moving averages are those of one device with the whole batch, to rounding, even if ranks
+    have different numbers of samples. The layer costs two small sums over ranks forward and two backward, for which ranks wait.
     Collective in training: every rank calls the layer equally often.
 
-    In `tnt.Model` any ``keras.layers.BatchNormalization(synchronized=True)`` does the same. This class does it in loops
-    of one's own as well; there, a rank always counts by the samples that it gives to the layer. In a file it is such a layer of
+    In `tnt.Model` any ``keras.layers.BatchNormalization(synchronized=True)`` does the same. This class also does it in custom
+    training loops; there, a rank always counts by the samples that it gives to the layer. In a file it is such a layer of
     Keras, and the file loads without Tarantella.
 
     Args:
@@ -38,7 +38,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
 
 
 def _statistics(layer: Any) -> Any:
-    """What `hooks` would put onto the layer in a step of `tnt.Model`, for all other steps."""
+    """The method that the hooks install on the layer in a step of `tnt.Model`, for all other steps."""
     return adapter.with_statistics(layer, normalization.moments)
 
 
@@ -47,6 +47,6 @@ setattr(
     adapter.batch_statistics(),
     lambda layer, *args, **kwargs: _statistics(layer)(*args, **kwargs),
 )
-# files name the class by these
+# Files identify the class by these names.
 SyncBatchNormalization.__module__ = keras.layers.BatchNormalization.__module__
 SyncBatchNormalization.__name__ = keras.layers.BatchNormalization.__name__

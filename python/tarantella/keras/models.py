@@ -1,4 +1,4 @@
-"""`tnt.models`: models of Keras from files, configurations and other models, ready to train on all ranks."""
+"""`tnt.models`: Keras models from files, configurations and other models, ready to train on all ranks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Sequential(Model):
 
     Args:
         layers: as Keras' `Sequential` takes them.
-        name: the model's.
-        options: as `tnt.Model` takes them beside the model.
+        name: the name of the model.
+        options: those of `tnt.Model`.
 
     Example:
         >>> model = tnt.Sequential([keras.layers.Dense(10)])
@@ -28,14 +28,14 @@ class Sequential(Model):
 
 
 def load_model(filepath: Any, *args: Any, **kwargs: Any) -> Any:
-    """Keras' `load_model`, as a `tnt.Model`: compiled, with the optimizer's state, if the file has that. Every rank reads it.
+    """Keras' `load_model`, as a `tnt.Model`: compiled, with the optimizer's state, if the file has it. Every rank reads the file.
 
     Args:
         filepath, ...: as Keras' `load_model` takes them.
 
     Example:
         >>> model = tnt.models.load_model("model.keras")
-        >>> model.fit(dataset.batch(256), initial_epoch=3, epochs=6)     # goes on where the file was written
+        >>> model.fit(dataset.batch(256), initial_epoch=3, epochs=6)     # continues where the file was written
     """
     return Model(keras.models.load_model(filepath, *args, **kwargs))
 
@@ -55,7 +55,7 @@ def clone_model(model: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def model_from_config(config: Any, **kwargs: Any) -> Any:
-    """A `tnt.Model` of what `get_config` gave, of a functional or Sequential model.
+    """Makes a `tnt.Model` from the result of a functional or Sequential model's `get_config`.
 
     Raises:
         RuntimeError: it is the configuration of neither.
@@ -64,5 +64,5 @@ def model_from_config(config: Any, **kwargs: Any) -> Any:
 
 
 def model_from_json(json_string: str, **kwargs: Any) -> Any:
-    """A `tnt.Model` of what `to_json` gave."""
+    """Makes a `tnt.Model` from the result of `to_json`."""
     return Model(keras.models.model_from_json(json_string, **kwargs))

@@ -1,7 +1,7 @@
-"""Learning rates for large batches: the rate of one rank times their number, reached slowly.
+"""Learning rates for large batches: the rate of one rank times the number of ranks, after a warm-up.
 
-With n ranks a global batch is usually n times as large as one device's, and each step may go n times as far. At the very
-beginning that is too far: the rate rises linearly from nothing over the first epochs.
+With n ranks a global batch is usually n times as large as on one device, and the learning rate may be n times as high. At the
+beginning that is too high, so the rate rises linearly over the first epochs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["ExpDecayWithWarmup", "PiecewiseConstantDecayWithWarmup"]
 
 
 class _Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
-    """The rise, and what both schedules have in common."""
+    """The warm-up, which both schedules have in common."""
 
     def __init__(self, base_rate: float, steps_per_epoch: int, warmup_epochs: float, ranks: int | None, name: str) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[
 
     @property
     def peak_rate(self) -> float:
-        """What the rate rises to: the base rate times the number of ranks."""
+        """The rate at the end of the warm-up: the base rate times the number of ranks."""
         return self.base_rate * self.ranks
 
     def __call__(self, step: Any) -> tf.Tensor:
@@ -67,16 +67,17 @@ class ExpDecayWithWarmup(_Warmup):
     After the warm-up it is ``base_rate * ranks * decay_rate ** (epochs since the warm-up / decay_epochs)``.
 
     Args:
-        base_rate: the rate that is right for one rank's batch.
-        steps_per_epoch: steps (global batches) of an epoch.
-        decay_epochs: in how many epochs the rate falls by `decay_rate`.
-        decay_rate: see there.
-        warmup_epochs: how long the rate rises; step 0 has the first step up from nothing. 0: no warm-up.
-        staircase: the rate falls after each `decay_epochs` at once.
-        ranks: None: those of the job. In a saved file it is their number, so that a training goes on as it was.
+        base_rate: the right rate for one rank's batch.
+        steps_per_epoch: the number of steps (global batches) of an epoch.
+        decay_epochs: the number of epochs in which the rate falls by the factor `decay_rate`.
+        decay_rate: the factor.
+        warmup_epochs: the number of epochs in which the rate rises. 0: no warm-up.
+        staircase: whether the rate falls in steps, one each `decay_epochs`.
+        ranks: the number of ranks; None: as many as the job has. A file keeps the number, so that a loaded training does not
+            change its rate.
 
     Raises:
-        ValueError: no training can have these numbers.
+        ValueError: an argument is out of range.
 
     Example:
         >>> schedule = tnt.keras.schedules.ExpDecayWithWarmup(0.1, steps_per_epoch=100, decay_epochs=30, decay_rate=0.1)
@@ -117,11 +118,11 @@ class PiecewiseConstantDecayWithWarmup(_Warmup):
     Args:
         base_rate, steps_per_epoch, warmup_epochs, ranks: as for `ExpDecayWithWarmup`.
         boundaries: epochs, counted from 0, in ascending order.
-        multipliers: of ``base_rate * ranks``: before the first boundary, from it to the second, and so on; one more than
-            `boundaries`.
+        multipliers: factors of ``base_rate * ranks``: before the first boundary, from it to the second, and so on. There is one
+            more than boundaries.
 
     Raises:
-        ValueError: no training can have these numbers.
+        ValueError: an argument is out of range.
 
     Example:
         >>> schedule = tnt.keras.schedules.PiecewiseConstantDecayWithWarmup(0.1, steps_per_epoch=5004)  # ResNet-50's

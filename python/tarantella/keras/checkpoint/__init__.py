@@ -1,6 +1,10 @@
-"""Checkpoints of a training, from which it goes on with the very next step, also on another number of ranks.
+"""Checkpoints of a training, from which it continues with the very next step, also on another number of ranks.
 
-`format` is the file, `folder` which files there are and which is the newest good one, `writer` the thread that writes them.
-`state` is what a file has of the model, `callback_states` of callbacks, `randomness` of random generators, `position` of the
-data. `schedule` says when one is due, `session` brings it all together for one call of `fit`, `callback` is what the user sees.
+`callback` is `Checkpoint`, which the user gives to `fit`; `session` does its work in one call of `fit`. `schedule` says when a
+checkpoint is due. `format` is the file, `folder` knows which files there are and which is the newest good one, `writer` writes
+them in a thread. A file holds the state of the model (`state`), of callbacks (`callback_states`), of random generators
+(`randomness`) and the position in the data (`position`). `restart` restores a training from a file, and `replay` goes through
+the data to its position; `dataset_state` says how much of the data that takes.
+
+This room uses `callback_placement`, which does not know it. It does not know `tnt.Model` and its drivers.
 """

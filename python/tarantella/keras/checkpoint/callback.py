@@ -1,4 +1,4 @@
-"""`Checkpoint`: what the user gives to `fit`."""
+"""`Checkpoint`: the callback by which a user has the training stored."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
-    """Stores the training in a folder, and lets it go on from there when the script is started again.
+    """Stores the training in a folder, so that it continues from there when the script is started again.
 
-    When `fit` of a `tnt.Model` begins, the newest good checkpoint of the folder is put back: weights, optimizer, random seeds,
-    metrics of the epoch, `History`, what callbacks remember, and the position in the data. The training goes on with the very
-    next step, on any number of ranks, as if it had not been interrupted. A training that is over already is not begun again:
-    `fit` puts its last state back and returns its history.
+    When `fit` of a `tnt.Model` begins, it restores the newest good checkpoint of the folder: weights, optimizer, random seeds,
+    metrics of the epoch, `History`, the state of callbacks, and the position in the data. The training continues with the very
+    next step, on any number of ranks, as if it had not been interrupted. A training that is over already does not begin again:
+    `fit` restores its last state and returns its history.
 
-    In a script with several calls of `fit` the n-th that uses the folder goes on from checkpoints of the n-th: the script must
-    make the same calls in the same order when it is started again. A call that ends with an exception is not counted.
+    In a script with several calls of `fit`, the n-th call that uses the folder continues from checkpoints of the n-th call. So
+    the script must make the same calls in the same order when it is started again. A call that ends with an exception does not
+    count.
 
-    Files are written by the master beside training: one copy of the values is taken, then a thread writes. While it does, no
-    other is begun. Whoever looks sees complete files only; each has a checksum, and a damaged one is named in a warning and
-    not used. What cannot be written is an error on all ranks, at the next checkpoint or at the end of `fit`.
+    The master writes the files while training goes on: it copies the values once, then a thread writes them. No other
+    checkpoint begins meanwhile. Readers see complete files only. Each has a checksum; a damaged file is named in a warning and
+    not used. If a file cannot be written, all ranks get an error at the next checkpoint or at the end of `fit`.
 
     Args:
-        folder: a folder for checkpoints of this script; it is made if it is not there. Other files in it are left alone.
-        every_steps: a checkpoint after so many steps, counted through all epochs.
-        every_seconds: after the step with which so much time has passed.
-        every_epochs: after so many epochs. If none of the three is given, after each. In any case there is one at the end of
-            `fit`, and one when a callback stops it.
-        keep: how many checkpoints of each `fit` stay in the folder.
+        folder: a folder for checkpoints of this script. It is made if it does not exist. Other files in it are left alone.
+        every_steps: the number of steps after which a checkpoint is written, counted through all epochs.
+        every_seconds: the seconds after which one is written, at the end of a step.
+        every_epochs: the number of epochs after which one is written; 1 if none of the three is given. In any case there is one
+            at the end of `fit`, and one when a callback stops it.
+        keep: the number of checkpoints of each `fit` that stay in the folder.
 
     Raises:
-        InvalidArgumentError: a number is not positive. By `fit`: the model, the data or initial_epoch is not what it was when
-            the checkpoint was written; there are several Checkpoints, or a BackupAndRestore beside it.
+        InvalidArgumentError: a number is not positive. By `fit`: the model, the data or initial_epoch has changed since the
+            checkpoint was written; there are several Checkpoints, or a BackupAndRestore beside one.
 
     Example:
         >>> model.fit(dataset, epochs=90, callbacks=[tnt.callbacks.Checkpoint("checkpoints", every_steps=500)])
@@ -66,15 +67,15 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self.keep = keep
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Not called by `fit` of a `tnt.Model`, which takes its callbacks' Checkpoint for itself."""
+        """Not called by `fit` of a `tnt.Model`, which does not pass the Checkpoint on to Keras."""
         raise InvalidArgumentError("tnt.callbacks.Checkpoint works in fit of a tnt.Model: wrap the model, tnt.Model(model)")
 
 
 def of(callbacks: Sequence[Any]) -> Checkpoint | None:
-    """The one among callbacks, if there is one.
+    """The Checkpoint among callbacks, if there is one.
 
     Raises:
-        InvalidArgumentError: there are several, or a callback that restores as well.
+        InvalidArgumentError: there are several, or there is another callback that restores.
     """
     found = [callback for callback in callbacks if isinstance(callback, Checkpoint)]
     if len(found) > 1:
@@ -85,12 +86,12 @@ def of(callbacks: Sequence[Any]) -> Checkpoint | None:
 
 
 def without(callbacks: Any) -> list[Any]:
-    """What Keras accepts as ``callbacks``, as a list, without any Checkpoint."""
+    """The callbacks as a list, in whatever form Keras accepts them, without any Checkpoint."""
     return [callback for callback in adapter.callback_list(callbacks) if not isinstance(callback, Checkpoint)]
 
 
 def described(settings: Checkpoint | None) -> dict[str, int | None]:
-    """What ranks must have alike, in numbers for `collectives.require_same`."""
+    """The settings that must be the same on all ranks, as numbers for `collectives.require_same`."""
     if settings is None:
         return {"Checkpoint callbacks": 0}
     seconds = settings.every_seconds

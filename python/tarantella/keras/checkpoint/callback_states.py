@@ -1,7 +1,7 @@
-"""What a checkpoint has of callbacks: what Keras' own remember from epoch to epoch, and what a user's says it does.
+"""The state of callbacks in a checkpoint.
 
-A callback of the user's that has ``get_state()`` and ``set_state(state)`` is asked for what it remembers: numbers, strings and
-arrays, in lists and dicts.
+Keras' own callbacks have attributes that last from epoch to epoch. A callback of the user's may have ``get_state()`` and
+``set_state(state)``; a state is numbers, strings and arrays, in lists and dicts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def collect(callbacks: Sequence[Any]) -> dict[str, Any]:
     """The state of each callback that has one, by its class and number.
 
     Raises:
-        What a `get_state` of the user's raises.
+        Any exception of a user's `get_state`.
     """
     return {name: state for name, callback in _named(callbacks) if (state := _state_of(callback))}
 
@@ -44,7 +44,7 @@ def _state_of(callback: Any) -> dict[str, Any]:
 
 
 def prepare(callbacks: Sequence[Any], stored: dict[str, Any]) -> None:
-    """Before a training that goes on begins: a log goes on after the last line that will not come again."""
+    """Cuts logs after the last line that the restarted training will not write again, and has them appended to."""
     for name, callback in _named(callbacks):
         if isinstance(callback, _CSV) and "size" in stored.get(name, {}):
             callback.append = True

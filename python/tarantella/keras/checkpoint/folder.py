@@ -1,7 +1,7 @@
-"""Which checkpoints a folder has: their names, the newest good one, which of them are kept.
+"""The checkpoints in a folder: their names, the newest good one, and those that are kept.
 
-A file is ``fitF-stepS.npz``: of the script's F-th `fit` with this folder, after S steps of it. Whatever has another name is
-somebody else's and stays as it is.
+A file is called ``fitF-stepS.npz``: it was written after S steps of the script's F-th `fit` with this folder. Files with other
+names are left alone.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from tarantella.keras.checkpoint import format as file_format
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_WHOLE = re.compile(r"fit(\d+)-step(\d+)\.npz")
-_BESIDE = re.compile(r"\.fit\d+-step\d+\.npz\.[0-9a-f]{8}\.part")
+_COMPLETE = re.compile(r"fit(\d+)-step(\d+)\.npz")
+_UNFINISHED = re.compile(r"\.fit\d+-step\d+\.npz\.[0-9a-f]{8}\.part")
 
 
 class Folder:
     """The checkpoints of one call of `fit`; only the master has one.
 
     Args:
-        path: of the folder; it is made if it is not there.
+        path: of the folder, which is made if it does not exist.
         fit: the number of the call, from 1.
-        keep: how many good ones stay.
-        warn: is told, in a sentence, of each that is damaged.
+        keep: how many good checkpoints stay.
+        warn: is called with a message for each damaged one.
     """
 
     def __init__(self, path: Path, fit: int, keep: int, warn: Callable[[str], None]) -> None:
         self._path, self._fit, self._keep, self._warn = path, fit, keep, warn
         self._damaged: set[Path] = set()
         path.mkdir(parents=True, exist_ok=True)
-        for left in path.iterdir():
-            if _BESIDE.fullmatch(left.name):  # of a process that was killed while it wrote
-                left.unlink(missing_ok=True)
+        for file in path.iterdir():
+            if _UNFINISHED.fullmatch(file.name):  # of a process that was killed while it wrote
+                file.unlink(missing_ok=True)
 
     def place(self, step: int) -> Path:
-        """Where the checkpoint after so many steps belongs."""
+        """The path of the checkpoint after this many steps."""
         return self._path / f"fit{self._fit}-step{step:09d}.npz"
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
-        """The last good checkpoint and what is in it; None if there is none.
+        """The last good checkpoint and its content; None if there is none.
 
         Raises:
-            OSError: one cannot be read, so that nobody knows whether it is good.
+            OSError: a file cannot be read, so it is unknown whether it is good.
         """
-        for path in reversed(self._whole()):
+        for path in reversed(self._complete()):
             try:
                 tree = file_format.read(path)
             except file_format.DamagedError as damage:
@@ -61,7 +61,7 @@ class Folder:
         return None
 
     def write(self, step: int, tree: dict[str, Any]) -> None:
-        """Writes a checkpoint beside its place, puts it there when it is complete and synced, and removes those too many."""
+        """Writes a checkpoint beside its place, renames it when it is complete and synced, and removes those too many."""
         path = self.place(step)
         beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
         try:
@@ -76,19 +76,19 @@ class Folder:
         self._remove_old(path)
 
     def _remove_old(self, newest: Path) -> None:
-        """After `newest` is there for good: those that a later one has made useless."""
-        good = [path for path in self._whole() if path not in self._damaged]
+        """Removes those that are no longer needed, now that `newest` is safely in its place."""
+        good = [path for path in self._complete() if path not in self._damaged]
         before = [path for path in good if _step(path) <= _step(newest)]
         for path in [*before[: -self._keep], *self._damaged]:
             path.unlink(missing_ok=True)
         self._damaged.clear()
 
-    def _whole(self) -> list[Path]:
-        """Those of this fit that have the name of a complete one, oldest first."""
-        found = [(match, path) for path in self._path.iterdir() if (match := _WHOLE.fullmatch(path.name))]
+    def _complete(self) -> list[Path]:
+        """The complete checkpoints of this fit, by their names, oldest first."""
+        found = [(match, path) for path in self._path.iterdir() if (match := _COMPLETE.fullmatch(path.name))]
         return sorted((path for match, path in found if int(match[1]) == self._fit), key=_step)
 
 
 def _step(path: Path) -> int:
-    match = _WHOLE.fullmatch(path.name)
+    match = _COMPLETE.fullmatch(path.name)
     return int(match[2]) if match else -1

@@ -1,9 +1,9 @@
-"""The file of a checkpoint: NumPy's ``.npz``, with one JSON text that says what the arrays are, and a checksum of it all.
+"""The file format of a checkpoint: NumPy's ``.npz``, with a JSON text that describes the arrays, and a checksum.
 
-Plain values are in the member ``checkpoint.json``; where an array belongs the text has ``{"array": NAME}``, and the member
-``NAME.npy`` has it. Element types that NumPy itself does not know, such as bfloat16, are stored as integers of their size,
-and ``{"array": NAME, "dtype": "bfloat16"}`` tells so. The zip archive ends with a comment, ``sha256:`` and the checksum of
-every byte before the checksum itself: damage anywhere is seen, and `numpy.load` reads the file as any other.
+The member ``checkpoint.json`` holds the plain values. In the place of an array the text has ``{"array": NAME}``, and the member
+``NAME.npy`` holds the array. Element types that NumPy itself does not know, such as bfloat16, are stored as integers of their
+size and marked as ``{"array": NAME, "dtype": "bfloat16"}``. The zip archive ends with a comment: ``sha256:`` and the checksum
+of every byte before the checksum itself. So damage anywhere is detected, and `numpy.load` reads the file as any other.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class DamagedError(Exception):
-    """The file is not whole, or not a checkpoint; the text says which."""
+    """The file is incomplete, or not a checkpoint; the text says which."""
 
 
 def write(file: BinaryIO, tree: dict[str, Any]) -> None:
@@ -63,10 +63,10 @@ def write(file: BinaryIO, tree: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What `write` was given.
+    """Reads the tree that `write` got.
 
     Raises:
-        DamagedError: it is not whole. InvalidArgumentError: a later version of this library wrote it. OSError: of the file.
+        DamagedError: the file is damaged. InvalidArgumentError: a later version of this library wrote it. OSError: of the file.
     """
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -91,7 +91,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _digest(file: BinaryIO, size: int) -> bytes:
-    """That of the first bytes of the file, as text."""
+    """The checksum of the first bytes of the file, as text."""
     sha = hashlib.sha256()
     file.seek(0)
     while size > 0:
@@ -104,10 +104,10 @@ def _digest(file: BinaryIO, size: int) -> bytes:
 
 
 def encode(value: Any, arrays: dict[str, NDArray[Any]], path: str = "") -> Any:
-    """The value as JSON has it; its arrays are added to `arrays`, named by where they are in it.
+    """The value for JSON. Its arrays are added to `arrays`, named by their place in the value.
 
     Raises:
-        TypeError: something else than `write` takes is in it.
+        TypeError: the value holds something that `write` does not take.
     """
     if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, np.generic)):
         return value

@@ -15,7 +15,7 @@ from tarantella.seeding import global_seed
 
 
 def states() -> dict[str, Any]:
-    """As they are now. TensorFlow's is what gives seeds to operations without one, after `tf.random.set_seed`."""
+    """The states now. TensorFlow's generator gives seeds to operations without one, after `tf.random.set_seed`."""
     generator = operation_seeds()
     return {
         "python": _of(random),

@@ -1,7 +1,7 @@
-"""What a checkpoint has of the model: its variables, as one device would have them, and back on all ranks.
+"""The variables of the model in a checkpoint: collected as one device would have them, and restored on all ranks.
 
-In the middle of an epoch some of them are each rank's own part: the moving averages of BatchNormalization, whose mean over
-ranks counts, and the states of metrics and the gradients that an optimizer accumulates, which add up.
+In the middle of an epoch each rank has a part of its own of some: of BatchNormalization's moving averages, whose mean over
+ranks counts, and of metrics' states and the gradients that an optimizer accumulates, which add up.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _COMMON_SEED = "common seed"
 
 
 def is_per_rank(hooks: Any) -> bool:
-    """Whether ranks have parts of their own within an epoch. hooks: the model's `StepHooks`; None on one rank."""
+    """Whether ranks have parts of their own within an epoch. hooks: the model's; None on one rank."""
     return hooks is not None and runtime.get_size() > 1 and not getattr(hooks, "reproducible", False)
 
 
 def collect(model: Any, per_rank: bool) -> Stored:
-    """Copies of all that training changes in the model, which stays as it is. Collective if ranks have parts of their own."""
+    """Copies of everything that training changes in the model. Collective if ranks have parts of their own."""
     groups = _groups(model)
     values = {id(v): _value(v) for variables in groups.values() for v in variables}
     if per_rank:
@@ -45,9 +45,11 @@ def collect(model: Any, per_rank: bool) -> Stored:
 
 
 def restore(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool) -> None:
-    """Gives the model on all ranks what rank 0 has stored; None on the others. Collective on several ranks.
+    """Gives the model on all ranks the values that rank 0 has read. Collective on several ranks.
 
-    common_seed: whether the state of Keras' common random generator was stored.
+    Args:
+        stored: None on ranks other than 0.
+        common_seed: whether the state of Keras' common random generator was stored.
     """
     groups = _groups(model, common_seed)
     if stored is not None:
@@ -64,7 +66,7 @@ def restore(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool
 
 
 def difference(model: Any, stored: Stored) -> str | None:
-    """The beginning of a sentence that says how the model differs from the one that was stored; None if it fits."""
+    """How the model differs from the stored one, as the first half of a message; None if it fits."""
     for name, variables in _groups(model, has_common_seed(stored)).items():
         items = stored.get(name, [])
         if len(items) != len(variables):

@@ -1,4 +1,4 @@
-"""`predict` on several ranks: each computes the outputs of its samples, and all get them in the order of the data."""
+"""The outputs of `predict` on several ranks, which each computed those of its samples, in the order of the data."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from tarantella.keras.data import split
 
-_BLOCK_BYTES = 64 << 20  # of all ranks' rows that travel together
-_INSTEAD = "use tnt_distribute_dataset=False, with which every rank computes all of it"
+_BLOCK_BYTES = 64 << 20  # of the rows of all ranks that are gathered at once
+_REMEDY = "use tnt_distribute_dataset=False, with which every rank computes all of it"
 
 
 def with_sizes(outputs: Any, share: split.Share) -> Any:
-    """What a model's `predict_step` gives of this rank's part of a batch, and how large the part and the batch are."""
+    """The outputs of a model's `predict_step` for this rank's part of a batch, with the sizes of the part and the batch."""
     return outputs, (tf.reshape(share.samples, [1]), tf.reshape(share.total, [1]))
 
 
 class OwnOutputs(adapter.Callback):
-    """Goes first in the list of callbacks: those after it see the model's outputs, of this rank's samples."""
+    """The first in the list of callbacks: it leaves the later ones the model's outputs, for this rank's samples."""
 
     def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
         if logs:
@@ -37,21 +37,21 @@ class OwnOutputs(adapter.Callback):
 
 @dataclass(frozen=True)
 class Rows:
-    """Where the samples of each batch are among all: as each rank took ``batch[rank::size]``."""
+    """The order of the rows of all ranks, which each took ``batch[rank::size]`` of every batch."""
 
     samples: NDArray[np.int64]
-    """Of this rank in each batch; where it is 0 one row was computed that does not count."""
+    """The number of this rank's samples in each batch; where it is 0, one row was computed that does not count."""
     totals: NDArray[np.int64]
-    """Of all ranks in each batch."""
+    """The number of all ranks' samples in each batch."""
 
     def of_rank(self, rank: int, size: int) -> NDArray[np.int64]:
-        """The places of a rank's rows in the whole."""
+        """The indices of a rank's rows in the result."""
         begins = np.cumsum(self.totals) - self.totals
         places = [begin + np.arange(rank, total, size) for begin, total in zip(begins, self.totals, strict=True)]
         return np.concatenate(places).astype(np.int64)
 
     def that_count(self) -> NDArray[np.bool_]:
-        """Which of the computed rows are of a sample."""
+        """For each computed row of this rank, whether it belongs to a sample."""
         return np.repeat(self.samples > 0, np.maximum(self.samples, 1))
 
 
@@ -59,13 +59,13 @@ def in_order(predicted: Any, on_all_ranks: bool = True) -> Any:
     """The outputs of all ranks, in the order of the data. Collective.
 
     Args:
-        predicted: what Keras made of `with_sizes`: a structure of this rank's arrays, with a row for each sample it computed.
+        predicted: Keras' result with the outputs of `with_sizes`: a structure of arrays with a row for each computed sample.
         on_all_ranks: False gives the master the result, and the others None.
     """
     outputs, sizes = predicted
     rows = Rows(*sizes)
-    whole = tf.nest.map_structure(lambda array: _gathered(array, rows, on_all_ranks), outputs)
-    return whole if on_all_ranks or runtime.is_master_rank() else None
+    result = tf.nest.map_structure(lambda array: _gathered(array, rows, on_all_ranks), outputs)
+    return result if on_all_ranks or runtime.is_master_rank() else None
 
 
 def _gathered(array: Any, rows: Rows, on_all_ranks: bool) -> NDArray[Any] | None:
@@ -77,18 +77,18 @@ def _gathered(array: Any, rows: Rows, on_all_ranks: bool) -> NDArray[Any] | None
         problem = "the model's output is text"
     elif len(array) != len(counts):
         problem = f"the model's output has {len(array)} rows for {len(counts)} samples"
-    collectives.agree_on_failure(None if problem is None else UnsupportedError(f"predict: {problem}: {_INSTEAD}"))
+    collectives.agree_on_failure(None if problem is None else UnsupportedError(f"predict: {problem}: {_REMEDY}"))
 
     size = runtime.get_size()
     places = [rows.of_rank(rank, size) for rank in range(size)]
-    mine = array[counts]
+    counted = array[counts]
     keep = on_all_ranks or runtime.is_master_rank()
     result = np.empty((int(rows.totals.sum()), *array.shape[1:]), array.dtype) if keep else None
     block = max(1, _BLOCK_BYTES // max(1, size * array.dtype.itemsize * int(np.prod(array.shape[1:]))))
     for begin in range(0, max(len(of_rank) for of_rank in places), block):
         end = min(begin + block, max(len(of_rank) for of_rank in places))
         sent = np.zeros((end - begin, *array.shape[1:]), array.dtype)
-        own = mine[begin:end]
+        own = counted[begin:end]
         sent[: len(own)] = own
         for of_rank, received in zip(places, collectives.all_gather(sent), strict=True):
             wanted = of_rank[begin:end]

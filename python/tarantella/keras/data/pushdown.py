@@ -1,10 +1,10 @@
-"""Each rank's part of each batch, taken before the work that makes samples, where that changes none of them.
+"""The split of batches, pushed down before the maps that make samples, where that changes no sample.
 
 ``source.map(decode).batch(B)`` on n ranks decodes every sample n times if batches are split at the end. If n divides B, the
-samples ``batch[r::n]`` are those of ``source.shard(n, r)``, in the same order, so each rank can decode its own alone:
-``source.shard(n, r).map(decode).batch(B / n)``. What comes before the maps (reading file names, shuffling, repeating) runs on
-every rank as it does on one device, and tells by a fingerprint of every n-th element whether ranks have the same data.
-A rank that takes several shards of each batch keeps as many of every n elements.
+samples ``batch[r::n]`` are those of ``source.shard(n, r)``, in the same order, so each rank can decode only its own:
+``source.shard(n, r).map(decode).batch(B / n)``. The operations before the maps (reading file names, shuffling, repeating) run
+on every rank as they do on one device. A fingerprint of every n-th element shows whether the ranks have the same data. A rank
+that takes several shards of each batch keeps as many of every n elements.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _AFTER_THE_BATCH = ("PrefetchDataset", "OptionsDataset", "RepeatDataset", "TakeD
 
 
 class PushdownError(Exception):
-    """Why the batches have to be split at the end."""
+    """The batches have to be split at the end; the text says why."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """``source.map(...).map(...).batch(n)``, and what follows."""
+    """The operations of ``source.map(...).map(...).batch(n)``, and those after it."""
 
     source: tf.data.Dataset
     maps: list[tf.data.Dataset]
@@ -37,14 +37,14 @@ class Parts:
     after: list[tf.data.Dataset]
     batch_size: int
     samples: int | None
-    """How many the source has and batches are made of; None: without end."""
+    """How many samples of the source are in batches; None if it has no end."""
 
 
 def distribute(dataset: tf.data.Dataset, division: split.Division) -> tf.data.Dataset:
-    """What `data.distribute` gives, with the maps before the batch on this rank's samples alone.
+    """The same as `split.distribute` gives, with the maps before the batch applied only to this rank's samples.
 
     Raises:
-        PushdownError: that would change a sample, or cannot be known.
+        PushdownError: this would change a sample, or it is unknown whether it would.
     """
     try:
         parts = _take_apart(dataset, division)
@@ -74,13 +74,13 @@ def distribute(dataset: tf.data.Dataset, division: split.Division) -> tf.data.Da
 
 
 def _own(samples: tf.data.Dataset, division: split.Division) -> tf.data.Dataset:
-    """Those of a source's elements that are of this rank's shards."""
+    """The elements of a source that belong to this rank's shards."""
     shards, own = division.shards, division.own
     if len(own) == 1:
         return samples.shard(shards, own.start)
     kept = samples.enumerate().filter(lambda index, _: (index % shards >= own.start) & (index % shards < own.stop))
-    whole, rest = divmod(n := int(samples.cardinality()), shards)
-    known = n if n < 0 else whole * len(own) + min(max(rest - own.start, 0), len(own))
+    rounds, rest = divmod(n := int(samples.cardinality()), shards)
+    known = n if n < 0 else rounds * len(own) + min(max(rest - own.start, 0), len(own))
     return kept.map(lambda _, element: element).apply(tf.data.experimental.assert_cardinality(known))
 
 
@@ -138,20 +138,20 @@ def _samples(source: tf.data.Dataset, batch_size: int, drops: bool, division: sp
 
 
 def _fingerprints(shards: int) -> Callable[..., Any]:
-    """For `scan`: each element with the fingerprint of the first of the `shards` elements it is among."""
+    """A function for `scan`: each element comes with the fingerprint of the first of the `shards` elements around it."""
 
-    def note(state: tuple[tf.Tensor, tf.Tensor], element: Any) -> Any:
+    def add_fingerprint(state: tuple[tf.Tensor, tf.Tensor], element: Any) -> Any:
         index, last = state
         current = tf.cond(tf.equal(index % shards, 0), lambda: split.fingerprint(element), lambda: last)
         return (index + 1, current), (current, element if isinstance(element, tuple) else (element,))
 
-    return note
+    return add_fingerprint
 
 
 def _beside_the_fingerprint(function: Callable[..., Any]) -> Callable[..., Any]:
     def mapped(fingerprint: tf.Tensor, element: tuple[Any, ...]) -> Any:
         result = function(*element)
-        # what `map` makes of it: the element of a dataset that is not a tuple is its function's only argument
+        # as `map` does it: an element that is not a tuple is the function's only argument
         return fingerprint, tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
     return mapped

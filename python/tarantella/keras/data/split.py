@@ -1,9 +1,9 @@
 """Each rank's part of each global batch.
 
-A batch is divided into shards, of which shard s of n has the samples ``batch[s::n]``: one for each rank, or, where bits must
-not depend on the number of ranks, always as many, of which each rank takes some that follow each other. Whatever made the
-batch, the split is the last thing that happens to the dataset, so every operation before it does what it does on one device.
-A shard without a sample gets the first one of the batch, with weight zero: a model cannot run on no samples at all.
+A batch is divided into shards; shard s of n has the samples ``batch[s::n]``. There is one shard for each rank. Where bits must
+not depend on the number of ranks, the number of shards is fixed, and each rank takes some consecutive ones. The split is the
+last operation on the dataset, so every operation before it does the same as on one device. A shard without a sample gets the
+first one of the batch, with weight zero: a model cannot run on no samples at all.
 """
 
 from __future__ import annotations
@@ -19,42 +19,41 @@ _SLICEABLE = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
 @dataclass(frozen=True)
 class Division:
-    """Into how many shards batches are divided, and which of them are this rank's."""
+    """The number of shards of a batch, and those that are this rank's."""
 
     shards: int
     own: range
 
     @staticmethod
     def among(size: int, rank: int, shards: int | None = None) -> Division:
-        """One shard for each of the ranks, or as many as are given: a multiple of the ranks, each taking equally many."""
+        """One shard for each rank, or the given number: a multiple of the number of ranks, each of which takes equally many."""
         each = 1 if shards is None else shards // size
         return Division(size * each, range(rank * each, (rank + 1) * each))
 
 
 class Share(NamedTuple):
-    """What a training step must know of its batch beside the samples.
-
-    Scalars, int64: the samples of this shard (0: the one there does not count), those of the global batch (None: every rank has
-    data of its own) and a fingerprint of the global batch.
-    """
+    """The figures of a shard that a training step needs beside the samples: scalars, int64."""
 
     samples: tf.Tensor
+    """The number of samples of this shard; 0 if the one there does not count."""
     total: tf.Tensor | None
+    """The number of samples of the global batch; None if every rank has batches of its own."""
     fingerprint: tf.Tensor
+    """Of the global batch."""
 
 
 def distribute(dataset: tf.data.Dataset, division: Division) -> tf.data.Dataset:
-    """The dataset with this rank's shards of each batch: elements are tuples with a pair for each, its samples and its share.
+    """The dataset with this rank's shards of each batch: an element is a tuple of pairs of a shard's samples and its share.
 
     Raises:
-        ValueError: the elements have no batch axis, or are of a kind that cannot be split.
+        ValueError: the elements have no batch axis, or cannot be split.
     """
     check_batched(dataset.element_spec)
     return map_in_order(dataset, lambda *element: own_shards(_structure(dataset, element), division))
 
 
 def undivided(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset as it is, for a rank that has data of its own, with shares like those that `distribute` gives."""
+    """The dataset as it is, of a rank with batches of its own, with shares as `distribute` gives them."""
     check_batched(dataset.element_spec)
 
     def with_share(*element: Any) -> tuple[tuple[Any, tuple[tf.Tensor, tf.Tensor]]]:
@@ -65,16 +64,17 @@ def undivided(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def map_in_order(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
-    """The function of each element, one after another. Tensors decide no branch in it: AutoGraph would rewrite it for nothing.
+    """Maps the elements one after another.
 
-    That rewriting took more than half a second of each rank's first fit.
+    No branch of the function depends on a tensor, so AutoGraph is kept from rewriting it. The rewriting took more than half a
+    second of each rank's first fit.
     """
-    as_it_is = tf.autograph.experimental.do_not_convert(function)
-    return dataset.map(as_it_is, num_parallel_calls=1, deterministic=True)
+    unconverted = tf.autograph.experimental.do_not_convert(function)
+    return dataset.map(unconverted, num_parallel_calls=1, deterministic=True)
 
 
 def batch_spec(dataset: tf.data.Dataset) -> Any:
-    """The spec of the batches alone, of a dataset that `distribute` or `undivided` made."""
+    """The spec of the batches without their shares, of a dataset that `distribute` or `undivided` made."""
     return dataset.element_spec[0][0]
 
 
@@ -87,12 +87,12 @@ def unpack(element: Any) -> list[tuple[Any, Share]]:
 
 
 def may_be_empty(dataset: tf.data.Dataset) -> bool:
-    """Whether this rank's shard of a batch can have no sample; not if the size of every batch is known and large enough."""
+    """Whether this rank's shard of a batch may have no sample. It has some if every batch has a known, large enough size."""
     return any(spec.shape.rank is None or spec.shape[0] is None for spec in tf.nest.flatten(batch_spec(dataset)))
 
 
 def check_batched(element_spec: Any) -> None:
-    """Refuses what cannot be split by sample, saying why."""
+    """Raises ValueError if the elements cannot be split by sample."""
     specs = tf.nest.flatten(element_spec)
     if not specs:
         raise ValueError("the dataset has no elements to split")
@@ -142,12 +142,12 @@ def _rows(tensor: Any, begin: Any, end: Any, step: int) -> Any:
 
 
 def samples_in(batch: Any) -> tf.Tensor:
-    """How many samples a batch of tensors has: a scalar, int64."""
+    """The number of samples of a batch of tensors: a scalar, int64."""
     return _count(tf.nest.flatten(batch)[0])
 
 
 def fingerprint(tensors: Any) -> tf.Tensor:
-    """A number, int64, that differs between structures of tensors that differ in a dense one of them."""
+    """A hash, int64, of all dense tensors in a structure."""
     dense = [t for t in tf.nest.flatten(tensors) if isinstance(t, tf.Tensor)]
     return tf.add_n([tf.constant(0, tf.int64), *[_hash(t) for t in dense if t.dtype.is_numpy_compatible]])
 
@@ -165,7 +165,7 @@ def _head(tensor: Any) -> tf.Tensor | None:
 
 
 def _structure(dataset: tf.data.Dataset, element: tuple[Any, ...]) -> Any:
-    """An element as the dataset has it: `map` hands the members of a tuple over one by one."""
+    """An element as the dataset has it: `map` passes the members of a tuple one by one."""
     return element if isinstance(dataset.element_spec, tuple) else element[0]
 
 
@@ -180,8 +180,8 @@ def _count(tensor: Any) -> tf.Tensor:
 def _part_of_sparse(tensor: tf.SparseTensor, begin: tf.Tensor, end: tf.Tensor, step: int) -> tf.SparseTensor:
     """``tensor[begin:end:step]``, which TensorFlow does not have."""
     rows = tensor.indices[:, 0]
-    mine = tf.sparse.retain(tensor, (rows >= begin) & (rows < end) & ((rows - begin) % step == 0))
-    indices = tf.concat([(mine.indices[:, :1] - begin) // step, mine.indices[:, 1:]], 1)
-    part = tf.SparseTensor(indices, mine.values, tf.concat([[-(-(end - begin) // step)], tensor.dense_shape[1:]], 0))
+    kept = tf.sparse.retain(tensor, (rows >= begin) & (rows < end) & ((rows - begin) % step == 0))
+    indices = tf.concat([(kept.indices[:, :1] - begin) // step, kept.indices[:, 1:]], 1)
+    part = tf.SparseTensor(indices, kept.values, tf.concat([[-(-(end - begin) // step)], tensor.dense_shape[1:]], 0))
     part.set_shape([None, *tensor.shape[1:]])
     return part
