@@ -34,6 +34,13 @@ def tests_of(folder: Path) -> Path | None:
     return None
 
 
+def python_tests_of(folder: Path) -> Path | None:
+    """The folder of tests for a folder of the Python package: of its deepest part that has one."""
+    parts = folder.parts[2:] if folder.parts[:2] == ("python", "tarantella") else ()
+    folders = [Path("tests", "python", *parts[:depth]) for depth in range(len(parts), 0, -1)]
+    return next((folder for folder in folders if list((ROOT / folder).rglob("test_*.py"))), None)
+
+
 def is_python(path: Path) -> bool:
     return path.parts[:2] == ("tests", "python")
 
@@ -56,6 +63,9 @@ def sort_word(word: str) -> list[str]:
     if (ROOT / path).is_file() and path.parts[0] == "tests" and path.suffix in SOURCES:
         return [f"c++ {path}"]
     folder = path if (ROOT / path).is_dir() else path.parent
+    python_folder = python_tests_of(folder)
+    if python_folder is not None:
+        return [f"python {python_folder}"]
     if folder.parts and folder.parts[0] != "tests":
         folder = tests_of(folder) or Path()
     elif not (ROOT / path).is_dir():
@@ -63,7 +73,9 @@ def sort_word(word: str) -> list[str]:
     inside = sorted((ROOT / folder).rglob("*")) if len(folder.parts) > 1 else []
     files = [file for file in inside if file.suffix in SOURCES]
     if not files:
-        raise Refused(f"{name} has no tests: name a .cpp file or a folder in tests, a folder in src, or a file in tests/python")
+        raise Refused(
+            f"{name} has no tests: name a .cpp file or a folder in tests, a folder in src or python, or a file in tests/python"
+        )
     return [f"c++ {file.relative_to(ROOT)}" for file in files]
 
 

@@ -416,6 +416,8 @@ def test_words_stand_for_files() -> None:
     assert "c++ tests/comm/tree_test.cpp" in sort("src/comm") and "c++ tests/nccl/watchdog_test.cpp" in sort("src/comm/nccl")
     assert sort("tests/python/test_tools.py::test_x[a b]") == ["python tests/python/test_tools.py::test_x[a b]"]
     assert sort("tests/python/launcher") == ["python tests/python/launcher"]
+    assert sort("python/tarantella/keras/data/split.py") == ["python tests/python/keras/data"]
+    assert sort("python/tarantella/keras/callback_placement") == ["python tests/python/keras"]
 
 
 @pytest.mark.skipif(any(shutil.which(name) is None for name in ("ctest", "ninja")), reason="no CMake or Ninja")

@@ -40,9 +40,9 @@ class Callback:
         A callback for `fit`, `evaluate` and `predict` with the class and the state of the given one.
 
     Raises:
-        TypeError: it is not a callback. ValueError: it was wrapped already, logs are to be aggregated on one rank, it cannot run
-            on one rank (EarlyStopping, LearningRateScheduler, ReduceLROnPlateau, SwapEMAWeights, TerminateOnNaN), or it cannot
-            be wrapped at all (BackupAndRestore, BaseLogger, Checkpoint).
+        TypeError: it is not a callback. ValueError: it was wrapped already, logs are to be aggregated on one rank, it cannot
+            run on one rank (EarlyStopping, LearningRateScheduler, ReduceLROnPlateau, SwapEMAWeights, TerminateOnNaN), or it
+            cannot be wrapped at all (BackupAndRestore, BaseLogger, Checkpoint).
         UnsupportedError: the strategy or the group is not supported.
 
     Example:

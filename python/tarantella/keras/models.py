@@ -28,7 +28,7 @@ class Sequential(Model):
 
 
 def load_model(filepath: Any, *args: Any, **kwargs: Any) -> Any:
-    """Keras' `load_model`, as a `tnt.Model`: compiled, with the optimizer's state, if the file has it. Every rank reads the file.
+    """Keras' `load_model`, as a `tnt.Model`: compiled and with the optimizer's state, if the file has them. All ranks read it.
 
     Args:
         filepath, ...: as Keras' `load_model` takes them.
