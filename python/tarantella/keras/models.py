@@ -46,7 +46,7 @@ def save_model(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
     Raises:
         TypeError: model is something else.
     """
-    (model if type(model) in (Model, Sequential) else Model(model)).save(filepath, *args, **kwargs)
+    (model if issubclass(type(model), Model) else Model(model)).save(filepath, *args, **kwargs)
 
 
 def clone_model(model: Any, *args: Any, **kwargs: Any) -> Any:

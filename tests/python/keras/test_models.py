@@ -16,7 +16,7 @@ def found():
 
 
 def test_sequential(found):
-    assert found["sequential"] == [[True, True, "mine", 2, "Model"]] * SIZE
+    assert found["sequential"] == [[True, True, "mine", 2, "Model", True]] * SIZE
 
 
 def test_goes_on_where_the_file_was_written(found):

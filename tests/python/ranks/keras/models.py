@@ -37,7 +37,11 @@ def sequential() -> list[Any]:
     model.fit(dataset, verbose=0)
     again = tnt.Sequential.from_config(model.get_config())
     kinds = [isinstance(model, keras.Sequential), isinstance(model, tnt.Model)]
-    return [*kinds, model.name, len(again.layers), type(again).__name__]
+    wrapped_again = tnt.Model(model)
+    wrapped_again.compile("sgd", "mse")
+    wrapped_again.fit(dataset, verbose=0)
+    inside = type(wrapped_again.model) is keras.Sequential
+    return [*kinds, model.name, len(again.layers), type(again).__name__, inside]
 
 
 @check
