@@ -22,7 +22,7 @@ from tarantella.keras.checkpoint.writer import SharedWriter, Writer
 from tarantella.seeding import global_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tarantella.keras.checkpoint.callback import Checkpoint
 
@@ -149,7 +149,15 @@ class CheckpointSession(NullSession):
             given.append(adapter.progress_bar())
         if self._replay is not None:
             given = [self._replay.silenced(callback) for callback in given]
-        return [_First(self), *given, epochs, _Last(self)]
+        first = _callback(on_epoch_begin=self._before_epoch)
+        last = _callback(  # a checkpoint contains the effects of all others
+            on_train_begin=self._begin_training,
+            on_epoch_begin=self._after_epoch_begin,
+            on_train_batch_end=self._after_step,
+            on_epoch_end=self._after_epoch,
+            on_train_end=self._end_training,
+        )
+        return [first, *given, epochs, last]
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -164,28 +172,25 @@ class CheckpointSession(NullSession):
         """The next call of `fit` with this folder is another one."""
         _fits[self._folder] = _fits.get(self._folder, 0) + 1
 
-    # ---------------------------------------------------------------- what Keras calls, through `_First` and `_Last`
+    # ------------------------------------------------- hooks of the first and the last callback, around the user's
 
-    def begin_training(self) -> None:
-        """After the callbacks' `on_train_begin`."""
+    def _begin_training(self, logs: Any = None) -> None:
         if self._replay is not None:
             self._replay.begin()
 
-    def before_epoch(self, epoch: int) -> None:
-        """Before the callbacks' `on_epoch_begin`."""
+    def _before_epoch(self, epoch: int, logs: Any = None) -> None:
         self._epoch, self._step = epoch, 0
         if self._replay is not None:
             self._replay.begin_epoch(epoch)
             if self._replay.has_arrived():
                 self._arrive(self._replay)
 
-    def after_epoch_begin(self) -> None:
-        """After the callbacks' `on_epoch_begin`. The state of the middle of the epoch comes later."""
+    def _after_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """The callbacks have heard of the epoch, and hear of its steps again when the position is reached."""
         if self._replay is not None:
             self._replay.muted = True
 
-    def after_step(self, step: int, logs: Any) -> None:
-        """After the callbacks' `on_train_batch_end`."""
+    def _after_step(self, step: int, logs: Any = None) -> None:
         if self._replay is not None:
             if self._replay.has_arrived():
                 self._arrive(self._replay)
@@ -200,8 +205,7 @@ class CheckpointSession(NullSession):
         if due or (self._stopped_within and _is_finite(logs)):
             self._save(Position(self._epoch, self._step, self._steps_done), must=self._stopped_within)
 
-    def after_epoch(self, epoch: int) -> None:
-        """After the callbacks' `on_epoch_end`."""
+    def _after_epoch(self, epoch: int, logs: Any = None) -> None:
         if self._replay is not None:
             self._replay.check_end_of_epoch()
             return
@@ -212,8 +216,7 @@ class CheckpointSession(NullSession):
             self._save(Position(self._epochs_done, 0, self._steps_done))
         self._due_at_end = False
 
-    def end_training(self) -> None:
-        """After the callbacks' `on_train_end`."""
+    def _end_training(self, logs: Any = None) -> None:
         if not self._stopped_within:
             stopped = bool(self._model.stop_training)
             self._save(Position(self._epochs_done, 0, self._steps_done), must=True, stopped=stopped)
@@ -292,38 +295,11 @@ def open_session(
     return NullSession() if settings is None else CheckpointSession(settings, callbacks, model, hooks, initial_epoch, epochs)
 
 
-class _First(adapter.Callback):
-    """The first in the list of callbacks."""
-
-    def __init__(self, session: CheckpointSession) -> None:
-        super().__init__()
-        self._session = session
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._session.before_epoch(epoch)
-
-
-class _Last(adapter.Callback):
-    """The last in the list of callbacks: a checkpoint contains what all others have done."""
-
-    def __init__(self, session: CheckpointSession) -> None:
-        super().__init__()
-        self._session = session
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._session.begin_training()
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._session.after_epoch_begin()
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._session.after_step(batch, logs)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._session.after_epoch(epoch)
-
-    def on_train_end(self, logs: Any = None) -> None:
-        self._session.end_training()
+def _callback(**hooks: Callable[..., None]) -> Any:
+    """A callback with these hooks."""
+    callback = adapter.Callback()
+    vars(callback).update(hooks)
+    return callback
 
 
 def _is_finite(logs: Any) -> bool:
