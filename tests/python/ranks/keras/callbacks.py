@@ -14,88 +14,29 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
-from keras import layers
 
+import callback_agreement  # noqa: F401  its checks run, too
 import tarantella as tnt
-from checks import check, log_messages, raised, run
-
-RANK, SIZE = tnt.get_rank(), tnt.get_size()
-FOLDER = Path(sys.argv[1], "shared")
-MINE = Path(sys.argv[1], f"of-rank-{RANK}")
-FOLDER.mkdir(exist_ok=True)
-MINE.mkdir()
-
-x = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-y = np.stack([x[:, 0] * x[:, 1], x.sum(1)], 1)
-x_nan = x.copy()
-x_nan[25] = np.nan  # in the third batch, on one rank
-TRAINING, WITH_NAN = (tf.data.Dataset.from_tensor_slices((samples, y)).batch(12) for samples in (x, x_nan))
-VALIDATION = tf.data.Dataset.from_tensor_slices((x[:23] + 1, y[:23])).batch(12)
-STEPS = 5  # of an epoch, the last one with 2 samples
-messages = log_messages()
-Callback = keras.callbacks.Callback
-callbacks = tnt.keras.callbacks
-
-
-def compiled(model: Any, **kwargs: Any) -> Any:
-    model.compile(keras.optimizers.Adam(0.01, **kwargs), "mse", metrics=["mae"])
-    return model
-
-
-def network() -> Any:
-    keras.utils.set_random_seed(5)
-    return keras.Sequential([keras.Input((4,)), layers.Dense(7, activation="tanh"), layers.Dense(2)])
-
-
-class Fresh:
-    """A model as it was made: to make and trace one for every run would take most of the time."""
-
-    def __init__(self, wrap: Any, **kwargs: Any) -> None:
-        self._model = compiled(wrap(network()), **kwargs)
-        self._model.optimizer.build(self._model.trainable_variables)
-        self._variables = [*self._model.variables, *self._model.optimizer.variables]
-        self._values = [np.array(v) for v in self._variables]
-
-    def __call__(self) -> Any:
-        for variable, value in zip(self._variables, self._values, strict=True):
-            variable.assign(value)
-        self._model._initial_epoch = None  # Keras keeps what BackupAndRestore has set
-        return self._model
-
-
-def leave_plain(model: Any) -> Any:
-    return tnt.Model(model, tnt.ParallelStrategy.NONE)
-
-
-plain, distributed = Fresh(leave_plain), Fresh(tnt.Model)
-
-
-def fit(model: Any, given: Any, batches: Any = TRAINING, epochs: int = 4, verbose: Any = 0) -> Any:
-    return model.fit(batches, epochs=epochs, callbacks=given, verbose=verbose, validation_data=VALIDATION)
-
-
-def flat(model: Any) -> np.ndarray:
-    return np.concatenate([np.ravel(w) for w in model.get_weights()])
-
-
-def far_apart(one: dict[str, list[float]], other: dict[str, list[float]]) -> float:
-    """The largest relative difference between two histories."""
-    assert one.keys() == other.keys(), (one.keys(), other.keys())
-    return max(float(np.max(np.abs(np.subtract(one[k], other[k])) / np.abs(one[k]))) for k in one)
-
-
-def like_serial(make: Any, models: Any = (plain, distributed), **kwargs: Any) -> list[Any]:
-    """Epochs that were run, by how much logs and weights differ from serial Keras', and what the callbacks know after it."""
-    found = []
-    for fresh in models:
-        model, given = fresh(), make()
-        history = fit(model, given, **kwargs).history
-        found.append((history, flat(model), given))
-    (serial, weights, before), (ours, our_weights, after) = found
-    assert [type(callback) for callback in after] == [type(callback) for callback in before]  # no one has added any
-    return [len(ours["loss"]), far_apart(serial, ours), float(np.abs(weights - our_weights).max()), before, after]
-
+from callback_runs import (
+    FOLDER,
+    MINE,
+    RANK,
+    STEPS,
+    WITH_NAN,
+    Callback,
+    Fresh,
+    Keep,
+    callbacks,
+    distributed,
+    fit,
+    flat,
+    leave_plain,
+    like_serial,
+    plain,
+    x,
+    y,
+)
+from checks import check, raised, run
 
 # ------------------------------------------------------------------------------------------------- Keras' own, which decide
 
@@ -263,28 +204,6 @@ def disk_full() -> list[Any]:
 # -------------------------------------------------------------------------------------------------------------- a user's
 
 
-class Keep(Callback):
-    """Every hook that was called, with its logs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Any] = []
-
-
-def keeping(hook: str) -> Any:
-    def keep(self: Keep, *args: Any, **kwargs: Any) -> None:
-        numbers = [a for a in args if isinstance(a, int)]
-        logs = next((a for a in (*args, *kwargs.values()) if isinstance(a, dict)), {})
-        self.seen.append([hook, *numbers, {key: float(value) for key, value in logs.items()}])
-
-    return keep
-
-
-HOOKS = [name for name in dir(Callback) if re.fullmatch(r"on_(epoch|train|test|train_batch|test_batch)_(begin|end)", name)]
-for name in HOOKS:
-    setattr(Keep, name, keeping(name))
-
-
 @check
 def every_hook() -> list[Any]:
     epochs, logs, weights, (serial,), (ours,) = like_serial(lambda: [Keep()], epochs=2)
@@ -351,113 +270,6 @@ def wrapping_is_refused() -> list[Any]:
         raised(wrap, "Keep"),
         raised(wrap, decide[0], run_on_all_ranks=True),
     ]
-
-
-# ------------------------------------------------------------------------------------------------ on one rank only
-
-
-class Do(Callback):
-    """Does something in a hook, on the last rank, the second time."""
-
-    def __init__(self, hook: str, action: Any, times: int = 2) -> None:
-        super().__init__()
-        self.times = times
-
-        def act(*args: Any, **kwargs: Any) -> None:
-            self.times -= 1
-            if self.times == 0 and RANK == SIZE - 1:
-                action(self.model)
-
-        setattr(self, hook, act)
-
-
-def complain(model: Any) -> None:
-    raise ValueError("not with me")
-
-
-@check
-def failure_in_each_hook() -> dict[str, Any]:
-    found = {}
-    model = distributed()
-    for hook in HOOKS:
-        once = hook in ("on_train_begin", "on_train_end")
-        found[hook] = raised(fit, model, [Keep(), Do(hook, complain, 1 if once else 2)])
-    found["evaluate"] = raised(model.evaluate, x, y, batch_size=12, verbose=0, callbacks=[Do("on_test_batch_end", complain)])
-    found["set_model"] = raised(fit, model, [Do("set_model", complain, 1)])
-    found["after"] = len(fit(model, []).history["loss"])
-    return found
-
-
-@check
-def failure_of_the_master_alone() -> list[str]:
-    """In a callback that is given to the master only."""
-    given = [keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: complain(None))] if RANK == 0 else None
-    return raised(fit, distributed(), given)
-
-
-def stop(model: Any) -> None:
-    model.stop_training = True
-
-
-@check
-def stop_on_one_rank() -> dict[str, list[int]]:
-    """The steps that were made and the epochs that ended."""
-    found = {}
-    hooks = [hook for hook in HOOKS if hook not in ("on_train_begin", "on_train_end", "on_test_begin", "on_test_batch_begin")]
-    for hook in hooks:
-        model = distributed()
-        history = fit(model, [Do(hook, stop)])
-        found[hook] = [int(model.optimizer.iterations), len(history.history["loss"]), int(model.stop_training)]
-    return found
-
-
-@check
-def stop_on_all_ranks() -> list[int]:
-    model = distributed()
-    fit(model, [keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: stop(model) if batch == 2 else None)])
-    return [int(model.optimizer.iterations)]
-
-
-@check
-def changes_on_one_rank() -> dict[str, Any]:
-    """The rates and weights of all ranks afterwards, or the error."""
-
-    def other_rate(model: Any) -> None:
-        model.optimizer.learning_rate = 0.5
-
-    def other_weights(model: Any) -> None:
-        model.set_weights([w + 1 for w in model.get_weights()])
-
-    found: dict[str, Any] = {}
-    for hook in ("on_train_batch_begin", "on_train_batch_end", "on_epoch_begin", "on_epoch_end"):
-        del messages[:]
-        model = distributed()
-        fit(model, [Do(hook, other_rate)], epochs=2)
-        found[hook] = [float(model.optimizer.learning_rate), weights_equal(model), list(messages)]
-    for hook in ("on_epoch_begin", "on_epoch_end", "on_train_end"):
-        model = distributed()
-        fit(model, [Do(hook, other_weights, 1)], epochs=2)
-        found[f"weights {hook}"] = weights_equal(model)
-    found["weights on_train_batch_end"] = raised(fit, distributed(), [Do("on_train_batch_end", other_weights)], epochs=1)
-    return found
-
-
-def weights_equal(model: Any) -> bool:
-    return bool((tnt.all_reduce(flat(model), "max") == tnt.all_reduce(flat(model), "min")).all())
-
-
-@check
-def rate_of_the_master() -> list[float]:
-    """A callback that runs once and sets the rate sets it everywhere."""
-
-    class Halve(Callback):
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.model.optimizer.learning_rate = 0.01 / 2 ** (epoch + 1)
-
-    serial, ours = plain(), distributed()
-    fit(serial, [Halve()])
-    fit(ours, [callbacks.Callback(Halve())])
-    return [float(ours.optimizer.learning_rate), float(np.abs(flat(serial) - flat(ours)).max())]
 
 
 # --------------------------------------------------------------------------------------------------------- time history

@@ -11,94 +11,27 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import layers
 
+import loop_errors  # noqa: F401  its checks run, too
 import tarantella as tnt
 from checks import check, raised, run
+from loop_runs import (
+    RANK,
+    SIZE,
+    away,
+    distributed,
+    flat,
+    loss_of,
+    make,
+    serial,
+    with_apply,
+    with_apply_gradients,
+    with_tape,
+    x,
+    y,
+)
 from tarantella.keras.loops import reducers
 from tarantella.keras.loops.optimizers import is_distributed
-
-RANK, SIZE = tnt.get_rank(), tnt.get_size()
-x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
-y = np.stack([x[:, 0] * x[:, 1], x.sum(1)], 1)
-SHARES = [0, 24, 27, 40] if SIZE == 3 else [0, 40]  # very different ones
-BATCHES = [40, 31, 26, 25, 2, 1]  # the later ones leave ranks without a sample
-
-
-def make(rows: int = 0) -> Any:
-    keras.utils.set_random_seed(11)
-    if rows:
-        table = layers.Embedding(rows, 8)
-        return keras.Sequential([keras.Input((4,), dtype="int32"), table, layers.Flatten(), layers.Dense(2)])
-    return keras.Sequential([keras.Input((4,)), layers.Dense(6, activation="tanh"), layers.Dense(2)])
-
-
-def flat(model: Any) -> np.ndarray:
-    return np.concatenate([np.ravel(w) for w in model.get_weights()])
-
-
-def mine(array: np.ndarray, size: int) -> np.ndarray:
-    """This rank's part of the first samples, and one of nothing but NaN if there is none."""
-    part = array[:size][SHARES[RANK] : SHARES[RANK + 1]]
-    return part if len(part) else np.full_like(array[:1], np.nan if array.dtype.kind == "f" else 0)
-
-
-def loss_of(model: Any, a: Any, b: Any) -> tf.Tensor:
-    return tf.reduce_mean(tf.square(model(a) - b))
-
-
-def serial(optimizer: Any, batches: list[int] = BATCHES, inputs: np.ndarray = x, rows: int = 0) -> np.ndarray:
-    model = make(rows)
-    for size in batches:
-        with tf.GradientTape() as tape:
-            loss = loss_of(model, inputs[:size], y[:size])
-            scaled = optimizer.scale_loss(loss)
-        optimizer.apply(tape.gradient(scaled, model.trainable_variables), model.trainable_variables)
-    return flat(model)
-
-
-Step = Callable[[Any, Any, Any, Any, Any], None]
-
-
-def with_tape(model: Any, optimizer: Any, a: Any, b: Any, samples: Any) -> None:
-    with tnt.DistributedGradientTape(tf.GradientTape()) as tape:
-        loss = loss_of(model, a, b)
-    optimizer.apply(tape.gradient(loss, model.trainable_variables, samples=samples), model.trainable_variables)
-
-
-def with_apply(model: Any, optimizer: Any, a: Any, b: Any, samples: Any) -> None:
-    with tf.GradientTape() as tape:
-        loss = optimizer.scale_loss(loss_of(model, a, b))
-    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables, samples=samples)
-
-
-def with_apply_gradients(model: Any, optimizer: Any, a: Any, b: Any, samples: Any) -> None:
-    with tf.GradientTape() as tape:
-        loss = optimizer.scale_loss(loss_of(model, a, b))
-    gradients = tape.gradient(loss, model.trainable_variables)
-    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True), samples=samples)
-
-
-def distributed(
-    step: Step, optimizer: Any, graph: bool, batches: list[int] = BATCHES, inputs: np.ndarray = x, rows: int = 0
-) -> np.ndarray:
-    model = make(rows)
-    for variable in model.variables:
-        variable.assign(variable + RANK)
-    tnt.broadcast_variables(model.variables)
-    if step is not with_tape:
-        optimizer = tnt.optimizers.Optimizer(optimizer)
-    one = tf.function(lambda *batch: step(model, optimizer, *batch)) if graph else lambda *batch: step(model, optimizer, *batch)
-    for size in batches:
-        samples = max(0, min(size, SHARES[RANK + 1]) - SHARES[RANK])
-        one(tf.constant(mine(inputs, size)), tf.constant(mine(y, size)), tf.constant(samples))
-    return flat(model)
-
-
-def away(ours: np.ndarray, truth: np.ndarray) -> list[float]:
-    """How far from it the worst rank is, and how far the ranks are from each other."""
-    spread = tnt.all_reduce(ours, "max") - tnt.all_reduce(ours, "min")
-    return [float(tnt.all_reduce(np.abs(ours - truth).max(), "max")), float(spread.max())]
 
 
 @check
@@ -372,113 +305,6 @@ def gradients_of_all_reduce() -> list[Any]:
         [way(op).numpy().tolist() for op in ("sum", "avg") for way in (gradient, tf.function(gradient))],
         raised(gradient, "max"),
     ]
-
-
-# ---------------------------------------------------------------------------------------------------- what is refused
-
-
-def apply_reduced() -> None:
-    model, optimizer = make(), tnt.optimizers.Optimizer(keras.optimizers.SGD())
-    with tnt.DistributedGradientTape(tf.GradientTape()) as tape:
-        loss = loss_of(model, x, y)
-    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-
-
-def apply_without_sync() -> None:
-    model, optimizer = make(), tnt.optimizers.Optimizer(keras.optimizers.SGD())
-    with tnt.no_sync():
-        optimizer.apply([tf.ones(v.shape) for v in model.trainable_variables], model.trainable_variables)
-
-
-def gradient_of(sources: Any, **how: Any) -> Any:
-    with tnt.DistributedGradientTape(tf.GradientTape()) as tape:
-        loss = tf.reduce_sum(tf.Variable(1.0))
-    return tape.gradient(loss, sources, **how)
-
-
-def weighted_without_sync() -> None:
-    with tnt.no_sync():
-        gradient_of([], weight=1)
-
-
-def traced_without_sync() -> None:
-    variable = tf.Variable(1.0)
-    with tnt.no_sync():
-        tf.function(lambda: gradient_of([variable]))()
-
-
-class TapeInside(keras.Sequential):
-    def train_step(self, data: Any) -> Any:
-        with tnt.DistributedGradientTape(tf.GradientTape()) as tape:
-            loss = loss_of(self, *data)
-        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-        return {"loss": loss}
-
-
-class OptimizerInside(keras.Sequential):
-    def train_step(self, data: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = loss_of(self, *data)
-        self.own.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-        return {"loss": loss}
-
-
-def fit(cls: Any = keras.Sequential, optimizer: Any = "sgd", own: Any = None) -> None:
-    model = cls([keras.Input((4,)), layers.Dense(2)])
-    model.own = own
-    wrapped = tnt.Model(model)
-    wrapped.compile(optimizer, "mse")
-    wrapped.fit(x, y, verbose=0)
-
-
-def mismatch(graph: bool) -> None:
-    variables = [tf.Variable(np.ones(3 + (RANK == 1 and i == 1)), name=f"v{i}") for i in range(3)]
-    with tf.GradientTape() as tape:
-        loss = tf.add_n([tf.reduce_sum(v) for v in variables])
-    reduce: Any = lambda: tnt.DistributedGradientTape(tape).gradient(loss, variables)  # noqa: E731
-    (tf.function(reduce) if graph else reduce)()
-
-
-def sparse_mismatch() -> None:
-    table = tf.Variable(np.ones((4096 + 8 * RANK, 8), np.float32), name="table")
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(tf.gather(table, [1]))
-    tnt.DistributedGradientTape(tape).gradient(loss, [table])
-
-
-@check
-def refused() -> dict[str, list[str]]:
-    ours = tnt.optimizers.Optimizer
-    sgd = keras.optimizers.SGD
-    return {
-        "reduced already": raised(apply_reduced),
-        "reduced already, in a graph": raised(tf.function(apply_reduced)),
-        "applied inside of no_sync": raised(apply_without_sync),
-        "weighted inside of no_sync": raised(weighted_without_sync),
-        "no_sync around a function": raised(traced_without_sync),
-        "tape in a model's step": raised(fit, TapeInside),
-        "optimizer in a model's step": raised(fit, OptimizerInside, own=ours(sgd())),
-        "optimizer of a model": raised(fit, optimizer=ours(sgd())),
-        "optimizer inside of a model's": raised(fit, optimizer=keras.optimizers.LossScaleOptimizer(ours(sgd()))),
-        "other variables": raised(mismatch, False),
-        "other variables, in a graph": raised(mismatch, True),
-        "other tables": raised(sparse_mismatch),
-        "no tape": raised(tnt.DistributedGradientTape, None),
-        "no optimizer": raised(ours, "sgd"),
-        "no variable": raised(gradient_of, [tf.constant(1.0)]),
-        "two weights": raised(gradient_of, [tf.Variable(1.0)], weight=1, samples=2),
-        "jacobian": raised(lambda: tnt.DistributedGradientTape(tf.GradientTape()).jacobian),
-        "nothing to broadcast to": raised(tnt.broadcast_variables, [np.ones(3)]),
-        "no such root": raised(tnt.broadcast_variables, [], root=SIZE),
-        "text": raised(tnt.all_reduce, tf.constant("a")),
-        "no such operation": raised(tnt.all_reduce, tf.constant(1.0), "mean"),
-        "variables unknown": raised(ours(sgd(gradient_accumulation_steps=2)).apply, [tf.constant(1.0)]),
-    }
-
-
-@check
-def the_job_goes_on() -> list[float]:
-    return away(distributed(with_apply, keras.optimizers.Adam(0.01), True), serial(keras.optimizers.Adam(0.01)))
 
 
 run(sys.argv[1])
