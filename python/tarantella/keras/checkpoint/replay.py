@@ -159,6 +159,7 @@ class Replay:
 
 def data_changed(how: str) -> InvalidArgumentError:
     """The error for training data that is not what it was. how: in which way, and what to do."""
-    return InvalidArgumentError(
+    error: InvalidArgumentError = InvalidArgumentError(
         f"the training data has changed since the checkpoint was written: {how}, or begin anew with another folder"
     )
+    return error

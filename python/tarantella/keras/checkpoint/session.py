@@ -298,7 +298,8 @@ def open_session(
 def _callback(**hooks: Callable[..., None]) -> Any:
     """A callback with these hooks."""
     callback = adapter.Callback()
-    vars(callback).update(hooks)
+    for name, hook in hooks.items():
+        setattr(callback, name, hook)
     return callback
 
 

@@ -1,0 +1,158 @@
+"""tools/test runs all its stages and sums them up; .ci/run runs the demo and then the tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from support.checkouts import TOOLS, alive, copy_tools, program, wait_until_it_sleeps, write
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Path:
+    """A checkout in which tools/test meets stubs of all that it calls; each keeps what it was called with."""
+    tree = tmp_path / "stages"
+    copy_tools(tree, "test", "building.sh", "found.py", "selected.py")
+    write(tree / "CMakePresets.json", "{}")
+    write(tree / "tests/comm/x_test.cpp", "")
+    write(tree / "tests/python/test_x.py", "")
+    for folder in ("src", "kernels", "include", "benchmarks", "python/extension", "examples"):
+        (tree / folder).mkdir(parents=True, exist_ok=True)
+    program(tree / "tools/setup", 'echo "setup $*" >>called')
+    program(tree / "tools/tidy", "echo clang-tidy: 0 files looked at")
+    bin = tree / ".venv/bin"
+    for name in ("ruff", "mypy"):
+        program(bin / name, f'echo "{name} $*" >>called')
+    program(bin / "clang-format", "echo version 1.0")
+    program(
+        bin / "cmake",
+        """echo "cmake $*" >>called
+[[ "$*" == *"--build --preset asan"* && -e broken ]] || exit 0
+echo "FAILED: x.o"
+echo "x.cpp:3:1: error: it is broken"
+for i in {1..200}; do echo "[$i/200] others"; done
+exit 1""",
+    )
+    program(bin / "ctest", 'echo "ctest $*" >>called; echo "100% tests passed, 0 tests failed out of 12"')
+    program(
+        bin / "python",
+        f"""[[ "$*" == *pytest* ]] || exec {sys.executable} "$@"
+echo "python $*" >>called
+[[ ! -e bad ]] || {{ echo '1 failed, 2 passed in 3.21s'; exit 1; }}
+echo '3 passed, 1 skipped in 3.21s'""",
+    )
+    program(bin / "mpicc.mpich", "exit 1")
+    program(bin / "mpiexec.mpich", "exit 1")
+    return tree
+
+
+def run_stages(tree: Path, *words: str) -> tuple[int, str, list[str]]:
+    (tree / "called").unlink(missing_ok=True)
+    done = subprocess.run([tree / "tools/test", *words], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout + done.stderr, (tree / "called").read_text().splitlines()
+
+
+def test_all_stages_run_and_are_summed_up(stages: Path) -> None:
+    code, said, called = run_stages(stages)
+    assert code == 0, said
+    assert said.endswith("tools/test: ok\n")
+    for line in (
+        "ctest --preset release -j",
+        "ctest --preset asan -j 4 --no-tests=error",
+        "ctest --preset tsan -j 4 --no-tests=error",
+    ):
+        assert any(call.startswith(line) for call in called), (line, called)
+    assert "cmake --build --preset asan --target tnt_sanitized" in called
+    summary = said[said.index("\nSummary") :]
+    assert re.search(r"python +ok +\d+ s +- +3 passed, 1 skipped\n", summary), summary
+    assert re.search(r"c\+\+ +ok +\d+ s +\d+ s, \d+ % +12 tests\n", summary) or re.search(r"c\+\+ +ok .* 12 tests\n", summary)
+    assert "3 passed, 1 skipped in 3.21s\n" in summary and "100% tests passed, 0 tests failed out of 12\n" in summary
+    assert summary.index("c++ ") < summary.index("python ") < summary.index("c++-asan") < summary.index("clang-tidy")
+
+
+def test_a_stage_that_fails_shows_why_and_the_others_go_on(stages: Path) -> None:
+    write(stages / "broken", "")
+    write(stages / "bad", "")
+    code, said, called = run_stages(stages)
+    assert code == 1 and said.endswith("tools/test: FAILED\n")
+    assert "x.cpp:3:1: error: it is broken" in said[: said.index("== c++-asan: FAILED")]
+    assert "1 failed, 2 passed in 3.21s" in said
+    assert not any(call.startswith("ctest --preset asan") for call in called)
+    assert any(call.startswith("ctest --preset tsan") for call in called) and "== clang-tidy: ok" in said
+    summary = said[said.index("\nSummary") :]
+    assert re.search(r"python +FAILED .* 1 failed, 2 passed\n", summary) and re.search(r"c\+\+-asan +FAILED", summary)
+
+
+def test_quick_leaves_sanitizers_and_tidy_out(stages: Path) -> None:
+    code, said, called = run_stages(stages, "quick")
+    assert code == 0 and "clang-tidy" not in said and not any("asan" in call for call in called)
+
+
+def test_a_python_file_alone_builds_no_test_in_cplusplus(stages: Path) -> None:
+    code, said, called = run_stages(stages, "tests/python/test_x.py::test_it", "tests/python/test_x.py")
+    assert code == 0, said
+    assert called == ["setup test", "python -m pytest tests/python/test_x.py::test_it tests/python/test_x.py -q"]
+    write(stages / "bad", "")
+    assert run_stages(stages, "tests/python/test_x.py")[0] == 1
+
+
+def test_a_file_in_cplusplus_alone_builds_no_package(stages: Path) -> None:
+    write(
+        stages / "tools/selected.py",
+        "import sys\n"
+        "print({'sort': 'c++ tests/comm/x_test.cpp', 'programs': 'tnt_a\\ntnt_b', 'cases': '0,0,0,4'}[sys.argv[1]])",
+    )
+    code, said, called = run_stages(stages, "tests/comm/x_test.cpp")
+    assert code == 0, said
+    assert called[0] == "setup compile" and "cmake --build --preset release --target tnt_a tnt_b" in called
+    assert called[-1].startswith("ctest --preset release") and called[-1].endswith("-I 0,0,0,4")
+
+
+def test_an_interrupt_ends_what_runs_beside_the_stages(stages: Path) -> None:
+    program(stages / ".venv/bin/cmake", '[[ "$*" != *"--build --preset asan"* ]] || { echo $$ >>pids; exec sleep 97; }')
+    program(stages / ".venv/bin/python", f'[[ "$*" == *pytest* ]] || exec {sys.executable} "$@"\necho $$ >>pids; exec sleep 97')
+    preexec = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    options = {"start_new_session": True, "stdout": subprocess.DEVNULL, "preexec_fn": preexec}
+    with subprocess.Popen([stages / "tools/test"], **options) as process:
+        pids = stages / "pids"
+        deadline = time.monotonic() + 60
+        while not (pids.exists() and len(pids.read_text().split()) == 2) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for pid in pids.read_text().split():
+            wait_until_it_sleeps(pid)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(20) == 130
+    deadline = time.monotonic() + 10
+    while any(map(alive, pids.read_text().split())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(alive, pids.read_text().split()))
+
+
+def test_a_second_run_waits_for_the_first(stages: Path) -> None:
+    running = stages / "running"
+    program(stages / ".venv/bin/ruff", f"touch {running}; sleep 4; rm {running}")
+    with subprocess.Popen([stages / "tools/test", "quick"], stdout=subprocess.DEVNULL) as first:
+        while not running.exists():
+            time.sleep(0.01)
+        code, said, _ = run_stages(stages, "tests/python/test_x.py")
+        assert code == 0 and "another one is running here: waiting for it" in said and not running.exists()
+        assert first.wait(60) == 0
+
+
+def test_ci_runs_the_demo_before_the_tests(tmp_path: Path) -> None:
+    script = (TOOLS.parent / ".ci/run").read_text()
+    write(tmp_path / ".ci/run", script, 0o755)
+    program(tmp_path / "bin/slurmctld", "")
+    env = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    for demo, test, code in ((0, 0, 0), (1, 0, 1), (0, 1, 1)):
+        program(tmp_path / "tools/demo", f"echo demo; exit {demo}")
+        program(tmp_path / "tools/test", f"echo test; exit {test}")
+        done = subprocess.run([tmp_path / ".ci/run"], capture_output=True, text=True, timeout=30, env=env)
+        assert (done.returncode, done.stdout.split()[:2]) == (code, ["demo", "test"])
