@@ -114,7 +114,7 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
         self.verbose = verbose
         self.intervals: list[dict[str, float]] = []
         self.epochs: list[dict[str, float]] = []
-        self.tnt_stats: Function[[], dict[str, float]] = lambda: statistics.NOTHING
+        self.tnt_stats: Function[[], dict[str, float]] = lambda: statistics.NO_STATS
         self._epoch = 0
         self._laps: list[_Lap] = []  # of the current epoch and of the current interval
 

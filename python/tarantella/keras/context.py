@@ -31,7 +31,7 @@ def model_step() -> Iterator[None]:
 
 @contextmanager
 def weighted(weight: Callable[[], tf.Tensor]) -> Iterator[None]:
-    """In this context gradients are made that will count by this weight: this rank's part of all that is reduced."""
+    """In this context gradients are made that will be reduced with this weight of the rank."""
     global _weight
     before, _weight = _weight, weight
     try:
@@ -41,12 +41,12 @@ def weighted(weight: Callable[[], tf.Tensor]) -> Iterator[None]:
 
 
 def weight() -> tf.Tensor | None:
-    """This rank's weight where gradients are being made, a scalar of type float64; None where it is not known."""
+    """This rank's weight for the gradients that are being made, a scalar of type float64; None if it is not known."""
     return None if _weight is None else _weight()
 
 
 def refuse_in_model_step(what: str, instead: str) -> None:
-    """The gradients of a model's step are reduced by its compiled optimizer, and once is enough."""
+    """Raises inside a step of `tnt.Model`, whose compiled optimizer reduces the gradients."""
     if _model_steps:
         raise UnsupportedError(
             f"{what} inside a training step of tnt.Model, whose compiled optimizer reduces the gradients already: {instead}"
@@ -57,14 +57,14 @@ def refuse_in_model_step(what: str, instead: str) -> None:
 def no_sync() -> Iterator[None]:
     """Context in which `DistributedGradientTape.gradient` gives this rank's own gradients, for accumulation.
 
-    Nothing is communicated inside, and nothing is weighted: add the gradients up, and hand the sum to the optimizer that
-    `tnt.optimizers.Optimizer` gave, outside. There it is reduced, once. Not collective.
+    Inside, nothing is communicated and nothing is weighted. Add the gradients up, and hand the sum to the optimizer of
+    `tnt.optimizers.Optimizer` outside: there it is reduced, once. Not collective.
 
     A `tf.function` is traced once and keeps what it was traced with: enter the context inside the function that calls
     `gradient`, not around its call.
 
     Raises:
-        UnsupportedError: (by what is called inside) an optimizer of Tarantella was applied, or the context was entered outside
+        UnsupportedError: (from the calls inside) an optimizer of Tarantella was applied, or the context was entered outside
             of the function that is being traced.
 
     Example:
@@ -79,7 +79,7 @@ def no_sync() -> Iterator[None]:
 
 
 def is_synchronised() -> bool:
-    """Whether gradients are to be reduced here: not inside of `no_sync`."""
+    """Whether gradients are reduced here: not inside `no_sync`."""
     if not _no_sync:
         return True
     if _no_sync[-1] is not enclosing_function(graph(), _no_sync[-1]):

@@ -112,7 +112,7 @@ class Agreement:
         if self._is_same:
             weights.broadcast(random_states(model))
         else:
-            accumulation.distribute_sums(model.optimizer)
+            accumulation.clear_on_other_ranks(model.optimizer)
         adapter.share_beginning(model, lambda numbers: [int(number) for number in collectives.broadcast(numbers)])
 
     def _take_masters_weights(self, model: Any) -> None:

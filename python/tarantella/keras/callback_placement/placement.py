@@ -82,7 +82,7 @@ def _stand_ins(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[li
     agreement = Agreement(may_fail, may_change, any(restores(callback) for callback in callbacks), is_same)
     for callback in callbacks:
         if hooks is not None and hasattr(callback, "tnt_stats"):
-            callback.tnt_stats = hooks.stats
+            callback.tnt_stats = hooks.reducers.stats
     return [_stand_in(callback, agreement) for callback in callbacks], agreement
 
 
@@ -235,8 +235,8 @@ def _replacing_files(callback: Any, model: Any) -> Iterator[None]:
     if restores(callback):
         writers.extend(adapter.backup_writer(callback, files.replace))
     patch = Patch(writers)
-    patch.put_on()
+    patch.apply()
     try:
         yield
     finally:
-        patch.take_off()
+        patch.revert()

@@ -94,7 +94,7 @@ class _Methods:
         reducers.refuse_reduced(grads)
         self._reduction = LoopReduction(self._given.get("weight", weight), self._given.get("samples", samples))
         try:
-            with ops.translated():
+            with ops.translated_errors():
                 if runtime.get_size() == 1 and trainable_variables is not None:
                     grads = self._reduction.reduce_gradients(grads, list(trainable_variables))
                 return self._apply(grads, trainable_variables, **kwargs)

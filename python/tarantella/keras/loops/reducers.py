@@ -12,7 +12,7 @@ from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import context
 from tarantella.keras.reduction import gradient_order, gradients, ops
-from tarantella.keras.reduction.reducer import AS_THE_ENVIRONMENT_SAYS, Reducer, Spec
+from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer, Spec
 from tarantella.keras.reduction.sparse import SparseReducer
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class LoopReducers:
         """The reducer of these variables' gradients. Collective when it is asked for the first time."""
 
         def make() -> Reducer:
-            wishes: dict[str, Any] = {"wire_dtype": AS_THE_ENVIRONMENT_SAYS, "arrival": gradient_order.agreed_order(grads)}
-            return Reducer("gradients", gradients.specs(variables), "a custom loop", gradients=True, **wishes)
+            options: dict[str, Any] = {"wire_dtype": WIRE_DEFAULT, "gradient_order": gradient_order.agreed_order(grads)}
+            return Reducer("gradients", gradients.specs(variables), "a custom loop", gradients=True, **options)
 
         return cast("Reducer", self._of("gradients", variables, make))
 
@@ -105,7 +105,7 @@ def _of_one_rank(gradient: Any, weight: tf.Tensor) -> Any:
     """What several ranks' sum would be; a sparse gradient stays one."""
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(_of_one_rank(gradient.values, weight), gradient.indices, gradient.dense_shape)
-    return gradients.times(gradient, weight)
+    return gradients.weighted(gradient, weight)
 
 
 def mark(grads: list[Any]) -> list[Any]:

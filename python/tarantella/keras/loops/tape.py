@@ -87,7 +87,7 @@ class DistributedGradientTape:
             if weight is not None or samples is not None:
                 raise ValueError("inside tnt.no_sync nothing is weighted: give weight or samples where gradients are reduced")
             return grads
-        with ops.translated():
+        with ops.translated_errors():
             # not by nest.flatten: an IndexedSlices would come apart
             flat = [grads] if not tf.nest.is_nested(sources) else _flatten_up_to(sources, grads)
             reduced = reduction.reduce_gradients(flat, variables)

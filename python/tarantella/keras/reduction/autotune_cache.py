@@ -1,4 +1,4 @@
-"""What was found to be the best fusion threshold, kept on this host for the next run of the same model."""
+"""A file on this host that keeps the best fusion threshold of each model for its next run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ABOUT = "fusion thresholds that TNT_AUTOTUNE has found; delete the file, or an 
 
 
 def key_of(specs: Sequence[Spec], wire_dtype: str) -> dict[str, Any]:
-    """What a threshold was found for. Names do not count: Keras numbers them through."""
+    """The model, world and wire type that a threshold belongs to. Names of layers do not count: Keras numbers them."""
     text = "\n".join([wire_dtype, *(f"{spec.count} {spec.dtype}" for spec in specs)])
     world = runtime.world()
     return {
@@ -36,23 +36,23 @@ def key_of(specs: Sequence[Spec], wire_dtype: str) -> dict[str, Any]:
 
 
 def path() -> Path | None:
-    """Where the thresholds are; None where the environment names no home."""
+    """The cache file; None if the environment names no home."""
     return host_cache_file("autotune")
 
 
 def find(key: dict[str, Any]) -> float | None:
-    """The threshold in bytes that was kept for the key. A file that cannot be understood is ignored, with a warning."""
+    """The threshold in bytes stored for the key, if any. An unreadable file is ignored, with a warning."""
     for entry in _entries():
         if all(entry[name] == value for name, value in key.items()):
             return math.inf if entry["fusion_threshold"] == "inf" else float(entry["fusion_threshold"])
     return None
 
 
-def keep(key: dict[str, Any], threshold: float, step_ms: dict[str, float]) -> Path | None:
-    """Keeps a threshold; the file it is in now, or None, with a warning, if it cannot be written."""
+def store(key: dict[str, Any], threshold: float, step_ms: dict[str, float]) -> Path | None:
+    """Stores a threshold. Returns the file; None, with a warning, if it cannot be written."""
     file = path()
     if file is None:
-        runtime.logger.warning("the fusion threshold cannot be kept for the next run: neither XDG_CACHE_HOME nor HOME is set")
+        runtime.logger.warning("the fusion threshold cannot be stored for the next run: neither XDG_CACHE_HOME nor HOME is set")
         return None
     others = [entry for entry in _entries(logging.DEBUG) if any(entry[name] != value for name, value in key.items())]
     entry = {**key, "fusion_threshold": "inf" if math.isinf(threshold) else int(threshold), "step_ms": step_ms}
@@ -61,7 +61,7 @@ def keep(key: dict[str, Any], threshold: float, step_ms: dict[str, float]) -> Pa
         file.parent.mkdir(parents=True, exist_ok=True)
         files.replace(file, lambda beside: _write(beside, text))
     except OSError as error:
-        runtime.logger.warning("the fusion threshold cannot be kept for the next run: %s", error)
+        runtime.logger.warning("the fusion threshold cannot be stored for the next run: %s", error)
         return None
     return file
 

@@ -40,7 +40,7 @@ class PackedBucket:
 
 
 class BucketHook:
-    """The function as the library calls it, on any thread, with the GIL held. It must not know the reducer: that keeps it."""
+    """The function as the library calls it, on any thread, with the GIL held. It must not refer to the reducer that owns it."""
 
     def __init__(self, function: Callable[[PackedBucket], object], names: Sequence[str]) -> None:
         self._function = function
@@ -48,11 +48,11 @@ class BucketHook:
         self.error: Exception | None = None
 
     def __call__(self, index: int, memory: memoryview, dtype: int, tensors: list[int]) -> str | None:
-        """Calls the function; gives back what went wrong in it, in words that fit."""
+        """Calls the function. Returns the text of its exception, cut to the room that the C API has."""
         try:
             self._call(index, memory, dtype, tuple(tensors))
         except Exception as error:
-            traceback.clear_frames(error.__traceback__)  # they know the array
+            traceback.clear_frames(error.__traceback__)  # its frames refer to the array
             self.error = error
             text = " ".join(f"{type(error).__name__}: {error}".split())
             return text.encode()[:_REASON_BYTES].decode(errors="ignore")
@@ -60,7 +60,7 @@ class BucketHook:
 
     def _call(self, index: int, memory: memoryview, dtype: int, tensors: tuple[int, ...]) -> None:
         data = np.frombuffer(memory, tf.as_dtype(_NAMES[dtype]).as_numpy_dtype)
-        kept = weakref.ref(data)  # views of it hold it
+        kept = weakref.ref(data)  # a view keeps it alive
         self._function(PackedBucket(index, data, tensors, tuple(self._names[i] for i in tensors)))
         del data
         if kept() is not None:

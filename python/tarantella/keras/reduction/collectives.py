@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -10,16 +9,10 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter
-from tarantella.keras.reduction import graph_order, ops, weights
-from tarantella.keras.reduction.communicator import OpCommunicator
+from tarantella.keras.reduction import communicator, graph_order, ops, weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-@functools.cache
-def _communicator() -> OpCommunicator:
-    return OpCommunicator()
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
@@ -42,18 +35,18 @@ def all_reduce(tensor: Any, op: str) -> tf.Tensor:
 
 
 def _run(collective: str, x: tf.Tensor, **attributes: int) -> tf.Tensor:
-    with ops.translated(), graph_order.after_last():
-        result = getattr(ops.library(), collective)(x, communicator=_communicator().attachment, **attributes)
-    graph_order.done([result])
+    with ops.translated_errors(), graph_order.after_last():
+        result = getattr(ops.library(), collective)(x, communicator=communicator.attachment(), **attributes)
+    graph_order.record([result])
     return result
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def broadcast_variables(variables: Any, root: int = 0) -> None:
-    """Gives every rank the values that root's variables have. Collective.
+    """Gives every rank the values of root's variables. Collective.
 
-    Call it before the first step of a training loop of one's own, for the model and for the optimizer, once it is built.
-    Inside a `tf.function` it takes variables of numbers only.
+    Call it before the first step of your own training loop, for the model and for the optimizer once it is built. Inside a
+    `tf.function` it takes numeric variables only.
 
     Args:
         variables: variables of Keras or TensorFlow, in any structure: as many, of the same shapes and types, on all ranks.

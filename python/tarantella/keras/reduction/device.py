@@ -1,4 +1,4 @@
-"""Whether gradients are reduced on the GPU that makes them: all ranks decide alike."""
+"""The device on which gradients are reduced: the GPU that makes them, if every rank can."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def device_of_gradients() -> int:
     gpus = device_placement.visible_gpus()
     if not gpus:
         return device_placement.HOST
-    reason = _why_not(gpus[0])
+    reason = _obstacle(gpus[0])
     if bool(collectives.all_reduce(int(not reason), "min")):
         runtime.logger.info("gradients are reduced on the GPU, CUDA device %d", gpus[0])
         return gpus[0]
@@ -24,8 +24,8 @@ def device_of_gradients() -> int:
     return device_placement.HOST
 
 
-def _why_not(gpu: int) -> str:
-    """Why this rank cannot reduce on this GPU; empty if it can."""
+def _obstacle(gpu: int) -> str:
+    """The reason why this rank cannot reduce on this GPU; empty if it can."""
     devices, why = _native.device_count()
     if gpu >= devices:
         return why or f"TensorFlow uses CUDA device {gpu}, and this process can use {devices} of them"

@@ -1,4 +1,4 @@
-"""On which device the ops of a reducer run: where its gradients lie, whatever TensorFlow would choose."""
+"""The device on which a reducer's ops run: where its tensors lie, whatever TensorFlow would choose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import tensorflow as tf
 
 HOST = -1
-"""The device of a reducer whose tensors lie in host memory; others are numbers of CUDA devices."""
+"""The device of a reducer whose tensors lie in host memory. Any other number is a CUDA device."""
 
 
 def visible_gpus() -> list[int]:

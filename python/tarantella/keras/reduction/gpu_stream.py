@@ -1,8 +1,8 @@
-"""The small library that tells our ops on which CUDA stream TensorFlow runs them.
+"""A small library that tells our ops on which CUDA stream TensorFlow runs them.
 
-TensorFlow's C API, against which the ops are built once for all versions, does not say. The C++ API does, but its layout
-belongs to one version, so this one function is compiled against the headers of the TensorFlow in use, with this machine's
-compiler, and kept in the cache folder for the next time. It links no CUDA runtime.
+The ops are built once for all versions, against TensorFlow's C API, which does not tell the stream. The C++ API does, but its
+layout belongs to one version. So this one function is compiled against the headers of the TensorFlow in use, with the compiler
+of this machine, and stored in the cache folder. It links no CUDA runtime.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SECONDS = 300  # it takes 5 to 30
 
 
 def load() -> ctypes.CDLL:
-    """The library with `tnt_tensorflow_gpu_stream`, compiled if it is not there yet.
+    """The library with `tnt_tensorflow_gpu_stream`, compiled if the cache does not have it.
 
     Raises:
         UnsupportedError: it can be neither found nor compiled; the text says why, and what to do.
@@ -43,7 +43,7 @@ def load() -> ctypes.CDLL:
 
 
 def compiled() -> Path:
-    """The file of that library. One process of a node compiles, the others wait for it."""
+    """The file of that library. One process on a node compiles it; the others wait."""
     source = Path(__file__).parents[2] / "gpu_stream.cpp"
     flags = ["-O2", "-shared", "-fPIC", "-w", *tf.sysconfig.get_compile_flags()]
     folder = cache_folder()

@@ -1,4 +1,4 @@
-"""The gradients of all ranks, added up: dense ones in buckets, sparse ones by rows where that moves fewer bytes."""
+"""The sum of all ranks' gradients: dense ones in buckets, sparse ones by rows if that moves fewer bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Reducers(Protocol):
-    """Where reducers are kept between steps. Each is made, collectively, when it is asked for the first time."""
+    """The reducers of a model or of a training loop. Each is made, collectively, when it is asked for the first time."""
 
     def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any]) -> Reducer:
         """The reducer of these variables' gradients; its plan follows the order in which the first graph makes them."""
@@ -38,14 +38,14 @@ def dense(gradient: Any, variable: Any) -> tf.Tensor:
     return tf.cast(tf.convert_to_tensor(gradient), dtype)
 
 
-def times(gradient: tf.Tensor, weight: Any) -> tf.Tensor:
+def weighted(gradient: tf.Tensor, weight: Any) -> tf.Tensor:
     """``weight * gradient``: exact zeros where the weight is 0, whatever the gradient holds."""
     return tf.where(tf.equal(weight, 0), tf.zeros_like(gradient), gradient * tf.cast(weight, gradient.dtype))
 
 
 def reduce(grads: Sequence[Any], variables: Sequence[Any], weight: Any, reducers: Reducers) -> list[Any]:
     """The sum over ranks of ``weight * gradient``. A variable without a gradient keeps none."""
-    by_rows = [i for i, (g, v) in enumerate(zip(grads, variables, strict=True)) if sparse.is_worthwhile(g, v)]
+    by_rows = [i for i, (g, v) in enumerate(zip(grads, variables, strict=True)) if sparse.is_reduced_by_rows(g, v)]
     whole = [i for i in range(len(variables)) if i not in by_rows]
     result: list[Any] = [None] * len(variables)
     if whole:

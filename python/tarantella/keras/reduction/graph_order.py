@@ -1,7 +1,7 @@
-"""The one order in which the collectives of a graph run: the same on all ranks, or they would wait for each other for ever.
+"""One order for the collectives of a graph: the same on all ranks, or they would wait for each other for ever.
 
-A graph has no order but its data's. An op that waits for other ranks holds one of TensorFlow's threads, of which there may be
-one only; so whatever waits comes after all that waited before it, in the order in which the graph was made.
+TensorFlow orders operations by their data alone. An op that waits for other ranks holds one of TensorFlow's threads, and there
+may be only one. So each op that waits is added after all that were added before it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _LAST, _USED = "_tnt_last_collective", "_tnt_used_reducers"  # attributes of a graph: they go when it goes
 
 
-def last() -> list[tf.Tensor]:
-    """What the last collective of this graph gave; empty if there is none, and when running eagerly."""
+def last_outputs() -> list[tf.Tensor]:
+    """The outputs of the last collective in this graph; empty if there is none, and when running eagerly."""
     return list(getattr(context.graph(), _LAST, []))
 
 
-def done(tensors: Sequence[tf.Tensor]) -> None:
-    """These come from a collective that was just added to the graph."""
+def record(tensors: Sequence[tf.Tensor]) -> None:
+    """These are the outputs of a collective that was just added to the graph."""
     graph = context.graph()
     if graph is not None and tensors:
         setattr(graph, _LAST, list(tensors))
@@ -33,19 +33,19 @@ def done(tensors: Sequence[tf.Tensor]) -> None:
 
 @contextmanager
 def after_last() -> Iterator[None]:
-    """What is added to the graph in this context runs after its last collective.
+    """Operations that are added in this context run after the graph's last collective.
 
-    Add only the collective itself: if what it takes were made in here as well, TensorFlow would keep that back instead, and
-    may then do without it.
+    Add only the collective itself. If its inputs were made in here as well, TensorFlow would delay these instead, and might
+    drop the collective's own dependency.
     """
-    with tf.control_dependencies(last()):
+    with tf.control_dependencies(last_outputs()):
         yield
 
 
-def last_before(attachment: int) -> list[tf.Tensor]:
-    """What a reducer has to wait for before it begins: if it is in this graph already, its earlier step must have ended."""
+def outputs_before(attachment: int) -> list[tf.Tensor]:
+    """The outputs that a reducer's step must wait for: if the graph has a step of this reducer already, that step's end."""
     graph = context.graph()
     used: set[int] = getattr(graph, _USED, set())
     if graph is not None:
         setattr(graph, _USED, used | {attachment})
-    return last() if attachment in used else []
+    return last_outputs() if attachment in used else []

@@ -1,4 +1,4 @@
-"""Our TensorFlow ops: loading them, and a bucket's Start and Finish in a graph or eagerly."""
+"""Our TensorFlow ops: loading them, the attachments by which they find reducers, and calling them in graphs or eagerly."""
 
 from __future__ import annotations
 
@@ -53,63 +53,62 @@ def library() -> Any:
 def _attachments() -> ctypes.CDLL:
     library()
     attachments = ctypes.CDLL(str(_path()))
-    attachments.tnt_tensorflow_attach.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    attachments.tnt_tensorflow_attach.restype = ctypes.c_int64
-    attachments.tnt_tensorflow_detach.argtypes = [ctypes.c_int64]
-    attachments.tnt_tensorflow_detach.restype = None
-    attachments.tnt_tensorflow_attach_communicator.argtypes = [ctypes.c_void_p]
-    attachments.tnt_tensorflow_attach_communicator.restype = ctypes.c_int64
-    attachments.tnt_tensorflow_detach_communicator.argtypes = [ctypes.c_int64]
-    attachments.tnt_tensorflow_detach_communicator.restype = None
-    attachments.tnt_tensorflow_sparse_counts.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)]
-    attachments.tnt_tensorflow_sparse_counts.restype = None
-    attachments.tnt_tensorflow_set_stream_of.argtypes = [ctypes.c_void_p]
-    attachments.tnt_tensorflow_set_stream_of.restype = None
+    number, pointer = ctypes.c_int64, ctypes.c_void_p
+    for name, result, *arguments in (
+        ("attach", number, pointer, ctypes.c_int),
+        ("detach", None, number),
+        ("attach_communicator", number, pointer),
+        ("detach_communicator", None, number),
+        ("sparse_counts", None, number, number, ctypes.POINTER(number)),
+        ("set_stream_of", None, pointer),
+    ):
+        function = getattr(attachments, f"tnt_tensorflow_{name}")
+        function.restype, function.argtypes = result, arguments
     return attachments
 
 
 def attach(reducer_address: int, on_gpu: bool) -> int:
-    """Makes a reducer of tensors on a GPU or in host memory known to the ops; the id is their attribute ``reducer``."""
+    """Registers a reducer with the ops. Returns the id that is their attribute ``reducer``."""
     return int(_attachments().tnt_tensorflow_attach(reducer_address, int(on_gpu)))
 
 
 def set_stream_of(function: Any) -> None:
-    """Says how the ops learn on which CUDA stream TensorFlow runs them: a C function of their context (`gpu_stream`)."""
+    """Sets the C function that tells the CUDA stream on which TensorFlow runs an op (`gpu_stream`)."""
     _attachments().tnt_tensorflow_set_stream_of(ctypes.cast(function, ctypes.c_void_p))
 
 
 def detach(attachment: int) -> None:
-    """Lets the tensors go that the reducer held. The reducer must have been closed before."""
+    """Frees the tensors that the reducer held. The reducer must be closed before."""
     _attachments().tnt_tensorflow_detach(attachment)
 
 
 def attach_communicator(address: int) -> int:
-    """Makes a communicator known to the ops that block; the id is their attribute ``communicator``."""
+    """Registers a communicator with the blocking ops. Returns the id that is their attribute ``communicator``."""
     return int(_attachments().tnt_tensorflow_attach_communicator(address))
 
 
 def detach_communicator(attachment: int) -> None:
-    """Forgets a communicator, before it is given back."""
+    """Removes a communicator, before it is freed."""
     _attachments().tnt_tensorflow_detach_communicator(attachment)
 
 
 def sparse_counts(communicator: int, tensor: int) -> tuple[int, int, int]:
-    """Of a tensor's sparse reductions: how many by rows, how many of the whole table, and this rank's bytes."""
+    """A tensor's sparse reductions so far: the number by rows, the number of the whole table, and this rank's bytes."""
     counts = (ctypes.c_int64 * 3)()
     _attachments().tnt_tensorflow_sparse_counts(communicator, tensor, counts)
     return counts[0], counts[1], counts[2]
 
 
 @contextmanager
-def translated(cause: Callable[[], BaseException | None] = lambda: None) -> Iterator[None]:
-    """What our ops tell TensorFlow becomes our own error again; cause() says what it comes from on this rank, if known."""
+def translated_errors(cause: Callable[[], BaseException | None] = lambda: None) -> Iterator[None]:
+    """An error that our ops reported to TensorFlow becomes ours again; cause() gives the exception behind it, if known."""
     try:
         yield
     except tf.errors.OpError as error:
-        ours = from_message(str(error))
-        if ours is None:
+        translated = from_message(str(error))
+        if translated is None:
             raise
-        raise ours from cause()
+        raise translated from cause()
 
 
 class Attached(Protocol):
@@ -130,12 +129,12 @@ def reduce(
     """The sum over ranks of ``scale * tensor`` for each tensor of the reducer's plan, in the plan's order.
 
     Each bucket starts as soon as its own tensors exist, while others are still being computed. Every Finish depends on all
-    Starts: a Finish that blocks one of few executor threads cannot keep a Start from running.
+    Starts, so that a Finish which blocks one of few executor threads cannot keep a Start from running.
 
     Args:
-        after: what another reducer gave in the same step. No Finish comes before these: else two ranks with one free thread
+        after: outputs of another reducer in the same step, which every Finish waits for. Else two ranks with one free thread
             each could block it in Finishes of different reducers, and wait for each other's Starts for ever.
-        begin_after: no Start comes before these: the reducer's own step before this one in the same graph.
+        begin_after: outputs of this reducer's earlier step in the same graph, which every Start waits for.
     """
     result: list[tf.Tensor] = [None] * len(tensors)
     started = []
@@ -145,7 +144,7 @@ def reduce(
             outputs = library().tnt_start(
                 scale=scale, gradients=gradients, reducer=reducer.attachment, bucket=bucket, tensors=members
             )
-        run_independently(outputs)  # what it waits for is in its inputs: otherwise bucket 1 would start after bucket 0 ends
+        run_independently(outputs)  # inputs are all the order needed: else bucket 1 would start after bucket 0
         started.append(outputs)
     in_graph = not tf.executing_eagerly()
     before = [tensors[0] for tensors in started] + [t for t in after if t.graph is started[0][0].graph] if in_graph else []
@@ -160,16 +159,16 @@ def reduce(
 
 
 def tree_add(lists: Sequence[Sequence[tf.Tensor]], weights: Sequence[float | tf.Tensor]) -> list[tf.Tensor]:
-    """A part of a tree of sums: that of ``weight * tensor`` over the lists, for each place in them, neighbours first.
+    """The sum of ``weight * tensor`` over the lists, for each place in them, in a tree that adds neighbours first.
 
-    Graph or eager, on this rank only. TensorFlow's own additions are reordered by its graph optimizer where there are more than
-    two; these are not. The bits are those that a reducer with ``tree=True`` gives as many ranks that hand over these lists with
-    these weights, so that shards may be added on one rank or across ranks alike: each product is rounded to the tensor's type
-    before they are added, denormals are kept, and a weight of 0 contributes zeros whatever its tensors hold.
+    Graph or eager, on this rank only. TensorFlow's graph optimizer reorders its own additions if there are more than two; it
+    leaves these alone. A reducer with ``tree=True`` gives the same bits if each rank hands over one of the lists with its
+    weight, so that shards may be added on one rank or across ranks. Each product is rounded to the tensor's type before it is
+    added, denormals are kept, and a weight of 0 contributes zeros whatever its tensors hold.
 
     Args:
-        lists: equally long ones of tensors of any shapes; float32, float64, float16, bfloat16, int8, uint8, int32 or int64.
-            Those at the same place have the same dtype and shape; their sum takes the memory of one that nobody else needs.
+        lists: lists of equal length; tensors of any shape, of float32, float64, float16, bfloat16, int8, uint8, int32 or int64.
+            Tensors at the same place have the same dtype and shape; their sum reuses the memory of one that is not used again.
         weights: a scalar for each list, cast to float64. For integers 0 or 1.
 
     Returns:

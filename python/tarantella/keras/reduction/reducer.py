@@ -1,4 +1,4 @@
-"""A reducer of the library, made for a list of variables or other tensors of a model."""
+"""The library's reducer as TensorFlow code sees it: it sums one list of tensors over ranks, in graphs and eagerly."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 _live: weakref.WeakSet[Reducer] = weakref.WeakSet()
 
 
-# how tensors are sent: wire_dtype of tnt_reducer_options_t
-AS_THEY_ARE = -2
-AS_THE_ENVIRONMENT_SAYS = -1
-# which runs give the same bits: determinism of tnt_reducer_options_t
-AS_IT_COMES = 0
-SAME_ON_ANY_RANKS = 2
+# tnt_reducer_options_t.wire_dtype: TNT_WIRE_OWN, TNT_WIRE_DEFAULT
+WIRE_OWN = -2
+WIRE_DEFAULT = -1
+# tnt_reducer_options_t.determinism: TNT_DETERMINISM_DEFAULT, TNT_DETERMINISM_RANKS
+DETERMINISM_DEFAULT = 0
+DETERMINISM_RANKS = 2
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One tensor of a plan: its name in errors and logs, how many elements, and their type (``"float32"``)."""
+    """One tensor of a plan: its name in errors and logs, the number of its elements, and their type (``"float32"``)."""
 
     name: str
     count: int
@@ -40,14 +40,16 @@ class Reducer:
     """Sums the same list of tensors over all ranks, again and again. Making one is collective.
 
     Args:
-        wire_dtype: ``"float16"`` or ``"bfloat16"``, in which float32 and float64 tensors are sent, or how else they are.
-        bucket_hook: sees each bucket before it is sent; this rank's own affair.
-        fusion_threshold: bytes at which a bucket is closed; None: as the environment says, else chosen.
-        arrival: the tensors' positions in the order in which they will come; None: from the last to the first.
-        gradients: the tensors are made by backward, and are reduced on the GPU if it runs there. With a bucket hook, which
-            sees host memory, they are not: then all ranks need one.
-        tree: sums over ranks are taken as (0 + 1) + (2 + 3), neighbours first: with `ops.tree_add` below them the same bits on
-            1, 2, 4, 8, ... ranks, for float32, float64 and integers. Equal on all ranks.
+        context: text that must be the same on all ranks.
+        wire_dtype: ``"float16"`` or ``"bfloat16"``: float32 and float64 tensors are sent in this type. WIRE_OWN: every tensor
+            is sent in its own; WIRE_DEFAULT: as the environment says.
+        bucket_hook: sees each bucket before it is sent. Ranks may have different ones.
+        fusion_threshold: bytes at which a bucket is closed; None: the environment's, else chosen by the library.
+        gradient_order: the tensors' positions in the order in which backward makes them; None: from the last to the first.
+        gradients: the tensors are gradients, reduced on the GPU if backward runs there. A bucket hook sees host memory: with
+            one, gradients are reduced on the host, and all ranks need a hook.
+        tree: sums over ranks are taken as (0 + 1) + (2 + 3), neighbours first. With `ops.tree_add` within each rank, 1, 2, 4,
+            8, ... ranks give the same bits, for float32, float64 and integers. Equal on all ranks.
 
     Raises:
         MismatchError: a rank's list, TensorFlow, Keras or `context` differs; the text names the rank and the tensor.
@@ -58,10 +60,10 @@ class Reducer:
         name: str,
         specs: Sequence[Spec],
         context: str = "",
-        wire_dtype: str | int = AS_THEY_ARE,
+        wire_dtype: str | int = WIRE_OWN,
         bucket_hook: Callable[[PackedBucket], object] | None = None,
         fusion_threshold: float | None = None,
-        arrival: Sequence[int] | None = None,
+        gradient_order: Sequence[int] | None = None,
         gradients: bool = False,
         tree: bool = False,
     ) -> None:
@@ -77,16 +79,16 @@ class Reducer:
             f"{versions}, {context}" if context else versions,
             fusion_threshold=-1.0 if fusion_threshold is None else float(fusion_threshold),
             wire_dtype=runtime._DTYPES[wire_dtype] if isinstance(wire_dtype, str) else wire_dtype,
-            gradient_order=arrival or (),
+            gradient_order=gradient_order or (),
             device=self.device,
-            determinism=SAME_ON_ANY_RANKS if tree else AS_IT_COMES,
+            determinism=DETERMINISM_RANKS if tree else DETERMINISM_DEFAULT,
         )
         self.hook = BucketHook(bucket_hook, [spec.name for spec in specs]) if bucket_hook is not None else None
         if self.hook is not None:
             self._native.set_hook(self.hook)
         self.name = name
         self.specs = tuple(specs)
-        self.arrival = tuple(arrival or ())
+        self.gradient_order = tuple(gradient_order or ())
         self.fusion_threshold: int = self._native.fusion_threshold
         self.buckets: list[list[int]] = self._native.buckets
         self.descriptions: list[str] = self._native.descriptions
@@ -97,13 +99,13 @@ class Reducer:
         """The sum over ranks of ``scale * tensor``, for the tensors of the specs in their order; graph or eager."""
         if not tensors:
             return []
-        begin_after = graph_order.last_before(self.attachment)
-        reduced = ops.reduce(self, tensors, tf.cast(scale, tf.float64), graph_order.last(), begin_after)
-        graph_order.done(reduced)
+        begin_after = graph_order.outputs_before(self.attachment)
+        reduced = ops.reduce(self, tensors, tf.cast(scale, tf.float64), graph_order.last_outputs(), begin_after)
+        graph_order.record(reduced)
         return reduced
 
     def total(self, number: Any) -> tf.Tensor:
-        """The sum over ranks of a number, by a reducer of one tensor with one element."""
+        """The sum over ranks of a number. The reducer has one tensor with one element."""
         return self.reduce([tf.reshape(tf.cast(number, self.specs[0].dtype), [1])])[0][0]
 
     def tensor_steps(self, index: int) -> int:
@@ -111,11 +113,11 @@ class Reducer:
         return int(self._native.tensor_steps(index))
 
     def stats(self) -> dict[str, float]:
-        """What was done so far: ``steps``, ``bytes``, ``busy_seconds`` and ``exposed_seconds`` of this rank."""
+        """Totals so far: ``steps``, ``bytes``, ``busy_seconds`` and ``exposed_seconds`` of this rank."""
         return dict(self._native.stats())
 
     def close(self) -> None:
-        """Stops the reducer; a graph that still uses it fails with a sentence."""
+        """Stops the reducer; a graph that still uses it fails with an error that says so."""
         if self in _live:
             _live.discard(self)
             self._native.close()

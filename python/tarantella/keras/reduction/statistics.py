@@ -1,4 +1,4 @@
-"""What a training's communication has cost, said once at its end."""
+"""The cost of a training's communication, logged once at its end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-NOTHING = {"steps": 0.0, "bytes": 0.0, "busy_seconds": 0.0, "exposed_seconds": 0.0}
-"""The stats of who has not reduced anything."""
+NO_STATS = {"steps": 0.0, "bytes": 0.0, "busy_seconds": 0.0, "exposed_seconds": 0.0}
+"""The statistics of a model that has reduced nothing."""
 
 
 @contextmanager
@@ -31,9 +31,9 @@ def describe(stats: dict[str, float]) -> str:
     busy, exposed = stats["busy_seconds"] / steps * 1e3, stats["exposed_seconds"] / steps * 1e3
     hidden = max(0.0, 1 - exposed / busy) if busy > 0 else 0.0
     mib = stats["bytes"] / steps / (1 << 20)
-    took = f"{steps:.0f} steps reduced {_shown(mib)} MiB each in {_shown(busy)} ms"
-    return f"{took}, of which {_shown(exposed)} ms were exposed ({hidden:.0%} hidden)"
+    took = f"{steps:.0f} steps reduced {_format(mib)} MiB each in {_format(busy)} ms"
+    return f"{took}, of which {_format(exposed)} ms were exposed ({hidden:.0%} hidden)"
 
 
-def _shown(value: float) -> str:
+def _format(value: float) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"

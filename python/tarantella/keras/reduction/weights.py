@@ -1,4 +1,4 @@
-"""Weights across ranks: the same at the start, compared by hash, BatchNormalization's averages brought together."""
+"""Variables across ranks: broadcast at the start, compared by hash, averaged where ranks differ."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tarantella.keras import adapter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 
 def check_variables(variables: Sequence[Any], what: str) -> None:
@@ -43,13 +45,13 @@ def average(variables: Sequence[Any]) -> None:
         adapter.unwrap(variables[index]).assign(mean)
 
 
-def means(variables: Sequence[Any]) -> dict[int, np.ndarray[Any, Any]]:
+def means(variables: Sequence[Any]) -> dict[int, NDArray[Any]]:
     """The mean over ranks of each variable that differs between them, by its index. Collective."""
     each = collectives.all_gather(_digests(variables))
     return {
         index: collectives.all_reduce(adapter.unwrap(variable).numpy(), op="avg")
         for index, variable in enumerate(variables)
-        # a frozen layer's, say, do not differ: the mean of equal numbers may do so in the last bit
+        # the mean of equal numbers can differ from them in the last bit: leave equal variables, such as a frozen layer's, alone
         if not np.all(each[:, index] == each[0, index])
     }
 
@@ -58,17 +60,16 @@ def compare(variables: Sequence[Any], when: str) -> None:
     """Checks by hash that all ranks hold the same bits. Collective.
 
     Args:
-        variables: what to compare.
+        variables: the variables to compare.
         when: ends the sentence of the error, such as ``"after the first step"``.
 
     Raises:
         MismatchError: on all ranks; names the ranks that differ from rank 0 and their first variable that does.
     """
-    others = differing_ranks(variables)
+    each = collectives.all_gather(_digests(variables))
+    others = _differing(each)
     if not others:
         return
-    digests = _digests(variables)
-    each = collectives.all_gather(digests)
     first = next(i for i in range(len(variables)) if not np.array_equal(each[others[0]][i], each[0][i]))
     ranks = ", ".join(f"rank {rank}" for rank in others)
     raise MismatchError(
@@ -79,14 +80,14 @@ def compare(variables: Sequence[Any], when: str) -> None:
 
 def differing_ranks(variables: Sequence[Any]) -> list[int]:
     """The ranks whose variables have other bits than rank 0's. Collective."""
-    whole = collectives.all_gather(_digest(_digests(variables)))
-    return [rank for rank in range(len(whole)) if not np.array_equal(whole[rank], whole[0])]
+    return _differing(collectives.all_gather(_digests(variables)))
 
 
-def _digests(variables: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    digests = [_digest(adapter.unwrap(variable).numpy()) for variable in variables]
-    return np.array(digests, np.uint8).reshape(len(variables), 8)
+def _differing(digests: NDArray[np.uint8]) -> list[int]:
+    return [rank for rank in range(len(digests)) if not np.array_equal(digests[rank], digests[0])]
 
 
-def _digest(array: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.frombuffer(hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=8).digest(), np.uint8)
+def _digests(variables: Sequence[Any]) -> NDArray[np.uint8]:
+    arrays = (np.ascontiguousarray(adapter.unwrap(variable).numpy()) for variable in variables)
+    digests = b"".join(hashlib.blake2b(array.tobytes(), digest_size=8).digest() for array in arrays)
+    return np.frombuffer(digests, np.uint8).reshape(len(variables), 8)

@@ -1,8 +1,8 @@
 """`TNT_FINGERPRINT=file`: hashes of gradients and weights in each step, by which two runs of a training can be compared.
 
-Rank 0 writes the file: a JSON object a line, each whole and at once. `tarantella verify` reads them. Gradients are hashed where
-they leave the reducers, by TensorFlow's own FarmHash of their bytes, and kept in a variable until the step has ended; weights
-are hashed between steps.
+Rank 0 writes the file, a JSON object on each line, and `tarantella verify` reads it. Gradients are hashed where they leave the
+reducers, by TensorFlow's FarmHash of their bytes, and the hashes are kept in a variable until the step ends. Weights are hashed
+between steps.
 """
 
 from __future__ import annotations
@@ -29,35 +29,34 @@ _recorders: weakref.WeakKeyDictionary[Any, Recorder] = weakref.WeakKeyDictionary
 _log: _Log | None = None
 
 
-# ------------------------------------------------------------------------------------------------- what others call
+# ------------------------------------------------------------------------------------------------- for other modules
 
 
-def noted(model: Any, grads: list[Any], variables: Sequence[Any]) -> list[Any]:
-    """The gradients, which the optimizer gets next, as they are; graph or eager. Costs nothing unless hashes are wanted."""
+def record_gradients(model: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+    """Records the gradients that the optimizer gets next; graph or eager. Costs nothing unless hashes are asked for."""
     recorder = _recorder(model)
     if recorder is not None:
-        recorder.note(grads, variables)
-    return grads
+        recorder.record_gradients(grads, variables)
 
 
 def callbacks(model: Any, bucket_of: Callable[[], Mapping[int, int]]) -> list[Any]:
-    """What goes into the list of `fit`, after what brings the ranks' state together; nothing unless hashes are wanted.
+    """Callbacks for `fit`, to run after the ranks' state is synchronised; none unless hashes are asked for.
 
-    bucket_of: gives in which bucket the gradient of each variable is, by the variable's id.
+    bucket_of: gives the bucket of each variable's gradient, by the variable's id.
     """
     recorder = _recorder(model)
-    return [] if recorder is None else [_Steps(recorder, bucket_of)]
+    return [] if recorder is None else [_RecordingCallback(recorder, bucket_of)]
 
 
-def beside(given: Any, model: Any) -> Any:
-    """The callbacks of a `fit` of the plain model on one rank, and what notes its weights if that is wanted."""
-    ours = callbacks(model, dict)
-    return [*ours, *adapter.callback_list(given)] if ours else given
+def with_callbacks(given: Any, model: Any) -> Any:
+    """The callbacks of a `fit` of the plain model on one rank, with one that records its weights if hashes are asked for."""
+    recording = callbacks(model, dict)
+    return [*recording, *adapter.callback_list(given)] if recording else given
 
 
 @contextmanager
-def of_batch(model: Any, bucket_of: Callable[[], Mapping[int, int]]) -> Iterator[None]:
-    """Around a single step."""
+def recorded_step(model: Any, bucket_of: Callable[[], Mapping[int, int]]) -> Iterator[None]:
+    """Context of a single step, such as `train_on_batch`."""
     recorder = _recorder(model)
     if recorder is None:
         yield
@@ -70,7 +69,7 @@ def of_batch(model: Any, bucket_of: Callable[[], Mapping[int, int]]) -> Iterator
 
 
 def _recorder(model: Any) -> Recorder | None:
-    """On the rank that writes; of the process' one file."""
+    """The model's recorder, on the rank that writes the file."""
     global _log
     path = settings.fingerprint()
     if path is None or not runtime.is_master_rank():
@@ -86,7 +85,7 @@ def _recorder(model: Any) -> Recorder | None:
 
 
 class _Log:
-    """Begun anew by every job; one that was started again goes on."""
+    """The file. A job begins it anew; a job that was restarted continues it."""
 
     def __init__(self, path: Path, restarts: int) -> None:
         try:
@@ -95,7 +94,7 @@ class _Log:
             raise InvalidArgumentError(f"TNT_FINGERPRINT: cannot write {str(path)!r}: {error.strerror}") from None
         self.trainings = 0
         if restarts and self._file.tell():
-            self._file.write(b"\n")  # the line before may have been cut off
+            self._file.write(b"\n")  # the last line may be incomplete
             self.write("restart", restart=restarts)
         self.write(
             "run",
@@ -107,15 +106,15 @@ class _Log:
         )
 
     def write(self, kind: str, **values: Any) -> None:
-        """A line, in one piece."""
+        """Writes a line at once."""
         self._file.write(json.dumps({"kind": kind, **values}).encode() + b"\n")
 
 
 class Recorder:
-    """Writes what becomes of one model."""
+    """Records the training of one model."""
 
     def __init__(self, model: Any, log: _Log) -> None:
-        # never the model itself: it is the key under which this is kept
+        # not the model itself, which is the weak key of this recorder
         self._model = weakref.ref(model)
         self._log = log
         self._training: int | None = None
@@ -126,10 +125,10 @@ class Recorder:
         self._counts: dict[tuple[int, ...], int] = {}
         self.steps = 0
 
-    # ------------------------------------------------------------------------------------------- inside of a step
+    # ------------------------------------------------------------------------------------------- in a step
 
-    def note(self, grads: Sequence[Any], variables: Sequence[Any]) -> None:
-        """Hashes gradients, and counts that it has."""
+    def record_gradients(self, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Hashes gradients into their slot, whose first element counts the steps."""
         present = [(g, v) for g, v in zip(grads, variables, strict=True) if g is not None]
         if not present:
             return
@@ -158,9 +157,9 @@ class Recorder:
         return self._training is not None
 
     def before_step(self) -> None:
-        """What the weights are before the first step is told after it, when all that has a name has one."""
+        """Hashes the initial weights. They are written after the first step, when all variables have their names."""
         if self._initial is None:
-            self._initial = self._of(adapter.weights(self._model_here()))
+            self._initial = self._hashes_of(adapter.weights(self._model_here()))
 
     def after_step(self, epoch: int | None, step: int, bucket_of: Callable[[], Mapping[int, int]]) -> None:
         """Writes a line."""
@@ -177,7 +176,7 @@ class Recorder:
             epoch=epoch,
             step=step,
             gradients=[gradients.get(id(v)) for v in variables] if gradients else None,
-            weights=self._of(variables),
+            weights=self._hashes_of(variables),
         )
 
     def after_epoch(self, epoch: int, logs: Mapping[str, Any]) -> None:
@@ -187,9 +186,9 @@ class Recorder:
             "epoch",
             training=self._training,
             epoch=epoch,
-            weights=self._of(adapter.weights(model)),
-            optimizer=self._of(adapter.optimizer_variables(model)),
-            logs={name: _exactly(value) for name, value in logs.items()},
+            weights=self._hashes_of(adapter.weights(model)),
+            optimizer=self._hashes_of(adapter.optimizer_variables(model)),
+            logs={name: _hex(value) for name, value in logs.items()},
         )
 
     def _describe(self, model: Any, bucket_of: Mapping[int, int]) -> None:
@@ -206,7 +205,7 @@ class Recorder:
         )
 
     def _gradients(self) -> dict[int, str]:
-        """Hashes of the gradients that this step has noted, by the variables' ids."""
+        """Hashes of the gradients that this step has recorded, by the variables' ids."""
         found = {}
         for key, (slot, variables) in self._slots.items():
             count, *values = slot.numpy().tolist()
@@ -215,7 +214,7 @@ class Recorder:
                 found.update({id(v): _text(value) for v, value in zip(variables, values, strict=True)})
         return found
 
-    def _of(self, variables: Sequence[Any]) -> list[str]:
+    def _hashes_of(self, variables: Sequence[Any]) -> list[str]:
         key = _key(variables)
         if not key:
             return []
@@ -228,8 +227,8 @@ class Recorder:
         return self._model()
 
 
-class _Steps(adapter.Callback):
-    """Tells the recorder of steps and epochs."""
+class _RecordingCallback(adapter.Callback):
+    """Calls the recorder before and after steps and epochs."""
 
     def __init__(self, recorder: Recorder, bucket_of: Callable[[], Mapping[int, int]]) -> None:
         super().__init__()
@@ -267,7 +266,7 @@ def _text(value: int) -> str:
     return f"{value & _BITS:016x}"
 
 
-def _exactly(value: Any) -> str | list[str]:
-    """A number, or several, to the last bit."""
+def _hex(value: Any) -> str | list[str]:
+    """One number, or several, exact to the last bit."""
     numbers = np.asarray(value, np.float64)
     return float(numbers).hex() if numbers.ndim == 0 else [float(number).hex() for number in numbers.ravel()]

@@ -1,4 +1,4 @@
-"""What a step changes beside the trained variables: put back before each shard of a batch, brought together after the last."""
+"""The state that a step changes beside the trained variables: restored before each shard, brought together after the last."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def random_states(model: Any) -> list[Any]:
-    """The variables of all generators that a step of the model draws random numbers from."""
+    """The variables of all generators from which a step of the model draws random numbers."""
     states = [*adapter.seed_variables(model), *adapter.common_seed_variables(make=True)]
     return list({id(state): state for state in states}.values())
 
 
 class ShardState:
-    """What a step changes beside the trained variables, as it was when the step began."""
+    """The state that a step changes beside the trained variables, with its values when the step began."""
 
     def __init__(self, model: Any, training: bool) -> None:
         self.metrics = adapter.metric_variables(model)
@@ -31,7 +31,7 @@ class ShardState:
         self._before = {id(v): read(v) for v in (*self.metrics, *self._random, *untrained)}
 
     def begin_shard(self, shard: int) -> None:
-        """As when the step began, but with random seeds of the shard's own and metrics that have seen nothing."""
+        """Restores the state, but gives the shard random seeds of its own and metrics that have seen nothing."""
         for variable in self.metrics:
             adapter.unwrap(variable).assign(tf.zeros_like(self._before[id(variable)]))
         for variable in (*self.averages, *self._others):
@@ -40,11 +40,11 @@ class ShardState:
             adapter.unwrap(variable).assign(adapter.seed_of_shard(self._before[id(variable)], shard))
 
     def changes(self, variables: Sequence[Any]) -> list[tf.Tensor]:
-        """What the shard has added to variables that averages are kept in."""
+        """What the shard has added to these variables."""
         return [read(v) - self._before[id(v)] for v in variables]
 
     def end(self, metrics: Sequence[tf.Tensor], averages: Sequence[tf.Tensor]) -> None:
-        """After all shards: metrics have these states, averages have changed by that much."""
+        """Ends the step, after all shards: sets the states of metrics, and adds the changes of averages."""
         for variable, value in zip(self.metrics, metrics, strict=True):
             adapter.unwrap(variable).assign(value)
         for variable, change in zip(self.averages, averages, strict=True):
@@ -53,10 +53,10 @@ class ShardState:
             adapter.unwrap(variable).assign(adapter.seed_of_next_step(self._before[id(variable)]))
 
     def with_metrics(self, sums: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The states of metrics that have seen this much more than when the step began."""
+        """The states of metrics at the beginning of the step plus these sums."""
         return [self._before[id(v)] + s for v, s in zip(self.metrics, sums, strict=True)]
 
 
 def read(variable: Any) -> tf.Tensor:
-    """The value that a variable has here and now."""
+    """The current value of a variable."""
     return adapter.unwrap(variable).read_value()

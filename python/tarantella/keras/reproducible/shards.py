@@ -1,9 +1,9 @@
-"""Sums over the shards of a batch, in one order whatever ranks computed them.
+"""Sums over the shards of a batch, in one order, whichever ranks computed them.
 
-A batch is always divided into as many shards, and what each of them gives (gradients, metrics, averages) is added up in one
-balanced binary tree over their numbers. A rank has shards that follow each other, as many as any other rank, and both numbers
-are powers of two: so the tree's lower levels are sums on one rank (here), and its upper ones sums over ranks (the reducer's
-``tree``). Addition of floating-point numbers is not associative, but the same tree gives the same bits.
+A batch is always cut into the same number of shards. Their results (gradients, metrics, averages) are added up in one balanced
+binary tree. Each rank has consecutive shards, as many as any other rank, and both numbers are powers of two. So the lower
+levels of the tree are sums on one rank (here), and the upper ones are sums over ranks (the reducer's ``tree``). Floating-point
+addition is not associative, but the same tree gives the same bits.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_AT_ONCE = 4  # sums that become one: a power of two. More would be less to read and write again, and more memory
+_FAN_IN = 4  # terms of one addition: a power of two. More terms take more memory, and read and write partial sums less often
 
 
 class TreeSum:
-    """Adds up lists of tensors that come one after the other, by the tree over their places; keeps few of them.
+    """Adds up lists of tensors that come one after the other, in the tree over their places.
 
-    Four sums of equally many lists become one as soon as they are there: it holds at most three sums of each level, 4 ** level
-    lists, and the four that are added up.
+    Four sums of equally many lists become one as soon as they exist. So at most three sums of each level, of 4 ** level lists,
+    are in memory, and the four that are being added.
     """
 
     def __init__(self) -> None:
         self._nodes: list[tuple[int, list[tf.Tensor], Any]] = []  # lists in a sum, the sum, and the weight it still needs
 
     def add(self, tensors: Sequence[tf.Tensor], weight: Any = 1.0) -> None:
-        """The next list counts by this weight, a scalar, float64: if it is 0, as zeros, whatever the tensors hold."""
+        """Adds ``weight * tensors``. The weight is a scalar, float64; 0 contributes zeros, whatever the tensors hold."""
         self._nodes.append((1, list(tensors), weight))
-        while len(self._nodes) >= _AT_ONCE and self._nodes[-_AT_ONCE][0] == self._nodes[-1][0]:
-            self._add_last(_AT_ONCE)
+        while len(self._nodes) >= _FAN_IN and self._nodes[-_FAN_IN][0] == self._nodes[-1][0]:
+            self._add_last(_FAN_IN)
 
     def total(self) -> tuple[list[tf.Tensor], Any]:
-        """The sum of a power of two of lists, and the weight that it still has to be multiplied with."""
+        """The sum, and the weight that it still has to be multiplied with. The number of lists must be a power of two."""
         if len(self._nodes) > 1:
             self._add_last(len(self._nodes))
         ((_, tensors, weight),) = self._nodes

@@ -1,1 +1,9 @@
-"""The hooks that make a training step of Keras a distributed one: gradients, losses, metrics, normalisation, weights."""
+"""The hooks that make a training step of a Keras model a distributed one.
+
+For others: `hooks` (installs all hooks; `create_hooks` makes them for a model), `current_step` (this rank's part of the batch),
+`gradient_reduction` and `metric_reduction`, `accumulation` (optimizers, also those of training loops), `losses`,
+`normalization`, `checks` (between steps), `metric_check` (metrics that cannot be summed), `patch`, `unwrapped_models` (plain
+models in a distributed job).
+
+Not in here: `fit` and its arguments, callbacks of the user, shards (`reproducible`), and the reducers themselves (`reduction`).
+"""

@@ -1,4 +1,4 @@
-"""What `fit` does at the borders of steps and epochs: it proves that ranks are in step, and brings local state together."""
+"""Checks between the steps of `fit` that ranks agree, and the synchronisation of state that is each rank's own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def check_first_step(model: Any, hooks: StepHooks) -> None:
-    """Proves after a first step that all gradients were reduced, and that all ranks have the same weights. Collective.
+    """Checks after a first step that all gradients were reduced, and that all ranks have the same weights. Collective.
 
     Raises:
         TarantellaError: a gradient was not reduced. MismatchError: the weights differ.
     """
-    reduced = {id(variable) for variable, steps in hooks.gradient_steps() if steps > 0}
+    reduced = {id(variable) for variable, steps in hooks.reducers.gradient_steps() if steps > 0}
     variables = adapter.trainable_variables(model)
     missing = [adapter.path(v) for v in variables if id(v) not in reduced]
     if missing:
@@ -35,8 +35,8 @@ def check_first_step(model: Any, hooks: StepHooks) -> None:
     weights.compare(variables, "after the first step")
 
 
-class InStep(adapter.Callback):
-    """Goes first in the list of callbacks: what comes after it sees ranks that agree."""
+class StepChecks(adapter.Callback):
+    """Goes first in the list of callbacks, so that the others see ranks that agree."""
 
     def __init__(self, hooks: StepHooks) -> None:
         super().__init__()
@@ -47,8 +47,8 @@ class InStep(adapter.Callback):
         self._steps = 0
 
     @contextmanager
-    def located(self) -> Iterator[None]:
-        """In this context who waited in vain says where this rank is: ranks whose datasets have other lengths part so."""
+    def locating_timeouts(self) -> Iterator[None]:
+        """In this context the error of a timeout says how far this rank was: datasets of unequal length end in timeouts."""
         try:
             yield
         except DeadlineError as error:
@@ -66,11 +66,11 @@ class InStep(adapter.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._steps = batch + 1
         _native.trace_span("step", f"step {batch}", self._begin_ns, _native.clock_ns())
-        if not self._checked and not self._hooks.awaits_reduction():
+        if not self._checked and not self._hooks.gradients.awaits_reduction():
             self._checked = True
             check_first_step(self.model, self._hooks)
 
-    # BatchNormalization's averages are of each rank's own samples: their mean is what validation and files shall see
+    # BatchNormalization's averages are of each rank's own samples; validation and files get their mean
     def on_test_begin(self, logs: Any = None) -> None:
         if not self._hooks.reproducible:
             weights.average(adapter.moving_statistics(self.model))
@@ -78,4 +78,4 @@ class InStep(adapter.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if not self._hooks.reproducible:
             weights.average(adapter.moving_statistics(self.model))
-            accumulation.collect_sums(self.model.optimizer)
+            accumulation.collect_on_rank_0(self.model.optimizer)

@@ -1,8 +1,8 @@
-"""Metrics of a user's own whose states are no sums: those of ranks' parts cannot be added up to that of the whole batch.
+"""Refuses a user's metrics whose states are not sums: the states of several ranks could not be added up.
 
-Keras' own metrics keep sums and counts. One that keeps a maximum, or a mean, would give another number on each number of ranks.
-So each metric that is not Keras' own is tried once, on made-up numbers of the shapes it will see: two equal batches must change
-its state twice as much as one does, from zero.
+Keras' own metrics keep sums and counts. A metric that keeps a maximum, or a mean, would give another number on each number of
+ranks. So each metric that is not Keras' own is tried once, on made-up numbers of the shapes that it will see: its state must
+begin at zero, and two equal batches must change it twice as much as one.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _SAMPLES = 4
 _not_sums: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
-class Watch:
-    """Which metrics were called while a model was built, and with what."""
+class MetricCalls:
+    """The calls of metrics while a model was built."""
 
     def __init__(self, metrics: list[Any]) -> None:
         self.metrics = metrics
         self._calls: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
-    def noted(self, metric: Any) -> Callable[..., Any]:
-        """The metric's `update_state`, whose call is remembered."""
+    def recorded(self, metric: Any) -> Callable[..., Any]:
+        """The metric's `update_state`, which records the call."""
         original = metric.update_state
 
         def update_state(*args: Any, **kwargs: Any) -> Any:
@@ -65,16 +65,16 @@ class Watch:
 
 
 @contextmanager
-def watched(model: Any) -> Iterator[Watch]:
-    """Context in which the model is built."""
+def recorded(model: Any) -> Iterator[MetricCalls]:
+    """Context in which the model is built, and calls of its metrics are recorded."""
     metrics = [metric for metric in adapter.given_metrics(model) if not adapter.is_kerass_own(metric)]
-    watch = Watch(metrics)
-    patch = Patch([(metric, "update_state", watch.noted(metric)) for metric in metrics])
-    patch.put_on()
+    calls = MetricCalls(metrics)
+    patch = Patch([(metric, "update_state", calls.recorded(metric)) for metric in metrics])
+    patch.apply()
     try:
-        yield watch
+        yield calls
     finally:
-        patch.take_off()
+        patch.revert()
 
 
 def _problem(metric: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -88,7 +88,7 @@ def _problem(metric: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         for _ in range(2):
             metric.update_state(*args, **kwargs)
             states.append(_state(metric))
-    except Exception as error:  # whatever it does not like about made-up numbers
+    except Exception as error:  # a metric may refuse made-up numbers in any way
         runtime.logger.warning(
             "the metric %r could not be tried on made-up numbers (%s): on several ranks it is right only if its state is sums "
             "and counts",

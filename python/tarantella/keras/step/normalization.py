@@ -20,14 +20,14 @@ def is_synchronized(layer: Any) -> bool:
 
 
 def hooks(model: Any) -> list[tuple[Any, str, Callable[..., Any]]]:
-    """The model's synchronized layers and the names of their methods, with what takes their place in a training step."""
+    """The methods of the model's synchronized layers to replace in a training step, with their replacements."""
     name = adapter.batch_statistics()
     layers = [layer for layer in adapter.layers_of(model) if is_synchronized(layer)]
     return [(layer, name, adapter.with_statistics(layer, moments)) for layer in layers]
 
 
 def statistics(model: Any) -> list[Any]:
-    """The weights in which synchronized layers keep what all ranks have seen."""
+    """The weights in which synchronized layers keep averages over all ranks."""
     return [v for layer in adapter.layers_of(model) if is_synchronized(layer) for v in layer.non_trainable_weights]
 
 
@@ -37,12 +37,12 @@ def moments(x: tf.Tensor, axes: Sequence[int], keepdims: bool = False, mask: Any
 
     Args:
         x: this rank's samples, float.
-        axes: over which the statistics are taken.
+        axes: the axes over which the statistics are taken.
         mask: of x's shape without its last axis; elements where it is false do not count.
 
-    A rank counts by its elements. One without a sample in a step of `tnt.Model` does not count; elsewhere it cannot be known.
-    The gradient is that of all ranks' losses together, each by its weight in the step or in `DistributedGradientTape.gradient`;
-    outside of both all count alike.
+    Each rank's elements count alike. A rank without a sample in a step of `tnt.Model` does not count; elsewhere such a rank
+    cannot be known. The gradient is that of the sum of all ranks' losses, weighted as in the step or in
+    `DistributedGradientTape.gradient`; outside of both, all ranks count alike.
     """
     if mask is None and runtime.get_size() == 1:
         mean, variance = tf.nn.moments(x, axes, keepdims=keepdims)
@@ -61,7 +61,7 @@ def moments(x: tf.Tensor, axes: Sequence[int], keepdims: bool = False, mask: Any
     of_all = _sum_over_ranks(tf.concat([tf.reshape(sums, [-1]), [count]], 0))
     total = tf.stop_gradient(of_all[-1])
     mean = tf.math.divide_no_nan(tf.reshape(of_all[:-1], tf.shape(sums)), total)
-    # the deviations add up to nothing over all ranks: so does their gradient by the mean
+    # deviations from the mean add up to zero over all ranks, and so does their gradient with respect to the mean
     squares = tf.reduce_sum(tf.square(x - tf.stop_gradient(mean)) * counted, list(axes), keepdims=True)
     variance = tf.math.divide_no_nan(_sum_over_ranks(squares), total)
     mean, variance = tf.ensure_shape(mean, sums.shape), tf.ensure_shape(variance, sums.shape)
@@ -72,7 +72,7 @@ def moments(x: tf.Tensor, axes: Sequence[int], keepdims: bool = False, mask: Any
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]
 def _sum_over_ranks(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """The sum. Its gradient is what each rank's loss, by the rank's weight, has to say of it, in terms of this rank's loss."""
+    """The sum. Its gradient is the sum of all ranks' gradients, weighted, divided by this rank's own weight."""
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         weight = context.weight()
@@ -87,24 +87,24 @@ def _sum_over_ranks(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.T
 
 # ------------------------------------------------------------------------------------------------------ small batches
 
-SMALLEST = 16  # samples on each rank with which BatchNormalization still works well
+MIN_SAMPLES = 16  # on each rank: BatchNormalization works well with so many samples
 
 
 def warn_of_small_batches(model: Any, batch_size: int | None, shards: int | None = None) -> None:
-    """Warns of layers whose statistics are of too few samples.
+    """Warns of layers that take their statistics over too few samples.
 
     Args:
         batch_size: of all ranks together; None if it is not known.
-        shards: into how many a batch is cut; None: into one for each rank.
+        shards: the number of parts of a batch; None: one for each rank.
     """
     parts, what = (runtime.get_size(), "ranks") if shards is None else (shards, "shards")
-    if batch_size is None or batch_size // parts >= SMALLEST:
+    if batch_size is None or batch_size // parts >= MIN_SAMPLES:
         return
     local = (layer for layer in adapter.layers_of(model) if isinstance(layer, adapter.keras.layers.BatchNormalization))
     if any(not layer.synchronized for layer in local):
         runtime.logger.warning(
             "Micro batch size should be at least %d when using Batch Normalization: %d %s share %d samples%s",
-            SMALLEST,
+            MIN_SAMPLES,
             parts,
             what,
             batch_size,

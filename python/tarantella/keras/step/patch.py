@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+Attribute = tuple[Any, str, Any]
+"""An object, the name of one of its attributes, and the value that the attribute is to have."""
+
 
 class Patch:
-    """Values for attributes of objects: an owner, a name and a value each."""
+    """Values for attributes of objects."""
 
-    def __init__(self, attributes: Sequence[tuple[Any, str, Any]]) -> None:
+    def __init__(self, attributes: Sequence[Attribute]) -> None:
         self._attributes = list(attributes)
-        self._before: list[tuple[Any, str, Any]] = []
+        self._before: list[Attribute] = []
 
-    def put_on(self) -> None:
-        """Gives the objects these attributes, past what they do when one is set."""
+    def apply(self) -> None:
+        """Gives the objects these attributes, past any `__setattr__` of theirs."""
         self._before = [(owner, name, owner.__dict__.get(name)) for owner, name, _ in self._attributes]
         for owner, name, value in self._attributes:
             object.__setattr__(owner, name, value)
 
-    def take_off(self) -> None:
-        """Gives them those they had; where they had none of their own, their class' are seen again."""
+    def revert(self) -> None:
+        """Gives them the attributes they had. One that an object took from its class is deleted from the object."""
         for owner, name, value in self._before:
             if value is None:
                 object.__delattr__(owner, name)

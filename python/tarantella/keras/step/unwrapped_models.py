@@ -1,7 +1,7 @@
-"""Plain Keras models beside distributed ones: a copy of a `tnt.Model` must not train unsynchronised without a word.
+"""Plain Keras models in a distributed job: a copy of a `tnt.Model` must not train unsynchronised unnoticed.
 
-A clone, or a model loaded from a file, is a plain Keras model: its `fit` knows nothing of ranks. On more than one rank
-it refuses, and says what to do. Other plain models may train, each rank for itself, and the log says so once.
+A clone, or a model loaded from a file, is a plain Keras model, whose `fit` knows nothing of ranks. On more than one rank its
+`fit` raises an error that says what to do. Other plain models may train, each rank its own, and the log says so once.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _wrapped: weakref.WeakSet[Any] = weakref.WeakSet()  # models inside a tnt.Model
-_copies: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # and how each came to be
-_on_purpose: weakref.WeakSet[Any] = weakref.WeakSet()  # plain models that were asked for, or warned of
-_inside = 0  # calls of tnt.Model that run Keras' own methods
+_copied: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # and how each came to be
+_allowed: weakref.WeakSet[Any] = weakref.WeakSet()  # plain models that the user asked for, or that were warned of
+_internal_calls = 0  # open contexts of internal_call
 
 
-def wrap(model: Any) -> None:
-    """The model is inside a `tnt.Model` now: training it directly would leave the ranks apart."""
+def mark_wrapped(model: Any) -> None:
+    """The model is inside a `tnt.Model` now: training it directly would not be synchronised."""
     _wrapped.add(model)
-    _copies.pop(model, None)
+    _copied.pop(model, None)
 
 
-def leave_alone(model: Any) -> None:
-    """The model shall stay plain: every rank trains its own on purpose."""
-    _on_purpose.add(model)
-    _copies.pop(model, None)
+def allow(model: Any) -> None:
+    """The model may be trained as a plain one: the user wants each rank to train its own."""
+    _allowed.add(model)
+    _copied.pop(model, None)
 
 
 class internal_call:
     """Context in which Keras' methods run on behalf of a `tnt.Model`."""
 
     def __enter__(self) -> None:
-        global _inside
-        _inside += 1
+        global _internal_calls
+        _internal_calls += 1
 
     def __exit__(self, *exc: object) -> None:
-        global _inside
-        _inside -= 1
+        global _internal_calls
+        _internal_calls -= 1
 
 
 def _check(model: Any, method: str) -> None:
-    if _inside or runtime.get_size() == 1 or model in _on_purpose:
+    if _internal_calls or runtime.get_size() == 1 or model in _allowed:
         return
     wrap_it = "call it on tnt.Model(model), or ask for a model of its own on each rank with "
     wrap_it += "tnt.Model(model, parallel_strategy=tnt.ParallelStrategy.NONE)"
@@ -58,12 +58,12 @@ def _check(model: Any, method: str) -> None:
             f"{method} was called on the Keras model inside a tnt.Model: on {runtime.get_size()} ranks each would train "
             f"on its own. Call {method} on what tnt.Model(...) returned"
         )
-    if model in _copies:
+    if model in _copied:
         raise TarantellaError(
-            f"{method}: this model was {_copies[model]}; it is a plain Keras model, and on {runtime.get_size()} ranks each "
+            f"{method}: this model was {_copied[model]}; it is a plain Keras model, and on {runtime.get_size()} ranks each "
             f"would train on its own: {wrap_it}"
         )
-    _on_purpose.add(model)
+    _allowed.add(model)
     runtime.logger.warning(
         "%s of the plain Keras model %r: each of the %d ranks trains its own copy, nothing is synchronised (%s)",
         method,
@@ -74,14 +74,14 @@ def _check(model: Any, method: str) -> None:
 
 
 @functools.cache
-def watch() -> None:
-    """Makes plain models check before they train, and copies known as such. Once in a process."""
+def install_checks() -> None:
+    """Makes plain models check before they train, and records copies of wrapped ones. Once in a process."""
     if runtime.get_size() == 1:
         return
     for method in ("fit", "train_on_batch"):
         _check_before(method)
     for module, name, how in adapter.copying_functions():
-        _note_results(module, name, how)
+        _record_copies(module, name, how)
 
 
 def _check_before(method: str) -> None:
@@ -95,17 +95,17 @@ def _check_before(method: str) -> None:
     setattr(keras.Model, method, checked)
 
 
-def _note_results(module: Any, name: str, how: str) -> None:
+def _record_copies(module: Any, name: str, how: str) -> None:
     original: Callable[..., Any] = getattr(module, name)
 
     @functools.wraps(original)
-    def noting(*args: Any, **kwargs: Any) -> Any:
+    def recording(*args: Any, **kwargs: Any) -> Any:
         model = original(*args, **kwargs)
         if isinstance(model, keras.Model) and (how != "cloned" or _is_distributed(args, kwargs)):
-            _copies[model] = how
+            _copied[model] = how
         return model
 
-    setattr(module, name, noting)
+    setattr(module, name, recording)
 
 
 def _is_distributed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

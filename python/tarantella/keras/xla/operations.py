@@ -1,4 +1,4 @@
-"""What the operations of a step's graph say about the step: where its random numbers come from, and which variables it uses."""
+"""Questions about the operations of a step's graph: which draw random numbers, and which variables they use."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _DRAWS = ("NonDeterministicInts", "Rng", "StatefulRandom", "StatefulStandardNorm
 
 
 def with_random_states(graph: Any) -> list[str]:
-    """The kinds of operations in a graph that keep a random state of their own: another trace of it starts a new one."""
+    """The types of operations in a graph that keep a random state of their own, which another trace would start anew."""
     definition = graph.as_graph_def()
     nodes = chain(definition.node, *(function.node_def for function in definition.library.function))
     return sorted({node.op for node in nodes if "seed2" in node.attr and not node.op.startswith("Cudnn")})
 
 
 def draws_of_other_generators(graph: Any, known: Sequence[Any]) -> list[str]:
-    """The kinds of operations in the graph that draw from generators of TensorFlow with other states than these."""
+    """The types of operations in the graph that draw from TensorFlow generators with other states than the known ones."""
     handles = {id(adapter.unwrap(state).handle) for state in known}
     outside = _outside(graph)
     draws = [op for op in graph.get_operations() if op.type.startswith(_DRAWS)]
@@ -29,12 +29,12 @@ def draws_of_other_generators(graph: Any, known: Sequence[Any]) -> list[str]:
 
 
 def used(graph: Any, begin: int, variables: Sequence[Any]) -> list[Any]:
-    """Those of the variables that the graph's operations take from number ``begin`` on."""
+    """Those of the variables that operations of the graph use, from operation number ``begin`` on."""
     outside = _outside(graph)
     taken = {outside.get(id(tensor)) for operation in graph.get_operations()[begin:] for tensor in operation.inputs}
     return [variable for variable in variables if id(adapter.unwrap(variable).handle) in taken]
 
 
 def _outside(graph: Any) -> dict[int, int]:
-    """What stands outside of a function's graph for tensors inside of it, by their ids."""
+    """The tensor that a function's graph captures, by the id of its placeholder inside; both as ids."""
     return {id(inner): id(outer) for outer, inner in graph.captures}

@@ -1,13 +1,13 @@
 """`jit_compile=True` on several ranks: XLA compiles the model in segments, and gradients are reduced between them.
 
 A step that is compiled as a whole gives its gradients when it ends, and cannot call our ops. Here the step itself is not
-compiled; what it calls of the model runs in functions that are. The backward function of such a function is compiled as well,
-and its gradients exist when it ends: those of the last segment first, while backward goes on in the others.
+compiled. The model's calls in it run in functions that are, the segments. Their backward functions are compiled as well, and
+give their gradients when they end: those of the last segment first, while backward goes on in the others.
 
-* A functional or Sequential model is cut where a new bucket of gradients begins: a bucket is reduced as early as it can be, and
-  ``fusion_threshold`` says how large segments are.
-* Another model's `call` is one segment, and so is a functional model's where no gradients are taken.
-* What XLA cannot compile in this way runs as without it, and the log says which layer and why.
+* A functional or Sequential model is cut where a new bucket of gradients begins. So a bucket is reduced as early as possible,
+  and ``fusion_threshold`` sets the size of segments.
+* The `call` of any other model is one segment, and so is that of a functional model where no gradients are taken.
+* A layer that XLA cannot compile in this way runs without XLA, and the log says which and why.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class CompiledCalls:
-    """The calls of a model's layers, which inside of a step become functions that XLA compiles.
+    """Turns the calls of a model's layers in a step into functions that XLA compiles.
 
     Args:
         buckets: gives the bucket of each trainable variable, by the variable's id.
@@ -42,10 +42,10 @@ class CompiledCalls:
         self._bucket_of: dict[int, int] = {}
         self._layers: list[Any] = []
         self._segments = 0  # of the step that is being traced
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     def functions(self) -> list[tuple[Any, str, Any]]:
-        """Owners and the names of their attributes, with what takes their place."""
+        """The attributes to replace while the model is trained or evaluated."""
         layers = adapter.layers_to_compile(self._model)
         graphs = {id(graph): graph for graph in (adapter.graph_of(layer) for layer in layers) if graph is not None}
         return [
@@ -65,7 +65,7 @@ class CompiledCalls:
             yield
             if self._active and not self._segments:
                 kind = "training" if training else "test"
-                self._say(f"jit_compile=True: XLA compiles nothing of the {kind} step, as it calls no layer that can be")
+                self._warn_once(f"jit_compile=True: XLA compiles nothing of the {kind} step, as it calls no layer that can be")
         finally:
             self._active = False
 
@@ -87,7 +87,7 @@ class CompiledCalls:
             try:
                 return self._compiled(layer.name, original, args, kwargs)
             except _NotCompilable as reason:
-                return self._plain(layer, reason, lambda: original(*args, **kwargs))
+                return self._uncompiled(layer, reason, lambda: original(*args, **kwargs))
 
         return call
 
@@ -109,13 +109,13 @@ class CompiledCalls:
     # --------------------------------------------------------------------------------------------------- segments
 
     def _is_cut(self, operation: Any) -> bool:
-        """Whether it is a graph of layers that is to be compiled in several segments."""
+        """Whether it is a graph of layers with gradients in several buckets, to be compiled in several segments."""
         if not self._training or adapter.graph_of(operation) is None:
             return False
         return len({self._bucket_of.get(id(v), 0) for v in operation.trainable_variables}) > 1
 
     def _parts(self, nodes: Sequence[Any]) -> list[list[Any]]:
-        """The nodes of each segment: a new one where gradients of a lower bucket, which comes earlier in backward, begin."""
+        """The nodes of each segment. A new one begins where gradients of a lower bucket do: backward makes these earlier."""
         parts: list[list[Any]] = [[]]
         lowest: int | None = None
         for node in nodes:
@@ -136,10 +136,10 @@ class CompiledCalls:
         first, last = part[0].operation.name, part[-1].operation.name
         name = first if len(part) == 1 else f"{first}_to_{last}"
         try:
-            run.values.update(self._compiled(name, run.function(part), (run.taken(part),), {}))
+            run.values.update(self._compiled(name, run.function(part), (run.inputs_of(part),), {}))
         except _NotCompilable as reason:
             if len(part) == 1:
-                self._plain(part[0].operation, reason, lambda: run.plain(part))
+                self._uncompiled(part[0].operation, reason, lambda: run.plain(part))
                 return
             half = len(part) // 2
             self._run_part(run, part[:half])
@@ -151,21 +151,21 @@ class CompiledCalls:
         self._segments += 1
         return result
 
-    def _plain(self, operation: Any, reason: Exception, run: Callable[[], Any]) -> Any:
-        """Runs what XLA cannot compile; of a model, the layers in it are still tried."""
+    def _uncompiled(self, operation: Any, reason: Exception, run: Callable[[], Any]) -> Any:
+        """Runs an operation that XLA cannot compile. If it is a model, its layers may still be compiled."""
         if adapter.graph_of(operation) is not None:
             return run()
         what = f"{operation.name} ({type(operation).__name__})"
         if adapter.is_model(operation):
-            self._say(f"jit_compile=True: the layers of {what} are compiled one by one on several ranks, as {reason}")
+            self._warn_once(f"jit_compile=True: the layers of {what} are compiled one by one on several ranks, as {reason}")
             return run()
-        self._say(f"jit_compile=True: {what} runs without XLA on several ranks, as {reason}")
+        self._warn_once(f"jit_compile=True: {what} runs without XLA on several ranks, as {reason}")
         with self._paused():
             return run()
 
-    def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
             runtime.logger.warning(text)
 
 
@@ -178,19 +178,19 @@ class _GraphRun:
         self._operation_fn = operation_fn
         self._outputs = outputs
 
-    def taken(self, part: Sequence[Any]) -> dict[int, Any]:
-        """What the part takes of the values there are."""
+    def inputs_of(self, part: Sequence[Any]) -> dict[int, Any]:
+        """The values that the part uses."""
         needed = {id(tensor) for node in part for tensor in node.input_tensors}
         return {key: value for key, value in self.values.items() if key in needed}
 
     def function(self, part: Sequence[Any]) -> Callable[[dict[int, Any]], dict[int, Any]]:
-        """Computes from `taken` what the part gives to later nodes, and to the outputs."""
+        """The function from `inputs_of` the part to the values that later nodes or the outputs use."""
         inside = {id(node) for node in part}
         used = {id(tensor) for node in self.nodes if id(node) not in inside for tensor in node.input_tensors} | self._outputs
         made = [id(tensor) for node in part for tensor in node.outputs if id(tensor) in used]
 
-        def compute(taken: dict[int, Any]) -> dict[int, Any]:
-            values = dict(taken)
+        def compute(inputs: dict[int, Any]) -> dict[int, Any]:
+            values = dict(inputs)
             adapter.run_nodes(part, self._operation_fn, values)
             return {key: values[key] for key in made if key in values}
 
@@ -205,16 +205,16 @@ class _GraphRun:
 
 
 class _NotCompilable(Exception):
-    """XLA cannot compile this: the text says why, as the end of a sentence."""
+    """XLA cannot compile this; the text gives the reason."""
 
 
 def _call_compiled(
     name: str, function: Callable[..., Any], args: Any, kwargs: Any, layers: Sequence[Any], training: bool
 ) -> Any:
-    """What the function gives, computed by XLA, with the masks of its outputs and all that it left in the layers.
+    """The function's result, computed by XLA, with the masks of its outputs and the tensors that it left in the layers.
 
     Raises:
-        _NotCompilable: nothing was done.
+        _NotCompilable: XLA cannot compile it; no state has changed.
     """
     given = _Tensors.of((args, kwargs))
     kept: dict[str, Any] = {}
@@ -246,7 +246,7 @@ def _call_compiled(
 
 @dataclass(frozen=True)
 class _Tensors:
-    """The tensors in a structure of anything, and their masks."""
+    """A structure of any values, the tensors in it, and their masks."""
 
     structure: Any
     flat: list[Any]
@@ -264,7 +264,7 @@ class _Tensors:
         return [adapter.mask_of(tensor) for tensor in self.tensors]
 
     def with_tensors(self, tensors: Sequence[tf.Tensor], masks: Sequence[Any]) -> Any:
-        """The same structure with others in their places."""
+        """The same structure with other tensors and masks."""
         for tensor, mask in zip(tensors, masks, strict=True):
             if mask is not None:
                 adapter.set_mask(tensor, mask)
@@ -274,7 +274,7 @@ class _Tensors:
 
 
 def _left_behind(layers: Sequence[Any], graph: Any) -> list[tuple[Any, Any, tf.Tensor]]:
-    """Tensors of the graph that a call left in layers, as losses or in attributes: the owner, the key there, the tensor."""
+    """Tensors of the graph that a call left in layers, as losses or in attributes: container, key, tensor."""
     found = []
     for layer in layers:
         for owner in (layer.__dict__, *(value for value in layer.__dict__.values() if isinstance(value, (dict, list)))):
@@ -298,7 +298,7 @@ _PLACEHOLDERS = {"Placeholder"}  # the function's own arguments
 
 
 def _check(graph: Any, training: bool) -> None:
-    """Refuses what XLA cannot compile, or could not differentiate in two functions, one for each direction."""
+    """Raises if XLA cannot compile the graph, or if its backward pass could not be a function of its own."""
     definition = graph.as_graph_def()
     nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
     kinds = {node.op for node in nodes} - {function.signature.name for function in definition.library.function}

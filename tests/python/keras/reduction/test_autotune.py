@@ -53,7 +53,7 @@ def test_all_steps_count_and_one_plan_is_left(jobs):
 
 
 def test_what_was_found_is_logged_kept_and_taken(jobs):
-    logged = re.findall(r"TNT_AUTOTUNE: fusion threshold ([\d.]+ [KM]iB|inf) \((.*)\); kept in (.*)", jobs["with said"])
+    logged = re.findall(r"TNT_AUTOTUNE: fusion threshold ([\d.]+ [KM]iB|inf) \((.*)\); stored in (.*)", jobs["with said"])
     assert len(logged) == len(TRIED)
     (entry,) = jobs["with"][0]["kept"]["entries"]
     chosen, times, _ = logged[0]
@@ -80,7 +80,7 @@ def test_a_fit_that_is_too_short_says_so_and_the_next_goes_on(jobs):
     assert jobs["with"][0]["too few"]["tuning"]
     assert jobs["with"][0]["too few"]["threshold"] == "None"
     # also in the first fit of "two fits"
-    assert len(re.findall(r"WARNING: TNT_AUTOTUNE: fit ended after \d+ of \d+ turns", jobs["with said"])) in (1, 2)
+    assert len(re.findall(r"WARNING: TNT_AUTOTUNE: fit ended after \d+ of \d+ trials", jobs["with said"])) in (1, 2)
 
 
 def test_nothing_is_tried_where_another_trace_would_draw_other_numbers_or_plans_do_not_differ(jobs):

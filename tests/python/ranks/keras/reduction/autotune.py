@@ -48,12 +48,12 @@ def fitted(model: Any, *epochs: int) -> dict[str, Any]:
     hooks = model._tnt.hooks
     state = [*model.get_weights(), *(v.numpy() for v in model.optimizer.variables)]
     text = b"".join(a.tobytes() for a in state) + json.dumps(logs).encode()
-    threshold = hooks.fusion_threshold
+    threshold = hooks.reducers.fusion_threshold
     return {
         "threshold": str(threshold if threshold is None or math.isinf(threshold) else int(threshold)),
         "state": hashlib.sha256(text).hexdigest(),
         "plan": list(tnt.plan(model)),
-        "reducers": [r.name for r in hooks.reducers()].count("gradients"),
+        "reducers": [r.name for r in hooks.reducers].count("gradients"),
         "tuning": hooks.autotune is not None and not hooks.autotune.finished,
         "steps": model.stats()["steps"],
     }

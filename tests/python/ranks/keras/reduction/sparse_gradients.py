@@ -13,7 +13,7 @@ from keras import layers
 import tarantella as tnt
 from checks import check, raised, run
 from tarantella.keras.reduction import ops
-from tarantella.keras.reduction.sparse import SparseReducer, is_worthwhile
+from tarantella.keras.reduction.sparse import SparseReducer, is_reduced_by_rows
 
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
 ROWS = 5000
@@ -52,7 +52,7 @@ def reduced(
     once, again = (run_step(tf.constant(indices), tf.constant(values)) for _ in range(2))
     found = tf.convert_to_tensor(once).numpy()
     sparse, dense, gave = reducer.counts(1)
-    result = {
+    return {
         "right": found.tobytes() == sum_of_tables(parts, weights, rows).tobytes(),
         "again": once.values.numpy().tobytes() == again.values.numpy().tobytes(),
         "once each": bool(np.all(np.diff(once.indices.numpy()) > 0)),
@@ -61,8 +61,6 @@ def reduced(
         "bytes": gave,
         "steps": [reducer.tensor_steps(0), reducer.tensor_steps(1), reducer.stats()["bytes"]],
     }
-    reducer.close()
-    return result
 
 
 @check
@@ -111,11 +109,11 @@ def which_are_worthwhile() -> list[bool]:
     large, small = tf.Variable(tf.zeros((4096, 4))), tf.Variable(tf.zeros((4095, 4)))
     numbers = tf.Variable(tf.zeros((9000, 4), tf.int32))
     return [
-        is_worthwhile(gradient(4096), large),
-        is_worthwhile(gradient(4095), small),
-        is_worthwhile(tf.zeros((4096, 4)), large),
-        is_worthwhile(None, large),
-        is_worthwhile(gradient(9000, "int32"), numbers),
+        is_reduced_by_rows(gradient(4096), large),
+        is_reduced_by_rows(gradient(4095), small),
+        is_reduced_by_rows(tf.zeros((4096, 4)), large),
+        is_reduced_by_rows(None, large),
+        is_reduced_by_rows(gradient(9000, "int32"), numbers),
     ]
 
 
@@ -140,7 +138,7 @@ def a_row_that_is_not_there() -> list[str]:
 
     def step() -> Any:
         if RANK == 1:
-            with ops.translated():
+            with ops.translated_errors():
                 return reducer.reduce(0, tf.IndexedSlices(tf.ones((1, 2)), [row], tf.constant([ROWS, 2])), 1.0)
         return None
 

@@ -16,7 +16,7 @@ from keras import layers
 
 import tarantella as tnt
 from checks import check, log_messages, raised, run
-from tarantella.keras.step.hooks import StepHooks
+from tarantella.keras.step.gradient_reduction import GradientReduction
 
 RANK = tnt.get_rank()
 x = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
@@ -50,13 +50,13 @@ class Count(keras.callbacks.Callback):
 
 @check
 def gradients_not_reduced() -> list[Any]:
-    reduce_gradients = StepHooks.reduce_gradients
-    StepHooks.reduce_gradients = lambda self, grads, variables: grads
+    reduce_gradients = GradientReduction.reduce_gradients
+    GradientReduction.reduce_gradients = lambda self, grads, variables: grads
     count = Count()
     try:
         return [*raised(fit, compiled(tnt.Model(plain())), callbacks=[count]), count.begun, count.ended]
     finally:
-        StepHooks.reduce_gradients = reduce_gradients
+        GradientReduction.reduce_gradients = reduce_gradients
 
 
 class OptimizerOfItsOwn(keras.Sequential):

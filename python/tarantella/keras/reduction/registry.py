@@ -1,0 +1,206 @@
+"""All reducers of one model: made when they are first needed, on all ranks in the same order, and closed with the model.
+
+Gradients have more than one plan in a training's life. A provisional plan, made before the first step, finds ranks whose models
+differ. The first traced step replaces it if backward makes the gradients in another order. Autotuning adds trial plans with
+other fusion thresholds and drops all but the best.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from tarantella import runtime, settings
+from tarantella.keras.reduction import gradient_order, gradients, statistics
+from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer, Spec
+from tarantella.keras.reduction.sparse import SparseReducer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tarantella.keras.reduction.bucket_hook import PackedBucket
+
+
+class ReducerKey(NamedTuple):
+    """What a reducer is found by."""
+
+    name: str
+    variables: tuple[int, ...]  # the ids of the objects whose tensors are reduced
+    fusion_threshold: float | None = None  # of gradients; None: the default of the environment
+
+
+def _key(name: str, variables: Sequence[Any], fusion_threshold: float | None = None) -> ReducerKey:
+    return ReducerKey(name, tuple(id(variable) for variable in variables), fusion_threshold)
+
+
+class ReducerRegistry:
+    """The reducers of one model.
+
+    Args:
+        context: text that all ranks must have in common, such as the optimizer's class.
+        wire_dtype: the type in which gradients are sent, as `Reducer` takes it.
+        bucket_hook: sees each bucket of gradients before it is sent.
+        fusion_threshold: bytes at which a bucket of gradients is closed; None: the environment's, else chosen.
+        tree: all sums are taken in the tree that `Reducer` describes, those of 16-bit tensors in float32.
+    """
+
+    def __init__(
+        self,
+        context: str = "",
+        wire_dtype: str | int = WIRE_DEFAULT,
+        bucket_hook: Callable[[PackedBucket], object] | None = None,
+        fusion_threshold: float | None = None,
+        tree: bool = False,
+    ) -> None:
+        self.fusion_threshold = fusion_threshold  # of the gradients' plan that the next traced or eager step uses
+        self.has_bucket_hook = bucket_hook is not None
+        self.tree = tree
+        self._context = context
+        self._wire_dtype = wire_dtype
+        self._bucket_hook = bucket_hook
+        self._reducers: dict[ReducerKey, tuple[Reducer | SparseReducer, list[Any]]] = {}
+        self._provisional: ReducerKey | None = None
+        self._stats_of_dropped = dict(statistics.NO_STATS)
+
+    def __iter__(self) -> Iterator[Reducer | SparseReducer]:
+        return iter([reducer for reducer, _ in self._reducers.values()])
+
+    def reducer(self, name: str, specs: Sequence[Spec], variables: Sequence[Any] = ()) -> Reducer:
+        """The reducer of this name for these variables. Collective when it is asked for the first time."""
+        return self._reducer(_key(name, variables), specs, variables)
+
+    def _reducer(self, key: ReducerKey, specs: Sequence[Spec], variables: Sequence[Any], **options: Any) -> Reducer:
+        if key not in self._reducers:
+            if self.tree:
+                specs = [Spec(s.name, s.count, sum_type(s.dtype)) for s in specs]
+            reducer = Reducer(key.name, specs, self._context, tree=self.tree, **options)
+            self._reducers[key] = (reducer, list(variables))  # kept alive, so that no other object gets their ids
+        return cast("Reducer", self._reducers[key][0])
+
+    def hook_error(self) -> Exception | None:
+        """The exception that the user's bucket hook raised on this rank, if it did."""
+        errors = (r.hook.error for r in self if isinstance(r, Reducer) and r.hook is not None)
+        return next((error for error in errors if error is not None), None)
+
+    def close(self) -> None:
+        """Stops the reducers."""
+        for reducer in self:
+            if isinstance(reducer, Reducer):
+                reducer.close()
+        self._reducers.clear()
+
+    # ----------------------------------------------------------------------------------------------- gradients
+
+    def prepare(self, variables: Sequence[Any]) -> None:
+        """Makes a provisional reducer of gradients if there is none: ranks whose models differ are found here. Collective."""
+        if not any(reducer.name == "gradients" for reducer in self):
+            self._provisional = _key("gradients", variables, self.fusion_threshold)
+            self._gradient_reducer(self._provisional, variables)
+
+    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any]) -> Reducer:
+        """The reducer of these variables' gradients. Collective when it is asked for the first time.
+
+        The provisional plan expects dense gradients, from the last variable to the first. If the first trace shows anything
+        else, the final plan replaces it before anything was reduced.
+        """
+        key = _key("gradients", variables, self.fusion_threshold)
+        if self._provisional is None and key in self._reducers:
+            return cast("Reducer", self._reducers[key][0])
+        order = gradient_order.agreed_order(grads)
+        if key == self._provisional and order == gradient_order.reverse_order(len(order)):
+            self._provisional = None
+        self._drop_provisional()
+        return self._gradient_reducer(key, variables, order)
+
+    def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:
+        """The reducer of these variables' gradients, which are sparse. Collective when it is asked for the first time."""
+        self._drop_provisional()
+        key = _key("sparse gradients", variables)
+        if key not in self._reducers:
+            self._reducers[key] = (SparseReducer(variables, self._context), list(variables))
+        return cast("SparseReducer", self._reducers[key][0])
+
+    def _drop_provisional(self) -> None:
+        if self._provisional is not None:
+            runtime.logger.info("the plan changes: the traced step makes the gradients in another order, or some as rows")
+            cast("Reducer", self._reducers.pop(self._provisional)[0]).close()
+            self._provisional = None
+
+    def _gradient_reducer(self, key: ReducerKey, variables: Sequence[Any], order: Sequence[int] | None = None) -> Reducer:
+        return self._reducer(
+            key,
+            gradients.specs(variables),
+            variables,
+            wire_dtype=self._wire_dtype,
+            bucket_hook=self._bucket_hook,
+            fusion_threshold=key.fusion_threshold,
+            gradient_order=order,
+            gradients=True,
+        )
+
+    def wire_dtype(self) -> str:
+        """The type in which gradients are sent; ``"none"``: in their own."""
+        return self._wire_dtype if isinstance(self._wire_dtype, str) else settings.gradient_dtype()
+
+    # --------------------------------------------------------------------------------------------------- plans
+
+    def add_plan(self, threshold: float) -> None:
+        """Makes reducers like those of the gradients, with another threshold. Collective."""
+        for key, reducer, variables in self._of_threshold(None):
+            self._gradient_reducer(key._replace(fusion_threshold=threshold), variables, reducer.gradient_order)
+
+    def drop_plan(self, threshold: float | None) -> None:
+        """Closes the reducers of a threshold; their statistics still count."""
+        for key, reducer, _ in self._of_threshold(threshold):
+            for name, value in reducer.stats().items():
+                self._stats_of_dropped[name] += value
+            reducer.close()
+            del self._reducers[key]
+
+    def _of_threshold(self, threshold: float | None) -> list[tuple[ReducerKey, Reducer, list[Any]]]:
+        return [
+            (key, reducer, variables)
+            for key, (reducer, variables) in self._reducers.items()
+            if isinstance(reducer, Reducer) and key.name == "gradients" and key.fusion_threshold == threshold
+        ]
+
+    def plan(self) -> list[str]:
+        """A line for each bucket of gradients."""
+        return [line for _, reducer, _ in self._of_threshold(self.fusion_threshold) for line in reducer.descriptions]
+
+    def buckets(self, threshold: float | None = None) -> list[list[list[int]]]:
+        """For each reducer of this threshold, the positions of the gradients in each of its buckets."""
+        return [reducer.buckets for _, reducer, _ in self._of_threshold(threshold)]
+
+    def bytes_of_threshold(self, threshold: float | None = None) -> int:
+        """The threshold in bytes, also where the library has chosen it."""
+        return max(reducer.fusion_threshold for _, reducer, _ in self._of_threshold(threshold))
+
+    def bucket_of(self) -> dict[int, int]:
+        """The number of the bucket in which the gradient of each variable travels, by the variable's id."""
+        return {
+            id(variables[i]): number
+            for _, reducer, variables in self._of_threshold(self.fusion_threshold)
+            for number, bucket in enumerate(reducer.buckets)
+            for i in bucket
+        }
+
+    # ---------------------------------------------------------------------------------------------- statistics
+
+    def stats(self) -> dict[str, float]:
+        """What the reducers of gradients have done on this rank."""
+        total = dict(self._stats_of_dropped)
+        for reducer in self:
+            if reducer.name == "gradients":
+                total = {name: total[name] + value for name, value in reducer.stats().items()}
+        return total
+
+    def gradient_steps(self) -> Iterator[tuple[Any, int]]:
+        """Each variable of a reducer of gradients, and how often its gradient was reduced."""
+        for reducer, variables in self._reducers.values():
+            if reducer.name == "gradients":
+                yield from ((variable, reducer.tensor_steps(i)) for i, variable in enumerate(variables))
+
+
+def sum_type(dtype: str) -> str:
+    """The type in which elements are added up so that no sum is rounded to 16 bits in between."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype

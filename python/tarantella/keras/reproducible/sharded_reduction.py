@@ -1,0 +1,167 @@
+"""Gradients and metrics of a reproducible step: summed over this rank's shards, and reduced over ranks after the last one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.errors import UnsupportedError
+from tarantella.keras import adapter
+from tarantella.keras.reduction import gradients
+from tarantella.keras.reduction.registry import sum_type
+from tarantella.keras.reproducible.shard_state import read
+from tarantella.keras.reproducible.shards import TreeSum
+from tarantella.keras.step.gradient_reduction import GradientReduction
+from tarantella.keras.step.metric_reduction import MetricReduction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarantella.keras.data.split import Share
+    from tarantella.keras.reduction.reducer import Reducer
+    from tarantella.keras.reduction.registry import ReducerRegistry
+    from tarantella.keras.reproducible.sharded_step import ShardedStep
+
+
+class ShardedGradients(GradientReduction):
+    """Reduces the gradients of a batch that is computed shard by shard.
+
+    Attributes:
+        of_shard: the gradients of the shard that was computed last.
+    """
+
+    _step: ShardedStep
+
+    def __init__(
+        self, model: Any, reducers: ReducerRegistry, step: ShardedStep, observe: Callable[[list[Any], list[Any]], None]
+    ) -> None:
+        super().__init__(model, reducers, step, observe)
+        self.forget_batch()
+
+    def forget_batch(self) -> None:
+        """No shard of a batch was computed yet."""
+        self.begin_shard()
+        self._sums: list[TreeSum] | None = None  # one for each bucket
+        self._reducer: Reducer | None = None
+
+    def begin_shard(self) -> None:
+        """A shard begins to be computed."""
+        self.of_shard: list[tf.Tensor] = []
+        self._is_applied = False
+
+    def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any] | None:
+        """The gradients of the global batch, once those of the last shard are there; None until then."""
+        own_weight = self._step.weight()  # refuses a call outside of a step
+        if self._is_applied:
+            raise UnsupportedError(
+                "reproducible: the training step applies gradients more than once, and those after the first would be of "
+                "variables that have not changed yet in all shards but the last: use one optimizer step in each train_step"
+            )
+        self._is_applied = True
+        if self._step.collects_divisors:
+            return None
+        self.of_shard = [widened(gradients.dense(g, v)) for g, v in zip(grads, variables, strict=True)]
+        self._reducer = reducer = self._reducers.gradient_reducer(variables, grads)
+        if not self._step.is_last:
+            return None
+        sums = list(self.of_shard)
+        for tree, bucket in zip(self.add_shard(own_weight), reducer.buckets, strict=True):
+            total, weight = tree.total()
+            for i, tensor in zip(bucket, total, strict=True):
+                sums[i] = tensor
+        reduced = zip(grads, reducer.reduce(sums, weight), variables, strict=True)
+        result = [None if g is None else tf.cast(r, adapter.dtype_of(v)) for g, r, v in reduced]
+        self._observe(result, variables)
+        return result
+
+    def add_shard(self, weight: tf.Tensor) -> list[TreeSum]:
+        """Adds the gradients of the shard that was just computed to the sums of each bucket."""
+        buckets = [] if self._reducer is None else self._reducer.buckets  # a test step has none
+        if self._sums is None:
+            self._sums = [TreeSum() for _ in buckets]
+        for tree, bucket in zip(self._sums, buckets, strict=True):
+            tree.add([self.of_shard[i] for i in bucket], weight)
+        return self._sums
+
+    def awaits_reduction(self) -> bool:
+        """No: every step reduces."""
+        return False
+
+
+class ShardedMetrics(MetricReduction):
+    """Reduces the metrics of a batch that is computed shard by shard."""
+
+    _step: ShardedStep
+
+    def __init__(self, model: Any, reducers: ReducerRegistry, step: ShardedStep) -> None:
+        super().__init__(model, reducers, step)
+        self.forget_batch()
+
+    def forget_batch(self) -> None:
+        """No shard of a batch was computed yet."""
+        self._sum = TreeSum()
+        self._new_states: list[tf.Tensor] | None = None
+        self._model_results: dict[int, Any] = {}  # tensors that get_metrics_result gave in the last shard, by id
+
+    def _metrics_result(self, original: Callable[[], Any]) -> Callable[[], Any]:
+        def get_metrics_result() -> Any:
+            if not self._step.is_running or self._step.collects_divisors or not self._step.is_last:
+                return original()  # after an evaluation, states are those of all ranks
+            result = adapter.results_with(self._step.state.metrics, self.new_states(), original)
+            self._model_results.update((id(leaf), leaf) for leaf in tf.nest.flatten(result))
+            return result
+
+        return get_metrics_result
+
+    def add_shard(self, share: Share) -> None:
+        """Adds what the shard that was just computed has added to the metrics' states: nothing, if it has no sample."""
+        states = [read(v) for v in self._step.state.metrics]
+        self._sum.add([tf.where(share.samples > 0, state, tf.zeros_like(state)) for state in states])
+
+    def new_states(self) -> list[tf.Tensor]:
+        """The metrics' states after all shards. Asked for in the last one."""
+        if self._new_states is None:
+            state = self._step.state
+            self.add_shard(self._step.share)
+            sums, _ = self._sum.total()
+            reduced = self._sums_of_states(state.metrics, [widened(s) for s in sums])
+            self._new_states = state.with_metrics([tf.cast(r, s.dtype) for r, s in zip(reduced, sums, strict=True)])
+        return self._new_states
+
+    def logs_of_batch(self, logs_of_shards: list[Any], weights: list[tf.Tensor]) -> Any:
+        """The logs of the global batch: metrics by their states, other numbers as means over the samples."""
+        logs = logs_of_shards[-1]
+        if not isinstance(logs, dict):
+            return logs
+        leaves, recorded = tf.nest.flatten(logs), dict(self._results)
+        others = [i for i, leaf in enumerate(leaves) if id(leaf) not in self._model_results and id(leaf) not in recorded]
+        means = dict(zip(others, self._means_over_shards(logs_of_shards, others, weights), strict=True))
+        results: dict[int, list[Any]] = {}
+        if any(id(leaf) in recorded and id(leaf) not in self._model_results for leaf in leaves):
+            of_model = lambda: adapter.metric_results(self._model)  # noqa: E731
+            results = adapter.results_with(self._step.state.metrics, self.new_states(), of_model)
+        reduced = []
+        for i, leaf in enumerate(leaves):
+            _, metric, place = recorded.get(id(leaf), (None, None, 0))
+            if i in means:
+                reduced.append(means[i])
+            else:
+                reduced.append(leaf if id(leaf) in self._model_results else results[id(metric)][place])
+        return tf.nest.pack_sequence_as(logs, reduced)
+
+    def _means_over_shards(self, logs_of_shards: list[Any], places: list[int], weights: list[tf.Tensor]) -> list[tf.Tensor]:
+        if not places:
+            return []
+        tree = TreeSum()
+        for logs, weight in zip(logs_of_shards, weights, strict=True):
+            leaves = tf.nest.flatten(logs)
+            numbers = [tf.convert_to_tensor(leaves[i]) for i in places]
+            tree.add([tf.cast(number, tf.float64) for number in numbers], weight)
+        means = self._sums_of_logs(*tree.total())
+        return [tf.cast(mean, number.dtype) for mean, number in zip(means, numbers, strict=True)]
+
+
+def widened(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor in the type in which it is added up."""
+    return tf.cast(tensor, sum_type(tensor.dtype.name))

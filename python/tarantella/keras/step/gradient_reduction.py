@@ -1,0 +1,62 @@
+"""The gradients of a training step, summed over ranks where the optimizer would just use them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.keras import adapter
+from tarantella.keras.reduction import gradients
+from tarantella.keras.reduction.reducer import Spec
+from tarantella.keras.step import accumulation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarantella.keras.reduction.registry import ReducerRegistry
+    from tarantella.keras.step.current_step import CurrentStep
+
+
+class GradientReduction:
+    """Reduces the gradients of one model, each rank's weighted by its part of the batch.
+
+    Args:
+        observe: is given the reduced gradients and their variables, as the optimizer gets them.
+    """
+
+    def __init__(
+        self, model: Any, reducers: ReducerRegistry, step: CurrentStep, observe: Callable[[list[Any], list[Any]], None]
+    ) -> None:
+        self._model = model
+        self._reducers = reducers
+        self._step = step
+        self._observe = observe
+
+    def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any] | None:
+        """The gradients of the global batch; None if the optimizer is to wait. A variable without a gradient keeps none."""
+        weight = self._step.weight() if weight is None else weight
+        reduced = gradients.reduce(grads, variables, weight, self._reducers)
+        self._observe(reduced, variables)
+        return reduced
+
+    def weight(self) -> tf.Tensor:
+        """This rank's part of the global batch."""
+        return self._step.weight()
+
+    def all_true(self, flag: tf.Tensor) -> tf.Tensor:
+        """Whether the flag is true on all ranks."""
+        reducer = self._reducers.reducer("finite", [Spec("ranks whose gradients are finite", 1, "int32")])
+        return tf.equal(reducer.total(flag), runtime.get_size())
+
+    def awaits_reduction(self) -> bool:
+        """Whether no step had to reduce gradients yet: the optimizer accumulates them, or skipped a step, before an update."""
+        optimizer = self._model.optimizer
+        if accumulation.awaits_reduction(optimizer):
+            return True
+        may_skip = adapter.accumulating(optimizer) not in (None, optimizer)
+        return may_skip and not any(steps for _, steps in self._reducers.gradient_steps()) and self._was_checked()
+
+    def _was_checked(self) -> bool:
+        return any(reducer.name == "finite" and reducer.tensor_steps(0) > 0 for reducer in self._reducers)

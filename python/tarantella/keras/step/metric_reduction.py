@@ -1,0 +1,134 @@
+"""The metrics and logs of a step, brought together over ranks where Keras would just use them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella import collectives, runtime
+from tarantella.errors import mark
+from tarantella.keras import adapter
+from tarantella.keras.reduction import gradients
+from tarantella.keras.reduction.reducer import Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tarantella.keras.reduction.registry import ReducerRegistry
+    from tarantella.keras.step.current_step import CurrentStep
+    from tarantella.keras.step.patch import Attribute
+
+_OTHER_BATCH = (
+    "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
+    "(give a seed to whatever is random in it: shuffle, map, the generator of NumPy)"
+)
+
+
+class MetricReduction:
+    """Gives the metrics of one model the states that they would have on one device."""
+
+    def __init__(self, model: Any, reducers: ReducerRegistry, step: CurrentStep) -> None:
+        self._model = model
+        self._reducers = reducers
+        self._step = step
+        self._were_asked_for = False  # by get_metrics_result, in this step
+        self._results: dict[int, tuple[Any, Any, int]] = {}  # of this step: tensor, metric, and place in its result, by id
+
+    def begin_step(self) -> None:
+        """A step begins to be traced or run."""
+        self._were_asked_for = False
+        self._results = {}
+
+    def hooks(self) -> list[Attribute]:
+        """The methods of the model and its metrics to replace while it is trained or evaluated."""
+        return [
+            (self._model, "get_metrics_result", self._metrics_result(self._model.get_metrics_result)),
+            *((m, "update_state", self._weighted_update(m.update_state)) for m in adapter.means(self._model)),
+            *((m, "result", self._recorded_result(m, m.result)) for m in self._model.metrics),
+        ]
+
+    def _metrics_result(self, original: Callable[[], Any]) -> Callable[[], Any]:
+        def get_metrics_result() -> Any:
+            variables = adapter.metric_variables(self._model)
+            self._were_asked_for = True
+            if self._step.is_training:
+                return adapter.results_with(variables, self._reduced_states(variables), original)
+            if self._step.is_running:  # a test step: states are reduced after the last batch
+                return original()
+            sums = collectives.all_reduce_each([np.asarray(adapter.unwrap(v).numpy()) for v in variables])
+            return adapter.results_with(variables, [tf.convert_to_tensor(s) for s in sums], original)
+
+        return get_metrics_result
+
+    def _weighted_update(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A mean that is given one number for a batch, such as an output's loss, counts it by the rank's part of the batch."""
+
+        def update_state(values: Any, sample_weight: Any = None) -> Any:
+            if sample_weight is None and self._step.is_running and tf.convert_to_tensor(values).shape.rank == 0:
+                sample_weight = tf.cast(self._step.weight(), tf.float32)
+            return original(values, sample_weight=sample_weight)
+
+        return update_state
+
+    def _recorded_result(self, metric: Any, original: Callable[[], Any]) -> Callable[[], Any]:
+        """Remembers which tensors are results of the metric, to know them in the logs of a user's own training step."""
+
+        def result() -> Any:
+            value = original()
+            for place, leaf in enumerate(tf.nest.flatten(value)):
+                self._results[id(leaf)] = (leaf, metric, place)  # keeps the leaf: no other object may get its id
+            return value
+
+        return result
+
+    # ---------------------------------------------------------------------------------------------------- logs
+
+    def reduced_logs(self, logs: Any) -> Any:
+        """The logs of the global batch, of those that a user's own step returned.
+
+        A metric's result is computed from the reduced states; any other number becomes its mean over the samples.
+        """
+        if self._were_asked_for or not isinstance(logs, dict):
+            return logs
+        variables, recorded = adapter.metric_variables(self._model), dict(self._results)
+        states = self._reduced_states(variables)
+        results = adapter.results_with(variables, states, lambda: adapter.metric_results(self._model))
+        leaves = tf.nest.flatten(logs)
+        means = iter(self._means([leaf for leaf in leaves if id(leaf) not in recorded]))
+        reduced = []
+        for leaf in leaves:
+            _, metric, place = recorded.get(id(leaf), (None, None, 0))
+            reduced.append(next(means) if metric is None else results[id(metric)][place])
+        return tf.nest.pack_sequence_as(logs, reduced)
+
+    def _means(self, values: list[Any]) -> list[tf.Tensor]:
+        """The mean of each number over the samples of all ranks."""
+        if not values:
+            return []
+        tensors = [tf.convert_to_tensor(value) for value in values]
+        means = self._sums_of_logs([tf.cast(t, tf.float64) for t in tensors], self._step.weight())
+        return [tf.cast(mean, t.dtype) for mean, t in zip(means, tensors, strict=True)]
+
+    def _sums_of_logs(self, numbers: Sequence[tf.Tensor], weight: Any) -> list[tf.Tensor]:
+        """The sums over ranks of ``weight * number``, float64."""
+        specs = [Spec(f"log {i}", int(np.prod(n.shape, dtype=np.int64)), "float64") for i, n in enumerate(numbers)]
+        return self._reducers.reducer(f"{len(specs)} logs", specs).reduce(numbers, weight)
+
+    # -------------------------------------------------------------------------------------------------- states
+
+    def _reduced_states(self, variables: list[Any]) -> list[tf.Tensor]:
+        return self._sums_of_states(variables, self._step.read_unchanged_if_empty(variables))
+
+    def _sums_of_states(self, variables: list[Any], states: Sequence[Any]) -> list[tf.Tensor]:
+        """The sums over ranks of metric states. The same bucket carries a check that all ranks saw the same batch."""
+        size, rank, specs = runtime.get_size(), runtime.get_rank(), gradients.specs(variables)
+        own, zero = self._step.share.fingerprint, tf.constant(0, tf.int64)
+        fingerprints = tf.one_hot(rank, size, on_value=own, off_value=zero, dtype=tf.int64)
+        specs.append(Spec("fingerprint of the batch", size, "int64"))
+        *sums, fingerprints = self._reducers.reducer("metrics", specs, variables).reduce([*states, fingerprints])
+        is_same = tf.reduce_all(fingerprints == fingerprints[0])
+        check = tf.debugging.Assert(is_same, [mark("TNT_MISMATCH", _OTHER_BATCH), fingerprints], summarize=size)
+        with tf.control_dependencies([check] if check is not None else []):
+            return [tf.identity(s) for s in sums]
