@@ -11,8 +11,8 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import context
-from tarantella.keras.reduction import gradient_order, gradients, ops
-from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer, Spec
+from tarantella.keras.reduction import collectives, gradient_order, gradients, ops
+from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer
 from tarantella.keras.reduction.sparse import SparseReducer
 
 if TYPE_CHECKING:
@@ -40,11 +40,6 @@ class LoopReducers:
         """The reducer of these variables' gradients, which are sparse. Collective when it is asked for the first time."""
         made = self._of("sparse gradients", variables, lambda: SparseReducer(variables, "a custom loop"))
         return cast("SparseReducer", made)
-
-    def total(self, name: str, number: Any, dtype: tf.DType) -> tf.Tensor:
-        """The sum over ranks of a number."""
-        made = self._of(name, (), lambda: Reducer(name, [Spec(name, 1, dtype.name)], "a custom loop"))
-        return cast("Reducer", made).total(number)
 
     def _of(self, name: str, variables: Sequence[Any], make: Callable[[], Reducer | SparseReducer]) -> Reducer | SparseReducer:
         key = (name, tuple(id(variable) for variable in variables))
@@ -84,7 +79,7 @@ class LoopReduction:
         if self._samples is None:
             return tf.constant(1 / runtime.get_size(), tf.float64)
         mine = tf.cast(self._samples, tf.float64)
-        total = mine if runtime.get_size() == 1 else reducers().total("samples", mine, tf.float64)
+        total = mine if runtime.get_size() == 1 else collectives.total(mine)
         return tf.math.divide_no_nan(mine, total)
 
     def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any]:
@@ -98,7 +93,7 @@ class LoopReduction:
 
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
         """Whether the flag is true on all ranks. Collective."""
-        return tf.equal(reducers().total("ranks whose gradients are finite", flag, tf.int32), runtime.get_size())
+        return tf.equal(collectives.total(tf.cast(flag, tf.int32)), runtime.get_size())
 
 
 def _of_one_rank(gradient: Any, weight: tf.Tensor) -> Any:

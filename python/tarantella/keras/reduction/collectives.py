@@ -34,6 +34,11 @@ def all_reduce(tensor: Any, op: str) -> tf.Tensor:
     return reduced(x)
 
 
+def total(numbers: Any) -> tf.Tensor:
+    """The sum over ranks of the few numbers that a step needs beside gradients; has no gradient itself. Collective."""
+    return _run("tnt_all_reduce", tf.convert_to_tensor(numbers), op=runtime._OPS["sum"])
+
+
 def _run(collective: str, x: tf.Tensor, **attributes: int) -> tf.Tensor:
     with ops.translated_errors(), graph_order.after_last():
         result = getattr(ops.library(), collective)(x, communicator=communicator.attachment(), **attributes)

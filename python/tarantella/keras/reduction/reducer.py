@@ -104,10 +104,6 @@ class Reducer:
         graph_order.record(reduced)
         return reduced
 
-    def total(self, number: Any) -> tf.Tensor:
-        """The sum over ranks of a number. The reducer has one tensor with one element."""
-        return self.reduce([tf.reshape(tf.cast(number, self.specs[0].dtype), [1])])[0][0]
-
     def tensor_steps(self, index: int) -> int:
         """How often the tensor was reduced so far."""
         return int(self._native.tensor_steps(index))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import gradients
+from tarantella.keras.reduction.reducer import Spec
 from tarantella.keras.reduction.registry import sum_type
 from tarantella.keras.reproducible.shard_state import read
 from tarantella.keras.reproducible.shards import TreeSum
@@ -158,7 +160,9 @@ class ShardedMetrics(MetricReduction):
             leaves = tf.nest.flatten(logs)
             numbers = [tf.convert_to_tensor(leaves[i]) for i in places]
             tree.add([tf.cast(number, tf.float64) for number in numbers], weight)
-        means = self._sums_of_logs(*tree.total())
+        sums, weight = tree.total()
+        specs = [Spec(f"log {i}", int(np.prod(s.shape, dtype=np.int64)), "float64") for i, s in enumerate(sums)]
+        means = self._reducers.reducer(f"{len(specs)} logs", specs).reduce(sums, weight)
         return [tf.cast(mean, number.dtype) for mean, number in zip(means, numbers, strict=True)]
 
 

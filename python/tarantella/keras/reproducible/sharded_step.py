@@ -12,7 +12,6 @@ from tarantella.keras.step.current_step import CurrentStep
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tarantella.keras.reduction.registry import ReducerRegistry
     from tarantella.keras.reproducible.shard_state import ShardState
 
 
@@ -28,8 +27,8 @@ class ShardedStep(CurrentStep):
         collects_divisors: whether shards are computed only to find what losses divide by.
     """
 
-    def __init__(self, reducers: ReducerRegistry) -> None:
-        super().__init__(reducers)
+    def __init__(self) -> None:
+        super().__init__()
         self.is_last = False
         self.collects_divisors = False
         self._state: ShardState | None = None

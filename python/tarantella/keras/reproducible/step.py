@@ -59,7 +59,7 @@ class ReproducibleHooks(StepHooks):
         options.check_model(model, shards)
         adapter.use_generators(model)
         reducers = ReducerRegistry(optimizer_name(model), WIRE_OWN, None, fusion_threshold, tree=True)
-        step = ShardedStep(reducers)
+        step = ShardedStep()
         of_shards = ShardedGradients(model, reducers, step, observe_gradients), ShardedMetrics(model, reducers, step)
         super().__init__(model, reducers, step, *of_shards)
         self._division = split.Division.among(runtime.get_size(), runtime.get_rank(), shards)

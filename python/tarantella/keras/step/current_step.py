@@ -9,13 +9,12 @@ import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
-from tarantella.keras.reduction.reducer import Spec
+from tarantella.keras.reduction import collectives
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tarantella.keras.data.split import Share
-    from tarantella.keras.reduction.registry import ReducerRegistry
 
 
 class CurrentStep:
@@ -25,10 +24,9 @@ class CurrentStep:
     collectives. What such a step changes on the rank is restored.
     """
 
-    def __init__(self, reducers: ReducerRegistry) -> None:
+    def __init__(self) -> None:
         self.is_training = False
         self.may_be_empty = True  # whether this rank's share of a batch can be empty
-        self._reducers = reducers
         self._share: Share | None = None
         self._total_samples: tf.Tensor | None = None
         self._before: dict[int, tf.Tensor] = {}  # the values of variables when the step began, by id, while it may be empty
@@ -68,12 +66,12 @@ class CurrentStep:
         if self.share.total is not None:
             return self.share.total
         if self._total_samples is None:  # one sum in a step, however often it is asked for
-            self._total_samples = self._reducers.reducer("samples", [Spec("samples", 1, "int64")]).total(self.share.samples)
+            self._total_samples = collectives.total(self.share.samples)
         return self._total_samples
 
     def divisor_of_all(self, divisor: tf.Tensor) -> tf.Tensor:
         """The sum over ranks of the number that each rank's loss divides by."""
-        return self._reducers.reducer("divisor of a loss", [Spec("divisor", 1, "float64")]).total(divisor)
+        return collectives.total(divisor)
 
     # -------------------------------------------------------------------------------------- steps without a sample
 

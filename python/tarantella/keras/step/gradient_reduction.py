@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella import runtime
-from tarantella.keras import adapter
-from tarantella.keras.reduction import gradients
-from tarantella.keras.reduction.reducer import Spec
+from tarantella.keras.reduction import collectives, gradients
 from tarantella.keras.step import accumulation
 
 if TYPE_CHECKING:
@@ -33,6 +31,7 @@ class GradientReduction:
         self._reducers = reducers
         self._step = step
         self._observe = observe
+        self._may_skip = False  # whether a step that was traced or run skips its update if a gradient is not finite
 
     def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any] | None:
         """The gradients of the global batch; None if the optimizer is to wait. A variable without a gradient keeps none."""
@@ -47,16 +46,11 @@ class GradientReduction:
 
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
         """Whether the flag is true on all ranks."""
-        reducer = self._reducers.reducer("finite", [Spec("ranks whose gradients are finite", 1, "int32")])
-        return tf.equal(reducer.total(flag), runtime.get_size())
+        self._may_skip = True
+        return tf.equal(collectives.total(tf.cast(flag, tf.int32)), runtime.get_size())
 
     def awaits_reduction(self) -> bool:
         """Whether no step had to reduce gradients yet: the optimizer accumulates them, or skipped a step, before an update."""
-        optimizer = self._model.optimizer
-        if accumulation.awaits_reduction(optimizer):
+        if accumulation.awaits_reduction(self._model.optimizer):
             return True
-        may_skip = adapter.accumulating(optimizer) not in (None, optimizer)
-        return may_skip and not any(steps for _, steps in self._reducers.gradient_steps()) and self._was_checked()
-
-    def _was_checked(self) -> bool:
-        return any(reducer.name == "finite" and reducer.tensor_steps(0) > 0 for reducer in self._reducers)
+        return self._may_skip and not any(steps for _, steps in self._reducers.gradient_steps())

@@ -236,7 +236,7 @@ def create_hooks(
     """
     wire_dtype = gradient_dtype or WIRE_DEFAULT
     reducers = ReducerRegistry(optimizer_name(model), wire_dtype, bucket_hook, fusion_threshold)
-    step = CurrentStep(reducers)
+    step = CurrentStep()
     gradients = GradientReduction(model, reducers, step, observe_gradients)
     return StepHooks(model, reducers, step, gradients, MetricReduction(model, reducers, step))
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tarantella import collectives, runtime
 from tarantella.errors import mark
 from tarantella.keras import adapter
+from tarantella.keras.reduction import collectives as tensor_collectives
 from tarantella.keras.reduction import gradients
 from tarantella.keras.reduction.reducer import Spec
 
@@ -108,13 +109,10 @@ class MetricReduction:
         if not values:
             return []
         tensors = [tf.convert_to_tensor(value) for value in values]
-        means = self._sums_of_logs([tf.cast(t, tf.float64) for t in tensors], self._step.weight())
-        return [tf.cast(mean, t.dtype) for mean, t in zip(means, tensors, strict=True)]
-
-    def _sums_of_logs(self, numbers: Sequence[tf.Tensor], weight: Any) -> list[tf.Tensor]:
-        """The sums over ranks of ``weight * number``, float64."""
-        specs = [Spec(f"log {i}", int(np.prod(n.shape, dtype=np.int64)), "float64") for i, n in enumerate(numbers)]
-        return self._reducers.reducer(f"{len(specs)} logs", specs).reduce(numbers, weight)
+        flat = [tf.reshape(tf.cast(t, tf.float64), [-1]) for t in tensors]
+        sums = tensor_collectives.total(gradients.weighted(tf.concat(flat, 0), self._step.weight()))
+        means = tf.split(sums, [f.shape[0] for f in flat])
+        return [tf.cast(tf.reshape(mean, t.shape), t.dtype) for mean, t in zip(means, tensors, strict=True)]
 
     # -------------------------------------------------------------------------------------------------- states
 
