@@ -91,16 +91,16 @@ class Model(Surrogate):
         if not isinstance(parallel_strategy, ParallelStrategy):
             raise TypeError(f"parallel_strategy is {parallel_strategy!r}: use a tnt.ParallelStrategy")
         options = Options(gradient_dtype, bucket_hook, fusion_threshold, reproducible).checked()
-        unwrapped_models.watch()
+        unwrapped_models.install_checks()
         if parallel_strategy == ParallelStrategy.NONE:
-            unwrapped_models.leave_alone(model)
+            unwrapped_models.allow(model)
             return model
         if parallel_strategy != ParallelStrategy.DATA:
             raise UnsupportedError("pipelining is not available in this version: use tnt.ParallelStrategy.DATA")
         ops.check_version(tf.__version__)
         self = object.__new__(cls)
         object.__setattr__(self, "_tnt", DistributedModel(model, options))
-        unwrapped_models.wrap(model)
+        unwrapped_models.mark_wrapped(model)
         return self
 
     def __copy__(self) -> Any:
@@ -259,7 +259,7 @@ class Model(Surrogate):
             Loss and metrics of the global batch, on every rank.
         """
         if self._tnt.is_plain:
-            with unwrapped_models.internal_call(), fingerprint.of_batch(self.model, dict):
+            with unwrapped_models.internal_call(), fingerprint.recorded_step(self.model, dict):
                 return self.model.train_on_batch(
                     x, y, sample_weight=sample_weight, class_weight=class_weight, return_dict=return_dict, **options
                 )
@@ -289,7 +289,7 @@ class Model(Surrogate):
             raise RuntimeError("the model has no variables yet: build it (give it an Input, or call it) before tnt.plan")
         hooks = self._tnt.open_hooks()
         hooks.prepare()
-        return Plan(hooks.plan())
+        return Plan(hooks.reducers.plan())
 
     # -------------------------------------------------------------------------------------------- weights and files
 

@@ -65,13 +65,13 @@ class Replay:
         self.muted = True
         self._train_function, self._model.train_function = self._model.train_function, self.step
         self._patch = Patch([(self._model, "evaluate", lambda *args, **kwargs: {})])
-        self._patch.put_on()
+        self._patch.apply()
 
     def end(self) -> None:
         """Gives them back, if `begin` was called."""
         self.muted = False
         if self._patch is not None:
-            self._patch.take_off()
+            self._patch.revert()
             self._patch = None
             self._model.train_function = self._train_function
 

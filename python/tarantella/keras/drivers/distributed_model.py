@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,9 +14,10 @@ from tarantella.keras import adapter, files
 from tarantella.keras.data import split
 from tarantella.keras.loops import optimizers
 from tarantella.keras.reduction import ops, statistics, weights
-from tarantella.keras.reproducible import shard_state, step
+from tarantella.keras.reproducible import fingerprint, options, shard_state
+from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.step import accumulation, losses, metric_check, unwrapped_models
-from tarantella.keras.step.hooks import StepHooks
+from tarantella.keras.step.hooks import StepHooks, create_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +46,7 @@ class Options(NamedTuple):
         threshold = self.fusion_threshold
         if threshold is not None and not (isinstance(threshold, (int, float)) and threshold >= 0):
             raise InvalidArgumentError(f"fusion_threshold is {threshold!r}: use a number of bytes, 0, math.inf or None")
-        shards = step.shards_of_batches(self.reproducible, self.gradient_dtype, self.bucket_hook)
+        shards = options.number_of_shards(self.reproducible, self.gradient_dtype, self.bucket_hook)
         return self._replace(reproducible=shards)
 
 
@@ -79,21 +81,22 @@ class DistributedModel:
     def open_hooks(self) -> StepHooks:
         """The hooks, which are made if there are none."""
         if self.hooks is None:
+            observe = functools.partial(fingerprint.record_gradients, self.keras_model)
             if self.shards is None:
-                self.hooks = StepHooks(self.keras_model, *self.options[:3])
+                self.hooks = create_hooks(self.keras_model, *self.options[:3], observe)
             else:
-                self.hooks = step.ReproducibleHooks(self.keras_model, self.shards, self.options.fusion_threshold)
+                self.hooks = ReproducibleHooks(self.keras_model, self.shards, self.options.fusion_threshold, observe)
         return self.hooks
 
     def stats(self) -> dict[str, float]:
         """What the reducers have done on this rank."""
-        return dict(statistics.NOTHING) if self.hooks is None else self.hooks.stats()
+        return dict(statistics.NO_STATS) if self.hooks is None else self.hooks.reducers.stats()
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
         """The model is compiled in this context. The hooks end: they belong to the optimizer and losses from before."""
         if self.hooks is not None:
-            self.hooks.close()
+            self.hooks.reducers.close()
             self.hooks = None
         if self.is_plain:
             yield
@@ -110,7 +113,7 @@ class DistributedModel:
         """
         hooks = self.open_hooks()
         may_be_empty = datasets == (None,) or any(split.may_be_empty(d) for d in datasets if d is not None)
-        with unwrapped_models.internal_call(), hooks.installed(may_be_empty), ops.translated(hooks.hook_error):
+        with unwrapped_models.internal_call(), hooks.installed(may_be_empty), ops.translated_errors(hooks.reducers.hook_error):
             yield
 
     # ------------------------------------------------------------------------------------------ the shared state
@@ -128,7 +131,7 @@ class DistributedModel:
 
     def build(self, batch_spec: Any) -> None:
         """Makes all variables of the compiled model, and checks that its metrics can be summed over ranks."""
-        with metric_check.watched(self.keras_model) as metrics:
+        with metric_check.recorded(self.keras_model) as metrics:
             adapter.build(self.keras_model, batch_spec)
         metrics.check()
 
@@ -136,29 +139,29 @@ class DistributedModel:
         """Checks that all ranks have the same model, and gives them rank 0's weights and optimizer state. Collective."""
         model, hooks = self.keras_model, self.open_hooks()
         self.build(batch_spec)
-        hooks.settle()
+        hooks.synchronise_state()
         hooks.prepare()
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
         if hooks.reproducible:
             weights.broadcast(shard_state.random_states(model))
         else:
-            accumulation.distribute_sums(model.optimizer)
-        hooks.alike = True
+            accumulation.clear_on_other_ranks(model.optimizer)
+        hooks.weights_synchronised = True
 
     def broadcast_weights(self) -> None:
         """Gives all ranks rank 0's weights, which are random if nothing was trained or loaded yet. Collective."""
-        self.open_hooks().settle()
+        self.open_hooks().synchronise_state()
         weights.broadcast(adapter.weights(self.keras_model))
 
     def forget_likeness(self) -> None:
         """This rank's weights were changed: the ranks start alike again before the next step."""
         if self.hooks is not None:
-            self.hooks.alike = False
+            self.hooks.weights_synchronised = False
 
     def write(self, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
         """Writes a file of the model, by `files.write`. Collective."""
         if self.hooks is not None:
-            self.hooks.settle()
+            self.hooks.synchronise_state()
         files.write(filepath, write_to, on_all_ranks)
 
 

@@ -16,7 +16,7 @@ from tarantella.keras.drivers.distributed_model import verbosity
 from tarantella.keras.reduction import statistics
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step import normalization, unwrapped_models
-from tarantella.keras.step.checks import InStep
+from tarantella.keras.step.checks import StepChecks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,7 +121,7 @@ def fit(model: DistributedModel, arguments: FitArguments, training: Sharing, val
     if not model.is_plain:
         return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training.distribute, validation.distribute)
     keras_model = model.keras_model
-    arguments = replace(arguments, callbacks=fingerprint.beside(arguments.callbacks, keras_model))
+    arguments = replace(arguments, callbacks=fingerprint.with_callbacks(arguments.callbacks, keras_model))
     with unwrapped_models.internal_call():
         if settings is None:
             return keras_model.fit(**arguments.keywords())
@@ -203,12 +203,12 @@ def _run(
     """Runs Keras' `fit` with the hooks, on this rank's parts of the batches."""
     hooks, verbose = model.open_hooks(), verbosity(arguments.verbose)
     keras_fit = hooks.original("fit")
-    in_step = InStep(hooks)
-    first = [in_step, *fingerprint.callbacks(model.keras_model, hooks.bucket_of)]
+    checks = StepChecks(hooks)
+    first = [checks, *fingerprint.callbacks(model.keras_model, hooks.reducers.bucket_of)]
     if hooks.autotune is not None and not hooks.autotune.finished:
         first.append(hooks.autotune)
     callbacks = placement.for_fit(others, hooks, first)
     callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.Epochs(batches.source))
     keywords = arguments.keywords_for(training, batches.steps, verbose=verbose, callbacks=callbacks, validation_data=validation)
-    with in_step.located(), model.running([training, validation]), statistics.logged(model.stats), session.running():
+    with checks.locating_timeouts(), model.running([training, validation]), statistics.logged(model.stats), session.running():
         return keras_fit(**keywords)

@@ -24,14 +24,14 @@ def train_on_batch(
     part = _part(adapter.batch_of(x, y, sample_weight, class_weight), model.shards)
     hooks = model.open_hooks()
     hooks.set_distributed(True)
-    first = not hooks.alike
+    first = not hooks.weights_synchronised
     if first:
         model.start_alike(_spec(part[0][0]))
-    hooks.apart = True
+    hooks.has_local_state = True
     keras_train_on_batch = hooks.original("train_on_batch")
-    with model.running(), hooks.one_batch(), fingerprint.of_batch(model.keras_model, hooks.bucket_of):
+    with model.running(), hooks.single_batch(), fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of):
         logs = keras_train_on_batch(adapter.one_batch(part), return_dict=return_dict, **options)
-    if first and not hooks.awaits_reduction():
+    if first and not hooks.gradients.awaits_reduction():
         check_first_step(model.keras_model, hooks)
     return logs
 
@@ -44,7 +44,7 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
     model.build(_spec(part[0][0]))
     model.broadcast_weights()
     keras_test_on_batch = hooks.original("test_on_batch")
-    with model.running(), hooks.one_batch():
+    with model.running(), hooks.single_batch():
         keras_test_on_batch(adapter.one_batch(part), return_dict=True, **options)
         return adapter.on_batch_logs(keras_model, keras_model.get_metrics_result(), return_dict)
 
@@ -56,7 +56,7 @@ def predict_on_batch(model: DistributedModel, x: Any) -> Any:
     adapter.build_to_call(model.keras_model, _spec(part[0][0]))
     model.broadcast_weights()
     keras_predict_on_batch = hooks.original("predict_on_batch")
-    with model.running(), hooks.one_batch():
+    with model.running(), hooks.single_batch():
         predicted = keras_predict_on_batch(adapter.one_batch(part))
     return gather.in_order(predicted)
 

@@ -25,7 +25,7 @@ hidden = [layers.Dense(320, activation="tanh") for _ in range(6)]
 model = tnt.Model(keras.Sequential([keras.Input((64,)), *hidden, layers.Dense(1)]))
 model.compile("sgd", "mse", jit_compile=sys.argv[4:] == ["jit"])
 model.fit(dataset, epochs=epochs, verbose=0)
-reducer = next(reducer for reducer in model._tnt.hooks.reducers() if reducer.name == "gradients")
+reducer = next(reducer for reducer in model._tnt.hooks.reducers if reducer.name == "gradients")
 weights = b"".join(w.tobytes() for w in model.get_weights())
 found = {"buckets": reducer.buckets, "weights": hashlib.sha256(weights).hexdigest()}
 Path(folder, f"{tnt.get_rank()}.json").write_text(json.dumps(found))
