@@ -40,16 +40,16 @@ def why_not() -> Any:
     try:
         for devices in ((0, "no driver"), (1, "")):
             _native.device_count = lambda devices=devices: devices
-            reasons.append(device._why_not(1))
+            reasons.append(device._obstacle(1))
 
         def fail() -> None:
             raise tnt.UnsupportedError("no compiler")
 
         _native.device_count = lambda: (2, "")
         gpu_stream.load = fail
-        reasons.append(device._why_not(1))
+        reasons.append(device._obstacle(1))
         gpu_stream.load = lambda: SimpleNamespace(tnt_tensorflow_gpu_stream=None)
-        reasons.append(device._why_not(1))
+        reasons.append(device._obstacle(1))
     finally:
         _native.device_count, gpu_stream.load = count, load
     return reasons
@@ -62,7 +62,7 @@ def ranks_decide_alike() -> Any:
     device_placement.visible_gpus = lambda: [RANK]
     for reasons in (["", ""], ["", "no compiler"]):
         device.device_of_gradients.cache_clear()
-        device._why_not = lambda _, reasons=reasons: reasons[RANK]
+        device._obstacle = lambda _, reasons=reasons: reasons[RANK]
         found.append(device.device_of_gradients())
     return [*found, messages[-1]]
 
