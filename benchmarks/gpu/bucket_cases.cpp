@@ -69,7 +69,7 @@ void run_case(const Model& model, const Cut& cut, const Variant& variant, double
       if (packs) {
         gpu::pack(bucket.launch, runs.stream());
       } else {
-        gpu::unpack(bucket.launch, false, runs.stream());
+        gpu::unpack(bucket.launch, runs.stream());
       }
     };
     const Cost device = runs.of(launch, Queue::held);

@@ -1,7 +1,10 @@
-// The work on a bucket in device memory: pack, unpack, reduce, accumulate. Launches on a stream, asynchronous, one launch each;
-// nothing is uploaded, so that a launch can be captured in a CUDA graph. nvcc compiles the sources for libtarantella_cuda.so,
-// the tests compile the same ones for the CPU. The bits are those of kernels/cpu, those of a NaN aside. Pointers to tensors and
-// buffers need no alignment: where they have none of their type's, it is slow; where they have none of 16 bytes, nearly not.
+// The kernels on a bucket in device memory: pack, unpack, reduce, sum_statistics. Each call launches one kernel on a stream and
+// returns. Nothing is uploaded, so a launch can be captured in a CUDA graph. nvcc compiles the sources for
+// libtarantella_cuda.so; the tests compile the same sources for the CPU (tests/simt). The results equal those of kernels/cpu
+// bit for bit, except for the bits of a NaN. Pointers to tensors and buffers need no alignment, but are slow if they lack their
+// type's alignment; a missing 16-byte alignment costs almost nothing.
+//
+// kernels/cuda knows neither devices' settings nor ranks; src/device calls it.
 #pragma once
 
 #include <cstddef>
@@ -54,9 +57,8 @@ struct BucketLaunch {
 // bucket[slot] = scale * in[first], rounded as in tnt::scale of kernels/cpu/pack.hpp; zeros in the padding.
 void pack(const BucketLaunch& launch, Stream stream);
 
-// out[first] = bucket[slot], or, if accumulate, out += bucket: added in float if neither has more than 32 bits, else in double,
-// and rounded once; integers wrap.
-void unpack(const BucketLaunch& launch, bool accumulate, Stream stream);
+// out[first] = bucket[slot], cast to the tensor's type.
+void unpack(const BucketLaunch& launch, Stream stream);
 
 // total = the sum of the partials, in an order that depends on n only.
 void sum_statistics(const Statistics* partials, std::uint32_t n, Statistics* total, Stream stream);
@@ -68,9 +70,5 @@ inline constexpr int max_sources = 64;
 // out[i] = the sum of sources[0..n)[i], accumulated as in kernels/cpu and rounded once; out may be one of the sources. sources:
 // an array in host memory that is read before the call returns, with at most max_sources entries.
 void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, Order order, Stream stream);
-
-// y[i] += a * x[i] by a fused multiply-add in the accumulator's type, rounded to y's. Integers: a * x as tnt::scale, the sum
-// wraps. x is not read if a is 0.
-void axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype, Stream stream);
 
 }  // namespace tnt::gpu

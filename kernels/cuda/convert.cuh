@@ -2,7 +2,6 @@
 // the processor's instruction if it has one; the fallback computes the same bits, except for NaN.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -139,33 +138,6 @@ struct Scale {
       return Accumulator<To>::store(saturate(scaled));
     } else {
       return Accumulator<To>::store(static_cast<AccumulatorType<To>>(scaled));
-    }
-  }
-};
-
-// old + x: in float if neither has more than 32 bits, else in double.
-template <typename To, typename From>
-struct Add {
-  using A = std::conditional_t<std::is_same_v<AccumulatorType<To>, AccumulatorType<From>>, AccumulatorType<To>, double>;
-
-  __device__ __forceinline__ To operator()(From x, To old) const {
-    const A sum = wrapping_add(static_cast<A>(Accumulator<To>::load(old)), static_cast<A>(Accumulator<From>::load(x)));
-    return Accumulator<To>::store(static_cast<AccumulatorType<To>>(sum));
-  }
-};
-
-// old + a * x, fused: rounded once in the accumulator's type, and alike wherever it is compiled.
-template <typename T>
-struct Axpy {
-  double a;
-
-  __device__ __forceinline__ T operator()(T x, T old) const {
-    using A = AccumulatorType<T>;
-    if constexpr (std::is_integral_v<T>) {
-      const std::int64_t product = a == 1.0 ? Accumulator<T>::load(x) : saturate(static_cast<double>(x) * a);
-      return Accumulator<T>::store(wrapping_add(Accumulator<T>::load(old), product));
-    } else {
-      return Accumulator<T>::store(std::fma(static_cast<A>(a), Accumulator<T>::load(x), Accumulator<T>::load(old)));
     }
   }
 };

@@ -52,26 +52,15 @@ struct VectorSplit {
 };
 
 template <typename To, typename From, typename Function>
-__device__ __forceinline__ To apply(const Function& function, From x, To old) {
-  if constexpr (std::is_invocable_v<Function, From, To>) {
-    return function(x, old);
-  } else {
-    return function(x);
-  }
-}
-
-template <typename To, typename From, typename Function>
 __device__ __forceinline__ Vector<Unit<To, From>::to_bytes> apply_to_unit(const Function& function,
                                                                           const Vector<Unit<To, From>::from_bytes>& in,
-                                                                          const Vector<Unit<To, From>::to_bytes>& old,
                                                                           StatisticsAccumulator& stats) {
   constexpr unsigned n = Unit<To, From>::elements;
   From from[n];
   To to[n];
   std::memcpy(from, &in, sizeof(in));
-  std::memcpy(to, &old, sizeof(old));
   TNT_UNROLL
-  for (unsigned i = 0; i < n; ++i) to[i] = apply(function, from[i], to[i]);
+  for (unsigned i = 0; i < n; ++i) to[i] = function(from[i]);
   if (stats.enabled()) {
     TNT_UNROLL
     for (unsigned i = 0; i < n; ++i) stats.add(to[i]);
@@ -84,9 +73,7 @@ __device__ __forceinline__ Vector<Unit<To, From>::to_bytes> apply_to_unit(const 
 template <typename To, typename From, typename Function>
 __device__ __forceinline__ void transform_element(std::byte* to, const std::byte* from, std::size_t at,
                                                   const Function& function, StatisticsAccumulator& stats) {
-  To old = {};
-  if constexpr (std::is_invocable_v<Function, From, To>) old = load_element<To>(to + at * sizeof(To));
-  const To result = apply(function, load_element<From>(from + at * sizeof(From)), old);
+  const To result = function(load_element<From>(from + at * sizeof(From)));
   store_element(to + at * sizeof(To), result);
   if (stats.enabled()) stats.add(result);
 }
@@ -109,24 +96,22 @@ __device__ __forceinline__ void transform_units(std::byte* to, const std::byte* 
   if (begin >= end) return;
   for (std::uint32_t first = threadIdx.x; first < end; first += threads * U::batch) {
     typename In::Pending in[U::batch];
-    Vector<U::to_bytes> old[U::batch] = {};
     TNT_UNROLL
     for (unsigned i = 0; i < U::batch; ++i) {  // without a branch: a thread without a unit reads another thread's
       const std::uint32_t unit = clamped(first + i * threads, begin, end - 1);
       in[i] = source.template issue<aligned>(unit);
-      if constexpr (std::is_invocable_v<Function, From, To>) old[i] = load_once(target + unit);
     }
     TNT_UNROLL
     for (unsigned i = 0; i < U::batch; ++i) {
       const std::uint32_t unit = first + i * threads;
       if (unit != clamped(unit, begin, end - 1)) continue;
-      store(target + unit, apply_to_unit<To, From>(function, source.template complete<aligned>(in[i]), old[i], stats));
+      store(target + unit, apply_to_unit<To, From>(function, source.template complete<aligned>(in[i]), stats));
     }
   }
 }
 
-// to[i] = function(from[i]), or function(from[i], to[i]) for a function of two arguments; the written values are added to the
-// statistics. Each thread adds the same elements in the same order for any alignment of `from`.
+// to[i] = function(from[i]); the written values are added to the statistics. Each thread adds the same elements in the same
+// order for any alignment of `from`.
 template <typename To, typename From, typename Function>
 __device__ __forceinline__ void transform(std::byte* to, const std::byte* from, std::uint32_t count, const Function& function,
                                           StatisticsAccumulator& stats) {

@@ -4,7 +4,7 @@
 namespace tnt::gpu {
 namespace {
 
-template <typename Wire, bool accumulate>
+template <typename Wire>
 __global__ void __launch_bounds__(threads, 4) unpack_kernel(const BucketLaunch launch) {
   for (std::uint64_t i = blockIdx.x; i < launch.n_tiles; i += gridDim.x) {
     const Tile tile = launch.tiles[i];
@@ -14,8 +14,7 @@ __global__ void __launch_bounds__(threads, 4) unpack_kernel(const BucketLaunch l
     if (out != nullptr) {
       dispatch_tensor<Wire>(tile.dtype, [&](auto element) {
         using To = decltype(element);
-        using Function = std::conditional_t<accumulate, Add<To, Wire>, Scale<To, Wire>>;
-        transform<To, Wire>(out + tile.first * sizeof(To), from, tile.count, Function(), stats);
+        transform<To, Wire>(out + tile.first * sizeof(To), from, tile.count, Scale<To, Wire>(), stats);
       });
     }
     stats.write_total(launch.statistics, i);
@@ -24,16 +23,12 @@ __global__ void __launch_bounds__(threads, 4) unpack_kernel(const BucketLaunch l
 
 }  // namespace
 
-void unpack(const BucketLaunch& launch, bool accumulate, Stream stream) {
+void unpack(const BucketLaunch& launch, Stream stream) {
   if (launch.n_tiles == 0) return;
   const unsigned blocks = blocks_for(launch.n_tiles, launch.max_ctas);
   dispatch_wire(launch.wire, [&](auto element) {
     using Wire = decltype(element);
-    if (accumulate) {
-      TNT_LAUNCH(blocks, stream, (unpack_kernel<Wire, true>), launch);
-    } else {
-      TNT_LAUNCH(blocks, stream, (unpack_kernel<Wire, false>), launch);
-    }
+    TNT_LAUNCH(blocks, stream, unpack_kernel<Wire>, launch);
   });
 }
 

@@ -138,14 +138,12 @@ class UnalignedSource {
   explicit __device__ UnalignedSource(const std::byte* begin)
       : offset_(misalignment(begin, n)), aligned_(reinterpret_cast<const Vector<n>*>(begin - offset_)) {}
 
-  [[nodiscard]] __device__ bool is_aligned() const { return offset_ == 0; }
-
   struct Pending {
     Vector<n> low;
     Vector<n> high;
   };
 
-  // aligned: the value of is_aligned() if it is known at compile time; else false
+  // aligned: true if `begin` is known at compile time to be aligned to n bytes
   template <bool aligned>
   [[nodiscard]] __device__ __forceinline__ Pending issue(std::uint32_t index) const {
     if constexpr (aligned) {

@@ -28,7 +28,7 @@ class MismatchError(TarantellaError):
 
 
 class DeadlineError(TarantellaError, TimeoutError):
-    """A rank did not come before the deadline (TNT_TIMEOUT)."""
+    """A rank did not arrive before the deadline (TNT_TIMEOUT)."""
 
     status = "TNT_TIMEOUT"
 

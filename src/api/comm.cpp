@@ -16,7 +16,7 @@ using namespace tnt;
 // For a single buffer, pass it twice.
 void check_buffers(const void* in, const void* out, std::size_t count, tnt_dtype_t dtype) {
   if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "dtype {} is not a tnt_dtype_t", static_cast<int>(dtype));
-  if (count > SIZE_MAX / 16) fail(TNT_INVALID_ARGUMENT, "count {} is beyond any memory", count);
+  if (count > SIZE_MAX / 16) fail(TNT_INVALID_ARGUMENT, "count {} is too large", count);
   if (count > 0) {
     required(static_cast<const std::byte*>(in), "in");
     required(static_cast<const std::byte*>(out), "out");
@@ -29,7 +29,7 @@ void check_op(tnt_op_t op) {
 
 void check_rank(const Communicator& communicator, int rank, const char* what) {
   if (rank < 0 || rank >= communicator.size()) {
-    fail(TNT_INVALID_ARGUMENT, "{} {} is not a rank of the communicator's {}", what, rank, communicator.size());
+    fail(TNT_INVALID_ARGUMENT, "{} {} is not one of the communicator's {} ranks", what, rank, communicator.size());
   }
 }
 

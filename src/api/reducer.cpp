@@ -156,7 +156,7 @@ void check_device_options(const tnt_reducer_options_t& options) {
     fail(TNT_INVALID_ARGUMENT, "options->device is {}: use the index of a CUDA device, or TNT_DEVICE_HOST", options.device);
   }
   if (options.determinism < TNT_DETERMINISM_DEFAULT || options.determinism > TNT_DETERMINISM_RANKS) {
-    fail(TNT_INVALID_ARGUMENT, "options->determinism is {}: it is no tnt_determinism_t", options.determinism);
+    fail(TNT_INVALID_ARGUMENT, "options->determinism {} is not a tnt_determinism_t", options.determinism);
   }
   if (options.max_ctas < 0) fail(TNT_INVALID_ARGUMENT, "options->max_ctas is {}", options.max_ctas);
   if (options.device != TNT_DEVICE_HOST) return;

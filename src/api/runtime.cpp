@@ -53,7 +53,7 @@ Settings settings_from(const tnt_init_options_t* options) {
     fail(TNT_INVALID_ARGUMENT, "join_timeout {}: expected a number of seconds, or 0", settings.join_timeout);
   }
   if (settings.ranks < 1 || settings.rank < 0 || settings.rank >= settings.ranks) {
-    fail(TNT_INVALID_ARGUMENT, "rank {} of {} ranks makes no sense", settings.rank, settings.ranks);
+    fail(TNT_INVALID_ARGUMENT, "rank {} of {} ranks is invalid", settings.rank, settings.ranks);
   }
   if (settings.ranks > 1 && (settings.rendezvous.empty() || settings.token.empty())) {
     fail(TNT_INVALID_ARGUMENT, "{} ranks need a rendezvous and a token", settings.ranks);

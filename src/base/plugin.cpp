@@ -35,7 +35,8 @@ const void* load_plugin(const PluginName& name) {
   const void* entries = entry == nullptr ? nullptr : entry();
   const char* version = entries == nullptr ? "another version" : *static_cast<const char* const*>(entries);
   if (std::strcmp(version, tnt_version()) != 0) {
-    fail(TNT_UNSUPPORTED, "{} is of Tarantella {}, the library of {}: install one version", name.file, version, tnt_version());
+    fail(TNT_UNSUPPORTED, "{} belongs to Tarantella {}, the library to {}: install one version", name.file, version,
+         tnt_version());
   }
   return entries;
 }

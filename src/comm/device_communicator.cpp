@@ -18,7 +18,7 @@ void DeviceCommunicator::check_peer(const char* call, int peer) const {
 }
 
 void DeviceCommunicator::collective(const Call& call, const void* in, void* out, std::string_view detail) {
-  if (call.kind >= Call::barrier) fail(TNT_INVALID_ARGUMENT, "{} is no collective among devices", kind_name(call.kind));
+  if (call.kind >= Call::barrier) fail(TNT_INVALID_ARGUMENT, "devices do not support {}", kind_name(call.kind));
   check_dtype(call.dtype);
   if (reduces(call) && !is_op(call.op)) fail(TNT_INVALID_ARGUMENT, "{} is not an operation", static_cast<int>(call.op));
   if (call.kind == Call::broadcast) check_peer("broadcast from", call.root);

@@ -17,7 +17,7 @@ std::string timeout_message(const std::vector<int>& missing, double seconds, con
   std::string who;
   for (const int rank : missing) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", rank);
   return fmt::format(
-      "{} did not come within {} s, for which {} waited (it may be stopped, or busy with something else; TNT_TIMEOUT sets the "
+      "{} did not arrive within {} s while {} waited for it (the process may be stopped or busy; TNT_TIMEOUT sets the "
       "deadline)",
       who, seconds, waiter);
 }

@@ -36,7 +36,6 @@ class Device {
   virtual ~Device() = default;
 
   [[nodiscard]] virtual int index() const noexcept = 0;
-  [[nodiscard]] virtual std::string name() const = 0;  // "NVIDIA H200"
   // The PCI address of the device, "0000:0a:00.0", independent of CUDA_VISIBLE_DEVICES. Two ranks of a node with the same
   // address share a GPU.
   [[nodiscard]] virtual std::string bus_id() const { return std::to_string(index()); }
@@ -73,12 +72,11 @@ class Device {
 
   // See kernels/cuda/bucket_kernels.hpp.
   virtual void pack(const gpu::BucketLaunch& launch, StreamHandle stream) = 0;
-  virtual void unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) = 0;
+  virtual void unpack(const gpu::BucketLaunch& launch, StreamHandle stream) = 0;
   virtual void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total,
                               StreamHandle stream) = 0;
   virtual void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order,
                       StreamHandle stream) = 0;
-  virtual void axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) = 0;
 };
 
 }  // namespace tnt

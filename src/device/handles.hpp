@@ -50,12 +50,9 @@ class Event {
 class DeviceBuffer {
  public:
   DeviceBuffer(Device& device, std::size_t bytes, StreamHandle stream)
-      : device_(&device), stream_(stream), bytes_(bytes), memory_(bytes > 0 ? device.allocate(bytes, stream) : nullptr) {}
+      : device_(&device), stream_(stream), memory_(bytes > 0 ? device.allocate(bytes, stream) : nullptr) {}
   DeviceBuffer(DeviceBuffer&& other) noexcept
-      : device_(other.device_),
-        stream_(other.stream_),
-        bytes_(std::exchange(other.bytes_, 0)),
-        memory_(std::exchange(other.memory_, nullptr)) {}
+      : device_(other.device_), stream_(other.stream_), memory_(std::exchange(other.memory_, nullptr)) {}
   DeviceBuffer& operator=(DeviceBuffer&&) = delete;
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
@@ -63,12 +60,10 @@ class DeviceBuffer {
     if (memory_ != nullptr) device_->release(memory_, stream_);
   }
   [[nodiscard]] void* get() const noexcept { return memory_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:
   Device* device_;
   StreamHandle stream_;
-  std::size_t bytes_;
   void* memory_;
 };
 

@@ -120,7 +120,7 @@ JoinedJob join_network(std::shared_ptr<Network> network, const std::string& mpi_
   configure_log(settings);
   if (network->size() == 1) {
     fail(TNT_UNSUPPORTED,
-         "{} says that this process is one of several ranks, but {} knows of this one alone: start it with the mpirun of the "
+         "{} says that this process is one of several ranks, but {} sees only this process: start it with the mpirun of the "
          "MPI "
          "that libtarantella_mpi.so was built for",
          mpi_variable, network->name());

@@ -265,7 +265,7 @@ class RendezvousServer {
     std::string version;
     request.words >> ranks >> version;
     if (joined_.contains(rank)) {
-      const std::string message = fmt::format("two processes say they are rank {}", rank);
+      const std::string message = fmt::format("two processes claim to be rank {}", rank);
       send_line(request.socket, error_line(TNT_MISMATCH, message));
       fail(TNT_MISMATCH, "{}", message);
     }
@@ -300,9 +300,9 @@ FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
     FileDescriptor socket = stream_socket();
     if (::connect(socket.get(), address.get(), address.length) == 0) {
       if (same_user(socket)) return socket;
-      fail(TNT_SYSTEM, "TNT_RENDEZVOUS={} was taken by another user's process", settings.rendezvous);
+      fail(TNT_SYSTEM, "TNT_RENDEZVOUS={} is in use by another user's process", settings.rendezvous);
     }
-    if (deadline.passed()) fail(TNT_TIMEOUT, "rank 0 did not come within {} s", deadline.seconds());
+    if (deadline.passed()) fail(TNT_TIMEOUT, "rank 0 did not join within {} s", deadline.seconds());
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
@@ -327,7 +327,8 @@ FileDescriptor join_rendezvous(const Settings& settings) {
   send_line(socket, fmt::format("tarantella 1 {} join {} {} {}", settings.token, settings.rank, settings.ranks, tnt_version()));
   FileDescriptor segment;
   const auto reply = read_line(socket, deadline, &segment);
-  if (!reply && deadline.passed()) fail(TNT_TIMEOUT, "rank 0 did not say within {} s who has joined", deadline.seconds());
+  if (!reply && deadline.passed())
+    fail(TNT_TIMEOUT, "rank 0 did not report within {} s that all ranks had joined", deadline.seconds());
   if (!reply) fail(TNT_PEER_LOST, "rank 0 ended, or refused this process, before all ranks had joined");
   if (reply->starts_with(error_prefix)) throw_reply(*reply);
   if (*reply != "ok" || !segment) fail(TNT_SYSTEM, "rank 0 answered '{}' instead of sending the shared segment", *reply);

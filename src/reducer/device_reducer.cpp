@@ -46,8 +46,8 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
       checked_(plan_.tensors().size()),
       tables_(plan_.buckets().size()) {
   if (options_.rank_invariant && comm_->size() > gpu::max_sources) {
-    fail(TNT_UNSUPPORTED, "{}: sums that do not depend on the number of ranks are for up to {} ranks, and these are {}",
-         options_.name, gpu::max_sources, comm_->size());
+    fail(TNT_UNSUPPORTED, "{}: sums that do not depend on the number of ranks support up to {} ranks, not {}", options_.name,
+         gpu::max_sources, comm_->size());
   }
   const std::size_t n = plan_.buckets().size();
   for (std::size_t bucket = 0; bucket < n; ++bucket) {
@@ -113,7 +113,7 @@ void DeviceReducer::make_buffers(std::size_t n) {
 }
 
 void DeviceReducer::set_hook(BucketHook hook) {
-  if (hook) fail(TNT_UNSUPPORTED, "{}: a bucket hook sees host memory, and these gradients lie on a device", options_.name);
+  if (hook) fail(TNT_UNSUPPORTED, "{}: bucket hooks need gradients in host memory, and these are on a device", options_.name);
 }
 
 std::byte* DeviceReducer::slot_of(StepState::Slot slot) {
@@ -129,13 +129,13 @@ void* DeviceReducer::gradient_buffer(std::size_t tensor) {
   const tnt_dtype_t wire = plan_.buckets()[slot.bucket].dtype;
   if (spec.dtype != wire) {
     fail(TNT_INVALID_ARGUMENT,
-         "'{}' is {} and travels as {}: only a gradient that travels in its own type can lie in its bucket", spec.name,
+         "'{}' is {} but is reduced as {}: only a gradient that is reduced in its own type can lie in its bucket", spec.name,
          dtype_name(spec.dtype), dtype_name(wire));
   }
   if (buffers_.size() < states_.size()) {
     for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
       if (steps_.stage(bucket) == StepState::Stage::idle) continue;
-      fail(TNT_INVALID_ARGUMENT, "gradient buffers are to be asked for before the first step");
+      fail(TNT_INVALID_ARGUMENT, "ask for gradient buffers before the first step");
     }
     make_buffers(states_.size());
   }
@@ -298,7 +298,7 @@ void DeviceReducer::unpack(std::size_t bucket) {
   const StreamHandle unpacking = unpack_stream_.get();
   gpu::BucketLaunch launch = launch_of(bucket);
   if (statistics_) launch.statistics = static_cast<gpu::Statistics*>(state.partials->get());
-  if (statistics_ || state.in_place < plan_.buckets()[bucket].tensors.size()) device_->unpack(launch, false, unpacking);
+  if (statistics_ || state.in_place < plan_.buckets()[bucket].tensors.size()) device_->unpack(launch, unpacking);
   if (!statistics_) return;
   device_->sum_statistics(launch.statistics, launch.n_tiles, static_cast<gpu::Statistics*>(statistics_->get()) + bucket,
                           unpacking);
@@ -323,8 +323,9 @@ void DeviceReducer::wait_bucket(std::size_t bucket, StreamHandle stream) {
   steps_.check_begun(bucket);
   check_stream(stream);
   if (steps_.in_step(bucket)) {
-    fail(TNT_INVALID_ARGUMENT, "waiting for bucket {} before the gradient of '{}' was marked ready: buckets go in their order",
-         bucket, steps_.missing_tensor(next_));
+    fail(TNT_INVALID_ARGUMENT,
+         "waiting for bucket {} before the gradient of '{}' was marked ready: wait for buckets in their order", bucket,
+         steps_.missing_tensor(next_));
   }
   wait_for(bucket, stream);
 }

@@ -47,15 +47,13 @@ Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::o
     : tensors_(std::move(tensors)),
       gradient_order_(checked_gradient_order(std::move(gradient_order), tensors_.size())),
       fusion_threshold_(fusion_threshold),
-      wire_(wire),
-      bucket_of_(tensors_.size()) {
+      wire_(wire) {
   std::size_t bytes = 0;
   for (const TensorSpec& spec : tensors_) bytes += spec.count * dtype_size(on_wire(spec.dtype, wire_));
   // with two or three buckets, two more would cost more than they hide
   const std::size_t end_limit = bytes / end_buckets_from < fusion_threshold ? fusion_threshold : fusion_threshold / end_share;
   std::map<tnt_dtype_t, Bucket> open;
   const auto close = [&](Bucket& bucket) {
-    for (const std::size_t tensor : bucket.tensors) bucket_of_[tensor] = buckets_.size();
     buckets_.push_back(std::move(bucket));
     bucket = {};
   };
@@ -85,7 +83,6 @@ void Plan::split_last(std::size_t limit) {
   end.tensors.assign(last.tensors.begin() + static_cast<std::ptrdiff_t>(begin), last.tensors.end());
   last.tensors.resize(begin);
   last.count -= end.count;
-  for (const std::size_t tensor : end.tensors) bucket_of_[tensor] = buckets_.size();
   buckets_.push_back(std::move(end));
 }
 

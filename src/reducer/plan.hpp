@@ -45,7 +45,6 @@ class Plan {
   [[nodiscard]] const std::vector<std::size_t>& gradient_order() const noexcept { return gradient_order_; }
   [[nodiscard]] std::optional<tnt_dtype_t> wire() const noexcept { return wire_; }
   [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
-  [[nodiscard]] std::size_t bucket_of(std::size_t tensor) const { return bucket_of_[tensor]; }
   [[nodiscard]] std::string describe(std::size_t bucket) const;  // "bucket 0: 1.0 MiB, 14 tensors, dense_9/bias …"
 
  private:
@@ -56,7 +55,6 @@ class Plan {
   std::size_t fusion_threshold_;
   std::optional<tnt_dtype_t> wire_;
   std::vector<Bucket> buckets_;
-  std::vector<std::size_t> bucket_of_;
 };
 
 // Collective. Throws TNT_MISMATCH, with the same message on all ranks, if a rank's plan or context differs from that of rank 0.

@@ -29,7 +29,7 @@ void StepState::check_not_ready(Slot slot) const {
   const Bucket& bucket = buckets_[slot.bucket];
   if (begins(bucket) || !bucket.ready[slot.position]) return;
   fail(TNT_INVALID_ARGUMENT,
-       "the gradient of '{}' was marked ready twice in one step (a step of a bucket ends when it was waited for)",
+       "the gradient of '{}' was marked ready twice in one step (a bucket's step ends when it has been waited for)",
        plan_.tensors()[plan_.buckets()[slot.bucket].tensors[slot.position]].name);
 }
 

@@ -127,7 +127,7 @@ TEST_P(StoppedTest, PastTheDeadlineIsNamed) {
   wait_for([&] { return board->failed == GetParam() - 1; });
   job.send(victim, SIGCONT);  // it learns of it when it goes on
   for (const Ending& ending : job.wait()) EXPECT_EQ(ending.code, 0);
-  const std::string expected = "rank " + std::to_string(victim) + " did not come within 1 s";
+  const std::string expected = "rank " + std::to_string(victim) + " did not arrive within 1 s";
   for (int rank = 0; rank < GetParam(); ++rank) {
     EXPECT_EQ(message(*board, rank).substr(0, expected.size()), expected);
     EXPECT_EQ(message(*board, rank), message(*board, 0));

@@ -41,8 +41,8 @@ const Trouble troubles[] = {
     {"NeverComes", "1", [] { _exit(0); }, TNT_TIMEOUT, "rank 1 did not join within 1 s", TNT_SUCCESS, ""},
     {"WrongToken", "1", [] { setenv("TNT_TOKEN", "guess", 1); }, TNT_TIMEOUT, "rank 1 did not join within 1 s", TNT_PEER_LOST,
      "rank 0 ended, or refused this process, before all ranks had joined"},
-    {"SameRankTwice", "30", [] { setenv("TNT_RANK", "2", 1); }, TNT_MISMATCH, "two processes say they are rank 2", TNT_MISMATCH,
-     "two processes say they are rank 2"},
+    {"SameRankTwice", "30", [] { setenv("TNT_RANK", "2", 1); }, TNT_MISMATCH, "two processes claim to be rank 2", TNT_MISMATCH,
+     "two processes claim to be rank 2"},
     {"WrongSize", "30", [] { setenv("TNT_SIZE", "4", 1); }, TNT_MISMATCH, "rank 1 was started for 4 ranks, rank 0 for 3",
      TNT_MISMATCH, "rank 1 was started for 4 ranks, rank 0 for 3"},
     {"RankBeyond", "1",
@@ -61,7 +61,7 @@ TEST(Join, WithoutRankZeroItIsNamed) {
                 [](int rank) {
                   if (rank == 0) return;
                   EXPECT_EQ(tnt_init(nullptr), TNT_TIMEOUT);
-                  EXPECT_STREQ(tnt_last_error(), "rank 0 did not come within 1 s");
+                  EXPECT_STREQ(tnt_last_error(), "rank 0 did not join within 1 s");
                 },
                 {.environment = {{"TNT_TIMEOUT", "1"}}});
 }

@@ -64,7 +64,7 @@ TEST_F(RuntimeTest, OptionsAreChecked) {
   options = TNT_INIT_OPTIONS_INITIALIZER;
   options.rank = 2;
   options.ranks = 2;
-  expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "rank 2 of 2 ranks makes no sense");
+  expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "rank 2 of 2 ranks is invalid");
   options.rank = 1;
   expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "2 ranks need a rendezvous and a token");
   options.rendezvous = "name";

@@ -78,7 +78,7 @@ TEST(Failure, ATimeoutNamesAllWhoAreMissing) {
     if (comm.rank() % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(900));
     comm.barrier({.timeout = 0.3, .detail = "the test's own"});
   });
-  EXPECT_EQ(message.find("rank 1, rank 3 did not come within 0.3 s"), 0U) << message;
+  EXPECT_EQ(message.find("rank 1, rank 3 did not arrive within 0.3 s"), 0U) << message;
   EXPECT_NE(message.find("in barrier (call 2, the test's own)"), std::string::npos) << message;
 }
 
@@ -148,7 +148,7 @@ TEST(Failure, CancelEndsACallInAnotherThread) {
           part->barrier(call());
           ADD_FAILURE();
         } catch (const Error& error) {
-          EXPECT_NE(std::string(error.what()).find("given up"), std::string::npos) << error.what();
+          EXPECT_NE(std::string(error.what()).find("was cancelled"), std::string::npos) << error.what();
         }
       });
       part->cancel();

@@ -150,7 +150,7 @@ TEST(Hierarchical, ALateRankIsNamedByItsPlaceInTheJob) {
     if (comm.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(900));
     (comm.rank() % 2 == 1 ? *node : comm).barrier({.timeout = 0.3});
   });
-  EXPECT_NE(message.find("did not come within 0.3 s, for which rank "), std::string::npos) << message;
+  EXPECT_NE(message.find("did not arrive within 0.3 s while rank "), std::string::npos) << message;
   EXPECT_NE(message.find("rank 3"), std::string::npos) << message;
 }
 

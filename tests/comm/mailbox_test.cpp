@@ -97,8 +97,8 @@ TEST(Mailbox, AnotherCountOrTypeIsNamed) {
     comm.barrier(call());
   });
   EXPECT_EQ(message,
-            "rank 1 called recv of 10 float32 from rank 0 while rank 0 called send of 12 float32 to rank 1: both must say "
-            "the same");
+            "rank 1 called recv of 10 float32 from rank 0 while rank 0 called send of 12 float32 to rank 1: their "
+            "types and counts must be equal");
   message = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
     if (comm.rank() == 1) send(comm, Array(TNT_INT8, 4), 0);
     if (comm.rank() == 0) (void)recv(comm, TNT_UINT8, 4, 1);
@@ -114,13 +114,13 @@ TEST(Mailbox, WhoDoesNotComeIsNamed) {
     if (comm.rank() == 0) comm.recv(array.data(), 5, TNT_FLOAT32, 2, call(0.2));
     comm.barrier(call());
   });
-  EXPECT_EQ(message.find("rank 2 did not come within 0.2 s, for which rank 0 in recv of 5 float32 from rank 2 waited"), 0U)
+  EXPECT_EQ(message.find("rank 2 did not arrive within 0.2 s while rank 0 in recv of 5 float32 from rank 2 waited"), 0U)
       << message;
   message = common_error(2, TNT_TIMEOUT, [](Communicator& comm) {  // the ring is full, nobody takes
     if (comm.rank() == 0) comm.send(Array(TNT_UINT8, 3 * packet).data(), 3 * packet, TNT_UINT8, 1, call(0.2));
     comm.barrier(call());
   });
-  EXPECT_EQ(message.find("rank 1 did not come within 0.2 s"), 0U) << message;
+  EXPECT_EQ(message.find("rank 1 did not arrive within 0.2 s"), 0U) << message;
 }
 
 TEST(Mailbox, CancelEndsAWait) {

@@ -137,8 +137,8 @@ TEST(NetworkMessages, AnotherCountIsTheSameErrorOnBothRanks) {
     comm.barrier(call());
   });
   EXPECT_EQ(message,
-            "rank 1 called recv of 7 float32 from rank 0 while rank 0 called send of 300000 float32 to rank 1: both "
-            "must say the same");
+            "rank 1 called recv of 7 float32 from rank 0 while rank 0 called send of 300000 float32 to rank 1: their "
+            "types and counts must be equal");
 }
 
 TEST(NetworkMessages, ALargeMessageThatNobodyTakesIsATimeout) {
@@ -147,7 +147,7 @@ TEST(NetworkMessages, ALargeMessageThatNobodyTakesIsATimeout) {
     if (comm.rank() == 0) comm.send(data.data(), 300'000, TNT_FLOAT32, 1, call(0.2));
     comm.barrier(call());
   });
-  EXPECT_EQ(message.find("rank 1 did not come within 0.2 s, for which rank 0 in send of 300000 float32 to rank 1 waited"), 0U)
+  EXPECT_EQ(message.find("rank 1 did not arrive within 0.2 s while rank 0 in send of 300000 float32 to rank 1 waited"), 0U)
       << message;
 }
 
@@ -158,7 +158,7 @@ TEST(NetworkFailure, ALateRankOfALargeCallIsNamed) {
     const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
     comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = 0.3, .detail = "bucket 3"});
   });
-  EXPECT_EQ(message.find("rank 2 did not come within 0.3 s, for which rank "), 0U) << message;
+  EXPECT_EQ(message.find("rank 2 did not arrive within 0.3 s while rank "), 0U) << message;
   EXPECT_NE(message.find("in all_reduce sum of 300000 float32 (call 1, bucket 3)"), std::string::npos) << message;
 }
 

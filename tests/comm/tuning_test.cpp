@@ -82,9 +82,9 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"", "the text is not JSON"}, Nonsense{"{\"schema\": 2,\n", "the text is not JSON"},
         Nonsense{"\xff\xfe", "the text is not JSON"}, Nonsense{"[1]", "the text is [1]: expected an object"},
         Nonsense{"{}", "schema is missing: this version reads 2"}, Nonsense{R"({"schema": 1})", "schema is 1: this version"},
-        Nonsense{R"({"schema": "1"})", "schema is \"1\""}, Nonsense{R"({"schema": 2, "entry": []})", "\"entry\" is no key"},
+        Nonsense{R"({"schema": "1"})", "schema is \"1\""}, Nonsense{R"({"schema": 2, "entry": []})", "unknown key \"entry\""},
         Nonsense{R"({"schema": 2, "default": 3})", "default is 3: expected an object"},
-        Nonsense{R"({"schema": 2, "default": {"ranks": 2}})", "default.\"ranks\" is no key"},
+        Nonsense{R"({"schema": 2, "default": {"ranks": 2}})", "unknown key default.\"ranks\""},
         Nonsense{R"({"schema": 2, "default": {"ll_bytes": 513}})", "default.ll_bytes is 513: expected a whole number"},
         Nonsense{R"({"schema": 2, "default": {"ll_bytes": -1}})", "default.ll_bytes is -1: "},
         Nonsense{R"({"schema": 2, "default": {"ll_bytes": 1.5}})", "default.ll_bytes is 1.5: "},
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{R"({"schema": 2, "entries": [7]})", "entries[0] is 7: expected an object"},
         Nonsense{R"({"schema": 2, "entries": [{"ranks": 2}, {"ranks": 1}]})", "entries[1].ranks is 1: "},
         Nonsense{R"({"schema": 2, "entries": [{"ranks": 2}, {"ranks": 2}]})", "entries[1].ranks is 2 for the second time"},
-        Nonsense{R"({"schema": 2, "entries": [{"ranks": 2, "line": 1}]})", "entries[0].\"line\" is no key"}));
+        Nonsense{R"({"schema": 2, "entries": [{"ranks": 2, "line": 1}]})", "unknown key entries[0].\"line\""}));
 
 TEST(TuningFile, ThatIsNotThereIsNamed) {
   try {

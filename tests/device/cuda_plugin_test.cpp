@@ -46,7 +46,7 @@ TEST(CudaPlugin, ShowsItsEntryAndNothingElse) {
 }
 
 TEST(CudaPlugin, SaysWhyThereIsNoDevice) {
-  if (device_count() > 0) GTEST_SKIP() << "there is one: " << open_device(0)->name();
+  if (device_count() > 0) GTEST_SKIP() << "there is a device";
   void* library = dlopen(TNT_CUDA_PLUGIN, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
   const auto entry = reinterpret_cast<const CudaPlugin* (*)()>(dlsym(library, cuda_plugin_symbol));
@@ -123,7 +123,8 @@ TEST_F(CudaDeviceTest, KernelsRunOnItsStreams) {
   std::fill_n(at, 4, 1.5F);
   const DeviceBuffer x(*device, 4 * sizeof(float), stream.get());
   device->copy(x.get(), at, 4 * sizeof(float), stream.get());
-  device->axpy(x.get(), x.get(), 2.0, 4, TNT_FLOAT32, stream.get());
+  const void* const sources[] = {x.get(), x.get(), x.get()};
+  device->reduce(x.get(), sources, 3, 4, TNT_FLOAT32, gpu::Order::ranks, stream.get());
   device->copy(at, x.get(), 4 * sizeof(float), stream.get());
   device->synchronize(stream.get());
   EXPECT_EQ(at[3], 4.5F);

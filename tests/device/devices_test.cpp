@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "device/host_device.hpp"
+#include "support/simulated_device.hpp"
 
 namespace tnt {
 namespace {
@@ -34,7 +34,7 @@ TEST_F(DeviceLoad, TheReasonIsInTheErrorOfWhoAsks) {
 }
 
 TEST_F(DeviceLoad, AnIndexThatIsNoneIsRefused) {
-  const DeviceSource two{.count = 2, .why_none = "", .open = [](int) { return std::make_shared<HostDevice>(); }};
+  const DeviceSource two{.count = 2, .why_none = "", .open = [](int) { return std::make_shared<testing::SimulatedDevice>(); }};
   set_device_source_for_tests(&two);
   EXPECT_EQ(refusal(2), "TNT_INVALID_ARGUMENT: there is no device 2: this process has 2, counted from 0");
   EXPECT_EQ(refusal(-1), "TNT_INVALID_ARGUMENT: there is no device -1: this process has 2, counted from 0");
@@ -44,7 +44,7 @@ TEST_F(DeviceLoad, ADeviceIsOpenedOnceAsLongAsSomebodyHasIt) {
   int opened = 0;
   const DeviceSource two{.count = 2, .why_none = "", .open = [&](int) {
                            ++opened;
-                           return std::make_shared<HostDevice>();
+                           return std::make_shared<testing::SimulatedDevice>();
                          }};
   set_device_source_for_tests(&two);
   auto first = open_device(0);

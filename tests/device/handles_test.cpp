@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "device/host_device.hpp"
 #include "support/simulated_device.hpp"
 
 namespace tnt {
@@ -56,17 +55,6 @@ TEST(Handles, EventsOrderStreams) {
   device.fill_zero(memory.get(), 16, two.get());
   device.synchronize(two.get());
   EXPECT_TRUE(event.completed());
-}
-
-TEST(Handles, TheHostsDeviceWorksWithThem) {
-  HostDevice device;
-  const Stream stream(device);
-  const Event event(device);
-  const DeviceBuffer memory(device, 16, stream.get());
-  event.record(stream.get());
-  event.wait_on(stream.get());
-  EXPECT_TRUE(event.completed());
-  EXPECT_EQ(memory.bytes(), 16U);
 }
 
 }  // namespace

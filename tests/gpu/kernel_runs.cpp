@@ -64,10 +64,10 @@ void run_pack(const gpu::BucketLaunch& launch) {
   copies.bring_back(launch.statistics);
 }
 
-void run_unpack(const gpu::BucketLaunch& launch, bool accumulate) {
+void run_unpack(const gpu::BucketLaunch& launch) {
   DeviceCopies copies;
   std::vector<gpu::TensorArgument> arguments;
-  gpu::unpack(on_device(launch, arguments, copies, Side::out), accumulate, copies.stream());
+  gpu::unpack(on_device(launch, arguments, copies, Side::out), copies.stream());
   copies.check_guards();
   for (std::size_t i = 0; i < arguments.size(); ++i) copies.bring_back(launch.tensors[i].out);
   copies.bring_back(launch.bucket);
@@ -90,15 +90,6 @@ void run_reduce(void* out, const void* const* sources, int n, std::size_t count,
   gpu::reduce(copies.of(out, bytes), moved.data(), n, count, dtype, order, copies.stream());
   copies.check_guards();
   copies.bring_back(out);
-}
-
-void run_axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype) {
-  DeviceCopies copies;
-  const std::size_t bytes = count * dtype_size(dtype);
-  const void* const read = x == nullptr ? nullptr : copies.of(x, bytes);
-  gpu::axpy(copies.of(y, bytes), read, a, count, dtype, copies.stream());
-  copies.check_guards();
-  copies.bring_back(y);
 }
 
 void set_schedule(Schedule /*schedule*/, unsigned /*seed*/) {}

@@ -116,13 +116,13 @@ TEST_F(RendezvousTest, JoiningMayHaveADeadlineOfItsOwn) {
 TEST_F(RendezvousTest, WithoutRankZeroItIsNamed) {
   std::vector<std::future<Outcome>> outcomes;
   outcomes.push_back(start(settings(1, 2, 0.1)));
-  expect_all(outcomes, TNT_TIMEOUT, "rank 0 did not come within 0.1 s");
+  expect_all(outcomes, TNT_TIMEOUT, "rank 0 did not join within 0.1 s");
 }
 
 TEST_F(RendezvousTest, TwoOfOneRankAreToldBoth) {
   std::vector<std::future<Outcome>> outcomes;
   for (const int rank : {0, 1, 1}) outcomes.push_back(start(settings(rank, 3)));
-  expect_all(outcomes, TNT_MISMATCH, "two processes say they are rank 1");
+  expect_all(outcomes, TNT_MISMATCH, "two processes claim to be rank 1");
 }
 
 TEST_F(RendezvousTest, TwoRanksZeroAreNamed) {

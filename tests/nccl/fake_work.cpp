@@ -113,7 +113,7 @@ void destroy(void* data) {
 struct Collective final : Work {
   Signature signature;
   Buffers buffers;
-  std::uint64_t number = 0;  // 0: the device has not come to it
+  std::uint64_t number = 0;  // 0: the device has not reached it
   Collective(Comm& of, Signature its, const Buffers& with) : Work(of), signature(std::move(its)), buffers(with) {}
 
   bool go_on() override {

@@ -191,7 +191,7 @@ TEST_F(HierarchicalDevices, WhoHasNotCalledIsNamedByItsNode) {
 TEST_F(HierarchicalDevices, ANodeThatHasNotCalledIsNamed) {
   const std::string message = common_hierarchical_error(
       two_by_two, TNT_TIMEOUT, [](NcclRank& rank) { steps(rank, rank.comm.rank() < 2 ? 3 : 2, 20'000); }, options(0.6));
-  EXPECT_TRUE(message.find("rank 2 did not come") == 0 || message.find("rank 3 did not come") == 0) << message;
+  EXPECT_TRUE(message.find("rank 2 did not arrive") == 0 || message.find("rank 3 did not arrive") == 0) << message;
   EXPECT_NE(message.find("all_reduce sum of 20000 float32, bucket 3 of gradients"), std::string::npos) << message;
 }
 

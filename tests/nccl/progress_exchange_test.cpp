@@ -22,7 +22,7 @@ TEST(WhoIsMissing, AreThoseWhoHaveNotStartedOrNotBegun) {
   const auto who = [](const std::vector<Progress>& latest) { return find_missing(latest, 17, 0).who; };
   EXPECT_EQ(who({entry(0, 17, 17, 16), entry(1, 16, 16, 16)}), "rank 1 has started only 16 operations");
   EXPECT_EQ(who({entry(0, 17, 17, 16), entry(1, 18, 16, 16), entry(2, 3, 3, 3)}),
-            "rank 1 has started it, but its device has not come to it, rank 2 has started only 3 operations");
+            "rank 1 has started it, but its device has not reached it, rank 2 has started only 3 operations");
   EXPECT_EQ(who({entry(0, 17, 17, 16), entry(1, 19, 17, 16)}).find("all ranks have started it: "), 0U);
   Progress gone = entry(1, 16, 16, 16);
   gone.leaving = 1;
@@ -102,7 +102,7 @@ TEST(ProgressExchange, WhoDoesNotAnswerInTimeIsNamedWithWhatIsWaitedFor) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
-  EXPECT_EQ(message.find("rank 1 did not come within 0.3 s"), 0U) << message;
+  EXPECT_EQ(message.find("rank 1 did not arrive within 0.3 s"), 0U) << message;
   EXPECT_NE(message.find("all_reduce sum of 4 float32 (operation 7)"), std::string::npos) << message;
 }
 

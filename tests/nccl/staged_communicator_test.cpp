@@ -73,7 +73,7 @@ TEST(StagedCommunicator, WhoIsMissingIsNamedByTheHost) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   });
-  EXPECT_EQ(message.find("rank 1 did not come within 0.4 s"), 0U) << message;
+  EXPECT_EQ(message.find("rank 1 did not arrive within 0.4 s"), 0U) << message;
   EXPECT_NE(message.find("bucket 3 of gradients"), std::string::npos) << message;
 }
 

@@ -119,7 +119,7 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path, transport: str):
     env = {"TNT_TRANSPORT": transport, "TNT_TIMEOUT": "1"}
     result = mpirun(2, _script(tmp_path, source), timeout=15, env=env)
     assert result.code != 0
-    assert "DeadlineError: rank 1 did not come within 1 s, for which rank 0 in barrier (call 2) waited" in result.stderr, (
+    assert "DeadlineError: rank 1 did not arrive within 1 s while rank 0 in barrier (call 2) waited" in result.stderr, (
         result.said
     )
 

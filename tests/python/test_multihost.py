@@ -272,4 +272,4 @@ def test_a_cut_link_ends_the_job_with_a_name(environment, tmp_path: Path):
             hosts.kill_all()
             _, stderr = launcher.communicate(timeout=10)
         assert launcher.returncode != 0
-        assert re.search(r"DeadlineError: rank [01] did not come within 3 s", stderr), stderr
+        assert re.search(r"DeadlineError: rank [01] did not arrive within 3 s", stderr), stderr

@@ -269,7 +269,7 @@ TEST_F(ThreeBuckets, ARankThatDoesNotComeIsNamedWithTheBucket) {
     ASSERT_TRUE(ending);
     EXPECT_EQ(ending->status(), TNT_TIMEOUT);
     const std::string message = ending->what();
-    EXPECT_NE(message.find("rank 1 did not come within 0.3 s"), std::string::npos) << message;
+    EXPECT_NE(message.find("rank 1 did not arrive within 0.3 s"), std::string::npos) << message;
     EXPECT_NE(message.find("gradients bucket 0: 4 B, 1 tensor, third"), std::string::npos) << message;
   }
 }

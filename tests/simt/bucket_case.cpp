@@ -16,29 +16,6 @@ std::size_t address(Misalignment misaligned, tnt_dtype_t dtype, std::mt19937& ra
   return misaligned == Misalignment::bytes ? random() % 128 : random() % 128 / dtype_size(dtype) * dtype_size(dtype);
 }
 
-template <typename T>
-T element(const std::byte* from, std::size_t index) {
-  T value;
-  std::memcpy(&value, from + index * sizeof(T), sizeof(T));
-  return value;
-}
-
-// old + x in the accumulator's type, if the two have one, else in double.
-template <typename To, typename From>
-To sum(To old, From x) {
-  using In = typename Accumulator<From>::type;
-  using Out = typename Accumulator<To>::type;
-  if constexpr (std::is_integral_v<Out>) {
-    return Accumulator<To>::store(static_cast<Out>(static_cast<std::uint64_t>(Accumulator<To>::load(old)) +
-                                                   static_cast<std::uint64_t>(Accumulator<From>::load(x))));
-  } else if constexpr (std::is_same_v<In, Out>) {
-    return Accumulator<To>::store(Accumulator<To>::load(old) + Accumulator<From>::load(x));
-  } else {
-    return Accumulator<To>::store(
-        static_cast<Out>(static_cast<double>(Accumulator<To>::load(old)) + static_cast<double>(Accumulator<From>::load(x))));
-  }
-}
-
 }  // namespace
 
 std::vector<gpu::TensorShape> random_tensors(tnt_dtype_t wire, std::mt19937& random) {
@@ -105,25 +82,12 @@ std::vector<std::byte> BucketCase::packed() const {
   return result;
 }
 
-std::vector<std::byte> BucketCase::unpacked(std::size_t index, bool accumulate) const {
+std::vector<std::byte> BucketCase::unpacked(std::size_t index) const {
   std::vector<std::byte> result = out[index].copy();
   if (arguments[index].out == nullptr) return result;
   const gpu::TensorShape& tensor = options.tensors[index];
   const std::byte* from = bucket.data() + layout.slots[index] * dtype_size(options.wire);
-  if (!accumulate) {
-    scale(result.data(), tensor.dtype, from, options.wire, tensor.count, 1.0);
-    return result;
-  }
-  dispatch(tensor.dtype, [&]<typename To>() {
-    dispatch(options.wire, [&]<typename From>() {
-      for (std::size_t i = 0; i < tensor.count; ++i) {
-        if constexpr (std::is_integral_v<To> == std::is_integral_v<From>) {
-          const To value = sum<To, From>(element<To>(result.data(), i), element<From>(from, i));
-          std::memcpy(result.data() + i * sizeof(To), &value, sizeof(To));
-        }
-      }
-    });
-  });
+  scale(result.data(), tensor.dtype, from, options.wire, tensor.count, 1.0);
   return result;
 }
 

@@ -39,7 +39,7 @@ class BucketCase {
 
   // What a bucket and the tensors have to be.
   [[nodiscard]] std::vector<std::byte> packed() const;
-  [[nodiscard]] std::vector<std::byte> unpacked(std::size_t tensor, bool accumulate) const;
+  [[nodiscard]] std::vector<std::byte> unpacked(std::size_t tensor) const;
 
   // Compare, guards included.
   void expect_packed() const;

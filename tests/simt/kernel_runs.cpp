@@ -6,7 +6,7 @@ namespace tnt::testing {
 
 void run_pack(const gpu::BucketLaunch& launch) { gpu::pack(launch, nullptr); }
 
-void run_unpack(const gpu::BucketLaunch& launch, bool accumulate) { gpu::unpack(launch, accumulate, nullptr); }
+void run_unpack(const gpu::BucketLaunch& launch) { gpu::unpack(launch, nullptr); }
 
 void run_sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total) {
   gpu::sum_statistics(partials, n, total, nullptr);
@@ -14,10 +14,6 @@ void run_sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::S
 
 void run_reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order) {
   gpu::reduce(out, sources, n, count, dtype, order, nullptr);
-}
-
-void run_axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype) {
-  gpu::axpy(y, x, a, count, dtype, nullptr);
 }
 
 void set_schedule(Schedule schedule, unsigned seed) {

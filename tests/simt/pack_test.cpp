@@ -25,12 +25,12 @@ void pack_and_compare(const CaseOptions& options, std::uint32_t max_ctas = 0) {
   test.expect_packed();
 }
 
-void unpack_and_compare(const CaseOptions& options, bool accumulate, std::uint32_t max_ctas = 0) {
+void unpack_and_compare(const CaseOptions& options, std::uint32_t max_ctas = 0) {
   BucketCase test(options);
   std::vector<std::vector<std::byte>> expected;
-  for (std::size_t i = 0; i < test.out.size(); ++i) expected.push_back(test.unpacked(i, accumulate));
+  for (std::size_t i = 0; i < test.out.size(); ++i) expected.push_back(test.unpacked(i));
   const std::vector<std::byte> before = test.bucket.copy();
-  run_unpack(test.launch(max_ctas), accumulate);
+  run_unpack(test.launch(max_ctas));
   test.expect_unpacked(expected);
   EXPECT_EQ(before, test.bucket.copy());
 }
@@ -50,8 +50,7 @@ TEST_P(Buckets, OfRandomTensorsArePackedAndUnpacked) {
     set_schedule(std::array{Schedule::ascending, Schedule::shuffled}[seed % 2], seed);
     SCOPED_TRACE("seed " + std::to_string(seed));
     pack_and_compare(options, max_ctas);
-    unpack_and_compare(options, false, max_ctas);
-    unpack_and_compare(options, true, max_ctas);
+    unpack_and_compare(options, max_ctas);
     if (HasFailure()) break;
   }
   set_schedule(Schedule::ascending);
@@ -100,8 +99,8 @@ TEST(Pack, MovesMegabytes) {
     const std::vector<TensorShape> tensors{{effort(1'234'567, 123'457), own}, {3, own}, {effort(262'144, 26'214), own}};
     pack_and_compare({.wire = TNT_FLOAT32, .tensors = tensors, .seed = 3});
     pack_and_compare({.wire = TNT_BFLOAT16, .tensors = tensors, .seed = 4}, 7);
-    unpack_and_compare({.wire = TNT_FLOAT16, .tensors = tensors, .seed = 5}, false);
-    unpack_and_compare({.wire = TNT_FLOAT32, .tensors = tensors, .seed = 6}, true, 7);
+    unpack_and_compare({.wire = TNT_FLOAT16, .tensors = tensors, .seed = 5});
+    unpack_and_compare({.wire = TNT_FLOAT32, .tensors = tensors, .seed = 6}, 7);
   }
 }
 
@@ -133,7 +132,7 @@ TEST(Pack, ReadsNothingThatIsScaledByZero) {
 TEST(Pack, OfNothingDoesNothing) {
   pack_and_compare({.tensors = {}});
   pack_and_compare({.tensors = {{0, TNT_FLOAT32}, {0, TNT_FLOAT16}}});
-  unpack_and_compare({.tensors = {{0, TNT_FLOAT32}}}, true);
+  unpack_and_compare({.tensors = {{0, TNT_FLOAT32}}});
 }
 
 TEST(Pack, RefusesWhatIsNoDtype) {

@@ -1,13 +1,11 @@
-// Reduce and axpy on the device against the host: every type, number of buffers, order and address.
+// Reduce on the device against the host: every type, number of buffers, order and address.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "kernels/cpu/half.hpp"
-#include "kernels/cpu/pack.hpp"
 #include "kernels/cpu/reduce.hpp"
 #include "kernels/cuda/bucket_kernels.hpp"
 #include "simt/guarded.hpp"
@@ -140,49 +138,6 @@ TEST(GpuReduceOnce, RefusesNoBuffersAndTooMany) {
       FAIL() << "no error for " << n;
     } catch (const Error& error) {
       EXPECT_EQ(error.what(), "cannot reduce " + std::to_string(n) + " buffers on a GPU at once: 1 to 64 can be");
-    }
-  }
-}
-
-template <typename T>
-T expected_axpy(T y, T x, double a) {
-  using Acc = tnt::Accumulator<T>;
-  using A = typename Acc::type;
-  if constexpr (std::is_integral_v<T>) {
-    T scaled = x;
-    const tnt_dtype_t dtype = std::is_same_v<T, std::int8_t>    ? TNT_INT8
-                              : std::is_same_v<T, std::uint8_t> ? TNT_UINT8
-                              : std::is_same_v<T, std::int32_t> ? TNT_INT32
-                                                                : TNT_INT64;
-    tnt::scale(&scaled, dtype, &x, dtype, 1, a);
-    return static_cast<T>(static_cast<std::uint64_t>(y) + static_cast<std::uint64_t>(scaled));
-  } else {
-    return Acc::store(std::fma(static_cast<A>(a), Acc::load(x), Acc::load(y)));
-  }
-}
-
-TEST(Axpy, EqualsTheHost) {
-  for (const tnt_dtype_t dtype : all_dtypes) {
-    for (const double a : {1.0, 0.0, -0.5, 1.0 / 3}) {
-      for (const std::size_t count : {0U, 1U, 1025U, 40'001U}) {
-        for (const std::size_t at : {std::size_t{0}, dtype_size(dtype), std::size_t{5}}) {
-          Buffers buffers(2, dtype, count, 6, at);
-          Guarded& y = buffers.memory[1];
-          const void* x = a == 0.0 ? nullptr : buffers.sources[0];
-          std::vector<std::byte> expected = y.copy();
-          if (a != 0.0) {
-            dispatch(dtype, [&]<typename T>() {
-              for (std::size_t i = 0; i < count; ++i) {
-                const T value = expected_axpy(element_of<T>(expected.data(), i), element_of<T>(x, i), a);
-                std::memcpy(expected.data() + i * sizeof(T), &value, sizeof(T));
-              }
-            });
-          }
-          run_axpy(y.data(), x, a, count, dtype);
-          ASSERT_EQ(first_difference(y.data(), expected.data(), dtype, count), count) << dtype_name(dtype) << " by " << a;
-          ASSERT_TRUE(y.intact());
-        }
-      }
     }
   }
 }

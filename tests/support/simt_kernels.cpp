@@ -23,13 +23,11 @@ void launched(const Launch& launch) {
 const Kernels& simt_kernels() {
   static constexpr Kernels kernels{
       .pack = [](const auto& launch) { launched([&] { gpu::pack(launch, nullptr); }); },
-      .unpack = [](const auto& launch, bool accumulate) { launched([&] { gpu::unpack(launch, accumulate, nullptr); }); },
+      .unpack = [](const auto& launch) { launched([&] { gpu::unpack(launch, nullptr); }); },
       .sum_statistics = [](const auto* partials, auto n,
                            auto* total) { launched([&] { gpu::sum_statistics(partials, n, total, nullptr); }); },
       .reduce = [](void* out, const auto* sources, int n, auto count, auto dtype,
-                   auto order) { launched([&] { gpu::reduce(out, sources, n, count, dtype, order, nullptr); }); },
-      .axpy = [](void* y, const void* x, double a, auto count,
-                 auto dtype) { launched([&] { gpu::axpy(y, x, a, count, dtype, nullptr); }); }};
+                   auto order) { launched([&] { gpu::reduce(out, sources, n, count, dtype, order, nullptr); }); }};
   return kernels;
 }
 

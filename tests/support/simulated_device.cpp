@@ -13,8 +13,8 @@ namespace tnt::testing {
 namespace {
 
 constexpr const char* call_names[] = {
-    "allocate", "allocate_pinned", "make_stream", "idle", "synchronize", "make_event",     "record", "wait", "reached",
-    "copy",     "fill_zero",       "call",        "pack", "unpack",      "sum_statistics", "reduce", "axpy"};
+    "allocate", "allocate_pinned", "make_stream", "idle", "synchronize", "make_event",     "record", "wait", "completed",
+    "copy",     "fill_zero",       "call",        "pack", "unpack",      "sum_statistics", "reduce"};
 
 SimulatedMemory& memory_of_all() { return SimulatedMemory::of_process(); }
 
@@ -242,11 +242,10 @@ void SimulatedDevice::pack(const gpu::BucketLaunch& launch, StreamHandle stream)
       stream, "pack", [launch] { return bucket_accesses(launch, Direction::pack); }, [this, launch] { kernels_.pack(launch); });
 }
 
-void SimulatedDevice::unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) {
+void SimulatedDevice::unpack(const gpu::BucketLaunch& launch, StreamHandle stream) {
   count(Call::unpack);
-  const Direction direction = accumulate ? Direction::accumulate : Direction::unpack;
   put(
-      stream, "unpack", [=] { return bucket_accesses(launch, direction); }, [=, this] { kernels_.unpack(launch, accumulate); });
+      stream, "unpack", [=] { return bucket_accesses(launch, Direction::unpack); }, [=, this] { kernels_.unpack(launch); });
 }
 
 void SimulatedDevice::sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total,
@@ -270,16 +269,6 @@ void SimulatedDevice::reduce(void* out, const void* const* sources, int n, std::
   put(
       stream, "reduce", [accesses] { return accesses; },
       [=, this] { kernels_.reduce(out, from.data(), n, count_of_elements, dtype, order); });
-}
-
-void SimulatedDevice::axpy(void* y, const void* x, double a, std::size_t count_of_elements, tnt_dtype_t dtype,
-                           StreamHandle stream) {
-  count(Call::axpy);
-  const std::size_t bytes = count_of_elements * dtype_size(dtype);
-  std::vector<Access> accesses{{y, bytes, false}, {y, bytes, true}};
-  if (a != 0.0) accesses.push_back({x, bytes, false});
-  put(
-      stream, "axpy", [accesses] { return accesses; }, [=, this] { kernels_.axpy(y, x, a, count_of_elements, dtype); });
 }
 
 }  // namespace tnt::testing

@@ -41,8 +41,7 @@ enum class Call {
   unpack,
   sum_statistics,
   reduce,
-  axpy,
-  last = axpy
+  last = reduce
 };
 
 struct Bytes {
@@ -85,7 +84,6 @@ class SimulatedDevice final : public Device {
   void name_stream(StreamHandle stream, const std::string& name) { streams_->name(stream, name); }
 
   [[nodiscard]] int index() const noexcept override { return index_; }
-  [[nodiscard]] std::string name() const override { return "simulated device"; }
   [[nodiscard]] void* allocate(std::size_t bytes, StreamHandle stream) override;
   void release(void* memory, StreamHandle stream) noexcept override;
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
@@ -106,11 +104,10 @@ class SimulatedDevice final : public Device {
   void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
   void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) override;
   void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
-  void unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) override;
+  void unpack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) override;
   void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order,
               StreamHandle stream) override;
-  void axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) override;
 
  private:
   struct Count {

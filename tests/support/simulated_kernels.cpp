@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/dtype.hpp"
-#include "device/host_kernels.hpp"
+#include "support/host_kernels.hpp"
 #include "support/simulated_memory.hpp"
 
 namespace tnt::testing {
@@ -50,7 +50,6 @@ struct BucketRanges {
     } else if (tensor.out != nullptr) {
       bucket_read.add(launch.bucket, tile.slot * wire, tile.count * wire);
       tensors_written.add(tensor.out, tile.first * size, tile.count * size);
-      if (direction == Direction::accumulate) tensors_read.add(tensor.out, tile.first * size, tile.count * size);
     }
   }
 };
@@ -58,7 +57,7 @@ struct BucketRanges {
 }  // namespace
 
 const Kernels& cpu_kernels() {
-  static constexpr Kernels kernels{host::pack, host::unpack, host::sum_statistics, host::reduce, host::axpy};
+  static constexpr Kernels kernels{host::pack, host::unpack, host::sum_statistics, host::reduce};
   return kernels;
 }
 

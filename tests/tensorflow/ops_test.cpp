@@ -144,7 +144,7 @@ TEST_F(Ops, AreNotRunInTheWrongMemory) {
 TEST_F(Ops, SayThatTheirReducerIsGone) {
   Node start("TntStartGpu", device_, 0, {0, 1});
   tnt_tensorflow_detach(device_);
-  EXPECT_NE(start.run(inputs_).find("this step was made for a reducer that is gone"), std::string::npos);
+  EXPECT_NE(start.run(inputs_).find("this step was made for a reducer that no longer exists"), std::string::npos);
 }
 
 TEST_F(Ops, PassOnWhatTheReducerSaysAndKeepItsTensors) {

@@ -53,7 +53,7 @@ struct Reduction {
 Reduction reduction_of(const Attributes& attributes, TF_OpKernelContext* context, Where where) {
   Reduction reduction{.attachment = find_attachment(attributes.reducer)};
   if (!reduction.attachment) {
-    fail(context, "TNT_INVALID_ARGUMENT", "this step was made for a reducer that is gone: compile the model again");
+    fail(context, "TNT_INVALID_ARGUMENT", "this step was made for a reducer that no longer exists: compile the model again");
   } else if (reduction.attachment->where() != where) {
     fail(context, "TNT_INVALID_ARGUMENT",
          where == Where::host ? "TensorFlow placed a bucket on the CPU whose reducer takes gradients in GPU memory: leave the "

@@ -152,7 +152,8 @@ void compute(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
   const auto attachment = find_communicator(attributes.communicator);
   if (!attachment) {
-    return fail(context, "TNT_INVALID_ARGUMENT", "this step was made for a reducer that is gone: compile the model again");
+    return fail(context, "TNT_INVALID_ARGUMENT",
+                "this step was made for a reducer that no longer exists: compile the model again");
   }
   const Status status;
   const Tensor scale = input(context, 0, status);

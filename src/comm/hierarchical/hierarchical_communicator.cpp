@@ -60,7 +60,8 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::make(std::unique_ptr<Net
     if (seen[all->world().node(member)]++ == local->rank()) peers.push_back(member);
   }
   const bool equal = std::all_of(seen.begin(), seen.end(), [&](const auto& node) { return node.second == local->size(); });
-  if (!equal) log(LogLevel::info, "not equally many ranks on each node: all data goes over the network from rank to rank");
+  if (!equal)
+    log(LogLevel::info, "nodes have different numbers of ranks: all ranks exchange data over the network (flat algorithm)");
   if (!equal || local->size() == 1) return all;
   return std::unique_ptr<Communicator>(new HierarchicalCommunicator(std::move(all), std::move(local), peers));
 }
@@ -109,7 +110,7 @@ class HierarchicalCommunicator::AllReduce {
   ~AllReduce() {
     for (auto& chunk : chunks_) {
       if (!chunk) continue;
-      comm_.abort(TNT_ABORTED, fmt::format("rank {} could not go on with an all_reduce", comm_.global_->world().rank()));
+      comm_.abort(TNT_ABORTED, fmt::format("rank {} could not complete an all_reduce", comm_.global_->world().rank()));
       wait_quietly(*chunk);
     }
   }

@@ -75,7 +75,7 @@ std::unique_ptr<DeviceCommunicator> make(Device& device, Communicator& host, con
   check_compatible(device, host, options, *library);
   if (topology.nodes == 1) return make_nccl(device, host, options, std::move(library), job_rank);
   if (!topology.uniform) {
-    log(LogLevel::info, "not equally many devices on each node: one of each node takes all of its data to the network");
+    log(LogLevel::info, "nodes have different numbers of devices: one device of each node exchanges all of the node's data");
   }
   return std::make_unique<HierarchicalDeviceCommunicator>(device, host, options, node, topology, std::move(library), job_rank);
 }

@@ -44,7 +44,7 @@ void NcclHandle::synchronise_state(const char* what) {
     interrupt_();
     if (deadline.passed()) {
       fail(TNT_TIMEOUT,
-           "{} of {} has not finished within {} s: a rank has not come, or cannot be reached (NCCL_DEBUG=INFO tells more; "
+           "{} of {} has not finished within {} s: a rank has not called it, or cannot be reached (NCCL_DEBUG=INFO tells more; "
            "NCCL_SOCKET_IFNAME chooses the network; TNT_TIMEOUT sets the deadline)",
            what, library_->name(), timeout_);
     }

@@ -80,7 +80,7 @@ Missing find_missing(const std::vector<Progress>& latest, std::uint64_t number, 
     } else if (entry.started < number) {
       add(fmt::format("rank {} has started only {} operations", entry.rank, entry.started));
     } else if (entry.begun < number) {
-      add(fmt::format("rank {} has started it, but its device has not come to it", entry.rank), true);
+      add(fmt::format("rank {} has started it, but its device has not reached it", entry.rank), true);
     }
   }
   if (!behind.who.empty()) return behind;

@@ -219,7 +219,7 @@ void Watchdog::check_overdue(std::int64_t now) {
   // a rank that does not answer is named by the progress exchange's own wait, which began at about the same time
   const bool overdue = progress_exchange_ && progress_exchange_->overdue();
   if (overdue && seconds_since(overdue_ns_, now) < 2 * period_) return;
-  Missing missing{.who = "its peer has not come to it, or the network between them is stuck"};
+  Missing missing{.who = "its peer has not reached it, or the network between them is stuck"};
   if (overdue) {
     missing.who = "a rank does not answer (it may be stopped)";
   } else if (number > 0) {

@@ -84,7 +84,7 @@ void RequestBatch::wait(const CallContext& context, const std::function<std::str
 void RequestBatch::check_peers(double timeout, bool passed, const std::function<std::string()>& waiter) {
   NetworkWorld& world = *group_->world;
   world.throw_if_aborted();
-  if (group_->cancelled) fail(TNT_ABORTED, "{}: given up, as its communicator is being destroyed", waiter());
+  if (group_->cancelled) fail(TNT_ABORTED, "{} was cancelled: its communicator is being destroyed", waiter());
   for (const int rank : missing()) {
     if (!world.left(rank)) continue;
     if (poll()) return;  // its message came before it left: poll again

@@ -63,8 +63,8 @@ void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::si
     const int self = group_.members[group_.self];
     abort_and_throw(
         *group_.world, TNT_MISMATCH,
-        fmt::format("rank {} called {} while rank {} called {}: both must say the same", self, what(), group_.members[from],
-                    describe("send", sent.count, static_cast<tnt_dtype_t>(sent.dtype), "to", self)));
+        fmt::format("rank {} called {} while rank {} called {}: their types and counts must be equal", self, what(),
+                    group_.members[from], describe("send", sent.count, static_cast<tnt_dtype_t>(sent.dtype), "to", self)));
   }
   const std::size_t in_first = std::min(first_bytes, size);
   if (in_first > 0) std::memcpy(out, first.data() + sizeof(sent), in_first);

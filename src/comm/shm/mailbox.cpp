@@ -83,9 +83,10 @@ void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size
     const std::uint64_t number = ring.consumed.load();
     const Message sent = ring.messages[number % n_slots];
     if (begin == 0 && sent != Message{count, dtype}) {
-      monitor_.abort_and_throw(TNT_MISMATCH, fmt::format("rank {} called {} while rank {} called {}: both must say the same",
-                                                         members_[self_], own_call(), members_[from],
-                                                         describe("send", sent.count, sent.dtype, "to", members_[self_])));
+      monitor_.abort_and_throw(
+          TNT_MISMATCH,
+          fmt::format("rank {} called {} while rank {} called {}: their types and counts must be equal", members_[self_],
+                      own_call(), members_[from], describe("send", sent.count, sent.dtype, "to", members_[self_])));
     }
     const std::size_t part = std::min(packet_bytes_, size - begin);
     if (part > 0) std::memcpy(static_cast<std::byte*>(out) + begin, packet(ring, number), part);

@@ -11,7 +11,7 @@ void PeerMonitor::throw_if_aborted() const {
 
 void PeerMonitor::check(const WaitInfo& info, const Deadline& deadline) {
   throw_if_aborted();
-  if (cancelled_) fail(TNT_ABORTED, "{}: given up, as its communicator is being destroyed", info.waiter());
+  if (cancelled_) fail(TNT_ABORTED, "{} was cancelled: its communicator is being destroyed", info.waiter());
   for (std::size_t member = 0; member < info.members.size(); ++member) {
     if (!info.missing(member)) continue;
     const int rank = info.members[member];

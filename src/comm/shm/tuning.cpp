@@ -52,7 +52,7 @@ std::size_t read_whole(const Json& json, const std::string& where, std::size_t m
 
 void check_keys(const Json& json, const std::string& where, const std::vector<std::string>& known) {
   for (const auto& [key, value] : json.items()) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) refuse("{}{} is no key of a tuning", where, shown(key));
+    if (std::find(known.begin(), known.end(), key) == known.end()) refuse("unknown key {}{}", where, shown(key));
   }
 }
 

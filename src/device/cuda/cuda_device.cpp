@@ -44,9 +44,6 @@ bool not_ready(cudaError_t answer) {
 
 CudaDevice::CudaDevice(int index) : index_(index) {
   const DeviceGuard current(index_);
-  cudaDeviceProp properties{};
-  TNT_CUDA(cudaGetDeviceProperties(&properties, index_));
-  name_ = properties.name;
   TNT_CUDA(cudaDeviceGetStreamPriorityRange(&normal_priority_, &high_priority_));
   pool_ = make_pool(index_);
 }
@@ -187,9 +184,9 @@ void CudaDevice::pack(const gpu::BucketLaunch& launch, StreamHandle stream) {
   gpu::pack(launch, stream);
 }
 
-void CudaDevice::unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) {
+void CudaDevice::unpack(const gpu::BucketLaunch& launch, StreamHandle stream) {
   const DeviceGuard current(index_);
-  gpu::unpack(launch, accumulate, stream);
+  gpu::unpack(launch, stream);
 }
 
 void CudaDevice::sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) {
@@ -201,11 +198,6 @@ void CudaDevice::reduce(void* out, const void* const* sources, int n, std::size_
                         StreamHandle stream) {
   const DeviceGuard current(index_);
   gpu::reduce(out, sources, n, count, dtype, order, stream);
-}
-
-void CudaDevice::axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) {
-  const DeviceGuard current(index_);
-  gpu::axpy(y, x, a, count, dtype, stream);
 }
 
 namespace {

@@ -17,7 +17,6 @@ class CudaDevice final : public Device {
   ~CudaDevice() override;
 
   [[nodiscard]] int index() const noexcept override { return index_; }
-  [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] std::string bus_id() const override;
   void with_current_device(const std::function<void()>& body) override;
 
@@ -45,15 +44,13 @@ class CudaDevice final : public Device {
   void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) override;
 
   void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
-  void unpack(const gpu::BucketLaunch& launch, bool accumulate, StreamHandle stream) override;
+  void unpack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) override;
   void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order,
               StreamHandle stream) override;
-  void axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) override;
 
  private:
   int index_;
-  std::string name_;
   cudaMemPool_t pool_ = nullptr;
   int normal_priority_ = 0;
   int high_priority_ = 0;

@@ -1,13 +1,11 @@
-#include "device/host_kernels.hpp"
+#include "support/host_kernels.hpp"
 
 #include <cmath>
 #include <cstring>
 #include <span>
-#include <type_traits>
 
 #include "base/dtype.hpp"
 #include "kernels/cpu/half.hpp"
-#include "kernels/cpu/isa.hpp"
 #include "kernels/cpu/pack.hpp"
 #include "kernels/cpu/reduce.hpp"
 
@@ -50,48 +48,6 @@ gpu::Statistics statistics_of(const void* values, tnt_dtype_t dtype, std::size_t
   return sum;
 }
 
-// In what type two are added: float if neither has more than 32 bits, else double; integers among themselves, wrapping.
-template <typename A, typename B>
-using Sum = std::conditional_t<std::is_integral_v<A>, std::uint64_t,
-                               std::conditional_t<std::is_same_v<A, double> || std::is_same_v<B, double>, double, float>>;
-
-template <typename To, typename From>
-void accumulate_as(void* to, const void* from, std::size_t count) {
-  using In = Accumulator<From>;
-  using Out = Accumulator<To>;
-  if constexpr (std::is_integral_v<typename Out::type> != std::is_integral_v<typename In::type>) {
-    fail(TNT_INVALID_ARGUMENT, "only floating-point types are cast to one another");
-  } else {
-    using S = Sum<typename Out::type, typename In::type>;
-    auto* out = static_cast<Unaligned<To>*>(to);
-    const auto* in = static_cast<const Unaligned<From>*>(from);
-    with_isa(best_isa(), [&]() TNT_INLINE_LAMBDA {
-      for (std::size_t i = 0; i < count; ++i) {
-        const S sum = static_cast<S>(Out::load(out[i].value)) + static_cast<S>(In::load(in[i].value));
-        out[i].value = Out::store(static_cast<typename Out::type>(sum));
-      }
-    });
-  }
-}
-
-template <typename T>
-void axpy_as(void* to, const void* from, double a, std::size_t count, tnt_dtype_t dtype) {
-  using A = typename Accumulator<T>::type;
-  auto* y = static_cast<Unaligned<T>*>(to);
-  const auto* x = static_cast<const Unaligned<T>*>(from);
-  const DefaultFloatMode standard;
-  for (std::size_t i = 0; i < count; ++i) {
-    if constexpr (std::is_integral_v<A>) {
-      Unaligned<T> scaled;
-      scale(&scaled, dtype, x + i, dtype, 1, a);
-      y[i].value = static_cast<T>(static_cast<std::uint64_t>(y[i].value) + static_cast<std::uint64_t>(scaled.value));
-    } else {
-      const A sum = std::fma(static_cast<A>(a), Accumulator<T>::load(x[i].value), Accumulator<T>::load(y[i].value));
-      y[i].value = Accumulator<T>::store(sum);
-    }
-  }
-}
-
 }  // namespace
 
 void pack(const gpu::BucketLaunch& launch) {
@@ -105,19 +61,13 @@ void pack(const gpu::BucketLaunch& launch) {
   }
 }
 
-void unpack(const gpu::BucketLaunch& launch, bool accumulate) {
+void unpack(const gpu::BucketLaunch& launch) {
   for (std::uint32_t i = 0; i < launch.n_tiles; ++i) {
     const Part part(launch, i);
     const std::size_t count = part.tile.count;
     if (launch.statistics != nullptr) launch.statistics[i] = {};
     if (part.tensor.out == nullptr) continue;
-    if (accumulate) {
-      dispatch(part.dtype, [&]<typename To>() {
-        dispatch(part.wire, [&]<typename From>() { accumulate_as<To, From>(part.out(), part.bucket, count); });
-      });
-    } else {
-      scale(part.out(), part.dtype, part.bucket, part.wire, count, 1.0);
-    }
+    scale(part.out(), part.dtype, part.bucket, part.wire, count, 1.0);
     if (launch.statistics != nullptr) launch.statistics[i] = statistics_of(part.out(), part.dtype, count);
   }
 }
@@ -135,11 +85,6 @@ void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt
   if (n < 1 || n > gpu::max_sources) fail(TNT_INVALID_ARGUMENT, "{} buffers cannot be reduced into one", n);
   const tnt_op_t op = order == gpu::Order::tree ? tree_sum : TNT_SUM;
   tnt::reduce(out, {sources, static_cast<std::size_t>(n)}, count, dtype, op);
-}
-
-void axpy(void* y, const void* x, double a, std::size_t count, tnt_dtype_t dtype) {
-  if (a == 0.0) return;
-  dispatch(dtype, [&]<typename T>() { axpy_as<T>(y, x, a, count, dtype); });
 }
 
 }  // namespace tnt::host

@@ -1,5 +1,5 @@
-// The host's device: what is enqueued has happened, and the kernels on buckets give what kernels/cuda/bucket_kernels.hpp says.
-#include "device/host_device.hpp"
+// The kernels of the tests' reference (support/host_kernels.hpp) compute what kernels/cuda/bucket_kernels.hpp describes.
+#include "support/host_kernels.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,19 +7,12 @@
 #include <limits>
 #include <numeric>
 
-#include "device/handles.hpp"
+#include "base/error.hpp"
 #include "kernels/cpu/half.hpp"
 #include "kernels/cuda/bucket_layout.hpp"
-#include "support/effort.hpp"
 
 namespace tnt {
 namespace {
-
-class HostDeviceTest : public ::testing::Test {
- protected:
-  HostDevice device;
-  Stream stream{device};
-};
 
 std::vector<float> counting(std::size_t count, float first = 1.0F) {
   std::vector<float> values(count);
@@ -27,29 +20,8 @@ std::vector<float> counting(std::size_t count, float first = 1.0F) {
   return values;
 }
 
-TEST_F(HostDeviceTest, EverythingHappensAtOnce) {
-  const DeviceBuffer memory(device, 4 * sizeof(float), stream.get());
-  const std::vector<float> from = counting(4);
-  device.copy(memory.get(), from.data(), 4 * sizeof(float), stream.get());
-  EXPECT_EQ(static_cast<float*>(memory.get())[3], 4.0F);
-  device.fill_zero(memory.get(), sizeof(float), stream.get());
-  EXPECT_EQ(static_cast<float*>(memory.get())[0], 0.0F);
-  int calls = 0;
-  device.launch_host_func([](void* data) { ++*static_cast<int*>(data); }, &calls, stream.get());
-  EXPECT_EQ(calls, 1);
-  EXPECT_TRUE(device.idle(stream.get()));
-  EXPECT_FALSE(device.capturing(stream.get()));
-  EXPECT_EQ(device.device_of(stream.get()), device.index());
-  EXPECT_EQ(device.pointer_attributes(memory.get()).kind, PointerAttributes::Kind::device);
-}
-
-TEST_F(HostDeviceTest, MoreMemoryThanThereIsIsAnError) {
-  if (testing::sanitized) GTEST_SKIP() << "a sanitizer ends the process instead";
-  EXPECT_THROW((void)device.allocate(std::numeric_limits<std::size_t>::max() / 2, stream.get()), Error);
-}
-
 // A float32 and a bfloat16 tensor in a bfloat16 bucket.
-class HostBucket : public HostDeviceTest {
+class HostBucket : public ::testing::Test {
  protected:
   void SetUp() override {
     for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = to_bfloat16(static_cast<float>(i) + 0.5F);
@@ -76,7 +48,7 @@ class HostBucket : public HostDeviceTest {
 };
 
 TEST_F(HostBucket, PackScalesCastsAndPads) {
-  device.pack(launch, stream.get());
+  host::pack(launch);
   std::vector<bfloat16> expected(layout.count, bfloat16{0});
   for (std::size_t i = 0; i < values.size(); ++i) expected[layout.slots[0] + i] = to_bfloat16(values[i] * 0.5F);
   for (std::size_t i = 0; i < halves.size(); ++i) {
@@ -85,19 +57,12 @@ TEST_F(HostBucket, PackScalesCastsAndPads) {
   for (std::size_t i = 0; i < layout.count; ++i) ASSERT_EQ(bucket[i].bits, expected[i].bits) << i;
 }
 
-TEST_F(HostBucket, UnpackCastsBackAndAccumulates) {
-  device.pack(launch, stream.get());
+TEST_F(HostBucket, UnpackCastsBack) {
+  host::pack(launch);
   const auto before = values;
-  const auto halves_before = halves;
-  device.unpack(launch, /*accumulate=*/true, stream.get());
-  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], before[i] + to_float(to_bfloat16(before[i] * 0.5F)));
-  for (std::size_t i = 0; i < halves.size(); ++i) {
-    const float sum = to_float(halves_before[i]) + to_float(to_bfloat16(to_float(halves_before[i]) * 2.0F));
-    ASSERT_EQ(halves[i].bits, to_bfloat16(sum).bits);
-  }
   arguments[1].out = nullptr;
   halves[0] = bfloat16{0x1234};
-  device.unpack(launch, /*accumulate=*/false, stream.get());
+  host::unpack(launch);
   for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], to_float(to_bfloat16(before[i] * 0.5F)));
   EXPECT_EQ(halves[0].bits, 0x1234);  // its result is not wanted
 }
@@ -106,66 +71,52 @@ TEST_F(HostBucket, StatisticsAreOfTheValuesAsTheyAreWritten) {
   values[7] = std::numeric_limits<float>::infinity();
   values[8] = std::nanf("");
   arguments[0].scale = 0.0;  // not read
-  device.pack(launch, stream.get());
+  host::pack(launch);
   gpu::Statistics total;
-  device.sum_statistics(statistics.data(), launch.n_tiles, &total, stream.get());
+  host::sum_statistics(statistics.data(), launch.n_tiles, &total);
   double expected = 0.0;
   for (const bfloat16 half : halves) expected += std::pow(to_float(to_bfloat16(to_float(half) * 2.0F)), 2.0);
   EXPECT_DOUBLE_EQ(total.sum_of_squares, expected);
   EXPECT_EQ(total.non_finite, 0U);
   arguments[0].scale = 1.0;
-  device.pack(launch, stream.get());
-  device.sum_statistics(statistics.data(), launch.n_tiles, &total, stream.get());
+  host::pack(launch);
+  host::sum_statistics(statistics.data(), launch.n_tiles, &total);
   EXPECT_EQ(total.non_finite, 2U);
 }
 
-TEST_F(HostDeviceTest, ReduceTakesTheOrderThatIsAsked) {
+TEST(HostKernels, ReduceTakesTheOrderThatIsAsked) {
   // sums that tell the orders apart: ((big + 1) - big) + 1 and (big + 1) + (-big + 1)
   const float big = 0x1p25F;
   const std::vector<std::vector<float>> values{{big}, {1.0F}, {-big}, {1.0F}, {8.0F}};
   const void* sources[] = {values[0].data(), values[1].data(), values[2].data(), values[3].data(), values[4].data()};
   float out = 0.0F;
-  device.reduce(&out, sources, 4, 1, TNT_FLOAT32, gpu::Order::ranks, stream.get());
+  host::reduce(&out, sources, 4, 1, TNT_FLOAT32, gpu::Order::ranks);
   EXPECT_EQ(out, 1.0F);
-  device.reduce(&out, sources, 4, 1, TNT_FLOAT32, gpu::Order::tree, stream.get());
+  host::reduce(&out, sources, 4, 1, TNT_FLOAT32, gpu::Order::tree);
   EXPECT_EQ(out, 0.0F);
-  device.reduce(&out, sources, 5, 1, TNT_FLOAT32, gpu::Order::tree, stream.get());
+  host::reduce(&out, sources, 5, 1, TNT_FLOAT32, gpu::Order::tree);
   EXPECT_EQ(out, 8.0F);
-  EXPECT_THROW(device.reduce(&out, sources, 0, 1, TNT_FLOAT32, gpu::Order::tree, stream.get()), Error);
+  EXPECT_THROW(host::reduce(&out, sources, 0, 1, TNT_FLOAT32, gpu::Order::tree), Error);
 }
 
-TEST_F(HostDeviceTest, ReduceOfHalvesRoundsOnce) {
+TEST(HostKernels, ReduceOfHalvesRoundsOnce) {
   std::vector<bfloat16> one{to_bfloat16(256.0F)};
   std::vector<bfloat16> small{to_bfloat16(1.0F)};  // lost if each sum is rounded
   const void* sources[] = {one.data(), small.data(), small.data()};
   for (const gpu::Order order : {gpu::Order::ranks, gpu::Order::tree}) {
     bfloat16 out{};
-    device.reduce(&out, sources, 3, 1, TNT_BFLOAT16, order, stream.get());
+    host::reduce(&out, sources, 3, 1, TNT_BFLOAT16, order);
     EXPECT_EQ(to_float(out), 258.0F);
   }
 }
 
-TEST_F(HostDeviceTest, ReduceOfIntegersIsExact) {
+TEST(HostKernels, ReduceOfIntegersIsExact) {
   const std::vector<std::int64_t> big{std::numeric_limits<std::int64_t>::max()};
   const std::vector<std::int64_t> less{-5};
   const void* sources[] = {big.data(), less.data()};
   std::int64_t out = 0;
-  device.reduce(&out, sources, 2, 1, TNT_INT64, gpu::Order::tree, stream.get());
+  host::reduce(&out, sources, 2, 1, TNT_INT64, gpu::Order::tree);
   EXPECT_EQ(out, std::numeric_limits<std::int64_t>::max() - 5);
-}
-
-TEST_F(HostDeviceTest, AxpyRoundsOnce) {
-  std::vector<float> y{1.0F, 0x1p-24F};
-  const std::vector<float> x{0x1.000002p0F, 3.0F};
-  device.axpy(y.data(), x.data(), 0x1.000002p0, 2, TNT_FLOAT32, stream.get());
-  EXPECT_EQ(y[0], std::fma(0x1.000002p0F, 0x1.000002p0F, 1.0F));
-  std::vector<std::int32_t> whole{5};
-  const std::vector<std::int32_t> step{7};
-  device.axpy(whole.data(), step.data(), 2.0, 1, TNT_INT32, stream.get());
-  EXPECT_EQ(whole[0], 19);
-  const std::vector<float> nan{std::nanf("")};
-  device.axpy(y.data(), nan.data(), 0.0, 1, TNT_FLOAT32, stream.get());
-  EXPECT_FALSE(std::isnan(y[0]));
 }
 
 }  // namespace
