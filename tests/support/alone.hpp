@@ -1,4 +1,5 @@
-// A test in a process that is the whole job: initialised before, finalised after, whatever the environment says.
+// For tests in a process that is a job of one rank: initialised before the test and finalised after it, whatever the
+// environment says.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ inline void clear_environment() {
   }
 }
 
-// The status, and that the message of the last error contains part.
+// Expects this status, and a last error message that contains `part`.
 inline void expect_error(tnt_status_t actual, tnt_status_t expected, const std::string& part) {
   EXPECT_EQ(actual, expected) << tnt_last_error();
   EXPECT_NE(std::string(tnt_last_error()).find(part), std::string::npos) << tnt_last_error() << "\nhas no: " << part;

@@ -1,5 +1,5 @@
-// An array of any element type, read and written as double, and the reductions of such arrays in double: the reference that
-// collectives are compared with. Shares no code with the library.
+// An array of any element type that is read and written as double, and reductions of such arrays in double: the reference for
+// collectives. It shares no code with the library.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class Array {
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
   [[nodiscard]] double get(std::size_t index) const;
-  void set(std::size_t index, double value);  // to the nearest value of the type, ties to even
+  void set(std::size_t index, double value);  // rounded to the nearest value of the type, ties to even
   [[nodiscard]] Array part(std::size_t begin, std::size_t count) const;
   void place(std::size_t begin, const Array& other);
 
@@ -39,13 +39,13 @@ class Array {
   std::vector<std::byte> bytes_;
 };
 
-// An array of value(i) for the first `period` elements i, which is then repeated: arrays of 100 000s of elements stay cheap,
-// also under sanitizers. The period is prime: no border of the library falls on the same value twice.
+// An array of value(i) for the first `period` elements, which is then repeated, so that arrays of 100 000s of elements are
+// cheap under sanitizers too. The period is prime, so the library's limits fall on different values.
 inline constexpr std::size_t period = 1021;
 [[nodiscard]] Array repeated(tnt_dtype_t dtype, std::size_t count, const std::function<double(std::size_t)>& value);
 
-// Repeated small whole numbers that depend on seed and index, such that sums and products over up to 8 of them are exact in
-// every dtype: whatever the order of the sum, there is one right answer.
+// Small whole numbers that depend on seed and index. Sums and products of up to 8 of them are exact in every dtype, so there is
+// one correct result in any order of the sum.
 [[nodiscard]] Array exact_values(tnt_dtype_t dtype, std::size_t count, unsigned seed);
 
 // The reduction of repeated arrays.

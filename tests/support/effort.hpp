@@ -1,4 +1,4 @@
-// How much a test does: less under a sanitizer, which makes everything some ten times slower.
+// How much a test does: less under a sanitizer, which makes everything about ten times slower.
 #pragma once
 
 #include <initializer_list>
@@ -14,7 +14,7 @@ inline constexpr bool sanitized = false;
 
 [[nodiscard]] constexpr int effort(int full, int under_sanitizer) { return sanitized ? under_sanitizer : full; }
 
-// The parameters of a test: under a sanitizer those that take each of its paths, and no more of the same with other numbers.
+// The parameters of a test. Under a sanitizer: only enough of them to reach every code path.
 template <typename T>
 [[nodiscard]] std::vector<T> some_of(std::initializer_list<T> all, std::initializer_list<T> under_sanitizer) {
   return sanitized ? under_sanitizer : all;

@@ -1,5 +1,6 @@
-// A network within a process: ranks are threads. Messages of one sender, receiver and tag keep their order, as MPI's do; others
-// overtake each other, and some are late. Small ones leave their sender at once, large ones when they are received.
+// A network inside one process, for ranks that are threads. Messages with the same sender, receiver and tag keep their order,
+// as in MPI; others may overtake each other, and some are delayed. A small send completes at once, a large one when it is
+// received.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +19,7 @@ class FakeHub {
  public:
   FakeHub(int ranks, int late_percent, unsigned seed = 1) : ranks_(ranks), late_percent_(late_percent), random_(seed) {}
 
-  struct State {  // of one message's end; the hub's mutex protects it
+  struct State {  // the end of a message; protected by the hub's mutex
     std::shared_ptr<void> memory;
     std::byte* data = nullptr;
     std::size_t bytes = 0;
@@ -57,7 +58,7 @@ class FakeNetwork final : public Network {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return hub_->ranks(); }
   [[nodiscard]] std::string name() const override { return "the tests' network"; }
-  [[nodiscard]] int max_tag() const noexcept override { return 32767; }  // the least that MPI promises
+  [[nodiscard]] int max_tag() const noexcept override { return 32767; }  // the smallest value that MPI allows
   [[nodiscard]] std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,
                                                std::shared_ptr<void> memory) override;
   [[nodiscard]] std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,

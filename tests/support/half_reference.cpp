@@ -44,7 +44,7 @@ std::uint16_t HalfFormat::encode(double value) const {
   if (above == values_.end()) {
     bits = infinity_;
   } else if (*above != magnitude) {
-    const double middle = (*above + above[-1]) / 2;  // exact: doubles have bits to spare
+    const double middle = (*above + above[-1]) / 2;  // exact: double has enough bits
     const bool odd_above = bits % 2 != 0;
     if (magnitude < middle || (magnitude == middle && odd_above)) --bits;
   }

@@ -1,4 +1,4 @@
-// 16-bit floats by their definition: decoded with ldexp, encoded by a search among all values for the nearest, ties to even.
+// A reference for 16-bit floats: decoded with ldexp, encoded by searching all values for the nearest, ties to even.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class HalfFormat {
   int mantissa_bits_;
   int bias_;
   std::uint16_t infinity_;
-  std::vector<double> values_;  // of the bit patterns 0, 1, ... : ascending; infinity as the next power of two
+  std::vector<double> values_;  // values of the bit patterns 0, 1, ..., ascending; infinity counts as the next power of two
 };
 
 }  // namespace tnt::testing

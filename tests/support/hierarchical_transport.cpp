@@ -1,4 +1,5 @@
-// The hierarchical communicator: ranks in turn on two nodes, each with a segment of its own, and the fake network between them.
+// The hierarchical communicator: ranks alternate between two nodes, each with its own shared segment, and the fake network
+// between them.
 #include <vector>
 
 #include "comm/hierarchical/hierarchical_communicator.hpp"

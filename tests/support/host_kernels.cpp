@@ -12,7 +12,7 @@
 namespace tnt::host {
 namespace {
 
-// A part of a tensor in the bucket and outside.
+// A part of a tensor, in the bucket and in the tensor's memory.
 struct Part {
   const gpu::Tile& tile;
   const gpu::TensorArgument& tensor;

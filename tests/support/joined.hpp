@@ -1,4 +1,4 @@
-// A rank's part in a job, through the C API: joined when made, gone when destroyed; and collectives on arrays.
+// A rank that joins a job through the C API when it is constructed and leaves when it is destroyed; and collectives on arrays.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace tnt::testing {
 
-// For a rank's process: what must not fail ends it with the message.
+// For the process of a rank: ends it with the message if the status is an error.
 inline void check(tnt_status_t status) {
   if (status != TNT_SUCCESS) throw std::runtime_error(std::string(tnt_status_name(status)) + ": " + tnt_last_error());
 }

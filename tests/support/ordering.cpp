@@ -14,7 +14,7 @@ void Clock::join(const Clock& other) {
   for (std::size_t i = 0; i < other.ticks_.size(); ++i) ticks_[i] = std::max(ticks_[i], other.ticks_[i]);
 }
 
-// A cell that `at` lies in becomes two, of which one begins there.
+// Splits the cell that contains `at` into two, so that one begins there.
 void AccessHistory::split(const std::byte* at) {
   auto next = cells_.upper_bound(at);
   if (next == cells_.begin()) return;
@@ -24,7 +24,7 @@ void AccessHistory::split(const std::byte* at) {
   cell->second.end = at;
 }
 
-// The cell that begins at `at`; a new one up to the next or to `end` if there is none.
+// The cell that begins at `at`. If there is none, makes one up to the next cell or to `end`.
 AccessHistory::Cells::iterator AccessHistory::cell_at(const std::byte* at, const std::byte* end) {
   const auto found = cells_.lower_bound(at);
   if (found != cells_.end() && found->first == at) return found;

@@ -1,6 +1,6 @@
-// Who may touch memory at the same time: vector clocks of all that runs by itself (each stream, and the host), and the history
-// of accesses to each byte. Two accesses, one of them a write, of which neither is before the other are a conflict, also if
-// they happened to run one after the other.
+// A data race detector: vector clocks of everything that runs independently (each stream, and the host), and the history of
+// accesses to each byte. Two accesses, one of them a write, conflict if neither is ordered before the other, even if they
+// happened to run one after the other.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace tnt::testing {
 
-// How far each component had come when something happened, as far as that something is ordered after it.
+// How far each component had got when something happened, as far as that is ordered before it.
 class Clock {
  public:
   [[nodiscard]] std::uint64_t of(std::size_t component) const { return component < ticks_.size() ? ticks_[component] : 0; }
@@ -23,7 +23,7 @@ class Clock {
   std::vector<std::uint64_t> ticks_;
 };
 
-// What touched memory: the tick-th thing that a component did.
+// What accessed memory: the tick-th action of a component.
 struct Actor {
   std::size_t component = 0;
   std::uint64_t tick = 0;
@@ -50,16 +50,15 @@ struct Conflict {
 
 class AccessHistory {
  public:
-  // Adds the access of an actor that happens at `clock`, and returns those before it that it conflicts with, one for each
-  // actor.
+  // Adds an actor's access, which happens at `clock`. Returns the earlier accesses that it conflicts with, one for each actor.
   [[nodiscard]] std::vector<Conflict> add(const Access& access, const std::shared_ptr<const Actor>& actor, const Clock& clock);
   void forget(const void* memory, std::size_t bytes);
 
  private:
   struct Cell {
     const std::byte* end = nullptr;
-    std::shared_ptr<const Actor> writer;                // the last
-    std::vector<std::shared_ptr<const Actor>> readers;  // since then, the last of each component
+    std::shared_ptr<const Actor> writer;                // the last writer
+    std::vector<std::shared_ptr<const Actor>> readers;  // since then, the last reader of each component
   };
   using Cells = std::map<const std::byte*, Cell>;  // by their first byte
   void split(const std::byte* at);

@@ -56,7 +56,7 @@ void unmap_shared(void* memory, std::size_t bytes) { munmap(memory, bytes); }
 
 ProcessJob::ProcessJob(int ranks, const Body& body, const ProcessOptions& options)
     : deadline_(options.deadline), rendezvous_("tnt-test-" + std::to_string(std::random_device()())) {
-  (void)std::fflush(nullptr);  // what is buffered is printed once
+  (void)std::fflush(nullptr);  // so that buffered output is printed once
   const pid_t parent = getpid();
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t pid = fork();

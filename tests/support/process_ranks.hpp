@@ -1,4 +1,4 @@
-// Ranks that are processes of their own: forked from the test, with the launcher's environment, reaped with a deadline.
+// Ranks that are processes: forked from the test with the launcher's environment, and waited for with a deadline.
 #pragma once
 
 #include <sys/types.h>
@@ -13,19 +13,19 @@
 namespace tnt::testing {
 
 struct ProcessOptions {
-  std::map<std::string, std::string> environment;  // beside, or instead of, what the launcher sets; "" for unset
-  std::chrono::seconds deadline{50};               // then the children are killed and the test fails
+  std::map<std::string, std::string> environment;  // added to, or replacing, what the launcher sets; "" unsets a variable
+  std::chrono::seconds deadline{50};               // after it the children are killed and the test fails
 };
 
 struct Ending {
   int code = -1;   // exit code, or
-  int signal = 0;  // what killed it
+  int signal = 0;  // the signal that killed it
 };
 
 void* map_shared(std::size_t bytes);
 void unmap_shared(void* memory, std::size_t bytes);
 
-// Memory that the test and all its ranks see.
+// Memory shared by the test and all its ranks.
 template <typename T>
 class Shared {
  public:
@@ -40,7 +40,8 @@ class Shared {
   T* value_;
 };
 
-// Forks the ranks. No other thread may run then. body's process exits with code 0, or 1 if an expectation failed in it.
+// Forks the ranks; no other thread may run at that time. The process of `body` exits with code 0, or 1 if an expectation failed
+// in it.
 class ProcessJob {
  public:
   using Body = std::function<void(int rank)>;
@@ -48,11 +49,11 @@ class ProcessJob {
   ProcessJob(int ranks, const Body& body, const ProcessOptions& options = {});
   ProcessJob(const ProcessJob&) = delete;
   ProcessJob& operator=(const ProcessJob&) = delete;
-  ~ProcessJob();  // kills what is left
+  ~ProcessJob();  // kills the remaining processes
 
   void send(int rank, int signal) const;
   [[nodiscard]] const std::string& rendezvous() const { return rendezvous_; }
-  [[nodiscard]] std::vector<Ending> wait();  // for all
+  [[nodiscard]] std::vector<Ending> wait();  // waits for all
 
  private:
   std::chrono::seconds deadline_;
@@ -60,10 +61,10 @@ class ProcessJob {
   std::vector<pid_t> pids_;
 };
 
-// All ranks have to exit with 0.
+// All ranks must exit with 0.
 void run_processes(int ranks, const ProcessJob::Body& body, const ProcessOptions& options = {});
 
-// Returns when ready() is true; fails the test if it is not after a long time.
+// Returns when ready() is true; fails the test after a long time.
 void wait_for(const std::function<bool()>& ready);
 
 }  // namespace tnt::testing

@@ -1,4 +1,4 @@
-// Shared memory: all ranks' worlds are of one segment at the same addresses, so that sanitizers see what they do to each other.
+// Shared memory. The worlds of all ranks map one segment at the same addresses, so that sanitizers see conflicts between ranks.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -31,7 +31,7 @@ class ShmTransport final : public Transport {
 
  private:
   int ranks_;
-  FileDescriptor descriptor_;  // the segment's own may not be asked for
+  FileDescriptor descriptor_;  // the segment does not give away its own
   std::shared_ptr<Segment> segment_;
 };
 

@@ -1,4 +1,4 @@
-// The kernels for GPUs on the CPU (tests/simt), for a simulated device.
+// The GPU kernels compiled for the CPU (tests/simt), for a simulated device.
 #include <gtest/gtest.h>
 
 #include <exception>
@@ -8,7 +8,7 @@
 namespace tnt::testing {
 namespace {
 
-// They run in a thread of the device's, which nobody catches anything of.
+// They run in a thread of the device, where nobody catches exceptions.
 template <typename Launch>
 void launched(const Launch& launch) {
   try {

@@ -1,4 +1,4 @@
-// Graphs: a capture keeps the calls, a replay makes them again.
+// CUDA graphs: a capture records the calls, a replay makes them again.
 #include "base/error.hpp"
 #include "support/simulated_streams_inner.hpp"
 

@@ -1,16 +1,15 @@
-// A device for tests that keeps CUDA's ordering rules, and checks them. Its memory is closed to the host
-// (simulated_memory.hpp), its streams run what they are given later and in any order that the rules allow
-// (simulated_streams.hpp), and whatever breaks a rule is reported as a failure of the test when the device goes, unless the
-// test takes the reports:
+// A device for tests that follows CUDA's ordering rules and checks that they are kept. Its memory is not accessible to the host
+// (simulated_memory.hpp). Its streams run work later, in any order that the rules allow (simulated_streams.hpp). A violated
+// rule makes the test fail when the device is destroyed, unless the test takes the reports:
 //
-//   the order      two accesses to the same bytes, one a write, that no stream, event or wait of the host orders
-//   memory         past an end, after release, released while in use, another device's, not pinned
-//   leaks          memory, streams and events that are not given back
-//   captures       what CUDA refuses while a stream is captured
+//   order          two accesses to the same bytes, one a write, not ordered by a stream, an event or a wait of the host
+//   memory         access past an end or after release, release while in use, another device's memory, not pinned
+//   leaks          memory, streams and events that are not released
+//   captures       calls that CUDA refuses while a stream is captured
 //   progress       work that never ends
 //
-// The host's own accesses to pinned memory are checked if they are declared: host_reads, host_writes. All threads of the host
-// count as one here, in the order in which they call: the thread sanitizer sees to theirs.
+// The host's own accesses to pinned memory are checked if they are declared with host_reads and host_writes. All threads of the
+// host count as one here, in the order of their calls: the thread sanitizer checks their order.
 #pragma once
 
 #include <array>
@@ -54,12 +53,12 @@ class SimulatedDevice final : public Device {
   explicit SimulatedDevice(int index = 0, const SimulationOptions& options = {}, const Kernels& kernels = cpu_kernels());
   ~SimulatedDevice() override;
 
-  // Work of the test's own, as a trainer's kernels: run is called later, and touches what is said here.
+  // Work of the test, such as a trainer's kernels: run is called later, and accesses the given ranges.
   void enqueue(StreamHandle stream, const std::vector<Bytes>& reads, const std::vector<Bytes>& writes,
                std::function<void()> run, const std::string& what);
   void host_reads(const void* memory, std::size_t bytes, const std::string& what = "reads");
   void host_writes(const void* memory, std::size_t bytes, const std::string& what = "writes");
-  // The test's look into device memory, at once; what is not ordered before it is reported.
+  // The test's own access to device memory, done immediately. Accesses that are not ordered before it are reported.
   void read(void* to, const void* memory, std::size_t bytes);
   void write(void* memory, const void* from, std::size_t bytes);
   template <typename T>
@@ -74,7 +73,7 @@ class SimulatedDevice final : public Device {
   [[nodiscard]] Graph end_capture(StreamHandle stream) { return streams_->end_capture(stream); }
   void replay(const Graph& graph, StreamHandle stream) { streams_->replay(graph, stream); }
 
-  void fail_at(Call kind, int nth = 1);  // the nth call of the kind from now on throws TNT_SYSTEM and does nothing
+  void fail_at(Call kind, int nth = 1);  // the nth such call from now on throws TNT_SYSTEM and does nothing
   [[nodiscard]] int calls(Call kind);    // so far
   [[nodiscard]] std::vector<std::string> enqueued_on(StreamHandle stream) { return streams_->enqueued_on(stream); }
   [[nodiscard]] Priority priority_of(StreamHandle stream) { return streams_->priority_of(stream); }
@@ -112,7 +111,7 @@ class SimulatedDevice final : public Device {
  private:
   struct Count {
     int calls = 0;
-    int fail_at = 0;  // the call that fails, counted from the first; 0: none
+    int fail_at = 0;  // the number of the call that fails, counted from the first; 0: none
   };
   void count(Call kind);
   void put(StreamHandle stream, const char* what, std::function<std::vector<Access>()> accesses, std::function<void()> run);

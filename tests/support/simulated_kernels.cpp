@@ -15,7 +15,7 @@ bool readable(const Access& access) {
   return access.bytes == 0 || (block && !block->released && access.end() <= block->end());
 }
 
-// Tiles that lie one after the other make one access.
+// Adjacent tiles are merged into one access.
 class Ranges {
  public:
   explicit Ranges(bool write) : write_(write) {}

@@ -1,5 +1,5 @@
-// The kernels on buckets (kernels/cuda/bucket_kernels.hpp) of a simulated device: what they read and write, and who does the
-// work. Called when the work runs: tiles and tensors lie in device memory, and are what they are then.
+// The bucket kernels (kernels/cuda/bucket_kernels.hpp) of a simulated device: which memory they access, and the implementations
+// that do the work. Called when the work runs, because tiles and tensors are in device memory and may have changed.
 #pragma once
 
 #include <vector>
@@ -9,19 +9,20 @@
 
 namespace tnt::testing {
 
-// All at once.
+// All are finished when they return.
 struct Kernels {
   void (*pack)(const gpu::BucketLaunch& launch);
   void (*unpack)(const gpu::BucketLaunch& launch);
   void (*sum_statistics)(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total);
   void (*reduce)(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order);
 };
-[[nodiscard]] const Kernels& cpu_kernels();   // the library's for the CPU, fast
-[[nodiscard]] const Kernels& simt_kernels();  // a GPU's own, compiled for the CPU: in programs with simt_kernels.cpp
+[[nodiscard]] const Kernels& cpu_kernels();  // on the CPU, fast
+// the GPU's kernels compiled for the CPU; only in programs with simt_kernels.cpp
+[[nodiscard]] const Kernels& simt_kernels();
 
 enum class Direction { pack, unpack };
 
-// If tiles or tensors are not all in memory of the simulation, only those accesses that show it.
+// The accesses of a launch. If tiles or tensors are not entirely in simulated memory: only the accesses that show this.
 [[nodiscard]] std::vector<Access> bucket_accesses(const gpu::BucketLaunch& launch, Direction direction);
 
 }  // namespace tnt::testing

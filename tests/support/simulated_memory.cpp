@@ -14,7 +14,7 @@
 namespace tnt::testing {
 namespace {
 
-constexpr std::size_t region_bytes = std::size_t{8} << 30;  // of addresses: memory is taken as it is used
+constexpr std::size_t region_bytes = std::size_t{8} << 30;  // of address space; memory is allocated when it is used
 constexpr std::size_t page = 4096;
 constexpr std::size_t guard = 256;  // before and after each block
 constexpr std::size_t alignment = 256;
@@ -33,7 +33,7 @@ std::byte* reserve(int protection) {
 const std::byte* closed_begin = nullptr;
 struct sigaction handler_before {};
 
-// Says what it was and lets the one who handled it before, or the system, end the process: the access happens again.
+// Describes the access, then lets the previous handler, or the system, end the process: the access happens again.
 void on_fault(int, siginfo_t* info, void*) {
   const auto* at = static_cast<const std::byte*>(info->si_addr);
   if (at >= closed_begin && at < closed_begin + region_bytes) {
@@ -110,7 +110,7 @@ bool SimulatedMemory::release(void* memory) {
   const bool intact = guards_intact(block);
   block.released = true;
   rubbish(block, released_value);
-  if (block.bytes >= 16 * page) {  // large: the pages go back
+  if (block.bytes >= 16 * page) {  // large: the pages are returned
     auto* first = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(block.memory), page));
     madvise(first, static_cast<std::size_t>(block.end() - first) / page * page, MADV_DONTNEED);
   }

@@ -1,5 +1,5 @@
-// The memory of all simulated devices of the process, and their pinned host memory. Memory of a device is closed to the host's
-// code: touching it ends the test with a message, but while work of some device runs. Addresses are never used again.
+// The memory of all simulated devices of the process, and their pinned host memory. The host's code cannot access a device's
+// memory: doing so ends the test with a message, except while work of some device runs. Addresses are never reused.
 #pragma once
 
 #include <cstddef>
@@ -28,17 +28,17 @@ class SimulatedMemory {
  public:
   [[nodiscard]] static SimulatedMemory& of_process();
 
-  // Filled with rubbish, between guard zones.
+  // Filled with arbitrary values, between guard zones.
   [[nodiscard]] void* allocate(const void* owner, PointerAttributes place, std::size_t bytes);
-  // Fills it with rubbish. False if somebody wrote into the guard zones.
+  // Overwrites it with arbitrary values. False if the guard zones were written.
   [[nodiscard]] bool release(void* memory);
   [[nodiscard]] bool guards_intact(const MemoryBlock& block);
-  // The block that the address lies in, or just behind (an empty access); none for what is not from here.
+  // The block that contains the address or ends there (an empty access); none for other memory.
   [[nodiscard]] std::optional<MemoryBlock> block_of(const void* memory);
   void name(const void* memory, const std::string& name);
   [[nodiscard]] std::vector<MemoryBlock> blocks_of_owner(const void* owner);  // those that are not released
 
-  // Memory of devices may be touched while it lives.
+  // Device memory is accessible while this object exists.
   class Open {
    public:
     Open() { of_process().open(); }
@@ -48,7 +48,7 @@ class SimulatedMemory {
   };
 
  private:
-  struct Region {  // of address space, handed out from its beginning
+  struct Region {  // of address space, allocated from its beginning
     std::byte* begin = nullptr;
     std::size_t used = 0;
   };

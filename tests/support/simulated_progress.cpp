@@ -1,4 +1,4 @@
-// Which work runs next, and what it is checked for.
+// Which work runs next, and the checks before it runs.
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::size_t max_reports = 20;
 
-// The host's function that this thread is in: it happens when its work does, not later.
+// The host function that this thread is running: its accesses happen when the function's turn came, not later.
 thread_local std::shared_ptr<const Actor> current_actor;
 thread_local const Clock* current_clock = nullptr;
 
 }  // namespace
 
-// Runs something, of any stream. False if nothing is done that was not done before: all wait, or another thread runs work.
+// Runs one item of any stream. False if nothing more can be done: all streams wait, or another thread runs work.
 bool SimulatedStreams::step(Lock& lock) {
   if (running_) return false;
   std::erase_if(streams_, [](const auto& stream) { return stream.use_count() == 1 && stream->queue.empty(); });
@@ -62,7 +62,7 @@ bool SimulatedStreams::try_front(Lock& lock, Stream& stream) {
   return done;
 }
 
-// False if the work must not run: it would touch what it may not.
+// False if the work must not run, because it would access memory that it may not.
 bool SimulatedStreams::begin(Item& item) {
   item.begun = true;
   if (item.step.work.of_host) host_clock_.join(item.clock);
@@ -117,7 +117,7 @@ void SimulatedStreams::host_access(const Access& access, const std::string& what
   note(access, actor, current_clock == nullptr ? host_clock_ : *current_clock);
 }
 
-// Somebody looked: some work has been done meanwhile, or none.
+// Called by a query: meanwhile some work may have run, or none.
 void SimulatedStreams::poll(Lock& lock) {
   if (options_.progress == Progress::thread) return;
   for (auto steps = random_() % 4; steps > 0; --steps) {

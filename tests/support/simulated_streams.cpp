@@ -10,7 +10,7 @@
 namespace tnt::testing {
 namespace {
 
-// No addresses, so that nobody looks behind them, and never the same again.
+// Not addresses, so that nobody reads what they point to, and never reused.
 void* new_handle() {
   static std::atomic<std::uintptr_t> last{0x5000};
   return reinterpret_cast<void*>(last += 16);  // NOLINT(performance-no-int-to-ptr)

@@ -1,6 +1,6 @@
-// Streams and events that keep CUDA's rules and no more: what is enqueued runs later, in the order of its stream, after the
-// events that the stream waits for, and otherwise in any order, drawn by a seeded generator. Every access to memory is compared
-// with all earlier ones (ordering.hpp): what the rules do not order is reported, in whatever order it happened to run.
+// Streams and events with exactly CUDA's rules: work runs later, in the order of its stream and after the events that the
+// stream waits for, otherwise in any order, chosen by a seeded generator. Every memory access is compared with all earlier ones
+// (ordering.hpp). Two accesses that the rules do not order are reported, in whatever order they ran.
 #pragma once
 
 #include <condition_variable>
@@ -19,8 +19,8 @@
 
 namespace tnt::testing {
 
-// When work runs. polls: in the threads that synchronize or poll, so that a test of one thread is the same every time; nothing
-// runs before. thread: in a thread of the device's own, as on a device; for ranks, which wait for one another in collectives.
+// When work runs. polls: in the threads that synchronize or query, so that a test of one thread is reproducible; nothing runs
+// before. thread: in a thread of the device, as on a real device; for ranks, which wait for each other in collectives.
 enum class Progress { polls, thread };
 
 struct SimulationOptions {
@@ -31,9 +31,9 @@ struct SimulationOptions {
 
 struct Work {
   std::string what;                               // for reports
-  std::function<std::vector<Access>()> accesses;  // asked when its turn comes
+  std::function<std::vector<Access>()> accesses;  // called when it is this work's turn
   std::function<bool()> run;                      // false: not yet, ask again
-  bool of_host = false;                           // a function of the host's: what comes after it in time is after it
+  bool of_host = false;                           // a host function: what the host does afterwards is ordered after it
 };
 
 class SimulatedStreams {
@@ -43,7 +43,7 @@ class SimulatedStreams {
   SimulatedStreams(const SimulatedStreams&) = delete;
   SimulatedStreams& operator=(const SimulatedStreams&) = delete;
 
-  // The simulation that a stream belongs to; nullptr if it is none, or no longer.
+  // The simulation that a stream belongs to; nullptr if it is not a stream, or not any more.
   [[nodiscard]] static SimulatedStreams* of(StreamHandle stream);
   [[nodiscard]] const void* owner() const { return owner_; }
 
@@ -62,7 +62,7 @@ class SimulatedStreams {
   void wait(StreamHandle stream, EventHandle event);
   [[nodiscard]] bool completed(EventHandle event);
 
-  // Graphs: what streams are given between the two is not run, but kept for replay.
+  // Graphs: calls between begin and end of a capture do not run but are recorded for replay.
   class Capture;
   void begin_capture(StreamHandle stream);
   [[nodiscard]] std::shared_ptr<Capture> end_capture(StreamHandle stream);
@@ -70,10 +70,10 @@ class SimulatedStreams {
   [[nodiscard]] bool capturing(StreamHandle stream);
   [[nodiscard]] bool any_capture();
 
-  // The host touches memory now.
+  // The host accesses memory now.
   void host_access(const Access& access, const std::string& what);
   void report_leaks();
-  void run_all();  // in the calling thread or the device's, until nothing can run
+  void run_all();  // in the calling thread or the device's, until nothing more can run
   void report(const std::string& message);
   // Reports and throws: CUDA would return an error.
   [[noreturn]] void refuse(const std::string& message);
@@ -113,7 +113,7 @@ class SimulatedStreams {
   std::condition_variable changed_;
   std::mt19937 random_;
   std::map<StreamHandle, std::shared_ptr<Stream>> by_handle_;
-  std::vector<std::shared_ptr<Stream>> streams_;  // also those of graphs, and destroyed ones that are not yet empty
+  std::vector<std::shared_ptr<Stream>> streams_;  // including those of graphs, and destroyed streams with unfinished work
   std::map<EventHandle, std::shared_ptr<Moment>> events_;
   std::size_t components_ = 1;  // the host is component 0
   std::uint64_t works_ = 0;
@@ -121,8 +121,8 @@ class SimulatedStreams {
   Clock host_clock_;
   AccessHistory history_;
   std::vector<std::string> reports_;
-  std::int64_t progress_ns_ = 0;  // when something last got done
-  bool running_ = false;          // a thread runs work, the mutex released
+  std::int64_t progress_ns_ = 0;  // time of the last progress
+  bool running_ = false;          // a thread runs work, with the mutex released
   bool stopping_ = false;
   std::thread worker_;
 };

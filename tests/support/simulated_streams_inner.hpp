@@ -1,4 +1,4 @@
-// What simulated_streams.hpp's parts share: streams, what is on them, and captures.
+// Internals shared by the parts of simulated_streams.hpp: streams, their items, and captures.
 #pragma once
 
 #include <deque>
@@ -10,15 +10,15 @@
 
 namespace tnt::testing {
 
-// A record of an event: what comes later than the next record is another moment.
+// One record of an event; the next record of the same event is another moment.
 struct SimulatedStreams::Moment {
   bool completed = false;
   Clock clock;
-  std::weak_ptr<Capture> capture;  // in which it was recorded, which keeps it
+  std::weak_ptr<Capture> capture;  // in which it was recorded, and which owns it
   bool captured = false;
 };
 
-// What a stream is given: work, or a moment that it waits for, or one that it reaches.
+// An item of a stream: work, or a moment that it waits for, or a moment that it records.
 struct SimulatedStreams::Step {
   Work work;
   std::shared_ptr<Moment> awaits = nullptr;
@@ -40,10 +40,10 @@ struct SimulatedStreams::Stream {
   Clock clock;
   std::deque<std::shared_ptr<Item>> queue;
   std::vector<std::string> history;
-  std::shared_ptr<Capture> capture;  // that it takes part in
+  std::shared_ptr<Capture> capture;  // in which it takes part
 };
 
-// The calls during a capture. Clocks are the capture's own: they tell whether all streams came back to the first.
+// The calls recorded by a capture. Its clocks are its own: they show whether all streams joined the first one again.
 class SimulatedStreams::Capture {
  public:
   struct Call {
@@ -54,9 +54,9 @@ class SimulatedStreams::Capture {
     std::shared_ptr<Stream> stream;
     Clock clock;
     std::uint64_t tick = 0;
-    std::shared_ptr<Stream> replayed_on;  // a stream of the graph's own, but for the first
+    std::shared_ptr<Stream> replayed_on;  // a stream of the graph; the first part uses the caller's
   };
-  std::vector<Part> parts;  // [0]: the stream that the capture began on
+  std::vector<Part> parts;  // [0]: the stream on which the capture began
   std::vector<Call> calls;
   bool ended = false;
 

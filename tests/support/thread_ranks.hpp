@@ -1,4 +1,4 @@
-// Ranks that are threads of the test: each has its own communicator over the transport that the test program is linked with
+// Ranks that are threads of the test. Each has its own communicator over the transport that the test program is linked with
 // (support/transport.hpp).
 #pragma once
 
@@ -14,8 +14,7 @@
 
 namespace tnt::testing {
 
-inline constexpr double default_timeout =
-    50.0;  // seconds for every wait of a test that should not wait: a loaded machine is slow
+inline constexpr double default_timeout = 50.0;  // seconds, for waits of tests that should not time out: a busy machine is slow
 
 [[nodiscard]] inline CallContext call(double timeout = default_timeout) { return {.timeout = timeout}; }
 
@@ -26,7 +25,7 @@ class ThreadJob {
  public:
   explicit ThreadJob(int ranks);
 
-  // Runs body on every rank. Once for each job: a rank that has left does not come again.
+  // Runs body on every rank. Once for each job: a rank that has left cannot join again.
   [[nodiscard]] Endings run(const Body& body) const;
   [[nodiscard]] std::int64_t bytes_taken() const { return transport_->bytes_taken(); }
 

@@ -1,5 +1,5 @@
-// What carries the collectives of ranks that are threads: the test programs are linked with one of its implementations each
-// (shm_transport.cpp, network_transport.cpp, hierarchical_transport.cpp), so that every transport passes the same tests.
+// The transport for ranks that are threads. Each test program is linked with one implementation (shm_transport.cpp,
+// network_transport.cpp, hierarchical_transport.cpp), so that every transport passes the same tests.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ class Transport {
 
   // The communicator of all ranks; called once by each rank's thread.
   [[nodiscard]] virtual std::unique_ptr<Communicator> join(int rank) = 0;
-  [[nodiscard]] virtual std::int64_t bytes_taken() const { return 0; }  // of memory, by the shared segment
+  [[nodiscard]] virtual std::int64_t bytes_taken() const { return 0; }  // bytes of memory used in the shared segment
 };
 
 [[nodiscard]] std::unique_ptr<Transport> make_transport(int ranks);
-[[nodiscard]] bool sums_in_rank_order();  // not node by node
+[[nodiscard]] bool sums_in_rank_order();  // false: sums are per node first
 
 }  // namespace tnt::testing

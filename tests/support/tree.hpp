@@ -1,5 +1,5 @@
-// The sum over ranks, or over the shards of a batch, in a tree: the reference for what gives the same bits on any number of
-// ranks. Level by level, where the library goes by halves or counts. Shares no code with it.
+// The sum over ranks, or over the shards of a batch, in a tree: the reference for results that have the same bits on any number
+// of ranks. It works level by level, where the library uses halves or counts, and shares no code with it.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace tnt::testing {
 
-// Neighbours are added, what is left over goes up.
+// Adds neighbours; an element without a partner moves up.
 template <typename A>
 [[nodiscard]] A tree_sum_of(std::vector<A> terms) {
   while (terms.size() > 1) {
@@ -23,7 +23,7 @@ template <typename A>
   return terms[0];
 }
 
-// In double for float64 and for integers (exact for those of exact_values), else in float, rounded once.
+// In double for float64 and for integers (exact for exact_values), else in float, rounded once.
 [[nodiscard]] inline Array tree_sum_of_arrays(std::span<const Array> arrays) {
   const bool in_float =
       arrays[0].dtype() == TNT_FLOAT32 || arrays[0].dtype() == TNT_FLOAT16 || arrays[0].dtype() == TNT_BFLOAT16;
@@ -40,7 +40,7 @@ template <typename A>
   return result;
 }
 
-// Values whose sum depends on its order; of integers small ones.
+// Values whose sum depends on the order; small values for integers.
 [[nodiscard]] inline Array disorderly_values(tnt_dtype_t dtype, std::size_t count, unsigned seed) {
   if (dtype == TNT_INT8 || dtype == TNT_UINT8 || dtype == TNT_INT32 || dtype == TNT_INT64) {
     return exact_values(dtype, count, seed);

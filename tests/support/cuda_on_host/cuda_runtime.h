@@ -1,5 +1,5 @@
-// As much of CUDA as examples/cuda_trainer uses, on the host, for its arithmetic and its use of the C API to be tested where
-// there is no GPU. A stream is the host itself: everything is done when the call returns.
+// The part of CUDA that examples/cuda_trainer uses, on the host, so that its arithmetic and its use of the C API can be tested
+// without a GPU. Every call is finished when it returns.
 #pragma once
 
 #include <cmath>
@@ -29,7 +29,7 @@ inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { r
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 
-// Filled with what no result may depend on.
+// Filled with a value that must not affect any result.
 template <typename T>
 cudaError_t cudaMalloc(T** memory, std::size_t bytes) {
   *memory = static_cast<T*>(std::malloc(bytes));
@@ -45,7 +45,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
   return std::memcpy(to, from, bytes), cudaSuccess;
 }
 
-// What kernel<<<grid, block, shared, stream>>>(arguments...) is written as here.
+// kernel<<<grid, block, shared, stream>>>(arguments...) is written like this here.
 template <typename Kernel, typename... Arguments>
 void launch_on_host(int grid, int block, Kernel kernel, Arguments... arguments) {
   blockDim.x = static_cast<unsigned>(block);
