@@ -1,4 +1,4 @@
-// The clock and deadlines on it, which say their length as it was given.
+// The clock, and deadlines: they report their length as it was given.
 #include "base/clock.hpp"
 
 #include <fmt/core.h>

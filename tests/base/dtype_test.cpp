@@ -1,4 +1,4 @@
-// Element types: sizes and names, what is no type, and that dispatch and the sizes agree.
+// Element types: sizes, names, invalid values, and that dispatch agrees with the sizes.
 #include "base/dtype.hpp"
 
 #include <gtest/gtest.h>

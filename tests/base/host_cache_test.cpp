@@ -1,4 +1,4 @@
-// Where the files of a host are, by the environment.
+// Where cached files of a host are stored, depending on the environment.
 #include "base/host_cache.hpp"
 
 #include <gtest/gtest.h>

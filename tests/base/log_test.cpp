@@ -1,4 +1,4 @@
-// Log lines: their form, from which level on, and which ranks speak.
+// Log lines: format, levels, and which ranks write.
 #include "base/log.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Plug-ins that cannot be loaded: what is said. Those that can have their own tests (device/cuda_plugin_test, mpi).
+// The error messages for plug-ins that cannot be loaded. Loading has its own tests (device/cuda_plugin_test, mpi).
 #include "base/plugin.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace tnt {
 namespace {
 
-// Beside this program, which holds the library here.
+// In the directory of this program, which contains the library here.
 std::filesystem::path beside(const char* file) { return std::filesystem::read_symlink("/proc/self/exe").parent_path() / file; }
 
 std::string refusal(const PluginName& name) {

@@ -1,4 +1,4 @@
-// The environment variables: what is taken, in which units, and that nonsense is named.
+// The environment variables: accepted values, units, and error messages for invalid values.
 #include "base/settings.hpp"
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST(Settings, WordsAreTakenInAnyCase) {
 
 struct Nonsense {
   Variables variables;
-  const char* named;  // what the message has to contain
+  const char* named;  // expected in the message
 };
 class SettingsNonsense : public ::testing::TestWithParam<Nonsense> {};
 TEST_P(SettingsNonsense, IsNamed) {

@@ -1,4 +1,4 @@
-// The timeline file: whole JSON after each write, shared by the ranks of a job, replaced by the next job.
+// The timeline file: valid JSON after each write, shared by the ranks of a job, replaced by the next job.
 #include "base/trace.hpp"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ class TraceTest : public ::testing::Test {
   ~TraceTest() override { std::filesystem::remove(file); }
 
   [[nodiscard]] json read() const { return json::parse(std::ifstream(file)); }
-  [[nodiscard]] std::vector<json> spans() const {  // without the lines that only name things
+  [[nodiscard]] std::vector<json> spans() const {  // without the lines with names
     std::vector<json> result;
     const json timeline = read();
     for (const json& event : timeline["traceEvents"]) {

@@ -1,4 +1,4 @@
-// The barrier below all collectives: nobody is through before all are there, and each sees what the others wrote before.
+// The barrier used by all collectives: no rank leaves it before all have entered, and each sees the others' earlier writes.
 #include "comm/shm/barrier.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST_P(BarrierTest, NobodyIsThroughBeforeAllAreThere) {
   });
 }
 
-// Plain variables: a thread sanitizer proves the ordering, not only the luck.
+// Plain variables, so that a thread sanitizer checks the ordering.
 TEST_P(BarrierTest, WhatWasWrittenBeforeIsSeenAfter) {
   std::vector<int> values(static_cast<std::size_t>(GetParam()));
   testing::run_threads(GetParam(), [&](Communicator& comm) {

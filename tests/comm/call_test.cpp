@@ -1,4 +1,4 @@
-// The words for what a rank called, as errors show them.
+// The text that describes a call in error messages.
 #include "comm/call.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Every collective on 1 to 8 ranks, for every type, operation and border of the shared-memory scheme, against a reference.
+// Every collective on 1 to 8 ranks, for every type, operation and limit of the shared-memory algorithms, against a reference.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -25,7 +25,7 @@ std::string name_of(const char* what, tnt_dtype_t dtype, tnt_op_t op, std::size_
   return fmt::format("{} {} of {} {}", what, op_name(op), count, dtype_name(dtype));
 }
 
-// The inputs of all ranks, the same wherever they are made.
+// The inputs of all ranks; every rank generates the same.
 std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count) {
   std::vector<Array> result;
   for (int rank = 0; rank < ranks; ++rank) result.push_back(exact_values(dtype, count, static_cast<unsigned>(rank)));
@@ -51,7 +51,7 @@ void check_all_reduce(int ranks, tnt_dtype_t dtype, tnt_op_t op, std::size_t cou
   });
 }
 
-// Elements around the borders that matter for the type: cache lines, the small path, one slot.
+// Element counts around the limits that matter for the type: cache lines, LL messages, one slot.
 std::vector<std::size_t> borders(tnt_dtype_t dtype) {
   std::vector<std::size_t> result{0, 1, 2};
   for (const std::size_t bytes : {std::size_t{64}, small_bytes, slot_bytes}) {
@@ -108,7 +108,7 @@ TEST_P(CollectivesTest, AllGather) {
   for (const tnt_dtype_t dtype : all_dtypes) {
     const std::size_t slot = slot_bytes / dtype_size(dtype);
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{65}, slot - 1, slot, slot + 1}) {
-      if (count > 65 && dtype != TNT_FLOAT32 && dtype != TNT_UINT8) continue;  // bytes are copied, whatever they are
+      if (count > 65 && dtype != TNT_FLOAT32 && dtype != TNT_UINT8) continue;  // bytes are copied, so any values will do
       const auto in = inputs(ranks, dtype, count);
       Array expected(dtype, count * n());
       for (std::size_t rank = 0; rank < n(); ++rank) expected.place(rank * count, in[rank]);
@@ -193,7 +193,7 @@ TEST_P(CollectivesTest, NoBufferNeedsAlignment) {
   });
 }
 
-// Tensor i has i * 1000 elements; rank 0 has nothing to add to some, and one is not wanted back.
+// Tensor i has i * 1000 elements. Rank 0 does not contribute to some tensors and does not want one result.
 TEST_P(CollectivesTest, PiecesWithScalesAreOneRun) {
   constexpr std::size_t n_tensors = 9;
   constexpr std::size_t unwanted = 5;

@@ -1,4 +1,4 @@
-// One communicator's operations: one after another, in order, here or in the thread, errors brought back to who waits.
+// The operations of one communicator: one after another, in order, in the caller or in the thread; errors reach the waiter.
 #include "comm/executor.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Executor, KeepsTheOrderOfCalls) {
   for (int i = 1; i < 50; ++i) works.push_back(executor.start([&order, i] { order.push_back(i); }));
   EXPECT_FALSE(works.back()->wait(0));
   go.set_value();
-  executor.run([&] { order.push_back(50); });  // queues behind what was started
+  executor.run([&] { order.push_back(50); });  // waits for the operations before it
   EXPECT_TRUE(first->wait(-1));
   ASSERT_EQ(order.size(), 51U);
   for (int i = 0; i <= 50; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
@@ -68,7 +68,7 @@ TEST(Executor, BringsErrorsBackAndGoesOn) {
   EXPECT_THROW(executor.run(fails), Error);
   const auto work = executor.start(fails);
   EXPECT_THROW((void)work->wait(-1), Error);
-  EXPECT_THROW((void)work->wait(0), Error);  // again, as often as one asks
+  EXPECT_THROW((void)work->wait(0), Error);  // every further wait throws too
   const auto foreign = executor.start([] { throw std::out_of_range("other"); });
   try {
     (void)foreign->wait(-1);

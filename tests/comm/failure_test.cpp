@@ -1,4 +1,4 @@
-// How collectives end when they cannot go on: on all ranks with one message that names who and what.
+// Collectives that cannot complete: every rank gets the same message, which names the rank and the call.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace {
 using testing::call;
 using testing::common_error;
 
-float buffer[8][4096];  // of each rank; what is in it does not matter
+float buffer[8][4096];  // for each rank; the values do not matter
 
 void all_reduce(Communicator& comm, std::size_t count, tnt_dtype_t dtype = TNT_FLOAT32, tnt_op_t op = TNT_SUM) {
   float* own = buffer[comm.rank()];
@@ -29,8 +29,8 @@ void broadcast(Communicator& comm, int root) {
 
 struct Difference {
   const char* name;
-  std::function<void(Communicator&)> others;  // what ranks call
-  std::function<void(Communicator&)> odd;     // what the odd one calls instead
+  std::function<void(Communicator&)> others;  // the call of all other ranks
+  std::function<void(Communicator&)> odd;     // the call of one rank
   const char* message;
 };
 
@@ -46,7 +46,7 @@ TEST_P(MismatchTest, IsTheSameErrorOnAllRanks) {
       comm.barrier(call());
     });
     const std::string expected = fmt::format("rank {} called {} (call 4 of their communicator)", ranks - 1, difference.message);
-    // who notices while rank 0 has not come yet compares with the first that has
+    // a rank that arrives before rank 0 compares with the first rank that has arrived
     const std::string compared = std::regex_replace(message, std::regex("while rank [0-9] called"), "while rank 0 called");
     EXPECT_EQ(compared.substr(0, expected.size()), expected);
   }
@@ -114,7 +114,7 @@ TEST(Failure, WhoLeavesIsNamed) {
 TEST(Failure, WhoHasDoneItsPartMayLeave) {
   testing::run_threads(3, [](Communicator& comm) {
     comm.barrier(call());
-    if (comm.rank() == 2) return;  // the others have met it already
+    if (comm.rank() == 2) return;  // the others have already seen it
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
   });
 }
@@ -154,7 +154,7 @@ TEST(Failure, CancelEndsACallInAnotherThread) {
       part->cancel();
       waiting.join();
     }
-    world.barrier(call());  // the job goes on
+    world.barrier(call());  // the job continues
   });
 }
 

@@ -1,5 +1,5 @@
-// What the hierarchical communicator's own is: chunks in two places at once, groups of all shapes, endings that cross from the
-// network to shared memory and back. The test program has two nodes with the ranks in turn.
+// What is specific to the hierarchical communicator: chunks in the node and on the network at once, groups of all shapes,
+// errors that cross from the network to shared memory and back. The test program has two nodes; ranks alternate between them.
 #include "comm/hierarchical/hierarchical_communicator.hpp"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ TEST(Hierarchical, AllReduceAroundItsChunks) {
   }
 }
 
-// Values whose sum depends on its order: node by node.
+// Values whose sum depends on the order: sums per node first.
 TEST(Hierarchical, SumsHaveTheSameBitsAlways) {
   constexpr std::size_t count = 150'001;
   const auto value = [](std::size_t rank, std::size_t i) {
@@ -85,8 +85,8 @@ TEST(Hierarchical, SumsHaveTheSameBitsAlways) {
   }
 }
 
-// Of what travels in 16 bits the node's sum is rounded, once: each rank's own part would lose what is left of this one. Tensors
-// of 16 bits go from rank to rank, summed in float32 as always.
+// With a 16-bit wire type the node's sum is rounded once; rounding each rank's own contribution would lose the remainder of
+// this rank's. 16-bit tensors use the flat algorithm, with sums in float32 as always.
 TEST(Hierarchical, WhatTravelsIn16BitsIsRoundedBetweenNodes) {
   run_threads(4, [](Communicator& comm) {
     std::vector<float> data(40'000);
@@ -130,7 +130,8 @@ TEST(Hierarchical, PartsOfAllShapes) {
   });
 }
 
-// Rank 1 is busy while its node's others wait for it in shared memory: they hear what ended the job on the other node.
+// Rank 1 is busy while the other ranks of its node wait for it in shared memory. They get the error that ended the job on the
+// other node.
 TEST(Hierarchical, AnEndingElsewhereReachesWhoWaitsInSharedMemory) {
   const std::string message = common_error(4, TNT_ABORTED, [](Communicator& comm) {
     const auto node = comm.split(comm.rank() % 2, 0, call());

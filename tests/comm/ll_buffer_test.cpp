@@ -1,4 +1,4 @@
-// Messages that carry their own flags: whole, of every size, between ranks that run at their own pace.
+// Messages that carry their own flags (LL): complete, of every size, between ranks of different speed.
 #include "comm/shm/ll_buffer.hpp"
 
 #include <gtest/gtest.h>

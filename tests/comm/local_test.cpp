@@ -1,4 +1,4 @@
-// The communicator of one rank: every collective is a copy, an abort ends it and what was split from it.
+// The communicator of one rank: every collective is a copy; an abort ends it and everything split from it.
 #include "comm/local.hpp"
 
 #include <gtest/gtest.h>

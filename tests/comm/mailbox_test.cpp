@@ -1,4 +1,4 @@
-// Messages between two ranks: any size, in order, both ways at once, apart from collectives; and how they end when they cannot.
+// Messages between two ranks: any size, in order, both directions at once, independent of collectives; and how they fail.
 #include "comm/shm/mailbox.hpp"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(Mailbox, BringsEverySize) {
   });
 }
 
-// All pairs, each rank in a random order of its own, with collectives between: threads for each peer and direction.
+// All pairs, each rank in its own random order, with collectives in between: one thread for each peer and direction.
 TEST(Mailbox, AllPairsAtOnceBesideCollectives) {
   for (const int ranks : {2, 3, 8}) {
     run_threads(ranks, [&](Communicator& comm) {
@@ -77,7 +77,7 @@ TEST(Mailbox, AllPairsAtOnceBesideCollectives) {
 
 TEST(Mailbox, CommunicatorsAreApart) {
   run_threads(2, [](Communicator& comm) {
-    const auto part = comm.split(0, -comm.rank(), call());  // the other way round: rank 1 is rank 0 there
+    const auto part = comm.split(0, -comm.rank(), call());  // ranks reversed: rank 1 is rank 0 there
     const Array first = exact_values(TNT_FLOAT32, 10, 1);
     const Array second = exact_values(TNT_FLOAT32, 10, 2);
     if (comm.rank() == 0) {
@@ -116,7 +116,7 @@ TEST(Mailbox, WhoDoesNotComeIsNamed) {
   });
   EXPECT_EQ(message.find("rank 2 did not arrive within 0.2 s while rank 0 in recv of 5 float32 from rank 2 waited"), 0U)
       << message;
-  message = common_error(2, TNT_TIMEOUT, [](Communicator& comm) {  // the ring is full, nobody takes
+  message = common_error(2, TNT_TIMEOUT, [](Communicator& comm) {  // the ring is full and nobody receives
     if (comm.rank() == 0) comm.send(Array(TNT_UINT8, 3 * packet).data(), 3 * packet, TNT_UINT8, 1, call(0.2));
     comm.barrier(call());
   });

@@ -1,5 +1,4 @@
-// What is the network communicator's own: the borders of its messages and chunks, messages between two ranks, ranks that are
-// late.
+// What is specific to the network communicator: limits of messages and chunks, messages between two ranks, late ranks.
 #include "comm/network/network_communicator.hpp"
 
 #include <gtest/gtest.h>
@@ -35,7 +34,7 @@ class NetworkTest : public ::testing::TestWithParam<int> {
   const std::size_t n = static_cast<std::size_t>(ranks);
 };
 
-// Around the last call whose data goes with its first message; the first with several chunks; and with the largest chunks.
+// Around the largest call whose data is sent with its first message, the smallest with several chunks, and the largest chunks.
 std::vector<std::size_t> byte_borders(std::size_t n) {
   const std::size_t inner = std::size_t{32} * 1024;
   std::vector<std::size_t> result;

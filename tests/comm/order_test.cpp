@@ -23,7 +23,7 @@ using testing::run_threads;
 
 constexpr unsigned barrier_code = 4;
 
-// One call that all ranks derive from the same random numbers; its inputs too, so that each checks its own result.
+// One call, derived from the same random numbers on all ranks, with its inputs, so that each rank can check its result.
 void random_call(Communicator& comm, std::mt19937& random) {
   const auto n = static_cast<std::size_t>(comm.size());
   const auto self = static_cast<std::size_t>(comm.rank());
@@ -98,7 +98,7 @@ TEST_P(OrderTest, SeveralCommunicatorsRunAtOnce) {
   });
 }
 
-// Values whose sum depends on its order: the same bits on all ranks, and again in the next run.
+// Values whose sum depends on the order: the same bits on all ranks and in the next run.
 TEST_P(OrderTest, SumsHaveTheSameBitsAlways) {
   if (!testing::sums_in_rank_order()) GTEST_SKIP() << "this transport has a test of its own for its order";
   constexpr std::size_t count = 150'001;

@@ -1,4 +1,4 @@
-// Shared memory: zero when new, the same through every mapping, given back by discard, and never mapped past its end.
+// Shared memory: zero when new, the same through every mapping, returned by discard, never mapped beyond its end.
 #include "comm/shm/segment.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// What the shared-memory communicator says about itself, and the phases that it reports to an observer.
+// The description of the shared-memory communicator, and the phases that it reports to an observer.
 #include "comm/shm/shm_communicator.hpp"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(ShmCommunicator, ReportsItsPhasesInOrder) {
   });
 }
 
-// Ranks far beyond the cores, up to the most that are supported in little memory.
+// More ranks than cores, up to the most that fit into little memory.
 TEST(ShmCommunicator, ManyMoreRanksThanCores) {
   run_threads(48, [](Communicator& comm) {
     std::vector<std::int64_t> values(5000, comm.rank());

@@ -1,4 +1,4 @@
-// Communicators made from others: colours, the order of keys, parts of parts, and the memory that they give back.
+// Communicators made by split: colours, the order of keys, splits of splits, and release of their memory.
 #include <gtest/gtest.h>
 
 #include <thread>

@@ -1,4 +1,4 @@
-// The choice between stores through the caches and past them: the faster one, found again when the machine changes.
+// The choice between ordinary and streaming stores: the faster kind, found again when the machine changes.
 #include "comm/shm/store_tuner.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace tnt {
 namespace {
 
-// Runs calls of a machine on which the two take so many nanoseconds a byte; returns how many were streaming.
+// Simulates calls on a machine where the two kinds take the given nanoseconds per byte; returns the number of streaming calls.
 int streaming_calls(StoreTuner& tuner, std::size_t bytes, int calls, double cached, double streaming) {
   int result = 0;
   for (int call = 0; call < calls; ++call) {
@@ -42,7 +42,8 @@ TEST(StoreTuner, FollowsAMachineThatChanges) {
   EXPECT_LE(streaming_calls(tuner, 1 << 20, 128, 1, 4), 4);
 }
 
-// A call takes as long as its slowest rank: one that writes the other way gains nothing by it, and must not conclude from that.
+// A call takes as long as its slowest rank. A rank that uses the other kind of stores is not faster then, and must not conclude
+// anything from that.
 TEST(StoreTuner, RanksFindTogetherWhatAllGain) {
   for (const bool streaming_is_best : {false, true}) {
     std::array<StoreTuner, 2> ranks;
@@ -55,7 +56,7 @@ TEST(StoreTuner, RanksFindTogetherWhatAllGain) {
       const std::array<StoreTuner::Next, 2> next{ranks[0].next(bytes), ranks[1].next(bytes)};
       const std::int64_t slowest = std::max(time_of(next[0].store), time_of(next[1].store));
       for (std::size_t rank = 0; rank < 2; ++rank) {
-        // at first a disturbance makes either way look bad to one of them
+        // at first a disturbance makes one of the two look slow to each rank
         const bool disturbed = call < 8 && (next[rank].store == Store::streaming) == (rank == 0);
         if (next[rank].timed) ranks[rank].record(bytes, disturbed ? 5 * slowest : slowest);
         if (call >= 256 && (next[rank].store == Store::streaming) == streaming_is_best) ++best[rank];

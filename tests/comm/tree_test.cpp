@@ -1,5 +1,5 @@
-// Sums over ranks in a tree: the same bits over every transport and by every algorithm. The test programs of all transports
-// have this file, and one reference.
+// Sums over ranks in a tree: the same bits over every transport and with every algorithm, compared with one reference. All
+// transports' test programs include this file.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -29,7 +29,7 @@ void expect_tree_sum(Communicator& comm, const std::vector<Array>& in, const Arr
 
 class TreeTest : public ::testing::TestWithParam<int> {};
 
-// In lines, at once and in chunks.
+// LL, one-shot and two-shot.
 TEST_P(TreeTest, HasTheBitsOfTheReference) {
   const auto n = static_cast<std::size_t>(GetParam());
   for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_FLOAT64, TNT_BFLOAT16, TNT_FLOAT16, TNT_INT32, TNT_INT64}) {
@@ -41,14 +41,15 @@ TEST_P(TreeTest, HasTheBitsOfTheReference) {
   }
 }
 
-// A result past the caches, and many chunks.
+// A result larger than the caches, and many chunks.
 TEST_P(TreeTest, OfMegabytes) {
   const auto in = disorderly_arrays(static_cast<std::size_t>(GetParam()), TNT_FLOAT32, 400'001);
   const Array expected = tree_sum_of_arrays(in);
   run_threads(GetParam(), [&](Communicator& comm) { expect_tree_sum(comm, in, expected); });
 }
 
-// Even ranks first: with the ranks in turn on two nodes each node's are consecutive then, and its sum is a part of the tree.
+// Even ranks first. As ranks alternate between two nodes, the ranks of each node are then consecutive, and the node's sum is a
+// part of the tree.
 TEST_P(TreeTest, GoesByTheRanksOfTheGroup) {
   const auto in = disorderly_arrays(static_cast<std::size_t>(GetParam()), TNT_FLOAT32, 150'001);
   const Array expected = tree_sum_of_arrays(in);
@@ -60,7 +61,8 @@ TEST_P(TreeTest, GoesByTheRanksOfTheGroup) {
   });
 }
 
-// What travels in 16 bits is rounded by each rank, summed in float32 and rounded: for one number of ranks the same everywhere.
+// With a 16-bit wire type each rank's contribution is rounded, then summed in float32 and rounded: for a given number of ranks
+// the result is the same everywhere.
 TEST_P(TreeTest, WhatTravelsIn16BitsIsRoundedByEachRank) {
   const auto n = static_cast<std::size_t>(GetParam());
   const auto in = disorderly_arrays(n, TNT_FLOAT32, 30'001);

@@ -1,4 +1,4 @@
-// The table of borders: which entry a number of ranks gets, what a file may say, and that results do not depend on it.
+// The tuning table: the entry for a number of ranks, what a file may contain, and that results do not depend on it.
 #include "comm/shm/tuning.hpp"
 
 #include <gtest/gtest.h>
@@ -110,7 +110,7 @@ TEST(TuningFile, ThatIsNotThereIsNamed) {
   }
 }
 
-// Of every algorithm at every size, at the limits of what a table may say.
+// Every algorithm at every size, at the limits of a table's values.
 const Tuning extremes[] = {
     {.ll_bytes = 0, .one_shot_bytes = 0, .streaming_bytes = 0, .chunk_bytes = Tuning::min_chunk},
     {.ll_bytes = 0, .one_shot_bytes = Tuning::max_one_shot, .streaming_bytes = Tuning::never_streaming, .chunk_bytes = 100'001},

@@ -1,4 +1,4 @@
-// The event count: no wake-up is lost however waiter and waker interleave, and a waiter's check ends the wait.
+// The event count: no wake-up is lost however waiter and waker interleave, and an error in a waiter's check ends the wait.
 #include "comm/shm/wait.hpp"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST(Wait, TheCheckMayGiveUp) {
   }
 }
 
-// A child bound to one core, for a test of what is known of other processes.
+// A child process that is bound to one core, to test what is known about other processes.
 class Bound {
  public:
   explicit Bound(int core) : pid_(fork()) {
@@ -100,7 +100,7 @@ TEST(BackoffPolicy, RanksOnCoresOfTheirOwnSpinHoweverFewEachHas) {
   const Bound first(cores[0]);
   const Bound second(cores[1]);
   EXPECT_GT(backoff_policy_for({0, first.pid()}).spin_ns, 0);
-  std::thread([&] {  // bound itself: another thread's cores stay as they are
+  std::thread([&] {  // binds itself: the other threads' cores stay as they are
     Bound::bind(0, cores[0]);
     EXPECT_GT(backoff_policy_for({0, second.pid()}).spin_ns, 0) << "each has a core of its own";
     EXPECT_EQ(backoff_policy_for({0, first.pid()}).spin_ns, 0) << "two on one core";

@@ -1,5 +1,4 @@
-// Tensors that travel in 16 bits: exact where 16 bits hold everything, within the bound where they do not, the same on all
-// ranks.
+// Tensors with a 16-bit wire type: exact where 16 bits suffice, within the bound otherwise, the same on all ranks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +22,7 @@ constexpr tnt_dtype_t wires[] = {TNT_FLOAT16, TNT_BFLOAT16};
 
 class WireDtypeTest : public ::testing::TestWithParam<int> {};
 
-// Three tensors in one run, the last in 16 bits anyway where `mixed`; sizes for every algorithm of every transport.
+// Three fused tensors; with `mixed` the last one has 16 bits itself. Sizes for every algorithm of every transport.
 TEST_P(WireDtypeTest, WhatNeedsNoRoundingIsExact) {
   for (const tnt_dtype_t wire : wires) {
     for (const bool mixed : {false, true}) {
@@ -60,12 +59,12 @@ TEST_P(WireDtypeTest, WhatNeedsNoRoundingIsExact) {
 
 struct Case {
   tnt_dtype_t wire;
-  double unit;    // the greatest relative error of a rounding
-  double lowest;  // and the greatest absolute one among denormals
+  double unit;    // the largest relative error of a rounding
+  double lowest;  // the largest absolute error among denormals
 };
 
-// n roundings on the way in, one on the way out, sums in float32 between. An element of rank r is r's own random number: no two
-// ranks' errors are the same.
+// n roundings of inputs, one of the result, sums in float32. Every element of a rank is its own random number, so no two ranks
+// have the same errors.
 TEST_P(WireDtypeTest, TheErrorIsWithinTheBound) {
   for (const auto& [wire, unit, lowest] : {Case{TNT_BFLOAT16, 0x1p-8, 0x1p-134}, Case{TNT_FLOAT16, 0x1p-11, 0x1p-25}}) {
     for (const std::size_t count : {100U, 3'000U, 200'001U}) {
@@ -114,7 +113,7 @@ TEST_P(WireDtypeTest, WhatIsTooLargeForFloat16IsInfiniteOnAllRanks) {
   for (const std::size_t count : {2U, 40'000U}) {
     run_threads(GetParam(), [&](Communicator& comm) {
       std::vector<float> values(count, 1.0F);
-      values[0] = 60'000.0F;  // each fits, the sum of two does not
+      values[0] = 60'000.0F;  // each is representable, the sum of two is not
       const TensorView view{.in = values.data(), .out = values.data(), .count = count, .dtype = TNT_FLOAT32};
       comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT16), TNT_SUM, call());
       EXPECT_EQ(values[0], comm.size() == 1 ? 60'000.0F : std::numeric_limits<float>::infinity());

@@ -1,4 +1,4 @@
-// What ranks share beside data: presence, the one reason why the job ended, and free memory.
+// What ranks share besides data: presence, the one reason why the job ended, and free memory.
 #include "comm/shm/world.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class WorldTest : public ::testing::Test {
 
 TEST_F(WorldTest, RanksComeAndLeave) {
   const auto self = world(0);
-  EXPECT_EQ(self->peer_status(1), ShmWorld::PeerStatus::alive);  // not here yet: to be waited for
+  EXPECT_EQ(self->peer_status(1), ShmWorld::PeerStatus::alive);  // not here yet: waited for
   auto other = world(1);
   EXPECT_EQ(self->peer_status(1), ShmWorld::PeerStatus::alive);
   EXPECT_EQ(self->pid(1), getpid());

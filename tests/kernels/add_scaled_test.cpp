@@ -1,4 +1,4 @@
-// The weighted sum of n buffers: to the bits of n ranks that pack and reduce them.
+// The weighted sum of n buffers: the same bits as n ranks that pack and reduce them.
 #include "kernels/cpu/add_scaled.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ bool is_float(tnt_dtype_t dtype) {
   return dtype == TNT_FLOAT32 || dtype == TNT_FLOAT64 || dtype == TNT_FLOAT16 || dtype == TNT_BFLOAT16;
 }
 
-// What n ranks do.
+// What n ranks compute.
 Array packed_and_reduced(const std::vector<Array>& terms, const std::vector<double>& scales) {
   std::vector<Array> slots;
   std::vector<const void*> sources;
@@ -45,7 +45,7 @@ std::vector<const void*> addresses(const std::vector<Array>& terms) {
   return result;
 }
 
-// Every place has every kind of scale in some case: none, all and some are 1, 0 or another.
+// Across the cases every position has every kind of scale: none, all and some are 1, 0 or another value.
 std::vector<std::vector<double>> scales_of(std::size_t n, tnt_dtype_t dtype) {
   const std::vector<double> kinds = is_float(dtype) ? std::vector{1.0, 0.3, -7.0, 0.0} : std::vector{1.0, 0.0};
   std::vector<std::vector<double>> result;
@@ -54,7 +54,7 @@ std::vector<std::vector<double>> scales_of(std::size_t n, tnt_dtype_t dtype) {
     std::vector<double>& mixed = result.emplace_back();
     for (std::size_t k = 0; k < n; ++k) mixed.push_back(kinds[(first + k) % kinds.size()]);
   }
-  if (is_float(dtype)) {  // none is 0, each another
+  if (is_float(dtype)) {  // none is 0, each is different
     std::vector<double>& mixed = result.emplace_back();
     for (std::size_t k = 0; k < n; ++k) mixed.push_back(static_cast<double>(k + 1) / 37.0);
   }
@@ -88,7 +88,7 @@ TEST_P(AddScaledTest, IsWhatAsManyRanksGive) {
 
 INSTANTIATE_TEST_SUITE_P(Terms, AddScaledTest, ::testing::Values(1, 2, 3, 4, 5, 7, 8, 9, 21));
 
-// Each product is rounded before it is added, so nothing is contracted to a fused multiply-add.
+// Each product is rounded before it is added: no fused multiply-add.
 TEST(AddScaled, RoundsEachProduct) {
   constexpr std::size_t count = 2000;
   const Array a = disorderly_values(TNT_FLOAT32, count, 3);

@@ -1,4 +1,4 @@
-// The cut of buckets into tiles: every element once, nothing overlaps, the promised sizes and borders.
+// The division of buckets into tiles: every element once, no overlap, the documented sizes and limits.
 #include "kernels/cuda/bucket_layout.hpp"
 
 #include <gtest/gtest.h>
@@ -22,14 +22,14 @@ std::size_t larger_size(const TensorShape& tensor, tnt_dtype_t wire) {
   return std::max(dtype_size(tensor.dtype), dtype_size(wire));
 }
 
-// Walks the tiles in their order: each begins where the one before ended, in the tensor and in the bucket.
+// Visits the tiles in order: each begins where the previous one ended, in the tensor and in the bucket.
 void expect_covers_once(const BucketLayout& layout, const std::vector<TensorShape>& tensors, tnt_dtype_t wire) {
   ASSERT_EQ(layout.slots.size(), tensors.size());
   const std::size_t wire_size = dtype_size(wire);
   std::size_t at = 0;  // in the bucket
   std::size_t next = 0;
   for (std::size_t index = 0; index < tensors.size(); ++index) {
-    if (tensors[index].count == 0) continue;  // lies nowhere
+    if (tensors[index].count == 0) continue;  // not placed yet
     ASSERT_GE(layout.slots[index], at);
     ASSERT_EQ(layout.slots[index] * wire_size % (tensors[index].count * wire_size < 4096 ? 16 : 128), 0U);
     for (std::size_t first = 0; first < tensors[index].count; ++next) {
@@ -42,7 +42,7 @@ void expect_covers_once(const BucketLayout& layout, const std::vector<TensorShap
       ASSERT_GT(tile.count, 0U);
       if (next == 0) {
         ASSERT_EQ(tile.slot, 0U);
-      } else {  // the padding of the tile before fills the gap
+      } else {  // filled by the previous tile's padding
         ASSERT_EQ(tile.slot, at);
       }
       first += tile.count;
@@ -125,7 +125,7 @@ TEST(Tiles, PadToSixteenBytesAndBigTensorsToALine) {
   EXPECT_EQ(padding, (std::vector<std::uint32_t>{1, 23, 0, 3}));
 }
 
-// Embeddings of more elements than 32 bits count.
+// Embeddings with more elements than 32 bits can count.
 TEST(Tiles, CountIn64Bits) {
   constexpr std::size_t count = (std::size_t{1} << 33) + 3;
   const std::vector<TensorShape> tensors{{7, TNT_FLOAT32}, {count, TNT_FLOAT32}, {count, TNT_FLOAT16}, {9, TNT_BFLOAT16}};

@@ -1,4 +1,4 @@
-// Copies of any length between any addresses, through the caches and past them.
+// Copies of any length between any addresses, with ordinary and with streaming stores.
 #include "kernels/cpu/copy.hpp"
 
 #include <gtest/gtest.h>

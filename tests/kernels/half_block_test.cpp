@@ -1,4 +1,4 @@
-// Blocks of float16 on every instruction set: each pattern, every rounding border, and the ends of blocks.
+// Blocks of float16 on every instruction set: every bit pattern, every rounding limit, and the ends of blocks.
 #include "kernels/cpu/half_block.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ Halves all_patterns() {
   return result;
 }
 
-// What lies at and next to the middle between two neighbours, and random bits.
+// Values in the middle between two neighbours and next to it, and random bits.
 std::vector<float> awkward_floats() {
   std::vector<float> result;
   constexpr unsigned infinity = 0x7c00;

@@ -1,4 +1,4 @@
-// Conversions of 16-bit floats against their definition, for all bit patterns and at every rounding border.
+// Conversions of 16-bit floats against their definition, for all bit patterns and at every rounding limit.
 #include "kernels/cpu/half.hpp"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ TYPED_TEST(HalfTest, KeepsInfinityAndNan) {
   expect_nearest<TypeParam>(std::numeric_limits<float>::max());
   expect_nearest<TypeParam>(std::numeric_limits<float>::denorm_min());
   EXPECT_TRUE(TypeParam::format().is_nan(TypeParam::narrow(std::numeric_limits<float>::quiet_NaN())));
-  const auto lowest_payload = std::bit_cast<float>(0x7f800001U);  // rounding would make infinity of it
+  const auto lowest_payload = std::bit_cast<float>(0x7f800001U);  // rounding would turn it into infinity
   EXPECT_TRUE(TypeParam::format().is_nan(TypeParam::narrow(lowest_payload)));
   EXPECT_TRUE(TypeParam::format().is_nan(TypeParam::narrow(-lowest_payload)));
 }

@@ -1,4 +1,4 @@
-// The same bits from every instruction set, denormals and infinities included; a NaN stays one, whatever its bits.
+// The same bits with every instruction set, including denormals and infinities; a NaN stays a NaN, whatever its bits.
 #include "kernels/cpu/isa.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// The values, so that any NaN equals any other.
+// The values, with all NaNs made equal.
 template <typename T>
 bool same_values(const Bytes& a, const Bytes& b) {
   for (std::size_t i = 0; i < a.size(); i += sizeof(T)) {
@@ -37,7 +37,7 @@ bool same(const Bytes& a, const Bytes& b, tnt_dtype_t dtype) {
   return dispatch(dtype, [&]<typename T>() { return same_values<T>(a, b); });
 }
 
-// Random bits: among 16-bit floats every value there is, NaN of all kinds too.
+// Random bits: for 16-bit floats every value, including all kinds of NaN.
 Bytes random_bits(std::size_t bytes, unsigned seed) {
   std::mt19937_64 random(seed);
   Bytes result(bytes);
@@ -108,7 +108,7 @@ TEST_P(IsaTest, CastsToTheBitsOfTheBaseline) {
 }
 
 #if defined(__x86_64__)
-// As TensorFlow's threads do.
+// As in TensorFlow's threads.
 class FlushesDenormals {
  public:
   FlushesDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | flush_to_zero | denormals_are_zero); }
@@ -128,7 +128,7 @@ TEST_P(IsaTest, AThreadThatFlushesDenormalsGetsTheSameBits) {
   for (const tnt_dtype_t dtype : floating) {
     const std::size_t size = dtype_size(dtype);
     Bytes in = random_bits(count * size, 1);
-    for (std::size_t i = 0; i < count; i += 2) in[i * size + size - 1] &= std::byte{0x80};  // small ones in plenty
+    for (std::size_t i = 0; i < count; i += 2) in[i * size + size - 1] &= std::byte{0x80};  // many small ones
     const std::vector<const void*> sources{in.data(), in.data() + size};
     for (const bool sum : {true, false}) {
       const auto compute = [&](Bytes& to) {

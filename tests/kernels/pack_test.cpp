@@ -1,4 +1,4 @@
-// Pack, unpack and scale: random pieces in random chunks against one flat vector.
+// Pack, unpack and scale: random tensors in random chunks, compared with one flat vector.
 #include "kernels/cpu/pack.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using testing::all_dtypes;
 using testing::Array;
 using testing::exact_values;
 
-// Tensors of random sizes, some empty, some scaled, some not wanted back; and what they are in one piece.
+// Tensors of random sizes, some empty, some scaled, some without a result; and the expected flat vector.
 struct Tensors {
   Tensors(tnt_dtype_t dtype, unsigned seed) : flat(dtype, 0) {
     std::mt19937 random(seed);
@@ -81,8 +81,7 @@ TEST(FusedBuffer, PacksAndUnpacksInAnyChunks) {
   }
 }
 
-// Values that the run's type does not hold are rounded to the nearest that it holds, straight or past the caches, in any
-// chunks.
+// Values that the buffer's type cannot represent are rounded to the nearest, with ordinary and streaming stores, in any chunks.
 TEST(FusedBuffer, CastsTensorsOfOtherTypes) {
   for (const tnt_dtype_t wire : {TNT_FLOAT16, TNT_BFLOAT16, TNT_FLOAT32}) {
     for (const Store store : {Store::cached, Store::streaming}) {
@@ -93,7 +92,7 @@ TEST(FusedBuffer, CastsTensorsOfOtherTypes) {
       for (const tnt_dtype_t own : {TNT_FLOAT32, TNT_FLOAT16, TNT_BFLOAT16, TNT_FLOAT64, wire}) {
         in.emplace_back(own, 3001);
         out.emplace_back(own, 3001);
-        for (std::size_t i = 0; i < 3001; ++i) {  // 24 bits: by way of float32 nothing is rounded twice
+        for (std::size_t i = 0; i < 3001; ++i) {  // 24 bits: a rounding to float32 in between changes nothing
           in.back().set(i,
                         std::ldexp(static_cast<double>(random() % 0x1000000) - 0x1p23, static_cast<int>(random() % 20) - 30));
         }

@@ -1,4 +1,4 @@
-// The reduction of n buffers: every type and operation around the borders of its block, aliased and unaligned.
+// The reduction of n buffers: every type and operation around the limits of its block, in place and misaligned.
 #include "kernels/cpu/reduce.hpp"
 
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST_P(ReduceTest, NeedsNoAlignment) {
   }
 }
 
-// Any values: the sum is the one in order, to the bit, and near the exact one.
+// Any values: the sum equals the one in order, bit for bit, and is near the exact sum.
 TEST_P(ReduceTest, SumsInOrder) {
   const std::size_t n = GetParam();
   constexpr std::size_t count = 2500;
@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Buffers, ReduceTest, ::testing::Range(std::size_t{1}, s
 
 class TreeReduceTest : public ::testing::TestWithParam<std::size_t> {};  // number of buffers
 
-// Around the borders of its blocks, by each instruction set, into a buffer of its own and over a source, wherever they lie.
+// Around the limits of its blocks, with each instruction set, into another buffer and in place, at any address.
 TEST_P(TreeReduceTest, AddsNeighboursFirst) {
   const std::size_t n = GetParam();
   for (const tnt_dtype_t dtype : all_dtypes) {
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Buffers, TreeReduceTest,
                                                                             64, 100, 129},
                                                                            {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 31})));
 
-// 1 + 2^-24 is 1 in float: only in the tree do the small ones find each other first.
+// 1 + 2^-24 is 1 in float: only the tree adds the small values to each other first.
 TEST(Reduce, OrdersDiffer) {
   const std::array<float, 4> values{1.0F, 0x1p-24F, 0x1p-24F, 0x1p-24F};
   const std::array<const void*, 4> sources{&values[0], &values[1], &values[2], &values[3]};
@@ -170,8 +170,8 @@ constexpr tnt_dtype_t dtype_of = std::is_same_v<T, std::int8_t>    ? TNT_INT8
                                  : std::is_same_v<T, std::int32_t> ? TNT_INT32
                                                                    : TNT_INT64;
 
-// Sums and products wrap: both are defined modulo 2^64, so unsigned arithmetic is the reference. Averages of the narrower
-// types do not wrap before they are divided.
+// Sums and products wrap: both are defined modulo 2^64, so unsigned arithmetic is the reference. Averages of the narrower types
+// do not wrap before the division.
 TYPED_TEST(IntegerReduceTest, WrapsAndTruncates) {
   constexpr std::size_t n = 3;
   constexpr std::size_t count = 2000;
@@ -221,7 +221,7 @@ TEST(Reduce, HalfSumsAreRoundedOnce) {
   Array one(TNT_FLOAT16, 1);
   Array tiny(TNT_FLOAT16, 1);
   one.set(0, 1.0);
-  tiny.set(0, 0x1p-12);  // half of a half unit: added one by one in float16 it would vanish each time
+  tiny.set(0, 0x1p-12);  // half of half a unit in the last place: lost each time if added one by one in float16
   std::vector<Array> arrays{one, tiny, tiny, tiny, tiny};
   Array out(TNT_FLOAT16, 1);
   reduce(out.data(), pointers(arrays), 1, TNT_FLOAT16, TNT_SUM);

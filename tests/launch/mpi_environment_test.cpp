@@ -1,4 +1,4 @@
-// How a process finds out that mpirun or srun started it as one of several.
+// How a process detects that mpirun or srun started it as one of several.
 #include "launch/mpi_environment.hpp"
 
 #include <gtest/gtest.h>

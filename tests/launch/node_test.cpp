@@ -1,4 +1,4 @@
-// What the ranks of a node take from rank 0 when they meet: the tuning, whatever their own settings name.
+// What the ranks of a node take from rank 0 when they join: its tuning, whatever their own settings are.
 #include "launch/node.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class NodeTest : public ::testing::Test {
     return path;
   }
 
-  // The ll_bytes that each of two ranks takes; the files are those of the ranks.
+  // The ll_bytes of two ranks, given their tuning files.
   [[nodiscard]] static std::vector<std::size_t> taken(const std::vector<std::string>& named,
                                                       const std::vector<std::string>& cached) {
     const std::string rendezvous = "tnt-node-test-" + std::to_string(std::random_device()());

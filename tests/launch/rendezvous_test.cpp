@@ -1,4 +1,4 @@
-// The meeting of the ranks: who may join, what each is told when somebody cannot, and what strangers may send.
+// The rendezvous: who may join, what each rank is told when a rank cannot join, and what foreign processes may send.
 #include "launch/rendezvous.hpp"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class RendezvousTest : public ::testing::Test {
     return result;
   }
 
-  // Takes part as the rank of the settings, in a thread.
+  // Joins as the rank of the settings, in a thread.
   static std::future<Outcome> start(const Settings& settings) {
     return std::async(std::launch::async, [settings] {
       try {
@@ -65,7 +65,7 @@ class RendezvousTest : public ::testing::Test {
     return {result, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
   }
 
-  // A process that is no rank: connects as soon as somebody listens, and sends text.
+  // A process that is not a rank: connects as soon as rank 0 listens, and sends text.
   [[nodiscard]] FileDescriptor connected(const std::string& text) const {
     const auto [to, length] = address();
     FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM, 0));

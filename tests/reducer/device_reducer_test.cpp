@@ -1,5 +1,5 @@
-// The reducer of gradients in device memory, on simulated devices that check every order and run the GPU's own kernels, over
-// the fake NCCL: sums, views, captures, the same bits on any number of ranks, misuse and failures.
+// The reducer of gradients in device memory, on simulated devices that check all ordering and run the GPU's kernels, over the
+// fake NCCL: sums, views, captures, the same bits on any number of ranks, misuse and failures.
 #include "reducer/device_reducer.hpp"
 
 #include <fmt/ranges.h>
@@ -28,13 +28,13 @@ using testing::Model;
 using testing::NcclTest;
 using testing::SimulatedDevice;
 
-// What a reducer works on.
+// The options of a reducer.
 struct Below {
   Backend backend = Backend::nccl;
   const testing::Kernels* kernels = &testing::simt_kernels();
 };
 
-// A rank with a trainer's stream; what the trainer's kernels do is seen by the device's checker.
+// A rank with a trainer's stream. The device checks the accesses of the trainer's kernels.
 class Trainer {
  public:
   Trainer(Communicator& host, Plan plan, const DeviceReducerOptions& options, const Below& below = {})
@@ -50,7 +50,7 @@ class Trainer {
         on, {}, {{to, values.bytes().size()}},
         [to, from = values] { std::ranges::copy(from.bytes(), static_cast<std::byte*>(to)); }, "backward");
   }
-  // A kernel that uses a result.
+  // A kernel that reads a result.
   void expect(const void* result, const Array& values, const std::string& what, StreamHandle on) const {
     const std::span<const std::byte> found(static_cast<const std::byte*>(result), values.bytes().size());
     device->enqueue(
@@ -69,7 +69,7 @@ class Trainer {
   Stream stream;
   Stream other;
   DeviceCommunicator* comm = nullptr;
-  std::vector<DeviceBuffer> gradients;  // of tests that fail: the reducer's until it goes
+  std::vector<DeviceBuffer> gradients;  // of tests that fail: must outlive the reducer
   DeviceReducer reducer;
 
  private:
@@ -96,7 +96,7 @@ struct Job {
 };
 class DeviceReducerTest : public NcclTest, public ::testing::WithParamInterface<Job> {};
 
-// Steps follow each other without any wait of the host's; gradients come in another order on every rank, on two streams.
+// Steps follow each other without the host waiting. Gradients arrive in a different order on every rank, on two streams.
 TEST_P(DeviceReducerTest, SumsWhateverTheOrder) {
   const Job& job = GetParam();
   for (unsigned seed = 0; seed < job.models; ++seed) {
@@ -166,7 +166,7 @@ Array sum(int ranks, std::size_t tensor, unsigned step = 0) {
 
 class FiveTensors : public NcclTest {
  protected:
-  // Where gradients lie, and results.
+  // Addresses of gradients and results.
   static std::vector<DeviceBuffer> buffers(const Trainer& trainer) {
     std::vector<DeviceBuffer> result;
     for (std::size_t tensor = 0; tensor < 5; ++tensor) result.push_back(trainer.memory(Array(TNT_FLOAT32, count)));
@@ -194,7 +194,7 @@ TEST_F(FiveTensors, TravelInAWireDtype) {
   }
 }
 
-// On the caller's stream: an event before each bucket, one wait at the end, and nothing else. The host waits for nothing.
+// On the caller's stream: an event before each bucket, one wait at the end, and nothing else. The host never waits.
 TEST_F(FiveTensors, CallersGetEventsAndWaitsOnly) {
   run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
     const auto memory = buffers(trainer);
@@ -209,14 +209,14 @@ TEST_F(FiveTensors, CallersGetEventsAndWaitsOnly) {
     trainer.reducer.finish(trainer.stream.get());
     EXPECT_EQ(trainer.device->calls(testing::Call::synchronize), synchronized);
     EXPECT_EQ(trainer.device->calls(testing::Call::pack), packs + 3);  // one launch for each bucket
-    EXPECT_EQ(trainer.device->calls(testing::Call::copy), copies);     // nothing has moved: nothing is uploaded
+    EXPECT_EQ(trainer.device->calls(testing::Call::copy), copies);     // same addresses: nothing is uploaded
     const auto enqueued = trainer.device->enqueued_on(trainer.stream.get());
     EXPECT_EQ(std::count(enqueued.end() - 4, enqueued.end(), "record"), 3) << fmt::format("{}", fmt::join(enqueued, ", "));
     EXPECT_EQ(enqueued.back(), "wait");
   });
 }
 
-// A trainer may compute the next step on another stream, with other memory, before the last one has ended.
+// A trainer may compute the next step on another stream, in other memory, before the previous step has ended.
 TEST_F(FiveTensors, StepsMayKnowNothingOfEachOther) {
   run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
     const std::array memory{buffers(trainer), buffers(trainer)};
@@ -237,7 +237,7 @@ TEST_F(FiveTensors, StepsMayKnowNothingOfEachOther) {
   });
 }
 
-// Some gradients are computed in the bucket; all of one bucket's: then it is neither packed nor unpacked.
+// Some gradients are computed in the bucket itself. If all of a bucket's are, it is neither packed nor unpacked.
 TEST_F(FiveTensors, GradientsMayLieInTheBucket) {
   for (const bool statistics : {false, true}) {
     run_trainers(2, five_tensors(),
@@ -300,7 +300,7 @@ TEST_F(FiveTensors, StatisticsAreOfTheSums) {
                {.statistics = true});
 }
 
-// Eight shards' gradients, summed on the ranks that have them and then over ranks, always in the same tree.
+// Gradients of eight shards, summed on the ranks that have them and then over ranks, always in the same tree.
 TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
   constexpr std::size_t shards = 8;
   const auto leaf = [](std::size_t shard, std::size_t tensor) {
@@ -349,7 +349,7 @@ TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
   run(4, Backend::hierarchical);
 }
 
-// Replays are as good as steps, and steps outside go on between them, with gradients elsewhere.
+// Replays are equivalent to steps, and steps outside the graph continue between them, with gradients at other addresses.
 TEST_F(FiveTensors, AStepCanBeCaptured) {
   run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
     const auto memory = buffers(trainer);
@@ -383,7 +383,7 @@ void expect_refused(const std::function<void()>& body, const std::string& part, 
   }
 }
 
-// Nothing of it goes into the graph, and steps without one go on.
+// None of it is captured, and steps without a graph continue.
 TEST_F(FiveTensors, WhatGoesThroughTheHostIsNotCaptured) {
   for (const Backend backend : {Backend::staged, Backend::hierarchical}) {
     run_trainers(4, five_tensors(),
@@ -404,7 +404,7 @@ TEST_F(FiveTensors, WhatGoesThroughTheHostIsNotCaptured) {
   }
 }
 
-// Each is refused by name, and the step goes on as if it had not been tried.
+// Each is refused by name, and the step continues as if it had not been tried.
 TEST_F(FiveTensors, MisuseChangesNothing) {
   run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
     const auto memory = buffers(trainer);
@@ -480,7 +480,7 @@ TEST_F(FiveTensors, AFailureIsEveryRanks) {
   EXPECT_NE(message.find("rank 1: gradients bucket 1"), std::string::npos) << message;
 }
 
-// Without the third rank: who is missing, and in which bucket.
+// Without the third rank: the message names it, and the bucket.
 TEST_F(FiveTensors, AMissingRankIsNamed) {
   Trainer::timeout = 0.5;
   const std::string message = testing::common_error(3, TNT_TIMEOUT, [&](Communicator& host) {

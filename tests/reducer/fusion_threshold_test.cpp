@@ -1,4 +1,4 @@
-// The size of buckets: least exposed time by the model's own formula, and the same on all ranks.
+// The fusion threshold: least exposed time by the model's own formula, and the same on all ranks.
 #include "reducer/fusion_threshold.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(Threshold, GrowsWithTheModelAndWithWhatACallCosts) {
   EXPECT_GT(choose_fusion_threshold(64 * mib, slow_calls), choose_fusion_threshold(64 * mib, gigabit));
 }
 
-// Against all other powers of two, by the exposed time that the heading of choose_fusion_threshold states.
+// Compared with all other powers of two, by the exposed time defined above choose_fusion_threshold.
 TEST(Threshold, IsTheBestPowerOfTwo) {
   constexpr double overhead = 40e-6;
   for (const TransportSpeed& speed : {shared_memory, gigabit}) {

@@ -1,4 +1,4 @@
-// How much memory reducing needs beyond the gradients themselves.
+// The memory that reducing needs besides the gradients.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -14,7 +14,7 @@ namespace {
 using testing::call;
 using testing::run_threads;
 
-// A line of /proc/self/status, in bytes: VmRSS is what the process has in memory, VmHWM the most since the mark.
+// A line of /proc/self/status, in bytes: VmRSS is the process's resident memory, VmHWM its maximum since the mark.
 std::size_t memory(const std::string& line) {
   std::ifstream status("/proc/self/status");
   for (std::string name; status >> name;) {
@@ -30,9 +30,9 @@ bool mark_most_memory() {
   return marks.good();
 }
 
-// Gradients go straight from where they are into what ranks share, chunk by chunk, and back: no bucket is ever held whole.
+// Gradients are copied directly into the ranks' shared memory and back, chunk by chunk: a bucket is never stored as a whole.
 TEST(ReducerMemory, IsFarLessThanABucket) {
-  constexpr std::size_t count = std::size_t{16} * 1024 * 1024;  // 64 MiB a rank, in one bucket
+  constexpr std::size_t count = std::size_t{16} * 1024 * 1024;  // 64 MiB per rank, in one bucket
   constexpr std::size_t bound = std::size_t{16} * 1024 * 1024;
   if (testing::sanitized) GTEST_SKIP() << "the sanitizer's own memory would be counted";
   if (!mark_most_memory()) GTEST_SKIP() << "/proc/self/clear_refs cannot be written to";

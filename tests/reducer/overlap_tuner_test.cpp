@@ -1,4 +1,4 @@
-// Which way of reducing is chosen, by ranks whose steps take known times.
+// Which way of reducing is chosen by ranks whose steps take known times.
 #include "reducer/overlap_tuner.hpp"
 
 #include <gtest/gtest.h>
@@ -10,19 +10,19 @@
 namespace tnt {
 namespace {
 
-// Ranks of one job, whose steps end together.
+// Ranks of one job; their steps end together.
 class Job {
  public:
   explicit Job(std::vector<Overlap> modes) {
     for (const Overlap mode : modes) ranks_.emplace_back(mode);
   }
 
-  // How many of the steps were threaded on rank 0. ns: of a step by the caller, and with the thread.
+  // The number of rank 0's steps with the thread. ns: the time of a step without and with the thread.
   int run(std::size_t steps, std::array<std::int64_t, 2> ns) {
     int threaded = 0;
     for (std::size_t step = 0; step < steps; ++step) {
       threaded += ranks_.front().threaded() ? 1 : 0;
-      // the slowest rank's way counts
+      // the slowest rank counts
       const bool any = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.threaded(); });
       now_ += ns[any ? 1 : 0];
       std::size_t agreeing = 0;
@@ -82,7 +82,7 @@ TEST(OverlapTuner, ASettingIsFollowedFromTheFirstStep) {
   EXPECT_EQ(Job({Overlap::off}).run(3000, {20, 10}), 0);
 }
 
-// Ranks cannot do without the thread each on its own: the others would wait for it.
+// A rank cannot stop using the thread alone: the others would wait for it.
 TEST(OverlapTuner, OneRanksSettingIsTakenByThoseThatHaveNone) {
   for (const Overlap mode : {Overlap::on, Overlap::off}) {
     Job job({automatic, mode});

@@ -1,4 +1,4 @@
-// The comparison of plans: silent when they agree, else one message on all ranks that names the rank and the place.
+// The comparison of plans: silent if they agree, otherwise one message on all ranks that names the rank and the difference.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -22,7 +22,7 @@ struct Model {
 struct Change {
   const char* name;
   std::function<void(Model&)> apply;  // on the rank that differs
-  const char* place;                  // and what the message says about it
+  const char* place;                  // expected in the message
 };
 
 class PlanCheckTest : public ::testing::TestWithParam<Change> {};
@@ -76,7 +76,7 @@ const Change changes[] = {
 INSTANTIATE_TEST_SUITE_P(Changes, PlanCheckTest, ::testing::ValuesIn(changes),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// The same numbers of tensors in buckets of the same sizes, but another order of the buckets.
+// The same numbers of tensors in buckets of the same sizes, but in a different order of buckets.
 TEST(PlanCheck, SeesTheOrderOfBuckets) {
   const std::string message = testing::common_error(2, TNT_MISMATCH, [](Communicator& comm) {
     const std::vector<TensorSpec> tensors{{"a", 10, TNT_FLOAT32}, {"b", 10, TNT_INT32}};

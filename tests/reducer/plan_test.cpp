@@ -1,4 +1,4 @@
-// The plan: every tensor in one bucket of its type, in the order of arrival, closed at the threshold.
+// The plan: every tensor in one bucket of its type, in gradient order; a bucket is closed at the fusion threshold.
 #include "reducer/plan.hpp"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ using Buckets = std::vector<std::vector<std::size_t>>;
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max() / 2;
 
 TEST(Plan, FillsFromTheLastTensorAndMakesTheFirstBucketAndTheLastSmall) {
-  // 400 bytes each; the first closes at 1000 / 4, the others at 1000, and the last leaves all but 1000 / 4 to the one before
+  // 400 bytes each. The first bucket is closed at 1000 / 4, the others at 1000; the last keeps only 1000 / 4, the rest forms a
+  // bucket before it.
   EXPECT_EQ(buckets_of(Plan(floats(std::vector<std::size_t>(9, 100)), 1000)), (Buckets{{8}, {7, 6, 5}, {4, 3, 2}, {1}, {0}}));
   EXPECT_EQ(buckets_of(Plan(floats({1, 1, 100, 100, 100}), 400)), (Buckets{{4}, {3}, {2}, {1, 0}}))
       << "8 bytes are small enough";
@@ -67,7 +68,7 @@ TEST(Plan, PutsTensorsThatTravelInOneTypeIntoOneBucket) {
   EXPECT_EQ(buckets_of(Plan(tensors, unlimited, TNT_FLOAT16)), (Buckets{{4, 1, 0}, {3}, {2}}));
 }
 
-// 200 bytes each on the wire: too few in all for small buckets.
+// 200 bytes each in the wire type: too few for small buckets.
 TEST(Plan, CountsTheBytesThatTravel) {
   EXPECT_EQ(buckets_of(Plan(floats({100, 100, 100, 100}), 500, TNT_FLOAT16)), (Buckets{{3, 2, 1}, {0}}));
 }

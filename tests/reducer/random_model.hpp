@@ -1,4 +1,4 @@
-// What the tests of reducers reduce.
+// Data for the tests of reducers.
 #pragma once
 
 #include <fmt/core.h>
@@ -12,7 +12,7 @@
 
 namespace tnt::testing {
 
-// A model of random tensors, each rank's gradients of each step, and the sums that are due.
+// A model of random tensors, each rank's gradients in each step, and the expected sums.
 class Model {
  public:
   explicit Model(unsigned seed) {
@@ -32,7 +32,7 @@ class Model {
     return exact_values(specs_[tensor].dtype, specs_[tensor].count,
                         static_cast<unsigned>(rank) + 8 * (step + 10 * static_cast<unsigned>(tensor)));
   }
-  // Of a rank's samples; none on rank 1 in each third step.
+  // The weight of a rank's samples; rank 1 has none in every third step.
   [[nodiscard]] static double scale(int rank, unsigned step) { return rank == 1 && step % 3 == 2 ? 0.0 : 0.25 * (rank + 1); }
   [[nodiscard]] Array sum(int ranks, unsigned step, std::size_t tensor) const {
     std::vector<Array> in;

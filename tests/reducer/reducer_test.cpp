@@ -1,4 +1,4 @@
-// The reducer with threads as ranks: sums, order, waiting, misuse, and its end while others are still expected.
+// The reducer, with threads as ranks: sums, order, waiting, misuse, and destruction while gradients are still missing.
 #include "reducer/reducer.hpp"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ std::unique_ptr<Reducer> make(Communicator& world, Plan plan, double timeout = t
                                    nullptr);
 }
 
-// Hands over all gradients of a step in an order of this rank's own, from two threads, in place for every other tensor.
+// Marks all gradients of a step ready, in this rank's own order, from two threads, every other tensor in place.
 std::vector<Array> run_step(Reducer& reducer, const Model& model, int rank, int ranks, unsigned step) {
   std::vector<Array> in;
   std::vector<Array> out;
@@ -94,7 +94,7 @@ TEST_P(ReducerTest, TwoAtOnceDoNotMix) {
   });
 }
 
-// Through a trial of both ways; ranks may have wishes of their own.
+// While both ways are tried; ranks may have different settings.
 TEST_P(ReducerTest, WhoeverReducesTheSumsAreRight) {
   const Model model(102);
   run_threads(GetParam(), [&](Communicator& world) {
@@ -108,7 +108,7 @@ TEST_P(ReducerTest, WhoeverReducesTheSumsAreRight) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ReducerTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3, 4})));
 
-// Three tensors of one float each, a bucket each: 2 is bucket 0, 0 is bucket 2.
+// Three tensors of one float each, one bucket each: 2 is bucket 0, 0 is bucket 2.
 class ThreeBuckets : public ::testing::Test {
  protected:
   static Plan plan() { return {{{"first", 1, TNT_FLOAT32}, {"second", 1, TNT_FLOAT32}, {"third", 1, TNT_FLOAT32}}, 0}; }
@@ -143,7 +143,7 @@ TEST_F(ThreeBuckets, AnotherThreadMayWaitForEach) {
   });
 }
 
-// Each rank waits for what the other one has left to its own wait for something else.
+// Each rank waits for a bucket that the other one reduces only in its own wait for another bucket.
 TEST_F(ThreeBuckets, WithoutOverlapRanksMayStillWaitInAnyOrder) {
   run_threads(2, [&](Communicator& world) {
     const auto one = make(world, plan(), testing::default_timeout, Overlap::off);
@@ -199,7 +199,7 @@ TEST_F(ThreeBuckets, MisuseIsNamedAndHarmless) {
   });
 }
 
-// Whether the bucket is done already must not matter.
+// Whether the bucket is finished already must not matter.
 TEST_F(ThreeBuckets, HandingOverTwiceIsRefusedEvenWhenTheBucketIsDone) {
   run_threads(1, [](Communicator& world) {
     const auto reducer = make(world, plan());
@@ -305,7 +305,7 @@ TEST(Reducer, TensorsTravelInTheWireDtype) {
   });
 }
 
-// Each rank's hook sees what its rank sends, scaled and in the wire's type, in the order of the buckets, and changes it.
+// Each rank's hook sees what the rank sends, scaled and in the wire type, in the order of the buckets, and may change it.
 TEST(Reducer, AHookSeesAndChangesWhatIsSent) {
   for (const std::size_t count : {1U, 3000U, 300'000U}) {
     run_threads(3, [&](Communicator& world) {
@@ -343,7 +343,7 @@ TEST(Reducer, AHookSeesAndChangesWhatIsSent) {
   }
 }
 
-// On one rank, on some, on all of them at once: one message, soon, on every rank, also on those without a hook.
+// On one rank, on some, on all at once: one message, soon, on every rank, including those without a hook.
 TEST_F(ThreeBuckets, AHookThatFailsEndsTheJobWithOneMessage) {
   for (const int failing : {1, 2, 3}) {
     const std::string message = testing::common_error(3, TNT_ABORTED, [&](Communicator& world) {

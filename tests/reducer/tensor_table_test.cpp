@@ -1,4 +1,5 @@
-// Where tensors lie, as the device sees it: the latest, whoever is ahead; and for graphs, for ever.
+// The addresses of tensors, as the device sees them: always the latest, in spite of the host being ahead; and permanent for
+// graphs.
 #include "reducer/tensor_table.hpp"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,7 @@ TEST_F(TensorTableTest, UploadsWhatHasChangedAndNothingElse) {
   set_all(1);
   for (int i = 0; i < 10; ++i) expect(place(), 1);
   EXPECT_EQ(device.calls(testing::Call::copy), 1);
-  table.set(1, argument(2));  // as it was
+  table.set(1, argument(2));  // as it was before
   expect(place(), 1);
   EXPECT_EQ(device.calls(testing::Call::copy), 1);
   set_all(5);
@@ -75,7 +76,7 @@ TEST_F(TensorTableTest, AGraphKeepsItsOwn) {
   device.synchronize(stream.get());
   std::vector<SimulatedDevice::Graph> graphs;
   for (std::size_t i = 0; i < TensorTable::captures; ++i) {
-    for (int again = 0; again < 2; ++again) {  // the same addresses twice take one place
+    for (int again = 0; again < 2; ++again) {  // the same addresses use one entry
       set_all(100 * static_cast<double>(i));
       device.begin_capture(stream.get());
       expect(place(true), 100 * static_cast<double>(i));

@@ -1,5 +1,5 @@
-// The gradients of V shards of a batch on n ranks: the lower levels of one tree on the ranks, the upper ones across them. The
-// same bits whatever n is, whatever carries them and however they lie in buckets.
+// The gradients of V shards of a batch on n ranks: the lower levels of one tree on each rank, the upper levels across ranks.
+// The bits do not depend on n, on the transport or on the buckets.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -30,7 +30,7 @@ Array gradient(std::size_t shard, std::size_t tensor) {
   return disorderly_values(tensors[tensor].dtype, tensors[tensor].count, static_cast<unsigned>(10 * tensor + shard + 1));
 }
 
-// Samples of the shard over those of the batch; shard 5 has none.
+// The shard's share of the batch's samples; shard 5 has none.
 double weight(std::size_t shard, std::size_t tensor) {
   if (shard == 5) return 0.0;
   return tensors[tensor].dtype == TNT_INT64 ? 1.0 : static_cast<double>(shard + 1) / 31.0;
@@ -43,7 +43,7 @@ Array reference(std::size_t tensor) {
     Array& product = weighted.emplace_back(own.dtype(), own.count());
     const double factor = weight(shard, tensor);
     for (std::size_t i = 0; i < own.count(); ++i) {
-      // a product of two floats is exact in double, and rounded once to float
+      // a product of two floats is exact in double, and rounded to float once
       const double rounded = own.dtype() == TNT_FLOAT32 ? static_cast<double>(static_cast<float>(factor)) : factor;
       product.set(i, rounded * own.get(i));
     }
@@ -51,7 +51,7 @@ Array reference(std::size_t tensor) {
   return testing::tree_sum_of_arrays(weighted);
 }
 
-// This rank's shards, added up at once, or in pairs first. One shard for each rank is weighted by the reducer.
+// This rank's shards, added at once, or in pairs first. With one shard per rank the reducer applies the weight.
 void step(Reducer& reducer, std::size_t tensor, std::size_t first, std::size_t n, bool in_pairs, Array& out) {
   std::vector<Array> own;
   std::vector<double> weights;
