@@ -1,4 +1,4 @@
-// Arguments that make no sense: named, refused without effect, and everything stays usable.
+// Invalid arguments: named in the error, refused without any effect, and everything stays usable.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ tnt_comm_t comm;
 tnt_reducer_t reducer;
 const tnt_tensor_t tensors[] = {{"a", 4, TNT_FLOAT32}, {nullptr, 2, TNT_INT8}};
 int other = 0;
-tnt_stream_t const stream = &other;  // no stream exists on a machine without devices
+tnt_stream_t const stream = &other;  // a machine without devices has no streams
 
 tnt_reducer_options_t reducer_options(std::size_t size) {
   tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;

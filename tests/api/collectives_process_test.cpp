@@ -1,4 +1,4 @@
-// The collectives of the C API among processes: right results, parts, several threads, and nothing left behind.
+// The collectives of the C API between processes: correct results, split, several threads, and no leftovers.
 #include <gtest/gtest.h>
 
 #include <filesystem>

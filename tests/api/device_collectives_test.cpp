@@ -1,5 +1,5 @@
-// A communicator's side on the devices: what carries it is what TNT_DEVICE_TRANSPORT says, and a rank without a device is every
-// rank's error.
+// A communicator's device side: the transport follows TNT_DEVICE_TRANSPORT, and a rank without a device is an error on every
+// rank.
 #include "api/device_collectives.hpp"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST_F(DeviceSideTest, IsCarriedByWhatTheSettingsSay) {
   }
 }
 
-// What is refused in a capture leaves it and the communicator as they were.
+// A call that is refused in a capture leaves the capture and the communicator unchanged.
 TEST_F(DeviceSideTest, OnlyNcclIsCaptured) {
   for (const auto transport : {DeviceTransport::nccl, DeviceTransport::staged, DeviceTransport::hierarchical}) {
     testing::run_threads(4, [transport](Communicator& host) {

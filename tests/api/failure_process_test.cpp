@@ -1,4 +1,4 @@
-// Ranks that are killed, stopped, or that end: the others are told who, with one message, and in good time.
+// Ranks that are killed or stopped, or that exit: the others get one message that names the rank, quickly.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ using namespace tnt::testing;
 
 constexpr std::int64_t second = 1'000'000'000;
 
-// What the test and its ranks tell each other.
+// Shared between the test and its ranks.
 struct Board {
   std::atomic<int> rounds{0};         // collectives that rank 0 has finished
   std::atomic<int> failed{0};         // ranks that have seen an error
@@ -34,7 +34,7 @@ void remember(Board& board, int rank) {
 
 std::string message(const Board& board, int rank) { return board.messages[static_cast<std::size_t>(rank)].data(); }
 
-// Sums until something fails; returns how.
+// Reduces until an error occurs; returns the error.
 tnt_status_t sum_until_failure(const Joined& job, Board& board, std::size_t count) {
   const Array in = exact_values(TNT_FLOAT32, count, 1);
   Array out(TNT_FLOAT32, count);
@@ -125,7 +125,7 @@ TEST_P(StoppedTest, PastTheDeadlineIsNamed) {
   wait_for([&] { return board->rounds > 20; });
   job.send(victim, SIGSTOP);
   wait_for([&] { return board->failed == GetParam() - 1; });
-  job.send(victim, SIGCONT);  // it learns of it when it goes on
+  job.send(victim, SIGCONT);  // it finds out when it continues
   for (const Ending& ending : job.wait()) EXPECT_EQ(ending.code, 0);
   const std::string expected = "rank " + std::to_string(victim) + " did not arrive within 1 s";
   for (int rank = 0; rank < GetParam(); ++rank) {
@@ -184,7 +184,7 @@ TEST(FailureProcess, AMismatchIsTheSameMessageOnAll) {
     EXPECT_EQ(all_reduce(job.world, in, out, TNT_SUM), TNT_MISMATCH);
     remember(*board, rank);
   });
-  // the first that sees it says it: rank 0, or another that came before
+  // reported by the first rank that notices: rank 0, or another one that arrived earlier
   const std::string first = "rank 2 called all_reduce sum of 11 float32 while rank ";
   const std::string second = " called all_reduce sum of 10 float32";
   const std::string said = message(*board, 0).substr(0, first.size() + 1 + second.size());

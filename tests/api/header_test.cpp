@@ -1,4 +1,4 @@
-// The header is complete: what it declares is exported, and is used in header_use.c; its version is the library's.
+// The header is complete: what it declares is exported and used in header_use.c, and its version is the library's.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Processes that cannot join: every one of them learns why, none waits for ever.
+// Processes that cannot join: each gets the reason, none waits forever.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -16,9 +16,9 @@ struct Trouble {
   const char* name;
   const char* timeout;
   std::function<void()> disturb;  // rank 1 of 3, before it joins
-  tnt_status_t status;            // that rank 0 and 2 see
+  tnt_status_t status;            // seen by ranks 0 and 2
   const char* message;
-  tnt_status_t own_status;  // that rank 1 sees, if it lives so long
+  tnt_status_t own_status;  // seen by rank 1, if it lives that long
   const char* own_message;
 };
 class JoinTest : public ::testing::TestWithParam<Trouble> {};

@@ -1,4 +1,4 @@
-// The reducer among processes: sums over steps, plans that differ, peers that die or do not come, an early end.
+// The reducer between processes: sums over steps, different plans, ranks that die or are late, early destruction.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -38,7 +38,7 @@ Reducer make(tnt_comm_t comm, std::size_t threshold, const char* name = nullptr)
   return Reducer(reducer);
 }
 
-// Whole numbers, small enough for sums over ranks with scales that are powers of two to be exact.
+// Whole numbers, small enough for exact sums over ranks with scales that are powers of two.
 Array gradient(std::size_t tensor, int rank, int step) {
   return exact_values(tensors[tensor].dtype, tensors[tensor].count,
                       static_cast<unsigned>(rank + 8 * step) + static_cast<unsigned>(tensor));
@@ -99,7 +99,7 @@ TEST_P(ReducerProcessTest, SumsStepAfterStep) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ReducerProcessTest, ::testing::ValuesIn(tnt::testing::some_of({2, 3, 4, 8}, {2, 3})));
 
-// An options struct of a header before wire_dtype, in the environment of a user who wants one.
+// An options struct from a header older than wire_dtype, with the wire type set in the environment.
 TEST(ReducerProcess, TheEnvironmentsWireDtypeIsForThoseWhoAskForIt) {
   ASSERT_EQ(setenv("TNT_GRADIENT_DTYPE", "bfloat16", 1), 0);
   run_processes(2, [](int /*rank*/) {
@@ -150,7 +150,7 @@ TEST(ReducerProcess, DeterminismThatDiffersIsNamed) {
     EXPECT_EQ(create_with(job.world, rank == 2 ? TNT_DETERMINISM_RANKS : TNT_DETERMINISM_DEFAULT, &reducer), TNT_MISMATCH);
     const std::string message = tnt_last_error();
     EXPECT_NE(message.find("the same bits on any number of ranks (determinism) on rank 2, "), std::string::npos) << message;
-    // in host memory every run gives the same bits
+    // in host memory the bits are the same in every run
     check(create_with(job.world, rank == 2 ? TNT_DETERMINISM_RUN : TNT_DETERMINISM_DEFAULT, &reducer));
     check(tnt_reducer_destroy(reducer));
   });
@@ -202,7 +202,7 @@ TEST(ReducerProcess, BucketsFollowTheOrderOfArrival) {
   });
 }
 
-// What is sent in 16 bits, as a C program's hook sees it.
+// The values sent in 16 bits, as a C program's hook sees them.
 TEST(ReducerProcess, AHookSeesThePackedBucket) {
   run_processes(2, [](int rank) {
     const Joined job;
@@ -240,7 +240,8 @@ TEST(ReducerProcess, AHookThatFailsIsNamedOnAllRanks) {
       const Reducer reducer = make(job.world, 0);
       const tnt_bucket_hook_t hook = [](tnt_packed_bucket_t* bucket, void* user_data) {
         if (bucket->index != 2) return 0;
-        if (user_data != nullptr) std::fill(std::begin(bucket->reason), std::end(bucket->reason), 'x');  // without an end
+        // without destroying it
+        if (user_data != nullptr) std::fill(std::begin(bucket->reason), std::end(bucket->reason), 'x');
         return 7;
       };
       bool why = says_why;
@@ -249,7 +250,7 @@ TEST(ReducerProcess, AHookThatFailsIsNamedOnAllRanks) {
       for (std::size_t i = 0; i < tensors.size(); ++i) values.push_back(gradient(i, rank, 0));
       for (std::size_t i = 0; i < tensors.size(); ++i) {
         const tnt_status_t ready = tnt_reducer_ready(reducer.get(), i, values[i].data(), values[i].data(), 1.0, nullptr);
-        EXPECT_TRUE(ready == TNT_SUCCESS || ready == TNT_ABORTED);  // the others may have got there meanwhile
+        EXPECT_TRUE(ready == TNT_SUCCESS || ready == TNT_ABORTED);  // the others may have noticed in the meantime
       }
       EXPECT_EQ(tnt_reducer_finish(reducer.get(), nullptr), TNT_ABORTED);
       EXPECT_EQ(std::string(tnt_last_error()),

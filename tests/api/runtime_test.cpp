@@ -1,4 +1,4 @@
-// The library's life in one process: joining, leaving, what works before and after, and each thread's own last error.
+// The library's life in one process: joining, leaving, which calls work before and after, and each thread's own last error.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -93,7 +93,7 @@ TEST_F(RuntimeTest, OptionsStandAboveTheEnvironmentsPlace) {
   EXPECT_EQ(tnt_init(&options), TNT_SUCCESS) << tnt_last_error();
   setenv("TNT_TIMEOUT", "never", 1);
   EXPECT_EQ(tnt_finalize(), TNT_SUCCESS);
-  expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "TNT_TIMEOUT=never");  // the rest counts
+  expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "TNT_TIMEOUT=never");  // the other fields count
 }
 
 TEST_F(RuntimeTest, ATimelineThatCannotBeWrittenIsNamed) {

@@ -1,5 +1,5 @@
-// Random sequences of collectives and messages, in jobs whose ranks are stopped, continued and killed at random moments:
-// results are right as long as there are any, and then everybody learns who was killed.
+// Random sequences of collectives and messages, in jobs whose ranks are stopped, continued and killed at random times: results
+// are correct until a rank dies, and then every rank learns which one.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -16,7 +16,7 @@ namespace {
 using namespace tnt::testing;
 
 struct Board {
-  std::atomic<int> steps{0};  // that rank 0 has done
+  std::atomic<int> steps{0};  // finished by rank 0
   std::atomic<bool> stop{false};
 };
 
@@ -141,7 +141,7 @@ TEST_P(StressTest, RanksAreStoppedContinuedAndKilled) {
   ProcessJob job(ranks, [&](int rank) {
     const Joined joined;
     tnt_comm_t part = nullptr;
-    check(tnt_comm_split(joined.world, 0, joined.size - rank, &part));  // the other way round
+    check(tnt_comm_split(joined.world, 0, joined.size - rank, &part));  // in the opposite direction
     Caller on_world(joined.world, rank, joined.size, GetParam());
     Caller on_part(part, joined.size - 1 - rank, joined.size, GetParam() + 1);
     tnt_status_t status = TNT_SUCCESS;

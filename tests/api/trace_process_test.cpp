@@ -1,4 +1,4 @@
-// The timeline of a whole job: one valid file of all ranks, with each bucket's phases, replaced by the next job.
+// The timeline of a whole job: one valid file with all ranks and each bucket's phases, replaced by the next job.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

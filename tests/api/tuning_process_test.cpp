@@ -1,4 +1,5 @@
-// TNT_TUNING among processes: all ranks take rank 0's table, a named file must be right, a cached one is only a help.
+// TNT_TUNING with several processes: all ranks use rank 0's table; a file named by the user must be valid, a cached one is
+// ignored if it is not.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -41,7 +42,7 @@ class TuningProcessTest : public ::testing::Test {
   std::string directory_ = ::testing::TempDir() + "tnt_tuning_XXXXXX";
 };
 
-// At sizes round all borders, in the communicator of all and in one of a part.
+// At sizes around all limits, in the communicator of all ranks and in one of some ranks.
 void sum_all_sizes() {
   const Joined job;
   tnt_comm_t part = nullptr;

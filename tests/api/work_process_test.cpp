@@ -1,4 +1,4 @@
-// Asynchronous operations among processes: order, short waits, tests, handles given back early, several communicators.
+// Asynchronous operations between processes: order, short waits, tests, handles released early, several communicators.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -27,7 +27,7 @@ TEST_P(WorkProcessTest, ManyOutstandingRunInOrder) {
     }
     std::vector<tnt_work_t> works(n);
     for (std::size_t i = 0; i < n; ++i) check(all_reduce(job.world, in[i], out[i], TNT_SUM, &works[i]));
-    check(tnt_barrier(job.world, nullptr, nullptr));  // behind them all
+    check(tnt_barrier(job.world, nullptr, nullptr));  // after all of them
     for (std::size_t i = 0; i < n; ++i) {
       int finished = 0;
       EXPECT_EQ(tnt_work_test(works[i], &finished), TNT_SUCCESS);
@@ -99,7 +99,8 @@ TEST_P(WorkProcessTest, CommunicatorsDoNotWaitForEachOther) {
   });
 }
 
-// More than fits between two ranks, to and from everybody, the sends first: only works that proceed side by side get through.
+// More data than fits between two ranks, to and from all ranks, sends first: this only completes if the operations run
+// concurrently.
 TEST_P(WorkProcessTest, EverybodySendsToEverybody) {
   run_processes(GetParam(), [](int rank) {
     const Joined job;

@@ -1,4 +1,4 @@
-// Handles of started operations in a job of one: waiting, testing, giving back; the reducer's plan as the C API shows it.
+// Handles of started operations in a job of one rank: waiting, testing, releasing; and the reducer's plan in the C API.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ TEST_F(WorkTest, OperationsRunInTheOrderOfTheirCalls) {
   std::vector<int> numbers(100);
   numbers[0] = 7;
   std::vector<tnt_work_t> works;
-  for (std::size_t i = 0; i + 1 < numbers.size(); ++i) {  // each hands the first number on
+  for (std::size_t i = 0; i + 1 < numbers.size(); ++i) {  // each passes the first number on
     works.push_back(nullptr);
     ASSERT_EQ(tnt_broadcast(world, &numbers[i], &numbers[i + 1], 1, TNT_INT32, 0, nullptr, &works.back()), TNT_SUCCESS);
   }

@@ -1,4 +1,4 @@
-// Comparing two runs: noise is no regression, files that are no runs are named with the line.
+// Comparing two runs: noise is not a regression, and an invalid file is named with its line.
 #include "benchmarks/compare.hpp"
 
 #include <gtest/gtest.h>

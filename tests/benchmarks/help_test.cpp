@@ -1,4 +1,4 @@
-// Help that is tested: every flag that --help shows is accepted, and refuses what it cannot mean.
+// Every flag that --help shows is accepted, and rejects invalid values.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -24,7 +24,7 @@ std::string answer_to(const std::string& flag) {
   return "";
 }
 
-// The flags at the beginning of the help's lines: {"-b", "--minbytes"}, in their order.
+// The flags at the beginning of the help's lines, in order: {"-b", "--minbytes"}.
 std::vector<std::vector<std::string>> flags_of(const std::string& help) {
   std::vector<std::vector<std::string>> all;
   for (const std::string& line : lines_of(help)) {
@@ -37,7 +37,7 @@ std::vector<std::vector<std::string>> flags_of(const std::string& help) {
   return all;
 }
 
-// A flag that takes no value has none of either.
+// A flag without a value accepts none.
 struct Example {
   std::string collective;
   std::string sense;

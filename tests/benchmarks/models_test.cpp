@@ -16,7 +16,7 @@ struct Expected {
   std::size_t tensors;
   std::size_t parameters;  // exact
   double millions;         // as published
-  double tolerance;        // relative: rounding, and what the paper leaves open
+  double tolerance;        // relative: rounding, and what the paper does not specify
 };
 
 // ResNet-50: Keras' own count of trainable parameters. Transformer big: the paper rounds its vocabulary ("about 37000") and so

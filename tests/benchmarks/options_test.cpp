@@ -1,4 +1,4 @@
-// The command line: what each flag means, and the one line that nonsense gets.
+// The command line: the meaning of each flag, and the one-line error for invalid values.
 #include "benchmarks/options.hpp"
 
 #include <gtest/gtest.h>
@@ -115,7 +115,7 @@ TEST(Options, RanksMustFit) {
 
 struct Nonsense {
   const char* line;
-  const char* begin;  // how the answer begins: flag and value
+  const char* begin;  // the beginning of the error: flag and value
 };
 
 class OptionsNonsenseTest : public ::testing::TestWithParam<Nonsense> {};

@@ -1,4 +1,4 @@
-// The memory a run takes, refused before it is taken; and the plan that --dry-run prints.
+// The memory that a run needs, checked before it is allocated; and the plan that --dry-run prints.
 #include "benchmarks/plan.hpp"
 
 #include <gtest/gtest.h>

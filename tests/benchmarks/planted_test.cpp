@@ -1,4 +1,4 @@
-// A bug planted into the library's results, between two real ranks, is found by the benchmark's checks and named.
+// An error planted into the library's results, between two real ranks, is found and named by the benchmark's checks.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ constexpr std::size_t count = 20000;
 
 using Bug = std::function<void(int rank, const float* in, float* out)>;
 
-// The library with something wrong after it.
+// The library with an error added to its results.
 class Planted final : public Backend {
  public:
   Planted(Backend& real, int rank, Bug bug) : real_(real), rank_(rank), bug_(std::move(bug)) {}
@@ -37,7 +37,7 @@ class Planted final : public Backend {
   Bug bug_;
 };
 
-// 0: both ranks found the bug and said so in these words.
+// 0: both ranks found the error and reported it with these words.
 int hunt(const Bug& bug, const std::string& words) {
   const Options options{.ranks = 2};
   const auto nothing = [](const char*) -> const char* { return nullptr; };

@@ -1,4 +1,4 @@
-// Rows for programs: the JSON schema, CSV, Markdown, and what happens when a file cannot be written.
+// Machine-readable rows: the JSON schema, CSV, Markdown, and errors when writing a file.
 #include "benchmarks/report.hpp"
 
 #include <gtest/gtest.h>

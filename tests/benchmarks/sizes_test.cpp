@@ -1,4 +1,4 @@
-// Sizes: suffixes, ranges, lists, models, files; and what is refused.
+// Sizes: suffixes, ranges, lists, models, files; and invalid ones.
 #include "benchmarks/sizes.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What is passed on when ranks are started again under mpirun.
+// The arguments that are passed on when ranks are started again under mpirun.
 #include "benchmarks/start.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Order statistics and the confidence interval of the median, against published tables and by simulation.
+// Order statistics and the confidence interval of the median, compared with published tables and by simulation.
 #include "benchmarks/statistics.hpp"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(Statistics, PlacesAreThoseOfTheTables) {
 
 TEST(Statistics, IntervalCoversTheMedianInNinetyFiveOfAHundredSeries) {
   std::mt19937 random(1);
-  std::exponential_distribution<double> times;  // as skewed as times are
+  std::exponential_distribution<double> times;  // skewed like measured times
   const double truth = std::log(2.0);
   for (const std::size_t n : {10U, 25U, 50U, 200U}) {
     int covered = 0;
@@ -74,7 +74,7 @@ TEST(Statistics, ConfidentWhenTheIntervalIsNarrow) {
   for (int i = 0; i < 100; ++i) values.push_back(i % 2 == 0 ? 99.0 : 101.0);
   EXPECT_TRUE(confident(values, 0.02));
   EXPECT_FALSE(confident(values, 0.005));
-  values.insert(values.end(), 5, 10'000.0);  // a few interrupts do not matter
+  values.insert(values.end(), 5, 10'000.0);  // a few interruptions do not matter
   EXPECT_TRUE(confident(values, 0.02));
 }
 

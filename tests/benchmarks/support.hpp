@@ -1,4 +1,4 @@
-// What the tests of tnt-bench share: command lines as people type them, temporary files, rows.
+// Shared by the tests of tnt-bench: command lines, temporary files, rows.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,8 @@ inline std::vector<std::string> words_of(const std::string& line) {
 
 inline Options parse_line(const std::string& line) { return parse_words(words_of(line)); }
 
-// The text of the Failure that f throws, which must have this code and be one line; "" and a failed test if there is none.
+// The text of the Failure that f throws, which must have this code and be one line. If f does not throw, fails the test and
+// returns "".
 template <typename F>
 std::string refusal(F&& f, int code = 2) {
   try {
@@ -52,7 +53,7 @@ std::string refusal(F&& f, int code = 2) {
   return "";
 }
 
-// A directory for this test alone, gone with it.
+// A temporary directory for this test.
 class Scratch {
  public:
   Scratch() : path_(::testing::TempDir() + "tnt_bench_XXXXXX") {

@@ -1,4 +1,4 @@
-// The table: what users of nccl-tests know, in their order; both places of a size in one line.
+// The table: the columns of nccl-tests in their order; out of place and in place in one line.
 #include "benchmarks/table.hpp"
 
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ TEST(Table, PlacesOfASizeMeetWhateverComesBetween) {
   EXPECT_EQ(words(rows[1]).at(5), "20.00");
   EXPECT_EQ(words(rows[1]).at(9), "30.00");
   EXPECT_EQ(words(rows[1]).back(), "mpi");
-  EXPECT_EQ(words(rows[2]).at(9), "-");  // the in-place row never came
+  EXPECT_EQ(words(rows[2]).at(9), "-");  // the in-place row is missing
 }
 
 TEST(Table, OnePlaceOnly) {

@@ -1,4 +1,4 @@
-// tnt-bench tune: its flags, the borders that follow from times, and the file it writes.
+// tnt-bench tune: its flags, the limits that follow from times, and the file that it writes.
 #include "benchmarks/tune.hpp"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ std::string help_text() {
   return "";
 }
 
-// Every flag that --help shows, with what it takes and what it refuses.
+// Every flag that --help shows, with values that it accepts and rejects.
 TEST(TuneOptions, EveryFlagOfTheHelpIsAcceptedAndRefusesNonsense) {
   const std::map<std::string, std::pair<std::string, std::string>> examples{
       {"--ranks", {"2,4", "1"}}, {"--output", {"/tmp/tuning.json", "/no/such/directory/file"}}, {"--dry-run", {"", ""}}};
@@ -99,7 +99,7 @@ TEST(TuneOptions, ARankOfAJobIsRefused) {
   EXPECT_EQ(refusal([&] { (void)parse({}, 2, job); }).find("tune starts its own ranks"), 0U);
 }
 
-// Times under which below is faster up to the border, by this factor.
+// Times with which the first algorithm is faster up to the limit, by this factor.
 std::pair<SizeTimes, SizeTimes> crossing_at(std::size_t border, double factor) {
   std::pair<SizeTimes, SizeTimes> times;
   for (std::size_t size = 1; size <= 64; size *= 2) {
@@ -156,7 +156,7 @@ TEST(Choose, EachBorderFollowsItsOwnTimes) {
 }
 
 TEST(Choose, WhatItChoosesMayStandInAFile) {
-  for (const double factor : {0.5, 2.0}) {  // every border at either end
+  for (const double factor : {0.5, 2.0}) {  // every limit at either end
     Measured measured = flat_times(2);
     for (auto& [size, time] : measured["one-shot"]) time *= factor;
     for (auto& [size, time] : measured["streaming"]) time *= factor;

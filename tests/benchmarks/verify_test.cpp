@@ -1,4 +1,4 @@
-// The checks of tnt-bench find errors that are put into a correct result, and name them.
+// The checks of tnt-bench find and name errors that are put into a correct result.
 #include "benchmarks/verify.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t before = 7;
 
-// A correct result of the problem's exact input.
+// A correct result for the problem's exact input.
 std::vector<std::byte> correct(const Problem& problem) {
   std::vector<std::byte> out(out_count(problem) * tnt_dtype_size(problem.dtype));
   for (std::size_t i = 0; i < out_count(problem); ++i) store(out.data(), i, problem.dtype, expected(problem, exact_input, i));
@@ -47,7 +47,7 @@ TEST_P(Verify, inputs_are_exact_in_any_order) {
   const Problem problem = problem_of(GetParam().dtype, GetParam().op, 8);
   for (std::size_t i = 0; i < problem.count; ++i) {
     double partial = problem.op == TNT_PROD ? 1 : 0;
-    for (int rank = problem.ranks; rank-- > 0;) {  // the other way round, rounded at every step
+    for (int rank = problem.ranks; rank-- > 0;) {  // in the opposite order, rounded at every step
       const double x = exact_input(problem, rank, i);
       EXPECT_EQ(rounded(x, problem.dtype), x);
       if (problem.op == TNT_SUM || problem.op == TNT_AVG) partial = rounded(partial + x, problem.dtype);

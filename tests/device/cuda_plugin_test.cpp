@@ -1,5 +1,5 @@
-// libtarantella_cuda.so: that it loads on any machine, brings no CUDA library along and shows nothing but its entry; with a GPU
-// also that the device does what it should.
+// libtarantella_cuda.so: it loads on any machine, does not load another CUDA library, and exports only its entry point; with a
+// GPU also that the device works.
 #include <gtest/gtest.h>
 
 #ifdef TNT_CUDA_PLUGIN
@@ -56,7 +56,7 @@ TEST(CudaPlugin, SaysWhyThereIsNoDevice) {
   std::string reason;
   EXPECT_EQ(plugin.count(&reason), 0);
   EXPECT_NE(reason.find("NVIDIA driver"), std::string::npos) << reason;
-  EXPECT_EQ(why_no_device(), reason);  // this one is what the library loads
+  EXPECT_EQ(why_no_device(), reason);  // this file is the one that the library loads
   tnt_status_t status = TNT_SUCCESS;
   std::string message;
   EXPECT_EQ(plugin.open(0, &status, &message), nullptr);

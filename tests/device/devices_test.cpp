@@ -1,4 +1,4 @@
-// Devices by their index: what is said where there are none, and that each is opened once.
+// Devices by index: the errors if there are none, and that each is opened only once.
 #include "device/devices.hpp"
 
 #include <gmock/gmock.h>
@@ -78,7 +78,7 @@ TEST_F(DeviceLoad, TheLogSaysOnceWhyNothingIsThere) {
   EXPECT_EQ(said_by_counting(), "");
 }
 
-// The machine's own, whatever it has.
+// The machine's own device, if it has one.
 TEST_F(DeviceLoad, AMachineHasDevicesOrAReason) {
   EXPECT_EQ(why_no_device().empty(), device_count() > 0) << why_no_device();
   if (device_count() == 0) {

@@ -1,4 +1,4 @@
-// Handles give back what they hold, once, also after a move.
+// Handles release what they own, once, also after a move.
 #include "device/handles.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using testing::SimulatedDevice;
 
-// The device itself reports what is given back twice or never.
+// The device itself reports what is released twice or never.
 TEST(Handles, WhatIsMovedIsGivenBackOnce) {
   SimulatedDevice device;
   std::vector<Stream> streams;

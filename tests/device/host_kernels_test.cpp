@@ -70,7 +70,7 @@ TEST_F(HostBucket, UnpackCastsBack) {
 TEST_F(HostBucket, StatisticsAreOfTheValuesAsTheyAreWritten) {
   values[7] = std::numeric_limits<float>::infinity();
   values[8] = std::nanf("");
-  arguments[0].scale = 0.0;  // not read
+  arguments[0].scale = 0.0;  // so it is not read
   host::pack(launch);
   gpu::Statistics total;
   host::sum_statistics(statistics.data(), launch.n_tiles, &total);
@@ -85,7 +85,7 @@ TEST_F(HostBucket, StatisticsAreOfTheValuesAsTheyAreWritten) {
 }
 
 TEST(HostKernels, ReduceTakesTheOrderThatIsAsked) {
-  // sums that tell the orders apart: ((big + 1) - big) + 1 and (big + 1) + (-big + 1)
+  // sums that differ between the two orders: ((big + 1) - big) + 1 and (big + 1) + (-big + 1)
   const float big = 0x1p25F;
   const std::vector<std::vector<float>> values{{big}, {1.0F}, {-big}, {1.0F}, {8.0F}};
   const void* sources[] = {values[0].data(), values[1].data(), values[2].data(), values[3].data(), values[4].data()};

@@ -1,4 +1,4 @@
-// Clocks and the history of accesses, without any device.
+// Vector clocks and the history of accesses, without a device.
 #include "support/ordering.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ std::array<std::byte, 64> memory;
 Access read(std::size_t begin, std::size_t end) { return {&memory[begin], end - begin, false}; }
 Access write(std::size_t begin, std::size_t end) { return {&memory[begin], end - begin, true}; }
 
-// Components that do one thing after the other, and what they have heard of.
+// Components that act one after another, and what each knows of the others.
 struct Component {
   explicit Component(std::size_t number) : number(number) {}
   std::size_t number;
@@ -64,7 +64,7 @@ TEST(Ordering, WhoHasHeardOfItIsOrdered) {
   EXPECT_TRUE(one.touch(history, write(0, 8)).empty());
   two.clock.join(one.clock);
   EXPECT_TRUE(two.touch(history, write(0, 8)).empty());
-  EXPECT_EQ(one.touch(history, read(0, 8)).size(), 1U);  // and not the other way round
+  EXPECT_EQ(one.touch(history, read(0, 8)).size(), 1U);  // but not the other way round
 }
 
 TEST(Ordering, HearingOfAnEarlierOneIsNotEnough) {
@@ -86,7 +86,7 @@ TEST(Ordering, OnlyCommonBytesCount) {
   EXPECT_TRUE(two.touch(history, write(0, 8)).empty());
   EXPECT_TRUE(two.touch(history, write(16, 32)).empty());
   const auto conflicts = two.touch(history, read(12, 33));
-  ASSERT_EQ(conflicts.size(), 2U);  // two things that component 0 did
+  ASSERT_EQ(conflicts.size(), 2U);  // two actions of component 0
   EXPECT_EQ(conflicts[0].begin, &memory[12]);
   EXPECT_EQ(conflicts[0].end, &memory[16]);
   EXPECT_EQ(conflicts[1].begin, &memory[32]);

@@ -1,4 +1,4 @@
-// Captures of the simulated device: what is refused, what is kept, and that replays are ordered as the capture was.
+// Captures of the simulated device: what is refused, what is recorded, and that replays are ordered like the capture.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -99,7 +99,7 @@ TEST_F(SimulatedCapture, AStreamThatDoesNotComeBackIsRefused) {
   event.wait_on(two.get());
   back.record(two.get());
   back.wait_on(one.get());
-  add(two);  // after the way back
+  add(two);  // after the streams joined again
   expect_refused([&] { (void)device.end_capture(one.get()); }, "has not come back");
   EXPECT_FALSE(device.capturing(two.get()));
 }

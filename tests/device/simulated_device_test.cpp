@@ -1,4 +1,4 @@
-// The simulated device finds every kind of missing order, and none where there is one.
+// The simulated device finds every kind of missing order, and reports nothing where the order is correct.
 #include "support/simulated_device.hpp"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Two streams, an event, device memory and pinned memory; ends with all idle and everything given back.
+// Two streams, an event, device memory and pinned memory; at the end everything must be idle and released.
 class SimulatedOrder : public ::testing::TestWithParam<unsigned> {
  protected:
   static constexpr std::size_t bytes = 1024;
@@ -27,7 +27,7 @@ class SimulatedOrder : public ::testing::TestWithParam<unsigned> {
     device.name_stream(two.get(), "two");
     device.name_memory(memory.get(), "gradient");
     device.name_memory(pinned.get(), "staging");
-    device.synchronize(one.get());  // the memory is there for all streams
+    device.synchronize(one.get());  // the memory is allocated for all streams
   }
   void TearDown() override { device.run_all(); }
 
@@ -200,7 +200,7 @@ TEST_P(SimulatedOrder, AFunctionOfTheHostHappensInItsStream) {
   device.copy(pinned.get(), memory.get(), bytes, one.get());
   device.launch_host_func(run, &reads, one.get());
   device.run_all();
-  device.host_reads(pinned.get(), bytes);  // who was told by the function
+  device.host_reads(pinned.get(), bytes);  // ordered by the function
   EXPECT_THAT(reports(), IsEmpty());
   device.launch_host_func(run, &writes, two.get());
   device.copy(memory.get(), pinned.get(), bytes, one.get());
@@ -235,7 +235,7 @@ TEST_P(SimulatedOrder, MemoryThatIsReleasedInOrderIsNot) {
   EXPECT_THAT(reports(), IsEmpty());
 }
 
-// A bucket whose tiles and tensors lie in device memory.
+// A bucket whose tiles and tensors are in device memory.
 class SimulatedBucket : public SimulatedOrder {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// Memory of simulated devices: whose it is, its borders, and that the host cannot touch it.
+// Memory of simulated devices: its owner, its ends, and that the host cannot access it.
 #include "support/simulated_memory.hpp"
 
 #include <gmock/gmock.h>

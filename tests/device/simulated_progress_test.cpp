@@ -1,4 +1,4 @@
-// When simulated work runs: late, by polls or in a thread; work that waits for other ranks; errors on demand.
+// When simulated work runs: late, by polls or in a thread; work that waits for other ranks; injected errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The order in which four pieces of work on two streams run.
+// The order in which four items on two streams run.
 std::string order_of(unsigned seed) {
   SimulatedDevice device(0, {.seed = seed});
   const Stream one(device);
@@ -79,7 +79,7 @@ TEST(SimulatedProgress, AThreadRunsWorkWhileTheHostWaitsElsewhere) {
   EXPECT_TRUE(told.wait_for(lock, std::chrono::seconds(20), [&] { return said; }));
 }
 
-// A meeting of ranks, as a collective is one: done when all have come.
+// A rendezvous of ranks, like a collective: finished when all have arrived.
 struct SimulatedCollective {
   std::atomic<int> to_come;
   std::atomic<int> destroyed{0};
@@ -100,7 +100,7 @@ void enqueue_arrival(StreamHandle stream, SimulatedCollective& collective) {
     ++static_cast<Arrival*>(data)->collective->destroyed;
     delete static_cast<Arrival*>(data);
   };
-  // as a library does that was loaded later
+  // like a library that was loaded later
   const auto enqueue = reinterpret_cast<tnt_simulated_enqueue_fn>(dlsym(RTLD_DEFAULT, "tnt_simulated_enqueue"));
   ASSERT_NE(enqueue, nullptr);
   enqueue(stream, nullptr, nullptr, 0, nullptr, nullptr, 0, try_run, destroy, new Arrival{&collective}, "meeting");
@@ -177,7 +177,7 @@ TEST(SimulatedProgress, AStreamThatIsGoneIsRefused) {
   EXPECT_THROW(device.synchronize(stream), Error);
   EXPECT_THAT(device.take_reports(), ElementsAre(HasSubstr("is no stream of this device, or was destroyed")));
   device.run_all();
-  EXPECT_EQ(done, 1);  // what was on it still ends
+  EXPECT_EQ(done, 1);  // its work still runs to its end
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The device that CUDA has, by way of its plug-in: what streams, events, the pool and captures promise (src/device/device.hpp).
+// The CUDA device, through its plug-in: what src/device/device.hpp promises about streams, events, the pool and captures.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ cudaStream_t cuda(const Stream& stream) { return static_cast<cudaStream_t>(strea
 
 class RealDevice : public ::testing::Test {
  protected:
-  // What comes after on the stream waits until open() is called; a test that ends before lets it go on.
+  // Later work on the stream waits until open() is called. A test that ends earlier opens it.
   class Gate {
    public:
     Gate(Device& device, const Stream& stream) : device_(device), stream_(stream.get()) {
@@ -32,7 +32,7 @@ class RealDevice : public ::testing::Test {
     Gate& operator=(const Gate&) = delete;
     ~Gate() {
       open();
-      device_.synchronize(stream_);  // what waits looks at this object
+      device_.synchronize(stream_);  // the waiting function reads this object
     }
     void open() {
       open_ = true;
@@ -105,7 +105,7 @@ TEST_F(RealDevice, AnEventHoldsAnotherStreamBack) {
 TEST_F(RealDevice, StreamsRunBesideEachOther) {
   const DeviceBuffer memory(*device, sizeof(float), two->get());
   Gate gate(*device, *one);
-  write(memory.get(), {3.0F}, *two);  // returns although the other stream is held up
+  write(memory.get(), {3.0F}, *two);  // returns although the other stream is blocked
   EXPECT_FALSE(device->idle(one->get()));
   gate.open();
   device->synchronize(one->get());
@@ -130,7 +130,7 @@ TEST_F(RealDevice, ThePoolGivesTheSameMemoryAgain) {
   EXPECT_LT(before, free_memory() + 4 * bytes);
 }
 
-// One launch for each bucket and direction, and a graph has all of it.
+// One launch for each bucket and direction, and a graph contains all of it.
 TEST_F(RealDevice, PackAndUnpackAreOneKernelEachInAGraph) {
   const std::vector<gpu::TensorShape> shapes{{1000, TNT_FLOAT32}, {3, TNT_FLOAT32}, {70'001, TNT_FLOAT32}};
   const gpu::BucketLayout layout = gpu::make_layout(shapes, TNT_BFLOAT16);
@@ -175,7 +175,7 @@ TEST_F(RealDevice, PackAndUnpackAreOneKernelEachInAGraph) {
   }
 }
 
-// In CUDA's global mode one look at an event by another thread ends a capture: ours do not.
+// In CUDA's global capture mode, an event query by another thread would end the capture; ours does not.
 TEST_F(RealDevice, OtherThreadsMayPollDuringACapture) {
   const Event event(*device);
   event.record(two->get());

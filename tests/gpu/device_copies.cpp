@@ -14,7 +14,7 @@ namespace {
 
 constexpr int mark = 0xa5;
 
-// Without guards compute-sanitizer sees every access that is not within an array's allocation.
+// Without guards compute-sanitizer sees every access outside an array's allocation.
 std::size_t guard_bytes() { return std::getenv("TNT_GPU_TESTS_WITHOUT_GUARDS") == nullptr ? 256 : 0; }
 
 }  // namespace
@@ -26,7 +26,7 @@ DeviceCopies::~DeviceCopies() {
   cudaStreamDestroy(stream_);
 }
 
-// cudaMalloc gives multiples of 256.
+// cudaMalloc returns multiples of 256.
 void* DeviceCopies::copy_of(const void* host, std::size_t bytes) {
   if (bytes == 0) return nullptr;
   auto found = copies_.find(host);

@@ -1,4 +1,4 @@
-// Copies of host arrays in the memory of a GPU, at the same addresses modulo 128, between guards that no kernel may write.
+// Copies of host arrays in a GPU's memory, at the same addresses modulo 128, between guards that no kernel may write.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,20 +15,20 @@ class DeviceCopies {
   DeviceCopies& operator=(const DeviceCopies&) = delete;
   ~DeviceCopies();
 
-  // Where the copy of an array lies; the same one for the same array. nullptr for one of no bytes.
+  // The address of an array's copy; the same for the same array. nullptr for an empty one.
   template <typename T>
   [[nodiscard]] T* of(T* host, std::size_t bytes) {
     return static_cast<T*>(copy_of(host, bytes));
   }
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
 
-  // Waits for the stream, fails the test if a guard was written, and copies an array back to where it came from.
+  // Waits for the stream, fails the test if a guard was written, and copies an array back to the host array.
   void check_guards() const;
   void bring_back(void* host) const;
 
  private:
   struct Copy {
-    std::byte* memory;  // guards included
+    std::byte* memory;  // including guards
     std::size_t before;
     std::size_t bytes;
   };

@@ -1,5 +1,5 @@
-// The reducer of gradients on a GPU over NCCL itself, on one rank: sums are the contributions, in steps, in captured steps, in
-// a wire dtype, from places in the bucket.
+// The reducer of gradients on a GPU over the real NCCL, with one rank: sums equal the inputs in steps, in captured steps, with
+// a wire type, and for gradients in the bucket.
 #include "reducer/device_reducer.hpp"
 
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ class OneRank : public ::testing::Test {
   std::shared_ptr<Device> device;
   std::optional<Stream> stream;
   std::vector<DeviceBuffer> gradients;
-  std::optional<DeviceReducer> reducer;  // goes before what it works on
+  std::optional<DeviceReducer> reducer;  // destroyed before what it uses
 };
 
 TEST_F(OneRank, StepsFollowEachOther) {
@@ -101,7 +101,7 @@ TEST_F(OneRank, AStepCanBeCaptured) {
   hand_over(2.0);
   expect_step(0, 2.0F);
   const testing::Graph graph(static_cast<cudaStream_t>(stream->get()), [&] { hand_over(2.0); });
-  EXPECT_GE(graph.kernels(), 6U);  // three buckets, packed and unpacked; NCCL may have its own
+  EXPECT_GE(graph.kernels(), 6U);  // three buckets, packed and unpacked; NCCL may add its own
   for (int step = 1; step < 4; ++step) {
     compute_all(step);
     graph.replay(static_cast<cudaStream_t>(stream->get()));

@@ -1,4 +1,4 @@
-// A CUDA graph of what is enqueued on a stream.
+// A CUDA graph of the work enqueued on a stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@ namespace tnt::testing {
 
 class Graph {
  public:
-  // mode: what other threads may do meanwhile.
+  // mode: which calls other threads may make during the capture.
   Graph(cudaStream_t stream, const std::function<void()>& enqueue,
         cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal);
   Graph(const Graph&) = delete;
@@ -18,7 +18,7 @@ class Graph {
   ~Graph();
 
   void replay(cudaStream_t stream) const;
-  [[nodiscard]] std::size_t kernels() const;  // that it launches
+  [[nodiscard]] std::size_t kernels() const;  // the number of kernels that it launches
 
  private:
   cudaGraph_t graph_ = nullptr;

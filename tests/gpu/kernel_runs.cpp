@@ -1,4 +1,4 @@
-// The runs of tests/simt on a GPU. A launch says itself how large its arrays are.
+// The functions of tests/simt/kernel_runs.hpp on a GPU. The sizes of the arrays follow from the launch.
 #include "simt/kernel_runs.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::size_t bucket_bytes(const gpu::BucketLaunch& launch) {
   return end * dtype_size(launch.wire);
 }
 
-// Of each tensor that has tiles; the others are never looked at.
+// For each tensor that has tiles; the others are not accessed.
 std::vector<std::size_t> tensor_bytes(const gpu::BucketLaunch& launch) {
   std::vector<std::size_t> bytes;
   for (const gpu::Tile& tile : tiles_of(launch)) {
@@ -32,14 +32,14 @@ std::vector<std::size_t> tensor_bytes(const gpu::BucketLaunch& launch) {
 
 enum class Side { in, out };
 
-// The launch with its arrays on the GPU, those of one side of its tensors.
+// The launch with its arrays on the GPU, for one side of its tensors.
 gpu::BucketLaunch on_device(const gpu::BucketLaunch& launch, std::vector<gpu::TensorArgument>& arguments, DeviceCopies& copies,
                             Side side) {
   const std::vector<std::size_t> bytes = tensor_bytes(launch);
   arguments.assign(launch.tensors, launch.tensors + bytes.size());
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     gpu::TensorArgument& argument = arguments[i];
-    const bool is_read = argument.in != nullptr && argument.scale != 0.0;  // else not even a bad address is
+    const bool is_read = argument.in != nullptr && argument.scale != 0.0;  // otherwise even an invalid address is allowed
     if (side == Side::in && is_read) argument.in = copies.of(argument.in, bytes[i]);
     if (side == Side::out && argument.out != nullptr) argument.out = copies.of(argument.out, bytes[i]);
   }

@@ -1,4 +1,4 @@
-// Every test is skipped, with the reason, where there is no GPU: that they were not run must not pass for success.
+// Without a GPU every test is skipped, with the reason, so that it does not count as passed.
 #include <gtest/gtest.h>
 
 #include "device/devices.hpp"

@@ -1,4 +1,4 @@
-// Collectives of the C API beside MPI's own, on ranks that mpirun started: the same values, whatever carries ours.
+// Collectives of the C API compared with MPI's own, on ranks started by mpirun: the same values over every transport.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,7 +37,7 @@ constexpr tnt_dtype_t mpi_dtypes[] = {TNT_FLOAT32, TNT_FLOAT64, TNT_INT8, TNT_UI
 constexpr tnt_op_t mpi_ops[] = {TNT_SUM, TNT_MIN, TNT_MAX, TNT_PROD};
 constexpr std::size_t counts[] = {1, 1000, 2049, 70'001, 700'001};
 
-// The job of this process: joined at the first test, left after the last.
+// The job of this process: joined in the first test, left after the last.
 class MpiTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -47,7 +47,7 @@ class MpiTest : public ::testing::Test {
   void SetUp() override {
     if (!job) GTEST_SKIP() << "MPI does not let threads call it";
   }
-  [[nodiscard]] static bool mpi() {  // one rank does not start MPI
+  [[nodiscard]] static bool mpi() {  // one rank does not initialise MPI
     return job->size > 1;
   }
   static std::optional<Joined> job;
@@ -60,7 +60,7 @@ int from_environment(const char* one, const char* other) {
   return value == nullptr ? -1 : std::atoi(value);
 }
 
-// Ranks are on so many nodes in turn; between nodes that do not have equally many there is the network alone.
+// Ranks alternate between this many nodes. If nodes have different numbers of ranks, only the network is used.
 std::string expected_transport(const std::string& wanted, int nodes, int ranks) {
   if (ranks == 1) return "local";
   if (nodes == 1) return wanted == "mpi" ? "mpi" : "shm";
@@ -98,7 +98,7 @@ TEST_F(MpiTest, AllReduce) {
   }
 }
 
-// What MPI does not have: 16-bit floats, and the mean.
+// What MPI lacks: 16-bit floats, and the mean.
 TEST_F(MpiTest, AllReduceOfHalves) {
   for (const tnt_dtype_t dtype : {TNT_FLOAT16, TNT_BFLOAT16}) {
     for (const std::size_t count : {std::size_t{33}, std::size_t{70'001}}) {
@@ -173,7 +173,7 @@ TEST_F(MpiTest, MessagesInARing) {
   }
 }
 
-// Works of several communicators at once, while MPI itself is used, too.
+// Operations of several communicators at once, while MPI itself is used, too.
 TEST_F(MpiTest, CommunicatorsAtOnce) {
   constexpr std::size_t count = 50'000;
   std::vector<tnt_comm_t> parts(3);

@@ -1,4 +1,4 @@
-// Every rank runs the same tests in the same order; rank 0 alone reports what passes, each what fails.
+// Every rank runs the same tests in the same order. Rank 0 alone reports passed tests, every rank its failures.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ const char* variable(const char* one, const char* other) {
   return value != nullptr ? value : std::getenv(other);
 }
 
-// One machine as several nodes: ranks in turn.
+// One machine as several nodes; ranks alternate between them.
 void pretend_nodes(int rank) {
   const char* nodes = std::getenv("TNT_TEST_NODES");
   if (nodes == nullptr || std::atoi(nodes) < 2) return;

@@ -1,11 +1,11 @@
-// What main tells the tests of a rank that mpirun started.
+// The options of main for the tests of a rank started by mpirun.
 #pragma once
 
 #include <mpi.h>
 
 namespace tnt::testing {
 
-// The thread level with which the program initialised MPI before tnt_init; -1: it left that to Tarantella.
+// The thread level with which the program initialises MPI before tnt_init; -1: Tarantella initialises it.
 [[nodiscard]] int program_level();
 
 }  // namespace tnt::testing

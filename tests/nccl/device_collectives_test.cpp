@@ -1,5 +1,5 @@
-// The collectives among devices beside an independent reference, by NCCL, through pinned memory and by both: every element type
-// and operation, several numbers of ranks, in place and not.
+// Collectives between devices compared with an independent reference: by NCCL, through pinned memory and hierarchical, for
+// every element type and operation, several numbers of ranks, in place and not.
 #include <gtest/gtest.h>
 
 #include "nccl/nccl_job.hpp"
@@ -115,7 +115,7 @@ TEST_P(DeviceCollectives, AllToAll) {
   });
 }
 
-// Each rank sends as many elements as it has to the next, itself if it is alone.
+// Each rank sends as many elements as it has to the next rank; to itself if it is alone.
 TEST_P(DeviceCollectives, MessagesRoundTheRing) {
   run([](NcclRank& rank) {
     const int ranks = rank.comm.size();

@@ -1,6 +1,6 @@
-// A library with the functions of NCCL that we use: ranks are threads of one process, buffers are memory of the simulated
-// device, operations are work on its streams. Keeps to what a caller of NCCL may rely on, finds out who relies on more, and
-// does on a test's wish (fake_nccl.h) what networks and other ranks do.
+// A library with the functions of NCCL that we use. Ranks are threads of one process, buffers are memory of the simulated
+// device, operations are work on its streams. It guarantees no more than NCCL does, reports callers that rely on more, and
+// imitates failures of networks and other ranks when a test asks for them (fake_nccl.h).
 #include <algorithm>
 #include <cstring>
 
@@ -25,14 +25,14 @@ thread_local std::string last_words;  // of this thread's calls
 
 bool wished(Comm& comm, const char* key) { return State::get().setting(key, comm.rank) == static_cast<long>(comm.operations); }
 
-// Whether the communicator can take a call: NCCL refuses while one is in progress.
+// Whether the communicator accepts a call: NCCL refuses while one is in progress.
 bool idle(Comm& comm, const char* function) {
   if (comm.busy_polls == 0 && !comm.deferred && !comm.waits_for_members && comm.split_result == nullptr) return true;
   State::get().misused(std::string(function) + " while a call is in progress");
   return false;
 }
 
-// What an operation's call returns: prepare() makes its work.
+// The return value of an operation's call. prepare() makes its work.
 template <typename Prepare>
 nccl::ncclResult_t take(Comm& comm, Lock& lock, const char* function, Prepare&& prepare) {
   State& state = State::get();
@@ -110,7 +110,7 @@ nccl::ncclResult_t init(nccl::ncclComm_t* result, int ranks, const nccl::ncclUni
   return nccl::ncclInProgress;
 }
 
-// The parts of a split that all ranks have called: this rank's communicator is made, the others' when they ask.
+// The communicators made by a split that all ranks have called: this rank's at once, the others' when they ask.
 bool complete_split(Comm& comm) {
   Group& group = *comm.group;
   const auto& wishes = group.splits.at(comm.split_number);
@@ -317,7 +317,7 @@ FAKE_EXPORT nccl::ncclResult_t ncclGroupStart() {
   return nccl::ncclSuccess;
 }
 
-// All of a group's messages are of one communicator and stream, as ours are.
+// All messages of a group use one communicator and stream, as ours do.
 FAKE_EXPORT nccl::ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0 || grouped.empty()) return nccl::ncclSuccess;
   const std::vector<Grouped> group = std::exchange(grouped, {});

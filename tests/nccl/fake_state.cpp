@@ -17,7 +17,7 @@ bool Group::complete() const {
 }
 
 State& State::get() {
-  static State* instance = new State();  // work of the last streams may outlive static objects
+  static State* instance = new State();  // work on the last streams may outlive static objects
   return *instance;
 }
 

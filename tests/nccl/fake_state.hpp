@@ -1,4 +1,4 @@
-// The state of the fake NCCL: communicators of ranks that are threads of one process, and what tests have told it.
+// The state of the fake NCCL: communicators of ranks that are threads of one process, and the tests' settings.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ namespace fake {
 
 namespace nccl = tnt::nccl_abi;
 
-// Of one call, as all ranks must make it.
+// The arguments that all ranks must pass alike.
 struct Signature {
   std::string function;
   std::size_t count = 0;
@@ -28,17 +28,17 @@ struct Signature {
   [[nodiscard]] std::string text() const;
 };
 
-// One collective of a group, from when the first device comes to it until all ranks have its result.
+// One collective of a group, from the first device that reaches it until all ranks have its result.
 struct PendingCollective {
   Signature signature;
-  int arrived = 0;  // devices that have come to it
+  int arrived = 0;  // devices that have reached it
   int left = 0;
   bool mixed = false;  // ranks called different things
   std::vector<const void*> inputs;
   std::vector<char> result;
 };
 
-// A message whose one end has come.
+// A message of which one side has arrived.
 struct PendingMessage {
   const void* from = nullptr;
   void* to = nullptr;
@@ -47,38 +47,38 @@ struct PendingMessage {
 };
 
 struct Comm;
-// The work of one operation on a stream, to be enqueued when the mutex is not held.
+// The work of one operation on a stream, to be enqueued without holding the mutex.
 using Enqueue = std::function<void()>;
 
-// The ranks of one communicator. The library's one mutex protects all.
+// The ranks of one communicator. Everything is protected by the library's one mutex.
 struct Group {
-  bool dead = false;                                         // a rank has aborted: nothing goes on
-  std::vector<Comm*> members;                                // by rank; null until it has come
-  std::map<std::uint64_t, std::pair<Signature, int>> calls;  // by number: what the first rank called, and which that was
-  std::map<std::uint64_t, PendingCollective>
-      pending_collectives;  // by number on the devices: a graph may replay one call often
+  bool dead = false;           // a rank has aborted: no operation completes
+  std::vector<Comm*> members;  // by rank; null until the rank has joined
+  // by number: the call of the first rank, and which rank that was
+  std::map<std::uint64_t, std::pair<Signature, int>> calls;
+  std::map<std::uint64_t, PendingCollective> pending_collectives;  // by number on the devices: a graph may replay a call often
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<PendingMessage>>> sent;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<PendingMessage>>> wanted;
-  std::map<std::uint64_t, std::map<int, std::pair<int, int>>> splits;  // by their number: rank -> colour, key
+  std::map<std::uint64_t, std::map<int, std::pair<int, int>>> splits;  // by number: rank -> colour, key
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Group>> parts;
   [[nodiscard]] bool complete() const;
 };
 
 enum class Life { open, finalized, destroyed, aborted };
 
-// Never given back: who uses one that is gone is to be found out, not to crash.
+// Never freed, so that using it after its end is reported instead of crashing.
 struct Comm {
   std::shared_ptr<Group> group;
   int rank = 0;
   Life life = Life::open;
-  long busy_polls = 0;  // how often it is still in progress
+  long busy_polls = 0;  // how many more queries return "in progress"
   bool waits_for_members = false;
-  nccl::ncclComm_t* split_result = nullptr;  // filled when the split has ended
+  nccl::ncclComm_t* split_result = nullptr;  // filled when the split has completed
   std::uint64_t split_number = 0;
   int split_color = 0;
   nccl::ncclResult_t error = nccl::ncclSuccess;
   std::string words;
-  Enqueue deferred;               // what a call that is in progress will enqueue
+  Enqueue deferred;               // what a call in progress will enqueue
   long on_the_way = 0;            // operations that have not ended on the device
   std::uint64_t operations = 0;   // of any kind
   std::uint64_t collectives = 0;  // calls
@@ -100,7 +100,7 @@ class State {
   [[nodiscard]] long alive() const;
   void misused(const std::string& what) { misuse = misuse.empty() ? what : misuse; }
 
-  // Whether this call may be made; a misuse is kept.
+  // Whether this call is allowed; misuse is recorded.
   [[nodiscard]] bool usable(nccl::ncclComm_t handle, const char* function);
   [[nodiscard]] Comm& make(const std::shared_ptr<Group>& group, int rank);
   void join(const std::shared_ptr<Group>& group, Comm& comm);
@@ -120,7 +120,7 @@ class State {
 [[nodiscard]] inline Comm* comm_of(nccl::ncclComm_t handle) { return reinterpret_cast<Comm*>(handle); }
 [[nodiscard]] inline nccl::ncclComm_t handle_of(Comm& comm) { return reinterpret_cast<nccl::ncclComm_t>(&comm); }
 
-// Sets the asynchronous error of one communicator, unless it has one.
+// Sets the asynchronous error of one communicator, unless it has one already.
 void fail_later(Comm& comm, nccl::ncclResult_t error, const std::string& words);
 
 [[nodiscard]] std::size_t bytes_of(nccl::ncclDataType_t type);
@@ -142,7 +142,7 @@ struct Transfer {
 };
 [[nodiscard]] Enqueue transfers(Comm& comm, std::vector<Transfer> list, nccl::ncclStream_t stream);
 
-// The result of a collective of which all inputs are there.
+// The result of a collective with all inputs present.
 void compute(PendingCollective& pending);
 
 }  // namespace fake

@@ -1,4 +1,4 @@
-// The fake NCCL's operations, as work on simulated streams: each rank's waits until all have come to it.
+// The fake NCCL's operations as work on simulated streams: each rank's waits until all ranks have reached it.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ T combined(T a, T b, int op) {
   }
 }
 
-// One element over all ranks, in their order, in T; load(rank) gives it.
+// One element reduced over all ranks, in rank order, in T; load(rank) returns the rank's value.
 template <typename T, typename Load>
 T reduce_element(std::size_t ranks, int op, Load&& load) {
   T value = load(0);
@@ -71,28 +71,28 @@ void gather(PendingCollective& pending, std::size_t bytes) {
   }
 }
 
-// Where this rank's part of the result begins.
+// The beginning of this rank's part of the result.
 std::size_t part_of(const PendingCollective& pending, int rank) {
   if (pending.signature.function != "ncclReduceScatter") return 0;
   return static_cast<std::size_t>(rank) * pending.signature.count * bytes_of(pending.signature.type);
 }
 
-// What one rank's stream has to do for an operation; once, or at each replay of a graph.
+// The work of one operation on one rank's stream; it runs once, or at each replay of a graph.
 struct Work {
   Comm* comm;
-  bool never = false;  // a test's wish
+  bool never = false;  // set by a test
   bool on_the_way = true;
-  explicit Work(Comm& of) : comm(&of) { ++of.on_the_way; }  // with the mutex held
+  explicit Work(Comm& of) : comm(&of) { ++of.on_the_way; }  // called with the mutex held
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
   virtual ~Work() = default;
-  [[nodiscard]] virtual bool go_on() = 0;  // with the mutex held
+  [[nodiscard]] virtual bool go_on() = 0;  // called with the mutex held
   void arrive() {
     if (std::exchange(on_the_way, false)) --comm->on_the_way;
   }
 };
 
-// The simulated streams' view of a shared Work.
+// A shared Work as the simulated streams need it.
 int try_run(void* data) {
   const std::scoped_lock lock(State::get().mutex);
   Work& work = **static_cast<std::shared_ptr<Work>*>(data);
@@ -154,7 +154,7 @@ struct Exchange final : Work {
     return over;
   }
 
-  // The n-th send to a peer meets the n-th receive there.
+  // The n-th send to a rank matches the n-th receive there.
   std::shared_ptr<PendingMessage> post(const Transfer& transfer) const {
     Group& group = *comm->group;
     const std::pair<int, int> way =
@@ -203,7 +203,7 @@ Enqueue on_stream(std::unique_ptr<Work> work, const std::vector<Buffers>& buffer
   };
 }
 
-// All ranks' n-th calls must be the same.
+// The n-th calls of all ranks must be the same.
 void compare_calls(Comm& comm, const Signature& signature) {
   const auto [place, first] = comm.group->calls.try_emplace(++comm.collectives, signature, comm.rank);
   const auto& [expected, first_rank] = place->second;
@@ -213,7 +213,7 @@ void compare_calls(Comm& comm, const Signature& signature) {
   for (Comm* member : comm.group->members) fail_later(*member, nccl::ncclInvalidUsage, words);
 }
 
-// A test's wishes for the operation that comes now.
+// A test's settings for the next operation.
 bool never_ends(Comm& comm) {
   const State& state = State::get();
   const auto wished = [&](const char* key) { return state.setting(key, comm.rank) == static_cast<long>(comm.operations); };

@@ -1,5 +1,5 @@
-// Collectives among devices by NCCL inside nodes and through pinned memory between them, beyond their results with little data
-// (device_collectives_test.cpp): slices, chunks and their order, the nodes, parts, and how they end.
+// Collectives between devices by NCCL inside nodes and through pinned memory between nodes; more than the results with little
+// data (device_collectives_test.cpp): slices, chunks and their order, nodes, split, and failures.
 #include "comm/hierarchical/hierarchical_device_communicator.hpp"
 
 #include <gtest/gtest.h>
@@ -39,8 +39,8 @@ struct Layout {
 };
 class HierarchicalAllReduce : public NcclTest, public ::testing::WithParamInterface<Layout> {};
 
-// Counts around what makes slices, a rest of each size of interest, several chunks; in place and not. The device finds what
-// nothing orders: the slices of a chunk are NCCL's while the lane has the last chunk's.
+// Counts that exercise slices, every interesting remainder and several chunks; in place and not. The device detects missing
+// order: NCCL works on a chunk's slices while the lane has the previous chunk's.
 TEST_P(HierarchicalAllReduce, OfSlicesRestsAndChunks) {
   const auto& nodes = GetParam().nodes;
   run_hierarchical(nodes, [&](NcclRank& rank) {
@@ -72,7 +72,7 @@ const Layout layouts[] = {{"TwoByTwo", {0, 0, 1, 1}},
                           {"One", {0}},
                           {"ThreeByTwo", {0, 1, 2, 0, 1, 2}},
                           {"TwoByFour", {0, 0, 0, 0, 1, 1, 1, 1}}};
-// Under a sanitizer those of up to four ranks.
+// Under a sanitizer only up to four ranks.
 INSTANTIATE_TEST_SUITE_P(Nodes, HierarchicalAllReduce,
                          ::testing::ValuesIn(std::begin(layouts), std::end(layouts) - (testing::sanitized ? 2 : 0)),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -87,7 +87,7 @@ TEST_F(HierarchicalDevices, SayWhatCarriesThem) {
   run_hierarchical({0, 1}, [](NcclRank& rank) { EXPECT_STREQ(rank.comm.transport(), "staged"); });
 }
 
-// Each of the four has half of the data on the bus, and pinned memory for a chunk's slice only.
+// Each of the four copies half of the data over the bus, and needs pinned memory for one slice of a chunk only.
 TEST_F(HierarchicalDevices, EveryRankTakesItsSliceToTheNetwork) {
   constexpr std::size_t count = 8U << 20U;  // of int8: four chunks
   run_hierarchical(two_by_two, [](NcclRank& rank) {
@@ -123,7 +123,8 @@ TEST_F(HierarchicalDevices, FollowTheCallerAndWaitForNothing) {
   });
 }
 
-// Ranks 0, 1, 2 and 4, 3 on their nodes; of the parts one has a rank on each node, one two on one and one on the other.
+// Ranks 0, 1, 2 and 4, 3 on their nodes. One of the new communicators has a rank on each node, the other two ranks on one and
+// one on the other.
 TEST_F(HierarchicalDevices, APartFindsItsOwnNodes) {
   run_hierarchical({0, 0, 0, 1, 1, 1}, [](NcclRank& rank) {
     const int self = rank.comm.rank();
@@ -176,7 +177,8 @@ void steps(NcclRank& rank, int n, std::size_t count) {
   wait_for_the_end(rank);
 }
 
-// With slices, where all of the other node wait for the rank, and without, where most wait inside for the last of their node.
+// With slices, all ranks of the other node wait for the rank; without, most ranks wait inside their node for the rank that
+// does.
 TEST_F(HierarchicalDevices, WhoHasNotCalledIsNamedByItsNode) {
   for (const std::size_t count : {4U, 20'000U}) {
     const std::string message = common_hierarchical_error(
@@ -187,7 +189,7 @@ TEST_F(HierarchicalDevices, WhoHasNotCalledIsNamedByItsNode) {
   }
 }
 
-// A node that does not come at all is missed by the lanes.
+// If all ranks of a node are missing, the lanes report it.
 TEST_F(HierarchicalDevices, ANodeThatHasNotCalledIsNamed) {
   const std::string message = common_hierarchical_error(
       two_by_two, TNT_TIMEOUT, [](NcclRank& rank) { steps(rank, rank.comm.rank() < 2 ? 3 : 2, 20'000); }, options(0.6));
@@ -196,7 +198,7 @@ TEST_F(HierarchicalDevices, ANodeThatHasNotCalledIsNamed) {
 }
 
 TEST_F(HierarchicalDevices, AnErrorOfNcclsIsEveryNodes) {
-  FakeNccl::set("remote_error_at", 3, 1);  // the second of each node
+  FakeNccl::set("remote_error_at", 3, 1);  // the second rank of each node
   const std::string message = common_hierarchical_error(
       two_by_two, TNT_SYSTEM, [](NcclRank& rank) { steps(rank, 3, 20'000); }, options(2.0));
   EXPECT_TRUE(message.find("rank 1: ") == 0 || message.find("rank 3: ") == 0) << message;

@@ -1,4 +1,4 @@
-// Our declaration of NCCL's C API beside the real header, where there is one.
+// Our declarations of NCCL's C API compared with the real header, if it is installed.
 #include "comm/nccl/nccl_abi.hpp"
 
 #include <gtest/gtest.h>
@@ -68,11 +68,11 @@ SAME_FIELD(shrinkShare);
 SAME_FIELD(nvlsCTAs);
 SAME_FIELD(nChannelsPerNetPeer);
 SAME_FIELD(nvlinkCentricSched);
-// later ones append: what a caller of 2.28 passes stays as long as `size` says
+// later versions append fields: the layout that a caller of 2.28 passes is valid as long as `size` says so
 static_assert(sizeof(ours::ncclConfig_t) <= sizeof(::ncclConfig_t));
 #endif
 
-// A function takes as many arguments as ours, each of a type that is passed alike.
+// A function takes as many arguments as ours, and each is passed in the same way.
 template <typename Ours, typename Theirs>
 struct Alike : std::bool_constant<sizeof(Ours) == sizeof(Theirs) && std::is_class_v<Ours> == std::is_class_v<Theirs> &&
                                   std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>> {};

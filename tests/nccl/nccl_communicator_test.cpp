@@ -1,5 +1,5 @@
-// The communicator of NCCL's beyond its collectives (device_collectives_test.cpp): their order with the caller's streams, what
-// is in progress, parts, bad calls.
+// The NCCL communicator besides its collectives (device_collectives_test.cpp): order with the caller's streams, operations in
+// progress, split, invalid calls.
 #include "comm/nccl/nccl_communicator.hpp"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ void add_one(NcclRank& rank, StreamHandle stream, const OnDevice& data, std::siz
       "add one");
 }
 
-// The simulated device finds what nothing orders.
+// The simulated device reports missing order.
 TEST_F(NcclCommunicatorTest, IsInOrderWithTheCallersStream) {
   run_nccl(3, [](NcclRank& rank) {
     const Stream caller(rank.device);
@@ -103,7 +103,7 @@ TEST_F(NcclCommunicatorTest, WhatIsInProgressIsAskedForUntilItWasTaken) {
 
 class NcclSplit : public NcclTest, public ::testing::WithParamInterface<int> {};
 
-// Even and odd ranks, in falling order; rank 4 is in neither.
+// Even and odd ranks, in descending order; rank 4 is in neither.
 TEST_P(NcclSplit, MakesTheCommunicatorsOfTheHostsSplit) {
   FakeNccl::set("version", GetParam());
   run_nccl(5, [](NcclRank& rank) {

@@ -1,5 +1,5 @@
-// How communication among devices ends when it cannot go on: within the deadline, on all ranks with one message that names who
-// and what; and that nothing of it is left.
+// Failures of communication between devices: every rank gets one message within the deadline that names the rank and the call,
+// and everything is released.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -22,7 +22,7 @@ using testing::options;
 
 class NcclFailureTest : public NcclTest {
  protected:
-  // After an end all communicators were aborted, none was finalized.
+  // After a failure all communicators were aborted and none was finalized.
   static void expect_aborted(int communicators) {
     EXPECT_EQ(FakeNccl::count("ncclCommAbort"), communicators);
     EXPECT_EQ(FakeNccl::count("ncclCommFinalize"), 0);
@@ -33,7 +33,7 @@ void all_reduce(NcclRank& rank, const OnDevice& data, const char* detail = "", s
   rank.comm.all_reduce(data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, detail);
 }
 
-// Asks, as a caller that waits on the host does, until the communication has ended; every later call says the same.
+// Polls, like a caller that waits on the host, until the communication has failed. Every later call throws the same.
 [[noreturn]] void wait_for_the_end(NcclRank& rank, const OnDevice& data) {
   const Deadline deadline(testing::default_timeout);
   try {
@@ -42,7 +42,7 @@ void all_reduce(NcclRank& rank, const OnDevice& data, const char* detail = "", s
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   } catch (const Error& first) {
-    // a moment later at most, on the path of a step too
+    // a moment later at most, also where a step polls
     while (true) {
       try {
         all_reduce(rank, data);
@@ -59,7 +59,7 @@ void all_reduce(NcclRank& rank, const OnDevice& data, const char* detail = "", s
 
 OnDevice data_of(NcclRank& rank) { return OnDevice(rank.device, rank.comm.stream(), Array(TNT_FLOAT32, 4)); }
 
-// Three steps, of which the fake spoils one.
+// Three steps; the fake makes one of them fail.
 void steps(NcclRank& rank) {
   const OnDevice data = data_of(rank);
   for (int step = 0; step < 3; ++step) all_reduce(rank, data, "bucket 3 of gradients: dense/kernel");
@@ -123,7 +123,7 @@ TEST_F(NcclFailureTest, WhoHasNotCalledIsNamed) {
   expect_aborted(3);
 }
 
-// Rank 1's device is held up by a message that nobody takes: not who waits for rank 1 says what is wrong, but rank 1.
+// Rank 1's device is blocked by a message that nobody receives. The error must name rank 1, not the ranks that wait for it.
 TEST_F(NcclFailureTest, WhatHoldsADeviceUpIsNamed) {
   const std::string message = common_nccl_error(
       2, TNT_TIMEOUT,
@@ -188,7 +188,7 @@ TEST_F(NcclFailureTest, ARankThatNeverJoinsEndsTheInitialisation) {
   expect_aborted(3);
 }
 
-// As a kernel launch does when the device's queue is full of what waits for the collective.
+// Like a kernel launch when the device's queue is full of work that waits for the collective.
 TEST_F(NcclFailureTest, ACallerThatIsStuckInsideACallIsFreed) {
   FakeNccl::set("blocks_at", 2, 1);
   const std::string message = common_nccl_error(2, TNT_TIMEOUT, steps);
@@ -234,7 +234,7 @@ TEST_F(NcclFailureTest, WhoLeavesEarlyIsNotTakenForLost) {
         const OnDevice data = data_of(rank);
         all_reduce(rank, data);
         (void)data.read();
-        // rank 0 goes on for several rounds of the board after the others have left the job
+        // rank 0 continues for several rounds of the progress exchange after the others have left the job
         if (rank.comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(600));
         rank.comm.throw_if_aborted();
       },

@@ -1,4 +1,4 @@
-// How ranks agree on NCCL before it connects them: what is not there or does not fit is named on all ranks, and ends nothing.
+// How ranks agree on NCCL before it connects them: a missing or different version is named on all ranks, and the job continues.
 #include "comm/nccl/nccl_init.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using testing::SimulatedDevice;
 
 class NcclStartTest : public NcclTest {
  protected:
-  // make(host) throws the same on all ranks, which then go on without NCCL.
+  // make(host) throws the same on all ranks, which then continue without NCCL.
   static std::string refusal(int ranks, tnt_status_t status, const std::function<void(Communicator&)>& make) {
     return testing::common_error(ranks, status, [&](Communicator& host) {
       try {
@@ -123,7 +123,7 @@ TEST_F(NcclStartTest, ThereAreMoreIdsForMoreRanksWhereNcclTakesThem) {
   EXPECT_EQ(FakeNccl::count("ncclCommInitRankConfig"), 5);
 }
 
-// The real library, where there is one: without a GPU it says so, with one it connects a rank to itself.
+// The real library, if installed: without a GPU it reports that, with one it connects a rank to itself.
 TEST(RealNccl, TakesOurCalls) {
   std::shared_ptr<const NcclLibrary> library;
   try {

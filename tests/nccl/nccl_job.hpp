@@ -15,7 +15,7 @@
 
 namespace tnt::testing {
 
-// The fake library, and what it is told.
+// The fake library, and its settings.
 class FakeNccl {
  public:
   [[nodiscard]] static std::shared_ptr<const NcclLibrary> open();  // as of the version that was set last
@@ -25,7 +25,7 @@ class FakeNccl {
   [[nodiscard]] static std::string misuse();
 };
 
-// Begins with a fake that does no wrong; at the end nothing may be left of NCCL, nor any rule broken.
+// Begins with a fake without failures. At the end all NCCL resources must be released and no rule broken.
 class NcclTest : public ::testing::Test {
  protected:
   void SetUp() override { FakeNccl::reset(); }
@@ -44,19 +44,19 @@ using NcclBody = std::function<void(NcclRank&)>;
 
 [[nodiscard]] inline NcclOptions options(double timeout = default_timeout) { return {.timeout = timeout}; }
 
-// By NCCL, through pinned memory, or both: by NCCL inside two nodes, which ranks are on in turn.
+// By NCCL, through pinned memory, or hierarchical: by NCCL inside two nodes; ranks alternate between them.
 enum class Backend { nccl, staged, hierarchical };
 [[nodiscard]] std::string name_of(Backend backend);
 [[nodiscard]] std::unique_ptr<DeviceCommunicator> make_communicator(Backend backend, Device& device, Communicator& host,
                                                                     const NcclOptions& options = testing::options());
 void run_devices(Backend backend, int ranks, const NcclBody& body);
 
-// As run_threads and common_error of thread_ranks.hpp.
+// Like run_threads and common_error of thread_ranks.hpp.
 void run_nccl(int ranks, const NcclBody& body, const NcclOptions& options = testing::options());
 [[nodiscard]] std::string common_nccl_error(int ranks, tnt_status_t status, const NcclBody& body,
                                             const NcclOptions& options = testing::options(0.4));
 
-// The same for a hierarchical communicator; nodes: of each rank.
+// The same for a hierarchical communicator; nodes: the node of each rank.
 using Nodes = std::vector<int>;
 void run_hierarchical(const Nodes& nodes, const NcclBody& body, const NcclOptions& options = testing::options());
 [[nodiscard]] std::string common_hierarchical_error(const Nodes& nodes, tnt_status_t status, const NcclBody& body,
@@ -67,7 +67,7 @@ class OnDevice {
  public:
   OnDevice(SimulatedDevice& device, StreamHandle stream, const Array& array);
   [[nodiscard]] std::byte* get() const { return static_cast<std::byte*>(buffer_.get()); }
-  [[nodiscard]] Array read() const;  // when the stream has come past
+  [[nodiscard]] Array read() const;  // when the stream has reached this point
 
  private:
   SimulatedDevice* device_;
@@ -80,7 +80,7 @@ class OnDevice {
   return OnDevice(rank.device, rank.comm.stream(), array);
 }
 
-// Each rank's.
+// One for each rank.
 [[nodiscard]] std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count, unsigned seed);
 [[nodiscard]] inline std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 

@@ -1,4 +1,4 @@
-// How NCCL is found, what is taken of it, and how its errors are said.
+// How NCCL is found, which functions are used, and its error messages.
 #include "comm/nccl/nccl_library.hpp"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST_F(NcclLibraryTest, TheNamedFileIsTaken) {
   EXPECT_TRUE(std::filesystem::equivalent(library.file(), TNT_FAKE_NCCL)) << library.file();
 }
 
-// As a job's environment says it. A copy of the file is another library, which reads the environment anew.
+// As the environment of a job sets it. A copy of the file is another library, which reads the environment again.
 TEST_F(NcclLibraryTest, TheEnvironmentNamesItAndSaysHowTheFakeFails) {
   const std::filesystem::path copy = std::filesystem::path(::testing::TempDir()) / fmt::format("libnccl.so.{}", getpid());
   std::filesystem::copy_file(TNT_FAKE_NCCL, copy, std::filesystem::copy_options::overwrite_existing);
@@ -130,7 +130,7 @@ TEST_F(NcclLibraryTest, InProgressIsNoError) {
   EXPECT_EQ(check_nccl(nccl::ncclInProgress, "ncclAllReduce", library, "file", 1), nccl::ncclInProgress);
 }
 
-// The system's, where it has one; its other functions need a GPU.
+// The system's library, if there is one; its other functions need a GPU.
 TEST_F(NcclLibraryTest, ARealOneIsTakenIfThereIsOne) {
   try {
     const NcclLibrary library("");

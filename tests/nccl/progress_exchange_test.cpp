@@ -1,4 +1,4 @@
-// What ranks tell each other about their devices, and what follows from it.
+// What ranks tell each other about the progress of their devices, and the conclusions from it.
 #include "comm/nccl/progress_exchange.hpp"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ TEST(ProgressExchange, TheFirstThatLeavesEndsItForAll) {
   });
 }
 
-// Nobody but rank 0 has a board: it does not wait for ever for their words.
+// Only rank 0 takes part in the exchange: it does not wait forever for the others.
 TEST(ProgressExchange, LeavingDoesNotWaitForThoseWhoDoNotAnswer) {
   testing::run_threads(2, [](Communicator& host) {
     auto own = host.split(0, 0, call());

@@ -1,5 +1,5 @@
-// Collectives among devices through pinned memory, beyond their results (device_collectives_test.cpp): what carries them,
-// parts, and how they end.
+// Collectives between devices through pinned memory, besides their results (device_collectives_test.cpp): description, split,
+// and failures.
 #include "comm/staged/staged_communicator.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The watchdog over a library that does nothing: what it sees of the device, when it ends the job, and what it costs.
+// The watchdog, with a fake library: what it observes on the device, when it ends the job, and its cost.
 #include "comm/nccl/watchdog.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class WatchdogTest : public ::testing::Test {
   void SetUp() override { stream = std::make_unique<Stream>(device); }
   Watchdog watch(double timeout) { return {device, stream->get(), host, nullptr, 0, timeout, library}; }
 
-  // Holds the stream until it is let go.
+  // Blocks the stream until it is released.
   void hold() {
     device.enqueue(
         stream->get(), {}, {},
@@ -63,7 +63,7 @@ TEST_F(WatchdogTest, WhatEndsInTimeIsForgotten) {
   for (int i = 0; i < 5; ++i) watchdog(sum_of_4, "", [] {});
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   EXPECT_FALSE(watchdog.aborted());
-  // events are used again
+  // events are reused
   const int before = device.calls(testing::Call::make_event);
   for (int i = 0; i < 5; ++i) watchdog(sum_of_4, "", [] {});
   EXPECT_EQ(device.calls(testing::Call::make_event), before);
@@ -76,7 +76,7 @@ TEST_F(WatchdogTest, TheDeadlineBeginsWhenTheDeviceComesToIt) {
   hold();
   watchdog(sum_of_4, "", [] {});
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
-  EXPECT_FALSE(watchdog.aborted());  // a long computation is no failure of communication
+  EXPECT_FALSE(watchdog.aborted());  // a long computation is not a communication failure
   blocked = false;
   device.synchronize(stream->get());
   watchdog.stop();

@@ -1,4 +1,4 @@
-// A bucket of random tensors at random addresses, with what the host reference (kernels/cpu) makes of it.
+// A bucket of random tensors at random addresses, with the results expected from the host reference (kernels/cpu).
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tnt::testing {
 
-// Where tensors lie.
+// The alignment of tensors.
 enum class Misalignment {
   no,        // at multiples of 128 bytes
   elements,  // at any multiple of their element's size
@@ -22,12 +22,12 @@ struct CaseOptions {
   std::vector<gpu::TensorShape> tensors;
   Misalignment tensors_lie = Misalignment::elements;
   Misalignment bucket_lies = Misalignment::no;
-  bool whole_numbers = false;  // all exact, scales included
+  bool whole_numbers = false;  // everything is exact, including scales
   bool some_lie_in_bucket = false;
   unsigned seed = 0;
 };
 
-// Up to 8 tensors that can travel as wire, of 0, 1, odd and other numbers of elements.
+// Up to 8 tensors with 0, 1, odd and other numbers of elements that can be cast to the wire type.
 [[nodiscard]] std::vector<gpu::TensorShape> random_tensors(tnt_dtype_t wire, std::mt19937& random);
 
 class BucketCase {
@@ -37,11 +37,11 @@ class BucketCase {
   // The launch with this case's memory.
   [[nodiscard]] gpu::BucketLaunch launch(std::uint32_t max_ctas = 0);
 
-  // What a bucket and the tensors have to be.
+  // The expected contents of the bucket and the tensors.
   [[nodiscard]] std::vector<std::byte> packed() const;
   [[nodiscard]] std::vector<std::byte> unpacked(std::size_t tensor) const;
 
-  // Compare, guards included.
+  // Compare everything, including guards.
   void expect_packed() const;
   void expect_unpacked(const std::vector<std::vector<std::byte>>& expected) const;
 
@@ -51,7 +51,7 @@ class BucketCase {
   std::vector<Guarded> out;
   std::vector<gpu::TensorArgument> arguments;
   Guarded bucket;
-  std::vector<std::byte> in_bucket;  // before anything is packed
+  std::vector<std::byte> in_bucket;  // before pack
   std::vector<gpu::Statistics> statistics;
 };
 

@@ -18,9 +18,9 @@
 namespace simt {
 namespace {
 
-constexpr std::size_t stack_bytes = 128 * 1024;  // touched pages only are taken
+constexpr std::size_t stack_bytes = 128 * 1024;  // only pages that are used are allocated
 
-thread_local Fiber* entered = nullptr;  // which is switched to
+thread_local Fiber* entered = nullptr;  // the fiber that is switched to
 
 std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -59,7 +59,7 @@ Fiber::Fiber(void (*body)()) : body_(body), bytes_(stack_bytes) {
 Fiber::~Fiber() {
   if (memory_ == nullptr) return;
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(stack_, bytes_);  // it may have been left in the middle
+  __asan_unpoison_memory_region(stack_, bytes_);  // it may not have run to its end
 #endif
 #if defined(__SANITIZE_THREAD__)
   __tsan_destroy_fiber(thread_state_);

@@ -1,4 +1,4 @@
-// Functions that can be left in the middle and gone on with: one stack each, one host thread. The sanitizers are told.
+// Functions that can be suspended and resumed: one stack each, one host thread. The sanitizers are informed.
 #pragma once
 
 #include <ucontext.h>
@@ -7,16 +7,16 @@
 
 namespace simt {
 
-// The host thread's own stack, or one of a fiber's.
+// The host thread's own stack, or a fiber's.
 class Fiber {
  public:
-  Fiber();                         // the stack that runs
+  Fiber();                         // the running stack
   explicit Fiber(void (*body)());  // a new one; body never returns
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
   ~Fiber();
 
-  // Leaves `from`, which runs, for this one, until somebody switches back.
+  // Suspends `from`, which runs, and continues this one, until somebody switches back.
   void switch_from(Fiber& from);
 
  private:
@@ -25,7 +25,7 @@ class Fiber {
 
   ucontext_t context_{};
   void (*body_)() = nullptr;
-  void* memory_ = nullptr;  // a page that must not be touched, and the stack
+  void* memory_ = nullptr;  // a guard page and the stack
   void* stack_ = nullptr;
   std::size_t bytes_ = 0;
   void* fake_stack_ = nullptr;    // the address sanitizer's

@@ -1,5 +1,5 @@
-// Memory at a chosen address modulo 128, with guard bytes on both sides that nobody may write, nor read under the address
-// sanitizer; and the values that kernels are tried with.
+// Memory at a chosen address modulo 128 between guard bytes that must not be written, nor read under the address sanitizer; and
+// values to test kernels with.
 #pragma once
 
 #include <cstddef>
@@ -38,12 +38,13 @@ inline constexpr tnt_dtype_t float_dtypes[] = {TNT_FLOAT32, TNT_FLOAT64, TNT_FLO
   return dtype == TNT_FLOAT32 || dtype == TNT_FLOAT64 || dtype == TNT_FLOAT16 || dtype == TNT_BFLOAT16;
 }
 
-// Ordinary values, any bits at all, infinities, NaN, denormals, both zeros.
+// Ordinary values, random bits, infinities, NaN, denormals, both zeros.
 void fill_random(std::byte* to, tnt_dtype_t dtype, std::size_t count, std::mt19937& random);
 // Whole numbers from -8 to 8: sums of their squares are exact.
 void fill_whole(std::byte* to, tnt_dtype_t dtype, std::size_t count, std::mt19937& random);
 
-// The first element that differs, or count. Any NaN equals any other: processors do not promise its bits.
+// The index of the first element that differs, or count. Any NaN equals any other, because processors do not guarantee its
+// bits.
 [[nodiscard]] std::size_t first_difference(const std::byte* a, const std::byte* b, tnt_dtype_t dtype, std::size_t count);
 
 }  // namespace tnt::testing

@@ -1,4 +1,4 @@
-// Pack and unpack on the device against scale on the host: random plans, every pair of types, every address.
+// Pack and unpack on the device compared with scale on the host: random plans, every pair of types, every alignment.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -35,7 +35,7 @@ void unpack_and_compare(const CaseOptions& options, std::uint32_t max_ctas = 0) 
   EXPECT_EQ(before, test.bucket.copy());
 }
 
-class Buckets : public ::testing::TestWithParam<tnt_dtype_t> {};  // the type that travels
+class Buckets : public ::testing::TestWithParam<tnt_dtype_t> {};  // the wire type
 
 TEST_P(Buckets, OfRandomTensorsArePackedAndUnpacked) {
   for (unsigned seed = 0; seed < 60; ++seed) {
@@ -56,7 +56,7 @@ TEST_P(Buckets, OfRandomTensorsArePackedAndUnpacked) {
   set_schedule(Schedule::ascending);
 }
 
-// Every address of a tensor, and every remainder of its length, at every address of the bucket.
+// Every alignment of a tensor and every remainder of its length, at every alignment of the bucket.
 TEST_P(Buckets, LieAnywhere) {
   const tnt_dtype_t wire = GetParam();
   for (const tnt_dtype_t own : all_dtypes) {
@@ -104,7 +104,7 @@ TEST(Pack, MovesMegabytes) {
   }
 }
 
-// A copy is a copy: the bits of a NaN too.
+// A copy keeps the bits, including those of a NaN.
 TEST(Pack, KeepsAllBitsWhereNothingIsScaledOrCast) {
   for (const tnt_dtype_t dtype : all_dtypes) {
     BucketCase test({.wire = dtype, .tensors = {{5001, dtype}}, .seed = 8});
@@ -143,7 +143,7 @@ TEST(Pack, RefusesWhatIsNoDtype) {
   EXPECT_THROW(run_unpack(launch, false), Error);
 }
 
-// Packs and compares with the host's conversion of each value.
+// Packs, and compares with the host's conversion of each value.
 template <typename To, typename From>
 void expect_converted(tnt_dtype_t wire, tnt_dtype_t own, const std::vector<From>& values) {
   const BucketLayout layout = make_layout(std::vector<TensorShape>{{values.size(), own}}, wire);
@@ -165,7 +165,7 @@ void expect_converts_all(tnt_dtype_t dtype) {
   std::vector<Half> all(65536);
   for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<std::uint16_t>(i);
   expect_converted<float>(TNT_FLOAT32, dtype, all);
-  // every value, every border between two, and their neighbours
+  // every value, every limit between two values, and their neighbours
   std::vector<float> floats;
   for (std::size_t i = 0; i + 1 < all.size(); ++i) {
     const float value = to_float(all[i]);
@@ -175,7 +175,8 @@ void expect_converts_all(tnt_dtype_t dtype) {
                                    std::nextafter(x, std::numeric_limits<float>::infinity())});
     }
   }
-  for (const std::uint32_t nan : {0x7f800001U, 0x7fffffffU, 0xff800001U, 0xffffffffU}) {  // rounded, they would be no NaN
+  // if rounded, they would not be NaN
+  for (const std::uint32_t nan : {0x7f800001U, 0x7fffffffU, 0xff800001U, 0xffffffffU}) {
     floats.push_back(std::bit_cast<float>(nan));
   }
   expect_converted<Half>(dtype, TNT_FLOAT32, floats);

@@ -1,4 +1,4 @@
-// Reduce on the device against the host: every type, number of buffers, order and address.
+// Reduce on the device compared with the host: every type, number of buffers, order and alignment.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace tnt::testing;  // NOLINT(*-using-namespace): this is a test
 
-// n buffers of random values, each at an address of its own.
+// n buffers of random values, each at its own address.
 struct Buffers {
   Buffers(int n, tnt_dtype_t dtype, std::size_t count, unsigned seed, std::size_t step = 0) {
     std::mt19937 random(seed);
@@ -116,7 +116,7 @@ TEST(GpuReduceOnce, MovesMegabytes) {
   }
 }
 
-// 1 + 2^-24 is 1 in float: only in the tree do the small ones find each other first.
+// 1 + 2^-24 is 1 in float: only the tree adds the small values to each other first.
 TEST(GpuReduceOnce, OrdersDiffer) {
   const std::vector<float> values{1.0F, 0x1p-24F, 0x1p-24F, 0x1p-24F};
   std::vector<const void*> sources;

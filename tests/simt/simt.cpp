@@ -25,10 +25,10 @@ enum class State { not_begun, running, ready, waits_for_block, waits_for_warp, e
 
 struct Thread {
   State state = State::not_begun;
-  std::source_location at;               // where it waits
-  Fiber* fiber = nullptr;                // on which it waits
-  unsigned exchanges = 0;                // how many it took part in
-  std::array<std::uint64_t, 2> given{};  // in the last two: nobody of a warp is further ahead than one
+  std::source_location at;               // the call at which it waits
+  Fiber* fiber = nullptr;                // the barrier or warp that it waits for
+  unsigned exchanges = 0;                // how many it has passed
+  std::array<std::uint64_t, 2> given{};  // for the last two: no thread of a warp may be further ahead than one
 };
 
 bool same_place(const std::source_location& a, const std::source_location& b) {
@@ -40,7 +40,7 @@ std::string name_of(const std::source_location& at) {
   return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), at.line());
 }
 
-// A block of a host thread's. A fiber takes threads that have not begun, one after another; only one that waits keeps its
+// A block of a host thread. A fiber runs threads that have not started, one after another; only a thread that waits keeps its
 // fiber. So a kernel without barriers runs on one fiber, without a switch.
 class Block {
  public:
@@ -63,12 +63,12 @@ class Block {
   const char* kernel_ = nullptr;
   unsigned block_ = 0;
   const std::function<void()>* body_ = nullptr;
-  std::span<const unsigned> order_;  // the threads' indices as they are to run
+  std::span<const unsigned> order_;  // the threads' indices in the order in which they run
   std::size_t begun_ = 0;            // of order_
   std::vector<Thread> threads_;
-  std::vector<unsigned> ranks_;    // of each thread in that order
-  std::set<unsigned> ready_;       // ranks: who comes first in the order runs first
-  std::vector<unsigned> at_warp_;  // of each warp, how many threads wait for it
+  std::vector<unsigned> ranks_;    // of each thread, in that order
+  std::set<unsigned> ready_;       // positions: the first in the order runs first
+  std::vector<unsigned> at_warp_;  // of each warp: how many threads wait for it
   std::exception_ptr failure_;
   Fiber host_;
   Fiber* running_ = nullptr;
@@ -102,7 +102,7 @@ void Block::run(const char* kernel, unsigned block, const std::function<void()>&
   } while (release());
 }
 
-// What runs next: a thread that need not wait any longer, the threads that have not begun, or the host.
+// What runs next: a thread that need not wait any longer, the threads that have not started, or the host.
 Fiber& Block::next() {
   if (failure_) return host_;
   if (begun_ < order_.size()) {
@@ -120,7 +120,7 @@ Fiber& Block::next() {
   return *threads_[index].fiber;
 }
 
-// What a fiber does, for ever.
+// The endless loop of a fiber.
 void Block::serve() {
   Block& block = *current;
   for (;;) {
@@ -171,8 +171,8 @@ std::uint64_t Block::exchange(std::uint64_t value, unsigned from, std::source_lo
   return threads_[std::min<std::size_t>(from, threads_.size() - 1)].given[slot];
 }
 
-// A warp goes on as soon as it is complete, so that the first in the order runs as far ahead of the others as barriers let it:
-// where one is missing, that shows.
+// A warp continues as soon as it is complete, so that the first threads run as far ahead of the others as barriers allow: a
+// missing barrier becomes visible.
 void Block::arrive_at_warp(unsigned warp) {
   const auto begin = warp * warp_size;
   const auto end = std::min(begin + warp_size, static_cast<unsigned>(threads_.size()));
@@ -245,7 +245,7 @@ void run(const char* kernel, unsigned blocks, unsigned threads, const std::funct
       current->run(kernel, block, thread, order);
     }
   } catch (...) {
-    current = nullptr;  // threads that were left in the middle, and their fibers
+    current = nullptr;  // suspended threads, and their fibers
     throw;
   }
 }

@@ -1,7 +1,7 @@
-// CUDA's language on the CPU, as far as the kernels use it: the same .cu sources are compiled by the tests' compiler and run,
-// all blocks one after another and the threads of a block in turn, until each has ended. No GPU and no second source: what is
-// tested is the arithmetic, the indices and the barriers, not the speed and not the memory model. Misuse throws simt::Error.
-// Thread-safe: every host thread has its own blocks.
+// The part of CUDA's language that the kernels use, on the CPU: the same .cu sources are compiled by the tests' compiler and
+// run, one block after another and the threads of a block in turn. Neither a GPU nor a second source is needed. This tests the
+// arithmetic, the indices and the barriers, but not speed or the memory model. Misuse throws simt::Error. Thread-safe: every
+// host thread has its own blocks.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct Index {
   unsigned x = 0;
 };
 
-// Where the running thread is.
+// The position of the running thread.
 struct Place {
   Index thread_index;
   Index block_index;
@@ -39,15 +39,15 @@ struct Place {
 // Runs `blocks` blocks of `threads` threads of the kernel. Throws if threads wait for others that have ended or wait elsewhere.
 void run(const char* kernel, unsigned blocks, unsigned threads, const std::function<void()>& thread);
 
-// In which order the threads of a block run, from the start and after each wait: what is right does not depend on it. Of this
-// host thread.
+// The order in which the threads of a block run, at the start and after each wait; correct kernels do not depend on it. For
+// this host thread.
 enum class Schedule { ascending, descending, shuffled };
 void set_schedule(Schedule schedule, unsigned seed = 0) noexcept;
 
-// The running thread waits until all of its block have come to the same call.
+// The running thread waits until all threads of its block have made the same call.
 void wait_for_block(std::source_location at);
 
-// Throws unless the address is aligned as T, which a GPU demands of every access.
+// Throws unless the address is aligned for T, which a GPU requires for every access.
 void check_alignment(const void* address, std::size_t alignment);
 template <typename T>
 [[nodiscard]] T& checked(T* address) {
@@ -55,7 +55,7 @@ template <typename T>
   return *address;
 }
 
-// The running thread gives a value to its warp and gets the one that thread `from` of its block gave. The warp waits.
+// The running thread gives a value to its warp and gets the value of thread `from` of its block. The warp waits.
 [[nodiscard]] std::uint64_t exchange(std::uint32_t mask, std::uint64_t value, unsigned from, std::source_location at);
 
 template <typename T>

@@ -1,4 +1,4 @@
-// The shim itself: a double that lets everything pass would be of no use.
+// Tests of the CUDA imitation itself: it must detect wrong kernels.
 #include "simt/simt.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned block = 256;
 
-// The shim's words about a wrong kernel.
+// The error message for a wrong kernel.
 std::string error_of(const std::function<void()>& kernel, unsigned blocks = 1) {
   try {
     run("wrong_kernel", blocks, block, kernel);
@@ -66,7 +66,7 @@ TEST(Simt, ShufflesWithinAWarp) {
   });
 }
 
-// Threads that leave before a barrier, or wait at another one, hang a GPU or worse.
+// Threads that exit before a barrier, or wait at another one, would hang a GPU.
 TEST(Simt, ReportsABarrierThatNotAllReach) {
   const std::string ended = error_of([] {
     if (threadIdx.x == 17) return;
@@ -115,7 +115,7 @@ TEST(Simt, RunsOnAfterAnError) {
   EXPECT_EQ(sum, 2 * 256);
 }
 
-// A missing barrier shows: in some order a thread reads what another has not written yet.
+// A missing barrier is visible: in some order a thread reads what another has not written yet.
 TEST(Simt, OrdersOfThreadsShowAMissingBarrier) {
   const auto neighbours = [](bool barrier) {
     std::vector<int> got(block);

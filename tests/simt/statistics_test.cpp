@@ -1,4 +1,4 @@
-// Sum of squares and count of non-finite values: right, and the same bits whatever the launch.
+// Sum of squares and count of non-finite values: correct, and the same bits for every launch.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ Statistics packed_statistics(BucketCase& test, std::uint32_t max_ctas = 0) {
   return total;
 }
 
-// Of elements as they lie in memory, one after another.
+// Over elements in memory order.
 Statistics expected_statistics(const std::byte* values, tnt_dtype_t dtype, std::size_t count) {
   Statistics result;
   dispatch(dtype, [&]<typename T>() {
@@ -119,7 +119,7 @@ TEST(Statistics, HaveTheSameBitsWhateverTheLaunchAndTheAddresses) {
   };
   EXPECT_GT(one.size(), 10U);
   expect_same(partials_of(Misalignment::no, 1, Schedule::ascending));
-  expect_same(partials_of(Misalignment::no, 1, Schedule::descending));  // one block's tiles share its memory
+  expect_same(partials_of(Misalignment::no, 1, Schedule::descending));  // the tiles of one block share its memory
   expect_same(partials_of(Misalignment::elements, 7, Schedule::shuffled));
   expect_same(partials_of(Misalignment::bytes, 0, Schedule::descending));
 }

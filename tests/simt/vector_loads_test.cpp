@@ -1,4 +1,4 @@
-// What nvcc makes of pack for compute capability 9.0: 4 loads of 128 bits are on their way before the first store.
+// The machine code of pack for compute capability 9.0: 4 loads of 128 bits are issued before the first store.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// What a command prints; its error output on failure.
+// The output of a command; its error output if it fails.
 std::string output_of(const std::string& command, bool& ok) {
   FILE* pipe = popen(("(" + command + ") 2>&1").c_str(), "r");
   std::string output;
@@ -20,7 +20,7 @@ std::string output_of(const std::string& command, bool& ok) {
   return output;
 }
 
-// The part of a listing that is the float32 kernel's: from the line with its name to the next one of that kind.
+// The part of a listing for the float32 kernel: from the line with its name to the next kernel.
 std::string kernel_in(const std::string& listing, const std::string& kind) {
   const std::regex begin(kind + ".*pack_kernelIfE");
   std::istringstream lines(listing);
@@ -33,7 +33,7 @@ std::string kernel_in(const std::string& listing, const std::string& kind) {
   return result;
 }
 
-// The most loads in a row, in the order of the listing, without a store among them.
+// The most loads in a row in the listing without a store among them.
 int max_loads_before_a_store(const std::string& kernel, const std::regex& load, const std::regex& store) {
   int most = 0;
   int now = 0;

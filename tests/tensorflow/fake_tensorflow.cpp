@@ -28,7 +28,7 @@ struct TF_OpKernelContext {
 
 namespace {
 
-// Made when the ops register, before main and in whatever order.
+// Made when the ops are registered, before main and in any order.
 std::map<std::string, Kernel>& registered() {
   static std::map<std::string, Kernel> all;
   return all;

@@ -1,5 +1,5 @@
-// As much of TensorFlow's C API as the ops of a bucket use, in one process: what they register, tensors, and a context in
-// which a kernel runs.
+// The part of TensorFlow's C API that the ops of a bucket use, in one process: registration, tensors, and a context in which a
+// kernel runs.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Buffer {
   std::vector<double> data;
 };
 
-// A kernel as it was registered.
+// A registered kernel.
 struct Kernel {
   std::string op;
   std::string device;
@@ -27,7 +27,7 @@ struct Kernel {
 };
 
 [[nodiscard]] const std::map<std::string, Kernel>& kernels();
-[[nodiscard]] int live_tensors();  // TF_Tensors that nobody has deleted
+[[nodiscard]] int live_tensors();  // TF_Tensors that have not been deleted
 
 // One op of a graph, placed on a device.
 class Node {
@@ -37,7 +37,7 @@ class Node {
   Node& operator=(const Node&) = delete;
   ~Node();
 
-  // Runs the kernel. "" or what it failed with; outputs and inputs are buffers.
+  // Runs the kernel. Returns "" or the error; outputs and inputs are buffers.
   [[nodiscard]] std::string run(const std::vector<std::shared_ptr<Buffer>>& inputs);
   [[nodiscard]] const std::vector<std::shared_ptr<Buffer>>& outputs() const noexcept { return outputs_; }
   [[nodiscard]] const void* context() const noexcept { return context_; }  // of the last run

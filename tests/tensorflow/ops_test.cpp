@@ -1,4 +1,4 @@
-// The ops of a bucket on both devices, between a TensorFlow and a reducer that only write down what is asked of them.
+// The ops of a bucket on both devices, between a TensorFlow and a reducer that only record their calls.
 #include <gtest/gtest.h>
 
 #include <memory>
