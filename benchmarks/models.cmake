@@ -1,4 +1,4 @@
-# The models' gradient lists (models/*.json) as a source file, so that the program needs no data files beside it.
+# The models' gradient lists (models/*.json) as a source file, so that the program needs no data files.
 # Sets TNT_BENCH_MODELS_SOURCE.
 set(TNT_BENCH_MODELS resnet50 transformer_big bert_large)
 set(TNT_BENCH_MODELS_SOURCE ${CMAKE_CURRENT_BINARY_DIR}/models_data.cpp)

@@ -1,18 +1,18 @@
 # shellcheck shell=bash
-# Sourced by tools/setup and tools/test, in the repository's root: how a build is set up, and how it shows where it is.
+# Sourced by tools/setup and tools/test in the repository's root: configuring builds, and showing their progress.
 
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1  # so that another clone finds what this one compiled
 exec {screen}>&1                               # where progress is shown, also from a stage whose words go elsewhere
 
-# found: what a build finds on this machine (compilers, MPI, libraries), as tools/found.py prints it. Asked once. An activated
-# .venv makes no difference.
+# found: the compilers, MPI and libraries of this machine, as printed by tools/found.py, which runs once. An activated .venv
+# makes no difference.
 found() {
   [[ -n ${found_here:-} ]] || found_here=$(PATH=$PWD/.venv/bin:$PATH .venv/bin/python tools/found.py)
   echo "$found_here"
 }
 
-# The GPU's own architecture, or one of CUDA's oldest that new features begin with: seven take seven times as long. The wheel
-# of a plain `pip install .` has all.
+# The GPU's own architecture, or the oldest one with the features that we use, because seven architectures take seven times as
+# long. The wheel of a plain `pip install .` has all.
 cuda_architectures() {
   local here
   here=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+$' | tr -d . |
@@ -20,8 +20,8 @@ cuda_architectures() {
   echo "${here:-80}"
 }
 
-# forget_old_findings FOLDER VALUE: CMake keeps in its folder what it found and what it did not. It has to look again when VALUE,
-# which says what can be found, is another one than last time. Objects stay: ninja knows which of them are still right.
+# forget_old_findings FOLDER VALUE: deletes CMake's cache if VALUE, the output of `found`, has changed. Objects are kept: ninja
+# knows which of them are up to date.
 forget_old_findings() {
   [[ -f $1/found && $(<"$1/found") == "$2" ]] && return
   rm -rf "$1/CMakeCache.txt" "$1/CMakeFiles"
@@ -29,8 +29,8 @@ forget_old_findings() {
   echo "$2" >"$1/found"
 }
 
-# configure FOLDER PRESET [-DNAME=VALUE...]: nothing to do if it was done for the same; ninja sees by itself that a CMakeLists.txt
-# changed.
+# configure FOLDER PRESET [-DNAME=VALUE...]: does nothing if already done for the same values; ninja detects a changed
+# CMakeLists.txt.
 configure() {
   local folder=$1 preset=$2
   shift 2
@@ -47,7 +47,7 @@ compiled_last() {
   tail -c 20000 "$1" 2>/dev/null | tr '\r' '\n' | sed -nE 's/^ *\[[0-9]+\/[0-9]+\] .* ([^ ]+)$/\1/p' | tail -n 1 | sed 's#.*/##; s#\.o$##'
 }
 
-# One line that is drawn again and again on a terminal; elsewhere a line every 20 s, so that no log is silent for minutes.
+# One line that is redrawn on a terminal; in a log, a line every 20 s.
 show_progress() {
   local who=$1 log=$2 start=$SECONDS next=${TOOLS_PROGRESS_SECONDS:-20} passed done_part text
   while sleep 1 >&- 2>&- && kill -0 $$ 2>/dev/null; do
@@ -64,8 +64,8 @@ show_progress() {
   done
 }
 
-# watched WHO LOG COMMAND...: all its words go to the file LOG, and the screen shows how far it is. It runs in the foreground, so
-# that ctrl-C reaches it; what watches it ends by itself when this script does.
+# watched WHO LOG COMMAND...: its output goes to the file LOG, and the screen shows its progress. It runs in the foreground, so
+# that ctrl-C reaches it; the process that shows the progress ends with this script.
 watched() {
   local who=$1 log=$2 code=0 watcher
   shift 2

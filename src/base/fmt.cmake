@@ -1,6 +1,6 @@
-# tnt_fmt: what formats sentences. fmt::fmt-header-only would compile fmt's functions in every file that uses one, for most of
-# that file's time, and libfmt.so is missing where a package of ours runs: so they are compiled once, into an archive of our own
-# that shows nothing. A fmt that fmt.cpp does not know stays a header.
+# tnt_fmt: the formatting library, compiled once into a static library with hidden symbols. fmt::fmt-header-only would compile
+# fmt's functions in every file that uses them, and libfmt.so may not be installed where our package runs. A version of fmt that
+# fmt.cpp does not know is used header-only.
 find_package(fmt REQUIRED)
 get_target_property(fmt_headers fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
 

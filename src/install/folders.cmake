@@ -1,5 +1,5 @@
-# Where everything goes, relative to the prefix. In a wheel that is the Python package's folder, which is a prefix of its own
-# for who builds C programs against it: libraries lie in it, and nothing is a symbolic link.
+# The folders of an installation, relative to the prefix. In a wheel the prefix is the Python package's folder, which C programs
+# can be built against as well; it has no symbolic links.
 include(GNUInstallDirs)
 
 if(TNT_BUILD_PYTHON)
@@ -16,7 +16,7 @@ else()
   set(TNT_DEVELOPER_FOLDER ${CMAKE_INSTALL_LIBDIR})
 endif()
 
-# The way from one folder of an installation to another: files that name it work wherever the prefix is moved to.
+# The relative path from one folder of an installation to another, for files that must work after the prefix was moved.
 function(tnt_way variable from to)
   cmake_path(ABSOLUTE_PATH from BASE_DIRECTORY /prefix)
   cmake_path(ABSOLUTE_PATH to BASE_DIRECTORY /prefix)
