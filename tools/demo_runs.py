@@ -1,4 +1,4 @@
-"""What tools/demo does once all is installed: three runs of examples/digits/train.py, a table, and a verdict.
+"""The second part of tools/demo, after the installation: three runs of examples/digits/train.py, a table, and a verdict.
 
 The serial run has no tarantella in it: it is the truth that the others are measured by.
 """
@@ -31,16 +31,16 @@ PRELOAD = ("--preload", "tensorflow,tarantella.keras.model")  # the ranks start 
 MAX_DIFFERENCE = 1e-4
 MIN_ACCURACY = 0.95
 
-# Several ranks cannot share one GPU and its memory, and gradients are reduced by the CPU: all runs compute there.
+# Several ranks cannot share one GPU, so all runs use the CPU.
 ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1"}
-# What Keras prints: "Epoch 3/12", then "17/23 ━━━" again and again.
+# Keras prints "Epoch 3/12", then "17/23 ━━━" repeatedly.
 PROGRESS = re.compile(r"Epoch (?P<epoch>\d+)/(?P<epochs>\d+)|(?<!\d)(?P<step>\d+)/(?P<steps>\d+)")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass
 class Run:
-    """One training, and what is known of it when it has ended."""
+    """One training, with its results."""
 
     name: str
     ranks: int  # 0: plain Keras
@@ -64,7 +64,7 @@ class Run:
 
     @property
     def hidden(self) -> float:
-        """The share of communication, in percent, that the ranks did not have to wait for."""
+        """The percentage of communication that was hidden behind computation."""
         busy, exposed = (self.results.get(key, math.nan) for key in ("busy_seconds", "exposed_seconds"))
         if not busy > 0:
             return math.nan
@@ -76,11 +76,11 @@ class Run:
 
 
 class Failed(Exception):
-    """The demo shows an error; the text says which."""
+    """The demo found an error, described by the text."""
 
 
 def train(run: Run, progress: Progress) -> None:
-    """Runs one training to its end, with a bar that follows what it prints."""
+    """Runs one training to its end, with a progress bar."""
     bar = progress.add_task(run.name, total=None, loss="")
     epoch = 0
     log = Path(f"{run.files}.log")
@@ -118,7 +118,7 @@ def train(run: Run, progress: Progress) -> None:
 
 
 def compare(run: Run, truth: Run) -> float:
-    """The largest difference of any weight; not a number if any of them is not."""
+    """The largest difference of any weight; NaN if one of them is NaN."""
     pairs = list(zip(run.weights(), truth.weights(), strict=True))
     return float(np.max([np.max(np.abs(ours - theirs)) for ours, theirs in pairs]))
 
@@ -143,7 +143,7 @@ def table(runs: list[Run]) -> Table:
 
 
 def check(runs: list[Run]) -> list[str]:
-    """What is wrong with the results; written so that not-a-number is wrong too."""
+    """The errors in the results; written so that NaN is an error, too."""
     wrong = []
     for run in runs:
         if run.ranks > 0 and not run.difference <= MAX_DIFFERENCE:

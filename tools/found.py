@@ -1,4 +1,4 @@
-"""Prints what a build finds on this machine, one thing a line, in a tenth of a second: compilers, MPI, libraries, Python.
+"""Prints the compilers, MPI, libraries and Python of this machine, one per line, in a tenth of a second.
 
 A package that was built when other lines were printed is not up to date, and CMake has to look again. It looks where CMake
 does: in CMAKE_PREFIX_PATH, in PATH and beside it, in the system's folders.
@@ -40,7 +40,7 @@ def prefixes() -> list[Path]:
 
 
 def program(name: str, *arguments: str) -> str:
-    """Where it is, and the first line of what it says; an update shows in one or the other."""
+    """Its path and the first line of its version; an update changes one of them."""
     where = next((path / name for path in programs_in() if os.access(path / name, os.X_OK)), None)
     if where is None:
         return "none"
@@ -57,7 +57,7 @@ def program(name: str, *arguments: str) -> str:
 
 
 def library(name: str) -> str:
-    """Its version, as the file says that find_package reads."""
+    """Its version, from the file that find_package reads."""
     for prefix in prefixes():
         for folder in ("lib/cmake", "lib64/cmake", "share/cmake", "lib/*/cmake", "share", "lib"):
             for file in sorted(prefix.glob(f"{folder}/{name}*/*ersion.cmake")):

@@ -1,4 +1,4 @@
-"""Prints what pyproject.toml asks for, one requirement a line: `requirements.py EXTRA...` (build needs included).
+"""Prints the requirements of pyproject.toml, one per line: `requirements.py EXTRA...` (build needs included).
 
 So that tools/setup can install the large things once and the package itself by itself, with no second list of them.
 """

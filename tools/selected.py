@@ -1,4 +1,4 @@
-"""Which tests belong to the files that tools/test was given. Needs Python and no packages of it.
+"""Selects the tests for the files given to tools/test. Needs Python without any packages.
 
 selected.py sort WORD...            a line for each: "c++ FILE" or "python WORD"; a word that names no test is refused
 selected.py programs BUILD FILE...  the test programs that these C++ files are compiled into
@@ -19,11 +19,11 @@ SOURCES = (".cpp", ".c", ".cu")
 
 
 class Refused(Exception):
-    """The text says what was wrong with a word."""
+    """An argument is invalid, as the text describes."""
 
 
 def tests_of(folder: Path) -> Path | None:
-    """The folder of tests for a folder of sources: of its deepest part that has one."""
+    """The folder of tests for a folder of sources, or for its nearest parent that has one."""
     first, *rest = folder.parts
     if first in ("kernels", "benchmarks"):
         return Path("tests", first)
@@ -46,7 +46,7 @@ def is_python(path: Path) -> bool:
 
 
 def sort_word(word: str) -> list[str]:
-    """What one word of the command line stands for."""
+    """The meaning of one argument."""
     if word == "quick":
         raise Refused("quick stands alone: it is said without files")
     name, _, case = word.partition("::")
@@ -80,7 +80,7 @@ def sort_word(word: str) -> list[str]:
 
 
 def query(build: Path, names: list[str]) -> dict[str, tuple[str, list[str]]]:
-    """For each file that ninja makes: the rule that makes it, and what is made of it."""
+    """For each file built by ninja: its rule, and the files that depend on it."""
     if not names:
         return {}
     done = subprocess.run(["ninja", "-C", str(build), "-t", "query", *names], capture_output=True, text=True)
@@ -101,7 +101,7 @@ def query(build: Path, names: list[str]) -> dict[str, tuple[str, list[str]]]:
 
 
 def programs(build: Path, files: list[str]) -> list[str]:
-    """Paths below the build folder, of all programs that any of these files is part of."""
+    """Paths in the build folder of all programs that contain any of these files."""
     wanted = {str(ROOT / file) for file in files}
     commands = json.loads((build / "compile_commands.json").read_text())
     found: set[str] = set()
@@ -120,14 +120,14 @@ def programs(build: Path, files: list[str]) -> list[str]:
 
 
 def cases_in(program: Path, files: set[str]) -> set[str]:
-    """The cases of a GoogleTest program that are written in these files."""
+    """The tests of a GoogleTest program that are defined in these files."""
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder, "list.json")
         subprocess.run(
             [program, "--gtest_list_tests", f"--gtest_output=json:{listing}"], stdout=subprocess.DEVNULL, check=True, timeout=60
         )
         suites = json.loads(listing.read_text())["testsuites"]
-    # the compiler cache writes paths that do not begin with the checkout's
+    # the compiler cache writes paths that do not begin with the checkout's path
     return {
         f"{suite['name']}.{case['name']}"
         for suite in suites

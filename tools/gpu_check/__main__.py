@@ -1,4 +1,4 @@
-"""tools/gpu-check: runs the parts that were asked for, shows what was reached, and writes it to gpu-NAME.json."""
+"""tools/gpu-check: runs the requested parts, shows the results, and writes them to gpu-NAME.json."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_part(name: str, check: Check, built: bool) -> Line:
 
 
 def run_parts(names: Sequence[str], check: Check) -> list[Line]:
-    """Those that were asked for, in their order; all need the build."""
+    """The requested parts in their order; all need the build."""
     done = [run_part("build", check, built=True)]
     built = done[0]["result"] == "ok"
     done += [run_part(name, check, built) for name in PARTS if name in names and name != "build"]

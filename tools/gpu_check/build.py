@@ -1,4 +1,4 @@
-"""Builds what the other parts run, for this GPU alone, into build/gpu."""
+"""Builds the programs of the other parts, for this GPU only, into build/gpu."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRAINER = BUILD / "cuda_trainer"
 
 
 def missing_headers() -> list[str]:
-    """The Debian packages of those that the compiler does not find."""
+    """The Debian packages of the libraries that the compiler does not find."""
     compiler = os.environ.get("CXX", "c++")
     folders = [f"-I{Path(prefix) / 'include'}" for prefix in os.environ.get("CMAKE_PREFIX_PATH", "").split(":") if prefix]
     missing = []
@@ -36,7 +36,7 @@ def missing_headers() -> list[str]:
 
 
 def check_tools() -> str:
-    """nvcc, if all else is there as well."""
+    """The path of nvcc, if everything else is available, too."""
     nvcc = find_tool("nvcc")
     if nvcc is None:
         raise Failed("there is no nvcc: put the CUDA toolkit's bin folder into PATH, or name nvcc in CUDACXX")

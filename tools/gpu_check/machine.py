@@ -1,4 +1,4 @@
-"""What this machine has: the GPU, by the driver's own words, the CUDA toolkit, NCCL."""
+"""The hardware and software of this machine: the GPU as the driver reports it, the CUDA toolkit, NCCL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NCCL_FILE = "libnccl.so.2"
 
 
 class NoGpu(Exception):
-    """There is no GPU to check; the text says why."""
+    """There is no GPU to check, for the reason in the text."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Gpu:
 
     @property
     def slug(self) -> str:
-        """Its name as part of a file's."""
+        """Its name, for use in a file name."""
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
 
 
@@ -86,7 +86,7 @@ def driver_version() -> str:
 
 
 def output(*command: str) -> str:
-    """What a small program prints; nothing if it is missing or fails."""
+    """The output of a small program; empty if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -112,7 +112,7 @@ def toolkit_version(nvcc: str) -> str:
 
 
 def find_nccl() -> Nccl | None:
-    """As the library finds it (docs/settings.md), and in this Python's packages."""
+    """Searched as by the library (docs/settings.md), and in this Python's packages."""
     named = os.environ.get("TNT_NCCL_LIBRARY")
     folders = [*site.getsitepackages(), site.getusersitepackages(), *sys.path]
     wheels = [Path(folder) / place / NCCL_FILE for folder in folders for place in ("nvidia/nccl/lib", "nvidia/cu13/lib")]

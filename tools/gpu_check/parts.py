@@ -1,4 +1,4 @@
-"""The parts of a check. Each returns a few words, or raises Skipped or Failed with a reason."""
+"""The parts of a check. Each returns a short result, or raises Skipped or Failed with a reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_check.several_ranks import check_ranks
 
 MODELS = ("resnet50", "transformer_big", "bert_large")
 FOREACH = ROOT / "tools" / "gpu_check" / "foreach.py"
-# Short, as an access takes a hundred times as long: every type that travels, every alignment, statistics with shared memory.
+# Short, because an access takes a hundred times as long: every wire type, every alignment, statistics with shared memory.
 SANITIZED = {
     "memcheck": "*OfRandomTensors*:Pack.Reads*:Pack.Keeps*:Pack.OfNothing*:*GpuReduce.EqualsTheHost/2:Statistics.*",
     "racecheck": "Statistics.*:*OfRandomTensors*/float32:*GpuReduce.MayWriteOverASource/2",
@@ -26,7 +26,7 @@ UNABLE = re.compile(
 
 @dataclass
 class Check:
-    """What parts know of the machine and have found out."""
+    """The machine, and the results so far."""
 
     gpu: Gpu
     nccl: Nccl | None

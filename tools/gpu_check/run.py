@@ -1,4 +1,4 @@
-"""Commands with a deadline, whose words are kept; and jobs of several ranks."""
+"""Commands with a deadline and captured output; and jobs of several ranks."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Line = dict[str, Any]
 
 
 class Skipped(Exception):
-    """A part cannot be done here; the text says why."""
+    """A part cannot run here, for the reason in the text."""
 
 
 class Failed(Exception):
-    """A part went wrong; the text says how."""
+    """A part failed, as the text describes."""
 
 
 @dataclass
 class Clock:
-    """How much of the time is left."""
+    """The remaining time."""
 
     end: float = field(default_factory=lambda: time.monotonic() + SECONDS)
 
@@ -64,12 +64,12 @@ def end_of(log: Path) -> str:
 
 
 def call(name: str, command: Sequence[object], seconds: float, env: Mapping[str, str] | None = None) -> str:
-    """Runs it to its end and returns what it said; raises Failed if it was not a success."""
+    """Runs it to its end and returns its output; raises Failed unless it succeeds."""
     return job(name, 1, command, seconds, lambda _: env or {})
 
 
 def job(name: str, ranks: int, command: Sequence[object], seconds: float, env_of: Callable[[int], Mapping[str, str]]) -> str:
-    """The same on several ranks; returns what rank 0 said. One that fails ends the others."""
+    """The same on several ranks; returns the output of rank 0. If one fails, the others are ended."""
     LOGS.mkdir(parents=True, exist_ok=True)
     token = uuid.uuid4().hex
     meeting = {"TNT_SIZE": str(ranks), "TNT_RENDEZVOUS": f"tnt-gpu-check-{token}", "TNT_TOKEN": token, "TNT_TIMEOUT": "60"}
@@ -95,7 +95,7 @@ def job(name: str, ranks: int, command: Sequence[object], seconds: float, env_of
 
 
 def wait_for(processes: Sequence[subprocess.Popen[str]], deadline: float) -> int | None:
-    """The index of the process that failed first, or of one that has not ended in time."""
+    """The index of the process that failed first, or of one that did not end in time."""
     while True:
         codes = [process.poll() for process in processes]
         failed = [index for index, code in enumerate(codes) if code not in (0, None)]

@@ -1,4 +1,4 @@
-"""Several ranks on one GPU: NCCL allows it from 2.30.3 on, and before if each rank says that it is another host."""
+"""Several ranks on one GPU: allowed by NCCL from 2.30.3 on, and by earlier versions if each rank has another NCCL_HOSTID."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Way:
-    """How NCCL is brought to connect ranks on one GPU."""
+    """A way to make NCCL connect ranks on one GPU."""
 
     name: str
     env_of: Callable[[int, int], Mapping[str, str]]  # rank, ranks
@@ -54,7 +54,7 @@ OTHER_HOSTS = Way("NCCL_HOSTID over lo", be_other_hosts, 16 * MEBIBYTE)
 
 @contextlib.contextmanager
 def mps(wanted: bool) -> Iterator[Mapping[str, str] | None]:
-    """A server of our own that lets processes compute at the same time; None if it does not start."""
+    """Our own MPS server, which lets processes compute at the same time; None if it does not start."""
     program = shutil.which("nvidia-cuda-mps-control")
     if not wanted or program is None:
         yield None
@@ -71,7 +71,7 @@ def mps(wanted: bool) -> Iterator[Mapping[str, str] | None]:
 
 
 def losses(said: str) -> list[float]:
-    """Of each epoch, as a trainer prints them."""
+    """The loss of each epoch, from a trainer's output."""
     return [float(number) for number in re.findall(r"^epoch \d+ loss (\S+)$", said, re.MULTILINE)]
 
 
@@ -105,7 +105,7 @@ def run_way(
 
 
 def check_ranks(nccl: Nccl, clock: Clock, library: Mapping[str, str]) -> tuple[str, list[Line]]:
-    """How it was done, and what was measured. Tries the better ways first."""
+    """The way that worked, and the measurements. Tries the better ways first."""
     serial = losses(call("trainer", [TRAINER, "--epochs", 3], clock.limit(60), library))
     ways = [SHARED, OTHER_HOSTS] if nccl.version >= SHARING else [OTHER_HOSTS]
     failures = []

@@ -1,4 +1,4 @@
-"""What issue and design ask of the GPU path on an H100 or H200, and what was reached."""
+"""The performance targets of the GPU path on an H100 or H200, and the measured values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_check.run import Line
 
 @dataclass(frozen=True)
 class Target:
-    """A bound for one value of all cases that match. The worst of them counts."""
+    """A limit for one value of all matching cases. The worst case counts."""
 
     name: str
     cases: str
@@ -50,7 +50,7 @@ TARGETS = (
 
 
 def judge(lines: Sequence[Line]) -> list[Line]:
-    """Those that something was measured for."""
+    """The targets for which there are measurements."""
     return [judged for target in TARGETS if (judged := target.judge(lines)) is not None]
 
 
@@ -94,7 +94,7 @@ def buckets_table(lines: Sequence[Line]) -> str:
 
 
 def others_table(lines: Sequence[Line]) -> str:
-    """What ranks and calls took: every number of a line, by its name."""
+    """The times of ranks and calls: every number of a line, by its name."""
     rows = []
     for line in lines:
         if "percent_of_copy" in line or line["case"] == "machine":
