@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "benchmarks/peer.hpp"
+#include "benchmarks/reference_library.hpp"
 
 namespace tnt::bench {
 namespace {
@@ -50,11 +50,11 @@ class OwnBackend final : public Backend {
   int ranks_ = 1;
 };
 
-// A peer library is a plug-in: this program must start without MPI although a plug-in was built against one.
-class PeerBackend final : public Backend {
+// A reference library is a plug-in: this program must start without MPI although a plug-in was built against one.
+class ReferenceBackend final : public Backend {
  public:
-  PeerBackend(std::string name, const PeerFunctions& functions) : name_(std::move(name)), functions_(functions) {}
-  ~PeerBackend() override { functions_.finalize(); }
+  ReferenceBackend(std::string name, const ReferenceFunctions& functions) : name_(std::move(name)), functions_(functions) {}
+  ~ReferenceBackend() override { functions_.finalize(); }
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] std::string version() const override { return functions_.version(); }
   [[nodiscard]] bool supports(Collective collective, tnt_dtype_t dtype, tnt_op_t op) const override {
@@ -69,22 +69,22 @@ class PeerBackend final : public Backend {
 
  private:
   std::string name_;
-  PeerFunctions functions_;
+  ReferenceFunctions functions_;
 };
 
-// A temporary folder in which the peer's ranks find each other.
-class MeetingPlace {
+// A temporary folder in which the reference library's ranks find each other.
+class RendezvousFolder {
  public:
-  explicit MeetingPlace(const Team& team) {
+  explicit RendezvousFolder(const Team& team) {
     if (team.rank() == 0) {
       std::string made = (std::filesystem::temp_directory_path() / "tnt-bench-XXXXXX").string();
       if (mkdtemp(made.data()) != nullptr) own_ = made;
     }
     name_ = team.first_text(own_);
   }
-  MeetingPlace(const MeetingPlace&) = delete;
-  MeetingPlace& operator=(const MeetingPlace&) = delete;
-  ~MeetingPlace() {
+  RendezvousFolder(const RendezvousFolder&) = delete;
+  RendezvousFolder& operator=(const RendezvousFolder&) = delete;
+  ~RendezvousFolder() {
     std::error_code ignored;  // a leftover temporary folder is not an error
     if (!own_.empty()) std::filesystem::remove_all(own_, ignored);
   }
@@ -96,7 +96,7 @@ class MeetingPlace {
 };
 
 // In the folder that TNT_BENCH_PEERS names, else beside this program, else where an installation has it.
-std::filesystem::path peer_file(const std::string& name) {
+std::filesystem::path reference_file(const std::string& name) {
   const std::string file = fmt::format("libtnt_bench_{}.so", name);
   if (const char* named = std::getenv("TNT_BENCH_PEERS"); named != nullptr && *named != '\0') {
     return std::filesystem::path(named) / file;
@@ -107,7 +107,7 @@ std::filesystem::path peer_file(const std::string& name) {
 
 }  // namespace
 
-Found find_own(const std::string& name, const Team& team) {
+OpenedBackend open_tarantella(const std::string& name, const Team& team) {
   const char* transport = nullptr;
   check(tnt_comm_transport(team.comm(), &transport));
   if (name == transport || (name == "shm" && team.ranks() == 1)) return {std::make_unique<OwnBackend>(name, team.comm()), ""};
@@ -117,27 +117,27 @@ Found find_own(const std::string& name, const Team& team) {
           fmt::format("for a run of its own (--backend {}): the ranks of this one are joined over {}", name, transport)};
 }
 
-Found find_peer(const std::string& name, const Team& team) {
+OpenedBackend open_reference(const std::string& name, const Team& team) {
   if (name == "nccl") return {nullptr, "nccl is not available on this machine: it needs GPUs"};
-  const auto file = peer_file(name);
+  const auto file = reference_file(name);
   // global: plug-ins of Open MPI look for its symbols there
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   std::string reason = library == nullptr ? fmt::format("built without {}, or its library is gone ({})", name, dlerror()) : "";
-  PeerFunctions functions{};
+  ReferenceFunctions functions{};
   if (library != nullptr) {
-    if (auto* open = reinterpret_cast<PeerOpen*>(dlsym(library, peer_symbol)); open != nullptr) {
+    if (auto* open = reinterpret_cast<ReferenceOpen*>(dlsym(library, reference_symbol)); open != nullptr) {
       open(&functions);
     } else {
-      reason = fmt::format("{} is no peer of this tnt-bench", file.string());
+      reason = fmt::format("{} does not belong to this tnt-bench", file.string());
     }
   }
-  reason = team.first_text(reason);  // either all ranks have the peer or none
+  reason = team.first_text(reason);  // either all ranks have the library or none
   if (!reason.empty()) return {nullptr, reason};
-  const MeetingPlace meeting(team);
-  const char* error = functions.init(meeting.name().c_str(), team.rank(), team.ranks());
+  const RendezvousFolder rendezvous(team);
+  const char* error = functions.init(rendezvous.name().c_str(), team.rank(), team.ranks());
   reason = team.first_text(error == nullptr ? "" : error);
   if (!reason.empty()) return {nullptr, reason};
-  return {std::make_unique<PeerBackend>(name, functions), ""};
+  return {std::make_unique<ReferenceBackend>(name, functions), ""};
 }
 
 }  // namespace tnt::bench

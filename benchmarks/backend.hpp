@@ -1,4 +1,4 @@
-// The backend of a measurement: our library, or a peer library that is measured beside it in the same processes.
+// The backend of a measurement: our library, or another library that is measured for comparison in the same processes.
 #pragma once
 
 #include <memory>
@@ -27,16 +27,17 @@ class Backend {
 };
 
 // A backend, or the reason why there is none on this machine or in this version.
-struct Found {
+struct OpenedBackend {
   std::unique_ptr<Backend> backend;
   std::string reason;
 };
 
 // Our library with the named transport. Collective.
-[[nodiscard]] Found find_own(const std::string& name, const Team& team);
+[[nodiscard]] OpenedBackend open_tarantella(const std::string& name, const Team& team);
 
-// A peer library, "mpi" or "gloo", in the same processes: libtnt_bench_NAME.so beside this program (or in lib/tarantella of its
-// prefix), or in the folder that TNT_BENCH_PEERS names, for plug-ins that were built against other MPI libraries. Collective.
-[[nodiscard]] Found find_peer(const std::string& name, const Team& team);
+// A reference library, "mpi" or "gloo", in the same processes: libtnt_bench_NAME.so beside this program (or in lib/tarantella
+// of its prefix), or in the folder that TNT_BENCH_PEERS names, for plug-ins that were built against other MPI libraries.
+// Collective.
+[[nodiscard]] OpenedBackend open_reference(const std::string& name, const Team& team);
 
 }  // namespace tnt::bench

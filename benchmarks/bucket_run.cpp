@@ -14,9 +14,9 @@ namespace tnt::bench {
 namespace {
 
 // A trainer without our library: copies the tensors of a bucket into one buffer, calls MPI, copies them back.
-class ByHand {
+class ManualBuckets {
  public:
-  ByHand(const Gradients& gradients, Backend& backend) : gradients_(gradients), backend_(backend) {
+  ManualBuckets(const Gradients& gradients, Backend& backend) : gradients_(gradients), backend_(backend) {
     for (const auto& bucket : gradients.buckets()) {
       std::size_t count = 0;
       for (const std::size_t tensor : bucket) count += gradients.count(tensor);
@@ -88,31 +88,31 @@ Verdict verified(const Gradients& gradients, const Team& team) {
   return verdict;
 }
 
-int run_model(const Model& model, const Options& options, const Team& team, Field& field, Report& report) {
+int run_model(const Model& model, const Options& options, const Team& team, Backends& backends, Report& report) {
   const Gradients gradients(model, options, team);
   std::vector<Contender> contenders{[&] { gradients.step(); }};
-  std::optional<ByHand> by_hand;
-  if (field.peer) {
-    by_hand.emplace(gradients, *field.peer);
-    contenders.emplace_back([&] { by_hand->step(); });
+  std::optional<ManualBuckets> manual;
+  if (backends.reference) {
+    manual.emplace(gradients, *backends.reference);
+    contenders.emplace_back([&] { manual->step(); });
   }
   const tnt_reducer_stats_t before = gradients.stats();
   const std::vector<Times> times = measure(contenders, options, team);
   const tnt_reducer_stats_t after = gradients.stats();
 
-  Row row = gradients.row(Collective::bucket, model, field.own.front()->name(), times[0]);
+  Row row = gradients.row(Collective::bucket, model, backends.tarantella.front()->name(), times[0]);
   const double seconds = row.times.p50 * 1e-6;
   row.algbw_gbps = static_cast<double>(row.bytes) / seconds * 1e-9;
   row.busbw_gbps = *row.algbw_gbps * busbw_factor(Collective::all_reduce, team.ranks());
   const double traffic = min_traffic(Collective::all_reduce, static_cast<double>(row.bytes), team.ranks(), true);
-  if (field.bytes_per_second && traffic > 0) row.limit_percent = 100.0 * traffic / *field.bytes_per_second / seconds;
+  if (backends.bytes_per_second && traffic > 0) row.limit_percent = 100.0 * traffic / *backends.bytes_per_second / seconds;
   const auto steps = static_cast<double>(after.steps - before.steps);
   row.extra = {
       {"tensors", static_cast<double>(gradients.size())},          {"buckets", static_cast<double>(gradients.buckets().size())},
       {"pack_us", (after.pack - before.pack) / steps * 1e6},       {"wait_us", (after.wait - before.wait) / steps * 1e6},
       {"reduce_us", (after.reduce - before.reduce) / steps * 1e6}, {"unpack_us", (after.unpack - before.unpack) / steps * 1e6}};
-  if (field.peer) {
-    row.against = field.peer->name();
+  if (backends.reference) {
+    row.against = backends.reference->name();
     row.against_times = times[1];
     row.ratio = times[1].p50 / times[0].p50;
   }
@@ -123,9 +123,9 @@ int run_model(const Model& model, const Options& options, const Team& team, Fiel
 
 }  // namespace
 
-int run_bucket(const Options& options, const Team& team, Field& field, Report& report) {
+int run_bucket(const Options& options, const Team& team, Backends& backends, Report& report) {
   int failures = 0;
-  for (const Model& model : models_of(options)) failures += run_model(model, options, team, field, report);
+  for (const Model& model : models_of(options)) failures += run_model(model, options, team, backends, report);
   return failures;
 }
 

@@ -6,6 +6,6 @@
 namespace tnt::bench {
 
 // Returns the number of wrong rows. Collective.
-[[nodiscard]] int run_bucket(const Options& options, const Team& team, Field& field, Report& report);
+[[nodiscard]] int run_bucket(const Options& options, const Team& team, Backends& backends, Report& report);
 
 }  // namespace tnt::bench

@@ -143,39 +143,39 @@ Verdict verify(Backend& backend, const Row& row, const Options& options, const T
 
 namespace {
 
-void add_bandwidth(Row& row, const Field& field) {
+void add_bandwidth(Row& row, const Backends& backends) {
   const double seconds = row.times.p50 * 1e-6;
   if (row.bytes == 0 || seconds <= 0) return;
   const auto bytes = static_cast<double>(row.bytes);
   row.algbw_gbps = bytes / seconds * 1e-9;
   row.busbw_gbps = *row.algbw_gbps * busbw_factor(row.collective, row.ranks);
   const double traffic = min_traffic(row.collective, bytes, row.ranks, row.in_place);
-  if (field.bytes_per_second && traffic > 0) row.limit_percent = 100.0 * traffic / *field.bytes_per_second / seconds;
+  if (backends.bytes_per_second && traffic > 0) row.limit_percent = 100.0 * traffic / *backends.bytes_per_second / seconds;
 }
 
-int run_row(const Row& plan, const Options& options, const Team& team, Field& field, Report& report) {
+int run_row(const Row& plan, const Options& options, const Team& team, Backends& backends, Report& report) {
   std::vector<Times> times;
-  const bool with_peer = field.peer && field.peer->supports(plan.collective, plan.dtype, plan.op);
+  const bool with_reference = backends.reference && backends.reference->supports(plan.collective, plan.dtype, plan.op);
   {
     Bench bench(plan, team);
     bench.fill_all();
     std::vector<Contender> contenders;
-    for (const auto& backend : field.own) contenders.emplace_back([&bench, b = backend.get()] { bench.operate(*b); });
-    if (with_peer) contenders.emplace_back([&bench, &field] { bench.operate(*field.peer); });
+    for (const auto& backend : backends.tarantella) contenders.emplace_back([&bench, b = backend.get()] { bench.operate(*b); });
+    if (with_reference) contenders.emplace_back([&bench, &backends] { bench.operate(*backends.reference); });
     times = measure(contenders, options, team);
   }
   int failures = 0;
-  for (std::size_t i = 0; i < field.own.size(); ++i) {
+  for (std::size_t i = 0; i < backends.tarantella.size(); ++i) {
     Row row = plan;
-    row.backend = field.own[i]->name();
+    row.backend = backends.tarantella[i]->name();
     row.times = times[i];
-    if (with_peer) {
-      row.against = field.peer->name();
+    if (with_reference) {
+      row.against = backends.reference->name();
       row.against_times = times.back();
       row.ratio = times.back().p50 / row.times.p50;
     }
-    add_bandwidth(row, field);
-    row.verdict = verify(*field.own[i], row, options, team);
+    add_bandwidth(row, backends);
+    row.verdict = verify(*backends.tarantella[i], row, options, team);
     failures += row.verdict.check == "wrong" ? 1 : 0;
     if (team.leads()) report.row(row);
   }
@@ -184,7 +184,7 @@ int run_row(const Row& plan, const Options& options, const Team& team, Field& fi
 
 }  // namespace
 
-int run_collective(const Options& options, const Team& team, Field& field, Report& report) {
+int run_collective(const Options& options, const Team& team, Backends& backends, Report& report) {
   int failures = 0;
   std::vector<bool> places;
   if (options.place != Place::in) places.push_back(false);
@@ -206,7 +206,7 @@ int run_collective(const Options& options, const Team& team, Field& field, Repor
                         .in_place = in_place,
                         .cache = options.cache,
                         .unalign = options.unalign};
-          failures += run_row(row, options, team, field, report);
+          failures += run_row(row, options, team, backends, report);
         }
       }
     }

@@ -132,8 +132,8 @@ int compare(const std::string& a, const std::string& b, double threshold, std::F
 }
 
 int compare_main(int argc, const char* const* argv) {
-  const GivenCompare given = read_compare_flags(argc, argv);
-  return compare(given.files[0], given.files[1], parse_fraction("--threshold", given.threshold), stdout);
+  const CompareFlags flags = read_compare_flags(argc, argv);
+  return compare(flags.files[0], flags.files[1], parse_fraction("--threshold", flags.threshold), stdout);
 }
 
 }  // namespace tnt::bench

@@ -31,9 +31,9 @@ int usable_cores() {
   return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 0;
 }
 
-std::string own_names(const Field& field) {
+std::string backend_names(const Backends& backends) {
   std::string names;
-  for (const auto& backend : field.own) names += (names.empty() ? "" : ",") + backend->name();
+  for (const auto& backend : backends.tarantella) names += (names.empty() ? "" : ",") + backend->name();
   return names;
 }
 
@@ -45,8 +45,8 @@ std::string tuning_in_use() {
   return !cache.empty() && std::filesystem::exists(cache, ignored) ? cache : "built-in";
 }
 
-std::string peer_version(const Field& field, const std::string& name) {
-  return field.peer && field.peer->name() == name ? field.peer->version() : "not measured";
+std::string reference_version(const Backends& backends, const std::string& name) {
+  return backends.reference && backends.reference->name() == name ? backends.reference->version() : "not measured";
 }
 
 }  // namespace
@@ -59,16 +59,16 @@ std::string beside_this_program(const std::string& relative) {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / relative).string();
 }
 
-Header describe_machine(const Options& options, const Team& team, const Field& field) {
+Header describe_machine(const Options& options, const Team& team, const Backends& backends) {
   Header header;
   header.version = tnt_version();
   utsname system{};
   uname(&system);
   const std::string clock = proc_value("/proc/cpuinfo", "cpu MHz");
-  header.facts = {{"backends", own_names(field)},
+  header.facts = {{"backends", backend_names(backends)},
                   {"ranks", std::to_string(team.ranks())},
-                  {"mpi", peer_version(field, "mpi")},
-                  {"gloo", peer_version(field, "gloo")},
+                  {"mpi", reference_version(backends, "mpi")},
+                  {"gloo", reference_version(backends, "gloo")},
                   {"nccl", "not available"},
                   {"cuda", "not available"},
                   {"cpu", proc_value("/proc/cpuinfo", "model name")},
@@ -78,9 +78,9 @@ Header describe_machine(const Options& options, const Team& team, const Field& f
                   {"kernel", system.release},
                   {"tuning", tuning_in_use()},
                   {"cache", name(options.cache)}};
-  if (field.bytes_per_second) {
+  if (backends.bytes_per_second) {
     header.facts.emplace_back("memory limit",
-                              fmt::format("{:.1f} GB/s read and written by all ranks", *field.bytes_per_second * 1e-9));
+                              fmt::format("{:.1f} GB/s read and written by all ranks", *backends.bytes_per_second * 1e-9));
   }
   return header;
 }

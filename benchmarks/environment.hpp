@@ -8,7 +8,7 @@
 
 namespace tnt::bench {
 
-[[nodiscard]] Header describe_machine(const Options& options, const Team& team, const Field& field);
+[[nodiscard]] Header describe_machine(const Options& options, const Team& team, const Backends& backends);
 
 [[nodiscard]] std::size_t available_memory();  // bytes that are available without swapping
 

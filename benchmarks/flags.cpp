@@ -23,74 +23,74 @@ class Group {
   const char* name_;
 };
 
-void add_subject_flags(CLI::App& app, Given& given) {
-  app.add_option("COLLECTIVE", given.collective,
+void add_subject_flags(CLI::App& app, Flags& flags) {
+  app.add_option("COLLECTIVE", flags.collective,
                  "all_reduce (default), reduce_scatter, all_gather, broadcast,\n"
                  "all_to_all, sendrecv (to the next rank), barrier;\n"
                  "bucket: pack, reduce and unpack a model's gradients;\n"
                  "overlap: the same during a synthetic backward pass")
       ->type_name(" ");
   Group group(app, "What is measured");
-  group.add("-d,--datatype", given.datatype, "LIST",
+  group.add("-d,--datatype", flags.datatype, "LIST",
             "float32 (default), float64, float16, bfloat16, int8, uint8, int32,\nint64, all; also f32, float, half, ...");
-  group.add("-O,--op", given.op, "LIST", "sum (default), avg, min, max, prod, all; it is -o in nccl-tests");
-  group.add("-r,--root", given.root, "RANK", "of broadcast; default 0");
-  group.add("--model", given.model, "NAME", "of bucket and overlap: resnet50 (default), transformer_big, bert_large");
-  group.add("--tensors", given.tensors, "N", "of bucket and overlap with sizes: so many equal tensors; default 8");
-  group.add("--fusion-threshold", given.fusion_threshold, "SIZE",
+  group.add("-O,--op", flags.op, "LIST", "sum (default), avg, min, max, prod, all; it is -o in nccl-tests");
+  group.add("-r,--root", flags.root, "RANK", "of broadcast; default 0");
+  group.add("--model", flags.model, "NAME", "of bucket and overlap: resnet50 (default), transformer_big, bert_large");
+  group.add("--tensors", flags.tensors, "N", "of bucket and overlap with sizes: so many equal tensors; default 8");
+  group.add("--fusion-threshold", flags.fusion_threshold, "SIZE",
             "of bucket and overlap: where a bucket is closed; 0: one tensor each;\ndefault: the library's");
-  group.add("--wire-dtype", given.wire_dtype, "DTYPE",
+  group.add("--wire-dtype", flags.wire_dtype, "DTYPE",
             "of bucket and overlap: send the float32 gradients as bfloat16 or\nfloat16; default float32");
   group.add(
-      "--determinism", given.determinism, "RUNS",
+      "--determinism", flags.determinism, "RUNS",
       "of bucket and overlap: gradients have the same bits in every run\n(run, default), or on any number of ranks (ranks)");
-  group.add("--compute-ms", given.compute_ms, "MS", "of overlap: how long the backward pass computes; default 50");
+  group.add("--compute-ms", flags.compute_ms, "MS", "of overlap: how long the backward pass computes; default 50");
 }
 
-void add_size_flags(CLI::App& app, Given& given) {
+void add_size_flags(CLI::App& app, Flags& flags) {
   Group group(app, "Sizes");
-  group.add("-b,--minbytes", given.minbytes, "SIZE",
+  group.add("-b,--minbytes", flags.minbytes, "SIZE",
             "smallest size: 4, 1K, 1.5M, 1G; binary suffixes; default one element,\n4K for reduce_scatter, all_gather and "
             "all_to_all");
-  group.add("-e,--maxbytes", given.maxbytes, "SIZE", "largest size; default 64M");
-  group.add("-f,--stepfactor", given.stepfactor, "FACTOR", "from one size to the next; default 4");
-  group.add("-i,--stepbytes", given.stepbytes, "SIZE", "steps by addition instead");
-  group.add("--sizes", given.sizes, "LIST|@MODEL|FILE",
+  group.add("-e,--maxbytes", flags.maxbytes, "SIZE", "largest size; default 64M");
+  group.add("-f,--stepfactor", flags.stepfactor, "FACTOR", "from one size to the next; default 4");
+  group.add("-i,--stepbytes", flags.stepbytes, "SIZE", "steps by addition instead");
+  group.add("--sizes", flags.sizes, "LIST|@MODEL|FILE",
             "1K,1M; @resnet50, @transformer_big, @bert_large: the sizes of their\ngradients; a file: one size a line, perhaps "
             "a label behind it");
 }
 
-void add_start_flags(CLI::App& app, Given& given) {
+void add_start_flags(CLI::App& app, Flags& flags) {
   Group group(app, "Who takes part");
-  group.add("--ranks", given.ranks, "N",
+  group.add("--ranks", flags.ranks, "N",
             "start N ranks on this machine; default: the ranks that the launcher,\nmpirun or srun started");
-  group.add("--backend", given.backend, "LIST", "shm (default), mpi, hierarchical, nccl: in turn, side by side");
+  group.add("--backend", flags.backend, "LIST", "shm (default), mpi, hierarchical, nccl: in turn, side by side");
   group.add(
-      "--against", given.against, "PEER",
+      "--against", flags.against, "LIBRARY",
       "mpi, gloo (all_reduce only) or nccl: measure it in the same run, with\nthe ratio of times; above 1: ours is faster");
 }
 
-void add_method_flags(CLI::App& app, Given& given) {
+void add_method_flags(CLI::App& app, Flags& flags) {
   Group group(app, "Method");
-  group.add("-n,--iters", given.iters, "N", "iterations of each row; default: as many as --target needs");
-  group.add("-w,--warmup_iters", given.warmup_iters, "N", "iterations before, for each row; default 5");
-  group.add("--target", given.target, "SHARE", "half-width of the median's 95 % confidence interval: 2% (default)\nor 0.02");
-  group.add("--max-time", given.max_time, "SECONDS", "for each row; default 1");
-  group.add("-T,--timeout", given.timeout, "SECONDS", "for any wait for other ranks; default 60");
-  group.add("--cache", given.cache, "KIND",
+  group.add("-n,--iters", flags.iters, "N", "iterations of each row; default: as many as --target needs");
+  group.add("-w,--warmup_iters", flags.warmup_iters, "N", "iterations before, for each row; default 5");
+  group.add("--target", flags.target, "SHARE", "half-width of the median's 95 % confidence interval: 2% (default)\nor 0.02");
+  group.add("--max-time", flags.max_time, "SECONDS", "for each row; default 1");
+  group.add("-T,--timeout", flags.timeout, "SECONDS", "for any wait for other ranks; default 60");
+  group.add("--cache", flags.cache, "KIND",
             "rotate (default): through more memory than the caches hold;\nhot: the same buffers each time");
-  group.add("--place", given.place, "WHERE", "out, in or both (default)");
-  group.add("-u,--unalign", given.unalign, "N", "shift the buffers by N elements; default 0");
-  group.add("-c,--check", given.check, "LIST", "exact, accuracy, repeat; all or 1 (default), off or 0");
-  group.add("--limit", given.limit, "GB/s", "what the memory can do, for limit%: measure (default), a number, off");
-  group.add("--seed", given.seed, "N", "of the random input; default 1");
+  group.add("--place", flags.place, "WHERE", "out, in or both (default)");
+  group.add("-u,--unalign", flags.unalign, "N", "shift the buffers by N elements; default 0");
+  group.add("-c,--check", flags.check, "LIST", "exact, accuracy, repeat; all or 1 (default), off or 0");
+  group.add("--limit", flags.limit, "GB/s", "what the memory can do, for limit%: measure (default), a number, off");
+  group.add("--seed", flags.seed, "N", "of the random input; default 1");
 }
 
-void add_output_flags(CLI::App& app, Given& given) {
+void add_output_flags(CLI::App& app, Flags& flags) {
   Group group(app, "Output");
-  group.add("-o,--output", given.output, "FILE", "default: standard output. -o is nccl-tests' operation: here -O, --op");
-  group.add("--format", given.format, "FORMAT", "table (default), jsonl, csv, md");
-  app.add_flag("--dry-run", given.dry_run, "print what would be measured and the memory it takes, and stop")->group("Output");
+  group.add("-o,--output", flags.output, "FILE", "default: standard output. -o is nccl-tests' operation: here -O, --op");
+  group.add("--format", flags.format, "FORMAT", "table (default), jsonl, csv, md");
+  app.add_flag("--dry-run", flags.dry_run, "print what would be measured and the memory it takes, and stop")->group("Output");
   app.set_help_flag("-h,--help", "print this and stop")->group("Output");
   app.set_version_flag("--version", fmt::format("tnt-bench {}", tnt_version()), "print the version and stop")->group("Output");
 }
@@ -126,17 +126,17 @@ void parse_command(CLI::App& app, const char* command, int argc, const char* con
 
 }  // namespace
 
-Given read_flags(int argc, const char* const* argv) {
-  Given given;
+Flags read_flags(int argc, const char* const* argv) {
+  Flags flags;
   CLI::App app("tnt-bench: how fast collectives are on this machine, and whether their results are right", "tnt-bench");
   app.get_formatter()->column_width(32);
   app.footer(footer);
   app.allow_extras();
-  add_subject_flags(app, given);
-  add_size_flags(app, given);
-  add_start_flags(app, given);
-  add_method_flags(app, given);
-  add_output_flags(app, given);
+  add_subject_flags(app, flags);
+  add_size_flags(app, flags);
+  add_start_flags(app, flags);
+  add_method_flags(app, flags);
+  add_output_flags(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -147,23 +147,23 @@ Given read_flags(int argc, const char* const* argv) {
     throw Failure(error.what(), 2);
   }
   refuse_extras(app.remaining());
-  return given;
+  return flags;
 }
 
-GivenCompare read_compare_flags(int argc, const char* const* argv) {
-  GivenCompare given;
+CompareFlags read_compare_flags(int argc, const char* const* argv) {
+  CompareFlags flags;
   CLI::App app(
       "tnt-bench compare: what became slower from A to B, beyond the noise. Exit code 0: nothing, 1: something, or wrong "
       "results, 2: a file cannot be read",
       "tnt-bench compare");
-  app.add_option("FILES", given.files, "A.jsonl B.jsonl: two outputs of tnt-bench --format jsonl")->expected(2)->required();
-  app.add_option("--threshold", given.threshold, "how much slower counts: 10% (default) or 0.1")->type_name("SHARE");
+  app.add_option("FILES", flags.files, "A.jsonl B.jsonl: two outputs of tnt-bench --format jsonl")->expected(2)->required();
+  app.add_option("--threshold", flags.threshold, "how much slower counts: 10% (default) or 0.1")->type_name("SHARE");
   parse_command(app, "compare", argc, argv);
-  return given;
+  return flags;
 }
 
-GivenTune read_tune_flags(int argc, const char* const* argv) {
-  GivenTune given;
+TuneFlags read_tune_flags(int argc, const char* const* argv) {
+  TuneFlags flags;
   std::string ranks;
   std::string output;
   CLI::App app(
@@ -176,12 +176,12 @@ GivenTune read_tune_flags(int argc, const char* const* argv) {
   const CLI::Option* const given_output =
       app.add_option("-o,--output", output, "default: the file of this host in the user's cache; TNT_TUNING names another one")
           ->type_name("FILE");
-  app.add_flag("--dry-run", given.dry_run, "print what would be measured, and stop");
+  app.add_flag("--dry-run", flags.dry_run, "print what would be measured, and stop");
   app.set_help_flag("-h,--help", "print this and stop");
   parse_command(app, "tune", argc, argv);
-  if (given_ranks->count() > 0) given.ranks = ranks;
-  if (given_output->count() > 0) given.output = output;
-  return given;
+  if (given_ranks->count() > 0) flags.ranks = ranks;
+  if (given_output->count() > 0) flags.output = output;
+  return flags;
 }
 
 }  // namespace tnt::bench

@@ -10,7 +10,7 @@ namespace tnt::bench {
 using Text = std::optional<std::string>;
 
 // The command line as typed.
-struct Given {
+struct Flags {
   std::string collective = "all_reduce";
   Text minbytes, maxbytes, stepfactor, stepbytes, sizes;
   Text datatype, op, root, model, tensors, fusion_threshold, wire_dtype, determinism, compute_ms;
@@ -21,18 +21,18 @@ struct Given {
 };
 
 // The same for tnt-bench compare and tnt-bench tune.
-struct GivenCompare {
+struct CompareFlags {
   std::vector<std::string> files{};  // two
   std::string threshold = "10%";
 };
-struct GivenTune {
+struct TuneFlags {
   Text ranks, output;
   bool dry_run = false;
 };
 
 // Each throws Failure: with code 2 for an unknown flag, with code 0 for the text of --help and --version.
-[[nodiscard]] Given read_flags(int argc, const char* const* argv);
-[[nodiscard]] GivenCompare read_compare_flags(int argc, const char* const* argv);
-[[nodiscard]] GivenTune read_tune_flags(int argc, const char* const* argv);
+[[nodiscard]] Flags read_flags(int argc, const char* const* argv);
+[[nodiscard]] CompareFlags read_compare_flags(int argc, const char* const* argv);
+[[nodiscard]] TuneFlags read_tune_flags(int argc, const char* const* argv);
 
 }  // namespace tnt::bench

@@ -28,46 +28,46 @@ constexpr const char* restarted = "TNT_BENCH_UNDER_MPIRUN";
 void say(const std::string& line) { fmt::print(stderr, "tnt-bench: {}\n", line); }
 
 // The requested backends that are available. Prints the reason for each one that is not; it is an error if none is.
-Field gather_field(const Options& options, const Team& team) {
-  Field field;
+Backends open_backends(const Options& options, const Team& team) {
+  Backends backends;
   std::string reasons;
   for (const std::string& name : options.backends) {
-    Found found = find_own(name, team);
+    OpenedBackend found = open_tarantella(name, team);
     if (found.backend) {
-      field.own.push_back(std::move(found.backend));
+      backends.tarantella.push_back(std::move(found.backend));
       continue;
     }
     reasons += fmt::format("{}backend {} is {}", reasons.empty() ? "" : "; ", name, found.reason);
   }
-  if (field.own.empty()) throw Failure(reasons);
+  if (backends.tarantella.empty()) throw Failure(reasons);
   if (!reasons.empty() && team.leads()) say(reasons + "; skipped");
   if (options.against) {
-    Found found = find_peer(*options.against, team);
+    OpenedBackend found = open_reference(*options.against, team);
     if (!found.backend && team.leads()) say(fmt::format("--against {} is skipped: {}", *options.against, found.reason));
-    field.peer = std::move(found.backend);
+    backends.reference = std::move(found.backend);
   }
   if (options.limit_gbps) {
-    field.bytes_per_second = *options.limit_gbps * 1e9;
+    backends.bytes_per_second = *options.limit_gbps * 1e9;
   } else if (options.measure_limit) {
-    field.bytes_per_second = measure_bandwidth(team);
+    backends.bytes_per_second = measure_bandwidth(team);
   }
-  return field;
+  return backends;
 }
 
 int run(const Options& options, const Start& start) {
   try {
     const Team team(start, options);
-    Field field = gather_field(options, team);
+    Backends backends = open_backends(options, team);
     Report report(options, team.leads());
-    if (team.leads()) report.header(describe_machine(options, team, field));
+    if (team.leads()) report.header(describe_machine(options, team, backends));
     int failures = 0;
     switch (options.collective) {
-      case Collective::bucket: failures = run_bucket(options, team, field, report); break;
-      case Collective::overlap: failures = run_overlap(options, team, field, report); break;
-      default: failures = run_collective(options, team, field, report);
+      case Collective::bucket: failures = run_bucket(options, team, backends, report); break;
+      case Collective::overlap: failures = run_overlap(options, team, backends, report); break;
+      default: failures = run_collective(options, team, backends, report);
     }
     if (team.leads()) report.footer();
-    field.peer.reset();  // MPI must end before the library
+    backends.reference.reset();  // MPI must end before the library
     return failures == 0 ? 0 : 1;
   } catch (const Failure& failure) {
     if (start.rank == 0 || start.kind == StartKind::launcher) say(failure.what());

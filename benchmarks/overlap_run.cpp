@@ -74,7 +74,7 @@ class Backward {
   std::vector<double> compute_ms_;
 };
 
-void run_model(const Model& model, const Options& options, const Team& team, Field& field, Report& report) {
+void run_model(const Model& model, const Options& options, const Team& team, Backends& backends, Report& report) {
   const Gradients gradients(model, options, team);
   const std::size_t rounds = rounds_for(options.compute_ms * 1e-3, team);
   Backward alone(gradients, rounds);
@@ -88,7 +88,7 @@ void run_model(const Model& model, const Options& options, const Team& team, Fie
   const double exposed = std::max(0.0, step - without);
   const double compute_together = team.maximum(together.compute_ms());
   const double compute_alone = team.maximum(alone.compute_ms());
-  Row row = gradients.row(Collective::overlap, model, field.own.front()->name(), times[0]);
+  Row row = gradients.row(Collective::overlap, model, backends.tarantella.front()->name(), times[0]);
   row.extra = {{"step_ms", step},
                {"step_ms_without_communication", without},
                {"communication_ms", communication},
@@ -100,8 +100,8 @@ void run_model(const Model& model, const Options& options, const Team& team, Fie
 
 }  // namespace
 
-int run_overlap(const Options& options, const Team& team, Field& field, Report& report) {
-  for (const Model& model : models_of(options)) run_model(model, options, team, field, report);
+int run_overlap(const Options& options, const Team& team, Backends& backends, Report& report) {
+  for (const Model& model : models_of(options)) run_model(model, options, team, backends, report);
   return 0;
 }
 

@@ -22,7 +22,7 @@ std::size_t measuring(const Options& options, int ranks) {
   std::size_t most = 0;
   for (const Size& size : options.sizes) {
     if (of_model(options)) {
-      // the gradients, the library's buckets, and the buckets of a peer
+      // the gradients, the library's buckets, and the buckets of a reference library
       most = std::max(most, size.bytes * (options.against ? 3 : 2));
       continue;
     }

@@ -47,17 +47,17 @@ double percentile(std::span<const double> sorted, double percent) {
   return sorted[static_cast<std::size_t>(rank) - 1];
 }
 
-std::optional<Places> median_places(std::size_t n) {
+std::optional<IndexInterval> median_interval_indices(std::size_t n) {
   const std::size_t cut = n <= exact_up_to ? cut_exactly(n) : cut_nearly(n);
   if (cut == 0) return std::nullopt;
-  return Places{.low = cut - 1, .high = n - cut};
+  return IndexInterval{.low = cut - 1, .high = n - cut};
 }
 
 std::optional<Interval> median_interval(std::span<const double> values) {
-  const std::optional<Places> places = median_places(values.size());
-  if (!places) return std::nullopt;
+  const std::optional<IndexInterval> indices = median_interval_indices(values.size());
+  if (!indices) return std::nullopt;
   std::vector<double> copy(values.begin(), values.end());
-  return Interval{.low = select(copy, places->low), .high = select(copy, places->high)};
+  return Interval{.low = select(copy, indices->low), .high = select(copy, indices->high)};
 }
 
 bool confident(std::span<const double> values, double target) {

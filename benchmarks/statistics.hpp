@@ -13,11 +13,11 @@ namespace tnt::bench {
 
 // Two indices into n ascending values between which the true median lies with 95 % confidence for any distribution, because the
 // number of values below it is binomial. Fewer than 6 values are not enough.
-struct Places {
+struct IndexInterval {
   std::size_t low = 0;
   std::size_t high = 0;
 };
-[[nodiscard]] std::optional<Places> median_places(std::size_t n);
+[[nodiscard]] std::optional<IndexInterval> median_interval_indices(std::size_t n);
 
 struct Interval {
   double low = 0;

@@ -112,12 +112,12 @@ void measure_and_write(const TuneOptions& options) {
 }  // namespace
 
 TuneOptions parse_tune(int argc, const char* const* argv, const GetEnvironment& environment, int cores) {
-  const GivenTune given = read_tune_flags(argc, argv);
+  const TuneFlags flags = read_tune_flags(argc, argv);
   TuneOptions options;
-  options.dry_run = given.dry_run;
-  options.ranks = given.ranks ? parse_ranks(*given.ranks) : usual_ranks(cores);
-  if (given.output) check_file_name("-o", *given.output);
-  options.output = given.output ? *given.output : host_cache_file(environment, "tuning");
+  options.dry_run = flags.dry_run;
+  options.ranks = flags.ranks ? parse_ranks(*flags.ranks) : usual_ranks(cores);
+  if (flags.output) check_file_name("-o", *flags.output);
+  options.output = flags.output ? *flags.output : host_cache_file(environment, "tuning");
   if (options.output.empty()) throw Failure("tune: neither XDG_CACHE_HOME nor HOME is set: say where with -o FILE", 2);
   refuse_inside_a_job(environment);
   return options;

@@ -97,7 +97,7 @@ struct Row {
   Verdict verdict{};
   std::string against{};
   std::optional<Times> against_times{};
-  std::optional<double> ratio{};  // the peer's p50 divided by ours: above 1, ours is faster
+  std::optional<double> ratio{};  // the reference's p50 divided by ours: above 1, ours is faster
   // for bucket and overlap: their own figures in the order of display, such as {"pack_us", 12.3}
   std::vector<std::pair<std::string, double>> extra{};
 };

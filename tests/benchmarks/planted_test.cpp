@@ -43,7 +43,7 @@ int hunt(const Bug& bug, const std::string& words) {
   const auto nothing = [](const char*) -> const char* { return nullptr; };
   return run_forked(find_start(options, nothing), [&](const Start& start) {
     const Team team(start, options);
-    Found real = find_own("shm", team);
+    OpenedBackend real = open_tarantella("shm", team);
     Planted planted(*real.backend, team.rank(), bug);
     const Row row{.ranks = 2, .bytes = count * sizeof(float), .count = count};
     const Verdict verdict = verify(planted, row, options, team);

@@ -28,7 +28,7 @@ TEST(Statistics, PercentileIsTheNearestRank) {
 }
 
 TEST(Statistics, FewValuesSayTooLittle) {
-  for (const std::size_t n : {0U, 1U, 5U}) EXPECT_FALSE(median_places(n)) << n;
+  for (const std::size_t n : {0U, 1U, 5U}) EXPECT_FALSE(median_interval_indices(n)) << n;
   EXPECT_FALSE(confident(std::vector{1.0, 1.0, 1.0, 1.0, 1.0}, 0.5));
   EXPECT_FALSE(confident(std::vector<double>{}, 0.5));
   EXPECT_TRUE(confident(std::vector{1.0, 1.0, 1.0, 1.0, 1.0, 1.0}, 0.02));
@@ -40,12 +40,12 @@ TEST(Statistics, PlacesAreThoseOfTheTables) {
     std::size_t n, low, high;
   };
   for (const Case& c : {Case{6, 1, 6}, {8, 1, 8}, {9, 2, 8}, {10, 2, 9}, {15, 4, 12}, {20, 6, 15}, {25, 8, 18}, {30, 10, 21}}) {
-    const auto places = median_places(c.n);
-    ASSERT_TRUE(places) << c.n;
-    EXPECT_EQ(places->low + 1, c.low) << c.n;
-    EXPECT_EQ(places->high + 1, c.high) << c.n;
+    const auto indices = median_interval_indices(c.n);
+    ASSERT_TRUE(indices) << c.n;
+    EXPECT_EQ(indices->low + 1, c.low) << c.n;
+    EXPECT_EQ(indices->high + 1, c.high) << c.n;
   }
-  const auto many = median_places(100);
+  const auto many = median_interval_indices(100);
   ASSERT_TRUE(many);
   EXPECT_EQ(many->low + 1, 40U);
   EXPECT_EQ(many->high + 1, 61U);

@@ -1,10 +1,10 @@
-// Plain MPI calls as a peer of tnt-bench.
+// Plain MPI calls as a reference for tnt-bench.
 #include <mpi.h>
 
 #include <climits>
 #include <string>
 
-#include "benchmarks/peer.hpp"
+#include "benchmarks/reference_library.hpp"
 #include "benchmarks/types.hpp"
 
 namespace tnt::bench {
@@ -21,7 +21,7 @@ const char* error_text(int code) {
 
 bool we_have_begun = false;  // otherwise the library has initialised MPI, and finalizes it
 
-const char* init(const char* /*meeting*/, int rank, int ranks) {
+const char* init(const char* /*rendezvous*/, int rank, int ranks) {
   int initialized = 0;
   MPI_Initialized(&initialized);
   if (initialized == 0) {
@@ -126,7 +126,7 @@ void finalize() {
 }  // namespace
 }  // namespace tnt::bench
 
-extern "C" __attribute__((visibility("default"))) void tnt_bench_peer_open(tnt::bench::PeerFunctions* functions) {
+extern "C" __attribute__((visibility("default"))) void tnt_bench_reference_open(tnt::bench::ReferenceFunctions* functions) {
   using namespace tnt::bench;
   *functions = {init, version, supports, run, finalize};
 }

@@ -1,4 +1,4 @@
-// Gloo's all_reduce as a peer of tnt-bench: over TCP, which Gloo uses inside a node, too.
+// Gloo's all_reduce as a reference for tnt-bench: over TCP, which Gloo uses inside a node, too.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/math.h>
@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "benchmarks/peer.hpp"
+#include "benchmarks/reference_library.hpp"
 #include "benchmarks/types.hpp"
 
 namespace tnt::bench {
@@ -30,10 +30,10 @@ const char* guarded(Body&& body) {
   }
 }
 
-const char* init(const char* meeting, int rank, int ranks) {
+const char* init(const char* rendezvous, int rank, int ranks) {
   return guarded([&] {
     auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr("127.0.0.1"));
-    gloo::rendezvous::FileStore store(meeting);
+    gloo::rendezvous::FileStore store(rendezvous);
     context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
     context->connectFullMesh(store, device);
   });
@@ -90,7 +90,7 @@ void finalize() { context.reset(); }
 }  // namespace
 }  // namespace tnt::bench
 
-extern "C" __attribute__((visibility("default"))) void tnt_bench_peer_open(tnt::bench::PeerFunctions* functions) {
+extern "C" __attribute__((visibility("default"))) void tnt_bench_reference_open(tnt::bench::ReferenceFunctions* functions) {
   using namespace tnt::bench;
   *functions = {init, version, supports, run, finalize};
 }
