@@ -293,7 +293,7 @@ TEST_P(SimulatedBucket, UnpackingWhileATensorIsReadIsReported) {
   event.record(one.get());
   event.wait_on(two.get());
   read(one, 0, 4);
-  device.unpack(launch, false, two.get());
+  device.unpack(launch, two.get());
   EXPECT_THAT(reports(), ElementsAre(HasSubstr("bytes 0 to 4 of gradient")));
 }
 

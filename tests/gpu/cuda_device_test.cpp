@@ -141,11 +141,13 @@ TEST_F(RealDevice, PackAndUnpackAreOneKernelEachInAGraph) {
     tensors.emplace_back(*device, shape.count * sizeof(float), one->get());
     arguments.push_back({.in = tensors.back().get(), .out = tensors.back().get(), .scale = 2.0});
   }
-  const DeviceBuffer tiles(*device, n_tiles * sizeof(gpu::Tile), one->get());
-  const DeviceBuffer table(*device, arguments.size() * sizeof(gpu::TensorArgument), one->get());
+  const std::size_t tile_bytes = n_tiles * sizeof(gpu::Tile);
+  const std::size_t table_bytes = arguments.size() * sizeof(gpu::TensorArgument);
+  const DeviceBuffer tiles(*device, tile_bytes, one->get());
+  const DeviceBuffer table(*device, table_bytes, one->get());
   const DeviceBuffer bucket(*device, layout.count * 2, one->get());
-  device->copy(tiles.get(), layout.tiles.data(), tiles.bytes(), one->get());
-  device->copy(table.get(), arguments.data(), table.bytes(), one->get());
+  device->copy(tiles.get(), layout.tiles.data(), tile_bytes, one->get());
+  device->copy(table.get(), arguments.data(), table_bytes, one->get());
   device->synchronize(one->get());
   const gpu::BucketLaunch launch{.tiles = static_cast<const gpu::Tile*>(tiles.get()),
                                  .n_tiles = static_cast<std::uint32_t>(n_tiles),
@@ -156,7 +158,7 @@ TEST_F(RealDevice, PackAndUnpackAreOneKernelEachInAGraph) {
     EXPECT_TRUE(device->capturing(one->get()));
     device->pack(launch, one->get());
   });
-  const testing::Graph unpack(cuda(*one), [&] { device->unpack(launch, false, one->get()); });
+  const testing::Graph unpack(cuda(*one), [&] { device->unpack(launch, one->get()); });
   EXPECT_FALSE(device->capturing(one->get()));
   EXPECT_EQ(pack.kernels(), 1U);
   EXPECT_EQ(unpack.kernels(), 1U);

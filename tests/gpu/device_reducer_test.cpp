@@ -82,7 +82,7 @@ class OneRank : public ::testing::Test {
 
 TEST_F(OneRank, StepsFollowEachOther) {
   for (const std::optional<tnt_dtype_t> wire : {std::optional<tnt_dtype_t>(), std::optional(TNT_BFLOAT16)}) {
-    for (const DeviceReducerOptions& options : {DeviceReducerOptions{}, DeviceReducerOptions{.any_rank_count = true}}) {
+    for (const DeviceReducerOptions& options : {DeviceReducerOptions{}, DeviceReducerOptions{.rank_invariant = true}}) {
       make(options, wire);
       for (int step = 0; step < 4; ++step) {
         compute_all(step);
