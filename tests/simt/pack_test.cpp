@@ -77,7 +77,7 @@ TEST_P(Buckets, LieAnywhere) {
                                     .bucket = bucket.data(),
                                     .wire = wire};
           run_pack(launch);
-          run_unpack(launch, false);
+          run_unpack(launch);
           std::vector<std::byte> packed(bucket.bytes());
           std::vector<std::byte> unpacked(out.bytes());
           scale(packed.data(), wire, in.data(), own, count, 0.75);
@@ -111,7 +111,7 @@ TEST(Pack, KeepsAllBitsWhereNothingIsScaledOrCast) {
     test.arguments[0] = {.in = test.in[0].data(), .out = test.out[0].data()};
     run_pack(test.launch());
     EXPECT_EQ(std::memcmp(test.bucket.data(), test.in[0].data(), test.in[0].bytes()), 0) << dtype_name(dtype);
-    run_unpack(test.launch(), false);
+    run_unpack(test.launch());
     EXPECT_EQ(test.out[0].copy(), test.in[0].copy()) << dtype_name(dtype);
   }
 }
@@ -140,7 +140,7 @@ TEST(Pack, RefusesWhatIsNoDtype) {
   BucketLaunch launch = test.launch();
   launch.wire = static_cast<tnt_dtype_t>(77);
   EXPECT_THROW(run_pack(launch), Error);
-  EXPECT_THROW(run_unpack(launch, false), Error);
+  EXPECT_THROW(run_unpack(launch), Error);
 }
 
 // Packs, and compares with the host's conversion of each value.
