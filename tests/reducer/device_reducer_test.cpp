@@ -463,7 +463,8 @@ TEST_F(FiveTensors, AFailureIsEveryRanks) {
     trainer.gradients = buffers(trainer);
     const auto& memory = trainer.gradients;
     if (host.rank() == 1) trainer.device->fail_at(testing::Call::pack, 2);
-    for (const DeviceBuffer& buffer : memory) trainer.device->fill_zero(buffer.get(), buffer.bytes(), trainer.stream.get());
+    for (const DeviceBuffer& buffer : memory)
+      trainer.device->fill_zero(buffer.get(), count * sizeof(float), trainer.stream.get());
     const auto run = [&] {
       while (true) {
         for (std::size_t tensor = 5; tensor-- > 0;) {
