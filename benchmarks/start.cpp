@@ -160,15 +160,15 @@ void check(tnt_status_t status) {
   if (status != TNT_SUCCESS) throw Failure(tnt_last_error());
 }
 
-Team::Team(const Start& start, const Options& options) {
-  setenv("TNT_TIMEOUT", fmt::format("{}", options.timeout).c_str(), 1);
+Team::Team(const Start& start, const Options& bench_options) {
+  setenv("TNT_TIMEOUT", fmt::format("{}", bench_options.timeout).c_str(), 1);
   tnt_init_options_t options = TNT_INIT_OPTIONS_INITIALIZER;
   options.rank = start.rank;
   options.ranks = start.ranks;
   options.rendezvous = start.rendezvous.c_str();
   options.token = start.token.c_str();
   options.join_timeout = join_seconds;
-  const std::string& transport = options.backends.front();
+  const std::string& transport = bench_options.backends.front();
   if (start.kind == StartKind::mpirun && (transport == "mpi" || transport == "hierarchical" || transport == "shm")) {
     setenv("TNT_TRANSPORT", transport.c_str(), 1);
   }
