@@ -134,12 +134,86 @@ TABLE = [
 CONTRACT = [Name(ends, owner, name, needed_to) for ends, owner, names, needed_to in TABLE for name in names.split()]
 
 
-class Owners:
-    """The objects that have the names, each made when it is asked for."""
+class TensorFlowOwners:
+    """The objects of TensorFlow that have the names, each made when it is asked for."""
+
+    def __init__(self) -> None:
+        self.tf = importlib.import_module("tensorflow")
+
+    @functools.cached_property
+    def eager_context(self) -> Any:
+        self.tf.random.set_seed(1)
+        return _module("tensorflow.python.eager.context").context()
+
+    @functools.cached_property
+    def graph(self) -> Any:
+        return self.tf.function(lambda: self.tf.constant(0)).get_concrete_function().graph
+
+    @property
+    def graph_class(self) -> str:
+        return type(self.graph).__name__
+
+    @functools.cached_property
+    def control_dependencies(self) -> Any:
+        """A graph has it while its function is traced."""
+        found = []
+        graph = self.tf.compat.v1.get_default_graph
+        self.tf.function(lambda: found.append(graph().experimental_acd_manager), autograph=False).get_concrete_function()
+        return found[0]
+
+    @property
+    def autograph(self) -> Any:
+        return self.tf.__internal__.autograph
+
+    @functools.cached_property
+    def source(self) -> Any:
+        return self.tf.data.Dataset.range(8)
+
+    @functools.cached_property
+    def parallel_map(self) -> Any:
+        return self.source.map(lambda x: x, num_parallel_calls=2, deterministic=True)
+
+    @property
+    def map_function(self) -> Any:
+        return self.parallel_map._map_func
+
+    @functools.cached_property
+    def batched(self) -> Any:
+        return self.source.batch(2)
+
+    @functools.cached_property
+    def parallel_batch(self) -> Any:
+        return self.source.batch(2, num_parallel_calls=2, deterministic=True)
+
+    @functools.cached_property
+    def prefetched(self) -> Any:
+        return self.source.prefetch(2)
+
+    @functools.cached_property
+    def repeated(self) -> Any:
+        return self.source.repeat(2)
+
+    @functools.cached_property
+    def taken(self) -> Any:
+        return self.source.take(2)
+
+    @functools.cached_property
+    def skipped(self) -> Any:
+        return self.source.skip(2)
+
+    @functools.cached_property
+    def dataset_kinds(self) -> str:
+        made = [self.batched, self.parallel_batch, self.parallel_map, self.prefetched, self.repeated, self.taken, self.skipped]
+        made += [self.source.padded_batch(2), self.source.map(lambda x: x), self.source.with_options(self.tf.data.Options())]
+        return " ".join(type(dataset).__name__.lstrip("_") for dataset in made)
+
+
+class Owners(TensorFlowOwners):
+    """Also those of Keras."""
 
     def __init__(self, folder: str) -> None:
+        super().__init__()
         self.folder = folder
-        self.tf = importlib.import_module("tensorflow")
         self.legacy = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
         self.keras = importlib.import_module("tf_keras" if self.legacy else "keras")
 
@@ -240,75 +314,6 @@ class Owners:
     @functools.cached_property
     def backup_and_restore(self) -> Any:
         return self.keras.callbacks.BackupAndRestore(self.folder)
-
-    # --------------------------------------------------------------------------------------------------- TensorFlow
-
-    @functools.cached_property
-    def eager_context(self) -> Any:
-        self.tf.random.set_seed(1)
-        return _module("tensorflow.python.eager.context").context()
-
-    @functools.cached_property
-    def graph(self) -> Any:
-        return self.tf.function(lambda: self.tf.constant(0)).get_concrete_function().graph
-
-    @property
-    def graph_class(self) -> str:
-        return type(self.graph).__name__
-
-    @functools.cached_property
-    def control_dependencies(self) -> Any:
-        """A graph has it while its function is traced."""
-        found = []
-        graph = self.tf.compat.v1.get_default_graph
-        self.tf.function(lambda: found.append(graph().experimental_acd_manager), autograph=False).get_concrete_function()
-        return found[0]
-
-    @property
-    def autograph(self) -> Any:
-        return self.tf.__internal__.autograph
-
-    @functools.cached_property
-    def source(self) -> Any:
-        return self.tf.data.Dataset.range(8)
-
-    @functools.cached_property
-    def parallel_map(self) -> Any:
-        return self.source.map(lambda x: x, num_parallel_calls=2, deterministic=True)
-
-    @property
-    def map_function(self) -> Any:
-        return self.parallel_map._map_func
-
-    @functools.cached_property
-    def batched(self) -> Any:
-        return self.source.batch(2)
-
-    @functools.cached_property
-    def parallel_batch(self) -> Any:
-        return self.source.batch(2, num_parallel_calls=2, deterministic=True)
-
-    @functools.cached_property
-    def prefetched(self) -> Any:
-        return self.source.prefetch(2)
-
-    @functools.cached_property
-    def repeated(self) -> Any:
-        return self.source.repeat(2)
-
-    @functools.cached_property
-    def taken(self) -> Any:
-        return self.source.take(2)
-
-    @functools.cached_property
-    def skipped(self) -> Any:
-        return self.source.skip(2)
-
-    @functools.cached_property
-    def dataset_kinds(self) -> str:
-        made = [self.batched, self.parallel_batch, self.parallel_map, self.prefetched, self.repeated, self.taken, self.skipped]
-        made += [self.source.padded_batch(2), self.source.map(lambda x: x), self.source.with_options(self.tf.data.Options())]
-        return " ".join(type(dataset).__name__.lstrip("_") for dataset in made)
 
 
 def _module(name: str) -> Any:
