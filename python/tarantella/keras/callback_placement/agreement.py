@@ -113,7 +113,7 @@ class Agreement:
             weights.broadcast(random_states(model))
         else:
             accumulation.clear_on_other_ranks(model.optimizer)
-        adapter.share_beginning(model, lambda numbers: [int(number) for number in collectives.broadcast(numbers)])
+        adapter.share_initial_epoch(model, lambda numbers: [int(number) for number in collectives.broadcast(numbers)])
 
     def _take_masters_weights(self, model: Any) -> None:
         variables = adapter.weights(model)

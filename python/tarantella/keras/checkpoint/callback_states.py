@@ -33,7 +33,7 @@ def _state_of(callback: Any) -> dict[str, Any]:
     for kind, names in _STATES:
         if isinstance(callback, kind):
             found = {name: vars(callback)[name] for name in names if name in vars(callback)}
-            state["remembered"] = {name: adapter.plain(value) for name, value in found.items()}
+            state["remembered"] = {name: adapter.with_arrays(value) for name, value in found.items()}
     if isinstance(callback, _CSV) and os.path.exists(callback.filename):
         if callback.csv_file is not None and not getattr(callback.csv_file, "closed", False):
             callback.csv_file.flush()

@@ -230,7 +230,7 @@ class CheckpointSession(NullSession):
         target = replay.target
         self._end_replay()
         self._restore()
-        forgetful = adapter.forgetful_layers(self._model)
+        forgetful = adapter.layers_without_seed_state(self._model)
         if forgetful:
             runtime.logger.warning(
                 "the random numbers of %s begin anew, as their state cannot be stored: call "

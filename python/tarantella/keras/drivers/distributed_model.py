@@ -102,7 +102,7 @@ class DistributedModel:
             yield
             return
         text = 'jit_compile="auto" leaves XLA off on several ranks: compile the model with jit_compile=True to use it'
-        with adapter.no_jit_unasked(self.keras_model, lambda: runtime.logger.warning(text)):
+        with adapter.jit_only_on_request(self.keras_model, lambda: runtime.logger.warning(text)):
             yield
 
     @contextmanager

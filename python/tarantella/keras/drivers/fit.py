@@ -139,7 +139,7 @@ def _fit_with_checkpoints(model: Any, arguments: FitArguments, settings: Checkpo
     history = session.finished_history()
     if history is not None:
         return history
-    callbacks = session.callbacks_for_keras(others, arguments.verbose, adapter.Epochs(batches.source))
+    callbacks = session.callbacks_for_keras(others, arguments.verbose, adapter.EpochNotifier(batches.source))
     with session.running():
         return model.fit(
             **arguments.keywords_for(
@@ -208,7 +208,7 @@ def _run(
     if hooks.autotune is not None and not hooks.autotune.finished:
         first.append(hooks.autotune)
     callbacks = placement.for_fit(others, hooks, first)
-    callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.Epochs(batches.source))
+    callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.EpochNotifier(batches.source))
     keywords = arguments.keywords_for(training, batches.steps, verbose=verbose, callbacks=callbacks, validation_data=validation)
     with checks.locating_timeouts(), model.running([training, validation]), statistics.logged(model.stats), session.running():
         return keras_fit(**keywords)

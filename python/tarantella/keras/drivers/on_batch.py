@@ -30,7 +30,7 @@ def train_on_batch(
     hooks.has_local_state = True
     keras_train_on_batch = hooks.original("train_on_batch")
     with model.running(), hooks.single_batch(), fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of):
-        logs = keras_train_on_batch(adapter.one_batch(part), return_dict=return_dict, **options)
+        logs = keras_train_on_batch(adapter.pack_batch(part), return_dict=return_dict, **options)
     if first and not hooks.gradients.awaits_reduction():
         check_first_step(model.keras_model, hooks)
     return logs
@@ -45,7 +45,7 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
     model.broadcast_weights()
     keras_test_on_batch = hooks.original("test_on_batch")
     with model.running(), hooks.single_batch():
-        keras_test_on_batch(adapter.one_batch(part), return_dict=True, **options)
+        keras_test_on_batch(adapter.pack_batch(part), return_dict=True, **options)
         return adapter.on_batch_logs(keras_model, keras_model.get_metrics_result(), return_dict)
 
 
@@ -57,7 +57,7 @@ def predict_on_batch(model: DistributedModel, x: Any) -> Any:
     model.broadcast_weights()
     keras_predict_on_batch = hooks.original("predict_on_batch")
     with model.running(), hooks.single_batch():
-        predicted = keras_predict_on_batch(adapter.one_batch(part))
+        predicted = keras_predict_on_batch(adapter.pack_batch(part))
     return gather.in_order(predicted)
 
 

@@ -57,7 +57,7 @@ class ReproducibleHooks(StepHooks):
         observe_gradients: Callable[[list[Any], list[Any]], None],
     ) -> None:
         options.check_model(model, shards)
-        adapter.use_generators(model)
+        adapter.add_seed_generators(model)
         reducers = ReducerRegistry(optimizer_name(model), WIRE_OWN, None, fusion_threshold, tree=True)
         step = ShardedStep()
         of_shards = ShardedGradients(model, reducers, step, observe_gradients), ShardedMetrics(model, reducers, step)

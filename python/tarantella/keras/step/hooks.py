@@ -179,7 +179,7 @@ class StepHooks:
             self._is_single_batch = False
 
     def _unpacked(self, element: Any) -> list[tuple[Any, split.Share]]:
-        return split.unpack(adapter.part_of(element) if self._is_single_batch else element)
+        return split.unpack(adapter.unpack_batch(element) if self._is_single_batch else element)
 
     @contextmanager
     def _running(self, share: split.Share, training: bool) -> Iterator[None]:

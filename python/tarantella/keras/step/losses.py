@@ -24,11 +24,11 @@ def across_ranks(loss: Any, step: CurrentStep) -> Callable[..., tf.Tensor]:
 
     def scaled(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
         value, divisor = adapter.loss_and_divisor(loss, y_true, y_pred, sample_weight)
-        if divisor is adapter.OF_ALL_ELEMENTS or step.counts_alone():
+        if divisor is adapter.ALL_ELEMENTS or step.counts_alone():
             return value
         weight = step.weight()
         share = tf.constant(1.0, tf.float64)  # a sum needs no divisor: each rank adds its own part
-        if divisor is not adapter.OF_NOTHING:
+        if divisor is not adapter.NO_DIVISOR:
             mine = tf.where(weight > 0, tf.cast(tf.stop_gradient(divisor), tf.float64), 0.0)
             share = tf.math.divide_no_nan(mine, step.divisor_of_all(mine))
         return value * tf.cast(tf.math.divide_no_nan(share, weight), value.dtype)

@@ -67,7 +67,7 @@ class MetricCalls:
 @contextmanager
 def recorded(model: Any) -> Iterator[MetricCalls]:
     """Context in which the model is built, and calls of its metrics are recorded."""
-    metrics = [metric for metric in adapter.given_metrics(model) if not adapter.is_kerass_own(metric)]
+    metrics = [metric for metric in adapter.given_metrics(model) if not adapter.is_builtin(metric)]
     calls = MetricCalls(metrics)
     patch = Patch([(metric, "update_state", calls.recorded(metric)) for metric in metrics])
     patch.apply()

@@ -46,7 +46,7 @@ class MetricReduction:
         """The methods of the model and its metrics to replace while it is trained or evaluated."""
         return [
             (self._model, "get_metrics_result", self._metrics_result(self._model.get_metrics_result)),
-            *((m, "update_state", self._weighted_update(m.update_state)) for m in adapter.means(self._model)),
+            *((m, "update_state", self._weighted_update(m.update_state)) for m in adapter.mean_metrics(self._model)),
             *((m, "result", self._recorded_result(m, m.result)) for m in self._model.metrics),
         ]
 

@@ -47,11 +47,11 @@ class CompiledCalls:
     def functions(self) -> list[tuple[Any, str, Any]]:
         """The attributes to replace while the model is trained or evaluated."""
         layers = adapter.layers_to_compile(self._model)
-        graphs = {id(graph): graph for graph in (adapter.graph_of(layer) for layer in layers) if graph is not None}
+        graphs = {id(graph): graph for graph in (adapter.layer_graph(layer) for layer in layers) if graph is not None}
         return [
             *adapter.without_jit(self._model),
             *((layer, "call", self._call(layer, layer.call)) for layer in layers),
-            *((graph, adapter.graph_runner(), self._run_graph(graph)) for graph in graphs.values()),
+            *((graph, adapter.layer_graph_runner(), self._run_graph(graph)) for graph in graphs.values()),
         ]
 
     @contextmanager
@@ -92,17 +92,17 @@ class CompiledCalls:
         return call
 
     def _run_graph(self, graph: Any) -> Callable[..., Any]:
-        original = getattr(graph, adapter.graph_runner())
+        original = getattr(graph, adapter.layer_graph_runner())
 
         @functools.wraps(original)
         def run_graph(inputs: Any, operation_fn: Any = lambda operation: operation, call_fn: Any = None) -> Any:
             if not self._active or call_fn is not None:
                 return original(inputs, operation_fn=operation_fn, call_fn=call_fn)
             values = dict(zip(map(id, graph.inputs), tf.nest.flatten(inputs), strict=True))
-            run = _GraphRun(adapter.nodes(graph), operation_fn, values, {id(tensor) for tensor in graph.outputs})
+            run = _GraphRun(adapter.layer_calls(graph), operation_fn, values, {id(tensor) for tensor in graph.outputs})
             for part in self._parts(run.nodes):
                 self._run_part(run, part)
-            return adapter.outputs_of(graph, values)
+            return adapter.layer_graph_outputs(graph, values)
 
         return run_graph
 
@@ -110,7 +110,7 @@ class CompiledCalls:
 
     def _is_cut(self, operation: Any) -> bool:
         """Whether it is a graph of layers with gradients in several buckets, to be compiled in several segments."""
-        if not self._training or adapter.graph_of(operation) is None:
+        if not self._training or adapter.layer_graph(operation) is None:
             return False
         return len({self._bucket_of.get(id(v), 0) for v in operation.trainable_variables}) > 1
 
@@ -153,7 +153,7 @@ class CompiledCalls:
 
     def _uncompiled(self, operation: Any, reason: Exception, run: Callable[[], Any]) -> Any:
         """Runs an operation that XLA cannot compile. If it is a model, its layers may still be compiled."""
-        if adapter.graph_of(operation) is not None:
+        if adapter.layer_graph(operation) is not None:
             return run()
         what = f"{operation.name} ({type(operation).__name__})"
         if adapter.is_model(operation):
@@ -191,14 +191,14 @@ class _GraphRun:
 
         def compute(inputs: dict[int, Any]) -> dict[int, Any]:
             values = dict(inputs)
-            adapter.run_nodes(part, self._operation_fn, values)
+            adapter.run_layer_calls(part, self._operation_fn, values)
             return {key: values[key] for key in made if key in values}
 
         return compute
 
     def plain(self, part: Sequence[Any]) -> None:
         """Runs the part without compiling it."""
-        adapter.run_nodes(part, self._operation_fn, self.values)
+        adapter.run_layer_calls(part, self._operation_fn, self.values)
 
 
 # ---------------------------------------------------------------------------------------------------- one segment

@@ -17,7 +17,7 @@ ADAPTER = Path(tarantella.__file__).parent / "keras" / "adapter"
 # what is asked only about optimizers that add up gradients, and about segments of a model that XLA compiles
 OF_KERAS_3 = {
     *("accumulators", "between_updates", "is_update_step", "micro_steps", "variables_of_optimizer"),
-    *("graph_of", "graph_runner", "nodes", "outputs_of", "run_nodes"),
+    *("layer_calls", "layer_graph", "layer_graph_outputs", "layer_graph_runner", "run_layer_calls"),
 }
 
 

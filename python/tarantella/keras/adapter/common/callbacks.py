@@ -54,7 +54,7 @@ def tensorboard_folders() -> tuple[str, ...]:
     return ("_train_dir", "_val_dir")
 
 
-def plain(value: Any) -> Any:
+def with_arrays(value: Any) -> Any:
     """The value of an attribute of a callback, with tensors as arrays."""
     return tf.nest.map_structure(lambda leaf: leaf.numpy() if hasattr(leaf, "numpy") else leaf, value)
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # what a loss divides the sum of its elements by, where that is no number (see `loss_and_divisor`)
-OF_ALL_ELEMENTS = "the number of all elements"
-OF_NOTHING = "nothing"
+ALL_ELEMENTS = "the number of all elements"
+NO_DIVISOR = "nothing"
 
 
 def loss_and_elements(
@@ -44,15 +44,15 @@ def loss_and_elements(
 
 def divisor_of_mean(mask: Any) -> Any:
     """What a mean over the elements that the mask leaves divides by."""
-    return OF_ALL_ELEMENTS if mask is None else tf.math.count_nonzero(mask)
+    return ALL_ELEMENTS if mask is None else tf.math.count_nonzero(mask)
 
 
-def means(model: Any) -> list[Any]:
+def mean_metrics(model: Any) -> list[Any]:
     """The model's metrics of class `Mean`, such as those of the losses of several outputs."""
     return [metric for metric in model.metrics if type(metric) is keras.metrics.Mean]
 
 
-def is_kerass_own(metric: Any) -> bool:
+def is_builtin(metric: Any) -> bool:
     """Whether the metric's class comes with Keras."""
     return type(metric).__module__.partition(".")[0] in ("keras", "tf_keras")
 

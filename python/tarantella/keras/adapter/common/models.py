@@ -159,7 +159,7 @@ def steps_per_execution(model: Any) -> int:
     return int(model._steps_per_execution.numpy()) if LEGACY else int(model.steps_per_execution)
 
 
-def share_beginning(model: Any, of_master: Callable[[list[int]], list[int]]) -> None:
+def share_initial_epoch(model: Any, of_master: Callable[[list[int]], list[int]]) -> None:
     """Makes `fit` continue on all ranks at the epoch (and step) that the master's `BackupAndRestore` found.
 
     `fit` has begun by then: its public ``initial_epoch`` comes too late.

@@ -73,15 +73,15 @@ def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
     return next(engine.single_batch_iterator(tf.distribute.get_strategy(), x, y, sample_weight, class_weight))
 
 
-def one_batch(part: Any) -> Any:
-    """The ``x`` for `train_on_batch` and the like, from which the model's step gets its part of a batch by `part_of`.
+def pack_batch(part: Any) -> Any:
+    """The ``x`` for `train_on_batch` and the like, from which the model's step gets its part of a batch by `unpack_batch`.
 
     Keras wants tensors that agree in their first dimension, so each gets one more.
     """
     return tf.nest.map_structure(lambda tensor: tf.expand_dims(tensor, 0), part)
 
 
-def part_of(element: Any) -> Any:
+def unpack_batch(element: Any) -> Any:
     """The part of a batch, from the element that the step gets."""
     return tf.nest.map_structure(lambda tensor: tensor[0], element[0])
 
@@ -113,12 +113,12 @@ def batches(source: _Source) -> tf.data.Dataset:
     return source.dataset
 
 
-def steps_of(source: _Source, given: int | None) -> int | None:
+def steps_per_epoch(source: _Source, given: int | None) -> int | None:
     """How many batches an epoch has: the batches of arrays go on from one epoch to the next."""
     return source.steps
 
 
-class Epochs(Callback):
+class EpochNotifier(Callback):
     """Tells a source of batches of the end of epochs: a `Sequence` may shuffle there."""
 
     def __init__(self, source: _Source) -> None:

@@ -84,7 +84,7 @@ def is_variable(value: Any) -> bool:
 
 
 @contextmanager
-def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
+def jit_only_on_request(model: Any, said: Callable[[], None]) -> Iterator[None]:
     """Does nothing: this Keras uses XLA only where the user asks for it."""
     yield
 

@@ -16,7 +16,7 @@ def seed_variables(model: Any) -> list[Any]:
     return list({id(generator.state): generator.state for generator in found if generator is not None}.values())
 
 
-def forgetful_layers(model: Any) -> list[str]:
+def layers_without_seed_state(model: Any) -> list[str]:
     """The names of the layers whose random numbers come from a state that nobody can read."""
     return [layer.name for layer in _without_generator(model)]
 
@@ -33,7 +33,7 @@ def common_seed_variables(make: bool = False) -> list[Any]:
     return []
 
 
-def use_generators(model: Any) -> None:
+def add_seed_generators(model: Any) -> None:
     """Gives generators to the layers that draw random numbers without one, the default of this Keras."""
     for layer in _without_generator(model):
         random = layer._random_generator

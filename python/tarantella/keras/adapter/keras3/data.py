@@ -59,12 +59,12 @@ def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
     return keras.tree.map_structure(tf.convert_to_tensor, packed)
 
 
-def one_batch(part: Any) -> Any:
-    """The ``x`` for `train_on_batch` and the like, from which the model's step gets its part of a batch by `part_of`."""
+def pack_batch(part: Any) -> Any:
+    """The ``x`` for `train_on_batch` and the like, from which the model's step gets its part of a batch by `unpack_batch`."""
     return part
 
 
-def part_of(element: Any) -> Any:
+def unpack_batch(element: Any) -> Any:
     """The part of a batch, from the element that the step gets."""
     return element[0]
 
@@ -98,12 +98,12 @@ def batches(source: Any) -> tf.data.Dataset:
     return dataset
 
 
-def steps_of(source: Any, given: int | None) -> int | None:
+def steps_per_epoch(source: Any, given: int | None) -> int | None:
     """How many batches an epoch has; None: as many as there are."""
     return given
 
 
-class Epochs(Callback):
+class EpochNotifier(Callback):
     """Tells a source of batches of the begin and end of epochs, as Keras would: a `PyDataset` may shuffle there."""
 
     def __init__(self, source: Any) -> None:

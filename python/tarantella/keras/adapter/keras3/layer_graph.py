@@ -20,25 +20,25 @@ def layers_to_compile(model: Any) -> list[Any]:
     return layers_of(model)
 
 
-def graph_of(layer: Any) -> Any:
+def layer_graph(layer: Any) -> Any:
     """The object that runs the layers of a functional or Sequential model; None for any other layer."""
     graph = getattr(layer, "_functional", layer)  # Sequential has one inside
     return graph if hasattr(graph, "_run_through_graph") and hasattr(graph, "_nodes_by_depth") else None
 
 
-def graph_runner() -> str:
+def layer_graph_runner() -> str:
     """The name of that object's method that runs them, given the inputs and ``operation_fn``."""
     return "_run_through_graph"
 
 
-def nodes(graph: Any) -> list[Any]:
+def layer_calls(graph: Any) -> list[Any]:
     """The graph's calls of layers and operations, in the order in which they run."""
     by_depth = graph._nodes_by_depth
     ordered = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
     return [node for node in ordered if node.operation and not node.is_input]
 
 
-def run_nodes(calls: Sequence[Any], operation_fn: Callable[[Any], Any], values: dict[int, Any]) -> None:
+def run_layer_calls(calls: Sequence[Any], operation_fn: Callable[[Any], Any], values: dict[int, Any]) -> None:
     """Makes the calls and adds their results to the values, which are by id of the graph's symbolic tensors."""
     for node in calls:
         if all(id(tensor) in values for tensor in node.input_tensors):
@@ -47,7 +47,7 @@ def run_nodes(calls: Sequence[Any], operation_fn: Callable[[Any], Any], values: 
             values.update(zip(map(id, node.outputs), outputs, strict=False))
 
 
-def outputs_of(graph: Any, values: dict[int, Any]) -> Any:
+def layer_graph_outputs(graph: Any, values: dict[int, Any]) -> Any:
     """The graph's outputs, from the values that were computed in it."""
     missing = [tensor.name for tensor in graph.outputs if id(tensor) not in values]
     if missing:

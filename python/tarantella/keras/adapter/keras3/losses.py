@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.keras.adapter.common.losses import OF_ALL_ELEMENTS, OF_NOTHING, divisor_of_mean, loss_and_elements
+from tarantella.keras.adapter.common.losses import ALL_ELEMENTS, NO_DIVISOR, divisor_of_mean, loss_and_elements
 from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
@@ -39,19 +39,19 @@ def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str
 def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
     """The loss, and the divisor by which it made the weighted sum of its elements one number.
 
-    The divisor is a number, `OF_ALL_ELEMENTS` or `OF_NOTHING`.
+    The divisor is a number, `ALL_ELEMENTS` or `NO_DIVISOR`.
     """
     from keras.src.losses.loss import apply_mask
 
     value, elements, mask = loss_and_elements(loss, loss.call, y_true, y_pred, sample_weight)
     if elements is None:
-        return value, OF_ALL_ELEMENTS
+        return value, ALL_ELEMENTS
     if loss.reduction == "sum":
-        return value, OF_NOTHING
+        return value, NO_DIVISOR
     if loss.reduction != "mean_with_sample_weight":
         return value, divisor_of_mean(mask)
     weights = apply_mask(sample_weight, mask, dtype=value.dtype, reduction=loss.reduction)
-    return value, OF_ALL_ELEMENTS if weights is None else tf.reduce_sum(tf.cast(weights, tf.float64))
+    return value, ALL_ELEMENTS if weights is None else tf.reduce_sum(tf.cast(weights, tf.float64))
 
 
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:

@@ -64,7 +64,7 @@ def is_variable(value: Any) -> bool:
 
 
 @contextmanager
-def no_jit_unasked(model: Any, said: Callable[[], None]) -> Iterator[None]:
+def jit_only_on_request(model: Any, said: Callable[[], None]) -> Iterator[None]:
     """In this context ``jit_compile="auto"`` means False; `said` is called if it would have meant True.
 
     Keras decides in a private method of `compile`'s, and has no public way to ask what it would decide.

@@ -15,7 +15,7 @@ def seed_variables(model: Any) -> list[Any]:
     return list({id(g.state): g.state for layer in layers_of(model) for g in layer._seed_generators}.values())
 
 
-def forgetful_layers(model: Any) -> list[str]:
+def layers_without_seed_state(model: Any) -> list[str]:
     """No layer: all random states of this Keras are variables."""
     return []
 
@@ -34,7 +34,7 @@ def common_seed_variables(make: bool = False) -> list[Any]:
     return [] if generator is None else [generator.state]
 
 
-def use_generators(model: Any) -> None:
+def add_seed_generators(model: Any) -> None:
     """Does nothing: all layers that draw random numbers have generators."""
 
 
