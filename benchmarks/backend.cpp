@@ -95,10 +95,10 @@ class RendezvousFolder {
   std::string name_;
 };
 
-// In the folder that TNT_BENCH_PEERS names, else beside this program, else where an installation has it.
+// In the folder that TNT_INTERNAL_BENCH_PEERS names, else beside this program, else where an installation has it.
 std::filesystem::path reference_file(const std::string& name) {
   const std::string file = fmt::format("libtnt_bench_{}.so", name);
-  if (const char* named = std::getenv("TNT_BENCH_PEERS"); named != nullptr && *named != '\0') {
+  if (const char* named = std::getenv("TNT_INTERNAL_BENCH_PEERS"); named != nullptr && *named != '\0') {
     return std::filesystem::path(named) / file;
   }
   const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();

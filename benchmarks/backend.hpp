@@ -36,8 +36,8 @@ struct OpenedBackend {
 [[nodiscard]] OpenedBackend open_tarantella(const std::string& name, const Team& team);
 
 // A reference library, "mpi" or "gloo", in the same processes: libtnt_bench_NAME.so beside this program (or in lib/tarantella
-// of its prefix), or in the folder that TNT_BENCH_PEERS names, for plug-ins that were built against other MPI libraries.
-// Collective.
+// of its prefix), or in the folder that TNT_INTERNAL_BENCH_PEERS names, for plug-ins that were built against other MPI
+// libraries. Collective.
 [[nodiscard]] OpenedBackend open_reference(const std::string& name, const Team& team);
 
 }  // namespace tnt::bench

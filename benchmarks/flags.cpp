@@ -174,8 +174,7 @@ TuneFlags read_tune_flags(int argc, const char* const* argv) {
   const CLI::Option* const given_ranks =
       app.add_option("--ranks", ranks, "numbers of ranks: 2,4; default: 2 and all cores, at least 4")->type_name("LIST");
   const CLI::Option* const given_output =
-      app.add_option("-o,--output", output, "default: the file of this host in the user's cache; TNT_TUNING names another one")
-          ->type_name("FILE");
+      app.add_option("-o,--output", output, "default: the file of this host in the user's cache")->type_name("FILE");
   app.add_flag("--dry-run", flags.dry_run, "print what would be measured, and stop");
   app.set_help_flag("-h,--help", "print this and stop");
   parse_command(app, "tune", argc, argv);

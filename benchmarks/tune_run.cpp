@@ -41,7 +41,7 @@ class Memory {
   void* memory_;
 };
 
-// A tuning file for TNT_TUNING without a name in the file system, so that nothing is left behind.
+// A tuning file for TNT_INTERNAL_TUNING without a name in the file system, so that nothing is left behind.
 class TuningFile {
  public:
   explicit TuningFile(const Tuning& tuning) : file_(memfd_create("tuning", MFD_CLOEXEC)) {
@@ -87,7 +87,7 @@ class Buffers {
 // Runs one rank: rank 0 writes the median of every size to medians.
 int be_rank(const Start& start, const Candidate& candidate, const std::string& tuning, double* medians) {
   try {
-    setenv("TNT_TUNING", tuning.c_str(), 1);
+    setenv("TNT_INTERNAL_TUNING", tuning.c_str(), 1);
     Buffers buffers;
     // as many calls as StoreTuner needs for its choice
     const Options options{.warmup = 10, .target = 0.03, .max_time = seconds_per_size, .timeout = timeout};

@@ -65,7 +65,7 @@ def _imports() -> Iterator[tuple[str, str]]:
         yield user, user
         tree = ast.parse(file.read_text())
         if any(isinstance(node, ast.ImportFrom) and _is_native(node) for node in ast.walk(tree)):
-            yield user, "python/extension"
+            yield user, "python/extension/native"
         for name in _modules(tree.body):
             if name not in ("tarantella", "tarantella.keras"):
                 yield user, _python_room(tuple(name.split(".")))

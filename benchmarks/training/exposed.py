@@ -92,7 +92,7 @@ def _ours(given: argparse.Namespace) -> dict[str, Any]:
     own = [word for name in ("model", "batch", "rounds", "steps") for word in (f"--{name}", str(getattr(given, name)))]
     own += ["--jit"] if given.jit else []
     where = ["--hostfile", given.hostfile] if given.hostfile else ["-n", str(given.ranks)]
-    return _run([sys.executable, "-m", "tarantella.launcher", *where, "--", str(HERE), "--measure", *own])
+    return _run([sys.executable, "-m", "tarantella", *where, "--", str(HERE), "--measure", *own])
 
 
 def _horovod(given: argparse.Namespace) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def start(ranks: int, preload: bool) -> tuple[float, float]:
     """Seconds and mebibytes of one job."""
     options = ["--preload", MODULES] if preload else []
     script = [__file__, "--begin", str(time.time())]
-    words = [sys.executable, "-m", "tarantella.launcher", "-n", str(ranks), *options, "--", *script]
+    words = [sys.executable, "-m", "tarantella", "-n", str(ranks), *options, "--", *script]
     done = subprocess.run(words, env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(words)} returned {done.returncode}\n{done.stderr}")

@@ -92,7 +92,7 @@ typedef struct {
 
 /* Joins the job and blocks until every rank has joined. TNT_TIMEOUT names the missing ranks if the deadline (the environment
  * variable TNT_TIMEOUT, 600 s by default) passes first. With options NULL the place in the job comes from the environment that
- * the launcher sets (TNT_RANK, TNT_SIZE, TNT_RENDEZVOUS, TNT_TOKEN), else from mpirun or srun: MPI is then initialised, if it
+ * the launcher sets (TNT_INTERNAL_RANK and so on), else from mpirun or srun: MPI is then initialised, if it
  * is not yet, and finalized when the process exits. Without either, the job is this process alone. A second call before
  * tnt_finalize succeeds and does nothing. */
 TNT_EXPORT tnt_status_t tnt_init(const tnt_init_options_t* options);
@@ -100,6 +100,12 @@ TNT_EXPORT tnt_status_t tnt_init(const tnt_init_options_t* options);
 /* Leaves the job: stops the library's threads, writes the timeline, unmaps shared memory. Does not wait for other ranks; a rank
  * that still waits for this one gets TNT_PEER_LOST. Destroy all handles first. Succeeds when the library is not initialised. */
 TNT_EXPORT tnt_status_t tnt_finalize(void);
+
+/* The value that the library takes for a setting, that is, for an environment variable of docs/settings.md. value: its text in
+ * the environment; NULL: it is not set. *canonical: the value, or the default, in one spelling ("DEBUG" for "debug", bytes for
+ * "4M", "" for none); valid until the thread's next call. TNT_INVALID_ARGUMENT: there is no such setting (the message names the
+ * nearest one), or the value makes no sense. Does not need tnt_init. */
+TNT_EXPORT tnt_status_t tnt_setting(const char* name, const char* value, const char** canonical);
 
 /* Nanoseconds of the timeline's clock (CLOCK_MONOTONIC: the same for all processes of a node). */
 TNT_EXPORT int64_t tnt_clock_ns(void);

@@ -18,7 +18,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tarantella import mpi as _mpi
-from tarantella import seeding as _seeding
+from tarantella import tensorflow_import as _tensorflow_import
 from tarantella import threads as _threads
 from tarantella.errors import (
     AbortedError,
@@ -165,4 +165,4 @@ def __dir__() -> list[str]:
 
 if _mpi.started_by_mpi():
     _threads.share_cores()  # our launcher has done it already, for its ranks
-_seeding.install()
+_tensorflow_import.install()

@@ -13,32 +13,32 @@ from tarantella.mpi import started_by_mpi
 
 
 def in_job() -> bool:
-    """Whether this process was started as one of several ranks, by our launcher, mpirun or srun."""
+    """Whether the launcher, mpirun or srun started this process as one of several ranks."""
     return os.environ.get(variables.SIZE, "1") != "1" or started_by_mpi()
 
 
 def local_rank() -> int | None:
-    """This process among the job's on this machine, as far as the environment says."""
+    """The rank among those on this machine; None if the environment does not tell."""
     names = (variables.LOCAL_RANK, "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
     values = (os.environ.get(name, "") for name in names)
     return next((int(value) for value in values if value.isdigit()), None)
 
 
 def legacy_keras() -> bool:
-    """Whether `tf.keras` is legacy Keras (`tf_keras`): in TensorFlow's own words, as both must take the same."""
+    """Whether `tf.keras` is legacy Keras (`tf_keras`). Reads the variable as TensorFlow does."""
     return os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
 
 
 def threads_chosen() -> bool:
-    """Whether nobody has said how many threads compute an operation: it is this rank's share of the cores, or all of them.
+    """Whether the number of intra-op threads is a default: this rank's share of the cores, or all of them.
 
-    Bits then depend on the number of ranks, or on the machine. A script that sets it by `tf.config.threading` is not seen here.
+    Bits then depend on the number of ranks, or on the machine. Does not see what a script sets by `tf.config.threading`.
     """
     return variables.THREADS_CHOSEN in os.environ or "TF_NUM_INTRAOP_THREADS" not in os.environ
 
 
 def intra_op_threads() -> int | None:
-    """How many threads of TensorFlow compute an operation, as far as the environment says."""
+    """How many threads of TensorFlow compute an operation; None if the environment does not tell."""
     value = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
     return int(value) if value.isdigit() else None
 
@@ -61,15 +61,15 @@ def cxx() -> list[str]:
 
 
 def cache_folder() -> Path | None:
-    """Where this user's programs keep what they can make again; None where the environment names no home."""
+    """The folder of this user's caches; None if the environment names no home."""
     for folder, below in (("XDG_CACHE_HOME", ""), ("HOME", ".cache")):
-        if os.environ.get(folder, "").startswith("/"):  # a relative path is to be ignored, says the XDG specification
+        if os.environ.get(folder, "").startswith("/"):  # the XDG specification says to ignore relative paths
             return Path(os.environ[folder], below, "tarantella")
     return None
 
 
 def host_cache_file(subject: str) -> Path | None:
-    """Where this host keeps what was measured on it, as `src/base/host_cache.cpp` has it; None where there is no such place."""
+    """The file for measurements of this host, as in `src/base/host_cache.cpp`; None if there is no cache folder."""
     folder = cache_folder()
     host = socket.gethostname().replace("/", "_")
     return None if folder is None else folder / f"{subject}-{host}.json"

@@ -1,4 +1,4 @@
-"""Each rank of a node its own GPU, before TensorFlow has taken all of them."""
+"""Gives each rank of a node its own GPU before TensorFlow takes all of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ logger = logging.getLogger("TNT_LIB")
 
 
 def choose(tf: ModuleType) -> None:
-    """Lets TensorFlow see one GPU, by this rank's number on its node, where there are several and nobody has chosen.
+    """Lets TensorFlow see one GPU, by this rank's number on its node, if there are several and the script has not chosen.
 
-    TensorFlow takes memory on every GPU it sees as soon as it computes, so this has to be done when it is imported. With
+    TensorFlow takes memory on every GPU that it sees as soon as it computes, so this happens when it is imported. With
     TNT_GPUS_PER_NODE=n ranks share the first n of those that CUDA_VISIBLE_DEVICES leaves, with 0 they see none.
 
     Raises:
@@ -41,7 +41,7 @@ def choose(tf: ModuleType) -> None:
         raise InvalidArgumentError(
             "TensorFlow has used GPUs before this rank could choose its own: import tarantella before anything is computed"
         ) from None
-    perhaps_own = len(gpus) == 1 and mpi.started_by_mpi()  # Slurm can show each rank another one
+    perhaps_own = len(gpus) == 1 and mpi.started_by_mpi()  # Slurm can show each rank a different GPU
     if shared and not perhaps_own and rank is not None and rank >= len(usable):
         logger.warning("this node has more ranks than its %d GPUs: rank %d of it shares one with rank %d, and each takes the "
                        "memory that it needs", len(usable), rank, rank % len(usable))  # fmt: skip

@@ -1,4 +1,4 @@
-"""What mpirun and srun tell a process in its environment: enough to know that it is a rank, before MPI is started."""
+"""What mpirun and srun put into the environment of a rank. It can be read before MPI is initialised."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from tarantella import variables
 
-# names of the ranks of one job, the same on all of them and others in the next job
+# identify a job: the same on all its ranks, different in the next job
 _JOB_VARIABLES = (
     "OMPI_MCA_orte_precondition_transports",
     "PMIX_NAMESPACE",
@@ -17,7 +17,7 @@ _LOCAL_SIZE_VARIABLES = (variables.LOCAL_SIZE, "OMPI_COMM_WORLD_LOCAL_SIZE", "MP
 
 
 def started_by_mpi() -> bool:
-    """Whether this process is one of several ranks of mpirun or srun; as src/launch/mpi_environment.cpp has it."""
+    """Whether this process is one of several ranks of mpirun or srun, as in src/launch/mpi_environment.cpp."""
     if variables.SIZE in os.environ:
         return False
     if any(_number(name) > 1 for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")):
@@ -27,12 +27,12 @@ def started_by_mpi() -> bool:
 
 
 def job_name() -> str:
-    """What tells this job from others, the same on all its ranks; empty where the environment does not say."""
+    """A name of the job, the same on all its ranks; empty if the environment has none."""
     return " ".join(os.environ[name] for name in _JOB_VARIABLES if name in os.environ)
 
 
 def local_size() -> int:
-    """How many ranks of the job run on this machine, as far as the environment says."""
+    """How many ranks of the job run on this machine, as the environment tells; at least 1."""
     tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "").split("(")[0].split(",")[0]
     return max(1, *(_number(name) for name in _LOCAL_SIZE_VARIABLES), int(tasks) if tasks.isdigit() else 1)
 

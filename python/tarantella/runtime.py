@@ -1,7 +1,7 @@
-"""This process as a rank: joining and leaving the job, and where it stands in it.
+"""This process as a rank: it joins and leaves the job, and knows its place in it.
 
-The process joins at the first call that needs to know where it stands. Without the environment of our launcher, mpirun or
-srun the job is this process alone: everything works, on one rank.
+The process joins at the first call that needs its rank. Without the launcher, mpirun or srun the job is this process alone:
+everything works, on one rank.
 """
 
 from __future__ import annotations
@@ -14,28 +14,14 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tarantella import _native, variables
+from tarantella import _native, settings, variables
 from tarantella.environment import in_job
 from tarantella.errors import TarantellaError, from_message
-from tarantella.settings import autotune, log_level, log_on_all_devices, output_on_all_devices, tensorboard_on_all_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 logger = logging.getLogger("TNT_LIB")
-
-# tnt_dtype_t and tnt_op_t of tarantella.h
-_DTYPES = {
-    "float32": 0,
-    "float64": 1,
-    "float16": 2,
-    "bfloat16": 3,
-    "int8": 4,
-    "uint8": 5,
-    "int32": 6,
-    "int64": 7,
-}
-_OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
 
 _world: _native.Communicator | None = None
 _at_exit: list[Callable[[], None]] = []
@@ -47,8 +33,6 @@ def world() -> _native.Communicator:
     if _world is None:
         if in_job():
             _report_uncaught_exceptions()
-        # nonsense in the environment is refused here, not in the middle of a fit
-        output_on_all_devices(), tensorboard_on_all_devices(), autotune()
         _native.init()
         _world = _native.Communicator.world()
         _configure_logging(_world.rank)
@@ -57,7 +41,7 @@ def world() -> _native.Communicator:
 
 
 def before_leaving(action: Callable[[], None]) -> None:
-    """Runs the action before this process leaves the job; for what must be gone by then."""
+    """Runs the action before this process leaves the job, to release what needs the job."""
     _at_exit.append(action)
 
 
@@ -73,46 +57,44 @@ def _leave(pid: int) -> None:
 
 
 def _configure_logging(rank: int) -> None:
-    logger.setLevel(log_level())
+    logger.setLevel(settings.log_level())
     if not logger.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(f"tarantella[{rank}]: %(levelname)s: %(message)s"))
-        if rank != 0 and not log_on_all_devices():
+        if rank != 0 and not settings.on_all_ranks("log"):
             handler.setLevel(logging.CRITICAL + 1)
         logger.addHandler(handler)
         logger.propagate = False
 
 
 def _report_uncaught_exceptions() -> None:
-    """An exception that ends this rank's script ends the job: the others learn of it in what they wait in."""
+    """An exception that ends this rank's script aborts the job: the waits of the other ranks fail with its text."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
         previous(kind, value, traceback)
         text = f"{kind.__name__}: {value}".strip()
-        ours = isinstance(value, TarantellaError) or from_message(text) is not None  # out of a graph: in TensorFlow's words
-        _tell_launcher("secondary" if ours else "primary", text)
+        # an error of ours that comes out of a graph is inside a message of TensorFlow
+        from_library = isinstance(value, TarantellaError) or from_message(text) is not None
+        _report_to_launcher("secondary" if from_library else "primary", text)
         if _world is not None:
             _world.abort(f"the script ended with {text}")
 
     sys.excepthook = hook
 
 
-def _tell_launcher(kind: str, message: str) -> None:
+def _report_to_launcher(kind: str, message: str) -> None:
     descriptor = os.environ.get(variables.REPORT_FD, "")
     if not descriptor.isdigit():
         return
     try:
         os.write(int(descriptor), (json.dumps({"kind": kind, "message": message[:1500]}) + "\n").encode())
     except OSError as error:
-        print(f"tarantella: cannot tell the launcher of the failure: {error}", file=sys.stderr)
-
-
-# ------------------------------------------------------------------------------------------------ where we stand
+        print(f"tarantella: cannot report the failure to the launcher: {error}", file=sys.stderr)
 
 
 def get_rank() -> int:
-    """This process among all of the job, from 0."""
+    """The rank of this process, from 0."""
     return world().rank
 
 
@@ -122,7 +104,7 @@ def get_size() -> int:
 
 
 def get_local_rank() -> int:
-    """This process among the job's on this machine, from 0."""
+    """The rank among those on this machine, from 0."""
     return world().local_rank
 
 
@@ -148,4 +130,4 @@ def is_master_rank() -> bool:
 
 def shows_output() -> bool:
     """Whether this rank shows progress: the master does, and the others if they were asked to."""
-    return is_master_rank() or output_on_all_devices()
+    return is_master_rank() or settings.on_all_ranks("output")

@@ -37,9 +37,9 @@ def thread_environment(ranks: int, cores: int, shards: int | None = None) -> dic
 
 
 def chosen_threads(ranks: int, cores: int, given: Mapping[str, str]) -> dict[str, str]:
-    """The thread counts that the environment leaves open, and whether bits depend on that choice.
+    """The thread counts that the environment does not set, and THREADS_CHOSEN if bits depend on them.
 
-    given: the environment of a rank, as far as it is known. Raises InvalidArgumentError if it makes no sense.
+    given: the environment of a rank. Raises InvalidArgumentError if TNT_REPRODUCIBLE makes no sense.
     """
     shards = settings.reproducible(given)
     chosen = {name: value for name, value in thread_environment(ranks, cores, shards).items() if name not in given}
@@ -49,13 +49,13 @@ def chosen_threads(ranks: int, cores: int, given: Mapping[str, str]) -> dict[str
 
 
 def share_cores() -> None:
-    """Sets the thread counts of OpenMP and TensorFlow as our launcher does, unless they are set: each rank its share."""
+    """Sets the thread counts of OpenMP and TensorFlow, unless they are set, to this rank's share of the cores."""
     ranks = 1 if _bound() else mpi.local_size()
     os.environ.update(chosen_threads(ranks, usable_cores(), os.environ))
 
 
 def _bound() -> bool:
-    """Whether this process has been given cores of its own: fewer than the one that started it."""
+    """Whether this process is bound to cores: it may use fewer than its parent."""
     try:
         return os.sched_getaffinity(0) < os.sched_getaffinity(os.getppid())
     except OSError:
@@ -80,7 +80,7 @@ def _upwards(mount: Path, path: str) -> Iterator[Path]:
     yield mount
     folder = mount
     for part in Path(path).parts[1:]:
-        if part == "..":  # outside of what this container can see
+        if part == "..":  # not visible in this container
             return
         folder /= part
         yield folder

@@ -1,11 +1,8 @@
 #include "api/runtime.hpp"
 
-#include <algorithm>
-#include <array>
 #include <atomic>
-#include <cstdlib>
 #include <mutex>
-#include <string_view>
+#include <string>
 
 #include "api/boundary.hpp"
 #include "base/clock.hpp"
@@ -35,15 +32,11 @@ std::string job_name(const Settings& settings) {
 }
 
 Settings settings_from(const tnt_init_options_t* options) {
-  if (options == nullptr) return read_settings();
+  if (options == nullptr) return read_settings(Place::from_environment);
   if (options->size < sizeof(tnt_init_options_t)) {
     fail(TNT_INVALID_ARGUMENT, "options->size is {}: start from TNT_INIT_OPTIONS_INITIALIZER", options->size);
   }
-  // the options alone give the place in the job, so the environment's values for it must not cause an error
-  Settings settings = read_settings([](const char* name) -> const char* {
-    constexpr std::array<std::string_view, 4> place{"TNT_RANK", "TNT_SIZE", "TNT_RENDEZVOUS", "TNT_TOKEN"};
-    return std::find(place.begin(), place.end(), name) == place.end() ? std::getenv(name) : nullptr;
-  });
+  Settings settings = read_settings(Place::from_caller);
   settings.rank = options->rank;
   settings.ranks = options->ranks;
   settings.rendezvous = options->rendezvous == nullptr ? "" : options->rendezvous;
@@ -106,6 +99,14 @@ tnt_status_t tnt_finalize(void) {
 }
 
 const char* tnt_version(void) { return TNT_VERSION_TEXT; }
+
+tnt_status_t tnt_setting(const char* name, const char* value, const char** canonical) {
+  return guarded([&] {
+    thread_local std::string text;
+    text = canonical_setting(&required(name, "name"), value);
+    required(canonical, "canonical") = text.c_str();
+  });
+}
 
 const char* tnt_status_name(tnt_status_t status) { return status_name(status); }
 

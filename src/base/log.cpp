@@ -27,7 +27,7 @@ const char* level_name(LogLevel level) {
 
 void configure_log(const Settings& settings) {
   state.level = settings.log_level;
-  state.shown = settings.rank == 0 || settings.log_on_all_devices;
+  state.shown = settings.rank == 0 || settings.log_on_all_ranks;
   state.rank = settings.rank;
 }
 

@@ -1,166 +1,185 @@
 #include "base/settings.hpp"
 
+#include <fmt/core.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <cctype>
-#include <charconv>
-#include <cmath>
+#include <array>
 #include <cstdlib>
-#include <cstring>
-#include <limits>
+#include <numeric>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/host_cache.hpp"
+#include "base/setting_values.hpp"
 
 namespace tnt {
 namespace {
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
+struct Variable {
+  std::string_view name;
+  void (*parse)(Settings&, const char* name, const char* value);
+  std::string (*text)(const Settings&);  // the value in one spelling; nullptr: it has one only, and no default
+};
 
-int parse_int(const char* name, const char* value, int low) {
-  int result = 0;
-  const char* end = value + std::strlen(value);
-  const auto [stop, error] = std::from_chars(value, end, result);
-  if (error != std::errc() || stop != end || result < low) {
-    fail(TNT_INVALID_ARGUMENT, "{}={}: expected a whole number of at least {}", name, value, low);
+using Name = const char*;
+using Text = const char*;
+using S = Settings;
+void nothing(S& /*unused*/, Name /*unused*/, Text /*unused*/) {}
+
+// The place of this process in the job.
+constexpr std::array<Variable, 4> place_variables{{
+    {"TNT_INTERNAL_RANK", [](S& s, Name n, Text t) { s.rank = parse_int(n, t, 0); }, nullptr},
+    {"TNT_INTERNAL_SIZE", [](S& s, Name n, Text t) { s.ranks = parse_int(n, t, 1); }, nullptr},
+    {"TNT_INTERNAL_RENDEZVOUS", [](S& s, Name, Text t) { s.rendezvous = t; }, nullptr},
+    {"TNT_INTERNAL_TOKEN", [](S& s, Name, Text t) { s.token = t; }, nullptr},
+}};
+
+constexpr std::array<Variable, 27> variables{{
+    // users'
+    {"TNT_TIMEOUT", [](S& s, Name n, Text t) { s.timeout = parse_seconds(n, t); },
+     [](const S& s) { return fmt::format("{}", s.timeout); }},
+    {"TNT_FUSION_THRESHOLD", parse_threshold, threshold_text},
+    {"TNT_GRADIENT_DTYPE", [](S& s, Name n, Text t) { s.gradient_dtype = parse_wire_dtype(n, t); }, gradient_dtype_text},
+    {"TNT_REPRODUCIBLE", [](S& s, Name n, Text t) { s.shards = parse_shards(n, t); },
+     [](const S& s) { return number_or_nothing(s.shards); }},
+    {"TNT_TIMELINE", [](S& s, Name, Text t) { s.timeline = t; }, nullptr},
+    {"TNT_FINGERPRINT", [](S& s, Name, Text t) { s.fingerprint = t; }, nullptr},
+    {"TNT_LOG_LEVEL", [](S& s, Name n, Text t) { s.log_level = parse_level(n, t); },
+     [](const S& s) { return std::string(level_name(s.log_level)); }},
+    {"TNT_ON_ALL_RANKS", parse_on_all_ranks, on_all_ranks_text},
+    {"TNT_TRANSPORT", [](S& s, Name n, Text t) { s.transport = parse_transport(n, t); },
+     [](const S& s) { return std::string(transport_name(s.transport)); }},
+    {"TNT_DEVICE_TRANSPORT", [](S& s, Name n, Text t) { s.device_transport = parse_device_transport(n, t); },
+     [](const S& s) { return std::string(device_transport_name(s.device_transport)); }},
+    {"TNT_NCCL_LIBRARY", [](S& s, Name, Text t) { s.nccl_library = t; }, nullptr},
+    {"TNT_GPUS_PER_NODE", [](S& s, Name n, Text t) { s.gpus_per_node = parse_gpus(n, t); },
+     [](const S& s) { return number_or_nothing(s.gpus_per_node); }},
+    // what the launcher tells scripts: how often the job was started again
+    {"TNT_RESTART", nothing, nullptr},
+    // between the launcher and ranks: python/tarantella/variables.py
+    {"TNT_INTERNAL_LOCAL_RANK", nothing, nullptr},
+    {"TNT_INTERNAL_LOCAL_SIZE", nothing, nullptr},
+    {"TNT_INTERNAL_REPORT_FD", nothing, nullptr},
+    {"TNT_INTERNAL_LAUNCHER", nothing, nullptr},
+    {"TNT_INTERNAL_LAUNCHER_ADDED", nothing, nullptr},
+    {"TNT_INTERNAL_JOB", nothing, nullptr},
+    {"TNT_INTERNAL_THREADS_CHOSEN", nothing, nullptr},
+    // tests' and benchmarks'
+    {"TNT_INTERNAL_OVERLAP", [](S& s, Name n, Text t) { s.overlap = parse_overlap(n, t); }, nullptr},
+    {"TNT_INTERNAL_NODE", [](S& s, Name, Text t) { s.node = t; }, nullptr},
+    {"TNT_INTERNAL_TUNING", [](S& s, Name, Text t) { s.tuning = t; }, nullptr},
+    {"TNT_INTERNAL_TEST_NODES", nothing, nullptr},            // tests/mpi: the number of nodes
+    {"TNT_INTERNAL_TESTS_WITHOUT_GUARDS", nothing, nullptr},  // tests/gpu: memory checkers look after bounds
+    {"TNT_INTERNAL_BENCH_PEERS", nothing, nullptr},           // tnt-bench: the folder with the programs it is compared to
+    {"TNT_INTERNAL_BENCH_UNDER_MPIRUN", nothing, nullptr},    // tnt-bench: it has started itself by mpirun
+}};
+
+struct Renamed {
+  std::string_view before;
+  std::string_view now;
+};
+constexpr std::array<Renamed, 4> renamed{{
+    {"TNT_AUTOTUNE", "TNT_FUSION_THRESHOLD=autotune"},
+    {"TNT_LOG_ON_ALL_DEVICES", "TNT_ON_ALL_RANKS=log"},
+    {"TNT_OUTPUT_ON_ALL_DEVICES", "TNT_ON_ALL_RANKS=output"},
+    {"TNT_TENSORBOARD_ON_ALL_DEVICES", "TNT_ON_ALL_RANKS=tensorboard"},
+}};
+
+// How many letters have to be added, taken away or replaced (Levenshtein).
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
   }
-  return result;
+  return row.back();
 }
 
-double parse_seconds(const char* name, const char* value) {
-  double result = 0;
-  const char* end = value + std::strlen(value);
-  const auto [stop, error] = std::from_chars(value, end, result);
-  if (error != std::errc() || stop != end || !(result > 0) || !(result <= 1e9)) {
-    fail(TNT_INVALID_ARGUMENT, "{}={}: expected a number of seconds above 0", name, value);
+std::string_view without_prefix(std::string_view name) {
+  for (const std::string_view prefix : {"TNT_INTERNAL_", "TNT_"}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
   }
-  return result;
+  return name;
 }
 
-// "32" means kilobytes, as in the predecessor; "32K", "4M" and "1G" have units; "inf" means one bucket for each dtype.
-std::size_t parse_kilobytes(const char* name, const char* value) {
-  const std::string text = lower(value);
-  constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max() / 2;
-  if (text == "inf") return unlimited;
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
-  double factor = 0;
-  if (unit.empty() || unit == "k") factor = 1024.0;
-  if (unit == "m") factor = 1024.0 * 1024.0;
-  if (unit == "g") factor = 1024.0 * 1024.0 * 1024.0;
-  if (error != std::errc() || factor == 0 || !(number >= 0) || !(number * factor < 1e18)) {
-    fail(TNT_INVALID_ARGUMENT, "{}={}: expected kilobytes, or a number with K, M or G, or inf", name, value);
+std::string_view nearest_name(std::string_view unknown) {
+  for (const auto& [before, now] : renamed) {
+    if (unknown == before) return now;
   }
-  return static_cast<std::size_t>(number * factor);
+  // a variable of the launcher's is meant only if the rest of the name is right
+  const auto far = [&](const Variable& known) -> std::size_t {
+    if (without_prefix(unknown) == without_prefix(known.name)) return 0;
+    if (known.name.starts_with("TNT_INTERNAL_")) return known.name.size() + unknown.size();
+    return known.name.starts_with(unknown) ? 1 : distance(unknown, known.name);
+  };
+  const auto* const place = std::ranges::min_element(place_variables, {}, far);
+  const auto* const other = std::ranges::min_element(variables, {}, far);
+  return far(*place) < far(*other) ? place->name : other->name;
 }
 
-std::optional<tnt_dtype_t> parse_wire_dtype(const char* name, const char* value) {
-  const std::string text = lower(value);
-  if (text == "none") return std::nullopt;
-  if (text == "float16") return TNT_FLOAT16;
-  if (text == "bfloat16") return TNT_BFLOAT16;
-  fail(TNT_INVALID_ARGUMENT, "{}={}: expected bfloat16, float16 or none", name, value);
-}
-
-bool parse_bool(const char* name, const char* value) {
-  const std::string text = lower(value);
-  if (text == "1" || text == "true" || text == "on" || text == "yes") return true;
-  if (text == "0" || text == "false" || text == "off" || text == "no" || text.empty()) return false;
-  fail(TNT_INVALID_ARGUMENT, "{}={}: expected true or false", name, value);
-}
-
-LogLevel parse_level(const char* name, const char* value) {
-  const std::string text = lower(value);
-  if (text == "debug") return LogLevel::debug;
-  if (text == "info") return LogLevel::info;
-  if (text == "warning" || text == "warn") return LogLevel::warning;
-  if (text == "error") return LogLevel::error;
-  fail(TNT_INVALID_ARGUMENT, "{}={}: expected DEBUG, INFO, WARNING or ERROR", name, value);
-}
-
-TransportChoice parse_transport(const char* name, const char* value) {
-  const std::string text = lower(value);
-  for (const TransportChoice choice :
-       {TransportChoice::automatic, TransportChoice::shm, TransportChoice::mpi, TransportChoice::hierarchical}) {
-    if (text == transport_name(choice)) return choice;
-  }
-  fail(TNT_INVALID_ARGUMENT, "{}={}: expected auto, shm, mpi or hierarchical", name, value);
-}
-
-DeviceTransport parse_device_transport(const char* name, const char* value) {
-  const std::string text = lower(value);
-  if (text == "nccl") return DeviceTransport::nccl;
-  if (text == "staged") return DeviceTransport::staged;
-  if (text == "hierarchical") return DeviceTransport::hierarchical;
-  fail(TNT_INVALID_ARGUMENT, "{}={}: expected nccl, staged or hierarchical", name, value);
-}
-
-Overlap parse_overlap(const char* name, const char* value) {
-  if (lower(value) == "auto") return Overlap::automatic;
-  try {
-    return parse_bool(name, value) ? Overlap::on : Overlap::off;
-  } catch (const Error&) {
-    fail(TNT_INVALID_ARGUMENT, "{}={}: expected auto, on or off", name, value);
-  }
+const Variable& find_variable(std::string_view name) {
+  const auto find = [&](const auto& table) -> const Variable* {
+    const auto found = std::ranges::find(table, name, &Variable::name);
+    return found == table.end() ? nullptr : &*found;
+  };
+  if (const Variable* found = find(variables)) return *found;
+  if (const Variable* found = find(place_variables)) return *found;
+  fail(TNT_INVALID_ARGUMENT, "{} is not a setting of Tarantella: use {} (docs/settings.md has them all)", name,
+       nearest_name(name));
 }
 
 void check_place(const Settings& settings) {
   if (settings.rank >= settings.ranks) {
-    fail(TNT_INVALID_ARGUMENT, "TNT_RANK={} is not below TNT_SIZE={}", settings.rank, settings.ranks);
+    fail(TNT_INVALID_ARGUMENT, "TNT_INTERNAL_RANK={} is not below TNT_INTERNAL_SIZE={}", settings.rank, settings.ranks);
   }
   if (settings.ranks > 1 && (settings.rendezvous.empty() || settings.token.empty())) {
     fail(TNT_INVALID_ARGUMENT,
-         "TNT_SIZE={} without TNT_RENDEZVOUS and TNT_TOKEN: start the ranks with `tarantella -n {} -- script.py`",
+         "TNT_INTERNAL_SIZE={} without TNT_INTERNAL_RENDEZVOUS and TNT_INTERNAL_TOKEN: start the ranks with `tarantella -n {} "
+         "-- "
+         "script.py`",
          settings.ranks, settings.ranks);
   }
 }
 
 }  // namespace
 
-const char* transport_name(TransportChoice choice) noexcept {
-  switch (choice) {
-    case TransportChoice::automatic: return "auto";
-    case TransportChoice::shm: return "shm";
-    case TransportChoice::mpi: return "mpi";
-    case TransportChoice::hierarchical: return "hierarchical";
-  }
-  return "unknown";
-}
-
-Settings read_settings(const Environment& environment) {
+Settings read_settings(const Environment& environment, Place place) {
   Settings settings;
-  const auto with = [&](const char* name, auto&& use) {
-    if (const char* value = environment(name); value != nullptr) use(name, value);
+  const auto read = [&](const auto& table) {
+    for (const Variable& variable : table) {
+      if (const char* value = environment(variable.name.data()); value != nullptr)
+        variable.parse(settings, variable.name.data(), value);
+    }
   };
-  with("TNT_RANK", [&](auto name, auto value) { settings.rank = parse_int(name, value, 0); });
-  with("TNT_SIZE", [&](auto name, auto value) { settings.ranks = parse_int(name, value, 1); });
-  with("TNT_RENDEZVOUS", [&](auto, auto value) { settings.rendezvous = value; });
-  with("TNT_TOKEN", [&](auto, auto value) { settings.token = value; });
-  with("TNT_TIMEOUT", [&](auto name, auto value) { settings.timeout = parse_seconds(name, value); });
-  with("TNT_FUSION_THRESHOLD", [&](auto name, auto value) { settings.fusion_threshold = parse_kilobytes(name, value); });
-  with("TNT_GRADIENT_DTYPE", [&](auto name, auto value) { settings.gradient_dtype = parse_wire_dtype(name, value); });
-  with("TNT_OVERLAP", [&](auto name, auto value) { settings.overlap = parse_overlap(name, value); });
-  with("TNT_TIMELINE", [&](auto, auto value) { settings.timeline = value; });
-  with("TNT_LOG_LEVEL", [&](auto name, auto value) { settings.log_level = parse_level(name, value); });
-  with("TNT_LOG_ON_ALL_DEVICES", [&](auto name, auto value) { settings.log_on_all_devices = parse_bool(name, value); });
-  with("TNT_TRANSPORT", [&](auto name, auto value) { settings.transport = parse_transport(name, value); });
-  with("TNT_DEVICE_TRANSPORT", [&](auto name, auto value) { settings.device_transport = parse_device_transport(name, value); });
-  with("TNT_TUNING", [&](auto, auto value) { settings.tuning = value; });
+  if (place == Place::from_environment) read(place_variables);
+  read(variables);
   settings.tuning_cache = host_cache_file(environment, "tuning");
-  with("TNT_NCCL_LIBRARY", [&](auto, auto value) { settings.nccl_library = value; });
-  with("TNT_NODE", [&](auto, auto value) { settings.node = value; });
   check_place(settings);
   return settings;
 }
 
-Settings read_settings() {
-  return read_settings([](const char* name) { return std::getenv(name); });
+Settings read_settings(Place place) {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view name = std::string_view(*entry).substr(0, std::string_view(*entry).find('='));
+    if (name.starts_with("TNT_")) (void)find_variable(name);
+  }
+  return read_settings([](const char* name) { return std::getenv(name); }, place);
+}
+
+std::string canonical_setting(const char* name, const char* value) {
+  const Variable& variable = find_variable(name);
+  Settings settings;
+  if (value != nullptr) variable.parse(settings, name, value);
+  if (variable.text != nullptr) return variable.text(settings);
+  return value == nullptr ? "" : value;
 }
 
 }  // namespace tnt

@@ -1,4 +1,5 @@
-// The TNT_ environment variables. Only this file reads them. docs/settings.md has the table for users.
+// The TNT_ environment variables. Only this file reads them, for Python as well. docs/settings.md has the table for users.
+// Variables between the launcher and ranks, and those of tests and benchmarks, begin with TNT_INTERNAL_.
 #pragma once
 
 #include <cstddef>
@@ -17,28 +18,32 @@ enum class Overlap { automatic, on, off };  // whether a thread reduces gradient
 
 struct Settings {
   // the place of this process in the job; set by the launcher
-  int rank = 0;
-  int ranks = 1;
-  std::string rendezvous;
-  std::string token;
-  double join_timeout = 0.0;  // seconds until all ranks must have joined; 0: as timeout
+  int rank = 0;             // TNT_INTERNAL_RANK
+  int ranks = 1;            // TNT_INTERNAL_SIZE
+  std::string rendezvous;   // TNT_INTERNAL_RENDEZVOUS
+  std::string token;        // TNT_INTERNAL_TOKEN
+  double join_timeout = 0;  // seconds until all ranks must have joined; 0: as timeout
   // what the user may set
-  double timeout = 600.0;  // TNT_TIMEOUT, seconds, for every wait
-  // TNT_FUSION_THRESHOLD, kilobytes or with a unit; here in bytes
-  std::optional<std::size_t> fusion_threshold;
-  // TNT_GRADIENT_DTYPE, the wire type of gradients; none: their own
-  std::optional<tnt_dtype_t> gradient_dtype;
-  Overlap overlap = Overlap::automatic;                      // TNT_OVERLAP
+  double timeout = 600;                                      // TNT_TIMEOUT, seconds, for every wait
+  std::optional<std::size_t> fusion_threshold;               // TNT_FUSION_THRESHOLD, kilobytes or with suffix; here bytes
+  bool autotune = false;                                     // TNT_FUSION_THRESHOLD=autotune
+  std::optional<tnt_dtype_t> gradient_dtype;                 // TNT_GRADIENT_DTYPE; none: their own
+  std::optional<int> shards;                                 // TNT_REPRODUCIBLE: the number of parts of a global batch
   std::string timeline;                                      // TNT_TIMELINE, a file
+  std::string fingerprint;                                   // TNT_FINGERPRINT, a file
   LogLevel log_level = LogLevel::warning;                    // TNT_LOG_LEVEL
-  bool log_on_all_devices = false;                           // TNT_LOG_ON_ALL_DEVICES
+  bool log_on_all_ranks = false;                             // TNT_ON_ALL_RANKS=log
+  bool output_on_all_ranks = false;                          // TNT_ON_ALL_RANKS=output
+  bool tensorboard_on_all_ranks = false;                     // TNT_ON_ALL_RANKS=tensorboard
   TransportChoice transport = TransportChoice::automatic;    // TNT_TRANSPORT, under mpirun and srun
-  std::string tuning;                                        // TNT_TUNING, a file; rank 0 reads it
-  std::string tuning_cache;                                  // the file that is used without TNT_TUNING, if it exists
   DeviceTransport device_transport = DeviceTransport::nccl;  // TNT_DEVICE_TRANSPORT
   std::string nccl_library;                                  // TNT_NCCL_LIBRARY, a file
-  // TNT_NODE, for tests: ranks with different values count as different nodes
-  std::string node;
+  std::optional<int> gpus_per_node;                          // TNT_GPUS_PER_NODE; none: all
+  // for tests and benchmarks
+  Overlap overlap = Overlap::automatic;  // TNT_INTERNAL_OVERLAP
+  std::string node;                      // TNT_INTERNAL_NODE: ranks with different ones count as being on different nodes
+  std::string tuning;                    // TNT_INTERNAL_TUNING, a file; rank 0 reads it
+  std::string tuning_cache;              // the file that is used without TNT_INTERNAL_TUNING, if it exists
 
   [[nodiscard]] double join_seconds() const noexcept { return join_timeout > 0 ? join_timeout : timeout; }
 };
@@ -46,9 +51,14 @@ struct Settings {
 [[nodiscard]] const char* transport_name(TransportChoice choice) noexcept;  // as in TNT_TRANSPORT
 
 using Environment = std::function<const char*(const char* name)>;  // like getenv: nullptr if unset
+enum class Place { from_environment, from_caller };                // where the place of this process in the job comes from
 
 // Throws TNT_INVALID_ARGUMENT that names an invalid variable and its value.
-[[nodiscard]] Settings read_settings(const Environment& environment);
-[[nodiscard]] Settings read_settings();  // from the process' environment
+[[nodiscard]] Settings read_settings(const Environment& environment, Place place = Place::from_environment);
+// The same from the environment of the process. Throws also if a TNT_ variable is set that nothing reads.
+[[nodiscard]] Settings read_settings(Place place = Place::from_environment);
+
+// What tnt_setting says (tarantella.h): value in one spelling, or the default if value is nullptr.
+[[nodiscard]] std::string canonical_setting(const char* name, const char* value);
 
 }  // namespace tnt

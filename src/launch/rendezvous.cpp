@@ -42,7 +42,7 @@ Address abstract_address(const std::string& name) {
   Address result;
   result.address.sun_family = AF_UNIX;
   if (name.size() + 1 > sizeof(result.address.sun_path)) {
-    fail(TNT_INVALID_ARGUMENT, "TNT_RENDEZVOUS={}: longer than a socket name may be", name);
+    fail(TNT_INVALID_ARGUMENT, "TNT_INTERNAL_RENDEZVOUS={}: longer than a socket name may be", name);
   }
   std::memcpy(result.address.sun_path + 1, name.data(), name.size());
   result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -126,7 +126,7 @@ bool same_user(const FileDescriptor& socket) {
 void check_token(const std::string& token) {
   const bool printable = std::all_of(token.begin(), token.end(), [](unsigned char c) { return std::isgraph(c) != 0; });
   if (token.empty() || !printable || token.size() > max_token) {
-    fail(TNT_INVALID_ARGUMENT, "TNT_TOKEN: expected 1 to {} characters without blanks", max_token);
+    fail(TNT_INVALID_ARGUMENT, "TNT_INTERNAL_TOKEN: expected 1 to {} characters without blanks", max_token);
   }
 }
 
@@ -206,7 +206,8 @@ class RendezvousServer {
     const Address address = abstract_address(settings_.rendezvous);
     listener_ = stream_socket();
     if (::bind(listener_.get(), address.get(), address.length) != 0) {
-      fail_errno(fmt::format("rank 0 cannot listen on {} (is TNT_RANK=0 set for two processes?)", settings_.rendezvous));
+      fail_errno(
+          fmt::format("rank 0 cannot listen on {} (is TNT_INTERNAL_RANK=0 set for two processes?)", settings_.rendezvous));
     }
     if (::listen(listener_.get(), settings_.ranks + 16) != 0) fail_errno("rank 0 cannot listen for the other ranks");
   }
@@ -300,7 +301,7 @@ FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
     FileDescriptor socket = stream_socket();
     if (::connect(socket.get(), address.get(), address.length) == 0) {
       if (same_user(socket)) return socket;
-      fail(TNT_SYSTEM, "TNT_RENDEZVOUS={} is in use by another user's process", settings.rendezvous);
+      fail(TNT_SYSTEM, "TNT_INTERNAL_RENDEZVOUS={} is in use by another user's process", settings.rendezvous);
     }
     if (deadline.passed()) fail(TNT_TIMEOUT, "rank 0 did not join within {} s", deadline.seconds());
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -1,5 +1,5 @@
-// TNT_TUNING with several processes: all ranks use rank 0's table; a file named by the user must be valid, a cached one is
-// ignored if it is not.
+// TNT_INTERNAL_TUNING with several processes: all ranks use rank 0's table; a file named by the user must be valid, a cached
+// one is ignored if it is not.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -64,7 +64,7 @@ TEST_F(TuningProcessTest, RanksWithDifferentFilesAgree) {
   const std::string chunks = write("chunks.json", always_chunks);
   for (const bool swapped : {false, true}) {
     run_processes(3, [&](int rank) {
-      setenv("TNT_TUNING", (rank == 0) == swapped ? chunks.c_str() : lines.c_str(), 1);
+      setenv("TNT_INTERNAL_TUNING", (rank == 0) == swapped ? chunks.c_str() : lines.c_str(), 1);
       sum_all_sizes();
     });
   }
@@ -73,7 +73,7 @@ TEST_F(TuningProcessTest, RanksWithDifferentFilesAgree) {
 TEST_F(TuningProcessTest, AFileThatOtherRanksLackIsNoMatter) {
   const std::string chunks = write("chunks.json", always_chunks);
   run_processes(2, [&](int rank) {
-    setenv("TNT_TUNING", rank == 0 ? chunks.c_str() : "/no/such/file", 1);
+    setenv("TNT_INTERNAL_TUNING", rank == 0 ? chunks.c_str() : "/no/such/file", 1);
     sum_all_sizes();
   });
 }
@@ -84,7 +84,7 @@ TEST_F(TuningProcessTest, NonsenseInANamedFileIsToldToAllRanks) {
                               ": entries[0].one_shot_bytes is -5: expected a whole number from 0 to 65536; make a new one with "
                               "`tnt-bench tune -o FILE`";
   run_processes(3, [&](int rank) {
-    if (rank == 0) setenv("TNT_TUNING", file.c_str(), 1);
+    if (rank == 0) setenv("TNT_INTERNAL_TUNING", file.c_str(), 1);
     EXPECT_EQ(tnt_init(nullptr), TNT_INVALID_ARGUMENT);
     EXPECT_EQ(tnt_last_error(), message);
   });
@@ -92,7 +92,8 @@ TEST_F(TuningProcessTest, NonsenseInANamedFileIsToldToAllRanks) {
 
 TEST_F(TuningProcessTest, TheHostsCacheIsTaken) {
   write(cached_name(), always_chunks);
-  run_processes(2, [](int) { sum_all_sizes(); }, {.environment = {{"XDG_CACHE_HOME", directory_}, {"TNT_TUNING", ""}}});
+  run_processes(2, [](int) { sum_all_sizes(); },
+                {.environment = {{"XDG_CACHE_HOME", directory_}, {"TNT_INTERNAL_TUNING", ""}}});
 }
 
 TEST_F(TuningProcessTest, NonsenseInTheCacheIsIgnoredWithOneWarning) {
@@ -103,7 +104,7 @@ TEST_F(TuningProcessTest, NonsenseInTheCacheIsIgnoredWithOneWarning) {
                   EXPECT_NE(freopen(log.c_str(), "a", stderr), nullptr);
                   sum_all_sizes();
                 },
-                {.environment = {{"XDG_CACHE_HOME", directory_}, {"TNT_TUNING", ""}}});
+                {.environment = {{"XDG_CACHE_HOME", directory_}, {"TNT_INTERNAL_TUNING", ""}}});
   std::ostringstream text;
   text << std::ifstream(log).rdbuf();
   EXPECT_EQ(text.str(), "tarantella[0]: warning: ignored: tuning file " + file +

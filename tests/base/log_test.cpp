@@ -19,7 +19,7 @@ Settings of_rank(int rank, LogLevel level = LogLevel::warning, bool all = false)
   Settings settings;
   settings.rank = rank;
   settings.log_level = level;
-  settings.log_on_all_devices = all;
+  settings.log_on_all_ranks = all;
   return settings;
 }
 

@@ -130,7 +130,7 @@ TEST_F(RendezvousTest, TwoRanksZeroAreNamed) {
   (void)connected("");  // returns when rank 0 listens
   const Outcome second = start(settings(0, 2)).get();
   EXPECT_EQ(second.status, TNT_SYSTEM);
-  EXPECT_NE(second.message.find("TNT_RANK=0"), std::string::npos) << second.message;
+  EXPECT_NE(second.message.find("TNT_INTERNAL_RANK=0"), std::string::npos) << second.message;
   EXPECT_EQ(start(settings(1, 2)).get().status, TNT_SUCCESS);
   EXPECT_EQ(first.get().status, TNT_SUCCESS);
 }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tarantella as tnt
+from tarantella import _native
 from tarantella.errors import from_message, from_status, mark
 
 CLASSES = {
@@ -27,6 +29,15 @@ def test_each_status_has_its_class(status):
     assert isinstance(error, tnt.TarantellaError)
     assert str(error) == "rank 1 is late"
     assert error.status == status
+
+
+def test_the_librarys_statuses_have_one_class_each():
+    assert set(CLASSES) == set(_native.Status.__members__) - {"TNT_SUCCESS"}
+
+
+def test_the_librarys_types_are_numpys():
+    names = [name for name in _native.Dtype.__members__ if name != "bfloat16"]
+    assert [np.dtype(name).name for name in names] == names
 
 
 def test_a_status_of_a_newer_library():

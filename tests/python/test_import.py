@@ -59,15 +59,14 @@ NONSENSE = [
     {"TNT_TIMEOUT": "-1"},
     {"TNT_FUSION_THRESHOLD": "lots"},
     {"TNT_LOG_LEVEL": "LOUD"},
-    {"TNT_LOG_ON_ALL_DEVICES": "perhaps"},
-    {"TNT_OUTPUT_ON_ALL_DEVICES": "perhaps"},
-    {"TNT_TENSORBOARD_ON_ALL_DEVICES": "perhaps"},
+    {"TNT_ON_ALL_RANKS": "perhaps"},
+    {"TNT_REPRODUCIBLE": "6"},
     {"TNT_GPUS_PER_NODE": "two"},
-    {"TNT_SIZE": "two"},
-    {"TNT_SIZE": "0"},
-    {"TNT_SIZE": "2"},
-    {"TNT_RANK": "1"},
-    {"TNT_RANK": "-1"},
+    {"TNT_INTERNAL_SIZE": "two"},
+    {"TNT_INTERNAL_SIZE": "0"},
+    {"TNT_INTERNAL_SIZE": "2"},
+    {"TNT_INTERNAL_RANK": "1"},
+    {"TNT_INTERNAL_RANK": "-1"},
 ]
 
 

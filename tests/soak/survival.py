@@ -59,7 +59,7 @@ class Start:
         words = ["-n", ranks, "--reproducible", SHARDS, *options, "--", TRAINING, folder, folder / "result", epochs]
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("TNT_")}
         self.launcher = subprocess.Popen(
-            [sys.executable, "-m", "tarantella.launcher", *map(str, words)],
+            [sys.executable, "-m", "tarantella", *map(str, words)],
             cwd=folder,
             env={**inherited, MARK: self._mark, "TF_CPP_MIN_LOG_LEVEL": "2", "TNT_TIMEOUT": "60"},
             stdin=subprocess.DEVNULL,

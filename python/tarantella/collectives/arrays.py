@@ -1,4 +1,4 @@
-"""Whatever holds numbers as a NumPy array, in the same memory where that can be."""
+"""Conversions to NumPy arrays, without a copy where possible, and to bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def as_array(x: Any) -> NDArray[Any]:
     try:
         return np.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        if hasattr(x, "__array__"):  # what DLPack has no word for, such as bfloat16
+        if hasattr(x, "__array__"):  # types that DLPack does not have, such as bfloat16
             return np.asarray(x)
         raise TypeError(f"cannot read a {type(x).__name__} without a copy in the host's memory: {error}") from None
 
@@ -34,7 +34,7 @@ def pack(arrays: Iterable[NDArray[Any]]) -> NDArray[np.uint8]:
 
 
 def unpack(data: NDArray[np.uint8], like: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
-    """New arrays of the types and shapes of others, with what `pack` made of their like."""
+    """The arrays that `pack` has packed, as new ones. like: arrays of the same types and shapes."""
     found, at = [], 0
     for array in like:
         end = at + array.nbytes
@@ -44,6 +44,6 @@ def unpack(data: NDArray[np.uint8], like: Iterable[NDArray[Any]]) -> list[NDArra
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether it is TensorFlow's or Keras', without importing them."""
+    """Whether x is a tensor or variable of TensorFlow or Keras. Does not import them."""
     asked = getattr(sys.modules.get("tensorflow"), "is_tensor", None)
     return asked is not None and bool(asked(x))

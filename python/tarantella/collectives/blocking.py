@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tarantella import runtime
+from tarantella._native import Dtype
 from tarantella.collectives.arrays import as_array
-from tarantella.collectives.wire import DTYPES, as_bytes, as_library_type, operation
+from tarantella.collectives.wire import as_bytes, as_library_type, operation
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -55,7 +56,7 @@ def all_gather(x: ArrayLike) -> NDArray[Any]:
     given = as_array(x)
     source = np.ascontiguousarray(given)
     result = np.empty((runtime.get_size(), *given.shape), source.dtype)
-    runtime.world().all_gather(as_bytes(source), as_bytes(result), DTYPES["uint8"])
+    runtime.world().all_gather(as_bytes(source), as_bytes(result), Dtype.uint8)
     return result
 
 
@@ -67,5 +68,5 @@ def broadcast(x: ArrayLike, root: int = 0) -> NDArray[Any]:
         root: the rank whose values are taken.
     """
     result = np.array(as_array(x), copy=True, order="C")
-    runtime.world().broadcast(as_bytes(result), DTYPES["uint8"], root)
+    runtime.world().broadcast(as_bytes(result), Dtype.uint8, root)
     return result

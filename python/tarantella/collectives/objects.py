@@ -1,4 +1,4 @@
-"""Settings and the like from one rank to all: what JSON can say, and arrays. Nothing that arrives is run, as a pickle is."""
+"""Sends objects from one rank to all, as JSON and the bytes of arrays. Unlike a pickle, nothing of it is executed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def broadcast_object(obj: Any, root: int = 0) -> Any:
 
 
 def _encode(x: Any, arrays: list[NDArray[Any]]) -> Any:
-    """As JSON has it: containers and arrays as lists that begin with what they are."""
+    """The object for JSON: containers and arrays become lists that begin with their kind. Appends the arrays to `arrays`."""
     if x is None or type(x) in (bool, int, float, str):
         return x
     if isinstance(x, list | tuple):
@@ -63,13 +63,13 @@ def _encode(x: Any, arrays: list[NDArray[Any]]) -> Any:
         if x.dtype.hasobject or x.dtype.type is np.void:
             raise TypeError(f"tnt.broadcast_object: cannot send an array of {x.dtype}: use an array of numbers")
         arrays.append(np.asarray(x))
-        name = x.dtype.name if x.dtype.kind == "V" else x.dtype.str  # bfloat16 and the like have no other
+        name = x.dtype.name if x.dtype.kind == "V" else x.dtype.str  # bfloat16 and similar types have no other name
         return ["array" if isinstance(x, np.ndarray) else "scalar", name, list(x.shape)]
     raise TypeError(f"tnt.broadcast_object: cannot send a {type(x).__name__}: use what JSON can hold, and NumPy arrays")
 
 
 class _Decoder:
-    """What `_encode` made, with the arrays' bytes one after another."""
+    """Decodes what `_encode` has made. data: the bytes of the arrays, one after another."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
         self._data = data
@@ -89,7 +89,7 @@ class _Decoder:
 
     def _array(self, name: str, shape: list[int]) -> NDArray[Any]:
         if name[0] not in "<>|=":
-            importlib.import_module("ml_dtypes")  # by which NumPy knows it
+            importlib.import_module("ml_dtypes")  # defines the type for NumPy
         dtype = np.dtype(name)
         (array,) = unpack(self._data[self._at :], [np.empty(shape, dtype)])
         self._at += array.nbytes

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella.collectives.wire import DTYPES, as_bytes, as_library_type, operation
+from tarantella._native import Dtype
+from tarantella.collectives.wire import as_bytes, as_library_type, operation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +43,7 @@ def all_reduce(comm: _native.Communicator, data: NDArray[Any], op: str) -> Start
 
 def broadcast(comm: _native.Communicator, data: NDArray[Any], root: int) -> Started:
     """data: of any type of fixed size; read on the root, written on the others."""
-    return Started([comm.start_broadcast(as_bytes(data), DTYPES["uint8"], root)], lambda: data)
+    return Started([comm.start_broadcast(as_bytes(data), Dtype.uint8, root)], lambda: data)
 
 
 def all_gather(comm: _native.Communicator, data: NDArray[Any], counts: Sequence[int]) -> Started:
@@ -50,7 +51,7 @@ def all_gather(comm: _native.Communicator, data: NDArray[Any], counts: Sequence[
     longest = max(counts)
     own = data if data.size == longest else np.concatenate([data, np.zeros(longest - data.size, data.dtype)])
     rows = np.empty((len(counts), longest), data.dtype)
-    work = comm.start_all_gather(as_bytes(own), as_bytes(rows), DTYPES["uint8"])
+    work = comm.start_all_gather(as_bytes(own), as_bytes(rows), Dtype.uint8)
     if min(counts) == longest:
         return Started([work], lambda: rows.reshape(-1))
     return Started([work], lambda: np.concatenate([row[:count] for row, count in zip(rows, counts, strict=True)]))

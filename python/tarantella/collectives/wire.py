@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tarantella.runtime import _DTYPES as DTYPES
-from tarantella.runtime import _OPS as OPS
+from tarantella._native import Dtype, ReduceOp
 
 Conversion = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -22,19 +21,24 @@ _LOGICAL = {"and": "min", "or": "max"}
 _OF_BOOLEANS = {**_LOGICAL, "sum": "max", "prod": "min"}
 
 
-def operation(name: str) -> int:
+def operation(name: str) -> ReduceOp:
     """The library's operation of that name. Raises ValueError if it has none."""
-    if name not in OPS:
-        raise ValueError(f"op is {name!r}: use one of {', '.join(OPS)}")
-    return OPS[name]
+    if name not in ReduceOp.__members__:
+        raise ValueError(f"op is {name!r}: use one of {', '.join(ReduceOp.__members__)}")
+    return ReduceOp[name]
 
 
-def as_library_type(array: NDArray[Any]) -> tuple[NDArray[Any], int]:
+def element_type(name: str) -> Dtype:
+    """The library's element type of that name. Raises TypeError if it has none."""
+    if name not in Dtype.__members__:
+        raise TypeError(f"cannot reduce elements of type {name}: use one of {', '.join(Dtype.__members__)}")
+    return Dtype[name]
+
+
+def as_library_type(array: NDArray[Any]) -> tuple[NDArray[Any], Dtype]:
     """The array as the native module takes it, and its element type there. Raises TypeError for types that it cannot reduce."""
-    name = array.dtype.name
-    if name not in DTYPES:
-        raise TypeError(f"cannot reduce elements of type {name}: use one of {', '.join(DTYPES)}")
-    return (array.view(np.uint16) if name == "bfloat16" else array), DTYPES[name]
+    dtype = element_type(array.dtype.name)
+    return (array.view(np.uint16) if dtype == Dtype.bfloat16 else array), dtype
 
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
@@ -69,9 +73,9 @@ def wire_format(dtype: np.dtype[Any], op: str) -> WireFormat:
     name = dtype.name
     if dtype.kind == "b":
         return WireFormat(_OF_BOOLEANS.get(op, op), as_type("uint8"), back)
-    if op in _LOGICAL and (name in DTYPES or dtype.kind in "iufc"):
+    if op in _LOGICAL and (name in Dtype.__members__ or dtype.kind in "iufc"):
         return WireFormat(_LOGICAL[op], lambda array: (array != 0).astype("uint8"), back)
-    if name in DTYPES:
+    if name in Dtype.__members__:
         return WireFormat(op, lambda array: array.astype(dtype.newbyteorder("="), copy=False), back)
     if name in _WIDER:
         return WireFormat(op, as_type(_WIDER[name]), back)

@@ -1,4 +1,4 @@
-"""The settings of this process by name, to be looked at."""
+"""The settings of this process by the predecessor's names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tarantella import settings
 
 
 class Configuration:
-    """What the environment says (`docs/settings.md`), read-only; the names are those of the variables, without `TNT_`.
+    """The settings of the environment (`docs/settings.md`), read-only.
 
     Raises:
         InvalidArgumentError: a variable makes no sense, when it is looked at.
@@ -29,17 +29,17 @@ class Configuration:
     @property
     def log_on_all_devices(self) -> bool:
         """Whether all ranks log."""
-        return settings.log_on_all_devices()
+        return settings.on_all_ranks("log")
 
     @property
     def output_on_all_devices(self) -> bool:
         """Whether all ranks show progress and summaries."""
-        return settings.output_on_all_devices()
+        return settings.on_all_ranks("output")
 
     @property
     def tensorboard_on_all_devices(self) -> bool:
         """Whether all ranks write files for TensorBoard."""
-        return settings.tensorboard_on_all_devices()
+        return settings.on_all_ranks("tensorboard")
 
     @property
     def fusion_threshold(self) -> float | None:

@@ -1,4 +1,4 @@
-"""`tnt.data`: each rank's part of a dataset, for who trains by hand. `tnt.Model` needs none of this."""
+"""`tnt.data`: a rank's part of a dataset, for training loops of your own. `tnt.Model` does not need it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Dataset:
         return self.base_dataset
 
     def _part(self, *batch: Any) -> Any:
-        """Of the batch filled up with zeros to a sample for each rank."""
+        """This rank's samples of a batch, which is padded with zeros to one sample per rank."""
 
         def part(tensor: Any) -> Any:
             missing = tf.maximum(self.num_ranks - tf.shape(tensor)[0], 0)

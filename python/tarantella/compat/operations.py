@@ -36,7 +36,7 @@ class ReductionOp(enum.Enum):
 
 
 class Barrier:
-    """A place where the members of a group wait for each other.
+    """Lets the members of a group wait for each other.
 
     Example:
         >>> tnt.Barrier().execute()
@@ -53,14 +53,14 @@ class Barrier:
 
 
 class Collective:
-    """What the collectives of this file have in common. Making one is collective on its group.
+    """The base of the collectives here. Making one is collective on its group.
 
     Other work, also other collectives, may come between `start` and `wait_for_completion`. Ranks start collectives in the
-    same order. One that is not waited for goes on by itself.
+    same order. A collective that is not waited for completes by itself.
     """
 
     def __init__(self, group: Group, nelems: int, dtype: Any, lines: Callable[[], list[str]]) -> None:
-        """lines: what has to be the same on all members, or an error."""
+        """lines: gives what has to be the same on all members, or raises."""
         self._group = group
         self._rank = group.rank  # or an error
         self._pending: Started | None = None
@@ -94,7 +94,7 @@ class Collective:
         return self._pending is None or self._pending.test()
 
     def _data(self, data: ArrayLike | Any) -> NDArray[Any]:
-        """A flat copy of what is to be sent, so that the caller's may change from now on."""
+        """A flat copy of the data to send, so that the caller may change its own."""
         if self._pending is not None:
             raise InvalidArgumentError(f"{type(self).__name__} was started already: call wait_for_completion first")
         array = as_array(data)

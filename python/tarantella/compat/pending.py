@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tarantella import collectives, runtime
+from tarantella._native import Dtype
 from tarantella.collectives import started
 from tarantella.collectives.started import Started
-from tarantella.collectives.wire import DTYPES, as_bytes
+from tarantella.collectives.wire import as_bytes
 from tarantella.errors import MismatchError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def all_reduce(group: Group, data: NDArray[Any], op: str) -> Started:
 
 def broadcast(group: Group, data: NDArray[Any], root: int) -> Started:
     """data: flat, of any type, the root's to be sent and the others' to be written to; root: a rank within the group."""
-    world, wire, dtype = runtime.world(), as_bytes(data), DTYPES["uint8"]
+    world, wire, dtype = runtime.world(), as_bytes(data), Dtype.uint8
     source = group.to_global_rank(root)
     if group.is_world:
         return started.broadcast(world, data, source)
@@ -80,7 +81,7 @@ def _exchange(group: Group, data: NDArray[Any], counts: Sequence[int]) -> tuple[
     world, own = runtime.world(), group.rank
     parts = [data if rank == own else np.empty(count, data.dtype) for rank, count in enumerate(counts)]
     # bytes, so that any type can travel; of how many elements is compared, and what they are has been before
-    works, byte = [], DTYPES["uint8"]
+    works, byte = [], Dtype.uint8
     for rank, part in enumerate(parts):
         if rank != own:
             works.append(world.start_send(as_bytes(data), byte, group.to_global_rank(rank)))

@@ -1,4 +1,4 @@
-"""Numbers, arrays and tensors in lists, tuples and dicts: taken apart into arrays, and put together again of others."""
+"""Flattens numbers, arrays and tensors in lists, tuples and dicts, and rebuilds these structures with other values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAVES = "numbers, arrays and tensors"
 
 @dataclass(frozen=True)
 class Leaf:
-    """A number, array or tensor, and where it was found."""
+    """A number, array or tensor, and its place in the structure."""
 
     name: str
     """As Python would write it: `inputs['a'][1]`."""
@@ -24,7 +24,7 @@ class Leaf:
     """number, array or tensor."""
     array: NDArray[Any]
     like: Callable[[NDArray[Any]], Any]
-    """Something of the same kind with these values."""
+    """Makes a number, array or tensor of the same kind with these values."""
 
     @property
     def type(self) -> str:
@@ -84,7 +84,7 @@ def _same(array: NDArray[Any]) -> Any:
 
 
 def _number(x: Any) -> Callable[[NDArray[Any]], Any]:
-    """float gives NumPy's float64, which is a float."""
+    """Makes numbers of x's type; for a float a NumPy float64, which is a float."""
     return (lambda array: type(x)(array.item())) if isinstance(x, int) else (lambda array: array[()])
 
 

@@ -21,21 +21,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def _like(leaves: Sequence[Leaf], template: Sequence[Leaf], who: str) -> list[NDArray[Any]]:
-    """The leaves' arrays, in the types of those that the collective was made for. Raises InvalidArgumentError."""
+def _like(leaves: Sequence[Leaf], template: Sequence[Leaf], name: str) -> list[NDArray[Any]]:
+    """The arrays of the leaves, cast to the types of the template. Raises InvalidArgumentError if they do not fit."""
     if len(leaves) != len(template):
-        raise InvalidArgumentError(f"{who} was made for {len(template)} numbers, arrays or tensors: it was given {len(leaves)}")
+        wanted, given = len(template), len(leaves)
+        raise InvalidArgumentError(f"{name} was made for {wanted} numbers, arrays or tensors: it was given {given}")
     arrays = []
     for own, made_for in zip(leaves, template, strict=True):
         dtype = made_for.array.dtype
         if own.array.shape != made_for.array.shape or not np.can_cast(own.array.dtype, dtype, "same_kind"):
-            raise InvalidArgumentError(f"{who} was made for {made_for}: it was given {own}")
+            raise InvalidArgumentError(f"{name} was made for {made_for}: it was given {own}")
         arrays.append(own.array.astype(dtype, copy=False))
     return arrays
 
 
-class _Made:
-    """What is known of inputs when a collective on them is made."""
+class _TensorCollective:
+    """The base of the collectives here: the structure of the inputs that it was made for."""
 
     def __init__(self, inputs: Any, group: Group | None, lines: Callable[[Sequence[Leaf]], Sequence[str]]) -> None:
         self._group = group or Group()
@@ -52,7 +53,7 @@ class _Made:
         pending.agree(self._group, type(self).__name__, own, failure)
 
 
-class TensorAllreducer(_Made):
+class TensorAllreducer(_TensorCollective):
     """Sums over the ranks of a group, elementwise. Making one is collective on the group.
 
     Args:
@@ -101,7 +102,7 @@ class TensorAllreducer(_Made):
         return rebuild(given, [found.like(total) for found, total in zip(leaves, sums.wait(), strict=True)])
 
 
-class TensorBroadcaster(_Made):
+class TensorBroadcaster(_TensorCollective):
     """One rank's numbers, arrays and tensors, on all ranks of a group. Making one is collective on the group.
 
     Args:
@@ -141,7 +142,7 @@ class TensorBroadcaster(_Made):
         return rebuild(given, [found.like(array) for found, array in zip(leaves, unpack(data, arrays), strict=True)])
 
 
-class TensorAllgatherer(_Made):
+class TensorAllgatherer(_TensorCollective):
     """All ranks' elements one after another, on all ranks of a group. Making one is collective on the group.
 
     Args:

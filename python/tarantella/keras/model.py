@@ -49,8 +49,8 @@ class Model(Surrogate):
             exception that it raises ends the step on all ranks with one `AbortedError`. Ranks may have different hooks.
         fusion_threshold: bytes, as they are sent, at which a bucket of gradients is closed. 0 gives one reduction for each
             tensor, ``math.inf`` one for each step and type. None: as ``TNT_FUSION_THRESHOLD`` says, else chosen from the
-            gradients' bytes and the measured speed of the transport, or by trying (``TNT_AUTOTUNE=1``). The threshold changes
-            no bits, unless several nodes have several ranks each. `tnt.plan` shows the buckets.
+            gradients' bytes and the measured speed of the transport, or by trying (``TNT_FUSION_THRESHOLD=autotune``). The
+            threshold changes no bits, unless several nodes have several ranks each. `tnt.plan` shows the buckets.
         reproducible: V, a power of two, gives the same bits on 1, 2, ... or V ranks. Each batch is cut into V shards, whatever
             the number of ranks, which must divide V, and each rank computes its shards one after the other
             (docs/reproducible.md). None: as ``TNT_REPRODUCIBLE`` says, else off. The value must be the same on all ranks.

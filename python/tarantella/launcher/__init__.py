@@ -1,5 +1,6 @@
 """The launcher: starts the ranks of a job, on this node or by mpirun on several hosts, watches them, and ends them together.
 
-Kept free of heavy imports (TensorFlow above all), so that `tarantella --help` answers at once and a
-launcher that only waits costs a job a few megabytes.
+What lives here: options of the command line, processes of ranks, their output, restarts and cleanup. What must not: NumPy,
+TensorFlow, or anything else that takes long to import, so that `tarantella --help` answers quickly and a launcher that waits
+takes a few megabytes. `tarantella.cli` is the console script.
 """

@@ -1,6 +1,6 @@
-"""`tarantella --cleanup`: ends what jobs have left behind, on this machine or on all hosts of a hostfile.
+"""`tarantella --cleanup`: ends left-over processes of jobs, on this machine or on all hosts of a hostfile.
 
-A left-over process is one of this user's that a rank was, or has started, and whose launcher has gone. It is found by the mark
+A left-over process belongs to this user, was a rank or was started by one, and its launcher has gone. It is found by the mark
 in its environment (`mark.py`), never by its name. On other hosts mpirun starts this module as
 `python -m tarantella.launcher.cleanup`.
 """
@@ -21,14 +21,14 @@ from tarantella.launcher.output import Console
 from tarantella.launcher.text import counted
 from tarantella.variables import JOB
 
-PATIENCE = 3.0
-"""Seconds in which processes have to end."""
+KILL_TIMEOUT = 3.0
+"""Seconds that processes get to end."""
 SHOWN = 60
-"""So much of a command is shown."""
+"""How many characters of a command are shown."""
 
 
 def left_over() -> list[int]:
-    """The processes that jobs have left behind; never this one, or what started it."""
+    """The left-over processes; never this one or its ancestors."""
     return _processes(_is_left_over)
 
 
@@ -41,18 +41,18 @@ def end_job(job: str) -> list[int]:
     found = _processes(is_of_job)
     for pid in found:
         _end(pid, signal.SIGKILL, is_of_job)
-    return _staying(found)
+    return _wait_for_end(found)
 
 
 def _processes(wanted: Callable[[int], bool]) -> list[int]:
-    ours = _ancestors(os.getpid())
+    own = _ancestors(os.getpid())
     pids = sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-    return [pid for pid in pids if pid not in ours and running(pid) and wanted(pid)]
+    return [pid for pid in pids if pid not in own and running(pid) and wanted(pid)]
 
 
-def _staying(pids: Sequence[int]) -> list[int]:
-    """Those that still run after some time."""
-    deadline = time.monotonic() + PATIENCE
+def _wait_for_end(pids: Sequence[int]) -> list[int]:
+    """Those that still run after KILL_TIMEOUT."""
+    deadline = time.monotonic() + KILL_TIMEOUT
     while any(map(running, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return [pid for pid in pids if running(pid)]
@@ -63,23 +63,24 @@ def clean_up(console: Console, *, force: bool, dry_run: bool) -> int:
     host = socket.gethostname()
     found = left_over()
     if not found:
-        console.say(f"nothing is left over on {host}")
+        console.message(f"nothing is left over on {host}")
         return 0
     shown = ", ".join(f"{pid} ({_command(pid)})" for pid in found)
     if dry_run:
-        console.say(f"{counted(len(found), 'left-over process')} on {host} would be ended: {shown}")
+        console.message(f"{counted(len(found), 'left-over process')} on {host} would be ended: {shown}")
         return 0
     for pid in found:
         _end(pid, signal.SIGKILL if force else signal.SIGTERM, _is_left_over)
-    staying = _staying(found)
-    console.say(f"{counted(len(found), 'left-over process')} on {host} told to end: {shown}")
-    if staying:
-        console.say(f"still running on {host}: {', '.join(map(str, staying))}{'' if force else '; use --cleanup --force'}")
-    return 1 if staying else 0
+    remaining = _wait_for_end(found)
+    console.message(f"{counted(len(found), 'left-over process')} on {host} signalled to end: {shown}")
+    if remaining:
+        hint = "" if force else "; use --cleanup --force"
+        console.message(f"still running on {host}: {', '.join(map(str, remaining))}{hint}")
+    return 1 if remaining else 0
 
 
 def main(argv: list[str]) -> int:
-    """Cleans up this machine, as a part of cleaning up several. With `--job NAME` it ends that job alone, and says nothing."""
+    """Cleans up this machine for a cleanup of several hosts. With `--job NAME` it ends that job only, silently."""
     if argv[:1] == ["--job"]:
         return 1 if end_job(argv[1]) else 0
     console = Console()
@@ -95,11 +96,11 @@ def _is_left_over(pid: int) -> bool:
 
 def _end(pid: int, number: signal.Signals, wanted: Callable[[int], bool]) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        process = os.pidfd_open(pid)  # from now on the number cannot become another's unseen
+        process = os.pidfd_open(pid)  # from now on the pid cannot be reused unnoticed
         try:
             if wanted(pid):
                 signal.pidfd_send_signal(process, number)
-                signal.pidfd_send_signal(process, signal.SIGCONT)  # one that was stopped could not heed it
+                signal.pidfd_send_signal(process, signal.SIGCONT)  # a stopped process does not handle signals
         finally:
             os.close(process)
 

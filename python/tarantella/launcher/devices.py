@@ -1,4 +1,4 @@
-"""How many GPUs ranks on this node would see, without loading anything of CUDA into the launcher."""
+"""How many GPUs the ranks on this node see, found out without loading CUDA into the launcher."""
 
 from __future__ import annotations
 

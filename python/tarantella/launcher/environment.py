@@ -1,7 +1,7 @@
-"""What a rank finds in its environment, and whose word counts most.
+"""The environment of a rank.
 
-From weak to strong: what the launcher chooses when nobody else did (thread counts), the environment the
-launcher was started in, options, -x, and the variables that tell a rank who it is.
+Each of these wins over the ones before it: the launcher's defaults (thread counts), the environment of the launcher, options,
+-x, and the variables of `tarantella.variables`.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from tarantella.launcher.options import Options
 from tarantella.threads import chosen_threads
 
 ALWAYS = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1"}
-"""What a rank gets wherever it runs, unless somebody has set it."""
+"""Set for every rank, unless the environment has them."""
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """Where the ranks of a job find each other, and the secret that shows they belong together."""
+class Rendezvous:
+    """Where the ranks of a job find each other, and the secret that they need to join."""
 
     name: str
-    """An abstract Unix-domain socket without its leading NUL: it leaves no file behind."""
+    """Of an abstract Unix-domain socket, without its leading NUL. It leaves no file behind."""
     token: str
 
     @staticmethod
-    def random() -> Meeting:
-        return Meeting(f"tarantella-{secrets.token_hex(8)}", secrets.token_hex(16))
+    def random() -> Rendezvous:
+        return Rendezvous(f"tarantella-{secrets.token_hex(8)}", secrets.token_hex(16))
 
 
 def shared_environment(options: Options, inherited: Mapping[str, str], cores: int) -> dict[str, str]:
-    """What the launcher sets alike for every rank."""
+    """What the launcher sets for every rank."""
     threads = chosen_threads(options.ranks, cores, {**inherited, **options.variables})
     return _always(inherited) | threads | options.variables
 
 
 def mpi_environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The same where mpirun starts the ranks: how many threads each gets is known on its host alone (tarantella.mpi)."""
+    """The same where mpirun starts the ranks. Only the host of a rank knows its number of threads (tarantella.threads)."""
     return _always(inherited) | options.variables
 
 
@@ -48,8 +48,8 @@ def _always(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def rank_environment(
-    shared: Mapping[str, str], size: int, meeting: Meeting, rank: int, report: str
+    shared: Mapping[str, str], size: int, rendezvous: Rendezvous, rank: int, report: str
 ) -> dict[str, str]:
-    """All that the launcher sets for one rank. report: the number of its descriptor for its last words."""
-    values = (rank, size, rank, size, meeting.name, meeting.token, report, mark.own_mark())
+    """All that the launcher sets for one rank. report: the descriptor for its report."""
+    values = (rank, size, rank, size, rendezvous.name, rendezvous.token, report, mark.own_mark())
     return {**shared, **dict(zip(variables.OF_RANK, map(str, values), strict=True))}

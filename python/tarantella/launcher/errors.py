@@ -1,4 +1,4 @@
-"""What is wrong with a command line, as one sentence."""
+"""Errors of the command line."""
 
 
 class UsageError(Exception):

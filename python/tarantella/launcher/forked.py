@@ -18,16 +18,16 @@ from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from typing import Any, NoReturn
 
-from tarantella import seeding
+from tarantella import tensorflow_import
 from tarantella.launcher.signals import ENDING
 
 CANNOT_START = 126
 _kept: list[object] = []
-"""Objects of the launcher that must outlive their use: another's logging handler may still write to its streams."""
+"""Objects of the launcher that must not be deleted: a logging handler may still write to its streams."""
 
 
 class Forked:
-    """A forked rank as its parent sees it, in the manner of `subprocess.Popen`."""
+    """A forked rank in its parent, like `subprocess.Popen`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -38,7 +38,7 @@ class Forked:
 
 
 class ForkedRank(BaseException):
-    """Raised in the forked process alone. `run` makes this process the rank."""
+    """Raised in the forked process only. `run` makes this process the rank."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ForkedRank(BaseException):
         os.environ.update(self._environment)
         _reopen_streams()
         _seed_anew()
-        seeding.install()  # the import of tarantella did it for the launcher, which is no rank
+        tensorflow_import.install()  # when tarantella was imported, this process was the launcher and no rank
         signal.pthread_sigmask(signal.SIG_SETMASK, self._signals)
         run_script(self._command[1], self._command[2:])
 
@@ -89,7 +89,7 @@ def fork_rank(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     launcher = os.getpid()
     try:
-        with warnings.catch_warnings():  # of other threads, which libraries start when they are loaded, and which wait for work
+        with warnings.catch_warnings():  # warns of threads; those that libraries start when they are loaded only wait for work
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
     finally:
@@ -102,7 +102,7 @@ def fork_rank(
 
 
 def _lead_a_session(prepare: Callable[[], None]) -> None:
-    """What the forked process does first; it ends if it cannot."""
+    """The first steps of the forked process. It exits if they fail."""
     try:
         os.setsid()
         prepare()
@@ -135,7 +135,7 @@ def run_script(path: str, arguments: Sequence[str]) -> NoReturn:
     except BaseException as error:
         error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # without this function
         sys.excepthook(type(error), error, error.__traceback__)
-        if isinstance(error, KeyboardInterrupt):  # the interpreter ends by SIGINT then; it has been shown
+        if isinstance(error, KeyboardInterrupt):  # the interpreter then ends by SIGINT; the traceback has been shown
             sys.excepthook = lambda *_: None
             raise
         sys.exit(1)
@@ -143,7 +143,7 @@ def run_script(path: str, arguments: Sequence[str]) -> NoReturn:
 
 
 def search_beside(script: str) -> None:
-    """Modules are looked for in the script's folder first, unless the interpreter was told not to (`-P`)."""
+    """Puts the script's folder first in the module search path, unless the interpreter runs with `-P`."""
     if not getattr(sys.flags, "safe_path", False):  # since Python 3.11
         sys.path[0] = os.path.dirname(os.path.realpath(script))
 
@@ -151,7 +151,7 @@ def search_beside(script: str) -> None:
 def _close_all_but(descriptors: frozenset[int]) -> None:
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in descriptors:
-            with suppress(OSError):  # the one that the folder was read by
+            with suppress(OSError):  # the descriptor that reads this folder
                 os.close(int(name))
 
 
@@ -177,7 +177,7 @@ def _reopen_streams() -> None:
 
 
 def _seed_anew() -> None:
-    """Ranks that seed nothing draw different numbers, as processes do. Python's own generator has been seeded by the fork."""
+    """Makes unseeded ranks draw different numbers, as separate programs do. The fork itself seeds Python's generator."""
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()

@@ -1,7 +1,7 @@
 """The hosts of a job, from a hostfile or from --hosts: their names, and how many ranks each takes.
 
-A hostfile has one host per line, as `name`, `name slots=2` or `name:2`. Empty lines and what follows a # do not count, and a
-host that is named again takes so many more.
+A hostfile has one host per line, as `name`, `name slots=2` or `name:2`. Empty lines and comments after # are ignored. The slots
+of a host that is named again add up.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tarantella.launcher.text import counted
 HOST = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)(:(?P<count>[0-9]{1,6}))?")
 SLOTS = re.compile(r"slots=(?P<count>[0-9]{1,6})")
 SHOWN = 4
-"""So many hosts are named in the line that says what is started."""
+"""How many hosts the start message names."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """A machine, and how many ranks it takes."""
+    """A machine and its number of slots."""
 
     name: str
     slots: int
@@ -47,41 +47,41 @@ def read_hostfile(path: str) -> tuple[Host, ...]:
             hosts.append(_host(words, f"{path}:{number}"))
     if not hosts:
         raise UsageError(f"--hostfile: {path!r} names no host")
-    return _added_up(hosts)
+    return _merged(hosts)
 
 
 def read_hosts(text: str) -> tuple[Host, ...]:
     """The hosts of a list such as a:2,b:2. Raises UsageError."""
-    return _added_up([_host([word.strip()], "--hosts") for word in text.split(",")])
+    return _merged([_host([word.strip()], "--hosts") for word in text.split(",")])
 
 
-def place(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
-    """The hosts that so many ranks need, each with the number it gets: the first host is filled first."""
-    placed = []
+def assign_ranks(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
+    """The hosts that so many ranks need, each with its number of ranks. The first host is filled first."""
+    used = []
     for host in hosts:
         taken = min(host.slots, ranks)
         ranks -= taken
         if taken:
-            placed.append(Host(host.name, taken))
-    return tuple(placed)
+            used.append(Host(host.name, taken))
+    return tuple(used)
 
 
-def host_of(placed: Sequence[Host], rank: int) -> str:
+def host_of(hosts: Sequence[Host], rank: int) -> str:
     """The name of the host that a rank is on."""
-    for host in placed:
+    for host in hosts:
         if rank < host.slots:
             return host.name
         rank -= host.slots
-    raise ValueError(f"there is no room for {rank + 1} ranks more")
+    raise ValueError(f"the hosts have no slot for {rank + 1} more ranks")
 
 
 def slots(hosts: Iterable[Host]) -> int:
-    """The ranks that there is room for."""
+    """The number of slots of all hosts."""
     return sum(host.slots for host in hosts)
 
 
 def all_here(hosts: Iterable[Host]) -> bool:
-    """Whether every one of them is this machine."""
+    """Whether all of them are this machine."""
     own = socket.gethostname()
     return {host.name for host in hosts} <= {"localhost", "127.0.0.1", own, own.partition(".")[0]}
 
@@ -109,7 +109,7 @@ def _host(words: Sequence[str], where: str) -> Host:
     return Host(host["name"], int(count or 1))
 
 
-def _added_up(hosts: Iterable[Host]) -> tuple[Host, ...]:
+def _merged(hosts: Iterable[Host]) -> tuple[Host, ...]:
     found: dict[str, int] = {}
     for host in hosts:
         found[host.name] = found.get(host.name, 0) + host.slots

@@ -9,39 +9,38 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 
-from tarantella.launcher.environment import Meeting
+from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.forked import ForkedRank
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDERR, STDOUT, Console, Stream
-from tarantella.launcher.preload import preloaded
-from tarantella.launcher.process import Outcome, RankProcess, Starter
+from tarantella.launcher.process import ExitStatus, RankProcess, RankSpec, RankStarter
 from tarantella.launcher.rendezvous import ExitNotices, Refusal
+from tarantella.launcher.results import JobResult, RankExit, first_failure, read_report
 from tarantella.launcher.signals import SignalPipe
 from tarantella.launcher.text import counted
-from tarantella.launcher.verdict import Ended, Ending, culprit, read_report
 
 CANNOT_START = 126
 TAIL_LINES = 100
 LOG_PREFIX = b"tarantella["
-"""How the library's log lines begin, on whatever rank."""
+"""How the library's log lines begin on every rank."""
 GRACE = 1.0
-"""Seconds in which ranks may end on their own: they notice a loss, and a Ctrl-C, themselves."""
+"""Seconds in which ranks may end by themselves: they notice a lost rank, and a Ctrl-C."""
 TERM_GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL."""
-SAFETY_NET = 1.0
-"""The longest sleep, should a SIGCHLD ever get lost."""
+LONGEST_SLEEP = 1.0
+"""Seconds of the longest sleep, in case a SIGCHLD gets lost."""
 
 
 class _Rank:
-    """A running rank, and what the launcher keeps of it."""
+    """A running rank and its output."""
 
     def __init__(self, number: int, process: RankProcess, console: Console, show_log: bool) -> None:
         self.number = number
         self.process = process
-        self.told_to_end = False
+        self.signalled = False
         self.tail: deque[bytes] = deque(maxlen=TAIL_LINES)
         self.reports: list[bytes] = []
         self.prefix = f"[rank {number}] ".encode()
@@ -66,40 +65,26 @@ class _Rank:
 
 
 class Job:
-    """Starts the ranks, and stays until the last has ended."""
+    """Starts the ranks and watches them until the last has ended."""
 
     def __init__(
-        self,
-        options: Options,
-        environment: Callable[[int, str], Mapping[str, str]],
-        meeting: Meeting,
-        console: Console,
-        *,
-        only: int | None = None,
-        passed_on: Sequence[int] = (),
-        prepare: Callable[[int], Callable[[], None]] | None = None,
+        self, options: Options, spec: RankSpec, rendezvous: Rendezvous, console: Console, *, only: int | None = None
     ) -> None:
-        """environment: what to set for a rank, given its number and its report descriptor.
-
-        only: the one rank of a larger job that is started here, by mpirun. It then speaks of its own failures alone, and
-        ends when whoever started this process has gone.
-        passed_on: descriptors that the ranks get and this process gives up.
-        prepare: gives for a rank what its process does first, between fork and exec.
+        """only: the one rank of a larger job that is started here, by mpirun. This process then reports only that rank's own
+        failures, and ends the rank when its own parent has gone. Descriptors that the rank inherits are closed here.
         """
         self._options = options
-        self._environment = environment
+        self._spec = spec
         self._only = only
-        self._passed_on = passed_on
-        self._prepare = prepare
         self._parent = os.getppid()
-        self._meeting = meeting
+        self._rendezvous = rendezvous
         self._console = console
         self._selector = selectors.PollSelector()  # epoll refuses files, and output may go to one
         self._running: dict[int, _Rank] = {}
-        self._endings: list[Ending] = []
+        self._exits: list[RankExit] = []
         self._tails: dict[int, list[bytes]] = {}
-        self._steps: deque[tuple[float, signal.Signals]] = deque()
-        self._notices = ExitNotices(meeting)
+        self._planned_signals: deque[tuple[float, signal.Signals]] = deque()
+        self._notices = ExitNotices(rendezvous)
         self._refusal: Refusal | None = None
         self._paused: list[Stream] = []
         self._interrupted = 0
@@ -107,7 +92,7 @@ class Job:
         self._failed_among = 0
         self._check_children = False
 
-    def run(self) -> Ended:
+    def run(self) -> JobResult:
         """Returns how it ended."""
         with self._selector, SignalPipe() as signals:
             self._selector.register(
@@ -116,39 +101,32 @@ class Job:
             try:
                 started = self._start()
                 while started and self._running:
-                    self._turn()
+                    self._wait_for_events()
             finally:
                 self._kill_all()
             if self._refusal:
                 self._refusal.close()
-        ended = self._conclude() if started else Ended(CANNOT_START, started=False)
-        self._console.drain()  # signals do again what they did: nothing holds up a Ctrl-C here
-        return ended
+        result = self._result() if started else JobResult(CANNOT_START, started=False)
+        self._console.drain()  # signals have their handlers of before, so Ctrl-C ends this
+        return result
 
     def _start(self) -> bool:
         size = self._options.ranks
-        starter = Starter(
-            size,
-            self._options.command,
-            self._options.output_on_all_devices,
-            self._passed_on,
-            self._prepare,
-            preloaded() if self._options.preload else None,
-        )
+        starter = RankStarter(self._spec, size)
         for number in range(size) if self._only is None else [self._only]:
             try:
-                process = starter.start(number, partial(self._environment, number))
-            except ForkedRank:  # this process: the ranks before it are none of its own
+                process = starter.start(number)
+            except ForkedRank:  # in the fork, which must not touch the ranks started before it
                 self._running.clear()
                 raise
             except (OSError, subprocess.SubprocessError) as error:
-                self._console.say(f"cannot start rank {number}: {self._options.command[0]!r}: {error}")
+                self._console.message(f"cannot start rank {number}: {self._options.command[0]!r}: {error}")
                 return False
             rank = _Rank(number, process, self._console, self._options.log_on_all_devices)
             self._running[number] = rank
             for stream in rank.streams:
                 self._watch(stream)
-        for descriptor in self._passed_on:
+        for descriptor in self._spec.inherited:
             os.close(descriptor)
         return True
 
@@ -157,14 +135,14 @@ class Job:
         for rank in self._running.values():
             rank.process.signal(signal.SIGKILL)
         for rank in self._running.values():
-            while rank.process.ended() is None:
+            while rank.process.poll() is None:
                 time.sleep(0.001)
             for stream in rank.streams:
                 os.close(stream.descriptor)
         self._running.clear()
 
-    def _turn(self) -> None:
-        """Waits for something to happen, and does all that is due."""
+    def _wait_for_events(self) -> None:
+        """Waits for events, and does what is due."""
         self._console.watch(self._selector)
         self._pause_or_resume()
         events = self._selector.select(self._sleep())
@@ -173,18 +151,18 @@ class Job:
             callback()
         if self._check_children or not events:
             self._check_children = False
-            self._collect()
+            self._reap()
         if self._only is not None and os.getppid() != self._parent and not self._ending():
             self._interrupt(signal.SIGTERM)
         now = time.monotonic()
-        while self._steps and self._steps[0][0] <= now:
-            self._tell_all(self._steps.popleft()[1])
+        while self._planned_signals and self._planned_signals[0][0] <= now:
+            self._signal_all(self._planned_signals.popleft()[1])
         self._notices.deliver(now)
 
     def _sleep(self) -> float:
-        due = [self._steps[0][0] if self._steps else None, self._notices.next_try()]
+        due = [self._planned_signals[0][0] if self._planned_signals else None, self._notices.next_try()]
         now = time.monotonic()
-        return max(0.0, min([SAFETY_NET, *(at - now for at in due if at is not None)]))
+        return max(0.0, min([LONGEST_SLEEP, *(at - now for at in due if at is not None)]))
 
     def _watch(self, stream: Stream) -> None:
         def read() -> None:
@@ -201,9 +179,9 @@ class Job:
             self._asked_to_end = True
             if not self._ending():
                 self._interrupt(number)
-            elif number == signal.SIGINT:  # asked again: no more patience
-                self._steps.clear()
-                self._tell_all(signal.SIGKILL)
+            elif number == signal.SIGINT:  # asked again: do not wait any longer
+                self._planned_signals.clear()
+                self._signal_all(signal.SIGKILL)
 
     def _ending(self) -> bool:
         return bool(self._interrupted or self._failed_among)
@@ -211,27 +189,27 @@ class Job:
     def _interrupt(self, number: int) -> None:
         self._interrupted = number
         if self._only is None:
-            self._console.say(f"interrupted; ending {counted(len(self._running), 'rank')}")
-        self._tell_all(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+            self._console.message(f"interrupted; ending {counted(len(self._running), 'rank')}")
+        self._signal_all(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
         self._end_soon()
 
     def _end_soon(self) -> None:
         now = time.monotonic()
-        self._steps.extend([(now + GRACE, signal.SIGTERM), (now + GRACE + TERM_GRACE, signal.SIGKILL)])
+        self._planned_signals.extend([(now + GRACE, signal.SIGTERM), (now + GRACE + TERM_GRACE, signal.SIGKILL)])
 
-    def _tell_all(self, number: signal.Signals) -> None:
+    def _signal_all(self, number: signal.Signals) -> None:
         for rank in self._running.values():
-            rank.told_to_end = True
+            rank.signalled = True
             rank.process.signal(number)
 
-    def _collect(self) -> None:
+    def _reap(self) -> None:
         """Finds the ranks that have ended."""
         for rank in list(self._running.values()):
-            outcome = rank.process.ended()
-            if outcome is not None:
-                self._on_end(rank, outcome)
+            status = rank.process.poll()
+            if status is not None:
+                self._on_exit(rank, status)
 
-    def _on_end(self, rank: _Rank, outcome: Outcome) -> None:
+    def _on_exit(self, rank: _Rank, status: ExitStatus) -> None:
         for stream in rank.streams:
             if stream.descriptor in self._selector.get_map():
                 self._selector.unregister(stream.descriptor)
@@ -241,35 +219,35 @@ class Job:
         del self._running[rank.number]
         report = read_report(rank.reports)
         host = "" if self._only is None else socket.gethostname()
-        self._endings.append(Ending(rank.number, rank.process.pid, outcome, rank.told_to_end, report, host))
+        self._exits.append(RankExit(rank.number, rank.process.pid, status, rank.signalled, report, host))
         self._tails[rank.number] = [rank.prefix + line for line in rank.tail]
         if rank.number == 0:
             self._notices.clear()
-        if not outcome.good:
+        if not status.success:
             if not self._ending():
                 self._failed_among = len(self._running) + 1
                 self._end_soon()
         elif rank.number == 0 and self._running:
-            self._refusal = Refusal(self._meeting, self._selector)
+            self._refusal = Refusal(self._rendezvous, self._selector)
         if rank.number != 0 and 0 in self._running:
-            self._notices.add(rank.number, outcome.exit_code, time.monotonic())
+            self._notices.add(rank.number, status.exit_code, time.monotonic())
 
-    def _conclude(self) -> Ended:
-        """Says how the job ended, if not well."""
+    def _result(self) -> JobResult:
+        """How the job ended. Prints the error if it failed."""
         if self._interrupted:
-            return Ended(128 + self._interrupted, interrupted=True)
-        failed = culprit(self._endings)
+            return JobResult(128 + self._interrupted, interrupted=True)
+        failed = first_failure(self._exits)
         if failed is None:
-            return Ended(0)
-        lost = frozenset(ending.rank for ending in self._endings if ending.killed)
-        ended = Ended(failed.exit_code, str(failed), self._asked_to_end, lost=lost)
-        if self._only is not None and not failed.failed_by_itself:
-            return ended
+            return JobResult(0)
+        killed = frozenset(rank.rank for rank in self._exits if rank.killed)
+        result = JobResult(failed.exit_code, str(failed), self._asked_to_end, killed=killed)
+        if self._only is not None and not failed.failed_first:
+            return result
         for line in self._tails[failed.rank]:
             self._console.write(STDERR, line + b"\n")
         others = "" if failed.report and failed.report.message else self._others()
-        self._console.say(f"{failed}{others}")
-        return ended
+        self._console.message(f"{failed}{others}")
+        return result
 
     def _others(self) -> str:
         others = self._failed_among - 1  # those still running when the first one failed
@@ -280,7 +258,7 @@ class Job:
         return f"; {counted(others, 'rank')} still running {'was' if others == 1 else 'were'} ended"
 
     def _pause_or_resume(self) -> None:
-        """Reads no more output while too much is queued; the ranks then wait in their writes."""
+        """Stops reading output while too much is queued; the ranks then block in their writes."""
         if self._console.full and not self._paused:
             streams = [stream for rank in self._running.values() for stream in rank.streams]
             watched = self._selector.get_map()

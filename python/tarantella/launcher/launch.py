@@ -7,60 +7,68 @@ import shlex
 from collections.abc import Mapping
 from functools import partial
 
-from tarantella.launcher.environment import Meeting, mpi_environment, rank_environment, shared_environment
+from tarantella.launcher.environment import Rendezvous, mpi_environment, rank_environment, shared_environment
 from tarantella.launcher.hosts import describe as describe_hosts
 from tarantella.launcher.job import Job
 from tarantella.launcher.mpi_job import MpiJob
 from tarantella.launcher.mpirun import find_mpirun, mpirun_command, rank_command
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDOUT, Console
+from tarantella.launcher.preload import preloaded
+from tarantella.launcher.process import RankSpec
+from tarantella.launcher.results import JobResult
 from tarantella.launcher.sockets import Pinning
 from tarantella.launcher.text import describe_cores
-from tarantella.launcher.verdict import Ended
 from tarantella.threads import usable_cores
 
 
-def launch(options: Options, console: Console) -> Ended:
-    """Starts the ranks and stays until all have ended; with a dry run, says what it would start. Raises UsageError."""
+def launch(options: Options, console: Console) -> JobResult:
+    """Starts the ranks and returns when all have ended; with a dry run, prints what it would start. Raises UsageError."""
     return _on_hosts(options, console) if options.hosts else _here(options, console)
 
 
-def _here(options: Options, console: Console) -> Ended:
+def _here(options: Options, console: Console) -> JobResult:
     cores = usable_cores()
     shared = shared_environment(options, os.environ, cores)
-    meeting = Meeting.random()
-    pinning = Pinning.wanted(options)
+    rendezvous = Rendezvous.random()
+    pinning = Pinning.from_options(options)
     threads = {**os.environ, **shared}["TF_NUM_INTRAOP_THREADS"]
-    console.say(describe_cores(options.ranks, cores, threads))
+    console.message(describe_cores(options.ranks, cores, threads))
     console.drain()
     if options.dry_run:
         for rank in range(options.ranks):
-            ours = rank_environment(shared, options.ranks, meeting, rank, "<a pipe to the launcher>")
-            console.write(STDOUT, _describe_rank(rank, ours, options, pinning))
+            added = rank_environment(shared, options.ranks, rendezvous, rank, "<a pipe to the launcher>")
+            console.write(STDOUT, _describe_rank(rank, added, options, pinning))
         console.drain()
-        return Ended(0)
-    environment = partial(rank_environment, shared, options.ranks, meeting)
-    return Job(options, environment, meeting, console, prepare=None if pinning is None else pinning.preparation).run()
+        return JobResult(0)
+    spec = RankSpec(
+        command=options.command,
+        environment=partial(rank_environment, shared, options.ranks, rendezvous),
+        output_on_all_devices=options.output_on_all_devices,
+        prepare=None if pinning is None else pinning.preparation,
+        preloaded=preloaded() if options.preload else None,
+    )
+    return Job(options, spec, rendezvous, console).run()
 
 
-def _on_hosts(options: Options, console: Console) -> Ended:
+def _on_hosts(options: Options, console: Console) -> JobResult:
     mpirun = find_mpirun(options.mpirun)
-    ours = mpi_environment(options, os.environ)
-    everything = {**os.environ, **ours}
+    added = mpi_environment(options, os.environ)
+    everything = {**os.environ, **added}
     command = mpirun_command(
         mpirun, options.hosts, rank_command(options), everything, options.variables, root=os.geteuid() == 0
     )
-    console.say(f"{describe_hosts(options.hosts)}, started by {mpirun}")
+    console.message(f"{describe_hosts(options.hosts)}, started by {mpirun}")
     console.drain()
     if options.dry_run:
-        variables = "".join(f"{key}={shlex.quote(value)} " for key, value in ours.items())
+        variables = "".join(f"{key}={shlex.quote(value)} " for key, value in added.items())
         console.write(STDOUT, os.fsencode(f"{variables}{shlex.join(command)}\n"))
         console.drain()
-        return Ended(0)
+        return JobResult(0)
     return MpiJob(command, everything, options.ranks, console).run()
 
 
 def _describe_rank(rank: int, environment: Mapping[str, str], options: Options, pinning: Pinning | None) -> bytes:
     variables = "".join(f"  {key}={value}\n" for key, value in environment.items())
-    bound = "" if pinning is None else f" on {pinning.of(rank)}"
+    bound = "" if pinning is None else f" on {pinning.socket_of(rank)}"
     return os.fsencode(f"rank {rank}{bound}:\n{variables}  {shlex.join(options.command)}\n")

@@ -1,4 +1,4 @@
-"""How a rank, and all that it starts, can be told from other processes: by what its environment says of who started it."""
+"""The mark in the environment of a rank and all that it starts: it names the launcher that started it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tarantella.variables import LAUNCHER
 
 
 def own_mark() -> str:
-    """Of what this process starts. Its number alone could be another's later, or one in another container."""
+    """The mark for what this process starts. A pid alone may be reused, or belong to another container."""
     return f"{os.getpid()}:{_begin(os.getpid())}:{_namespace('self')}"
 
 
@@ -26,23 +26,23 @@ def mark_of(pid: int, variable: str = LAUNCHER) -> str | None:
 
 
 def is_left_over(mark: str) -> bool:
-    """Whether the process that gave this mark has gone. One of another container is nobody's business here."""
+    """Whether the launcher of this mark has gone. False for launchers of other containers, which cannot be seen here."""
     pid, begin, namespace = [*mark.split(":", 2), "", ""][:3]
     return namespace == _namespace("self") and pid.isdigit() and _begin(int(pid)) != begin
 
 
 def running(pid: int) -> bool:
-    """Whether there is such a process, and not only what is left of it until its parent looks."""
+    """Whether there is such a process; a zombie does not count."""
     return (state(pid) or ["X"])[0] not in "ZX"
 
 
 def _begin(pid: int) -> str:
-    """When a process began, in the clock of the system; empty if there is none."""
+    """The start time of a process in clock ticks since boot; empty if there is none."""
     return state(pid)[19] if running(pid) else ""
 
 
 def state(pid: int) -> list[str]:
-    """What /proc says of a process from its state on: field 3 of proc(5)."""
+    """The fields of /proc/PID/stat from the third, the state, on; see proc(5)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

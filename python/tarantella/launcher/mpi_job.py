@@ -18,29 +18,29 @@ from contextlib import suppress
 
 from tarantella.launcher.output import STDERR, Console
 from tarantella.launcher.process import PR_SET_PDEATHSIG
+from tarantella.launcher.results import JobResult
 from tarantella.launcher.signals import SignalPipe
 from tarantella.launcher.text import counted
-from tarantella.launcher.verdict import Ended
 
 CANNOT_START = 126
 GRACE = 8.0
 """Seconds in which mpirun may end its ranks after it was asked to, or after one has failed."""
-SAFETY_NET = 1.0
+LONGEST_SLEEP = 1.0
 FAILURE = re.compile(
     rb"^(tarantella: rank \d+ \(pid \d+ on "
     rb"|a non-zero exit code\. Per user-direction, the job has been aborted"
     rb"|mpirun noticed that process rank )",
     re.MULTILINE,
 )
-"""What is said when a rank has failed: by the part of the launcher that looks after it, and by Open MPI."""
+"""Messages that a rank has failed: from the launcher's process beside the rank, and from Open MPI."""
 KILLED = re.compile(
     rb"^(?:tarantella: rank (\d+) \(pid \d+ on [^)]*\) was killed by |mpirun noticed that process rank (\d+) )", re.MULTILINE
 )
-"""Which rank was, of itself: that it failed as others did is not said."""
-WHY = re.compile(rb"^tarantella: (rank \d+ \(pid \d+ on [^\n]*)\n", re.MULTILINE)
-PIECE = 64 * 1024
-LONGEST_START = 200
-"""Of a line that is not complete so much is looked at again with what follows."""
+"""Which rank was killed, not counting ranks that ended because of others."""
+REASON = re.compile(rb"^tarantella: (rank \d+ \(pid \d+ on [^\n]*)\n", re.MULTILINE)
+READ_BYTES = 64 * 1024
+MAX_LINE_START = 200
+"""So many bytes of an incomplete line are searched again together with the next bytes."""
 
 
 class MpiJob:
@@ -53,23 +53,23 @@ class MpiJob:
         ranks: int,
         console: Console,
         *,
-        within: float = float("inf"),
+        timeout: float = float("inf"),
     ) -> None:
-        """within: seconds after which it is killed."""
+        """timeout: seconds after which it is killed."""
         self._command = command
         self._environment = environment
         self._ranks = ranks
         self._console = console
         self._interrupted = 0
         self._given_up = False
-        self._allowed = within
-        self._patience = time.monotonic() + within
+        self._grace = timeout
+        self._deadline = time.monotonic() + timeout
         self._failed = False
-        self._last = b""
+        self._partial_line = b""
         self._killed: set[int] = set()
-        self._why = ""
+        self._reason = ""
 
-    def run(self) -> Ended:
+    def run(self) -> JobResult:
         """Its code is what mpirun returns, or 128 + the number of the signal that ended the job."""
         with SignalPipe() as signals, selectors.PollSelector() as selector:
             try:
@@ -81,53 +81,53 @@ class MpiJob:
                     preexec_fn=_preparation(),
                 )
             except (OSError, subprocess.SubprocessError) as error:
-                self._console.say(f"cannot start {self._command[0]!r}: {error}")
+                self._console.message(f"cannot start {self._command[0]!r}: {error}")
                 self._console.drain()
-                return Ended(CANNOT_START, started=False)
+                return JobResult(CANNOT_START, started=False)
             assert mpirun.stderr is not None
-            words = mpirun.stderr.fileno()
-            os.set_blocking(words, False)
+            output = mpirun.stderr.fileno()
+            os.set_blocking(output, False)
             selector.register(signals.descriptor, selectors.EVENT_READ, lambda: self._on_signals(mpirun, signals.read()))
             try:
                 while not _ended(mpirun):
-                    _watch(selector, words, None if self._console.full else lambda: self._relay(selector, words))
+                    _watch(selector, output, None if self._console.full else lambda: self._copy_output(selector, output))
                     self._console.watch(selector)
-                    for key, _ in selector.select(SAFETY_NET):
+                    for key, _ in selector.select(LONGEST_SLEEP):
                         key.data()
-                    if time.monotonic() > self._patience:
+                    if time.monotonic() > self._deadline:
                         self._give_up(mpirun)
             finally:
                 _kill_group(mpirun)  # before it is reaped: until then its number cannot be another's
                 code = mpirun.wait()
-            self._console.drain()  # makes room for the last words
-            self._relay(selector, words)
+            self._console.drain()  # makes room for the last output
+            self._copy_output(selector, output)
             mpirun.stderr.close()
         self._console.drain()
         if self._interrupted:
-            return Ended(128 + self._interrupted, interrupted=True)
+            return JobResult(128 + self._interrupted, interrupted=True)
         code = 1 if self._given_up else 128 - code if code < 0 else code
-        return Ended(code, self._why or f"mpirun returned {code}", lost=frozenset(self._killed))
+        return JobResult(code, self._reason or f"mpirun returned {code}", killed=frozenset(self._killed))
 
-    def _relay(self, selector: selectors.BaseSelector, words: int) -> None:
-        """Shows what has been said, as it is, and looks for what tells of a failure."""
+    def _copy_output(self, selector: selectors.BaseSelector, output: int) -> None:
+        """Shows the output unchanged, and looks for messages about failures."""
         with suppress(BlockingIOError):
             while not self._console.full:
-                piece = os.read(words, PIECE)
-                if not piece:
-                    _watch(selector, words, None)
+                data = os.read(output, READ_BYTES)
+                if not data:
+                    _watch(selector, output, None)
                     return
-                self._console.write(STDERR, piece)
-                said = self._last + piece
-                self._last = said.rpartition(b"\n")[2][:LONGEST_START]
-                self._note(said)
+                self._console.write(STDERR, data)
+                text = self._partial_line + data
+                self._partial_line = text.rpartition(b"\n")[2][:MAX_LINE_START]
+                self._look_for_failures(text)
 
-    def _note(self, said: bytes) -> None:
-        """What it tells of failures."""
-        self._killed |= {int(found[1] or found[2]) for found in KILLED.finditer(said)}
-        whys = [self._why, *(why.decode(errors="replace") for why in WHY.findall(said))]
-        # a rank that was killed is to blame, though another that ended for it may be heard first
-        self._why = next((why for why in whys if " was killed by " in why), next(filter(None, whys), ""))
-        if not self._failed and FAILURE.search(said):
+    def _look_for_failures(self, text: bytes) -> None:
+        """Notes the failures that the output reports."""
+        self._killed |= {int(found[1] or found[2]) for found in KILLED.finditer(text)}
+        reasons = [self._reason, *(found.decode(errors="replace") for found in REASON.findall(text))]
+        # a killed rank is the cause, though the message of a rank that ended because of it may come first
+        self._reason = next((one for one in reasons if " was killed by " in one), next(filter(None, reasons), ""))
+        if not self._failed and FAILURE.search(text):
             self._failed = True
             self._end_soon()
 
@@ -138,21 +138,21 @@ class MpiJob:
             if not self._interrupted:
                 self._interrupted = number
                 self._end_soon()
-                self._console.say(f"interrupted; ending {counted(self._ranks, 'rank')}")
+                self._console.message(f"interrupted; ending {counted(self._ranks, 'rank')}")
                 with suppress(ProcessLookupError):
-                    os.kill(mpirun.pid, signal.SIGTERM)  # it alone: it needs its ssh connections to end the others
-            elif number == signal.SIGINT:  # asked again: no more patience
-                self._patience = 0
+                    os.kill(mpirun.pid, signal.SIGTERM)  # to mpirun alone: it needs its ssh connections to end the ranks
+            elif number == signal.SIGINT:  # asked again: do not wait any longer
+                self._deadline = 0
 
     def _end_soon(self) -> None:
-        if time.monotonic() + GRACE < self._patience:
-            self._allowed = GRACE
-            self._patience = time.monotonic() + GRACE
+        if time.monotonic() + GRACE < self._deadline:
+            self._grace = GRACE
+            self._deadline = time.monotonic() + GRACE
 
     def _give_up(self, mpirun: subprocess.Popen[bytes]) -> None:
-        if not self._given_up and self._patience > 0:
-            self._console.say(
-                f"mpirun has not ended within {self._allowed:g} s and is killed; ranks on hosts that it does not reach end by "
+        if not self._given_up and self._deadline > 0:
+            self._console.message(
+                f"mpirun has not ended within {self._grace:g} s and is killed; ranks on hosts that it does not reach end by "
                 "themselves when they have missed the others for TNT_TIMEOUT"
             )
         self._given_up = True

@@ -1,7 +1,7 @@
-"""`python -m tarantella.launcher.mpi_rank [options] -- COMMAND...`: looks after one rank of a job on several hosts.
+"""`python -m tarantella.launcher.mpi_rank [options] -- COMMAND...`: watches one rank of a job on several hosts.
 
-mpirun starts it once for each rank. It shows, hides or prefixes what the rank prints as the launcher does on one node, says
-the rank's name when it fails, and ends it with all that it started when mpirun says so, or has gone.
+mpirun starts it once for each rank. Like the launcher on one node, it shows, hides or prefixes the output of the rank and
+reports its failure. It ends the rank and all that it started when mpirun asks for that or has gone.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from tarantella import variables
 from tarantella.environment import local_rank
 from tarantella.launcher import mark
-from tarantella.launcher.environment import Meeting
+from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.job import Job
 from tarantella.launcher.options import Options, Pin
 from tarantella.launcher.output import Console
+from tarantella.launcher.process import RankSpec
 from tarantella.launcher.sockets import Pinning
 from tarantella.threads import share_cores
 
@@ -42,18 +43,22 @@ def main(argv: list[str]) -> int:
     )
     console = Console()
     try:
-        pinning = Pinning.wanted(options)
+        pinning = Pinning.from_options(options)
     except UsageError as error:
-        console.say(f"rank {_rank()} on {socket.gethostname()}: {error}")
+        console.message(f"rank {_rank()} on {socket.gethostname()}: {error}")
         console.drain()
         return 1
-    pmi = os.environ.get("PMI_FD", "")  # of MPICH's Hydra; that it is closed tells Hydra that the rank has gone
-    passed_on = [int(pmi)] if pmi.isdigit() else []
-    prepare = None if pinning is None else lambda _: pinning.preparation(local_rank() or 0)
-    job = Job(options, _environment, Meeting.random(), console, only=_rank(), passed_on=passed_on, prepare=prepare)
-    code = job.run().code
+    pmi = os.environ.get("PMI_FD", "")  # MPICH's Hydra notices by its end that the rank has gone
+    spec = RankSpec(
+        command=options.command,
+        environment=_environment,
+        output_on_all_devices=options.output_on_all_devices,
+        inherited=(int(pmi),) if pmi.isdigit() else (),
+        prepare=None if pinning is None else lambda _: pinning.preparation(local_rank() or 0),
+    )
+    code = Job(options, spec, Rendezvous.random(), console, only=_rank()).run().code
     if code != 0 and "PMI_FD" in os.environ:
-        # to Hydra an exit code is no reason to end the other ranks, which may wait in MPI_Init for this one
+        # Hydra does not end the other ranks because of an exit code, and they may wait in MPI_Init for this one
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
     return code

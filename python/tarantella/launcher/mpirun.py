@@ -1,4 +1,4 @@
-"""The mpirun that starts ranks on other hosts: which one it is, and the command that it gets."""
+"""The mpirun that starts ranks on other hosts: its kind, and its command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarantella.launcher.options import Cleanup, Options
 
 VERSION_SECONDS = 30
 PASSED_ON = ("TNT_", "TF_", "KERAS_", "OMP_", "XLA_", "CUDA_", "NCCL_", "PYTHON")
-"""Variables that begin so go to the ranks on other hosts, too: ssh alone would not bring them there."""
+"""Variables with these prefixes are passed on to ranks on other hosts; ssh alone does not do that."""
 PASSED_ON_WHOLE = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 
@@ -25,14 +25,14 @@ class Mpirun:
 
     command: tuple[str, ...]
     hydra: bool
-    """MPICH's; else Open MPI's."""
+    """Whether it is MPICH's; else it is Open MPI's."""
 
     def __str__(self) -> str:
         return f"{'MPICH' if self.hydra else 'Open MPI'}'s {os.path.basename(self.command[0])}"
 
 
 def find_mpirun(command: Sequence[str]) -> Mpirun:
-    """Asks an mpirun what it is. Raises UsageError if there is none, or one that nobody knows how to talk to."""
+    """Finds out the kind of an mpirun. Raises UsageError if there is none, or if its kind is not supported."""
     program = command[0]
     if shutil.which(program) is None:
         raise UsageError(
@@ -48,19 +48,19 @@ def find_mpirun(command: Sequence[str]) -> Mpirun:
             timeout=VERSION_SECONDS,
             check=False,
         )
-        said = asked.stdout.decode(errors="replace")
+        output = asked.stdout.decode(errors="replace")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{program!r} does not say its version: {error}") from None
-    if "Open MPI" in said or "OpenRTE" in said or "PRTE" in said:
+    if "Open MPI" in output or "OpenRTE" in output or "PRTE" in output:
         return Mpirun(tuple(command), hydra=False)
-    if "HYDRA" in said:
+    if "HYDRA" in output:
         return Mpirun(tuple(command), hydra=True)
-    first = (said.strip().splitlines() or ["nothing"])[0]
+    first = (output.strip().splitlines() or ["nothing"])[0]
     raise UsageError(f"{program!r} is neither Open MPI's nor MPICH's mpirun: asked for its version it says {first!r}")
 
 
 def rank_command(options: Options) -> list[str]:
-    """What mpirun starts for each rank: the part of the launcher that looks after a rank on its own host."""
+    """What mpirun starts for each rank: the launcher's process on the rank's host (mpi_rank.py)."""
     flags = ["--output-on-all-devices"] * options.output_on_all_devices + ["--log-on-all-devices"] * options.log_on_all_devices
     flags += [options.pin.option] if options.pin else []
     return [sys.executable, "-m", "tarantella.launcher.mpi_rank", *flags, "--", *options.command]
@@ -86,10 +86,11 @@ def mpirun_command(
     *,
     root: bool,
 ) -> list[str]:
-    """The whole command. environment: the one that mpirun gets; Hydra passes it on by itself, Open MPI what it is told to.
+    """The command line of mpirun.
 
-    command: what runs in each slot of the hosts. own: variables that are told to be passed on beside those that are ours.
-    Ranks are bound to no core, so that each can use its share of them with several threads.
+    command: what runs in each slot of the hosts. environment: mpirun's; Hydra passes on all of it, Open MPI only variables that
+    are named. own: names that are passed on besides PASSED_ON. Ranks are not bound to cores, so that each can use its share of
+    them with several threads.
     """
     names = ",".join(map(str, hosts))
     folder = os.getcwd()

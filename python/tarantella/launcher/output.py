@@ -1,6 +1,6 @@
-"""What ranks print: cut into whole lines, and written on without ever blocking the launcher.
+"""The output of ranks, in whole lines, written without ever blocking the launcher.
 
-Lines are the unit: whatever the timing, a line of one rank never has another rank's text inside.
+A line of one rank never contains text of another rank.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections import deque
 from collections.abc import Callable
 
 MAX_LINE = 64 * 1024
-"""Text without a line end is cut here, so that a rank cannot fill the launcher's memory."""
+"""A longer line is cut, so that a rank cannot fill the launcher's memory."""
 MAX_QUEUED = 1024 * 1024
-"""Beyond this, ranks wait for the reader of the launcher's output, as they would without a launcher."""
+"""Beyond this, ranks block until the launcher's output is read, as they would without a launcher."""
 WRITE_AT_ONCE = 4096
-"""What a pipe that polls as writable takes for certain (PIPE_BUF)."""
+"""A pipe that polls as writable takes at least this much (PIPE_BUF)."""
 STDOUT, STDERR = 1, 2
 
 
 class LineSplitter:
-    """Turns pieces of text into lines. Of a line redrawn by carriage returns, only its last state counts."""
+    """Turns data into lines. Of a line that carriage returns redraw, only the last state is kept."""
 
     def __init__(self) -> None:
         self._partial = b""
@@ -34,7 +34,7 @@ class LineSplitter:
         return lines
 
     def finish(self) -> list[bytes]:
-        """What is left when nothing more can come."""
+        """The incomplete line at the end of the stream."""
         rest, self._partial = _last_state(self._partial), b""
         return [rest] if rest else []
 
@@ -44,7 +44,7 @@ def _last_state(line: bytes) -> bytes:
 
 
 class Stream:
-    """The read end of a pipe from a rank; hands every line on."""
+    """The read end of a pipe from a rank. Calls `deliver` with every line."""
 
     def __init__(self, descriptor: int, deliver: Callable[[bytes], None], *, pausable: bool = False) -> None:
         os.set_blocking(descriptor, False)
@@ -64,9 +64,9 @@ class Stream:
         return len(data)
 
     def finish(self) -> None:
-        """Takes what the pipe still holds, and closes it.
+        """Reads what the pipe still holds, and closes it.
 
-        The end of the pipe is not waited for: a process that left its session may hold it open for ever.
+        Does not wait for the end of the pipe: a process that left its session may keep it open for ever.
         """
         left = MAX_QUEUED  # the most a pipe can hold
         while left > 0 and (taken := self.read()) > 0:
@@ -93,9 +93,9 @@ class Console:
     def full(self) -> bool:
         return self._size > MAX_QUEUED
 
-    def say(self, message: str) -> None:
+    def message(self, text: str) -> None:
         """A message of the launcher itself."""
-        self.write(STDERR, f"tarantella: {message}\n".encode(errors="backslashreplace"))
+        self.write(STDERR, f"tarantella: {text}\n".encode(errors="backslashreplace"))
 
     def write(self, descriptor: int, text: bytes) -> None:
         if descriptor in self._broken:
@@ -120,9 +120,9 @@ class Console:
         descriptor, text = self._queue[0]
         try:
             written = os.write(descriptor, text[:WRITE_AT_ONCE])
-        except BlockingIOError:  # somebody else made the terminal non-blocking: later, then
+        except BlockingIOError:  # another process made the terminal non-blocking: try later
             return
-        except OSError:  # its reader has gone (as with `| head`); the training is worth more than its output
+        except OSError:  # the reader has gone (as with `| head`); the training goes on
             self._broken.add(descriptor)
             written = len(text)
         del text[:written]
@@ -131,7 +131,7 @@ class Console:
             self._queue.popleft()
 
     def drain(self) -> None:
-        """Writes all there is, for as long as it takes. A selector that watched is not used any more."""
+        """Writes everything, however long it takes. A selector given to `watch` must not be used any more."""
         self._registered = None
         with selectors.PollSelector() as selector:
             while self._queue:

@@ -1,7 +1,7 @@
-"""`tarantella --preload tensorflow,keras -- train.py`: modules that the launcher imports once, for all ranks of this node.
+"""`tarantella --preload tensorflow,keras -- train.py`: modules that the launcher imports once for all ranks of this node.
 
-Ranks are forks of the launcher then (`forked.py`): they start in the time of one import, and share its memory. Nothing that
-a fork does not survive may exist by then: no thread pool, no device.
+The ranks are forks of the launcher (`forked.py`). They start in the time of one import and share its memory. Threads and
+devices do not survive a fork, so the modules must not create any.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tarantella import seeding
+from tarantella import tensorflow_import
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.forked import search_beside
 from tarantella.launcher.mark import own_mark
@@ -33,16 +33,16 @@ FIXED_BY_IMPORT = (
     "TF_XLA_FLAGS",
     "XLA_FLAGS",
 )
-"""Variables that the interpreter, TensorFlow and Keras read when they are started or imported, and never again."""
+"""Variables that the interpreter, TensorFlow and Keras read only once, at their start or import."""
 
 
 @dataclass(frozen=True)
 class Preloaded:
-    """What has been imported, and with what."""
+    """The imported modules, and the environment at that time."""
 
     modules: tuple[str, ...]
     environment: Mapping[str, str]
-    """As it was at the import."""
+    """The environment at the import."""
     descriptors: frozenset[int]
     """Files that the modules have opened."""
 
@@ -53,7 +53,7 @@ class Preloaded:
             if wanted != has:
                 raise UsageError(
                     f"--preload: {name} is {_shown(wanted)} for the ranks and was {_shown(has)} when {', '.join(self.modules)} "
-                    "had to be imported, which alone looks at it: start another launcher for it, or leave --preload out"
+                    "were imported, and nothing reads it later: start another launcher for it, or leave --preload out"
                 )
 
 
@@ -67,53 +67,53 @@ _added: tuple[str, ...] = ()
 
 
 def preloaded() -> Preloaded:
-    """What this process has imported. Only after `load`."""
+    """What this process has imported. To be called after `load`."""
     assert _preloaded is not None
     return _preloaded
 
 
 def job_name() -> str:
-    """What tells the processes of this launcher's job from others, in their environments as the kernel shows them."""
+    """The name of this launcher's job, as the kernel shows it in the environments of its processes."""
     return _job or secrets.token_hex(8)
 
 
-def start_anew(argv: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Replaces this process by itself with the environment that ranks get, unless that has been done. argv: its words.
+def restart_with(argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Restarts this process with the environment that ranks get, unless that has been done. argv: the command line.
 
-    Libraries read some variables when they are loaded, and the kernel shows those that a program was started with: it is by
-    these that processes which a job has left over are found (`mark.py`).
+    Libraries read some variables when they are loaded. The kernel shows the environment that a program was started with, and
+    by that `--cleanup` finds left-over processes (`mark.py`).
     """
     global _job, _added
     if _preloaded is not None:
         return
-    if os.environ.get(LAUNCHER) == own_mark():  # a process keeps its mark when it starts itself anew
+    if os.environ.get(LAUNCHER) == own_mark():  # a process keeps its mark when it restarts itself
         _job, _added = os.environ[JOB], (LAUNCHER_ADDED, *filter(None, os.environ[LAUNCHER_ADDED].split(",")))
         return
     own = {LAUNCHER: own_mark(), JOB: secrets.token_hex(8)}
     added = [name for name in (*environment, *own) if name not in os.environ]
     everything = {**os.environ, **environment, **own, LAUNCHER_ADDED: ",".join(added)}
-    os.execve(sys.executable, [sys.executable, "-m", "tarantella.launcher", *argv], everything)
+    os.execve(sys.executable, [sys.executable, "-m", "tarantella", *argv], everything)
 
 
 def load(modules: Sequence[str], script: str) -> None:
-    """Imports the modules, which may lie beside the script. Does nothing if that has been done.
+    """Imports the modules, which may lie beside the script, unless that has been done.
 
-    Raises UsageError if one cannot be imported, or has done what a fork does not survive.
+    Raises UsageError if one cannot be imported, or has created what does not survive a fork.
     """
     global _preloaded
     if _preloaded is None:
         search_beside(script)
-        seeding.uninstall()  # each rank does it for itself, with its own environment
+        tensorflow_import.uninstall()  # each rank installs it with its own environment
         before = _open_descriptors()
         environment = dict(os.environ)
         for name in modules:
             _import(name)
         _require_no_devices()
         gc.collect()
-        gc.freeze()  # the collector of a rank writes to none of these objects: their memory stays shared
+        gc.freeze()  # garbage collection in a rank leaves these objects alone, so their memory stays shared
         _preloaded = Preloaded(tuple(modules), environment, frozenset(_open_descriptors() - before))
     for name in _added:
-        os.environ.pop(name, None)  # what the launcher chose is chosen again at each start of the ranks
+        os.environ.pop(name, None)  # the launcher chooses them again at each start of the ranks
     missing = [name for name in modules if name not in sys.modules]
     if missing:
         raise UsageError(f"--preload: {missing[0]} was not imported with {', '.join(_preloaded.modules)}")
@@ -127,7 +127,7 @@ def _import(name: str) -> None:
 
 
 def _require_no_devices() -> None:
-    """TensorFlow must not have started its thread pools and devices: it refuses to change their number afterwards."""
+    """Raises UsageError if TensorFlow has started its thread pools and devices: then it refuses to change their number."""
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return
@@ -138,8 +138,8 @@ def _require_no_devices() -> None:
         threads.set_inter_op_parallelism_threads(number)
     except RuntimeError:
         raise UsageError(
-            "--preload: a module has computed with TensorFlow when it was imported, so its threads and devices exist, which "
-            "ranks cannot share: preload modules that only define things"
+            "--preload: a module has computed with TensorFlow when it was imported, so its threads and devices exist, and "
+            "ranks cannot share them: preload modules that only define things"
         ) from None
 
 
@@ -148,7 +148,7 @@ def _open_descriptors() -> set[int]:
     for name in os.listdir("/proc/self/fd"):
         try:
             os.fstat(int(name))
-        except OSError:  # the one that the folder was read by
+        except OSError:  # the descriptor that reads this folder
             continue
         found.add(int(name))
     return found

@@ -1,7 +1,7 @@
 """One rank's process: how it is started, signalled and found to have ended.
 
 Every rank leads a session of its own, so that it can be ended together with all that it started, and is
-tied to the launcher's life by the kernel, so that it ends even when the launcher has no chance to say so.
+killed by the kernel when the launcher dies, so that it ends even if the launcher cannot end it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a process ended: its exit code, or the number of the signal that killed it."""
+class ExitStatus:
+    """The exit code of a process, or the number of the signal that killed it."""
 
     code: int = 0
     signal: int = 0
 
     @property
-    def good(self) -> bool:
+    def success(self) -> bool:
         return self.code == 0 and self.signal == 0
 
     @property
     def exit_code(self) -> int:
-        """As a shell would say it."""
+        """As a shell reports it."""
         return 128 + self.signal if self.signal else self.code
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Pipes:
-    """The read ends of the pipes from a rank; None where it has the launcher's own, or none."""
+    """The read ends of the pipes from a rank; None where the rank has the launcher's own stream, or /dev/null."""
 
     report: int
     stdout: int | None
@@ -65,82 +65,71 @@ class RankProcess:
         self.pipes = pipes
 
     def signal(self, number: int) -> None:
-        """To the rank and all it has started. Only for a rank that has not been found to have ended."""
-        with suppress(ProcessLookupError, PermissionError):  # gone, or another user's by now
+        """Sends a signal to the rank and all that it has started. Not to be called after `poll` has returned a status."""
+        with suppress(ProcessLookupError, PermissionError):  # it has ended, or runs as another user
             os.killpg(self.pid, number)
 
-    def ended(self) -> Outcome | None:
-        """How it ended, or None while it runs. What it has left behind in its process group is killed.
+    def poll(self) -> ExitStatus | None:
+        """How it ended, or None while it runs. Kills what is left of its process group.
 
-        The group is killed before the process is reaped: until then its number cannot be another's.
+        The group is killed before the process is reaped, because its number may be reused afterwards.
         """
         seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if seen is None:
             return None
         self.signal(signal.SIGKILL)
         code = self._process.wait()
-        return Outcome(signal=-code) if code < 0 else Outcome(code=code)
+        return ExitStatus(signal=-code) if code < 0 else ExitStatus(code=code)
 
 
-class Starter:
+@dataclass(frozen=True)
+class RankSpec:
+    """How the ranks of a job start on this node."""
+
+    command: tuple[str, ...]
+    """Interpreter, script, arguments."""
+    environment: Callable[[int, str], Mapping[str, str]]
+    """The variables to set for a rank, given its number and its report descriptor."""
+    output_on_all_devices: bool = False
+    """Whether the output of all ranks comes by pipes; else rank 0 has the launcher's own."""
+    inherited: tuple[int, ...] = ()
+    """Descriptors that ranks get as they are."""
+    prepare: Callable[[int], Callable[[], None]] | None = None
+    """Gives for a rank what its process does between fork and exec."""
+    preloaded: Preloaded | None = None
+    """What ranks have imported if they are forks of this process."""
+
+
+class RankStarter:
     """Starts the ranks of a job."""
 
-    def __init__(
-        self,
-        ranks: int,
-        command: Sequence[str],
-        output_on_all_devices: bool,
-        passed_on: Sequence[int] = (),
-        prepare: Callable[[int], Callable[[], None]] | None = None,
-        preloaded: Preloaded | None = None,
-    ) -> None:
-        """passed_on: descriptors that a rank inherits as they are. prepare: gives what else it does between fork and exec.
+    def __init__(self, spec: RankSpec, ranks: int) -> None:
+        self._spec = spec
+        self._file_limit = _raise_file_limit(3 * ranks)
 
-        preloaded: what ranks have imported, if they are forks of this process.
-        """
-        self._command = command
-        self._passed_on = tuple(passed_on)
-        self._output_on_all_devices = output_on_all_devices
-        self._file_limit = _make_room(3 * ranks)
-        self._prepare = prepare
-        self._preloaded = preloaded
-
-    def start(self, rank: int, environment: Callable[[str], Mapping[str, str]]) -> RankProcess:
-        """Starts one rank. environment: what to set, given its report descriptor.
-
-        Raises OSError; UsageError where it cannot be a fork; ForkedRank in a forked rank itself.
-        """
+    def start(self, rank: int) -> RankProcess:
+        """Starts one rank. Raises OSError; UsageError where it cannot be a fork; ForkedRank in a forked rank itself."""
+        spec = self._spec
         closing: list[int] = []
 
         def pipe() -> tuple[int, int]:
-            read, write = os.pipe()  # neither is inherited by any rank unless passed on below
+            read, write = os.pipe()  # no rank inherits either of them unless it is named below
             closing.append(write)
             return read, write
 
-        all_piped = self._output_on_all_devices
         report, report_write = pipe()
-        stdout, stdout_write = pipe() if all_piped else (None, None if rank == 0 else subprocess.DEVNULL)
-        stderr, stderr_write = pipe() if all_piped or rank != 0 else (None, None)
-        pipes = Pipes(report, stdout, stderr)
-        prepare = _preparation(self._file_limit, None if self._prepare is None else self._prepare(rank))
-        everything = {**os.environ, **environment(str(report_write))}
-        stdin = None if rank == 0 else subprocess.DEVNULL
-        passed_on = (report_write, *self._passed_on)
+        stdout, stdout_write = pipe() if spec.output_on_all_devices else (None, None if rank == 0 else subprocess.DEVNULL)
+        stderr, stderr_write = pipe() if spec.output_on_all_devices or rank != 0 else (None, None)
+        streams = (None if rank == 0 else subprocess.DEVNULL, stdout_write, stderr_write)
+        environment = {**os.environ, **spec.environment(rank, str(report_write))}
+        inherited = (report_write, *spec.inherited)
+        prepare = _preparation(self._file_limit, None if spec.prepare is None else spec.prepare(rank))
         launcher = os.getpid()
         try:
             process = (
-                subprocess.Popen(
-                    self._command,
-                    env=everything,
-                    stdin=stdin,
-                    stdout=stdout_write,
-                    stderr=stderr_write,
-                    pass_fds=passed_on,
-                    start_new_session=True,
-                    preexec_fn=prepare,
-                )
-                if self._preloaded is None
-                else self._fork(everything, (stdin, stdout_write, stderr_write), passed_on, prepare, closing)
+                self._execute(environment, streams, inherited, prepare)
+                if spec.preloaded is None
+                else self._fork(environment, streams, inherited, prepare, closing)
             )
         except (OSError, subprocess.SubprocessError, UsageError):
             closing += [end for end in (report, stdout, stderr) if end is not None]
@@ -149,27 +138,48 @@ class Starter:
             if os.getpid() == launcher:
                 for end in closing:
                     os.close(end)
-        return RankProcess(process, pipes)
+        return RankProcess(process, Pipes(report, stdout, stderr))
+
+    def _execute(
+        self,
+        environment: Mapping[str, str],
+        streams: Sequence[int | None],
+        inherited: Sequence[int],
+        prepare: Callable[[], None],
+    ) -> subprocess.Popen[bytes]:
+        """A program of its own that runs the command."""
+        stdin, stdout, stderr = streams
+        return subprocess.Popen(
+            self._spec.command,
+            env=environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=inherited,
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
 
     def _fork(
         self,
         environment: Mapping[str, str],
         streams: Sequence[int | None],
-        passed_on: Sequence[int],
+        inherited: Sequence[int],
         prepare: Callable[[], None],
         closing: list[int],
     ) -> Forked:
-        """A fork of this process that runs the command's script. closing: gets what the launcher needs no longer."""
-        assert self._preloaded is not None
-        self._preloaded.require(environment)
+        """A fork of this process that runs the command's script. closing: gets the descriptors that only the fork needs."""
+        preloaded = self._spec.preloaded
+        assert preloaded is not None
+        preloaded.require(environment)
         if subprocess.DEVNULL in streams:
             closing.append(nothing := os.open(os.devnull, os.O_RDWR))
             streams = [nothing if stream == subprocess.DEVNULL else stream for stream in streams]
-        return fork_rank(self._command, environment, streams, self._preloaded.descriptors | set(passed_on), prepare)
+        return fork_rank(self._spec.command, environment, streams, preloaded.descriptors | set(inherited), prepare)
 
 
-def _make_room(descriptors: int) -> tuple[int, int]:
-    """Raises the launcher's limit of open files if so many more may not fit. Returns what it was."""
+def _raise_file_limit(descriptors: int) -> tuple[int, int]:
+    """Raises the launcher's limit of open files, if it is too low for so many more. Returns the limit before."""
     soft, hard = before = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = descriptors + 64
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -179,13 +189,13 @@ def _make_room(descriptors: int) -> tuple[int, int]:
 
 
 def _preparation(file_limit: tuple[int, int], more: Callable[[], None] | None) -> Callable[[], None]:
-    """What a rank does between fork and exec; all that it needs is loaded before the fork."""
+    """What a rank does between fork and exec. Everything it needs is loaded before the fork."""
     libc = ctypes.CDLL(None, use_errno=True)
     launcher = os.getpid()
 
     def prepare() -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != launcher:  # it died before prctl: nobody will tell us any more
+        if os.getppid() != launcher:  # it died before prctl, so no signal will come
             os._exit(1)
         resource.setrlimit(resource.RLIMIT_NOFILE, file_limit)  # programs that use select(2) count on 1024
         if more is not None:

@@ -1,7 +1,7 @@
-"""Telling ranks that wait for each other of a rank that has already gone.
+"""Notices about ranks that exit while the job is joining.
 
-While a job starts, rank 0 listens on an abstract Unix-domain socket until all ranks have joined. A rank
-that ended before will never join: without a word the others would wait for a timeout, or until they are ended.
+While a job starts, rank 0 listens on an abstract Unix-domain socket until all ranks have joined. A rank that has exited will
+never join: without a notice the others would wait until the timeout.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import selectors
 import socket
 from collections.abc import Callable
 
-from tarantella.launcher.environment import Meeting
+from tarantella.launcher.environment import Rendezvous
 
 RETRY = 0.1
 GIVE_UP = 60.0
@@ -18,18 +18,18 @@ REFUSAL = b"error rank 0 exited with code 0 before the ranks had joined\n"
 
 
 class ExitNotices:
-    """Tells rank 0 of each rank that has exited. Retried, as rank 0 may not listen yet.
+    """Notifies rank 0 of each rank that has exited. Retries, because rank 0 may not listen yet.
 
-    If it listens no more, all ranks had joined: nobody needs the notice, and it ends with its time.
+    If rank 0 has stopped listening, all ranks have joined and the notice expires.
     """
 
-    def __init__(self, meeting: Meeting) -> None:
-        self._meeting = meeting
+    def __init__(self, rendezvous: Rendezvous) -> None:
+        self._rendezvous = rendezvous
         self._pending: list[tuple[float, bytes]] = []
         self._next_try = 0.0
 
     def add(self, rank: int, code: int, now: float) -> None:
-        line = f"tarantella 1 {self._meeting.token} exit {rank} {code}\n"
+        line = f"tarantella 1 {self._rendezvous.token} exit {rank} {code}\n"
         self._pending.append((now + GIVE_UP, line.encode()))
         self._next_try = now
 
@@ -40,7 +40,7 @@ class ExitNotices:
         return self._next_try if self._pending else None
 
     def deliver(self, now: float) -> None:
-        """Sends what is due; what cannot be sent yet is kept for the next time."""
+        """Sends the notices that are due; keeps those that cannot be sent yet."""
         if not self._pending or now < self._next_try:
             return
         self._pending = [
@@ -50,9 +50,9 @@ class ExitNotices:
 
     def _send(self, line: bytes) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.setblocking(False)  # a full backlog must not hold the launcher up
+            connection.setblocking(False)  # a full backlog must not block the launcher
             try:
-                connection.connect(f"\0{self._meeting.name}")
+                connection.connect(f"\0{self._rendezvous.name}")
                 connection.sendall(line)
             except OSError:
                 return False
@@ -60,17 +60,17 @@ class ExitNotices:
 
 
 class Refusal:
-    """Stands in for a rank 0 that has exited without an error: tells the reason to whoever wants to join."""
+    """Listens in place of a rank 0 that has exited without an error, and refuses ranks that want to join."""
 
-    def __init__(self, meeting: Meeting, selector: selectors.BaseSelector) -> None:
+    def __init__(self, rendezvous: Rendezvous, selector: selectors.BaseSelector) -> None:
         self._selector = selector
         self._sockets: list[socket.socket] = []
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.setblocking(False)
         try:
-            listener.bind(f"\0{meeting.name}")
+            listener.bind(f"\0{rendezvous.name}")
             listener.listen(512)
-        except OSError:  # something that rank 0 has started still listens there, and will answer by itself
+        except OSError:  # a child of rank 0 still listens there and answers itself
             listener.close()
             return
         self._watch(listener, lambda: self._answer(listener))
@@ -91,7 +91,7 @@ class Refusal:
     def _answer(self, listener: socket.socket) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:  # it has gone again
+        except OSError:  # the rank has gone
             return
         connection.setblocking(False)
         try:
@@ -100,7 +100,7 @@ class Refusal:
         except OSError:
             connection.close()
             return
-        # Closed only after the rank has, so that its own greeting does not fail before it has read ours.
+        # Closed after the rank's end, so that the rank's own message does not fail before it has read this one.
         self._watch(connection, lambda: self._skip(connection))
 
     def _skip(self, connection: socket.socket) -> None:

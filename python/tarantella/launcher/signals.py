@@ -12,9 +12,9 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SignalPipe:
-    """Between entering and leaving, SIGCHLD and the ending signals arrive at `descriptor`.
+    """A context in which SIGCHLD and the ending signals arrive at `descriptor`.
 
-    An ending signal that was ignored when the launcher started stays so: that is how nohup works.
+    An ending signal that was ignored when the launcher started stays ignored: nohup relies on that.
     """
 
     def __enter__(self) -> SignalPipe:
@@ -44,4 +44,4 @@ class SignalPipe:
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:
-    """Nothing to do: the interpreter has written the number to the pipe."""
+    """Does nothing: the interpreter has written the number to the pipe."""

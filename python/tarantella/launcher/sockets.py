@@ -1,7 +1,7 @@
-"""Ranks bound to the sockets of their machine: its NUMA nodes, each with cores and the memory that is near to them.
+"""Binds ranks to the sockets of their machine, that is, its NUMA nodes.
 
-Local ranks take the sockets in turn. A rank's memory is near by itself, as the system gives it where a thread first writes; the
-stricter way refuses any other memory. Both are inherited by all that a rank starts.
+Local ranks take the sockets in turn. Memory is local anyway where a bound thread touches it first; --pin-memory-to-socket also
+forbids other memory. Processes that a rank starts inherit both.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tarantella.launcher.errors import UsageError
 from tarantella.launcher.options import Options, Pin
 
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 269}
-"""The system call's number, which has no function in the C library."""
+"""The number of the system call; the C library has no function for it."""
 MPOL_DEFAULT = 0
 MPOL_BIND = 2
 
 
 @dataclass(frozen=True)
 class Socket:
-    """A NUMA node, and those of its cores that this process may use."""
+    """A NUMA node and the cores of it that this process may use."""
 
     number: int
     cores: frozenset[int]
@@ -34,7 +34,7 @@ class Socket:
 
 
 def find_sockets(root: Path = Path("/")) -> tuple[Socket, ...]:
-    """The sockets with usable cores. Raises UsageError if the machine does not tell them."""
+    """The sockets with usable cores. Raises UsageError if the system does not list them."""
     usable = os.sched_getaffinity(0)
     found = []
     for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
@@ -42,7 +42,7 @@ def find_sockets(root: Path = Path("/")) -> tuple[Socket, ...]:
         if cores:
             found.append(Socket(int(folder.name.removeprefix("node")), frozenset(cores)))
     if not found:
-        raise UsageError("--pin-to-socket: this machine does not tell its sockets in /sys/devices/system/node")
+        raise UsageError("--pin-to-socket: this machine does not list its sockets in /sys/devices/system/node")
     return tuple(sorted(found, key=lambda socket: socket.number))
 
 
@@ -50,24 +50,24 @@ class Pinning:
     """Which socket each local rank is bound to."""
 
     def __init__(self, sockets: Sequence[Socket], memory: bool) -> None:
-        """memory: no other socket's is to be used, either. Raises UsageError if the system does not let us."""
+        """memory: whether memory is bound, too. Raises UsageError if the system forbids that."""
         self._sockets = sockets
         self._memory = memory
         if memory:
             _try_memory(sockets[0])
 
     @staticmethod
-    def wanted(options: Options) -> Pinning | None:
-        """As the options ask for it, on this machine. Raises UsageError."""
+    def from_options(options: Options) -> Pinning | None:
+        """The pinning that the options ask for, on this machine; None if they ask for none. Raises UsageError."""
         return None if options.pin is None else Pinning(find_sockets(), options.pin is Pin.MEMORY)
 
-    def of(self, local_rank: int) -> Socket:
-        """The socket of a rank, by its number on this machine."""
+    def socket_of(self, local_rank: int) -> Socket:
+        """The socket of a local rank."""
         return self._sockets[local_rank % len(self._sockets)]
 
     def preparation(self, local_rank: int) -> Callable[[], None]:
-        """What such a rank does before it runs anything. All that this needs is loaded now: it comes after a fork."""
-        socket = self.of(local_rank)
+        """A function that binds the rank's process, to be called between fork and exec. It loads nothing."""
+        socket = self.socket_of(local_rank)
         bind = _memory_call(MPOL_BIND, [socket.number]) if self._memory else None
 
         def pin() -> None:
@@ -79,7 +79,7 @@ class Pinning:
 
 
 def _try_memory(socket: Socket) -> None:
-    """Binds the memory of this process for a moment."""
+    """Binds the memory of this process and undoes it. Raises UsageError if that fails."""
     if platform.machine() not in SET_MEMPOLICY:
         raise UsageError(f"--pin-memory-to-socket: not known how on {platform.machine()}: use --pin-to-socket")
     try:

@@ -1,4 +1,4 @@
-"""The runs of `tarantella verify`, each by the ordinary launcher, and what comes of them."""
+"""Starts the runs of `tarantella verify` with the launcher, and prints the report."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tarantella.launcher.errors import UsageError
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDERR, STDOUT, Console
 from tarantella.launcher.text import counted
-from tarantella.verify.fingerprints import Unreadable, read
-from tarantella.verify.options import Wanted, parse_verify
+from tarantella.verify.fingerprints import UnreadableRunError, read
+from tarantella.verify.options import VerifyOptions, parse_verify
 from tarantella.verify.report import Report, Run
 
 EQUAL, DIFFERENT, FAILED = 0, 1, 2
@@ -37,7 +37,7 @@ def verify(argv: Sequence[str], console: Console) -> int:
         try:
             runs = [_run(wanted, number, options[number], file, console) for number, file in enumerate(files)]
         except _Failed as failure:
-            console.say(f"verify: {failure}")
+            console.message(f"verify: {failure}")
             if wanted.json:
                 console.write(out, json.dumps({"equal": None, "error": str(failure)}, indent=1).encode() + b"\n")
             console.drain()
@@ -48,20 +48,20 @@ def verify(argv: Sequence[str], console: Console) -> int:
     return EQUAL if report.equal else DIFFERENT
 
 
-def _run(wanted: Wanted, number: int, options: Options, file: Path, console: Console) -> Run:
+def _run(wanted: VerifyOptions, number: int, options: Options, file: Path, console: Console) -> Run:
     name = _name(wanted.ranks, number)
     file.unlink(missing_ok=True)  # of an earlier verification, if it is kept
-    console.say(f"verify: run {number + 1} of {len(wanted.ranks)}: {name}")
+    console.message(f"verify: run {number + 1} of {len(wanted.ranks)}: {name}")
     begin = time.monotonic()
     with _own_folder() if wanted.own_folders else ExitStack():
         ended = restarts.run(options, console)
     if ended.interrupted:
         raise _Failed(f"interrupted in run {number + 1} ({name})")
     if ended.code != 0:
-        raise _Failed(f"run {number + 1} ({name}) has failed with code {ended.code}" + (ended.why and f": {ended.why}"))
+        raise _Failed(f"run {number + 1} ({name}) has failed with code {ended.code}" + (ended.reason and f": {ended.reason}"))
     try:
         return Run(wanted.ranks[number], name, time.monotonic() - begin, read(file))
-    except Unreadable as why:
+    except UnreadableRunError as why:
         raise _Failed(f"run {number + 1} ({name}) cannot be compared: {why}") from None
 
 
@@ -71,7 +71,7 @@ def _name(ranks: Sequence[int], number: int) -> str:
     return counted(ranks[number], "rank") + again
 
 
-def _folder(wanted: Wanted, stack: ExitStack) -> Path:
+def _folder(wanted: VerifyOptions, stack: ExitStack) -> Path:
     if wanted.keep is None:
         return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tarantella-verify-")))
     try:

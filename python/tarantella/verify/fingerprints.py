@@ -1,9 +1,9 @@
-"""What `TNT_FINGERPRINT` has written of one run, and the first difference between two.
+"""Reads the file that `TNT_FINGERPRINT` names, and finds the first difference between two runs.
 
 The lines, JSON objects by their `kind`:
 
 * `run`: the number of ranks, shards and threads, versions.
-* `restart`: the job was started again; what it does once more is told once more, and that counts.
+* `restart`: the job was started again; repeated steps and epochs are written again and replace the earlier ones.
 * `training`, after the first step of each `fit`: `variables` with their buckets, the names of `weights` and of the
   `optimizer`'s state, and hashes of the `initial` weights.
 * `step`, after each (with `steps_per_execution=k` after every k-th): hashes of the reduced `gradients` and of the trainable
@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 
-class Unreadable(Exception):
-    """The run has left nothing to compare; the text is the reason."""
+class UnreadableRunError(Exception):
+    """The run cannot be compared; the text is the reason."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """A step or the end of an epoch, numbered from 0; a place without either is the beginning of the training."""
+class Position:
+    """A step or the end of an epoch, numbered from 0; without either, the beginning of the training."""
 
     training: int
     epoch: int | None = None
@@ -46,7 +46,7 @@ class Place:
 class Difference:
     """The first between two runs."""
 
-    place: Place
+    place: Position
     what: str
     """"gradient", "weight", "optimizer state", "initial weight", "log"; or "course", where one run did something else."""
     name: str = ""
@@ -68,28 +68,28 @@ class Fingerprints:
     """One run's."""
 
     trainings: dict[int, dict[str, Any]] = field(default_factory=dict)
-    steps: dict[Place, dict[str, Any]] = field(default_factory=dict)
-    epochs: dict[Place, dict[str, Any]] = field(default_factory=dict)
+    steps: dict[Position, dict[str, Any]] = field(default_factory=dict)
+    epochs: dict[Position, dict[str, Any]] = field(default_factory=dict)
 
-    def events(self) -> dict[Place, dict[str, Any]]:
+    def events(self) -> dict[Position, dict[str, Any]]:
         """What was written of each place, in the order of a run without restarts."""
         whole = {**self.steps, **self.epochs}
         return {place: whole[place] for place in sorted(whole, key=_order)}
 
 
 def read(path: Path) -> Fingerprints:
-    """Raises Unreadable."""
+    """Raises UnreadableRunError."""
     found = Fingerprints()
     for line in _lines(path):
         kind, training = line["kind"], line.get("training", 0)
         if kind == "training":
             found.trainings.setdefault(training, line)  # after a restart its initial weights are those of a checkpoint
         elif kind == "step":
-            found.steps[Place(training, line["epoch"], line["step"])] = line
+            found.steps[Position(training, line["epoch"], line["step"])] = line
         elif kind == "epoch":
-            found.epochs[Place(training, line["epoch"])] = line
+            found.epochs[Position(training, line["epoch"])] = line
     if not found.steps:
-        raise Unreadable("it has made no step of a tnt.Model's fit or train_on_batch: is the script's model a tnt.Model?")
+        raise UnreadableRunError("no tnt.Model has made a step in fit or train_on_batch: is the script's model a tnt.Model?")
     return found
 
 
@@ -110,7 +110,7 @@ def first_difference(one: Fingerprints, other: Fingerprints) -> Difference | Non
     return None if more is None else Difference(more, "course", "only the second of them was there")
 
 
-def same_after(one: Fingerprints, other: Fingerprints, epoch: Place) -> dict[str, bool]:
+def same_after(one: Fingerprints, other: Fingerprints, epoch: Position) -> dict[str, bool]:
     """What of an epoch's end is equal."""
     mine, its = one.epochs.get(epoch), other.epochs.get(epoch)
     kinds = ("weights", "optimizer", "logs")
@@ -123,7 +123,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             return
-        raise Unreadable(f"cannot read {str(path)!r}: {error.strerror}") from None
+        raise UnreadableRunError(f"cannot read {str(path)!r}: {error.strerror}") from None
     for line in text.splitlines():
         try:
             found = json.loads(line)
@@ -133,14 +133,14 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             yield found
 
 
-def _order(place: Place) -> tuple[float, ...]:
+def _order(place: Position) -> tuple[float, ...]:
     """The end of an epoch comes after its steps; single steps, which have no epoch, after those of `fit`."""
     end = float("inf")
     return place.training, end if place.epoch is None else place.epoch, end if place.step is None else place.step
 
 
 def _of_beginning(number: int, mine: dict[str, Any], its: dict[str, Any] | None) -> Difference | None:
-    place = Place(number)
+    place = Position(number)
     if its is None:
         return Difference(place, "course", "only the first of them was there")
     if [v["name"] for v in mine["variables"]] != [v["name"] for v in its["variables"]] or mine["weights"] != its["weights"]:
@@ -149,7 +149,7 @@ def _of_beginning(number: int, mine: dict[str, Any], its: dict[str, Any] | None)
     return None if index is None else Difference(place, "initial weight", mine["weights"][index])
 
 
-def _of_event(place: Place, mine: dict[str, Any], its: dict[str, Any], training: dict[str, Any]) -> Difference | None:
+def _of_event(place: Position, mine: dict[str, Any], its: dict[str, Any], training: dict[str, Any]) -> Difference | None:
     variables = training["variables"]
     if place.step is not None:
         in_buckets = sorted(range(len(variables)), key=lambda i: (variables[i]["bucket"] or 0, i))

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tarantella.launcher.arguments import MAX_RANKS, Parser, setting
 from tarantella.launcher.errors import UsageError
-from tarantella.launcher.options import MAX_RANKS, Cleanup, Options, Parser, parse, power_of_two, split
+from tarantella.launcher.options import Cleanup, Options, parse, split
 
 SHARDS = 8
 EXAMPLE = "tarantella verify --ranks 1,2,4 -- train.py"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class VerifyOptions:
     """A checked command line."""
 
     ranks: tuple[int, ...]
@@ -39,7 +40,7 @@ class Wanted:
         return options
 
 
-def parse_verify(argv: Sequence[str]) -> Wanted:
+def parse_verify(argv: Sequence[str]) -> VerifyOptions:
     """Raises UsageError; SystemExit for --help."""
     before, _, after = split(argv)
     parser = Parser(
@@ -53,7 +54,7 @@ def parse_verify(argv: Sequence[str]) -> Wanted:
     add = parser.add_argument
     add("--ranks", metavar="LIST", type=_numbers, default=(1, 2, 4, 8),
         help="the numbers of ranks, also the same one twice (default: 1,2,4,8); all must equal the first")
-    add("--reproducible", metavar="V", type=power_of_two,
+    add("--reproducible", metavar="V", type=setting("TNT_REPRODUCIBLE"),
         help=f"into how many shards batches are cut (default: {SHARDS}, or the largest number of ranks if that is larger)")
     add("--json", action="store_true", help="report in JSON on standard output; what the script prints goes to standard error")
     add("--own-folders", action="store_true", help="run the script in an empty folder for each run, which is removed then")
@@ -66,7 +67,7 @@ def parse_verify(argv: Sequence[str]) -> Wanted:
     if given.own_folders and after and os.path.exists(after[0]):
         script = [os.path.abspath(after[0]), *after[1:]]
     shards = int(given.reproducible) if given.reproducible else max(SHARDS, 1 << (max(given.ranks) - 1).bit_length())
-    return Wanted(given.ranks, shards, given.json, given.own_folders, given.keep, tuple(words), tuple(script))
+    return VerifyOptions(given.ranks, shards, given.json, given.own_folders, given.keep, tuple(words), tuple(script))
 
 
 def _numbers(text: str) -> tuple[int, ...]:

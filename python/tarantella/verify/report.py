@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from tarantella.launcher.text import counted
-from tarantella.verify.fingerprints import Fingerprints, Place, first_difference, same_after
+from tarantella.verify.fingerprints import Fingerprints, Position, first_difference, same_after
 
 COLUMNS = {"weights": "weights", "optimizer": "optimizer state", "logs": "losses and metrics"}
 
@@ -40,7 +40,7 @@ class Report:
 
     def text(self) -> str:
         """The table, and what differs first."""
-        return "\n".join([*self._table(), *self._sentences()]) + "\n"
+        return "\n".join([*self._table(), *self._conclusion()]) + "\n"
 
     def json(self) -> str:
         """The same for programs; epochs and steps are numbered from 0."""
@@ -55,7 +55,7 @@ class Report:
                 ],
                 "epochs": [
                     {"training": place.training, "epoch": place.epoch,
-                     **{kind: [run.name for run in self._unlike(place, kind)] or "equal" for kind in COLUMNS}}
+                     **{kind: [run.name for run in self._differing_runs(place, kind)] or "equal" for kind in COLUMNS}}
                     for place in self.epochs
                 ],
                 "differences": [
@@ -68,7 +68,7 @@ class Report:
             indent=1,
         )  # fmt: skip
 
-    def _unlike(self, epoch: Place, kind: str) -> list[Run]:
+    def _differing_runs(self, epoch: Position, kind: str) -> list[Run]:
         first = self._runs[0].fingerprints
         return [run for run in self._runs[1:] if not same_after(first, run.fingerprints, epoch)[kind]]
 
@@ -79,12 +79,12 @@ class Report:
         rows = [[*(["training"] if several else []), "epoch", *COLUMNS.values()]]
         for place in self.epochs:
             numbers = [*([place.training + 1] if several else []), (place.epoch or 0) + 1]
-            found = [[run.name for run in self._unlike(place, kind)] for kind in COLUMNS]
+            found = [[run.name for run in self._differing_runs(place, kind)] for kind in COLUMNS]
             rows.append([*map(str, numbers), *(f"differ: {', '.join(names)}" if names else "equal" for names in found)])
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
-    def _sentences(self) -> list[str]:
+    def _conclusion(self) -> list[str]:
         made = f"{counted(len(self._runs[0].fingerprints.steps), 'step')}, {counted(len(self.epochs), 'epoch')}"
         names = [run.name for run in self._runs]
         if self.equal:

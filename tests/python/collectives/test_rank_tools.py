@@ -11,8 +11,7 @@ SIZE = 3
 SETTINGS = {
     "TNT_GPUS_PER_NODE": "2",
     "TNT_LOG_LEVEL": "warn",
-    "TNT_LOG_ON_ALL_DEVICES": "true",
-    "TNT_TENSORBOARD_ON_ALL_DEVICES": "1",
+    "TNT_ON_ALL_RANKS": "log,tensorboard",
     "TNT_FUSION_THRESHOLD": "0.5M",
 }
 

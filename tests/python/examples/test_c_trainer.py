@@ -104,7 +104,7 @@ def wrapped(folder: Path, line: str) -> Path:
 def test_a_rank_is_killed(trainer: Path, tmp_path: Path) -> None:
     joined = "grep -qs /memfd: /proc/$$/maps"  # the memory that ranks share
     kill = f"(until {joined}; do sleep 0.1; done; sleep 0.5; kill -KILL $$)"
-    script = wrapped(tmp_path, f'[ "$TNT_RANK" != 1 ] || {kill} & exec {trainer} --epochs 1000000')
+    script = wrapped(tmp_path, f'[ "$TNT_INTERNAL_RANK" != 1 ] || {kill} & exec {trainer} --epochs 1000000')
     result = run_ranks(3, script, env=BUCKETS, launcher_options=["--output-on-all-devices"])
     assert result.code == 137, result.said
     assert not result.left_behind, result.said
@@ -114,7 +114,7 @@ def test_a_rank_is_killed(trainer: Path, tmp_path: Path) -> None:
 
 
 def test_a_rank_with_other_options(trainer: Path, tmp_path: Path) -> None:
-    script = wrapped(tmp_path, f"exec {trainer} --batch $((64 + TNT_RANK))")
+    script = wrapped(tmp_path, f"exec {trainer} --batch $((64 + TNT_INTERNAL_RANK))")
     result = run_ranks(2, script, env=BUCKETS, launcher_options=["--output-on-all-devices"])
     assert result.code == 1, result.said
     for rank in (0, 1):

@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("timeline")
     for name, options in (("with", ["--timeline", folder / "timeline.json"]), ("without", [])):
         (folder / name).mkdir()
-        options = ["--fusion-threshold", "100", "-x", "TNT_OVERLAP=on", *options]
+        options = ["--fusion-threshold", "100", "-x", "TNT_INTERNAL_OVERLAP=on", *options]
         run_ranks(SIZE, RANKS / "keras/buckets.py", folder / name, 2048, STEPS // 2, launcher_options=options).good()
     return folder
 

@@ -1,9 +1,7 @@
-"""Starting the launcher with small rank scripts: what all its tests share. No TensorFlow, no library."""
+"""Starting the launcher with small rank scripts: what all its tests share. No TensorFlow."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -15,18 +13,13 @@ from typing import Any
 
 import pytest
 
-SOURCES = str(Path(__file__).resolve().parents[3] / "python")
-LAUNCHER = [sys.executable, "-m", "tarantella.launcher"]
+LAUNCHER = [sys.executable, "-m", "tarantella"]
 TIMEOUT = 20
-
-if importlib.util.find_spec("tarantella") is None:  # not installed: the launcher needs nothing that is built
-    sys.path.insert(0, SOURCES)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SOURCES, os.environ.get("PYTHONPATH")]))
 
 PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
-rank = int(os.environ["TNT_RANK"])
+rank = int(os.environ["TNT_INTERNAL_RANK"])
 def mark(name, text=""):  # appears whole or not at all
     Path(f"{name}.part").write_text(str(text)); os.rename(f"{name}.part", name)
 def wait_for(name):
@@ -34,7 +27,7 @@ def wait_for(name):
 def report(kind, message=None):
     import json
     line = json.dumps({"kind": kind, "message": message}) + "\\n"
-    os.write(int(os.environ["TNT_REPORT_FD"]), line.encode())
+    os.write(int(os.environ["TNT_INTERNAL_REPORT_FD"]), line.encode())
 """
 
 

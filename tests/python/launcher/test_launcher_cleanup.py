@@ -54,7 +54,7 @@ def test_what_is_left_over_is_ended(here, gone, children):
         assert all(running(pid) and f"{pid} (" in shown.stderr for pid in pids)
         result = here.run("--cleanup", "--", "any.py", "words")
         assert result.returncode == 0
-        assert result.stderr.startswith("tarantella: ") and f" on {HOST} told to end: " in result.stderr
+        assert result.stderr.startswith("tarantella: ") and f" on {HOST} signalled to end: " in result.stderr
         assert all(f"{pid} (" in result.stderr for pid in pids)
         gone(pids)
         assert running(bystander.pid)

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tarantella.launcher.process import Outcome
-from tarantella.launcher.verdict import Ending, Report, culprit, read_report
+from tarantella.launcher.process import ExitStatus
+from tarantella.launcher.results import RankExit, Report, first_failure, read_report
 
 
 def last_line(result) -> str:
@@ -123,7 +123,7 @@ def test_who_failed_because_of_another_is_not_named(here):
 
 def ending(rank, code=0, signal=0, told=False, kind=None, message=""):
     report = Report(kind == "secondary", message) if kind else None
-    return Ending(rank, 1, Outcome(code, signal), told, report)
+    return RankExit(rank, 1, ExitStatus(code, signal), told, report)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def ending(rank, code=0, signal=0, told=False, kind=None, message=""):
     ],
 )
 def test_the_culprit(endings, named, code, text):
-    found = culprit(endings)
+    found = first_failure(endings)
     if named is None:
         assert found is None
     else:

@@ -21,17 +21,17 @@ def test_every_rank_learns_who_it_is(here):
     result = here.ranks(3, "mark(f'env{rank}', {key: os.environ[key] for key in os.environ if 'TNT' in key})")
     assert result.returncode == 0
     found = [eval(here.read(f"env{rank}")) for rank in range(3)]
-    assert [one["TNT_RANK"] for one in found] == [one["TNT_LOCAL_RANK"] for one in found] == ["0", "1", "2"]
-    assert {one["TNT_SIZE"] for one in found} == {one["TNT_LOCAL_SIZE"] for one in found} == {"3"}
-    (name,) = {one["TNT_RENDEZVOUS"] for one in found}
-    (token,) = {one["TNT_TOKEN"] for one in found}
+    assert [one["TNT_INTERNAL_RANK"] for one in found] == [one["TNT_INTERNAL_LOCAL_RANK"] for one in found] == ["0", "1", "2"]
+    assert {one["TNT_INTERNAL_SIZE"] for one in found} == {one["TNT_INTERNAL_LOCAL_SIZE"] for one in found} == {"3"}
+    (name,) = {one["TNT_INTERNAL_RENDEZVOUS"] for one in found}
+    (token,) = {one["TNT_INTERNAL_TOKEN"] for one in found}
     assert re.fullmatch(r"tarantella-[0-9a-f]{16}", name)
     assert re.fullmatch(r"[0-9a-f]{32}", token)
 
 
 def test_a_rank_has_its_own_descriptors_only(here):
     result = here.ranks(3, """
-        open_ones = set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2, int(os.environ["TNT_REPORT_FD"])}
+        open_ones = set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2, int(os.environ["TNT_INTERNAL_REPORT_FD"])}
         print(sorted(fd for fd in open_ones if os.path.exists(f"/proc/self/fd/{fd}")))
         """, "--output-on-all-devices")
     assert sorted(result.stdout.splitlines()) == [f"[rank {rank}] []" for rank in range(3)]
@@ -58,7 +58,7 @@ def test_threads_are_shared_and_said(here, monkeypatch):
 def test_reproducible_ranks_have_one_thread_however_many_they_are(here, monkeypatch):
     for key in CHOSEN:
         monkeypatch.delenv(key, raising=False)
-    show = f"print([os.environ[key] for key in {CHOSEN[:2]}], 'TNT_THREADS_CHOSEN' in os.environ)"
+    show = f"print([os.environ[key] for key in {CHOSEN[:2]}], 'TNT_INTERNAL_THREADS_CHOSEN' in os.environ)"
     for ranks in (1, 2):
         result = here.ranks(ranks, show, "--reproducible", "8")
         assert result.stdout == "['1', '1'] False\n"

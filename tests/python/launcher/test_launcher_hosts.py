@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tarantella.launcher.errors import UsageError
-from tarantella.launcher.hosts import Host, all_here, describe, place, read_hostfile, read_hosts
+from tarantella.launcher.hosts import Host, all_here, assign_ranks, describe, read_hostfile, read_hosts
 from tarantella.launcher.sockets import find_sockets
 
 EXPECTED = "`name`, `name slots=2` or `name:2`"
@@ -83,8 +83,8 @@ def test_a_list_of_hosts():
 
 def test_the_first_hosts_are_filled_first():
     hosts = (Host("a", 2), Host("b", 2), Host("c", 2))
-    assert place(hosts, 3) == (Host("a", 2), Host("b", 1))
-    assert place(hosts, 6) == hosts
+    assert assign_ranks(hosts, 3) == (Host("a", 2), Host("b", 1))
+    assert assign_ranks(hosts, 6) == hosts
 
 
 def test_this_host_by_its_names():
@@ -151,7 +151,7 @@ def test_the_command_of_open_mpi(here, monkeypatch):
     hostfile(here.folder, "a slots=2\nb slots=2\n")
     options = ["--timeout", "7", "--log-level", "info", "--fusion-threshold", "32", "-x", "A=1 2", "--output-on-all-devices"]
     variables, command, line = shown(here, "mpirun (Open MPI) 4.1.4", "-n", "3", "--hostfile", "hosts", *options)
-    assert {"A=1 2", "TNT_TIMEOUT=7", "TNT_LOG_LEVEL=INFO", "TNT_FUSION_THRESHOLD=32"} <= set(variables)
+    assert {"A=1 2", "TNT_TIMEOUT=7", "TNT_LOG_LEVEL=info", "TNT_FUSION_THRESHOLD=32"} <= set(variables)
     assert line == "tarantella: 3 ranks on 2 hosts (a: 2, b: 1), started by Open MPI's mpirun\n"
     start = ["./mpirun", "--own", "1"] + ["--allow-run-as-root"] * (os.geteuid() == 0)
     start += ["--host", "a:2,b:1", "-n", "3", "--map-by", "slot", "--bind-to", "none", "--wdir", str(here.folder)]
@@ -159,7 +159,7 @@ def test_the_command_of_open_mpi(here, monkeypatch):
     assert command[-len(WATCHED + COMMAND) - 1 :] == [*WATCHED, "--output-on-all-devices", *COMMAND]
     passed_on = command[len(start) : -len(WATCHED + COMMAND) - 1]
     assert set(passed_on[::2]) == {"-x"}
-    assert {"A", "PATH", "TNT_FUSION_THRESHOLD", "TNT_LOG_LEVEL", "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_TIMELINE", "TNT_TIMEOUT",
+    assert {"A", "PATH", "TNT_FUSION_THRESHOLD", "TNT_LOG_LEVEL", "TNT_ON_ALL_RANKS", "TNT_TIMELINE", "TNT_TIMEOUT",
             "PYTHONUNBUFFERED", "TF_CPP_MIN_LOG_LEVEL"} <= set(passed_on[1::2])
     assert not (here.folder / "started").exists()
 
@@ -175,7 +175,7 @@ def test_so_many_ranks_on_each_host(here):
 
 def test_the_command_of_mpich(here):
     variables, command, line = shown(here, "HYDRA build details:", "--hosts", "a:2,b:2", "--log-on-all-devices")
-    assert "TNT_LOG_ON_ALL_DEVICES=1" in variables
+    assert "TNT_ON_ALL_RANKS=log" in variables
     assert line == "tarantella: 4 ranks on 2 hosts (a: 2, b: 2), started by MPICH's mpirun\n"
     start = ["./mpirun", "--own", "1", "-hosts", "a:2,b:2", "-n", "4", "-bind-to", "none", "-wdir", str(here.folder)]
     assert command == [*start, *WATCHED, "--log-on-all-devices", *COMMAND]
@@ -183,7 +183,7 @@ def test_the_command_of_mpich(here):
 
 def test_hosts_that_are_this_one_need_no_mpi(here):
     hostfile(here.folder, "localhost slots=2\n")
-    result = here.run("--hostfile", "hosts", "--", here.script("print(os.environ['TNT_SIZE'])"))
+    result = here.run("--hostfile", "hosts", "--", here.script("print(os.environ['TNT_INTERNAL_SIZE'])"))
     assert (result.returncode, result.stdout) == (0, "2\n"), result.stderr
 
 
@@ -191,7 +191,7 @@ def by_mpirun(here, mpirun: str, body: str, *options: str) -> list[object]:
     """The words for two ranks on this host that mpirun starts."""
     hostfile(here.folder, "localhost slots=2\n")
     path = here.script("", "by_mpirun.py")
-    path.write_text(path.read_text().replace('rank = int(os.environ["TNT_RANK"])\n', RANK) + body)
+    path.write_text(path.read_text().replace('rank = int(os.environ["TNT_INTERNAL_RANK"])\n', RANK) + body)
     return ["-n", 2, "--hostfile", "hosts", "--mpirun", mpirun, *options, "--", path, "a b"]
 
 

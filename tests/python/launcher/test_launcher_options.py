@@ -42,13 +42,18 @@ def shown(result: subprocess.CompletedProcess[str]) -> tuple[dict[str, str], lis
         ("-n 2 -x =1 -- rank.py", "-x: '=1' is not KEY=VALUE"),
         ("-n 2 -x 1A=1 -- rank.py", "-x: '1A=1' is not KEY=VALUE"),
         ("-n 2 -x -- rank.py", "-x: expected at least one argument"),
-        ("-n 2 -x TNT_RANK=1 -- rank.py", "-x: 'TNT_RANK=1': TNT_RANK is set by the launcher for each rank"),
+        ("-n 2 -x TNT_INTERNAL_RANK=1 -- rank.py",
+         "-x: 'TNT_INTERNAL_RANK=1': TNT_INTERNAL_RANK is set by the launcher for each rank"),
         ("-n 2 --log-level LOUD -- rank.py",
-         "--log-level: must be one of DEBUG, INFO, WARNING, ERROR, not 'LOUD'"),
+         "--log-level: must be DEBUG, INFO, WARNING or ERROR, not 'LOUD'"),
         ("-n 2 --fusion-threshold 1T -- rank.py",
-         "--fusion-threshold: must be kilobytes, a number with K, M or G, or inf, not '1T'"),
+         "--fusion-threshold: must be kilobytes, a number with K, M or G, inf or autotune, not '1T'"),
         ("-n 2 --gradient-dtype float32 -- rank.py",
-         "--gradient-dtype: must be one of bfloat16, float16, none, not 'float32'"),
+         "--gradient-dtype: must be bfloat16, float16 or none, not 'float32'"),
+        ("-n 2 --autotune --fusion-threshold 4M -- rank.py", "--autotune and --fusion-threshold: give one of them"),
+        ("-n 2 -x TNT_TIMEOUT=soon -- rank.py", "TNT_TIMEOUT=soon: expected a number of seconds above 0"),
+        ("-n 2 -x TNT_TIMEOT=5 -- rank.py",
+         "TNT_TIMEOT is not a setting of Tarantella: use TNT_TIMEOUT (docs/settings.md has them all)"),
         ("-n 2 --max-restarts x -- rank.py", "--max-restarts: must be a whole number, not 'x'"),
         ("-n 2 --max-restarts -1 -- rank.py", "--max-restarts: must be a whole number, not '-1'"),
         ("-n 2 --min-ranks 1 -- rank.py", "--min-ranks: is for --max-restarts"),
@@ -91,27 +96,40 @@ def test_what_makes_no_sense_is_refused_in_one_line(here, words, message):
 
 
 def test_options_become_variables(here):
-    options = ["--fusion-threshold", "32", "--timeout", "1.5", "--timeline", "t.json", "--log-level", "info"]
-    options += ["--log-on-all-devices", "--output-on-all-devices", "--autotune", "--gradient-dtype", "BFloat16"]
+    options = ["--fusion-threshold", "32", "--timeout", "1.5", "--timeline", "t.json", "--log-level", "INFO"]
+    options += ["--log-on-all-devices", "--output-on-all-devices", "--gradient-dtype", "bfloat16"]
     options += ["--reproducible", "8"]
     result = here.ranks(1, SHOW, *options)
     result.stdout = result.stdout.removeprefix("[rank 0] ")
     ours, _ = shown(result)
     assert ours["TNT_FUSION_THRESHOLD"] == "32"
     assert ours["TNT_TIMEOUT"] == "1.5"
-    assert ours["TNT_AUTOTUNE"] == "1"
     assert ours["TNT_REPRODUCIBLE"] == "8"
     assert ours["TNT_GRADIENT_DTYPE"] == "bfloat16"
     assert ours["TNT_TIMELINE"] == str(here.folder / "t.json")
     assert ours["TNT_LOG_LEVEL"] == "INFO"
-    assert ours["TNT_LOG_ON_ALL_DEVICES"] == "1"
-    assert ours["TNT_OUTPUT_ON_ALL_DEVICES"] == "1"
+    assert ours["TNT_ON_ALL_RANKS"] == "output,log"
+
+
+def test_options_add_to_what_all_ranks_do(here, monkeypatch):
+    monkeypatch.setenv("TNT_ON_ALL_RANKS", "tensorboard")
+    ours, _ = shown(here.ranks(1, SHOW, "--log-on-all-devices", "--autotune"))
+    assert ours["TNT_ON_ALL_RANKS"] == "log,tensorboard"
+    assert ours["TNT_FUSION_THRESHOLD"] == "autotune"
+
+
+def test_an_unknown_setting_in_the_environment_is_refused(here, monkeypatch):
+    monkeypatch.setenv("TNT_OUTPUT_ON_ALL_DEVICES", "1")
+    result = here.ranks(2, "mark('started')")
+    assert result.returncode == 2
+    assert "TNT_OUTPUT_ON_ALL_DEVICES is not a setting of Tarantella: use TNT_ON_ALL_RANKS=output" in result.stderr
+    assert not (here.folder / "started").exists()
 
 
 @pytest.mark.parametrize("option", ["--devices-per-node", "--n-per-node", "--npernode"])
 def test_ranks_per_node(here, option):
     environment, _ = shown(here.run(option, 2, "--", here.script(SHOW)))
-    assert environment["TNT_SIZE"] == "2"
+    assert environment["TNT_INTERNAL_SIZE"] == "2"
 
 
 @pytest.mark.parametrize("option", ["--no-gpu", "--no-gpus"])
@@ -177,8 +195,8 @@ def test_dry_run_shows_every_rank_and_starts_none(here):
     second = lines.index("rank 1:")
     assert lines[0] == "rank 0:"
     assert lines[second - 1] == lines[-1] == f"  {sys.executable} {script} 'two words'"
-    assert {"  TNT_RANK=0", "  TNT_SIZE=2", "  A=1"} <= set(lines[:second])
-    assert {"  TNT_RANK=1", "  TNT_SIZE=2", "  A=1"} <= set(lines[second:])
+    assert {"  TNT_INTERNAL_RANK=0", "  TNT_INTERNAL_SIZE=2", "  A=1"} <= set(lines[:second])
+    assert {"  TNT_INTERNAL_RANK=1", "  TNT_INTERNAL_SIZE=2", "  A=1"} <= set(lines[second:])
     assert not (here.folder / "started").exists()
 
 
@@ -190,7 +208,7 @@ def test_help_and_version_need_nothing_else(here):
 
 def test_only_the_standard_library_is_imported(here):
     program = (
-        "import sys, tarantella; before = set(sys.modules); import tarantella.launcher.cli\n"
+        "import sys, tarantella; before = set(sys.modules); import tarantella.cli\n"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
         "print(new - set(sys.stdlib_module_names) - {'tarantella'})"
     )

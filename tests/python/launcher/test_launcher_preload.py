@@ -50,21 +50,22 @@ def test_a_rank_has_its_environment_and_so_has_the_import(here, monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     (here.folder / "seen.py").write_text(
         "import ctypes, os\ngetenv = ctypes.CDLL(None).getenv\ngetenv.restype = ctypes.c_char_p\n"
-        "SEEN = [getenv(b'KERAS_BACKEND'), getenv(b'TNT_RANK')]\n"
+        "SEEN = [getenv(b'KERAS_BACKEND'), getenv(b'TNT_INTERNAL_RANK')]\n"
     )
-    body = "import seen\nprint(seen.SEEN, seen.getenv(b'TNT_RANK'), sorted(key for key in os.environ if 'ADDED' in key))"
+    body = "import seen\nadded = sorted(key for key in os.environ if 'ADDED' in key)\n"
+    body += "print(seen.SEEN, seen.getenv(b'TNT_INTERNAL_RANK'), added)"
     result = here.ranks(2, body, "--preload", "seen", "-x", "KERAS_BACKEND=numpy", "--output-on-all-devices")
     assert sorted(result.stdout.splitlines()) == [f"[rank {i}] [b'numpy', None] b'{i}' []" for i in range(2)], result.stderr
 
 
 def test_a_rank_may_start_a_job_of_its_own(here):
     """What marks the outer job is not taken for the inner one's."""
-    (here.folder / "inner.py").write_text("import os\nprint('inner', os.environ['TNT_SIZE'], flush=True)\n")
+    (here.folder / "inner.py").write_text("import os\nprint('inner', os.environ['TNT_INTERNAL_SIZE'], flush=True)\n")
     body = """
     import subprocess
     if rank == 0:
-        words = [sys.executable, "-m", "tarantella.launcher", "-n", "2", "--preload", "json", "--", "inner.py"]
-        sys.exit(subprocess.run(words, env={**os.environ, "TNT_LAUNCHER_ADDED": "HOME"}).returncode)
+        words = [sys.executable, "-m", "tarantella", "-n", "2", "--preload", "json", "--", "inner.py"]
+        sys.exit(subprocess.run(words, env={**os.environ, "TNT_INTERNAL_LAUNCHER_ADDED": "HOME"}).returncode)
     """
     result = here.ranks(3, body, "--preload", "json")
     assert result.returncode == 0, result.stderr
@@ -73,10 +74,10 @@ def test_a_rank_may_start_a_job_of_its_own(here):
 
 def test_a_job_that_is_started_again_has_its_threads_chosen_again(here, monkeypatch):
     """What the launcher chose for the first start is not taken for a wish of the user's."""
-    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TNT_THREADS_CHOSEN"):
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TNT_INTERNAL_THREADS_CHOSEN"):
         monkeypatch.delenv(name, raising=False)
     body = """
-    print(os.environ["TF_NUM_INTRAOP_THREADS"], os.environ["TNT_THREADS_CHOSEN"], flush=True)
+    print(os.environ["TF_NUM_INTRAOP_THREADS"], os.environ["TNT_INTERNAL_THREADS_CHOSEN"], flush=True)
     if os.environ["TNT_RESTART"] == "0" and rank == 1: os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0 if os.environ["TNT_RESTART"] == "1" else 20)
     """

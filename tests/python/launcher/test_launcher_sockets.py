@@ -37,7 +37,7 @@ def test_sockets_of_a_machine(tmp_path, sixteen_cores):
     cores = {0: {1, 2, 3, 8}, 1: {4, 5, 6, 7, 9, 10, 11}, 10: set(range(12, 16))}  # that this process may use
     assert found == tuple(Socket(number, frozenset(own)) for number, own in cores.items())
     assert str(found[0]) == "socket 0: cores 1, 2, 3, 8"
-    assert [Pinning(found, memory=False).of(rank).number for rank in range(5)] == [0, 1, 10, 0, 1]
+    assert [Pinning(found, memory=False).socket_of(rank).number for rank in range(5)] == [0, 1, 10, 0, 1]
 
 
 def test_a_machine_without_sockets(tmp_path):

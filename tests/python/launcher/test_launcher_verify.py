@@ -7,12 +7,12 @@ import json
 import pytest
 
 from tarantella.launcher.errors import UsageError
-from tarantella.verify.fingerprints import Place, first_difference, read
+from tarantella.verify.fingerprints import Position, first_difference, read
 from tarantella.verify.options import parse_verify
 
 WRITE = """
 import json
-size, shards = int(os.environ["TNT_SIZE"]), os.environ["TNT_REPRODUCIBLE"]
+size, shards = int(os.environ["TNT_INTERNAL_SIZE"]), os.environ["TNT_REPRODUCIBLE"]
 lines = [
     {"kind": "run", "ranks": size},
     {"kind": "training", "training": 0, "weights": ["a", "b", "moving"], "optimizer": ["iterations"],
@@ -106,7 +106,7 @@ def test_a_run_that_fails_is_named_and_ends_all(here):
 def test_a_run_without_a_step_is_an_error(here):
     result = here.run("verify", "--json", "--", here.script("pass"))
     assert result.returncode == 2
-    assert "run 1 (1 rank) cannot be compared: it has made no step of a tnt.Model's fit" in json.loads(result.stdout)["error"]
+    assert "run 1 (1 rank) cannot be compared: no tnt.Model has made a step in fit" in json.loads(result.stdout)["error"]
 
 
 def test_an_interruption_ends_all(here):
@@ -181,4 +181,4 @@ def test_what_a_restart_does_again_counts_once(tmp_path):
     after = [{"kind": "restart", "restart": 1}, lines[0], *lines[2:]]
     again.write_text("\n".join([*map(json.dumps, before), json.dumps(lines[4])[:20], *map(json.dumps, after)]))
     assert first_difference(read(straight), read(again)) is None
-    assert list(read(again).steps) == [Place(0, 0, i) for i in range(4)]
+    assert list(read(again).steps) == [Position(0, 0, i) for i in range(4)]

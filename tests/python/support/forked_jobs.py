@@ -19,8 +19,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from tarantella.cli import main as launcher
 from tarantella.launcher import preload
-from tarantella.launcher.cli import main as launcher
 from tarantella.launcher.forked import ForkedRank
 from tarantella.launcher.mark import running, state
 

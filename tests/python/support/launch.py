@@ -13,14 +13,16 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
 from support import forked_jobs, preloaded_jobs
+from support.preloaded_jobs import Outcome
 
-LAUNCHER = [sys.executable, "-m", "tarantella.launcher"]
+LAUNCHER = [sys.executable, "-m", "tarantella"]
 RANKS = Path(__file__).resolve().parents[1] / "ranks"
 MARK = "TARANTELLA_TEST_JOB"
 
@@ -74,24 +76,19 @@ def run_ranks(
     forked: whether ranks may be forks of a process that has imported TensorFlow; a program that is no Python script never is.
     """
     options = ["-n", str(n), *map(str, launcher_options), "--"]
-    preloaded = _Start(forked_jobs.LAUNCHER, ["--preload", "tensorflow", *options]) if forked and _is_python(script) else None
-    return _run([*LAUNCHER, *options], preloaded, script, args, timeout, env)
+    if forked and _is_python(script):
+        job = partial(preloaded_jobs.run, forked_jobs.LAUNCHER, ["--preload", "tensorflow", *options])
+    else:
+        job = partial(_run_program, [*LAUNCHER, *options])
+    return _run(job, script, args, timeout, env)
 
 
 def run_alone(
     script: Path | str, *args: object, timeout: float = 60, env: Mapping[str, str] | None = None, forked: bool = True
 ) -> Result:
     """The script, or the source of one, in one process, without the launcher. forked: as for `run_ranks`."""
-    preloaded = _Start(forked_jobs.SCRIPT, []) if forked else None
-    return _run([sys.executable], preloaded, script, args, timeout, {"TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})})
-
-
-@dataclass(frozen=True)
-class _Start:
-    """How a preloaded process starts a job."""
-
-    kind: str
-    words: list[str]
+    job = partial(preloaded_jobs.run, forked_jobs.SCRIPT, []) if forked else partial(_run_program, [sys.executable])
+    return _run(job, script, args, timeout, {"TF_CPP_MIN_LOG_LEVEL": "2", **(env or {})})
 
 
 def _is_python(script: Path | str) -> bool:
@@ -99,66 +96,60 @@ def _is_python(script: Path | str) -> bool:
 
 
 def _run(
-    command: list[str],
-    preloaded: _Start | None,
+    job: Callable[[list[str], Mapping[str, str], str, float], Outcome],
     script: Path | str,
     args: Sequence[object],
     timeout: float,
     env: Mapping[str, str] | None,
 ) -> Result:
-    job = uuid.uuid4().hex
+    """job: runs the words of a script in an environment and a folder, with a deadline."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("TNT_")}
-    environment = {**inherited, **DEFAULTS, **(env or {}), MARK: job}
+    environment = {**inherited, **DEFAULTS, **(env or {})}
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(script, str):
             path = Path(folder, "rank.py")
             path.write_text(dedent(script))
         else:
             path = script
-        words = [str(path), *map(str, args)]
-        if preloaded is not None:
-            return _run_forked(preloaded.kind, [*preloaded.words, *words], environment, folder, timeout)
         before, started = _shared_memory(), time.monotonic()
-        process = subprocess.Popen(
-            [*command, *words],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            stdout, stderr = process.communicate(timeout=timeout)
-        except BaseException as error:
-            process.terminate()  # the launcher ends its ranks
-            try:
-                stdout, stderr = process.communicate(timeout=5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                stdout = stderr = ""
-            _kill(_processes(job))
-            process.wait()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            result = Result(-1, stdout, stderr, time.monotonic() - started, ())
-            raise AssertionError(f"still running after {timeout} s: {result.said}") from None
+        outcome = job([str(path), *map(str, args)], environment, folder, timeout)
         seconds = time.monotonic() - started
-        running = _processes(job)
-        left = [f"process {pid}" for pid in running] + [f"/dev/shm/{name}" for name in _shared_memory() - before]
-        _kill(running)
-    return Result(process.returncode, stdout, stderr, seconds, tuple(left))
-
-
-def _run_forked(kind: str, words: list[str], environment: Mapping[str, str], folder: str, timeout: float) -> Result:
-    before, started = _shared_memory(), time.monotonic()
-    outcome = preloaded_jobs.run(kind, words, environment, folder, timeout)
-    seconds = time.monotonic() - started
-    left = [f"process {pid}" for pid in outcome.left] + [f"/dev/shm/{name}" for name in _shared_memory() - before]
+        left = [f"process {pid}" for pid in outcome.left] + [f"/dev/shm/{name}" for name in _shared_memory() - before]
     result = Result(-1 if outcome.late else outcome.code, outcome.stdout, outcome.stderr, seconds, tuple(left))
     assert not outcome.late, f"still running after {timeout} s: {result.said}"
     return result
+
+
+def _run_program(command: list[str], words: list[str], environment: Mapping[str, str], folder: str, timeout: float) -> Outcome:
+    """The command with these words, as a program of its own."""
+    job, late = uuid.uuid4().hex, False
+    process = subprocess.Popen(
+        [*command, *words],
+        cwd=folder,
+        env={**environment, MARK: job},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except BaseException as error:
+        late = True
+        process.terminate()  # the launcher ends its ranks
+        try:
+            stdout, stderr = process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            stdout = stderr = ""
+        if not isinstance(error, subprocess.TimeoutExpired):
+            _kill(_processes(job))
+            raise
+    running = _processes(job)
+    _kill(running)
+    process.wait()
+    return Outcome(process.returncode, stdout, stderr, running, late)
 
 
 def _kill(pids: list[int]) -> None:

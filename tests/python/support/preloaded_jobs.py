@@ -26,7 +26,7 @@ LATE = 10
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a forked job ended."""
+    """How a job ended."""
 
     code: int
     stdout: str
@@ -37,11 +37,13 @@ class Outcome:
     """Whether it had not ended in time."""
 
 
-def run(kind: str, words: list[str], environment: Mapping[str, str], folder: str, timeout: float) -> Outcome:
+def run(
+    kind: str, options: list[str], words: list[str], environment: Mapping[str, str], folder: str, timeout: float
+) -> Outcome:
     """Runs the launcher, or a script without it, and waits for its end."""
     fixed = {**ALWAYS, **{name: environment[name] for name in FIXED_BY_IMPORT if name in environment}}
     path = _server(tuple(sorted(fixed.items())))
-    job = {"kind": kind, "words": words, "environment": dict(environment), "folder": folder}
+    job = {"kind": kind, "words": [*options, *words], "environment": dict(environment), "folder": folder}
     with (
         tempfile.TemporaryFile() as stdout,
         tempfile.TemporaryFile() as stderr,

@@ -18,7 +18,7 @@ from tarantella.keras import adapter, files
 from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement.agreement import BATCH_HOOKS, HOOKS, AfterCallbacks, Agreement, BeforeCallbacks
 from tarantella.keras.step.patch import Patch
-from tarantella.settings import tensorboard_on_all_devices
+from tarantella.settings import on_all_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -124,7 +124,7 @@ def runs_here(callback: Any) -> bool:
     """Whether it runs on this rank."""
     on_all = getattr(type(callback), ON_ALL_RANKS, None)
     if on_all is None:
-        on_all = not isinstance(callback, _WRITE) or (isinstance(callback, _TENSORBOARD) and tensorboard_on_all_devices())
+        on_all = not isinstance(callback, _WRITE) or (isinstance(callback, _TENSORBOARD) and on_all_ranks("tensorboard"))
     return on_all or runtime.is_master_rank()
 
 
@@ -193,7 +193,7 @@ for _hook in (*HOOKS, "on_predict_begin", "on_predict_end", "on_predict_batch_be
 
 
 def _runs_everywhere(callback: Any) -> bool:
-    return bool(getattr(type(callback), ON_ALL_RANKS, tensorboard_on_all_devices()))
+    return bool(getattr(type(callback), ON_ALL_RANKS, on_all_ranks("tensorboard")))
 
 
 def _with_folders_of_rank(tensorboard: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`TNT_AUTOTUNE`: the fusion threshold is chosen by trying a few during the first steps of training.
+"""`TNT_FUSION_THRESHOLD=autotune`: the threshold is chosen by trying a few during the first steps of training.
 
 These are ordinary training steps: the bucket in which a gradient travels changes no bit of it. Each threshold has a plan and a
 traced step of its own. The thresholds alternate step by step, so that a disturbance of the machine hits all of them alike. The
@@ -105,7 +105,7 @@ class Autotune(adapter.Callback):
         if self.finished:
             return
         done = f"after {self._n_done} of {len(self._trials)} trials" if self._trials else "before it began"
-        runtime.logger.warning("TNT_AUTOTUNE: fit ended %s: the fusion threshold stays as it was, the next fit goes on", done)
+        runtime.logger.warning("autotune: fit ended %s: the fusion threshold stays as it was, the next fit goes on", done)
         if self._trials:
             self._use(0)
 
@@ -123,7 +123,7 @@ class Autotune(adapter.Callback):
         default = float(self._reducers.bytes_of_threshold())
         for threshold in (default * factor for factor in FACTORS[1:]):
             threshold = math.floor(threshold) if math.isfinite(threshold) else threshold
-            runtime.logger.info("TNT_AUTOTUNE: the plan with fusion threshold %s:", format_threshold(threshold))
+            runtime.logger.info("autotune: the plan with fusion threshold %s:", format_threshold(threshold))
             self._reducers.add_plan(threshold)
             if self._reducers.buckets(threshold) in plans:
                 self._reducers.drop_plan(threshold)
@@ -139,7 +139,7 @@ class Autotune(adapter.Callback):
         self._use(self._trials[0][0])
 
     def _end(self, why: str, *args: Any) -> None:
-        runtime.logger.info(f"TNT_AUTOTUNE: nothing was tried: {why}", *args)
+        runtime.logger.info(f"autotune: nothing was tried: {why}", *args)
         self.finished = True
 
     def _use(self, candidate: int) -> None:
@@ -164,7 +164,7 @@ class Autotune(adapter.Callback):
             file = autotune_cache.store(self._key, bytes_of[chosen], step_ms)
             times = ", ".join(f"{threshold}: {ms:g} ms" for threshold, ms in step_ms.items())
             stored = "" if file is None else f"; stored in {file}"
-            runtime.logger.info("TNT_AUTOTUNE: fusion threshold %s (%s)%s", format_threshold(bytes_of[chosen]), times, stored)
+            runtime.logger.info("autotune: fusion threshold %s (%s)%s", format_threshold(bytes_of[chosen]), times, stored)
 
 
 def format_threshold(threshold: float) -> str:
@@ -189,14 +189,14 @@ def create(
     """
     if runtime.get_size() == 1:
         return None
-    wanted, given = settings.autotune(), reducers.fusion_threshold is not None or settings.has_fusion_threshold()
+    wanted, given = settings.autotune(), reducers.fusion_threshold is not None or settings.fusion_threshold() is not None
     on_ranks = collectives.all_gather(np.array([wanted, given, reducers.has_bucket_hook]))
     _check_agreement(on_ranks[:, 0])
     if not wanted:
         return None
     reason = _reason_to_try_nothing(bool(on_ranks[:, 1].any()), bool(on_ranks[:, 2].any()), reducers.tree)
     if reason:
-        runtime.logger.warning("TNT_AUTOTUNE tries nothing: the fusion threshold %s", reason)
+        runtime.logger.warning("autotune: nothing is tried: the fusion threshold %s", reason)
         return None
     key = autotune_cache.key_of(gradients.specs(variables), reducers.wire_dtype())
     found = autotune_cache.find(key) if runtime.is_master_rank() else None
@@ -204,7 +204,7 @@ def create(
     if threshold < 0:
         return Autotune(reducers, key, awaits_reduction)
     reducers.fusion_threshold = threshold
-    runtime.logger.info("TNT_AUTOTUNE: fusion threshold %s, taken from %s", format_threshold(threshold), autotune_cache.path())
+    runtime.logger.info("autotune: fusion threshold %s, taken from %s", format_threshold(threshold), autotune_cache.path())
     return None
 
 
@@ -220,4 +220,4 @@ def _check_agreement(wanted: Any) -> None:
     if wanted.all() or not wanted.any():
         return
     with_it, without = int(np.argmax(wanted)), int(np.argmin(wanted))
-    raise MismatchError(f"TNT_AUTOTUNE is set on rank {with_it} but not on rank {without}: set it on all ranks, or on none")
+    raise MismatchError(f"TNT_FUSION_THRESHOLD is autotune on rank {with_it} but not on rank {without}: it must be the same")

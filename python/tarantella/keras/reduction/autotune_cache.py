@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _KINDS: dict[str, Any] = {"model": str, "ranks": int, "ranks_per_node": int, "transport": str, "fusion_threshold": (int, str)}
-_ABOUT = "fusion thresholds that TNT_AUTOTUNE has found; delete the file, or an entry, to have it tried again"
+_ABOUT = "fusion thresholds that TNT_FUSION_THRESHOLD=autotune has found; delete the file, or an entry, to have it tried again"
 
 
 def key_of(specs: Sequence[Spec], wire_dtype: str) -> dict[str, Any]:

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from tarantella._native import Dtype
+
 _REASON_BYTES = 255  # what tnt_packed_bucket_t has room for
-_NAMES = {code: name for name, code in runtime._DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class BucketHook:
         self._names = tuple(names)
         self.error: Exception | None = None
 
-    def __call__(self, index: int, memory: memoryview, dtype: int, tensors: list[int]) -> str | None:
+    def __call__(self, index: int, memory: memoryview, dtype: Dtype, tensors: list[int]) -> str | None:
         """Calls the function. Returns the text of its exception, cut to the room that the C API has."""
         try:
             self._call(index, memory, dtype, tuple(tensors))
@@ -58,8 +57,8 @@ class BucketHook:
             return text.encode()[:_REASON_BYTES].decode(errors="ignore")
         return None
 
-    def _call(self, index: int, memory: memoryview, dtype: int, tensors: tuple[int, ...]) -> None:
-        data = np.frombuffer(memory, tf.as_dtype(_NAMES[dtype]).as_numpy_dtype)
+    def _call(self, index: int, memory: memoryview, dtype: Dtype, tensors: tuple[int, ...]) -> None:
+        data = np.frombuffer(memory, tf.as_dtype(dtype.name).as_numpy_dtype)
         kept = weakref.ref(data)  # a view keeps it alive
         self._function(PackedBucket(index, data, tensors, tuple(self._names[i] for i in tensors)))
         del data

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella import runtime
+from tarantella.collectives import wire
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import communicator, graph_order, ops, weights
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 def all_reduce(tensor: Any, op: str) -> tf.Tensor:
     """`tnt.all_reduce` of a tensor: see there."""
     x = tf.convert_to_tensor(adapter.unwrap(tensor))
-    if x.dtype.name not in runtime._DTYPES:
-        raise TypeError(f"cannot reduce elements of type {x.dtype.name}: use one of {', '.join(runtime._DTYPES)}")
+    wire.element_type(x.dtype.name)  # or an error
+    operation = wire.operation(op)
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def reduced(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
@@ -29,14 +30,14 @@ def all_reduce(tensor: Any, op: str) -> tf.Tensor:
                 raise UnsupportedError(f"tnt.all_reduce(op={op!r}) has no gradient: use 'sum' or 'avg', or tf.stop_gradient")
             return all_reduce(upstream, op)
 
-        return _run("tnt_all_reduce", x, op=runtime._OPS[op]), gradient
+        return _run("tnt_all_reduce", x, op=int(operation)), gradient
 
     return reduced(x)
 
 
 def total(numbers: Any) -> tf.Tensor:
     """The sum over ranks of the few numbers that a step needs beside gradients; has no gradient itself. Collective."""
-    return _run("tnt_all_reduce", tf.convert_to_tensor(numbers), op=runtime._OPS["sum"])
+    return _run("tnt_all_reduce", tf.convert_to_tensor(numbers), op=int(wire.operation("sum")))
 
 
 def _run(collective: str, x: tf.Tensor, **attributes: int) -> tf.Tensor:

@@ -6,7 +6,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 import tensorflow as tf
 
-HOST = -1
+from tarantella import _native
+
+HOST = _native.DEVICE_HOST
 """The device of a reducer whose tensors lie in host memory. Any other number is a CUDA device."""
 
 

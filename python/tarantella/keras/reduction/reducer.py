@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 _live: weakref.WeakSet[Reducer] = weakref.WeakSet()
 
 
-# tnt_reducer_options_t.wire_dtype: TNT_WIRE_OWN, TNT_WIRE_DEFAULT
-WIRE_OWN = -2
-WIRE_DEFAULT = -1
-# tnt_reducer_options_t.determinism: TNT_DETERMINISM_DEFAULT, TNT_DETERMINISM_RANKS
-DETERMINISM_DEFAULT = 0
-DETERMINISM_RANKS = 2
+WIRE_OWN = _native.WIRE_OWN
+WIRE_DEFAULT = _native.WIRE_DEFAULT
 
 
 @dataclass(frozen=True)
@@ -68,20 +64,20 @@ class Reducer:
         tree: bool = False,
     ) -> None:
         for spec in specs:
-            if spec.dtype not in runtime._DTYPES:
+            if spec.dtype not in _native.Dtype.__members__:
                 raise TypeError(f"cannot reduce {spec.name}: elements of type {spec.dtype} are not supported")
         self.device = device.device_of_gradients() if gradients and bucket_hook is None else device_placement.HOST
         versions = f"TensorFlow {tf.__version__}, {adapter.version()}"
         self._native = _native.Reducer(
             runtime.world(),
-            [(spec.name, spec.count, runtime._DTYPES[spec.dtype]) for spec in specs],
+            [(spec.name, spec.count, _native.Dtype[spec.dtype]) for spec in specs],
             name,
             f"{versions}, {context}" if context else versions,
             fusion_threshold=-1.0 if fusion_threshold is None else float(fusion_threshold),
-            wire_dtype=runtime._DTYPES[wire_dtype] if isinstance(wire_dtype, str) else wire_dtype,
+            wire_dtype=int(_native.Dtype[wire_dtype]) if isinstance(wire_dtype, str) else wire_dtype,
             gradient_order=gradient_order or (),
             device=self.device,
-            determinism=DETERMINISM_RANKS if tree else DETERMINISM_DEFAULT,
+            determinism=_native.Determinism.RANKS if tree else _native.Determinism.DEFAULT,
         )
         self.hook = BucketHook(bucket_hook, [spec.name for spec in specs]) if bucket_hook is not None else None
         if self.hook is not None:

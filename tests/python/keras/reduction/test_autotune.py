@@ -1,4 +1,4 @@
-"""TNT_AUTOTUNE: thresholds are tried without changing results, ranks agree, and what was found is kept for the next run."""
+"""TNT_FUSION_THRESHOLD=autotune: trying changes no results, ranks agree, and the choice is kept for the next run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_all_steps_count_and_one_plan_is_left(jobs):
 
 
 def test_what_was_found_is_logged_kept_and_taken(jobs):
-    logged = re.findall(r"TNT_AUTOTUNE: fusion threshold ([\d.]+ [KM]iB|inf) \((.*)\); stored in (.*)", jobs["with said"])
+    logged = re.findall(r"autotune: fusion threshold ([\d.]+ [KM]iB|inf) \((.*)\); stored in (.*)", jobs["with said"])
     assert len(logged) == len(TRIED)
     (entry,) = jobs["with"][0]["kept"]["entries"]
     chosen, times, _ = logged[0]
@@ -62,13 +62,13 @@ def test_what_was_found_is_logged_kept_and_taken(jobs):
     assert (entry["ranks"], entry["transport"]) == (2, "shm")
     taken = jobs["with"][0]["taken"]
     assert taken["threshold"] == str(entry["fusion_threshold"])
-    assert re.search(r"TNT_AUTOTUNE: fusion threshold .*, taken from .*autotune-.*json", jobs["with said"])
+    assert re.search(r"autotune: fusion threshold .*, taken from .*autotune-.*json", jobs["with said"])
     assert jobs["without"][0]["kept"] is None
 
 
 def test_a_given_threshold_wins(jobs):
     assert jobs["with"][0]["given"]["plan"] == jobs["without"][0]["given"]["plan"]
-    assert jobs["with said"].count("TNT_AUTOTUNE tries nothing: the fusion threshold is given") == 1
+    assert jobs["with said"].count("autotune: nothing is tried: the fusion threshold is given") == 1
 
 
 def test_one_ranks_bucket_hook_keeps_the_plan(jobs):
@@ -80,7 +80,7 @@ def test_a_fit_that_is_too_short_says_so_and_the_next_goes_on(jobs):
     assert jobs["with"][0]["too few"]["tuning"]
     assert jobs["with"][0]["too few"]["threshold"] == "None"
     # also in the first fit of "two fits"
-    assert len(re.findall(r"WARNING: TNT_AUTOTUNE: fit ended after \d+ of \d+ trials", jobs["with said"])) in (1, 2)
+    assert len(re.findall(r"WARNING: autotune: fit ended after \d+ of \d+ trials", jobs["with said"])) in (1, 2)
 
 
 def test_nothing_is_tried_where_another_trace_would_draw_other_numbers_or_plans_do_not_differ(jobs):
@@ -102,8 +102,8 @@ def test_another_threshold_must_be_clearly_better(jobs):
 def test_one_rank_only_is_refused_on_all(tmp_path):
     source = """
         import os
-        if os.environ["TNT_RANK"] == "1":
-            os.environ["TNT_AUTOTUNE"] = "1"
+        if os.environ["TNT_INTERNAL_RANK"] == "1":
+            os.environ["TNT_FUSION_THRESHOLD"] = "autotune"
         import keras, numpy as np
         import tarantella as tnt
         model = tnt.Model(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))
@@ -114,11 +114,11 @@ def test_one_rank_only_is_refused_on_all(tmp_path):
             print(error)
     """
     job = run_ranks(2, source, launcher_options=["--output-on-all-devices"]).good()
-    sentence = "TNT_AUTOTUNE is set on rank 1 but not on rank 0: set it on all ranks, or on none"
+    sentence = "TNT_FUSION_THRESHOLD is autotune on rank 1 but not on rank 0: it must be the same"
     assert sorted(job.stdout.splitlines()) == [f"[rank {rank}] {sentence}" for rank in range(2)]
 
 
 def test_nonsense_is_refused_by_name_and_value():
-    job = run_ranks(2, "import tarantella as tnt; tnt.get_rank()", env={"TNT_AUTOTUNE": "maybe"})
+    job = run_ranks(2, "import tarantella as tnt; tnt.get_rank()", env={"TNT_FUSION_THRESHOLD": "maybe"})
     assert job.code != 0
-    assert "TNT_AUTOTUNE=maybe: expected true or false" in job.stderr
+    assert "TNT_FUSION_THRESHOLD=maybe: expected kilobytes" in job.stderr

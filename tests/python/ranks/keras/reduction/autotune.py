@@ -1,4 +1,4 @@
-"""Trains models with or without TNT_AUTOTUNE, and notes what came of each: autotune.py FOLDER."""
+"""Trains models with or without TNT_FUSION_THRESHOLD=autotune, and notes what came of each: autotune.py FOLDER."""
 
 from __future__ import annotations
 

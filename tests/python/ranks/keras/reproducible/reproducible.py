@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 if os.environ.get("ALTERNATING_NODES"):  # ranks that follow each other are on different nodes; read when the library starts
-    os.environ["TNT_NODE"] = str(int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]) % 2)
+    os.environ["TNT_INTERNAL_NODE"] = str(int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]) % 2)
 
 import tarantella as tnt  # isort: skip  (readies TensorFlow)
 import numpy as np

@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(sys.argv[1:] if argv is None else argv, console)
     except UsageError as error:
-        console.say(str(error))
+        console.message(str(error))
         console.drain()
         return USAGE_ERROR
     except SystemExit as done:  # --help and --version: argparse has printed and wants to stop
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         return 128 + signal.SIGINT
     except ForkedRank as forked:
         rank = forked
-    return rank.run()  # out of reach of the above: what the script raises is the script's
+    return rank.run()  # outside of the try block, which must not catch what the script raises
 
 
 def _run(argv: list[str], console: Console) -> int:
@@ -56,7 +56,7 @@ def _run(argv: list[str], console: Console) -> int:
 
 
 def _preload(options: Options, argv: list[str]) -> None:
-    preload.start_anew(argv, shared_environment(options, os.environ, usable_cores()))
+    preload.restart_with(argv, shared_environment(options, os.environ, usable_cores()))
     preload.load(options.preload, options.command[1])
 
 
@@ -71,7 +71,7 @@ def _clean_up(options: Cleanup, console: Console) -> int:
 
 
 def _open_standard_descriptors() -> None:
-    """Descriptors 0 to 2 may be closed (daemons do that); a pipe of ours must not take their numbers."""
+    """Opens descriptors 0 to 2 if they are closed, as in daemons, so that no pipe takes their numbers."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -1,0 +1,94 @@
+"""How ranks and jobs ended, and which rank's failure was the first.
+
+One failure ends all ranks, often within microseconds, and the first to end is not always the first to fail. So a rank reports
+on a pipe why it ends: by its own failure ("primary"), or because another one failed ("secondary").
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tarantella.launcher.process import ExitStatus
+
+MAX_MESSAGE = 1000
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rank writes when its script fails: `{"kind": "primary"|"secondary", "message": "ValueError: ..."}`."""
+
+    secondary: bool
+    message: str
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How a job ended."""
+
+    code: int
+    """The launcher's exit code."""
+    reason: str = ""
+    """Why it failed."""
+    interrupted: bool = False
+    """Whether the launcher was asked to end it."""
+    started: bool = True
+    """False: the ranks could not be started."""
+    killed: frozenset[int] = frozenset()
+    """Ranks that were killed by a signal which the launcher had not sent."""
+
+
+@dataclass(frozen=True)
+class RankExit:
+    """How one rank ended."""
+
+    rank: int
+    pid: int
+    status: ExitStatus
+    signalled: bool
+    """The launcher had sent it a signal before, so its status does not tell why it ended."""
+    report: Report | None
+    host: str = ""
+    """Where it ran, if the job has several hosts."""
+
+    @property
+    def failed_first(self) -> bool:
+        """Whether it may have failed of itself, not because another rank failed."""
+        if self.signalled:
+            return self.report is not None and not self.report.secondary
+        return self.report is None or not self.report.secondary
+
+    @property
+    def killed(self) -> bool:
+        """Whether a signal killed it that the launcher had not sent."""
+        return bool(self.status.signal) and not self.signalled
+
+    @property
+    def exit_code(self) -> int:
+        return self.status.exit_code if not self.signalled else self.status.code or 1
+
+    def __str__(self) -> str:
+        how = "failed" if self.signalled and self.status.signal else str(self.status)
+        message = f": {self.report.message}" if self.report and self.report.message else ""
+        where = f" on {self.host}" if self.host else ""
+        return f"rank {self.rank} (pid {self.pid}{where}) {how}{message}"
+
+
+def read_report(lines: Iterable[bytes]) -> Report | None:
+    """The first line that is a report. A program may have written other lines to that descriptor."""
+    for line in lines:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and found.get("kind") in ("primary", "secondary"):
+            message = " ".join(str(found.get("message") or "").split())
+            return Report(found["kind"] == "secondary", message[:MAX_MESSAGE])
+    return None
+
+
+def first_failure(exits: Sequence[RankExit]) -> RankExit | None:
+    """The rank to name in the error: the first that failed of itself, else the first that failed. exits: in their order."""
+    failed = [rank for rank in exits if not rank.status.success]
+    return next((rank for rank in failed if rank.failed_first), failed[0] if failed else None)

@@ -1,0 +1,84 @@
+"""What happens when a script imports TensorFlow in a rank: GPUs and threads are chosen, and shuffles get one seed on all ranks.
+
+Every rank takes its part of the same global batches, so all ranks must shuffle alike. A script makes its datasets before
+`tnt.Model` sees them, so `tf.data.Dataset.shuffle` itself gets a seed.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tarantella import environment, gpus, settings, threads
+from tarantella.seeding import agreed_seed, global_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def install() -> None:
+    """Prepares TensorFlow for a rank, now or as soon as the script imports it.
+
+    On a job of one rank it chooses GPUs if TNT_GPUS_PER_NODE is set, and threads if TNT_REPRODUCIBLE is, and nothing else.
+    """
+    if not (environment.in_job() or settings.is_set("TNT_REPRODUCIBLE")) and settings.gpus_per_node() is None:
+        return
+    if "tensorflow" in sys.modules:
+        _prepare(sys.modules["tensorflow"])
+    else:
+        sys.meta_path.insert(0, _AfterTensorFlow())
+
+
+def uninstall() -> None:
+    """Undoes `install` where TensorFlow has not been imported yet, in a process whose forks will be ranks."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _AfterTensorFlow)]
+
+
+def _prepare(tf: ModuleType) -> None:
+    if environment.in_job():
+        seed_shuffles(tf)
+    gpus.choose(tf)
+    if settings.reproducible() is not None:
+        threads.share_cores()  # TensorFlow looks when it starts its threads, with the first operation
+
+
+def seed_shuffles(tf: ModuleType) -> None:
+    """Makes ``dataset.shuffle(n)`` without a seed use the job's one, unless the script has set a global seed."""
+    original = tf.data.Dataset.shuffle
+    if getattr(original, "_tnt_seeded", False):
+        return
+
+    def shuffle(self: Any, buffer_size: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if seed is None and global_seed() is None:
+            seed = agreed_seed()
+        return original(self, buffer_size, seed, *args, **kwargs)
+
+    shuffle.__doc__ = original.__doc__
+    shuffle._tnt_seeded = True  # type: ignore[attr-defined]
+    tf.data.Dataset.shuffle = shuffle
+
+
+class _AfterTensorFlow(importlib.abc.MetaPathFinder):
+    """Lets the usual finders import TensorFlow, then prepares it."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            _prepare(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
