@@ -26,6 +26,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 SOURCES = (".cpp", ".hpp", ".h", ".c", ".cu", ".cuh")
 LIBRARY = ("src", "kernels", "include")
 HEADER = "include/tarantella"
+EXTENSION = "python/extension/native"  # tarantella._native
 COLOURS = {"keras": "#dbeafe", "python": "#e0f2e9", "caller": "#fef3c7", "library": "#ede9fe", "kernels": "#fee2e2"}
 BOX_HEIGHT, ROW, CHARACTER, GAP, MARGIN = 26, 58, 7.0, 26, 20
 
@@ -90,10 +91,12 @@ def _modules(statements: list[ast.stmt]) -> Iterator[str]:
 
 def _is_module(name: str) -> bool:
     path = PACKAGE.parent.joinpath(*name.split("."))
-    return path.is_dir() or path.with_suffix(".py").is_file()
+    return name == "tarantella._native" or path.is_dir() or path.with_suffix(".py").is_file()
 
 
 def _python_room(parts: tuple[str, ...]) -> str:
+    if parts[1:2] == ("_native",):
+        return EXTENSION
     at, depth = PACKAGE, 1
     while depth < len(parts) and (at / parts[depth]).is_dir() and depth < 3:
         at, depth = at / parts[depth], depth + 1
