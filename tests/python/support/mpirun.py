@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tarantella
-from support.launch import DEFAULTS
+from support.launch import DEFAULTS, SLACK
 
 # Open MPI as root, in a container, with more ranks than cores; others look for none of it
 _MPI = {
@@ -67,7 +67,7 @@ def mpirun(n: int, script: Path, *args: object, timeout: float = 60, env: Mappin
         start_new_session=True,
     )
     try:
-        stdout, stderr = process.communicate(timeout=timeout)
+        stdout, stderr = process.communicate(timeout=SLACK * timeout)
     except BaseException:
         process.terminate()  # mpirun ends its ranks
         try:
@@ -75,5 +75,5 @@ def mpirun(n: int, script: Path, *args: object, timeout: float = 60, env: Mappin
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             stdout, stderr = process.communicate()
-        raise AssertionError(f"did not end within {timeout} s: {MpiResult(-1, stdout, stderr).said}") from None
+        raise AssertionError(f"did not end within {SLACK * timeout} s: {MpiResult(-1, stdout, stderr).said}") from None
     return MpiResult(process.returncode, stdout, stderr)

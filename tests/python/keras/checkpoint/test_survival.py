@@ -9,7 +9,7 @@ from survival import survive
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_killed_trainings_end_with_the_right_bits():
     told: list[str] = []
     assert survive(runs=2, seed=3, ranks=(2, 1), kills=1, epochs=2, say=told.append) == 0, "\n".join(told)

@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from support.findings import Findings, checks_in
-from support.launch import RANKS
+from support.launch import RANKS, SLACK
 from support.mpirun import needs_mpirun, why_no_mpirun
 
 SCRIPT = RANKS / "keras/reproducible/reproducible.py"
 SECONDS = 400
 LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
 THREADS = {"TF_NUM_INTRAOP_THREADS": "2"}
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * SECONDS)]  # the last tests wait for all jobs
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * SLACK * SECONDS)]  # the last tests wait for all jobs
 
 NO_TRAININGS = ("beside_plain_keras", "how_often_a_training_step_is_traced", "refused")
 TRAININGS = [name for name in checks_in(SCRIPT) if name not in NO_TRAININGS]
