@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 LAUNCHER = [sys.executable, "-m", "tarantella"]
-TIMEOUT = 20
+TIMEOUT = 100
 
 PRELUDE = """
 import os, signal, sys, time

@@ -88,7 +88,8 @@ def saved_and_loaded() -> list[Any]:
         model.save(path)
         model.save(path)  # over the old one
         loaded = keras.models.load_model(path)
-        same = np.array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+        # the loaded model predicts all of x at once: a product of another shape may sum in another order
+        same = np.allclose(loaded.predict(x, verbose=0), model.predict(x, verbose=0), rtol=1e-6, atol=1e-6)
         again = tnt.Model(loaded)
         fit(again)
         found.append([there(name + "*"), type(loaded) is keras.Sequential, bool(same), flat(again.get_weights())])

@@ -301,7 +301,7 @@ def refused() -> dict[str, list[str]]:
     synchronized = keras.Sequential([keras.Input((12,)), tnt.keras.layers.SyncBatchNormalization(), layers.Dense(1)])
     return {
         "no power of two": raised(tnt.Model, mlp(), reproducible=6),
-        "too many ranks": raised(lambda: tnt.Model(mlp(), reproducible=tnt.get_size() // 2 or 3)._hooks()),
+        "too many ranks": raised(lambda: tnt.plan(tnt.Model(mlp(), reproducible=tnt.get_size() // 2 or 3))),
         "bfloat16": raised(tnt.Model, mlp(), reproducible=V, gradient_dtype="bfloat16"),
         "hook": raised(tnt.Model, mlp(), reproducible=V, bucket_hook=print),
         "random": raised(fit, noisy),
