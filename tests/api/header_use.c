@@ -8,6 +8,7 @@ typedef void (*function_t)(void);
 
 static const function_t functions[] = {(function_t)tnt_version,
                                        (function_t)tnt_status_name,
+                                       (function_t)tnt_setting,
                                        (function_t)tnt_dtype_size,
                                        (function_t)tnt_last_error,
                                        (function_t)tnt_init,

@@ -101,7 +101,8 @@ TEST_F(WatchdogTest, MessagesAreNotNumbered) {
   const Call receive{.kind = Call::recv, .dtype = TNT_FLOAT32, .root = 1, .count = 4};
   watchdog(receive, "", [&] { hold(); });
   const std::string message = ending(watchdog);
-  EXPECT_EQ(message.find("rank 0: recv of 4 float32 from rank 1 has not finished within 0.2 s: its peer has not come"), 0U)
+  EXPECT_EQ(message.find("rank 0: recv of 4 float32 from rank 1 has not finished within 0.2 s: its peer has not reached it"),
+            0U)
       << message;
   blocked = false;
 }

@@ -451,7 +451,7 @@ TEST_F(FiveTensors, MisuseChangesNothing) {
 
 TEST_F(FiveTensors, AGradientThatIsCastHasNoPlaceInTheBucket) {
   run_trainers(1, five_tensors(TNT_BFLOAT16), [&](Trainer& trainer, int) {
-    expect_refused([&] { (void)trainer.reducer.gradient_buffer(0); }, "'a' is float32 and travels as bfloat16");
+    expect_refused([&] { (void)trainer.reducer.gradient_buffer(0); }, "'a' is float32 but is reduced as bfloat16");
   });
 }
 
