@@ -44,7 +44,25 @@ TEST_P(TreeTest, HasTheBitsOfTheReference) {
   }
 }
 
-// A result larger than the caches, and many chunks.
+// A contribution is rounded before the sum; 0.75 of 16 bits has one right value.
+TEST_P(TreeTest, Of16BitContributionsThatAreScaled) {
+  for (const std::size_t count : {std::size_t{200}, std::size_t{50'004}}) {
+    const auto in = disorderly_arrays(n, TNT_BFLOAT16, count);
+    std::vector<Array> scaled = in;
+    for (Array& array : scaled) {
+      for (std::size_t i = 0; i < count; ++i) array.set(i, 0.75 * array.get(i));
+    }
+    const Array expected = tree_sum_of_arrays(scaled, summed_groups(GetParam()));
+    run_threads(GetParam(), [&](Communicator& comm) {
+      Array data = in[static_cast<std::size_t>(comm.rank())];
+      const TensorView view{.in = data.data(), .out = data.data(), .count = count, .scale = 0.75};
+      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_BFLOAT16), TNT_SUM, call());
+      EXPECT_EQ(data, expected);
+    });
+  }
+}
+
+// A result past the caches, and many chunks.
 TEST_P(TreeTest, OfMegabytes) {
   const auto in = disorderly_arrays(n, TNT_FLOAT32, 400'001);
   const Array expected = tree_sum_of_arrays(in, summed_groups(GetParam()));

@@ -120,15 +120,17 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::create_group(std::span<c
 // and unpacks the slices after the cross-node reduction.
 class HierarchicalCommunicator::AllReduce {
  public:
-  // fused: in the type that a node's memory uses. wire: the type in which slices travel between nodes.
-  AllReduce(HierarchicalCommunicator& comm, const FusedBuffer& fused, tnt_dtype_t wire, tnt_op_t op, const CallContext& context)
+  // dtype: the type that a node's memory holds. wire: the type in which slices travel between nodes.
+  AllReduce(HierarchicalCommunicator& comm, const FusedBuffer& fused, tnt_dtype_t dtype, tnt_dtype_t wire, tnt_op_t op,
+            const CallContext& context)
       : comm_(comm),
         fused_(fused),
+        dtype_(dtype),
         wire_(wire),
         op_(op),
         context_{.timeout = context.timeout, .detail = context.detail},
         phases_(context),
-        size_(dtype_size(fused.dtype())),
+        size_(dtype_size(dtype)),
         local_size_(static_cast<std::size_t>(comm.local_->size())) {
     const std::size_t min_slice_bytes = std::size_t{32} * 1024;
     const std::size_t slice = std::clamp(fused.count() * size_ / local_size_ / 4, min_slice_bytes, max_slice_bytes);
@@ -154,14 +156,14 @@ class HierarchicalCommunicator::AllReduce {
     const std::size_t slice = (count + local_size_ - 1) / local_size_;
     const StagingBuffer data = comm_.staging_.acquire(slice * local_size_ * size_);
     const StagingBuffer own = comm_.staging_.acquire(slice * size_);
-    fused_.pack(first, count, data.get());
+    pack(first, count, data.get());
     std::memset(data.get() + count * size_, 0, (slice * local_size_ - count) * size_);
     phases_.end("pack");
-    comm_.local_->reduce_scatter(data.get(), own.get(), slice, fused_.dtype(), op_, context_);
+    comm_.local_->reduce_scatter(data.get(), own.get(), slice, dtype_, op_, context_);
     phases_.end("reduce");
     CrossNode& cross = comm_.cross_[index % comm_.cross_.size()];
     auto work = cross.executor.start([this, &cross, own, slice] {
-      const TensorView view{.in = own.get(), .out = own.get(), .count = slice, .dtype = fused_.dtype()};
+      const TensorView view{.in = own.get(), .out = own.get(), .count = slice, .dtype = dtype_};
       cross.comm->all_reduce(FusedBuffer({&view, 1}, wire_), op_, context_);
     });
     chunks_[index % chunks_in_flight] = Chunk{first, count, slice, data, own, std::move(work)};
@@ -173,13 +175,27 @@ class HierarchicalCommunicator::AllReduce {
     auto& chunk = chunks_[index % chunks_in_flight];
     (void)chunk->work->wait(-1);
     phases_.end("wait");
-    comm_.local_->all_gather(chunk->own.get(), chunk->data.get(), chunk->slice, fused_.dtype(), context_);
-    fused_.unpack(chunk->first, chunk->count, chunk->data.get());
+    comm_.local_->all_gather(chunk->own.get(), chunk->data.get(), chunk->slice, dtype_, context_);
+    unpack(chunk->first, chunk->count, chunk->data.get());
     phases_.end("unpack");
     chunk.reset();
   }
 
  private:
+  // By way of the buffer's own type: contributions are rounded to it before the sum, and the sum once.
+  void pack(std::size_t first, std::size_t count, std::byte* to) {
+    if (fused_.dtype() == dtype_) return fused_.pack(first, count, to);
+    const StagingBuffer packed = comm_.staging_.acquire(count * dtype_size(fused_.dtype()));
+    fused_.pack(first, count, packed.get());
+    scale(to, dtype_, packed.get(), fused_.dtype(), count, 1.0);
+  }
+  void unpack(std::size_t first, std::size_t count, const std::byte* from) {
+    if (fused_.dtype() == dtype_) return fused_.unpack(first, count, from);
+    const StagingBuffer packed = comm_.staging_.acquire(count * dtype_size(fused_.dtype()));
+    scale(packed.get(), fused_.dtype(), from, dtype_, count, 1.0);
+    fused_.unpack(first, count, packed.get());
+  }
+
   struct Chunk {
     std::size_t first;
     std::size_t count;
@@ -197,6 +213,7 @@ class HierarchicalCommunicator::AllReduce {
 
   HierarchicalCommunicator& comm_;
   const FusedBuffer& fused_;
+  tnt_dtype_t dtype_;
   tnt_dtype_t wire_;
   tnt_op_t op_;
   CallContext context_;
@@ -216,10 +233,10 @@ void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op,
   const std::string detail =
       context.detail.empty() ? describe(call)
                              : fmt::format("{}, {}", describe(call), context.detail);  // each step reports its own operation
-  std::vector<TensorView> views(fused.views().begin(), fused.views().end());
-  for (TensorView& view : views) view.dtype = view.dtype.value_or(fused.dtype());
-  const FusedBuffer inside(views, dtype_size(fused.dtype()) == 2 ? TNT_FLOAT32 : fused.dtype());
-  AllReduce stages(*this, inside, fused.narrows() ? fused.dtype() : inside.dtype(), op,
+  const tnt_dtype_t dtype = dtype_size(fused.dtype()) == 2 ? TNT_FLOAT32 : fused.dtype();
+  const bool narrows = fused.narrows();
+  const FusedBuffer inside(fused.views(), narrows ? TNT_FLOAT32 : fused.dtype());
+  AllReduce stages(*this, inside, dtype, narrows ? fused.dtype() : dtype, op,
                    {.timeout = context.timeout, .detail = detail, .observer = context.observer});
   run_pipeline(stages, stages.chunks(), [] {});
 }
