@@ -1,6 +1,7 @@
 // TntSparseSum: the sum over ranks of a sparse gradient, of which each rank has a few rows. The ranks exchange their numbers of
 // rows and make the same decision from them: gather all rows and add them in the tree of all_reduce, or fill a dense table and
-// all_reduce it, which gives the same bits and moves fewer bytes if there are many rows. Blocks like the ops of collective_ops.cpp.
+// all_reduce it, which gives the same bits and moves fewer bytes if there are many rows. Blocks like the ops of
+// collective_ops.cpp.
 #include <algorithm>
 #include <cstring>
 #include <memory>
