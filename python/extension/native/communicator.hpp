@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "native/work.hpp"
 
@@ -55,13 +56,6 @@ class Communicator {
       return tnt_broadcast(comm_, data.data(), data.data(), data.size(), dtype, root, nullptr, work);
     });
   }
-  [[nodiscard]] std::unique_ptr<Work> send(const In& in, tnt_dtype_t dtype, int to) const {
-    return start(in, {}, [&](tnt_work_t* work) { return tnt_send(comm_, in.data(), in.size(), dtype, to, nullptr, work); });
-  }
-  [[nodiscard]] std::unique_ptr<Work> recv(const Out& out, tnt_dtype_t dtype, int from) const {
-    return start({}, out,
-                 [&](tnt_work_t* work) { return tnt_recv(comm_, out.data(), out.size(), dtype, from, nullptr, work); });
-  }
   [[nodiscard]] std::unique_ptr<Work> barrier() const {
     return start({}, {}, [&](tnt_work_t* work) { return tnt_barrier(comm_, nullptr, work); });
   }
@@ -71,6 +65,11 @@ class Communicator {
     tnt_comm_t part = nullptr;
     check_released([&] { return tnt_comm_split(comm_, color, key, &part); });
     return part == nullptr ? nullptr : std::make_unique<Communicator>(part, true);
+  }
+  [[nodiscard]] std::unique_ptr<Communicator> create_group(const std::vector<int>& ranks, int tag) const {
+    tnt_comm_t group = nullptr;
+    check_released([&] { return tnt_comm_create_group(comm_, ranks.data(), ranks.size(), tag, &group); });
+    return std::make_unique<Communicator>(group, true);
   }
 
  private:
