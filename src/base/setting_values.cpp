@@ -109,14 +109,15 @@ std::optional<tnt_dtype_t> parse_wire_dtype(const char* name, const char* value)
 void parse_on_all_ranks(Settings& settings, const char* name, const char* value) {
   std::istringstream words(lower(value));
   for (std::string word; std::getline(words, word, ',');) {
-    if (word == "output")
+    if (word == "output") {
       settings.output_on_all_ranks = true;
-    else if (word == "log")
+    } else if (word == "log") {
       settings.log_on_all_ranks = true;
-    else if (word == "tensorboard")
+    } else if (word == "tensorboard") {
       settings.tensorboard_on_all_ranks = true;
-    else
+    } else {
       fail(TNT_INVALID_ARGUMENT, "{}={}: expected a list of output, log and tensorboard, such as output,log", name, value);
+    }
   }
 }
 
