@@ -41,7 +41,7 @@ def test_sockets_of_a_machine(tmp_path, sixteen_cores):
 
 
 def test_a_machine_without_sockets(tmp_path):
-    with pytest.raises(UsageError, match=r"^--pin-to-socket: this machine does not tell its sockets in /sys"):
+    with pytest.raises(UsageError, match=r"^--pin-to-socket: this machine does not list its sockets in /sys"):
         find_sockets(tmp_path)
 
 

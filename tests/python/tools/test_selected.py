@@ -17,11 +17,11 @@ from support.checkouts import TOOLS, copy_tools, program, write
     ("words", "sentence"),
     [
         (["quikc"], "there is no file or folder 'quikc' here"),
-        (["quick", "tests/comm/lines_test.cpp"], "quick stands alone"),
-        (["tests/comm/lines_test.cpp", "docs"], "docs has no tests"),
+        (["quick", "tests/comm/ll_buffer_test.cpp"], "quick stands alone"),
+        (["tests/comm/ll_buffer_test.cpp", "docs"], "docs has no tests"),
         (["../x"], "there is no file or folder '../x'"),
         (["tests/python/ranks/checks.py"], "those in tests/python are called test_*.py"),
-        (["tests/comm/lines_test.cpp::Lines"], "only a Python file"),
+        (["tests/comm/ll_buffer_test.cpp::Lines"], "only a Python file"),
         ([""], "there is no file or folder ''"),
     ],
 )
@@ -37,10 +37,10 @@ def test_words_stand_for_files() -> None:
         )
         return done.stdout.splitlines()
 
-    assert sort("tests/comm/lines_test.cpp", str(TOOLS.parent / "tests/comm/lines_test.cpp")) == [
-        "c++ tests/comm/lines_test.cpp"
+    assert sort("tests/comm/ll_buffer_test.cpp", str(TOOLS.parent / "tests/comm/ll_buffer_test.cpp")) == [
+        "c++ tests/comm/ll_buffer_test.cpp"
     ]
-    assert sort("src/comm") == sort("tests/comm") == sort("src/comm/shm/lines.cpp")
+    assert sort("src/comm") == sort("tests/comm") == sort("src/comm/shm/ll_buffer.cpp")
     assert "c++ tests/comm/tree_test.cpp" in sort("src/comm") and "c++ tests/nccl/watchdog_test.cpp" in sort("src/comm/nccl")
     assert sort("tests/python/tools/test_selected.py::test_x[a b]") == [
         "python tests/python/tools/test_selected.py::test_x[a b]"
