@@ -2,6 +2,7 @@
 # Sourced by tools/setup and tools/test in the repository's root: configuring builds, and showing their progress.
 
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1  # so that another clone finds what this one compiled
+unset PYTHONDONTWRITEBYTECODE                  # without its .pyc files, TensorFlow takes three times as long to import
 exec {screen}>&1                               # where progress is shown, also from a stage whose words go elsewhere
 
 # found: the compilers, MPI and libraries of this machine, as printed by tools/found.py, which runs once. An activated .venv
