@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/host_cache.hpp"
 #include "benchmarks/buffers.hpp"
 
 namespace tnt::bench {
@@ -40,7 +39,7 @@ std::string backend_names(const Backends& backends) {
 // The source of the shared-memory tuning, by the same rule as in the library (src/launch/node.cpp).
 std::string tuning_in_use() {
   if (const char* named = std::getenv("TNT_INTERNAL_TUNING"); named != nullptr && *named != '\0') return named;
-  const std::string cache = host_cache_file([](const char* name) { return std::getenv(name); }, "tuning");
+  const std::string cache = tnt_tuning_file();
   std::error_code ignored;  // the library does not use an inaccessible file either
   return !cache.empty() && std::filesystem::exists(cache, ignored) ? cache : "built-in";
 }

@@ -31,7 +31,7 @@ Gradients::Gradients(const Model& model, const Options& options, const Team& tea
   std::size_t n = 0;
   check(tnt_reducer_bucket_count(reducer_, &n));
   for (std::size_t i = 0; i < n; ++i) {
-    tnt_bucket_t bucket;
+    tnt_bucket_t bucket = TNT_BUCKET_INITIALIZER;
     check(tnt_reducer_bucket(reducer_, i, &bucket));
     buckets_.emplace_back(bucket.tensors, bucket.tensors + bucket.n_tensors);
   }

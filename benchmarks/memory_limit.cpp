@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "benchmarks/buffers.hpp"
-#include "kernels/cpu/copy.hpp"
 
 namespace tnt::bench {
 
@@ -19,7 +18,7 @@ double measure_bandwidth(const Team& team) {
   for (int i = 0; i < tries; ++i) {
     team.barrier();
     const std::int64_t begin = tnt_clock_ns();
-    copy(to.first(), from.first(), bytes, Store::streaming);
+    std::memcpy(to.first(), from.first(), bytes);  // of so many bytes: with streaming stores, the fastest way to copy
     const auto end = static_cast<double>(tnt_clock_ns());
     const double seconds = (team.maximum(end) + team.maximum(-static_cast<double>(begin))) * 1e-9;
     best = std::max(best, 2.0 * static_cast<double>(bytes) * team.ranks() / seconds);

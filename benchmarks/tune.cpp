@@ -10,11 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <set>
+#include <sstream>
 
-#include "base/error.hpp"
-#include "base/file_descriptor.hpp"
-#include "base/host_cache.hpp"
 #include "benchmarks/flags.hpp"
 #include "benchmarks/options.hpp"
 #include "benchmarks/parsing.hpp"
@@ -84,13 +83,25 @@ void warn_if_busy(int cores) {
 TuningTable known_table(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
   try {
-    return read_tuning_file(path);
-  } catch (const Error& error) {
-    fmt::print(stderr, "tnt-bench: tune: replaced: {}\n", error.what());
+    return TuningTable(text.str());
+  } catch (const Failure& failure) {
+    fmt::print(stderr, "tnt-bench: tune: {} is replaced: {}\n", path, failure.what());
     return {};
   }
 }
+
+struct OpenFile {
+  OpenFile(const std::string& path, int flags) : descriptor(open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() {
+    if (descriptor >= 0) close(descriptor);
+  }
+  const int descriptor;
+};
 
 void measure_and_write(const TuneOptions& options) {
   TuningTable table = known_table(options.output);
@@ -103,9 +114,9 @@ void measure_and_write(const TuneOptions& options) {
     print_times(rounds.medians, chosen, ranks, stdout);
     fmt::print("# {} ranks: {}{}\n\n", ranks, described(chosen), chosen == Tuning{} ? " (as by default)" : "");
     std::fflush(stdout);
-    table.set(static_cast<std::size_t>(ranks), chosen);
+    table.set(ranks, chosen);
   }
-  write_file(options.output, table.to_json(fmt::format("written by tnt-bench tune, Tarantella {}", tnt_version())));
+  write_file(options.output, table.text());
   fmt::print("written to {}\n", options.output);
 }
 
@@ -117,7 +128,7 @@ TuneOptions parse_tune(int argc, const char* const* argv, const GetEnvironment& 
   options.dry_run = flags.dry_run;
   options.ranks = flags.ranks ? parse_ranks(*flags.ranks) : usual_ranks(cores);
   if (flags.output) check_file_name("-o", *flags.output);
-  options.output = flags.output ? *flags.output : host_cache_file(environment, "tuning");
+  options.output = flags.output ? *flags.output : tnt_tuning_file();
   if (options.output.empty()) throw Failure("tune: neither XDG_CACHE_HOME nor HOME is set: say where with -o FILE", 2);
   refuse_inside_a_job(environment);
   return options;
@@ -151,17 +162,18 @@ void write_file(const std::string& path, const std::string& text) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   const std::string aside = fmt::format("{}.{}", path, getpid());
-  const FileDescriptor file(open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file) fail_with("cannot be written");
-  const bool written = write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (!written || fsync(file.get()) != 0 || std::rename(aside.c_str(), path.c_str()) != 0) {
+  const OpenFile file(aside, O_WRONLY | O_CREAT | O_TRUNC);
+  if (file.descriptor < 0) fail_with("cannot be written");
+  const bool written = write(file.descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (!written || fsync(file.descriptor) != 0 || std::rename(aside.c_str(), path.c_str()) != 0) {
     const int reason = errno;
     unlink(aside.c_str());
     errno = reason;
     fail_with("cannot be written");
   }
-  const FileDescriptor directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory) (void)fsync(directory.get());  // makes the new name survive a crash; ignored if it is not possible
+  const OpenFile directory(folder, O_RDONLY | O_DIRECTORY);
+  if (directory.descriptor >= 0)
+    (void)fsync(directory.descriptor);  // makes the new name survive a crash; ignored if it is not possible
 }
 
 int tune_main(int argc, const char* const* argv) {

@@ -79,12 +79,12 @@ std::vector<Candidate> candidates_for(int ranks) {
   Tuning streamed = cached;
   streamed.streaming_bytes = 0;
   std::vector<Candidate> all;
-  const bool with_ll = static_cast<std::size_t>(ranks) <= LLBuffer::max_members;
-  if (with_ll) all.push_back({ll, {.ll_bytes = LLBuffer::max_bytes}, doubling(64, LLBuffer::max_bytes)});
+  const bool with_ll = static_cast<std::size_t>(ranks) <= Tuning::max_ll_ranks;
+  if (with_ll) all.push_back({ll, {.ll_bytes = Tuning::max_ll}, doubling(64, Tuning::max_ll)});
   all.push_back({one_shot,
                  {.ll_bytes = 0, .one_shot_bytes = Tuning::max_one_shot},
-                 doubling(with_ll ? 64 : LLBuffer::max_bytes, Tuning::max_one_shot)});
-  all.push_back({two_shot, cached, doubling(LLBuffer::max_bytes, 4096 * kilo)});
+                 doubling(with_ll ? 64 : Tuning::max_ll, Tuning::max_one_shot)});
+  all.push_back({two_shot, cached, doubling(Tuning::max_ll, 4096 * kilo)});
   all.push_back({streaming, streamed, doubling(2 * Tuning::max_one_shot, 4096 * kilo)});
   for (const std::size_t bytes : smaller_chunks) {
     streamed.chunk_bytes = bytes;
@@ -134,7 +134,7 @@ Tuning choose(const Measured& measured) {
 }
 
 std::string algorithm_at(const Tuning& tuning, int ranks, std::size_t bytes) {
-  if (bytes <= tuning.ll_bytes && static_cast<std::size_t>(ranks) <= LLBuffer::max_members) return ll;
+  if (bytes <= tuning.ll_bytes && static_cast<std::size_t>(ranks) <= Tuning::max_ll_ranks) return ll;
   if (bytes <= tuning.one_shot_bytes) return one_shot;
   const bool smaller = tuning.chunk_bytes < bytes && tuning.chunk_bytes != Tuning{}.chunk_bytes;
   const std::string name = bytes < tuning.streaming_bytes ? two_shot : streaming;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/shm/tuning.hpp"
+#include "benchmarks/tuning_table.hpp"
 
 namespace tnt::bench {
 
@@ -18,7 +18,7 @@ struct Candidate {
   std::vector<std::size_t> sizes;  // bytes, ascending
 };
 
-// The algorithms, each at the sizes at which it may win. The LL protocol supports LLBuffer::max_members ranks.
+// The algorithms, each at the sizes at which it may win. The LL protocol supports Tuning::max_ll_ranks ranks.
 [[nodiscard]] std::vector<Candidate> candidates_for(int ranks);
 
 using SizeTimes = std::map<std::size_t, double>;    // microseconds by bytes

@@ -9,7 +9,6 @@
 #include <map>
 #include <utility>
 
-#include "base/file_descriptor.hpp"
 #include "benchmarks/environment.hpp"
 #include "benchmarks/measure.hpp"
 #include "benchmarks/statistics.hpp"
@@ -47,15 +46,18 @@ class TuningFile {
   explicit TuningFile(const Tuning& tuning) : file_(memfd_create("tuning", MFD_CLOEXEC)) {
     TuningTable table;
     table.set_default(tuning);
-    const std::string text = table.to_json("a candidate of tnt-bench tune");
-    if (!file_ || write(file_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    const std::string text = table.text();
+    if (file_ < 0 || write(file_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
       throw Failure("tune: cannot write a candidate's tuning into memory");
     }
   }
-  [[nodiscard]] std::string path() const { return fmt::format("/proc/self/fd/{}", file_.get()); }
+  TuningFile(const TuningFile&) = delete;
+  TuningFile& operator=(const TuningFile&) = delete;
+  ~TuningFile() { close(file_); }
+  [[nodiscard]] std::string path() const { return fmt::format("/proc/self/fd/{}", file_); }
 
  private:
-  FileDescriptor file_;
+  int file_;
 };
 
 void check_room(int ranks) {

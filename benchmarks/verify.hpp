@@ -17,7 +17,7 @@ namespace tnt::bench {
 // The maximum error in ULP against a float64 reference; checks at most a million elements.
 [[nodiscard]] double largest_error(const Problem& problem, const void* out);
 
-// The maximum error of this problem's random input, in ULP of the largest partial sum: the bound of a sum in rank order that is
+// The maximum error of this problem's random input, in ULP of the largest partial sum: the bound of a sum in any order that is
 // rounded once (16-bit types) or at each rank.
 [[nodiscard]] double error_bound(const Problem& problem);
 

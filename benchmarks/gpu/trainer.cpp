@@ -31,7 +31,7 @@ std::size_t Gradients::buckets() const {
 std::vector<bool> Gradients::last_of_buckets() const {
   std::vector<bool> last(size());
   for (std::size_t i = 0; i < buckets(); ++i) {
-    tnt_bucket_t bucket{};
+    tnt_bucket_t bucket = TNT_BUCKET_INITIALIZER;
     TNT_CHECK(tnt_reducer_bucket(reducer_, i, &bucket));
     // gradients come from the last tensor to the first
     last[*std::min_element(bucket.tensors, bucket.tensors + bucket.n_tensors)] = true;

@@ -6,6 +6,8 @@
  *  - Counts are in elements, sizes in bytes, times in seconds. Output parameters come last, before the stream.
  *  - Handles are opaque. The caller owns them and destroys them with tnt_..._destroy, which accepts NULL.
  *  - Names and structs that are passed in are copied. Buffers must live until the operation has finished.
+ *  - A struct that may grow begins with size, the sizeof of the caller's header, which its ..._INITIALIZER sets. A caller with
+ *    an older header is served: input fields that its struct ends before have their defaults, output fields are not written.
  *  - Functions may be called from any thread. Collectives on one communicator must be called in the same order on all of its
  *    ranks, so a caller with several threads must order them.
  *  - A failed collective (TNT_TIMEOUT, TNT_PEER_LOST, TNT_MISMATCH, TNT_ABORTED) ends the communication of the whole job. Every
@@ -58,10 +60,13 @@ typedef enum {
   TNT_INT64 = 7
 } tnt_dtype_t;
 
-/* Floating-point sums are taken in rank order 0, 1, ... and rounded once (16-bit types accumulate in float32). The same inputs
- * on the same number of ranks therefore give the same bits, in every run and on every rank. Between nodes ("hierarchical"),
- * large sums of types other than 16-bit ones are taken inside each node first, then in the order of the nodes. TNT_AVG divides
- * the sum by the number of ranks (integer division truncates). Integer sums and products wrap. */
+/* All reductions combine ranks in one binary tree, neighbours first: (0 + 1) + (2 + 3). For n ranks, with 2^k the largest power
+ * of two <= n, the first 2 (n - 2^k) ranks are combined in pairs, and the tree is over the 2^k results and remaining ranks:
+ * ((0 + 1) + 2) + (3 + 4) for five. 16-bit types accumulate in float32 and are rounded once. The same inputs on the same number
+ * of ranks therefore give the same bits on every rank, in every run, and for every transport, size and algorithm. The one
+ * exception: where nodes do not have 2^k consecutive ranks each, the tree is over the ranks of each node first, then over the
+ * nodes ("hierarchical"), so the bits also depend on the layout. TNT_AVG divides the sum by the number of ranks (integer
+ * division truncates). Integer sums and products wrap. */
 typedef enum { TNT_SUM = 0, TNT_AVG = 1, TNT_MIN = 2, TNT_MAX = 3, TNT_PROD = 4 } tnt_op_t;
 
 /* ------------------------------------------------------------------------------------------ the library */
@@ -107,6 +112,11 @@ TNT_EXPORT tnt_status_t tnt_finalize(void);
  * nearest one), or the value makes no sense. Does not need tnt_init. */
 TNT_EXPORT tnt_status_t tnt_setting(const char* name, const char* value, const char** canonical);
 
+/* The file from which a job on this host reads which algorithms to use: in
+ * $XDG_CACHE_HOME/tarantella or ~/.cache/tarantella. `tnt-bench tune` writes it. "" if the environment has neither
+ * XDG_CACHE_HOME nor HOME. Valid until the thread's next call. Never fails, does not need tnt_init. */
+TNT_EXPORT const char* tnt_tuning_file(void);
+
 /* Nanoseconds of the timeline's clock (CLOCK_MONOTONIC: the same for all processes of a node). */
 TNT_EXPORT int64_t tnt_clock_ns(void);
 
@@ -136,6 +146,13 @@ TNT_EXPORT tnt_status_t tnt_comm_world(tnt_comm_t* comm);
  * traffic is separate. */
 TNT_EXPORT tnt_status_t tnt_comm_split(tnt_comm_t comm, int color, int key, tnt_comm_t* part);
 
+/* Collective over the members only, as MPI_Comm_create_group: the ranks of comm that `ranks` lists form a new communicator and
+ * are numbered in the order of the list. All members pass the same list and the same tag; other ranks do not call. May be
+ * called from any thread, also while a collective of comm runs; groups that several threads create at once need different tags.
+ * TNT_MISMATCH: the first member passed another list for this tag. TNT_INVALID_ARGUMENT: a rank is not in comm or is in the
+ * list twice, or the calling rank is not in it. Cost: one message from the first member to each of the others. */
+TNT_EXPORT tnt_status_t tnt_comm_create_group(tnt_comm_t comm, const int* ranks, size_t n_ranks, int tag, tnt_comm_t* group);
+
 TNT_EXPORT tnt_status_t tnt_comm_rank(tnt_comm_t comm, int* rank);
 TNT_EXPORT tnt_status_t tnt_comm_size(tnt_comm_t comm, int* size);
 TNT_EXPORT tnt_status_t tnt_comm_local_rank(tnt_comm_t comm, int* local_rank); /* among comm's ranks of this node */
@@ -146,7 +163,8 @@ TNT_EXPORT tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name); 
  * collective, never blocks, may be called from any thread. */
 TNT_EXPORT tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason);
 
-/* Destroys a communicator of tnt_comm_split, after the operations that were started on it have finished. */
+/* Destroys a communicator of tnt_comm_split or tnt_comm_create_group, after the operations that were started on it have
+ * finished. */
 TNT_EXPORT tnt_status_t tnt_comm_destroy(tnt_comm_t comm);
 
 /* ---------------------------------------------------------------------------------------- collectives
@@ -255,14 +273,15 @@ typedef enum {
   TNT_DETERMINISM_DEFAULT = 0,
   /* Every run on the same ranks gives the same bits: NCCL uses its ring with a fixed number of channels. */
   TNT_DETERMINISM_RUN = 1,
-  /* 1, 2, 4, 8, ... ranks give the same bits, if their gradients are sums in the same tree. The reducer sums over ranks as
-   * (0 + 1) + (2 + 3): neighbours first; a rank without a partner passes its value up. tnt_add_scaled sums in the same tree
-   * within a rank. This holds on any transport and for any bucket size, for float32, float64 and integers. 16-bit types, also
-   * on the wire, are summed in float32 and rounded once, so they give the same bits for the same number of ranks only. */
+  /* 1, 2, 4, 8, ... ranks give the same bits, if their gradients are sums in the same tree: that of tnt_op_t, in which
+   * tnt_add_scaled sums within a rank. On a device, the ranks exchange slices and sum them in this tree. In host memory all
+   * sums are taken in it anyway; where nodes do not have 2^k consecutive ranks each, the reducer then uses the flat algorithm
+   * over all ranks, which sends more over the network. This holds for any bucket size, for float32, float64 and integers.
+   * 16-bit types are rounded after the sum over ranks, so they give the same bits for the same number of ranks only. */
   TNT_DETERMINISM_RANKS = 2
 } tnt_determinism_t;
 
-/* out = the sum over i of scales[i] * terms[i]. The bits are those of a reducer with TNT_DETERMINISM_RANKS on n ranks that pass
+/* out = the sum over i of scales[i] * terms[i]. The bits are those of a reducer in host memory on n ranks of one node that pass
  * these terms with these scales: each product is rounded to dtype before the addition, neighbours first. 0 * term is 0 whatever
  * the term holds; it is not read and may be NULL. A rank uses this function to sum the gradients of several parts of its batch
  * in host memory, in the lower levels of the tree: all at once or a power of two at a time. It then passes the result to the
@@ -275,13 +294,14 @@ TNT_EXPORT tnt_status_t tnt_add_scaled(const void* const* terms, const double* s
  * over ranks is taken in float32, rounded once, and converted back to the tensor's type: |out - exact| <= u (sum over ranks of
  * |scale * gradient| + |exact|) plus terms of higher order, with u = 2^-8 for bfloat16 and 2^-11 for float16, on any number of
  * ranks including one. Between nodes ("hierarchical"), large buckets stay float32 inside a node and are rounded for the network
- * only, within the same bound; not with TNT_DETERMINISM_RANKS, which is the same on every transport.
+ * only, within the same bound: the bits then depend on the layout and on the sizes of buckets.
  * float16 ends at 65504: a larger value becomes infinite on all ranks, where loss scaling sees it, and a value below 2^-25
  * becomes 0. bfloat16 has the range of float32. Integers and 16-bit tensors travel unchanged. */
 
 /* One bucket of the plan. dtype: the type in which it travels. tensors: indices in the order of the bucket. All pointers are
  * valid as long as the reducer. */
 typedef struct {
+  size_t size; /* sizeof(tnt_bucket_t) of the caller's header */
   size_t count;
   size_t bytes;
   tnt_dtype_t dtype;
@@ -289,6 +309,8 @@ typedef struct {
   size_t n_tensors;
   const char* description; /* for people: "bucket 0: 1.0 MiB, 14 tensors, dense_9/bias ..." */
 } tnt_bucket_t;
+#define TNT_BUCKET_INITIALIZER \
+  { sizeof(tnt_bucket_t), 0, 0, TNT_FLOAT32, NULL, 0, NULL }
 
 /* The reducer's work so far, summed over steps, in seconds of this rank. busy: packing, reducing (including waits for other
  * ranks) and unpacking. exposed: the time from the last gradient of a step being ready to the end of the step's last bucket;
@@ -322,6 +344,7 @@ TNT_EXPORT tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, 
  * tensor has the count that was passed to tnt_reducer_create. The hook may change data in place. Everything is valid during the
  * call only. */
 typedef struct {
+  size_t size;  /* sizeof(tnt_packed_bucket_t) of the library: fields beyond it do not exist */
   size_t index; /* of the bucket */
   void* data;
   size_t count;
@@ -338,8 +361,8 @@ typedef int (*tnt_bucket_hook_t)(tnt_packed_bucket_t* bucket, void* user_data);
 /* Registers a hook that is called for each bucket of each step, after packing and before sending: for statistics, or to change
  * the data that is sent. One call is made at a time, on the reducer's thread or on a thread that waits for a bucket; the hook
  * must not call this reducer. NULL removes the hook. Not collective: ranks may have different hooks or none. Allowed between
- * steps only, else TNT_INVALID_ARGUMENT. Cost: memory of the largest bucket and one copy each way. Between nodes, 16-bit
- * buckets then use the flat algorithm. */
+ * steps only, else TNT_INVALID_ARGUMENT. Cost: memory of the largest bucket and one copy each way. With a wire
+ * dtype, contributions are then rounded before they are added up inside a node. */
 TNT_EXPORT tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_hook_t hook, void* user_data);
 
 /* Marks one gradient of the current step as ready. It contributes scale * gradient; 0 * gradient is 0 whatever the gradient

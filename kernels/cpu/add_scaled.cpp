@@ -23,7 +23,8 @@ template <typename T, std::size_t... i>
   TNT_ELEMENTS_ARE_INDEPENDENT
   for (std::size_t at = 0; at < count; ++at) {
     const auto product = [&](std::size_t term) TNT_INLINE_LAMBDA { return from[term][at].value * factors[term]; };
-    out[at].value = in_tree<0, sizeof...(i)>(product);
+    const auto sum = [](T a, T b) TNT_INLINE_LAMBDA { return a + b; };
+    out[at].value = in_tree<0, sizeof...(i)>(product, sum);
   }
 }
 
@@ -32,8 +33,8 @@ void add_in_registers(void* out, std::span<const void* const> terms, std::span<c
                       Isa isa) {
   auto* typed = static_cast<Unaligned<T>*>(out);
   with_isa(isa, [&]() TNT_INLINE_LAMBDA {
-    with_indices<max_summed_in_registers>(
-        terms.size(), [&](auto indices) TNT_INLINE_LAMBDA { add_products(typed, terms, scales, count, indices); });
+    with_indices<max_in_registers>(terms.size(),
+                                   [&](auto indices) TNT_INLINE_LAMBDA { add_products(typed, terms, scales, count, indices); });
   });
 }
 
@@ -52,7 +53,7 @@ void add_in_blocks(std::byte* out, std::span<const void* const> terms, std::span
       scale(product, dtype, from, dtype, part, scales[k], isa);
       sources[k] = product;
     }
-    reduce(out + at * size, sources, part, dtype, tree_sum, isa);
+    reduce(out + at * size, sources, part, dtype, TNT_SUM, isa);
   }
 }
 
@@ -60,9 +61,9 @@ void add_in_blocks(std::byte* out, std::span<const void* const> terms, std::span
 
 void add_scaled(void* out, std::span<const void* const> terms, std::span<const double> scales, std::size_t count,
                 tnt_dtype_t dtype, Isa isa) {
-  const bool in_registers = terms.size() <= max_summed_in_registers && std::ranges::find(scales, 0.0) == scales.end();
+  const bool in_registers = terms.size() <= max_in_registers && std::ranges::find(scales, 0.0) == scales.end();
   if (std::ranges::all_of(scales, [](double scale) { return scale == 1.0; })) {
-    reduce(out, terms, count, dtype, tree_sum, isa);
+    reduce(out, terms, count, dtype, TNT_SUM, isa);
   } else if (in_registers && dtype == TNT_FLOAT32) {
     add_in_registers<float>(out, terms, scales, count, isa);
   } else if (in_registers && dtype == TNT_FLOAT64) {

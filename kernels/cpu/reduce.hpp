@@ -1,4 +1,4 @@
-// Reduces n buffers into one, in the order of the buffers or in a tree over them: one rounding, the same bits always.
+// Reduces n buffers into one, in the tree of register_sums.hpp over the buffers: one rounding, the same bits always.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,10 @@
 namespace tnt {
 
 // out[i] = op(sources[0][i], sources[1][i], ...) for count elements; out may be one of the sources. TNT_AVG divides by the
-// number of sources; tree_sum adds neighbours first. Cost: n reads and one write of count elements. Sums of up to eight sources
-// and other reductions of two stay in registers, the rest in a block in the L1 cache. isa changes the speed, not the bits.
+// number of sources. groups: the sources are this many groups of equal size, one after another; the tree is over each group,
+// then over the groups. Cost: n reads and one write of count elements. Up to eight sources are combined in registers, more in
+// blocks in the L1 cache. isa changes the speed, not the bits.
 void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-            Isa isa = best_isa());
+            Isa isa = best_isa(), std::size_t groups = 1);
 
 }  // namespace tnt

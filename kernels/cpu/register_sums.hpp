@@ -1,6 +1,7 @@
 // Sums of one element from each of n buffers. Loops over these functions keep the terms in registers and vectorise.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -15,7 +16,7 @@ namespace tnt {
 #define TNT_ELEMENTS_ARE_INDEPENDENT _Pragma("GCC ivdep")
 
 // The maximum number of terms with a loop of their own; each loop is code for every type and instruction set.
-constexpr std::size_t max_summed_in_registers = 8;
+constexpr std::size_t max_in_registers = 8;
 
 // Calls body with a std::index_sequence of length `terms`, from n to max.
 template <std::size_t max, std::size_t n = 1, typename Body>
@@ -34,26 +35,24 @@ template <typename T, std::size_t... i>
   return std::array{static_cast<const Unaligned<T>*>(buffers[i]) + begin...};
 }
 
-// The sum of terms [0, n) in order; term(i) is the i-th.
-template <typename Op, std::size_t n, typename Term>
-[[gnu::always_inline]] inline auto in_order(const Term& term) {
-  if constexpr (n == 1) {
-    return term(0);
-  } else {
-    const auto before = in_order<Op, n - 1>(term);
-    return Op::template combine<decltype(term(0))>(before, term(n - 1));
-  }
+// The number of terms in the left half of the tree over n > 1 terms. With 2^k the largest power of two <= n, the first
+// 2 (n - 2^k) terms are combined in pairs, as the first step of recursive doubling does. The tree is binary over the 2^k
+// results and remaining terms, neighbours first: (0 + 1) + (2 + 3), and ((0 + 1) + 2) + (3 + 4) for five. Both halves are such
+// trees. If the terms are groups of 2^j, each group is a subtree, and the results of the groups form such a tree themselves.
+[[nodiscard]] constexpr std::size_t left_terms(std::size_t n) noexcept {
+  const std::size_t half = std::bit_floor(n) / 2;
+  return half + std::min(half, n - 2 * half);
 }
 
-// The sum of terms [first, first + n) in a tree: the left half has the largest power of two below n terms.
-template <std::size_t first, std::size_t n, typename Term>
-[[gnu::always_inline]] inline auto in_tree(const Term& term) {
+// The tree over terms [first, first + n); term(i) is the i-th.
+template <std::size_t first, std::size_t n, typename Term, typename Combine>
+[[gnu::always_inline]] inline auto in_tree(const Term& term, const Combine& combine) {
   if constexpr (n == 1) {
     return term(first);
   } else {
-    constexpr std::size_t half = std::bit_ceil(n) / 2;
-    const auto left = in_tree<first, half>(term);
-    return left + in_tree<first + half, n - half>(term);
+    constexpr std::size_t left = left_terms(n);
+    const auto before = in_tree<first, left>(term, combine);
+    return combine(before, in_tree<first + left, n - left>(term, combine));
   }
 }
 

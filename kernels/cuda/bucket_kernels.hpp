@@ -63,12 +63,10 @@ void unpack(const BucketLaunch& launch, Stream stream);
 // total = the sum of the partials, in an order that depends on n only.
 void sum_statistics(const Statistics* partials, std::uint32_t n, Statistics* total, Stream stream);
 
-// ((0 + 1) + 2) + 3, or (0 + 1) + (2 + 3): neighbours first, a term without a partner passes up
-enum class Order { ranks, tree };
 inline constexpr int max_sources = 64;
 
-// out[i] = the sum of sources[0..n)[i], accumulated as in kernels/cpu and rounded once; out may be one of the sources. sources:
-// an array in host memory that is read before the call returns, with at most max_sources entries.
-void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, Order order, Stream stream);
+// out[i] = the sum of sources[0..n)[i], accumulated in the type and the tree of kernels/cpu and rounded once; out may be one of
+// the sources. sources: an array in host memory that is read before the call returns, with at most max_sources entries.
+void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, Stream stream);
 
 }  // namespace tnt::gpu

@@ -62,13 +62,13 @@ struct UnitTerms {
   }
 };
 
-template <typename T, Order order, bool aligned>
+template <typename T, bool aligned>
 __device__ __forceinline__ void reduce_units(std::byte* out, const Sources& sources, std::uint64_t first, std::uint32_t units) {
   using Terms = UnitTerms<T, aligned>;
   auto* to = reinterpret_cast<Vector<16>*>(out + first * sizeof(T));
   TNT_NO_UNROLL
   for (std::uint32_t unit = threadIdx.x; unit < units; unit += threads) {
-    const typename Terms::Value sum = sum_of<order>(Terms{sources, first, unit}, sources.n);
+    const typename Terms::Value sum = sum_of(Terms{sources, first, unit}, sources.n);
     T element[Terms::elements];
     TNT_UNROLL
     for (unsigned i = 0; i < Terms::elements; ++i) element[i] = Accumulator<T>::store(sum.value[i]);
@@ -78,7 +78,7 @@ __device__ __forceinline__ void reduce_units(std::byte* out, const Sources& sour
   }
 }
 
-template <typename T, Order order>
+template <typename T>
 __device__ __forceinline__ void reduce_chunk(std::byte* out, const Sources& sources, std::uint64_t first, std::uint32_t count) {
   constexpr unsigned elements = Unit<T, T>::elements;
   VectorSplit split = VectorSplit::of(out + first * sizeof(T), sizeof(T), 16, count);
@@ -88,25 +88,24 @@ __device__ __forceinline__ void reduce_chunk(std::byte* out, const Sources& sour
   TNT_NO_UNROLL
   for (std::uint32_t i = threadIdx.x; i < split.head + split.tail; i += threads) {
     const std::uint64_t at = first + split.single(i, elements);
-    const Values<T, 1> sum = sum_of<order>(ElementTerms<T>{sources, at}, sources.n);
+    const Values<T, 1> sum = sum_of(ElementTerms<T>{sources, at}, sources.n);
     store_element(out + at * sizeof(T), Accumulator<T>::store(sum.value[0]));
   }
   if (misaligned == 0) {
-    reduce_units<T, order, true>(out, sources, first + split.head, split.units);
+    reduce_units<T, true>(out, sources, first + split.head, split.units);
   } else {
-    reduce_units<T, order, false>(out, sources, first + split.head, split.units);
+    reduce_units<T, false>(out, sources, first + split.head, split.units);
   }
 }
 
-template <typename T, Order order>
+template <typename T>
 __global__ void __launch_bounds__(threads) reduce_kernel(std::byte* out, const Sources sources, std::uint64_t count) {
-  for_each_chunk<T>(count,
-                    [&](std::uint64_t first, std::uint32_t length) { reduce_chunk<T, order>(out, sources, first, length); });
+  for_each_chunk<T>(count, [&](std::uint64_t first, std::uint32_t length) { reduce_chunk<T>(out, sources, first, length); });
 }
 
 }  // namespace
 
-void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, Order order, Stream stream) {
+void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, Stream stream) {
   check_sources(n);
   if (count == 0) return;
   Sources copied = {};
@@ -116,11 +115,7 @@ void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt
     using T = decltype(element);
     const unsigned blocks = blocks_for(chunks_of<T>(count), 0);
     auto* to = static_cast<std::byte*>(out);
-    if (order == Order::ranks || !is_floating<T>) {  // integers wrap to the same result in any order
-      TNT_LAUNCH(blocks, stream, (reduce_kernel<T, Order::ranks>), to, copied, count);
-    } else if constexpr (is_floating<T>) {
-      TNT_LAUNCH(blocks, stream, (reduce_kernel<T, Order::tree>), to, copied, count);
-    }
+    TNT_LAUNCH(blocks, stream, (reduce_kernel<T>), to, copied, count);
   });
 }
 

@@ -1,5 +1,5 @@
-// The sum of n terms in a fixed order. Four loads are issued before the first result is needed, and no array is indexed at run
-// time, so that everything stays in registers.
+// The sum of n terms in the tree of kernels/cpu/register_sums.hpp. Four loads are issued before the first result is needed, and
+// no array is indexed at run time, so that everything stays in registers.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -18,23 +18,6 @@ __device__ __forceinline__ void issue_group(const Terms& terms, int first, int n
   }
 }
 
-// ((0 + 1) + 2) + 3
-template <typename Terms>
-__device__ __forceinline__ typename Terms::Value sum_in_order(const Terms& terms, int n) {
-  typename Terms::Value sum = {};
-  for (int first = 0; first < n; first += group) {
-    typename Terms::Pending pending_loads[group] = {};
-    issue_group(terms, first, n, pending_loads);
-    TNT_UNROLL
-    for (int i = 0; i < group; ++i) {
-      if (first + i >= n) break;
-      const typename Terms::Value term = terms.complete(first + i, pending_loads[i]);
-      sum = first + i == 0 ? term : sum + term;  // not 0 + term, which would lose the sign of a zero
-    }
-  }
-  return sum;
-}
-
 // The tree over the terms [first + at, first + at + 2^level) of a group that ends at n.
 template <int level, int at, typename Terms>
 __device__ __forceinline__ typename Terms::Value tree_in_group(const Terms& terms, int first, int n,
@@ -49,18 +32,34 @@ __device__ __forceinline__ typename Terms::Value tree_in_group(const Terms& term
   }
 }
 
-// Groups are added like a binary counter: pending[k] is the sum of 2^k groups that waits for its neighbour. At the end, a sum
-// without a neighbour is passed up, from the last to the first.
+// The largest power of two <= n.
+__device__ __forceinline__ int power_below(int n) {
+  int power = 1;
+  while (2 * power <= n) power *= 2;
+  return power;
+}
+
+// With 2^k <= n and r = n - 2^k, the tree has r leaves of two terms, then leaves of one. A group is four leaves if all have one
+// term, else two leaves. Groups are added like a binary counter: pending[k] is the sum of 2^k groups that waits for its
+// neighbour. The number of groups is a power of two, so the last sum is the total.
 template <typename Terms>
-__device__ __forceinline__ typename Terms::Value sum_in_tree(const Terms& terms, int n) {
+__device__ __forceinline__ typename Terms::Value sum_of(const Terms& terms, int n) {
   constexpr int levels = 5;
   static_assert(group << (levels - 1) == max_sources && group == 4);
   typename Terms::Value pending[levels] = {};
-  const int groups = (n + group - 1) / group;
-  for (int index = 0; index < groups; ++index) {
+  typename Terms::Value sum = {};
+  const int leaves = power_below(n);
+  const int pairs = n - leaves;
+  const int leaves_of_group = pairs == 0 ? 4 : 2;
+  int first = 0;
+  for (int leaf = 0; leaf < leaves; leaf += leaves_of_group) {
+    const int leaf_end = leaf + leaves_of_group < leaves ? leaf + leaves_of_group : leaves;
+    const int end = leaf_end + (leaf_end < pairs ? leaf_end : pairs);
     typename Terms::Pending pending_loads[group] = {};
-    issue_group(terms, index * group, n, pending_loads);
-    typename Terms::Value sum = tree_in_group<2, 0>(terms, index * group, n, pending_loads);
+    issue_group(terms, first, end, pending_loads);
+    sum = tree_in_group<2, 0>(terms, first, end, pending_loads);
+    first = end;
+    const int index = leaf / leaves_of_group;
     bool waits = false;
     TNT_UNROLL
     for (int level = 0; level < levels; ++level) {
@@ -73,24 +72,7 @@ __device__ __forceinline__ typename Terms::Value sum_in_tree(const Terms& terms,
       }
     }
   }
-  typename Terms::Value total = {};
-  bool has_total = false;
-  TNT_UNROLL
-  for (int level = 0; level < levels; ++level) {
-    if ((groups >> level & 1) == 0) continue;
-    total = has_total ? pending[level] + total : pending[level];
-    has_total = true;
-  }
-  return total;
-}
-
-template <Order order, typename Terms>
-__device__ __forceinline__ typename Terms::Value sum_of(const Terms& terms, int n) {
-  if constexpr (order == Order::ranks) {
-    return sum_in_order(terms, n);
-  } else {
-    return sum_in_tree(terms, n);
-  }
+  return sum;
 }
 
 }  // namespace tnt::gpu

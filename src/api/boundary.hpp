@@ -4,6 +4,9 @@
 // the folders below.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -37,6 +40,25 @@ template <typename T>
 T& required(T* pointer, const char* what) {
   if (pointer == nullptr) fail(TNT_INVALID_ARGUMENT, "{} is NULL", what);
   return *pointer;
+}
+
+// Throws unless the caller's struct has all fields of the first version, which ends at `minimum`.
+inline void check_struct_size(std::size_t size, std::size_t minimum, const char* what, const char* initializer) {
+  if (size < minimum) fail(TNT_INVALID_ARGUMENT, "{}->size is {}: start from {}", what, size, initializer);
+}
+
+// A struct of the caller's, whose header may be older or newer: what it lacks stays as in defaults.
+template <typename T>
+T read_struct(const T& given, T defaults) {
+  std::memcpy(&defaults, &given, std::min(given.size, sizeof(T)));
+  return defaults;
+}
+
+// Writes the fields that the caller's struct has.
+template <typename T>
+void write_struct(T& to, T result) {
+  result.size = to.size;
+  std::memcpy(&to, &result, std::min(to.size, sizeof(T)));
 }
 
 }  // namespace tnt

@@ -1,5 +1,7 @@
 // The C functions of communicators and collectives.
 #include <cmath>
+#include <set>
+#include <span>
 
 #include "api/boundary.hpp"
 #include "api/runtime.hpp"
@@ -36,6 +38,16 @@ void check_rank(const Communicator& communicator, int rank, const char* what) {
 void check_peer(const Communicator& communicator, int peer, const char* what) {
   check_rank(communicator, peer, what);
   if (peer == communicator.rank()) fail(TNT_INVALID_ARGUMENT, "{} {} is the calling rank itself", what, peer);
+}
+
+void check_members(const Communicator& communicator, std::span<const int> members) {
+  std::set<int> seen;
+  for (const int member : members) {
+    check_rank(communicator, member, "member");
+    if (!seen.insert(member).second) fail(TNT_INVALID_ARGUMENT, "rank {} is in ranks twice", member);
+  }
+  if (seen.contains(communicator.rank())) return;
+  fail(TNT_INVALID_ARGUMENT, "the calling rank {} is not in ranks: only members call this", communicator.rank());
 }
 
 // Runs the operation in this thread, or starts it and returns a handle.
@@ -97,6 +109,19 @@ tnt_status_t tnt_comm_split(tnt_comm_t comm, int color, int key, tnt_comm_t* par
     auto made = std::make_unique<tnt_comm>();
     made->communicator = std::move(group);
     *part = made.release();
+  });
+}
+
+tnt_status_t tnt_comm_create_group(tnt_comm_t comm, const int* ranks, size_t n_ranks, int tag, tnt_comm_t* group) {
+  return guarded([&] {
+    required(group, "group") = nullptr;
+    Communicator& parent = *required(comm, "comm").communicator;
+    if (n_ranks > 0) required(ranks, "ranks");
+    const std::span<const int> members(ranks, n_ranks);
+    check_members(parent, members);
+    auto made = std::make_unique<tnt_comm>();
+    made->communicator = parent.create_group(members, tag, context());
+    *group = made.release();
   });
 }
 

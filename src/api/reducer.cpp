@@ -35,14 +35,11 @@ std::vector<TensorSpec> specs_of(const tnt_tensor_t* tensors, std::size_t n) {
 }
 
 tnt_reducer_options_t with_defaults(const tnt_reducer_options_t* options) {
-  tnt_reducer_options_t result = TNT_REDUCER_OPTIONS_INITIALIZER;
-  if (options == nullptr) return result;
-  if (options->size < offsetof(tnt_reducer_options_t, wire_dtype)) {
-    fail(TNT_INVALID_ARGUMENT, "options->size is {}: start from TNT_REDUCER_OPTIONS_INITIALIZER", options->size);
-  }
-  result.wire_dtype = TNT_WIRE_OWN;  // the default for a caller whose header has no such field
-  std::memcpy(&result, options, std::min(options->size, sizeof(result)));
-  return result;
+  tnt_reducer_options_t defaults = TNT_REDUCER_OPTIONS_INITIALIZER;
+  if (options == nullptr) return defaults;
+  check_struct_size(options->size, offsetof(tnt_reducer_options_t, wire_dtype), "options", "TNT_REDUCER_OPTIONS_INITIALIZER");
+  defaults.wire_dtype = TNT_WIRE_OWN;  // a caller whose header has no such field does not count on it
+  return read_struct(*options, defaults);
 }
 
 std::optional<tnt_dtype_t> wire_of(const tnt_reducer_options_t& options, const Settings& settings) {
@@ -62,7 +59,8 @@ BucketHook hook_of(const Plan& plan, tnt_bucket_hook_t hook, void* user_data) {
   if (hook == nullptr) return {};
   return [&plan, hook, user_data](std::size_t index, void* data) -> std::optional<std::string> {
     const Bucket& of = plan.buckets()[index];
-    tnt_packed_bucket_t packed{index, data, of.count, of.dtype, of.tensors.data(), of.tensors.size(), {}};
+    tnt_packed_bucket_t packed{sizeof(tnt_packed_bucket_t), index, data, of.count, of.dtype, of.tensors.data(),
+                               of.tensors.size(),           {}};
     const int result = hook(&packed, user_data);
     if (result == 0) return std::nullopt;
     packed.reason[sizeof(packed.reason) - 1] = '\0';
@@ -123,12 +121,12 @@ Plan make_plan(const PlanConfig& config, Communicator& comm, const CallContext& 
 
 // Collective. Runs on the executor of the communicator.
 std::unique_ptr<tnt_reducer> make_host_reducer(tnt_comm& on, const PlanConfig& config, const ReducerOptions& options,
-                                               const CallContext& call) {
+                                               bool flat_sums, const CallContext& call) {
   Plan plan = make_plan(config, *on.communicator, call, [&] {
     if (!on.speed) on.speed = measure_speed(*on.communicator, call);
     return *on.speed;
   });
-  auto own = on.communicator->split(0, 0, call);
+  auto own = flat_sums ? on.communicator->duplicate_with_flat_sums(call) : on.communicator->split(0, 0, call);
   Trace& trace = Runtime::get().trace();
   return std::make_unique<tnt_reducer>(
       tnt_reducer{nullptr, std::make_unique<Reducer>(std::move(own), std::move(plan), options, &trace)});
@@ -183,14 +181,14 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
     check_device_options(given);
     const ReducerOptions settings{.name = given.name == nullptr ? "gradients" : given.name,
                                   .timeout = runtime.settings().timeout,
-                                  .overlap = runtime.settings().overlap,
-                                  .op = given.determinism == TNT_DETERMINISM_RANKS ? tree_sum : TNT_SUM};
+                                  .overlap = runtime.settings().overlap};
     const PlanConfig config = config_of(tensors, n_tensors, given, runtime.settings());
     std::unique_ptr<tnt_reducer> made;
     on.executor.run([&] {
       const std::string detail = fmt::format("making the plan of {}", settings.name);
       const CallContext call{.timeout = settings.timeout, .detail = detail};
-      made = given.device == TNT_DEVICE_HOST ? make_host_reducer(on, config, settings, call)
+      const bool flat_sums = given.determinism == TNT_DETERMINISM_RANKS;
+      made = given.device == TNT_DEVICE_HOST ? make_host_reducer(on, config, settings, flat_sums, call)
                                              : make_device_reducer(on, config, given, settings.name, call);
     });
     log_plan(made->reducer->plan(), settings.name);
@@ -231,9 +229,9 @@ tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_
     if (index >= buckets.size())
       fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", index, buckets.size());
     const Bucket& of = buckets[index];
-    required(bucket, "bucket") = {of.count,          of.bytes(),
-                                  of.dtype,          of.tensors.data(),
-                                  of.tensors.size(), required(reducer, "reducer").reducer->description(index).c_str()};
+    check_struct_size(required(bucket, "bucket").size, offsetof(tnt_bucket_t, description), "bucket", "TNT_BUCKET_INITIALIZER");
+    write_struct(*bucket, {sizeof(tnt_bucket_t), of.count, of.bytes(), of.dtype, of.tensors.data(), of.tensors.size(),
+                           reducer->reducer->description(index).c_str()});
   });
 }
 
@@ -281,13 +279,12 @@ tnt_status_t tnt_reducer_tensor_steps(tnt_reducer_t reducer, size_t tensor, uint
 tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats) {
   return guarded([&] {
     const ReducerStats of = required(reducer, "reducer").reducer->stats();
-    if (required(stats, "stats").size < sizeof(tnt_reducer_stats_t)) {
-      fail(TNT_INVALID_ARGUMENT, "stats->size is {}: start from TNT_REDUCER_STATS_INITIALIZER", stats->size);
-    }
+    check_struct_size(required(stats, "stats").size, offsetof(tnt_reducer_stats_t, pack), "stats",
+                      "TNT_REDUCER_STATS_INITIALIZER");
     const auto seconds = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-9; };
     const auto& [pack, wait, reduce, unpack] = of.phase_ns;
-    *stats = {stats->size,   of.steps,      of.bytes,        seconds(of.busy_ns), seconds(of.exposed_ns),
-              seconds(pack), seconds(wait), seconds(reduce), seconds(unpack)};
+    write_struct(*stats, {sizeof(tnt_reducer_stats_t), of.steps, of.bytes, seconds(of.busy_ns), seconds(of.exposed_ns),
+                          seconds(pack), seconds(wait), seconds(reduce), seconds(unpack)});
   });
 }
 

@@ -1,11 +1,14 @@
 #include "api/runtime.hpp"
 
 #include <atomic>
+#include <cstddef>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 
 #include "api/boundary.hpp"
 #include "base/clock.hpp"
+#include "base/host_cache.hpp"
 
 namespace tnt {
 namespace {
@@ -33,15 +36,14 @@ std::string job_name(const Settings& settings) {
 
 Settings settings_from(const tnt_init_options_t* options) {
   if (options == nullptr) return read_settings(Place::from_environment);
-  if (options->size < sizeof(tnt_init_options_t)) {
-    fail(TNT_INVALID_ARGUMENT, "options->size is {}: start from TNT_INIT_OPTIONS_INITIALIZER", options->size);
-  }
+  check_struct_size(options->size, offsetof(tnt_init_options_t, join_timeout), "options", "TNT_INIT_OPTIONS_INITIALIZER");
+  const tnt_init_options_t given = read_struct<tnt_init_options_t>(*options, TNT_INIT_OPTIONS_INITIALIZER);
   Settings settings = read_settings(Place::from_caller);
-  settings.rank = options->rank;
-  settings.ranks = options->ranks;
-  settings.rendezvous = options->rendezvous == nullptr ? "" : options->rendezvous;
-  settings.token = options->token == nullptr ? "" : options->token;
-  settings.join_timeout = options->join_timeout;
+  settings.rank = given.rank;
+  settings.ranks = given.ranks;
+  settings.rendezvous = given.rendezvous == nullptr ? "" : given.rendezvous;
+  settings.token = given.token == nullptr ? "" : given.token;
+  settings.join_timeout = given.join_timeout;
   if (!(settings.join_timeout >= 0 && settings.join_timeout <= 1e9)) {
     fail(TNT_INVALID_ARGUMENT, "join_timeout {}: expected a number of seconds, or 0", settings.join_timeout);
   }
@@ -109,6 +111,12 @@ tnt_status_t tnt_setting(const char* name, const char* value, const char** canon
 }
 
 const char* tnt_status_name(tnt_status_t status) { return status_name(status); }
+
+const char* tnt_tuning_file(void) {
+  thread_local std::string path;
+  path = host_cache_file([](const char* name) -> const char* { return std::getenv(name); }, "tuning");
+  return path.c_str();
+}
 
 size_t tnt_dtype_size(tnt_dtype_t dtype) { return dtype_size(dtype); }
 

@@ -11,7 +11,7 @@ struct Entry {
 };
 constexpr std::array<Entry, 8> entries{
     {{"float32", 4}, {"float64", 8}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1}, {"uint8", 1}, {"int32", 4}, {"int64", 8}}};
-constexpr std::array<const char*, 6> op_names{"sum", "avg", "min", "max", "prod", "tree sum"};
+constexpr std::array<const char*, 5> op_names{"sum", "avg", "min", "max", "prod"};
 
 }  // namespace
 

@@ -24,10 +24,6 @@ struct bfloat16 {
 [[nodiscard]] bool is_op(tnt_op_t op) noexcept;  // one of tarantella.h
 [[nodiscard]] const char* op_name(tnt_op_t op) noexcept;
 
-// The sum over ranks as (0 + 1) + (2 + 3): neighbours first; a rank without a partner passes its value up. Reducers that must
-// give the same bits on different numbers of ranks use it. TNT_SUM is ((0 + 1) + 2) + 3.
-inline constexpr auto tree_sum = static_cast<tnt_op_t>(TNT_PROD + 1);
-
 // Calls f.template operator()<T>() for the type T of dtype.
 template <typename F>
 decltype(auto) dispatch(tnt_dtype_t dtype, F&& f) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -48,8 +49,9 @@ class Communicator {
   [[nodiscard]] virtual int local_size() const noexcept = 0;
   [[nodiscard]] virtual const char* transport() const noexcept = 0;
 
-  // The collectives of tarantella.h. all_reduce takes a fused buffer and packs and unpacks it as its copies in and out. It also
-  // takes tree_sum, with the same bits over every transport.
+  // The collectives of tarantella.h. all_reduce takes a fused buffer and packs and unpacks it as its copies in and out.
+  // Reductions are taken in the tree of kernels/cpu/register_sums.hpp over ranks, or over each node's ranks and then over the
+  // nodes (hierarchical), and rounded once: the bits do not depend on the size or on the algorithm.
   virtual void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) = 0;
   virtual void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                               const CallContext& context) = 0;
@@ -66,6 +68,13 @@ class Communicator {
 
   // nullptr for a negative colour.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) = 0;
+  // As split(0, 0), but with sums in the tree over ranks wherever these are.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> duplicate_with_flat_sums(const CallContext& context) {
+    return split(0, 0, context);
+  }
+  // Called by the members alone, from any thread, also during a collective. members: different ranks, this one among them.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
+                                                                   const CallContext& context) = 0;
 
   // Aborts the communication of the whole job. Every rank gets the status and message of the first abort.
   virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;

@@ -32,6 +32,10 @@ class LocalCommunicator final : public Communicator {
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
+  [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> /*members*/, int /*tag*/,
+                                                           const CallContext& context) override {
+    return split(0, 0, context);
+  }
   void abort(tnt_status_t status, const std::string& message) noexcept override;
   void cancel() noexcept override {}
   [[nodiscard]] std::optional<Error> async_error() const noexcept override;

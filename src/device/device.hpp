@@ -75,7 +75,7 @@ class Device {
   virtual void unpack(const gpu::BucketLaunch& launch, StreamHandle stream) = 0;
   virtual void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total,
                               StreamHandle stream) = 0;
-  virtual void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order,
+  virtual void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype,
                       StreamHandle stream) = 0;
 };
 

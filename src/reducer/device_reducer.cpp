@@ -289,7 +289,7 @@ void DeviceReducer::reduce(std::size_t bucket) {
   std::vector<const void*> sources;
   sources.reserve(static_cast<std::size_t>(comm_->size()));
   for (int rank = 0; rank < comm_->size(); ++rank) sources.push_back(gathered + static_cast<std::size_t>(rank) * bytes);
-  device_->reduce(own, sources.data(), comm_->size(), slice, dtype, gpu::Order::tree, comm_->stream());
+  device_->reduce(own, sources.data(), comm_->size(), slice, dtype, comm_->stream());
   comm_->all_gather(own, data, slice, dtype, details_[bucket]);
 }
 

@@ -250,7 +250,7 @@ void Reducer::reduce_bucket(std::size_t bucket, WaitHint wait_hint, PhaseObserve
   const FusedBuffer fused(buckets_[bucket].views, plan_.buckets()[bucket].dtype);
   const CallContext call{
       .timeout = options_.timeout, .detail = details_[bucket], .observer = &observer, .wait_hint = wait_hint};
-  hook_ ? reduce_with_hook(bucket, fused, call) : comm_->all_reduce(fused, options_.op, call);
+  hook_ ? reduce_with_hook(bucket, fused, call) : comm_->all_reduce(fused, TNT_SUM, call);
 }
 
 void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, const CallContext& call) {
@@ -262,7 +262,7 @@ void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, con
     phases.end("hook");
   }
   const TensorView packed{.in = packed_.data(), .out = packed_.data(), .count = fused.count()};
-  comm_->all_reduce(FusedBuffer({&packed, 1}, fused.dtype()), options_.op, call);
+  comm_->all_reduce(FusedBuffer({&packed, 1}, fused.dtype()), TNT_SUM, call);
   Phases phases(call);
   fused.unpack(0, fused.count(), packed_.data());
   phases.end("unpack");

@@ -26,7 +26,6 @@ struct ReducerOptions {
   std::string name = "gradients";
   double timeout = 600.0;  // seconds, every wait
   Overlap overlap = Overlap::automatic;
-  tnt_op_t op = TNT_SUM;  // or tree_sum
 };
 
 // All ranks reduce the buckets in the order 0, 1, ..., whatever the order of the gradients.

@@ -77,6 +77,11 @@ tnt_status_t create_with(const Change& change) {
   return tnt_reducer_create(comm, tensors, 2, &options, &made);
 }
 
+tnt_comm_t made;
+tnt_status_t create_group(std::initializer_list<int> ranks, tnt_comm_t* group = &made) {
+  return tnt_comm_create_group(comm, std::data(ranks), ranks.size(), 0, group);
+}
+
 const Misuse misuses[] = {
     {"WorldNull", [] { return tnt_comm_world(nullptr); }, "comm is NULL"},
     {"SplitNull", [] { return tnt_comm_split(comm, 0, 0, nullptr); }, "part is NULL"},
@@ -86,6 +91,14 @@ const Misuse misuses[] = {
        return tnt_comm_split(nullptr, 0, 0, &part);
      },
      "comm is NULL"},
+    {"GroupNull", [] { return create_group({0}, nullptr); }, "group is NULL"},
+    {"GroupWithoutRanks", [] { return create_group({}); }, "the calling rank 0 is not in ranks: only members call this"},
+    {"GroupOfStrangers", [] { return create_group({1}); }, "member 1 is not a rank of the communicator's 1"},
+    {"GroupOfOneTwice",
+     [] {
+       return create_group({0, 0});
+     },
+     "rank 0 is in ranks twice"},
     {"RankNull", [] { return tnt_comm_rank(comm, nullptr); }, "rank is NULL"},
     {"RankOfNull",
      [] {
@@ -229,6 +242,12 @@ const Misuse misuses[] = {
        return tnt_reducer_bucket_count(nullptr, &n);
      },
      "reducer is NULL"},
+    {"BucketSize",
+     [] {
+       tnt_bucket_t bucket{};
+       return tnt_reducer_bucket(reducer, 0, &bucket);
+     },
+     "bucket->size is 0: start from TNT_BUCKET_INITIALIZER"},
     {"BucketIndex",
      [] {
        tnt_bucket_t bucket;

@@ -61,6 +61,21 @@ TEST_P(CollectivesProcessTest, AreRight) {
   });
 }
 
+TEST_P(CollectivesProcessTest, AGroupIsItsMembersOwn) {
+  run_processes(GetParam(), [](int rank) {
+    const Joined job;
+    const int last = job.size - 1;
+    const std::vector<int> ends = last == 0 ? std::vector<int>{0} : std::vector<int>{last, 0};
+    if (rank == 0 || rank == last) {
+      tnt_comm_t group = nullptr;
+      check(tnt_comm_create_group(job.world, ends.data(), ends.size(), 1, &group));
+      check_all(group, rank == last ? 0 : 1, static_cast<int>(ends.size()), TNT_FLOAT32, TNT_SUM, 5000);
+      EXPECT_EQ(tnt_comm_destroy(group), TNT_SUCCESS);
+    }
+    check(tnt_barrier(job.world, nullptr, nullptr));
+  });
+}
+
 TEST_P(CollectivesProcessTest, PartsWorkBesideTheWorld) {
   run_processes(GetParam(), [](int rank) {
     const Joined job;

@@ -13,11 +13,13 @@ static const function_t functions[] = {(function_t)tnt_version,
                                        (function_t)tnt_last_error,
                                        (function_t)tnt_init,
                                        (function_t)tnt_finalize,
+                                       (function_t)tnt_tuning_file,
                                        (function_t)tnt_clock_ns,
                                        (function_t)tnt_trace_span,
                                        (function_t)tnt_device_count,
                                        (function_t)tnt_comm_world,
                                        (function_t)tnt_comm_split,
+                                       (function_t)tnt_comm_create_group,
                                        (function_t)tnt_comm_rank,
                                        (function_t)tnt_comm_size,
                                        (function_t)tnt_comm_local_rank,
@@ -55,12 +57,14 @@ int main(void) {
   tnt_init_options_t init = TNT_INIT_OPTIONS_INITIALIZER;
   tnt_reducer_options_t reducer = TNT_REDUCER_OPTIONS_INITIALIZER;
   tnt_reducer_stats_t stats = TNT_REDUCER_STATS_INITIALIZER;
+  tnt_bucket_t bucket = TNT_BUCKET_INITIALIZER;
   size_t i;
   for (i = 0; i < sizeof(functions) / sizeof(functions[0]); ++i) {
     if (functions[i] == NULL) return 1;
   }
   if (init.size == 0 || init.ranks != 1 || reducer.fusion_threshold != TNT_FUSION_DEFAULT ||
-      reducer.wire_dtype != TNT_WIRE_DEFAULT || stats.steps != 0)
+      reducer.wire_dtype != TNT_WIRE_DEFAULT || stats.steps != 0 ||
+      bucket.size != sizeof(bucket))
     return 1;
   if (tnt_init(&init) != TNT_SUCCESS || tnt_finalize() != TNT_SUCCESS) return 1;
   return printf("Tarantella %s\n", tnt_version()) > 0 ? 0 : 1;

@@ -111,7 +111,7 @@ TEST(ReducerProcess, TheEnvironmentsWireDtypeIsForThoseWhoAskForIt) {
       tnt_reducer_t made = nullptr;
       check(tnt_reducer_create(job.world, tensors.data(), 1, &options, &made));
       const Reducer reducer(made);
-      tnt_bucket_t bucket;
+      tnt_bucket_t bucket = TNT_BUCKET_INITIALIZER;
       check(tnt_reducer_bucket(made, 0, &bucket));
       EXPECT_EQ(bucket.bytes, bucket.count * tnt_dtype_size(bucket.dtype));
       return bucket.bytes;
@@ -195,7 +195,7 @@ TEST(ReducerProcess, BucketsFollowTheOrderOfArrival) {
     check(tnt_reducer_fusion_threshold(made, &threshold));
     EXPECT_EQ(threshold, 0U);
     for (std::size_t index = 0; index < 3; ++index) {
-      tnt_bucket_t bucket;
+      tnt_bucket_t bucket = TNT_BUCKET_INITIALIZER;
       check(tnt_reducer_bucket(made, index, &bucket));
       EXPECT_EQ(bucket.tensors[0], gradient_order[index]);
     }

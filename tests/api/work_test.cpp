@@ -79,7 +79,7 @@ TEST_F(ReducerPlanTest, ShowsItsBuckets) {
     ASSERT_EQ(tnt_reducer_bucket_count(reducer, &n), TNT_SUCCESS);
     ASSERT_EQ(n, of.buckets.size());
     for (std::size_t i = 0; i < n; ++i) {
-      tnt_bucket_t bucket{};
+      tnt_bucket_t bucket = TNT_BUCKET_INITIALIZER;
       ASSERT_EQ(tnt_reducer_bucket(reducer, i, &bucket), TNT_SUCCESS);
       EXPECT_EQ(std::vector<std::size_t>(bucket.tensors, bucket.tensors + bucket.n_tensors), of.buckets[i]);
       EXPECT_EQ(bucket.dtype, TNT_FLOAT32);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -15,6 +16,22 @@
 #include "benchmarks/types.hpp"
 
 namespace tnt::bench::testing {
+
+// The environment's HOME, and no XDG_CACHE_HOME, while it lives; "" for none.
+class Home {
+ public:
+  explicit Home(const std::string& path) : before_(std::getenv("HOME") == nullptr ? "" : std::getenv("HOME")) {
+    unsetenv("XDG_CACHE_HOME");
+    set(path);
+  }
+  Home(const Home&) = delete;
+  Home& operator=(const Home&) = delete;
+  ~Home() { set(before_); }
+
+ private:
+  static void set(const std::string& path) { path.empty() ? unsetenv("HOME") : setenv("HOME", path.c_str(), 1); }
+  std::string before_;
+};
 
 inline std::vector<const char*> arguments(const std::vector<std::string>& words) {
   std::vector<const char*> argv{"tnt-bench"};

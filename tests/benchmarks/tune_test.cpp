@@ -6,8 +6,8 @@
 #include <map>
 #include <regex>
 
-#include "base/error.hpp"
 #include "benchmarks/tune_run.hpp"
+#include "comm/shm/tuning.hpp"
 #include "support.hpp"
 
 namespace tnt::bench {
@@ -18,7 +18,7 @@ using testing::Scratch;
 
 using Variables = std::map<std::string, std::string>;
 
-TuneOptions parse(const std::vector<std::string>& words, int cores = 8, const Variables& variables = {{"HOME", "/home/me"}}) {
+TuneOptions parse(const std::vector<std::string>& words, int cores = 8, const Variables& variables = {}) {
   const std::vector<const char*> argv = testing::arguments(words);
   const auto environment = [&](const char* name) {
     const auto found = variables.find(name);
@@ -28,6 +28,7 @@ TuneOptions parse(const std::vector<std::string>& words, int cores = 8, const Va
 }
 
 TEST(TuneOptions, Defaults) {
+  const testing::Home home("/home/me");
   const TuneOptions options = parse({});
   EXPECT_EQ(options.ranks, (std::vector{2, 8}));
   EXPECT_EQ(options.output.find("/home/me/.cache/tarantella/tuning-"), 0U) << options.output;
@@ -90,12 +91,13 @@ TEST(TuneOptions, NonsenseGetsOneLine) {
 }
 
 TEST(TuneOptions, WithoutAHomeAFileMustBeNamed) {
-  EXPECT_EQ(refusal([] { (void)parse({}, 2, {}); }), "tune: neither XDG_CACHE_HOME nor HOME is set: say where with -o FILE");
-  EXPECT_EQ(parse({"-o", "/tmp/tuning.json"}, 2, {}).output, "/tmp/tuning.json");
+  const testing::Home home("");
+  EXPECT_EQ(refusal([] { (void)parse({}, 2); }), "tune: neither XDG_CACHE_HOME nor HOME is set: say where with -o FILE");
+  EXPECT_EQ(parse({"-o", "/tmp/tuning.json"}, 2).output, "/tmp/tuning.json");
 }
 
 TEST(TuneOptions, ARankOfAJobIsRefused) {
-  const Variables job{{"HOME", "/home/me"}, {"TNT_INTERNAL_SIZE", "2"}, {"TNT_INTERNAL_RANK", "0"}};
+  const Variables job{{"TNT_INTERNAL_SIZE", "2"}, {"TNT_INTERNAL_RANK", "0"}};
   EXPECT_EQ(refusal([&] { (void)parse({}, 2, job); }).find("tune starts its own ranks"), 0U);
 }
 
@@ -155,14 +157,51 @@ TEST(Choose, EachBorderFollowsItsOwnTimes) {
   EXPECT_EQ(choose(measured).streaming_bytes, Tuning::never_streaming);
 }
 
-TEST(Choose, WhatItChoosesMayStandInAFile) {
-  for (const double factor : {0.5, 2.0}) {  // every limit at either end
+// As the library reads it.
+void expect_same(const tnt::Tuning& library, const Tuning& ours) {
+  EXPECT_EQ(library.ll_bytes, ours.ll_bytes);
+  EXPECT_EQ(library.one_shot_bytes, ours.one_shot_bytes);
+  EXPECT_EQ(library.streaming_bytes, ours.streaming_bytes);
+  EXPECT_EQ(library.chunk_bytes, ours.chunk_bytes);
+}
+
+TEST(TuningTable, HasTheDefaultsAndLimitsOfTheLibrary) {
+  expect_same(tnt::Tuning{}, Tuning{});
+  expect_same({LLBuffer::max_bytes, tnt::Tuning::max_one_shot, tnt::Tuning::never_streaming, tnt::Tuning::min_chunk},
+              {Tuning::max_ll, Tuning::max_one_shot, Tuning::never_streaming, Tuning::min_chunk});
+  EXPECT_EQ(LLBuffer::max_members, Tuning::max_ll_ranks);
+  EXPECT_EQ(tnt::TuningTable::max_entries, TuningTable::max_entries);
+}
+
+// Every border at either end.
+TEST(TuningTable, IsReadByTheLibraryAndByTheNextTune) {
+  for (const double factor : {0.5, 2.0}) {
     Measured measured = flat_times(2);
     for (auto& [size, time] : measured["one-shot"]) time *= factor;
     for (auto& [size, time] : measured["streaming"]) time *= factor;
     TuningTable table;
+    table.set_default({.ll_bytes = 64});
     table.set(2, choose(measured));
-    EXPECT_EQ(TuningTable::from_json(table.to_json("")), table);
+    const std::string text = TuningTable(table.text()).text();
+    EXPECT_EQ(text, table.text());
+    const tnt::TuningTable read = tnt::TuningTable::from_json(text);
+    expect_same(read.of(2), choose(measured));
+    expect_same(tnt::TuningTable::from_json(TuningTable(R"({"schema": 2, "default": {"ll_bytes": 64, "one_shot_bytes": 1,
+      "streaming_bytes": 2, "chunk_bytes": 40000}, "entries": []})")
+                                                .text())
+                    .of(5),
+                {64, 1, 2, 40'000});
+  }
+}
+
+TEST(TuningTable, WhatTheLibraryWouldRefuseIsRefused) {
+  for (const char* text :
+       {"", "{", "[]", "{}", R"({"schema": 1, "default": {}, "entries": []})", R"({"schema": 2, "default": {}, "entries": []})",
+        R"({"schema": 2, "default": {"ll_bytes": 513, "one_shot_bytes": 1, "streaming_bytes": 2,
+                               "chunk_bytes": 40000}, "entries": []})",
+        R"({"schema": 2, "default": {"ll_bytes": 1, "one_shot_bytes": 1, "streaming_bytes": 2,
+                               "chunk_bytes": 4}, "entries": []})"}) {
+    EXPECT_THROW((void)TuningTable(text), Failure) << text;
   }
 }
 
@@ -179,11 +218,11 @@ TEST(AlgorithmAt, IsWhatTheLibraryTakes) {
 TEST(WriteFile, ReplacesAndMakesDirectories) {
   const Scratch scratch;
   const std::string path = scratch / "new/directory/tuning.json";
-  write_file(path, TuningTable().to_json(""));
-  TuningTable table;
-  table.set(2, {.ll_bytes = 64});
-  write_file(path, table.to_json(""));
-  EXPECT_EQ(read_tuning_file(path), table);
+  write_file(path, "old");
+  write_file(path, "new");
+  std::string text;
+  std::ifstream(path) >> text;
+  EXPECT_EQ(text, "new");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch / "new/directory"), {}), 1) << "something was left";
   EXPECT_NE(refusal([] { write_file("/proc/tuning.json", ""); }, 1).find("/proc/tuning.json: cannot be written"),
             std::string::npos);

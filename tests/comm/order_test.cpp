@@ -1,8 +1,7 @@
-// Long random sequences of calls, several communicators at once, and the same bits in every run and on every rank.
+// Long random sequences of calls, and several communicators at once.
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cmath>
 #include <random>
 #include <thread>
 
@@ -96,34 +95,6 @@ TEST_P(OrderTest, SeveralCommunicatorsRunAtOnce) {
     for (int k = 0; k < testing::effort(30, 8); ++k) random_call(world, random);
     for (std::thread& thread : threads) thread.join();
   });
-}
-
-// Values whose sum depends on the order: the same bits on all ranks and in the next run.
-TEST_P(OrderTest, SumsHaveTheSameBitsAlways) {
-  if (!testing::sums_in_rank_order()) GTEST_SKIP() << "this transport has a test of its own for its order";
-  constexpr std::size_t count = 150'001;
-  const auto n = static_cast<std::size_t>(GetParam());
-  std::vector<std::vector<float>> in(n, std::vector<float>(count));
-  std::mt19937 random(11);
-  for (auto& values : in) {
-    for (float& value : values) {
-      value = std::ldexp(static_cast<float>(random() % 2'000'001) - 1e6F, static_cast<int>(random() % 30) - 15);
-    }
-  }
-  std::vector<float> in_order = in[0];
-  for (std::size_t rank = 1; rank < n; ++rank) {
-    for (std::size_t i = 0; i < count; ++i) in_order[i] += in[rank][i];
-  }
-  for (const std::size_t part : {std::size_t{1000}, count}) {
-    for (int repeat = 0; repeat < 2; ++repeat) {
-      run_threads(GetParam(), [&](Communicator& comm) {
-        std::vector<float> out(part);
-        const TensorView view{.in = in[static_cast<std::size_t>(comm.rank())].data(), .out = out.data(), .count = part};
-        comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
-        EXPECT_TRUE(std::equal(out.begin(), out.end(), in_order.begin()));
-      });
-    }
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, OrderTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3, 4})));

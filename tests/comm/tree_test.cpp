@@ -1,5 +1,5 @@
-// Sums over ranks in a tree: the same bits over every transport and with every algorithm, compared with one reference. All
-// transports' test programs include this file.
+// The order in which ranks are summed: the same bits over every transport, by every algorithm and in every run. The test
+// programs of all transports have this file, and one reference.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -18,53 +18,95 @@ using testing::Array;
 using testing::call;
 using testing::disorderly_arrays;
 using testing::run_threads;
+using testing::summed_groups;
 using testing::tree_sum_of_arrays;
 
-void expect_tree_sum(Communicator& comm, const std::vector<Array>& in, const Array& expected) {
+void expect_sum(Communicator& comm, const std::vector<Array>& in, const Array& expected) {
   Array data = in[static_cast<std::size_t>(comm.rank())];
   const TensorView view{.in = data.data(), .out = data.data(), .count = data.count()};
-  comm.all_reduce(tnt::FusedBuffer({&view, 1}, data.dtype()), tree_sum, call());
+  comm.all_reduce(tnt::FusedBuffer({&view, 1}, data.dtype()), TNT_SUM, call());
   EXPECT_EQ(data, expected) << data.count() << " " << dtype_name(data.dtype()) << " on " << comm.size() << " ranks";
 }
 
-class TreeTest : public ::testing::TestWithParam<int> {};
+class TreeTest : public ::testing::TestWithParam<int> {
+ protected:
+  const std::size_t n = static_cast<std::size_t>(GetParam());
+};
 
-// LL, one-shot and two-shot.
+// LL, one-shot and two-shot; with the handshake and in chunks.
 TEST_P(TreeTest, HasTheBitsOfTheReference) {
-  const auto n = static_cast<std::size_t>(GetParam());
   for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_FLOAT64, TNT_BFLOAT16, TNT_FLOAT16, TNT_INT32, TNT_INT64}) {
     for (const std::size_t bytes : {std::size_t{8}, std::size_t{400}, std::size_t{6000}, std::size_t{100'008}}) {
       const auto in = disorderly_arrays(n, dtype, bytes / dtype_size(dtype));
-      const Array expected = tree_sum_of_arrays(in);
-      run_threads(GetParam(), [&](Communicator& comm) { expect_tree_sum(comm, in, expected); });
+      const Array expected = tree_sum_of_arrays(in, summed_groups(GetParam()));
+      run_threads(GetParam(), [&](Communicator& comm) { expect_sum(comm, in, expected); });
     }
   }
 }
 
-// A result larger than the caches, and many chunks.
-TEST_P(TreeTest, OfMegabytes) {
-  const auto in = disorderly_arrays(static_cast<std::size_t>(GetParam()), TNT_FLOAT32, 400'001);
-  const Array expected = tree_sum_of_arrays(in);
-  run_threads(GetParam(), [&](Communicator& comm) { expect_tree_sum(comm, in, expected); });
+// A contribution is rounded before the sum; 0.75 of 16 bits has one right value.
+TEST_P(TreeTest, Of16BitContributionsThatAreScaled) {
+  for (const std::size_t count : {std::size_t{200}, std::size_t{50'004}}) {
+    const auto in = disorderly_arrays(n, TNT_BFLOAT16, count);
+    std::vector<Array> scaled = in;
+    for (Array& array : scaled) {
+      for (std::size_t i = 0; i < count; ++i) array.set(i, 0.75 * array.get(i));
+    }
+    const Array expected = tree_sum_of_arrays(scaled, summed_groups(GetParam()));
+    run_threads(GetParam(), [&](Communicator& comm) {
+      Array data = in[static_cast<std::size_t>(comm.rank())];
+      const TensorView view{.in = data.data(), .out = data.data(), .count = count, .scale = 0.75};
+      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_BFLOAT16), TNT_SUM, call());
+      EXPECT_EQ(data, expected);
+    });
+  }
 }
 
-// Even ranks first. As ranks alternate between two nodes, the ranks of each node are then consecutive, and the node's sum is a
-// part of the tree.
+// A result past the caches, and many chunks.
+TEST_P(TreeTest, OfMegabytes) {
+  const auto in = disorderly_arrays(n, TNT_FLOAT32, 400'001);
+  const Array expected = tree_sum_of_arrays(in, summed_groups(GetParam()));
+  run_threads(GetParam(), [&](Communicator& comm) { expect_sum(comm, in, expected); });
+}
+
+TEST_P(TreeTest, OfReduceScatter) {
+  for (const std::size_t count : {std::size_t{10}, std::size_t{30'001}}) {
+    const auto in = disorderly_arrays(n, TNT_FLOAT32, count * n);
+    const Array expected = tree_sum_of_arrays(in, summed_groups(GetParam()));
+    run_threads(GetParam(), [&](Communicator& comm) {
+      const auto self = static_cast<std::size_t>(comm.rank());
+      Array part(TNT_FLOAT32, count);
+      comm.reduce_scatter(in[self].data(), part.data(), count, TNT_FLOAT32, TNT_SUM, call());
+      EXPECT_EQ(part, expected.part(self * count, count));
+    });
+  }
+}
+
+// Even ranks first: with the ranks in turn on two nodes each node's are consecutive then, and if they are 2^k, their sum is a
+// part of the tree. Backwards they are in turn again.
 TEST_P(TreeTest, GoesByTheRanksOfTheGroup) {
-  const auto in = disorderly_arrays(static_cast<std::size_t>(GetParam()), TNT_FLOAT32, 150'001);
-  const Array expected = tree_sum_of_arrays(in);
+  const auto in = disorderly_arrays(n, TNT_FLOAT32, 150'001);
+  const Array flat = tree_sum_of_arrays(in);
+  const Array by_nodes = tree_sum_of_arrays(in, summed_groups(GetParam()));
   run_threads(GetParam(), [&](Communicator& comm) {
     const auto sorted = comm.split(0, comm.rank() % 2, call());
-    expect_tree_sum(*sorted, in, expected);
+    if (comm.size() != 6) expect_sum(*sorted, in, flat);
     const auto backwards = comm.split(0, -comm.rank(), call());
-    expect_tree_sum(*backwards, in, expected);
+    expect_sum(*backwards, in, by_nodes);
   });
 }
 
-// With a 16-bit wire type each rank's contribution is rounded, then summed in float32 and rounded: for a given number of ranks
-// the result is the same everywhere.
+TEST_P(TreeTest, IsOverRanksAloneIfThatIsAsked) {
+  for (const std::size_t count : {std::size_t{100}, std::size_t{50'001}}) {
+    const auto in = disorderly_arrays(n, TNT_FLOAT32, count);
+    const Array expected = tree_sum_of_arrays(in);
+    run_threads(GetParam(), [&](Communicator& comm) { expect_sum(*comm.duplicate_with_flat_sums(call()), in, expected); });
+  }
+}
+
+// What travels in 16 bits is rounded by each rank, summed in float32 and rounded.
 TEST_P(TreeTest, WhatTravelsIn16BitsIsRoundedByEachRank) {
-  const auto n = static_cast<std::size_t>(GetParam());
+  if (summed_groups(GetParam()).size() > 1) GTEST_SKIP() << "a node's sum is rounded: hierarchical_communicator_test.cpp";
   const auto in = disorderly_arrays(n, TNT_FLOAT32, 30'001);
   std::vector<Array> rounded;
   for (const Array& array : in) {
@@ -72,26 +114,15 @@ TEST_P(TreeTest, WhatTravelsIn16BitsIsRoundedByEachRank) {
     for (std::size_t i = 0; i < array.count(); ++i) half.set(i, array.get(i));
   }
   const Array expected = tree_sum_of_arrays(rounded);
-  run_threads(GetParam(), [&](Communicator& world) {
-    const auto comm = world.split(0, world.rank() % 2, call());
-    Array data = in[static_cast<std::size_t>(comm->rank())];
+  run_threads(GetParam(), [&](Communicator& comm) {
+    Array data = in[static_cast<std::size_t>(comm.rank())];
     const TensorView view{.in = data.data(), .out = data.data(), .count = data.count(), .dtype = TNT_FLOAT32};
-    comm->all_reduce(tnt::FusedBuffer({&view, 1}, TNT_BFLOAT16), tree_sum, call());
+    comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_BFLOAT16), TNT_SUM, call());
     for (std::size_t i = 0; i < data.count(); ++i) ASSERT_EQ(data.get(i), expected.get(i)) << i;
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, TreeTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3, 4})));
-
-TEST(Tree, IsAnotherCallThanTheSumInRankOrder) {
-  const std::string message = testing::common_error(2, TNT_MISMATCH, [](Communicator& comm) {
-    std::array<float, 4> data{};
-    const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
-    comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), comm.rank() == 1 ? tree_sum : TNT_SUM, call());
-  });
-  EXPECT_NE(message.find("all_reduce tree sum of 4 float32"), std::string::npos) << message;
-  EXPECT_NE(message.find("all_reduce sum of 4 float32"), std::string::npos) << message;
-}
+INSTANTIATE_TEST_SUITE_P(Ranks, TreeTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 5, 6, 7, 8}, {1, 3, 4, 6})));
 
 }  // namespace
 }  // namespace tnt

@@ -46,13 +46,16 @@ TEST(TuningTable, HoldsAsManyAsItSays) {
   EXPECT_THROW(table.set(1000, {}), Error);
 }
 
-TEST(TuningTable, ComesBackFromItsText) {
+TEST(TuningTable, HasWhatTheTextSays) {
   TuningTable table;
   table.set_default(lines_up_to(64));
   table.set(4, {.ll_bytes = 0, .one_shot_bytes = 65536, .streaming_bytes = 1, .chunk_bytes = 32768});
   table.set(2, lines_up_to(128));
-  EXPECT_EQ(TuningTable::from_json(table.to_json("a \"word\"")), table);
-  EXPECT_EQ(TuningTable::from_json(TuningTable().to_json("")), TuningTable());
+  EXPECT_EQ(TuningTable::from_json(R"({"schema": 2, "about": "a \"word\"", "default": {"ll_bytes": 64}, "entries": [
+    {"ranks": 4, "ll_bytes": 0, "one_shot_bytes": 65536, "streaming_bytes": 1, "chunk_bytes": 32768},
+    {"ranks": 2, "ll_bytes": 128}]})"),
+            table);
+  EXPECT_EQ(TuningTable::from_json(R"({"schema": 2, "entries": []})"), TuningTable());
   EXPECT_FALSE(table == TuningTable());
 }
 

@@ -124,7 +124,7 @@ TEST_F(CudaDeviceTest, KernelsRunOnItsStreams) {
   const DeviceBuffer x(*device, 4 * sizeof(float), stream.get());
   device->copy(x.get(), at, 4 * sizeof(float), stream.get());
   const void* const sources[] = {x.get(), x.get(), x.get()};
-  device->reduce(x.get(), sources, 3, 4, TNT_FLOAT32, gpu::Order::ranks, stream.get());
+  device->reduce(x.get(), sources, 3, 4, TNT_FLOAT32, stream.get());
   device->copy(at, x.get(), 4 * sizeof(float), stream.get());
   device->synchronize(stream.get());
   EXPECT_EQ(at[3], 4.5F);

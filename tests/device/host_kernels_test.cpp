@@ -84,30 +84,26 @@ TEST_F(HostBucket, StatisticsAreOfTheValuesAsTheyAreWritten) {
   EXPECT_EQ(total.non_finite, 2U);
 }
 
-TEST(HostKernels, ReduceTakesTheOrderThatIsAsked) {
-  // sums that differ between the two orders: ((big + 1) - big) + 1 and (big + 1) + (-big + 1)
+TEST(HostKernels, ReduceAddsNeighboursFirst) {
+  // (big + 1) + (-big + 1) and ((big + 1) - big) + (1 + 8): big + 1 is big
   const float big = 0x1p25F;
   const std::vector<std::vector<float>> values{{big}, {1.0F}, {-big}, {1.0F}, {8.0F}};
   const void* sources[] = {values[0].data(), values[1].data(), values[2].data(), values[3].data(), values[4].data()};
   float out = 0.0F;
-  host::reduce(&out, sources, 4, 1, TNT_FLOAT32, gpu::Order::ranks);
-  EXPECT_EQ(out, 1.0F);
-  host::reduce(&out, sources, 4, 1, TNT_FLOAT32, gpu::Order::tree);
+  host::reduce(&out, sources, 4, 1, TNT_FLOAT32);
   EXPECT_EQ(out, 0.0F);
-  host::reduce(&out, sources, 5, 1, TNT_FLOAT32, gpu::Order::tree);
-  EXPECT_EQ(out, 8.0F);
-  EXPECT_THROW(host::reduce(&out, sources, 0, 1, TNT_FLOAT32, gpu::Order::tree), Error);
+  host::reduce(&out, sources, 5, 1, TNT_FLOAT32);
+  EXPECT_EQ(out, 9.0F);
+  EXPECT_THROW(host::reduce(&out, sources, 0, 1, TNT_FLOAT32), Error);
 }
 
 TEST(HostKernels, ReduceOfHalvesRoundsOnce) {
   std::vector<bfloat16> one{to_bfloat16(256.0F)};
   std::vector<bfloat16> small{to_bfloat16(1.0F)};  // lost if each sum is rounded
   const void* sources[] = {one.data(), small.data(), small.data()};
-  for (const gpu::Order order : {gpu::Order::ranks, gpu::Order::tree}) {
-    bfloat16 out{};
-    host::reduce(&out, sources, 3, 1, TNT_BFLOAT16, order);
-    EXPECT_EQ(to_float(out), 258.0F);
-  }
+  bfloat16 out{};
+  host::reduce(&out, sources, 3, 1, TNT_BFLOAT16);
+  EXPECT_EQ(to_float(out), 258.0F);
 }
 
 TEST(HostKernels, ReduceOfIntegersIsExact) {
@@ -115,7 +111,7 @@ TEST(HostKernels, ReduceOfIntegersIsExact) {
   const std::vector<std::int64_t> less{-5};
   const void* sources[] = {big.data(), less.data()};
   std::int64_t out = 0;
-  host::reduce(&out, sources, 2, 1, TNT_INT64, gpu::Order::tree);
+  host::reduce(&out, sources, 2, 1, TNT_INT64);
   EXPECT_EQ(out, std::numeric_limits<std::int64_t>::max() - 5);
 }
 

@@ -316,7 +316,7 @@ TEST_P(SimulatedBucket, AReductionIsChecked) {
   const void* sources[] = {memory.get(), bucket.get()};
   write(two, 0, 4);
   device.fill_zero(bucket.get(), bytes, one.get());
-  device.reduce(bucket.get(), sources, 2, 100, TNT_FLOAT32, gpu::Order::tree, one.get());
+  device.reduce(bucket.get(), sources, 2, 100, TNT_FLOAT32, one.get());
   EXPECT_THAT(reports(), ElementsAre(HasSubstr("bytes 0 to 4 of gradient")));
 }
 

@@ -62,7 +62,7 @@ class RealDevice : public ::testing::Test {
   // value *= factor, as a sum
   void multiply(void* value, int factor, const Stream& stream) const {
     const std::vector<const void*> sources(static_cast<std::size_t>(factor), value);
-    device->reduce(value, sources.data(), factor, 1, TNT_FLOAT32, gpu::Order::ranks, stream.get());
+    device->reduce(value, sources.data(), factor, 1, TNT_FLOAT32, stream.get());
   }
 
   // Not the constructor: a test that is skipped is constructed, too.

@@ -82,12 +82,12 @@ void run_sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::S
   copies.bring_back(total);
 }
 
-void run_reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order) {
+void run_reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype) {
   DeviceCopies copies;
   const std::size_t bytes = count * dtype_size(dtype);
   std::vector<const void*> moved;
   for (int i = 0; i < n; ++i) moved.push_back(copies.of(sources[i], bytes));
-  gpu::reduce(copies.of(out, bytes), moved.data(), n, count, dtype, order, copies.stream());
+  gpu::reduce(copies.of(out, bytes), moved.data(), n, count, dtype, copies.stream());
   copies.check_guards();
   copies.bring_back(out);
 }

@@ -35,7 +35,7 @@ Array packed_and_reduced(const std::vector<Array>& terms, const std::vector<doub
   }
   for (const Array& slot : slots) sources.push_back(slot.data());
   Array result(terms[0].dtype(), terms[0].count());
-  reduce(result.data(), sources, result.count(), result.dtype(), tree_sum);
+  reduce(result.data(), sources, result.count(), result.dtype(), TNT_SUM);
   return result;
 }
 

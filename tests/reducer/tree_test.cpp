@@ -85,8 +85,8 @@ TEST_P(TreeReducerTest, GivesTheSameBitsOnAnyNumberOfRanks) {
   for (const std::size_t threshold : {std::size_t{0}, std::size_t{100'000}, std::size_t{100'000'000}}) {
     run_threads(GetParam(), [&](Communicator& world) {
       for (const bool with_hook : {false, true}) {
-        Reducer reducer(world.split(0, 0, call()), Plan(tensors, threshold),
-                        {.timeout = testing::default_timeout, .op = tree_sum}, nullptr);
+        Reducer reducer(world.duplicate_with_flat_sums(call()), Plan(tensors, threshold), {.timeout = testing::default_timeout},
+                        nullptr);
         if (with_hook) reducer.set_hook([](std::size_t, void*) { return std::nullopt; });
         std::vector<Array> out(tensors.size(), Array(TNT_FLOAT32, 0));
         for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {

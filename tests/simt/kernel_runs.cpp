@@ -12,8 +12,8 @@ void run_sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::S
   gpu::sum_statistics(partials, n, total, nullptr);
 }
 
-void run_reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order) {
-  gpu::reduce(out, sources, n, count, dtype, order, nullptr);
+void run_reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype) {
+  gpu::reduce(out, sources, n, count, dtype, nullptr);
 }
 
 void set_schedule(Schedule schedule, unsigned seed) {

@@ -12,7 +12,7 @@ namespace tnt::testing {
 void run_pack(const gpu::BucketLaunch& launch);
 void run_unpack(const gpu::BucketLaunch& launch);
 void run_sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total);
-void run_reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order);
+void run_reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype);
 
 // The order in which the threads of a block run from now on. A GPU has its own.
 enum class Schedule { ascending, descending, shuffled };

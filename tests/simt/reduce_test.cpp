@@ -1,4 +1,4 @@
-// Reduce on the device compared with the host: every type, number of buffers, order and alignment.
+// Reduce on the device compared with the host: every type, number of buffers and alignment.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -40,10 +40,9 @@ T element_of(const void* from, std::size_t index) {
   return value;
 }
 
-std::vector<std::byte> expected_sum(const std::vector<const void*>& sources, std::size_t count, tnt_dtype_t dtype,
-                                    Order order) {
+std::vector<std::byte> expected_sum(const std::vector<const void*>& sources, std::size_t count, tnt_dtype_t dtype) {
   std::vector<std::byte> result(count * dtype_size(dtype));
-  if (order == Order::ranks || !is_float(dtype)) {
+  if (!is_float(dtype)) {
     tnt::reduce(result.data(), sources, count, dtype, TNT_SUM);
     return result;
   }
@@ -60,14 +59,14 @@ std::vector<std::byte> expected_sum(const std::vector<const void*>& sources, std
   return result;
 }
 
-void reduce_and_compare(int n, tnt_dtype_t dtype, std::size_t count, Order order, std::size_t out_at, std::size_t step) {
+void reduce_and_compare(int n, tnt_dtype_t dtype, std::size_t count, std::size_t out_at, std::size_t step) {
   const Buffers buffers(n, dtype, count, static_cast<unsigned>(n + count), step);
   Guarded out(count * dtype_size(dtype), out_at);
-  run_reduce(out.data(), buffers.sources.data(), n, count, dtype, order);
-  const auto expected = expected_sum(buffers.sources, count, dtype, order);
+  run_reduce(out.data(), buffers.sources.data(), n, count, dtype);
+  const auto expected = expected_sum(buffers.sources, count, dtype);
   const std::size_t at = first_difference(out.data(), expected.data(), dtype, count);
   ASSERT_EQ(at, count) << "element " << at << " of " << n << " buffers of " << count << " " << dtype_name(dtype) << " at "
-                       << out_at << ", " << step << (order == Order::tree ? ", tree" : ", ranks");
+                       << out_at << ", " << step;
   ASSERT_TRUE(out.intact());
 }
 
@@ -77,13 +76,11 @@ TEST_P(GpuReduce, EqualsTheHost) {
   const int n = GetParam();
   for (const tnt_dtype_t dtype : all_dtypes) {
     const std::size_t size = dtype_size(dtype);
-    for (const Order order : {Order::ranks, Order::tree}) {
-      for (const std::size_t count : {0U, 1U, 7U, 63U, 1024U, 1025U}) {
-        ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, order, 0, 0));
-        ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, order, size, size));
-        ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, order, 0, 1));
-        ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, order, 3, size));
-      }
+    for (const std::size_t count : {0U, 1U, 7U, 63U, 1024U, 1025U}) {
+      ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, 0, 0));
+      ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, size, size));
+      ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, 0, 1));
+      ASSERT_NO_FATAL_FAILURE(reduce_and_compare(n, dtype, count, 3, size));
     }
   }
 }
@@ -95,9 +92,9 @@ TEST_P(GpuReduce, MayWriteOverASource) {
     for (const int target : {0, n / 2, n - 1}) {
       for (const std::size_t step : {std::size_t{0}, dtype_size(dtype)}) {
         Buffers buffers(n, dtype, count, 5, step);
-        const auto expected = expected_sum(buffers.sources, count, dtype, Order::ranks);
+        const auto expected = expected_sum(buffers.sources, count, dtype);
         Guarded& out = buffers.memory[static_cast<std::size_t>(target)];
-        run_reduce(out.data(), buffers.sources.data(), n, count, dtype, Order::ranks);
+        run_reduce(out.data(), buffers.sources.data(), n, count, dtype);
         ASSERT_EQ(first_difference(out.data(), expected.data(), dtype, count), count)
             << dtype_name(dtype) << " into " << target;
         ASSERT_TRUE(out.intact());
@@ -107,26 +104,12 @@ TEST_P(GpuReduce, MayWriteOverASource) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Buffers, GpuReduce,
-                         ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 33, 64}, {1, 2, 3, 8, 9, 33})));
+                         ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 15, 33, 48, 63, 64},
+                                                              {1, 2, 3, 5, 8, 13, 33})));
 
 TEST(GpuReduceOnce, MovesMegabytes) {
-  for (const Order order : {Order::ranks, Order::tree}) {
-    ASSERT_NO_FATAL_FAILURE(reduce_and_compare(3, TNT_FLOAT32, effort(500'003, 50'003), order, 4, 4));
-    ASSERT_NO_FATAL_FAILURE(reduce_and_compare(4, TNT_BFLOAT16, effort(1'000'000, 100'000), order, 0, 0));
-  }
-}
-
-// 1 + 2^-24 is 1 in float: only the tree adds the small values to each other first.
-TEST(GpuReduceOnce, OrdersDiffer) {
-  const std::vector<float> values{1.0F, 0x1p-24F, 0x1p-24F, 0x1p-24F};
-  std::vector<const void*> sources;
-  for (const float& value : values) sources.push_back(&value);
-  float ranks = 0;
-  float tree = 0;
-  run_reduce(&ranks, sources.data(), 4, 1, TNT_FLOAT32, Order::ranks);
-  run_reduce(&tree, sources.data(), 4, 1, TNT_FLOAT32, Order::tree);
-  EXPECT_EQ(ranks, 1.0F);
-  EXPECT_EQ(tree, 1.0F + 0x1p-23F);
+  ASSERT_NO_FATAL_FAILURE(reduce_and_compare(3, TNT_FLOAT32, effort(500'003, 50'003), 4, 4));
+  ASSERT_NO_FATAL_FAILURE(reduce_and_compare(4, TNT_BFLOAT16, effort(1'000'000, 100'000), 0, 0));
 }
 
 TEST(GpuReduceOnce, RefusesNoBuffersAndTooMany) {
@@ -134,7 +117,7 @@ TEST(GpuReduceOnce, RefusesNoBuffersAndTooMany) {
   const std::vector<const void*> sources(65, &out);
   for (const int n : {-1, 0, 65}) {
     try {
-      run_reduce(&out, sources.data(), n, 1, TNT_FLOAT32, Order::ranks);
+      run_reduce(&out, sources.data(), n, 1, TNT_FLOAT32);
       FAIL() << "no error for " << n;
     } catch (const Error& error) {
       EXPECT_EQ(error.what(), "cannot reduce " + std::to_string(n) + " buffers on a GPU at once: 1 to 64 can be");

@@ -39,7 +39,13 @@ class HierarchicalTransport final : public Transport {
 
 }  // namespace
 
-bool sums_in_rank_order() { return false; }
+// Nodes that do not have equally many ranks, or one each, are reduced over as if there were none.
+Groups summed_groups(int ranks) {
+  if (ranks < 4 || ranks % 2 != 0) return one_group(static_cast<std::size_t>(ranks));
+  Groups nodes(2);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) nodes[rank % 2].push_back(rank);
+  return nodes;
+}
 
 std::unique_ptr<Transport> make_transport(int ranks) { return std::make_unique<HierarchicalTransport>(ranks); }
 

@@ -81,10 +81,9 @@ void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Stati
   *total = sum;
 }
 
-void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order) {
+void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype) {
   if (n < 1 || n > gpu::max_sources) fail(TNT_INVALID_ARGUMENT, "{} buffers cannot be reduced into one", n);
-  const tnt_op_t op = order == gpu::Order::tree ? tree_sum : TNT_SUM;
-  tnt::reduce(out, {sources, static_cast<std::size_t>(n)}, count, dtype, op);
+  tnt::reduce(out, {sources, static_cast<std::size_t>(n)}, count, dtype, TNT_SUM);
 }
 
 }  // namespace tnt::host

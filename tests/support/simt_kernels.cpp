@@ -26,8 +26,8 @@ const Kernels& simt_kernels() {
       .unpack = [](const auto& launch) { launched([&] { gpu::unpack(launch, nullptr); }); },
       .sum_statistics = [](const auto* partials, auto n,
                            auto* total) { launched([&] { gpu::sum_statistics(partials, n, total, nullptr); }); },
-      .reduce = [](void* out, const auto* sources, int n, auto count, auto dtype,
-                   auto order) { launched([&] { gpu::reduce(out, sources, n, count, dtype, order, nullptr); }); }};
+      .reduce = [](void* out, const auto* sources, int n, auto count,
+                   auto dtype) { launched([&] { gpu::reduce(out, sources, n, count, dtype, nullptr); }); }};
   return kernels;
 }
 

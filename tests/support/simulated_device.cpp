@@ -260,7 +260,7 @@ void SimulatedDevice::sum_statistics(const gpu::Statistics* partials, std::uint3
 }
 
 void SimulatedDevice::reduce(void* out, const void* const* sources, int n, std::size_t count_of_elements, tnt_dtype_t dtype,
-                             gpu::Order order, StreamHandle stream) {
+                             StreamHandle stream) {
   count(Call::reduce);
   const std::vector<const void*> from(sources, sources + n);
   const std::size_t bytes = count_of_elements * dtype_size(dtype);
@@ -268,7 +268,7 @@ void SimulatedDevice::reduce(void* out, const void* const* sources, int n, std::
   for (const void* source : from) accesses.push_back({source, bytes, false});
   put(
       stream, "reduce", [accesses] { return accesses; },
-      [=, this] { kernels_.reduce(out, from.data(), n, count_of_elements, dtype, order); });
+      [=, this] { kernels_.reduce(out, from.data(), n, count_of_elements, dtype); });
 }
 
 }  // namespace tnt::testing

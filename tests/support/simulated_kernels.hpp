@@ -14,7 +14,7 @@ struct Kernels {
   void (*pack)(const gpu::BucketLaunch& launch);
   void (*unpack)(const gpu::BucketLaunch& launch);
   void (*sum_statistics)(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total);
-  void (*reduce)(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order);
+  void (*reduce)(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype);
 };
 [[nodiscard]] const Kernels& cpu_kernels();  // on the CPU, fast
 // the GPU's kernels compiled for the CPU; only in programs with simt_kernels.cpp

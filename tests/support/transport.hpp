@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "comm/communicator.hpp"
+#include "support/tree.hpp"
 
 namespace tnt::testing {
 
@@ -22,6 +23,6 @@ class Transport {
 };
 
 [[nodiscard]] std::unique_ptr<Transport> make_transport(int ranks);
-[[nodiscard]] bool sums_in_rank_order();  // false: sums are per node first
+[[nodiscard]] Groups summed_groups(int ranks);  // ranks whose sum is taken first; all of them where there is one node
 
 }  // namespace tnt::testing

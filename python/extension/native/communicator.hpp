@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "native/work.hpp"
 
@@ -71,6 +72,11 @@ class Communicator {
     tnt_comm_t part = nullptr;
     check_released([&] { return tnt_comm_split(comm_, color, key, &part); });
     return part == nullptr ? nullptr : std::make_unique<Communicator>(part, true);
+  }
+  [[nodiscard]] std::unique_ptr<Communicator> create_group(const std::vector<int>& ranks, int tag) const {
+    tnt_comm_t group = nullptr;
+    check_released([&] { return tnt_comm_create_group(comm_, ranks.data(), ranks.size(), tag, &group); });
+    return std::make_unique<Communicator>(group, true);
   }
 
  private:

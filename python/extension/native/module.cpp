@@ -106,7 +106,8 @@ NB_MODULE(_native, module) {
       .def("start_send", &Communicator::send, "data"_a, "dtype"_a, "to"_a, alive)
       .def("start_recv", &Communicator::recv, "data"_a, "dtype"_a, "source"_a, alive)
       .def("abort", &Communicator::abort, "reason"_a)
-      .def("split", &Communicator::split, "color"_a, "key"_a);
+      .def("split", &Communicator::split, "color"_a, "key"_a)
+      .def("create_group", &Communicator::create_group, "ranks"_a, "tag"_a = 0);
 
   nb::class_<Reducer>(module, "Reducer")
       .def(nb::init<const Communicator&, const std::vector<Reducer::Spec>&, const std::string&, const std::string&, double, int,

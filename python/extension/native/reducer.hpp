@@ -94,7 +94,7 @@ class Reducer {
     check(tnt_reducer_bucket_count(reducer_, &n));
     std::vector<std::invoke_result_t<View, const tnt_bucket_t&>> result;
     for (std::size_t i = 0; i < n; ++i) {
-      tnt_bucket_t bucket;
+      tnt_bucket_t bucket = TNT_BUCKET_INITIALIZER;
       check(tnt_reducer_bucket(reducer_, i, &bucket));
       result.push_back(view(bucket));
     }

@@ -1,6 +1,7 @@
 // TntSparseSum: the sum over ranks of a sparse gradient, of which each rank has a few rows. The ranks exchange their numbers of
-// rows and make the same decision from them: gather all rows and add them in rank order, or fill a dense table and all_reduce
-// it, which gives the same bits and moves fewer bytes if there are many rows. Blocks like the ops of collective_ops.cpp.
+// rows and make the same decision from them: gather all rows and add them in the tree of all_reduce, or fill a dense table and
+// all_reduce it, which gives the same bits and moves fewer bytes if there are many rows. Blocks like the ops of
+// collective_ops.cpp.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -58,18 +59,17 @@ Sum<T> gathered(tnt_comm_t comm, const Rows<T>& own, const std::vector<std::int6
   sum.counts = {1, 0, static_cast<std::int64_t>(block)};
   sum.status = tnt_all_gather(comm, mine.data(), all.data(), block, TNT_UINT8, nullptr, nullptr);
   if (sum.status != TNT_SUCCESS) return sum;
-  Rows<T> together;  // in rank order, which the merge keeps
+  std::vector<Rows<T>> ranks(each.size());
   for (std::size_t rank = 0; rank < each.size(); ++rank) {
     const auto n = static_cast<std::size_t>(each[rank]);
     const std::byte* from = all.data() + rank * block;
-    const std::size_t before = together.indices.size();
-    together.indices.resize(before + n);
-    together.values.resize((before + n) * width);
+    ranks[rank].indices.resize(n);
+    ranks[rank].values.resize(n * width);
     if (n == 0) continue;
-    std::memcpy(together.indices.data() + before, from, n * sizeof(std::int64_t));
-    std::memcpy(together.values.data() + before * width, from + index_bytes, n * width * sizeof(T));
+    std::memcpy(ranks[rank].indices.data(), from, n * sizeof(std::int64_t));
+    std::memcpy(ranks[rank].values.data(), from + index_bytes, n * width * sizeof(T));
   }
-  sum.rows = merged(together.indices.data(), together.indices.size(), together.values.data(), width);
+  sum.rows = tree_sum(ranks.data(), ranks.size(), width);
   return sum;
 }
 

@@ -39,4 +39,43 @@ Rows<T> merged(const std::int64_t* indices, std::size_t n, const T* values, std:
   return rows;
 }
 
+// The rows of both, each once, in ascending order as theirs are. Cost: a read and a write of all.
+template <typename T>
+Rows<T> added(const Rows<T>& left, const Rows<T>& right, std::size_t width) {
+  Rows<T> sum;
+  sum.indices.reserve(left.indices.size() + right.indices.size());
+  sum.values.reserve(left.values.size() + right.values.size());
+  const auto append = [&](const Rows<T>& from, std::size_t row) {
+    const auto begin = from.values.begin() + static_cast<std::ptrdiff_t>(row * width);
+    sum.indices.push_back(from.indices[row]);
+    sum.values.insert(sum.values.end(), begin, begin + static_cast<std::ptrdiff_t>(width));
+  };
+  std::size_t l = 0;
+  std::size_t r = 0;
+  while (l < left.indices.size() || r < right.indices.size()) {
+    const bool has_left = l < left.indices.size();
+    const bool has_right = r < right.indices.size();
+    const bool takes_left = has_left && (!has_right || left.indices[l] <= right.indices[r]);
+    const bool takes_right = has_right && (!has_left || right.indices[r] <= left.indices[l]);
+    append(takes_left ? left : right, takes_left ? l : r);
+    if (takes_left && takes_right) {
+      T* const row = sum.values.data() + sum.values.size() - width;
+      for (std::size_t i = 0; i < width; ++i) row[i] += right.values[r * width + i];
+    }
+    l += takes_left ? 1 : 0;
+    r += takes_right ? 1 : 0;
+  }
+  return sum;
+}
+
+// Of n ranks from the first on: the sum in the tree in which all_reduce adds up ranks (tnt_op_t in tarantella.h).
+template <typename T>
+Rows<T> tree_sum(const Rows<T>* ranks, std::size_t n, std::size_t width) {
+  if (n == 1) return ranks[0];
+  std::size_t half = 1;
+  while (4 * half <= n) half *= 2;
+  const std::size_t left = half + std::min(half, n - 2 * half);
+  return added(tree_sum(ranks, left, width), tree_sum(ranks + left, n - left, width), width);
+}
+
 }  // namespace tnt_tensorflow

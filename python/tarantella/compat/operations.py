@@ -109,7 +109,7 @@ class Allreduce(Collective):
     Args:
         group: whose members call it.
         nelems: the number of elements, the same on all ranks.
-        op: a `tnt.ReductionOp`. Sums are taken in the order of ranks: the same bits always.
+        op: a `tnt.ReductionOp`. Sums are taken in a fixed tree over ranks: the same bits always.
         algorithm: accepted for scripts that name one; the library chooses.
         dtype: of the elements, float64 if None; anything that NumPy takes: floats of 16 to 64 bits, bfloat16, integers,
             booleans, complex numbers (SUM).

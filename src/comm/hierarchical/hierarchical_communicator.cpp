@@ -29,20 +29,26 @@ class NetworkAbortLink final : public RemoteAbortLink {
 // is small.
 constexpr std::size_t max_slice_bytes = std::size_t{2} * 1024 * 1024;
 
-// A tensor that is wider than the 16-bit wire type goes through a node's memory in float32, so only the sum of a node is
-// rounded. Other 16-bit data and means would be rounded twice.
-bool rounds_twice(const FusedBuffer& fused, tnt_op_t op) {
-  return op == TNT_AVG || ((fused.dtype() == TNT_FLOAT16 || fused.dtype() == TNT_BFLOAT16) && !fused.narrows());
+// Whether data is reduced inside nodes first. The memory of a node holds 16-bit types in float32, so that the sum of a node is
+// not rounded before it is added to those of other nodes. Not for means, which would be divided twice, and not for tensors of
+// several types, each of which is rounded in its own way.
+bool reduces_by_nodes(const FusedBuffer& fused, tnt_op_t op) {
+  if (op == TNT_AVG) return false;
+  if (dtype_size(fused.dtype()) != 2 || fused.narrows()) return true;
+  return std::all_of(fused.views().begin(), fused.views().end(),
+                     [&](const TensorView& view) { return view.dtype.value_or(fused.dtype()) == fused.dtype(); });
 }
 
-// Whether each node has 2^k consecutive ranks. The sum of a node is then a subtree of the tree over all ranks.
-bool are_subtrees(const NetworkCommunicator& all, std::size_t local_size) {
-  if (!std::has_single_bit(local_size)) return false;
-  const auto node = [&](std::size_t rank) { return all.world().node(all.members()[rank]); };
+// The ranks of the communicator on each node. Nodes are in the order of their first ranks.
+std::vector<std::vector<std::size_t>> ranks_by_node(const NetworkCommunicator& all) {
+  std::vector<std::vector<std::size_t>> nodes;
+  std::map<int, std::size_t> index;
   for (std::size_t rank = 0; rank < all.members().size(); ++rank) {
-    if (node(rank) != node(rank / local_size * local_size)) return false;
+    const auto [found, is_new] = index.emplace(all.world().node(all.members()[rank]), nodes.size());
+    if (is_new) nodes.emplace_back();
+    nodes[found->second].push_back(rank);
   }
-  return true;
+  return nodes;
 }
 
 }  // namespace
@@ -54,23 +60,27 @@ std::shared_ptr<RemoteAbortLink> remote_abort_link(std::shared_ptr<NetworkWorld>
 std::unique_ptr<Communicator> HierarchicalCommunicator::make(std::unique_ptr<NetworkCommunicator> all,
                                                              std::unique_ptr<Communicator> local) {
   if (local->size() == all->size()) return local;
-  std::map<int, int> seen;  // number of members of each node so far
-  std::vector<int> peers;   // the ranks with this rank's position on their node
-  for (const int member : all->members()) {
-    if (seen[all->world().node(member)]++ == local->rank()) peers.push_back(member);
-  }
-  const bool equal = std::all_of(seen.begin(), seen.end(), [&](const auto& node) { return node.second == local->size(); });
+  const auto nodes = ranks_by_node(*all);
+  const auto local_size = static_cast<std::size_t>(local->size());
+  const bool equal = std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return node.size() == local_size; });
   if (!equal)
     log(LogLevel::info, "nodes have different numbers of ranks: all ranks exchange data over the network (flat algorithm)");
-  if (!equal || local->size() == 1) return all;
-  return std::unique_ptr<Communicator>(new HierarchicalCommunicator(std::move(all), std::move(local), peers));
+  if (!equal || local_size == 1) return all;
+  return std::unique_ptr<Communicator>(new HierarchicalCommunicator(std::move(all), std::move(local), nodes));
 }
 
 HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all,
-                                                   std::unique_ptr<Communicator> local, const std::vector<int>& peers)
-    : global_(std::move(all)),
-      local_(std::move(local)),
-      nodes_are_subtrees_(are_subtrees(*global_, static_cast<std::size_t>(local_->size()))) {
+                                                   std::unique_ptr<Communicator> local,
+                                                   const std::vector<std::vector<std::size_t>>& nodes)
+    : global_(std::move(all)), local_(std::move(local)) {
+  std::vector<int> peers;
+  std::vector<std::size_t> order;
+  for (const auto& node : nodes) {
+    peers.push_back(global_->members()[node[static_cast<std::size_t>(local_->rank())]]);
+    order.insert(order.end(), node.begin(), node.end());
+  }
+  nodes_are_subtrees_ = std::has_single_bit(nodes.front().size()) && std::is_sorted(order.begin(), order.end());
+  global_->set_reduction_order(std::move(order), nodes.size());
   for (std::size_t i = 0; i < cross_.size(); ++i) cross_[i].comm = global_->subgroup(peers, static_cast<int>(i));
 }
 
@@ -87,19 +97,40 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key
   return make(std::move(all), std::move(local));
 }
 
+std::unique_ptr<Communicator> HierarchicalCommunicator::duplicate_with_flat_sums(const CallContext& context) {
+  if (nodes_are_subtrees_) return split(0, 0, context);
+  return global_->split_network(0, 0, context);
+}
+
+std::unique_ptr<Communicator> HierarchicalCommunicator::create_group(std::span<const int> members, int tag,
+                                                                     const CallContext& context) {
+  std::vector<int> here;  // the group's members on this node, as local_ numbers them
+  for (const auto& node : ranks_by_node(*global_)) {
+    const std::vector<int> ranks(node.begin(), node.end());
+    if (index_of(rank(), ranks) == ranks.size()) continue;
+    for (const int member : members) {
+      if (const std::size_t local = index_of(member, ranks); local < ranks.size()) here.push_back(static_cast<int>(local));
+    }
+  }
+  auto all = global_->create_network_group(members, tag, context);
+  return make(std::move(all), local_->create_group(here, tag, context));
+}
+
 // One chunk. start() reduces it inside the node to slices and hands this rank's slice to a cross-node thread. finish() gathers
 // and unpacks the slices after the cross-node reduction.
 class HierarchicalCommunicator::AllReduce {
  public:
-  // fused: in the type that a node's memory uses. wire: the type in which slices travel between nodes.
-  AllReduce(HierarchicalCommunicator& comm, const FusedBuffer& fused, tnt_dtype_t wire, tnt_op_t op, const CallContext& context)
+  // dtype: the type that a node's memory holds. wire: the type in which slices travel between nodes.
+  AllReduce(HierarchicalCommunicator& comm, const FusedBuffer& fused, tnt_dtype_t dtype, tnt_dtype_t wire, tnt_op_t op,
+            const CallContext& context)
       : comm_(comm),
         fused_(fused),
+        dtype_(dtype),
         wire_(wire),
         op_(op),
         context_{.timeout = context.timeout, .detail = context.detail},
         phases_(context),
-        size_(dtype_size(fused.dtype())),
+        size_(dtype_size(dtype)),
         local_size_(static_cast<std::size_t>(comm.local_->size())) {
     const std::size_t min_slice_bytes = std::size_t{32} * 1024;
     const std::size_t slice = std::clamp(fused.count() * size_ / local_size_ / 4, min_slice_bytes, max_slice_bytes);
@@ -125,14 +156,14 @@ class HierarchicalCommunicator::AllReduce {
     const std::size_t slice = (count + local_size_ - 1) / local_size_;
     const StagingBuffer data = comm_.staging_.acquire(slice * local_size_ * size_);
     const StagingBuffer own = comm_.staging_.acquire(slice * size_);
-    fused_.pack(first, count, data.get());
+    pack(first, count, data.get());
     std::memset(data.get() + count * size_, 0, (slice * local_size_ - count) * size_);
     phases_.end("pack");
-    comm_.local_->reduce_scatter(data.get(), own.get(), slice, fused_.dtype(), op_, context_);
+    comm_.local_->reduce_scatter(data.get(), own.get(), slice, dtype_, op_, context_);
     phases_.end("reduce");
     CrossNode& cross = comm_.cross_[index % comm_.cross_.size()];
     auto work = cross.executor.start([this, &cross, own, slice] {
-      const TensorView view{.in = own.get(), .out = own.get(), .count = slice, .dtype = fused_.dtype()};
+      const TensorView view{.in = own.get(), .out = own.get(), .count = slice, .dtype = dtype_};
       cross.comm->all_reduce(FusedBuffer({&view, 1}, wire_), op_, context_);
     });
     chunks_[index % chunks_in_flight] = Chunk{first, count, slice, data, own, std::move(work)};
@@ -144,13 +175,27 @@ class HierarchicalCommunicator::AllReduce {
     auto& chunk = chunks_[index % chunks_in_flight];
     (void)chunk->work->wait(-1);
     phases_.end("wait");
-    comm_.local_->all_gather(chunk->own.get(), chunk->data.get(), chunk->slice, fused_.dtype(), context_);
-    fused_.unpack(chunk->first, chunk->count, chunk->data.get());
+    comm_.local_->all_gather(chunk->own.get(), chunk->data.get(), chunk->slice, dtype_, context_);
+    unpack(chunk->first, chunk->count, chunk->data.get());
     phases_.end("unpack");
     chunk.reset();
   }
 
  private:
+  // By way of the buffer's own type: contributions are rounded to it before the sum, and the sum once.
+  void pack(std::size_t first, std::size_t count, std::byte* to) {
+    if (fused_.dtype() == dtype_) return fused_.pack(first, count, to);
+    const StagingBuffer packed = comm_.staging_.acquire(count * dtype_size(fused_.dtype()));
+    fused_.pack(first, count, packed.get());
+    scale(to, dtype_, packed.get(), fused_.dtype(), count, 1.0);
+  }
+  void unpack(std::size_t first, std::size_t count, const std::byte* from) {
+    if (fused_.dtype() == dtype_) return fused_.unpack(first, count, from);
+    const StagingBuffer packed = comm_.staging_.acquire(count * dtype_size(fused_.dtype()));
+    scale(packed.get(), fused_.dtype(), from, dtype_, count, 1.0);
+    fused_.unpack(first, count, packed.get());
+  }
+
   struct Chunk {
     std::size_t first;
     std::size_t count;
@@ -168,6 +213,7 @@ class HierarchicalCommunicator::AllReduce {
 
   HierarchicalCommunicator& comm_;
   const FusedBuffer& fused_;
+  tnt_dtype_t dtype_;
   tnt_dtype_t wire_;
   tnt_op_t op_;
   CallContext context_;
@@ -178,22 +224,19 @@ class HierarchicalCommunicator::AllReduce {
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
 
-// A tree sum must have the same bits on any transport, so nodes must not use another type inside than between them.
-bool HierarchicalCommunicator::use_flat_algorithm(const FusedBuffer& fused, tnt_op_t op) const noexcept {
-  if (fused.count() * dtype_size(fused.dtype()) <= CollectiveHandshake::max_payload || rounds_twice(fused, op)) return true;
-  return op == tree_sum && (!nodes_are_subtrees_ || fused.narrows());
-}
-
 void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
-  if (use_flat_algorithm(fused, op)) return global_->all_reduce(fused, op, context);
+  const bool is_small = fused.count() * dtype_size(fused.dtype()) <= CollectiveHandshake::max_payload;
+  if (is_small || !reduces_by_nodes(fused, op)) return global_->all_reduce(fused, op, context);
   const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
   global_->begin_handshake(call, context);
   global_->finish_handshake();
   const std::string detail =
       context.detail.empty() ? describe(call)
                              : fmt::format("{}, {}", describe(call), context.detail);  // each step reports its own operation
-  const FusedBuffer inside(fused.views(), fused.narrows() ? TNT_FLOAT32 : fused.dtype());
-  AllReduce stages(*this, inside, fused.dtype(), op,
+  const tnt_dtype_t dtype = dtype_size(fused.dtype()) == 2 ? TNT_FLOAT32 : fused.dtype();
+  const bool narrows = fused.narrows();
+  const FusedBuffer inside(fused.views(), narrows ? TNT_FLOAT32 : fused.dtype());
+  AllReduce stages(*this, inside, dtype, narrows ? fused.dtype() : dtype, op,
                    {.timeout = context.timeout, .detail = detail, .observer = context.observer});
   run_pipeline(stages, stages.chunks(), [] {});
 }

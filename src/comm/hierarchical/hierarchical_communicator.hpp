@@ -19,12 +19,12 @@ namespace tnt {
 // with the ranks that have the same position on the other nodes (the cross-node communicator). The node then all-gathers the
 // slices. The network carries one chunk while memory works on the next.
 //
-// Sums are taken inside each node in rank order, then over the nodes: a fixed order, but not the order of a single node.
-// Tensors wider than a 16-bit wire type are cast for the network only, so the sum of a node is rounded and not the
-// contributions of its ranks.
+// Sums are a tree over the ranks of each node, then a tree over the nodes, whichever algorithm is used. Where each node has 2^k
+// consecutive ranks, this is the tree over all ranks. 16-bit tensors are float32 inside nodes and between them, and the result
+// is rounded once. Tensors wider than a 16-bit wire type are cast for the network only, so the sum of a node is rounded and not
+// the contributions of its ranks: the one case in which the bits depend on the layout and on the size.
 //
-// The flat algorithm over all ranks takes everything else: small data, data that would be rounded twice (16-bit tensors,
-// means), other collectives, and tree_sum unless each node has 2^k consecutive ranks.
+// The flat algorithm over all ranks takes small data, means, and all other collectives.
 //
 // Cost of all_reduce for each rank, with m nodes of l ranks: 2(m-1)/(m l) S on the network.
 class HierarchicalCommunicator final : public Communicator {
@@ -63,6 +63,9 @@ class HierarchicalCommunicator final : public Communicator {
     global_->recv(out, count, dtype, from, context);
   }
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
+  [[nodiscard]] std::unique_ptr<Communicator> duplicate_with_flat_sums(const CallContext& context) override;
+  [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
+                                                           const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& message) noexcept override { global_->abort(status, message); }
   void cancel() noexcept override;
   [[nodiscard]] std::optional<Error> async_error() const noexcept override { return global_->async_error(); }
@@ -77,12 +80,11 @@ class HierarchicalCommunicator final : public Communicator {
   };
 
   HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all, std::unique_ptr<Communicator> local,
-                           const std::vector<int>& peers);
-  [[nodiscard]] bool use_flat_algorithm(const FusedBuffer& fused, tnt_op_t op) const noexcept;
+                           const std::vector<std::vector<std::size_t>>& nodes);
 
   std::unique_ptr<NetworkCommunicator> global_;
   std::unique_ptr<Communicator> local_;
-  bool nodes_are_subtrees_;  // subtrees of the tree over all ranks
+  bool nodes_are_subtrees_ = false;  // subtrees of the tree over all ranks
   StagingPool staging_;
   std::array<CrossNode, 2> cross_;
 };

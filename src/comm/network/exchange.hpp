@@ -27,7 +27,7 @@ struct Group {
   [[nodiscard]] std::size_t size() const noexcept { return members.size(); }
 };
 
-enum TagKind { handshake_tag = 0, scatter_tag = 1, gather_tag = 2, point_to_point_tag = 3 };
+enum TagKind { handshake_tag = 0, scatter_tag = 1, gather_tag = 2, point_to_point_tag = 3, group_tag = 4 };
 
 // A part of a staging buffer.
 struct BufferSlice {

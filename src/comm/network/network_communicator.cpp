@@ -1,6 +1,5 @@
 #include "comm/network/network_communicator.hpp"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -21,8 +20,12 @@ NetworkCommunicator::NetworkCommunicator(const std::shared_ptr<NetworkWorld>& wo
 NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, std::uint64_t context, std::vector<int> members,
                                          std::size_t self)
     : group_{.world = std::move(world), .context = context, .members = std::move(members), .self = self},
+      reduction_order_(group_.size()),
       handshake_(group_),
-      point_to_point_(group_) {
+      point_to_point_(group_, point_to_point_tag),
+      group_channel_(group_, group_tag),
+      group_ids_(*this, group_channel_, group_.members) {
+  std::iota(reduction_order_.begin(), reduction_order_.end(), std::size_t{0});
   for (std::size_t member = 0; member < group_.size(); ++member) {
     if (group_.world->node(group_.members[member]) != group_.world->node(group_.world->rank())) continue;
     if (member < self) ++local_rank_;
@@ -46,7 +49,7 @@ void NetworkCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, 
 }
 
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::subgroup(std::vector<int> members, int index) const {
-  const auto self = static_cast<std::size_t>(std::find(members.begin(), members.end(), group_.world->rank()) - members.begin());
+  const std::size_t self = index_of(group_.world->rank(), members);
   return std::unique_ptr<NetworkCommunicator>(
       new NetworkCommunicator(group_.world, group_.context + 1 + static_cast<std::uint64_t>(index), std::move(members), self));
 }
@@ -57,27 +60,23 @@ std::unique_ptr<Communicator> NetworkCommunicator::split(int color, int key, con
 
 // Every rank learns all colours, keys and one proposed context of each rank. A group takes the context of its first member.
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::split_network(int color, int key, const CallContext& context) {
-  struct SplitKey {
-    int color;
-    int key;
-    std::uint64_t context;
-  };
-  const SplitKey own{color, key, group_.world->allocate_context()};
+  const SplitKey own{.color = color, .key = key, .id = group_.world->allocate_context()};
   std::vector<SplitKey> keys(group_.size());
-  all_gather(&own, keys.data(), sizeof(SplitKey), TNT_UINT8, context);
+  all_gather(&own, keys.data(), sizeof(own), TNT_UINT8, context);
   if (color < 0) return nullptr;
+  const std::vector<int> members = members_of_color(keys, color);
+  return make_part(members, keys[static_cast<std::size_t>(members.front())].id);
+}
 
-  std::vector<std::size_t> group;  // members of this communicator
-  for (std::size_t member = 0; member < group_.size(); ++member) {
-    if (keys[member].color == color) group.push_back(member);
-  }
-  std::stable_sort(group.begin(), group.end(), [&](auto a, auto b) { return keys[a].key < keys[b].key; });
-  std::vector<int> ranks;
-  ranks.reserve(group.size());
-  for (const std::size_t member : group) ranks.push_back(group_.members[member]);
-  const auto self = static_cast<std::size_t>(std::find(group.begin(), group.end(), group_.self) - group.begin());
+std::unique_ptr<NetworkCommunicator> NetworkCommunicator::create_network_group(std::span<const int> members, int tag,
+                                                                               const CallContext& context) {
+  const auto draw = [&] { return group_.world->allocate_context(); };
+  return make_part(members, group_ids_.agree(members, tag, draw, context));
+}
+
+std::unique_ptr<NetworkCommunicator> NetworkCommunicator::make_part(std::span<const int> members, std::uint64_t id) const {
   return std::unique_ptr<NetworkCommunicator>(
-      new NetworkCommunicator(group_.world, keys[group.front()].context, std::move(ranks), self));
+      new NetworkCommunicator(group_.world, id, ranks_in_job(members, group_.members), index_of(rank(), members)));
 }
 
 }  // namespace tnt

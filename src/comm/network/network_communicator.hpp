@@ -1,5 +1,5 @@
-// Collectives among ranks that share no memory, over a network such as MPI. Our own kernels take the sums in rank order, so
-// every rank gets the same bits in every run, as in shared memory.
+// Collectives among ranks that share no memory, over a network such as MPI. Our own kernels take the sums in the tree over
+// ranks, so every rank gets the same bits in every run, as in shared memory.
 //
 // This folder knows the Network interface only. MPI itself is in src/comm/mpi, and shared memory must not be used here.
 #pragma once
@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/group_creation.hpp"
 #include "comm/network/collective_handshake.hpp"
 #include "comm/network/exchange.hpp"
 #include "comm/network/point_to_point.hpp"
+#include "kernels/cpu/reduce.hpp"
 
 namespace tnt {
 
@@ -40,6 +42,10 @@ class NetworkCommunicator final : public Communicator {
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
+  [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
+                                                           const CallContext& context) override {
+    return create_network_group(members, tag, context);
+  }
   void abort(tnt_status_t status, const std::string& message) noexcept override { group_.world->abort(status, message); }
   void cancel() noexcept override { group_.cancelled = true; }
   [[nodiscard]] std::optional<Error> async_error() const noexcept override { return group_.world->async_error(); }
@@ -48,7 +54,15 @@ class NetworkCommunicator final : public Communicator {
   // including this one, made without communication; each rank may be in one of each index, 0 and 1. begin_handshake,
   // finish_handshake: the handshake of a collective whose data travels elsewhere.
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> split_network(int color, int key, const CallContext& context);
+  [[nodiscard]] std::unique_ptr<NetworkCommunicator> create_network_group(std::span<const int> members, int tag,
+                                                                          const CallContext& context);
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> subgroup(std::vector<int> members, int index) const;
+  // Sums are over so many groups of equal size, one after another in order: a tree over each group, then one over the groups.
+  // Until this is called: one tree over all members.
+  void set_reduction_order(std::vector<std::size_t> order, std::size_t groups) {
+    reduction_order_ = std::move(order);
+    reduction_groups_ = groups;
+  }
   void begin_handshake(const Call& call, const CallContext& context) { handshake_.begin(call, context); }
   void finish_handshake() { handshake_.finish(); }
   [[nodiscard]] NetworkWorld& world() const noexcept { return *group_.world; }
@@ -63,10 +77,25 @@ class NetworkCommunicator final : public Communicator {
 
   NetworkCommunicator(std::shared_ptr<NetworkWorld> world, std::uint64_t context, std::vector<int> members, std::size_t self);
 
+  [[nodiscard]] std::unique_ptr<NetworkCommunicator> make_part(std::span<const int> members, std::uint64_t id) const;
+
+  // out: the reduction of count elements at source(member) of each member.
+  template <typename Source>
+  void reduce_sources(void* out, const Source& source, std::size_t count, tnt_dtype_t dtype, tnt_op_t op) const {
+    std::vector<const void*> sources;
+    sources.reserve(group_.size());
+    for (const std::size_t member : reduction_order_) sources.push_back(source(member));
+    reduce(out, sources, count, dtype, op, best_isa(), reduction_groups_);
+  }
+
   Group group_;
+  std::vector<std::size_t> reduction_order_;
+  std::size_t reduction_groups_ = 1;
   CollectiveHandshake handshake_;
   StagingPool staging_;  // for the chunks of collectives
   PointToPoint point_to_point_;
+  PointToPoint group_channel_;
+  GroupIds group_ids_;
   int local_rank_ = 0;
   int local_size_ = 0;
 };

@@ -8,7 +8,6 @@
 #include "comm/network/network_communicator.hpp"
 #include "comm/network/pipeline.hpp"
 #include "comm/phases.hpp"
-#include "kernels/cpu/reduce.hpp"
 
 namespace tnt {
 namespace {
@@ -18,7 +17,7 @@ std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>
 
 }  // namespace
 
-// One chunk. start(): each member receives its slice from all others. advance(): it sums the slice in rank order and sends the
+// One chunk. start(): each member receives its slice from all others. advance(): it sums the slice and sends the
 // result to all. finish() unpacks the received results.
 class NetworkCommunicator::AllReduce {
  public:
@@ -59,11 +58,10 @@ class NetworkCommunicator::AllReduce {
     phases_.end("wait");
     const BufferSlice packed = slice(group_.self, chunk);
     const BufferSlice own{chunk.result, packed.offset, packed.bytes};
-    std::vector<const void*> sources;
-    for (std::size_t member = 0; member < group_.size(); ++member) {
-      sources.push_back(member == group_.self ? packed.data() : chunk.arrived.get() + member * own.bytes);
-    }
-    reduce(own.data(), sources, own.bytes / size_, fused_.dtype(), op_);
+    const auto source = [&](std::size_t member) {
+      return member == group_.self ? packed.data() : chunk.arrived.get() + member * own.bytes;
+    };
+    comm_.reduce_sources(own.data(), source, own.bytes / size_, fused_.dtype(), op_);
     phases_.end("reduce");
     for (std::size_t i = 1; i < group_.size() && own.bytes > 0; ++i) {
       chunk.gather.send(own, (group_.self + i) % group_.size(), gather_tag);
@@ -120,9 +118,8 @@ void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, cons
   handshake_.begin(call, context, bytes, [&](std::size_t, std::byte* to) { std::memcpy(to, result.data(), bytes); });
   handshake_.finish();
   phases.end("wait");
-  std::vector<const void*> sources;
-  for (std::size_t member = 0; member < group_.size(); ++member) sources.push_back(handshake_.payload(member));
-  reduce(result.data(), sources, fused.count(), fused.dtype(), op);
+  reduce_sources(
+      result.data(), [&](std::size_t member) { return handshake_.payload(member); }, fused.count(), fused.dtype(), op);
   phases.end("reduce");
   fused.unpack(0, fused.count(), result.data());
   phases.end("unpack");
@@ -144,9 +141,9 @@ class NetworkCommunicator::ReduceScatter {
   void advance(std::size_t index) {
     BlockExchange::Chunk& chunk = blocks_.chunk(index);
     comm_.handshake_.wait(chunk.batch);
-    std::vector<const void*> sources;
-    for (std::size_t member = 0; member < comm_.group_.size(); ++member) sources.push_back(chunk.from(member));
-    reduce(at(out_, chunk.first), sources, chunk.bytes / size_, call_.dtype, call_.op);
+    comm_.reduce_sources(
+        at(out_, chunk.first), [&](std::size_t member) { return chunk.from(member); }, chunk.bytes / size_, call_.dtype,
+        call_.op);
     blocks_.finish(index);
   }
 
@@ -172,9 +169,8 @@ void NetworkCommunicator::reduce_scatter(const void* in, void* out, std::size_t 
   handshake_.begin(call, context, bytes,
                    [&](std::size_t member, std::byte* to) { std::memcpy(to, at(in, member * bytes), bytes); });
   handshake_.finish();
-  std::vector<const void*> sources;
-  for (std::size_t member = 0; member < group_.size(); ++member) sources.push_back(handshake_.payload(member));
-  reduce(out, sources, count, dtype, op);
+  reduce_sources(
+      out, [&](std::size_t member) { return handshake_.payload(member); }, count, dtype, op);
 }
 
 }  // namespace tnt

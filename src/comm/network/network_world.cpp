@@ -12,7 +12,7 @@ namespace tnt {
 namespace {
 
 constexpr int control_tag = 0;
-constexpr int tags_per_communicator = 4;                 // tag values of one communicator
+constexpr int tags_per_communicator = 5;                 // tag values of one communicator
 constexpr std::int64_t poll_every_ns = 1'000'000;        // limits the cost of polling for messages that rarely come
 constexpr std::int64_t error_agreement_ns = 60'000'000;  // about ten times the delay of an abort notice at a waiting rank
 constexpr std::int64_t in_flight_ns =
@@ -73,7 +73,7 @@ void NetworkWorld::send_to_all(const ControlMessage& notice) noexcept {
 }
 
 std::uint64_t NetworkWorld::allocate_context() noexcept {
-  return 4 * (++contexts_ * static_cast<std::uint64_t>(ranks()) + static_cast<std::uint64_t>(rank()));
+  return 3 * (++contexts_ * static_cast<std::uint64_t>(ranks()) + static_cast<std::uint64_t>(rank()));
 }
 
 int NetworkWorld::tag(std::uint64_t context, int kind) const {

@@ -35,7 +35,7 @@ class NetworkWorld {
   void set_nodes(std::vector<int> nodes) { nodes_ = std::move(nodes); }
   [[nodiscard]] int node(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }
 
-  // A context separates the messages of communicators: no other communicator of this rank has this number or the next one,
+  // A context separates the messages of communicators: no other communicator of this rank has this number or the next two,
   // which are for its subgroups. tag throws TNT_SYSTEM when the network has no tags left.
   [[nodiscard]] std::uint64_t allocate_context() noexcept;
   [[nodiscard]] int tag(std::uint64_t context, int kind) const;

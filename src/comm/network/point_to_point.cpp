@@ -17,20 +17,21 @@ std::string describe(const char* what, std::uint64_t count, tnt_dtype_t dtype, c
 
 }  // namespace
 
-std::string PointToPoint::waiter(const std::string& what) const {
-  return fmt::format("rank {} in {}", group_.members[group_.self], what);
+std::string PointToPoint::waiter(const std::string& what, const CallContext& context) const {
+  const std::string detail = context.detail.empty() ? "" : fmt::format(" ({})", context.detail);
+  return fmt::format("rank {} in {}{}", group_.members[group_.self], what, detail);
 }
 
 void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) {
   group_.world->throw_if_aborted();
-  const auto here = [&] { return waiter(describe("send", count, dtype, "to", group_.members[to])); };
+  const auto here = [&] { return waiter(describe("send", count, dtype, "to", group_.members[to]), context); };
   const std::size_t size = count * dtype_size(dtype);
   const Header header{count, static_cast<std::uint64_t>(dtype)};
   std::size_t part = std::min(first_bytes, size);
   std::array<std::optional<RequestBatch>, 2> batches;
   const auto begin = [&](std::size_t number, const BufferSlice& message) {
     if (auto& before = batches[number % 2]) before->wait(context, here);
-    batches[number % 2].emplace(group_).send(message, to, point_to_point_tag);
+    batches[number % 2].emplace(group_).send(message, to, tag_);
   };
   const BufferSlice first{staging_.acquire(sizeof(header) + part), 0, sizeof(header) + part};
   std::memcpy(first.data(), &header, sizeof(header));
@@ -51,11 +52,11 @@ void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, st
 void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) {
   group_.world->throw_if_aborted();
   const auto what = [&] { return describe("recv", count, dtype, "from", group_.members[from]); };
-  const auto here = [&] { return waiter(what()); };
+  const auto here = [&] { return waiter(what(), context); };
   const std::size_t size = count * dtype_size(dtype);
   const BufferSlice first{staging_.acquire(sizeof(Header) + first_bytes), 0, sizeof(Header) + first_bytes};
   RequestBatch batch(group_);
-  batch.receive(first, from, point_to_point_tag);
+  batch.receive(first, from, tag_);
   batch.wait(context, here);
   Header sent{};
   std::memcpy(&sent, first.data(), sizeof(sent));
@@ -79,7 +80,7 @@ void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::si
     const std::size_t bytes = std::min(chunk_bytes, size - at);
     auto& next = arriving[(at - in_first) / chunk_bytes % 2];
     next.emplace(Arriving{RequestBatch(group_), {staging_.acquire(bytes), 0, bytes}});
-    next->batch.receive(next->part, from, point_to_point_tag);
+    next->batch.receive(next->part, from, tag_);
   };
   expect(in_first);
   expect(in_first + chunk_bytes);

@@ -1,4 +1,4 @@
-// all_reduce inside one node: low latency (LL), one-shot or two-shot by size, in rank order or in a tree over ranks.
+// all_reduce inside one node: low latency (LL), one-shot or two-shot by size.
 #pragma once
 
 #include <array>

@@ -43,16 +43,19 @@ std::byte* ShmMailbox::packet(Channel& channel, std::uint64_t number) const noex
   return reinterpret_cast<std::byte*>(&channel) + page + number % n_slots * packet_bytes_;
 }
 
+std::string ShmMailbox::waiter(const std::string& what, const CallContext& context) const {
+  const std::string detail = context.detail.empty() ? "" : fmt::format(" ({})", context.detail);
+  return fmt::format("rank {} in {}{}", members_[self_], what, detail);
+}
+
 void ShmMailbox::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) {
   monitor_.throw_if_aborted();
   Channel& ring = channel(self_, to);
   const Deadline deadline(context.timeout);
   const auto has_space = [&] { return ring.written.load() - ring.consumed.load() < n_slots; };
-  const WaitInfo info{
-      .members = members_,
-      .missing = [&](std::size_t member) { return member == to && !has_space(); },
-      .waiter =
-          [&] { return fmt::format("rank {} in {}", members_[self_], describe("send", count, dtype, "to", members_[to])); }};
+  const WaitInfo info{.members = members_,
+                      .missing = [&](std::size_t member) { return member == to && !has_space(); },
+                      .waiter = [&] { return waiter(describe("send", count, dtype, "to", members_[to]), context); }};
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
   do {  // an empty message is one packet
@@ -75,7 +78,7 @@ void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size
   const auto own_call = [&] { return describe("recv", count, dtype, "from", members_[from]); };
   const WaitInfo info{.members = members_,
                       .missing = [&](std::size_t member) { return member == from && !has_packet(); },
-                      .waiter = [&] { return fmt::format("rank {} in {}", members_[self_], own_call()); }};
+                      .waiter = [&] { return waiter(own_call(), context); }};
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
   do {

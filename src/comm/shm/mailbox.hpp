@@ -9,27 +9,23 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.hpp"
-#include "comm/communicator.hpp"
+#include "comm/message_channel.hpp"
 #include "comm/shm/peer_monitor.hpp"
 #include "comm/shm/wait.hpp"
 
 namespace tnt {
 
-// A message travels in packets; two packets of a pair may be in flight. Different threads may send and receive at the same
-// time, one for each peer and direction.
-class ShmMailbox {
+// A message travels in packets; two packets of a pair may be in flight.
+class ShmMailbox final : public MessageChannel {
  public:
   [[nodiscard]] static std::size_t bytes(std::size_t members) noexcept;
 
   // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into members.
   ShmMailbox(PeerMonitor& monitor, std::byte* memory, const std::vector<int>& members, std::size_t self);
 
-  // Returns when `in` may be changed: all of the message is in the ring or was received.
-  void send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context);
-
-  // TNT_MISMATCH on all ranks if the sender's count or dtype differs.
-  void recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context);
+  // Returns when all of the message is in the ring or was received.
+  void send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) override;
+  void recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) override;
 
  private:
   static constexpr std::size_t n_slots = 2;
@@ -47,6 +43,7 @@ class ShmMailbox {
 
   [[nodiscard]] static std::size_t packet_bytes(std::size_t members) noexcept;
   [[nodiscard]] static std::size_t channel_bytes(std::size_t members) noexcept;
+  [[nodiscard]] std::string waiter(const std::string& what, const CallContext& context) const;
   [[nodiscard]] Channel& channel(std::size_t from, std::size_t to) const noexcept;
   [[nodiscard]] std::byte* packet(Channel& channel, std::uint64_t number) const noexcept;
 

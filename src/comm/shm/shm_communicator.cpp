@@ -20,7 +20,7 @@ std::size_t control_bytes(std::size_t members) {
   return (ShmBarrier::bytes(members) + page - 1) / page * page;
 }
 
-// The memory of a communicator: control, slots, LL buffer, mailbox.
+// The memory of a communicator: control, slots, LL buffer, a mailbox for messages and one for group creation.
 std::size_t ll_offset(std::size_t members) { return control_bytes(members) + Slots::bytes(members); }
 
 std::size_t mailbox_offset(std::size_t members) {
@@ -28,7 +28,9 @@ std::size_t mailbox_offset(std::size_t members) {
   return (ll_offset(members) + LLBuffer::bytes(members) + page - 1) / page * page;
 }
 
-std::size_t region_bytes(std::size_t members) { return mailbox_offset(members) + ShmMailbox::bytes(members); }
+std::size_t group_mailbox_offset(std::size_t members) { return mailbox_offset(members) + ShmMailbox::bytes(members); }
+
+std::size_t region_bytes(std::size_t members) { return group_mailbox_offset(members) + ShmMailbox::bytes(members); }
 
 std::vector<int> all_ranks(int ranks) {
   std::vector<int> result(static_cast<std::size_t>(ranks));
@@ -65,7 +67,9 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
       barrier_(monitor_, mapping_->data(), std::move(members), self),
       slots_(mapping_->data() + control_bytes(barrier_.members().size())),
       ll_(mapping_->data() + ll_offset(barrier_.members().size()), self),
-      mailbox_(monitor_, mapping_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self) {}
+      mailbox_(monitor_, mapping_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self),
+      group_mailbox_(monitor_, mapping_->data() + group_mailbox_offset(barrier_.members().size()), barrier_.members(), self),
+      group_ids_(*this, group_mailbox_, barrier_.members()) {}
 
 ShmCommunicator::~ShmCommunicator() {
   if (barrier_.leave()) world_->segment().discard(offset_, region_bytes(members()));
@@ -170,31 +174,25 @@ void ShmCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, int 
 
 // Every rank learns all colours and keys. The first member of each group allocates a region and tells the others its offset.
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key, const CallContext& context) {
-  struct SplitKey {
-    int color;
-    int key;
-  };
-  const SplitKey own{color, key};
+  const SplitKey own{.color = color, .key = key, .id = 0};
   std::vector<SplitKey> keys(members());
-  all_gather(&own, keys.data(), sizeof(SplitKey), TNT_UINT8, context);
-
-  std::vector<std::size_t> group;  // members of this communicator
-  for (std::size_t member = 0; member < members(); ++member) {
-    if (keys[member].color == color) group.push_back(member);
-  }
-  std::stable_sort(group.begin(), group.end(), [&](auto a, auto b) { return keys[a].key < keys[b].key; });
-
-  const bool leads = color >= 0 && group.front() == self_;
-  const std::uint64_t region = leads ? world_->allocate(region_bytes(group.size())) : 0;
+  all_gather(&own, keys.data(), sizeof(own), TNT_UINT8, context);
+  const std::vector<int> part = members_of_color(keys, color);
+  const bool leads = color >= 0 && part.front() == rank();
+  const std::uint64_t region = leads ? world_->allocate(region_bytes(part.size())) : 0;
   std::vector<std::uint64_t> regions(members());
   all_gather(&region, regions.data(), sizeof(region), TNT_UINT8, context);
-  if (color < 0) return nullptr;
+  return color < 0 ? nullptr : make_part(part, regions[static_cast<std::size_t>(part.front())]);
+}
 
-  std::vector<int> ranks;
-  ranks.reserve(group.size());
-  for (const std::size_t member : group) ranks.push_back(barrier_.members()[member]);
-  const auto self = static_cast<std::size_t>(std::find(group.begin(), group.end(), self_) - group.begin());
-  return std::unique_ptr<Communicator>(new ShmCommunicator(world_, regions[group.front()], std::move(ranks), self));
+std::unique_ptr<Communicator> ShmCommunicator::create_group(std::span<const int> members, int tag, const CallContext& context) {
+  const auto draw = [&] { return world_->allocate(region_bytes(members.size())); };
+  return make_part(members, group_ids_.agree(members, tag, draw, context));
+}
+
+std::unique_ptr<Communicator> ShmCommunicator::make_part(std::span<const int> members, std::uint64_t region) const {
+  return std::unique_ptr<Communicator>(
+      new ShmCommunicator(world_, region, ranks_in_job(members, barrier_.members()), index_of(rank(), members)));
 }
 
 }  // namespace tnt

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/group_creation.hpp"
 #include "comm/shm/barrier.hpp"
 #include "comm/shm/ll_buffer.hpp"
 #include "comm/shm/mailbox.hpp"
@@ -48,6 +49,8 @@ class ShmCommunicator final : public Communicator {
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
+  [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
+                                                           const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& message) noexcept override;
   void cancel() noexcept override { monitor_.cancel(); }
   [[nodiscard]] std::optional<Error> async_error() const noexcept override { return world_->async_error(); }
@@ -55,6 +58,7 @@ class ShmCommunicator final : public Communicator {
  private:
   ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members, std::size_t self);
 
+  [[nodiscard]] std::unique_ptr<Communicator> make_part(std::span<const int> members, std::uint64_t region) const;
   [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
 
   std::shared_ptr<ShmWorld> world_;
@@ -68,6 +72,8 @@ class ShmCommunicator final : public Communicator {
   LLBuffer ll_;
   StoreTuner store_tuner_;
   ShmMailbox mailbox_;
+  ShmMailbox group_mailbox_;
+  GroupIds group_ids_;
 };
 
 }  // namespace tnt

@@ -72,12 +72,6 @@ Tuning read_one(const Json& json, const std::string& where, bool with_ranks) {
   return tuning;
 }
 
-Json write_one(const Tuning& tuning) {
-  Json json;
-  for (const Field& field : fields) json[field.key] = tuning.*field.value;
-  return json;
-}
-
 }  // namespace
 
 const Tuning& TuningTable::of(std::size_t ranks) const noexcept {
@@ -103,16 +97,6 @@ void TuningTable::set(std::size_t ranks, const Tuning& tuning) {
 bool TuningTable::operator==(const TuningTable& other) const noexcept {
   return default_ == other.default_ &&
          std::equal(entries_.begin(), entries_.begin() + size_, other.entries_.begin(), other.entries_.begin() + other.size_);
-}
-
-std::string TuningTable::to_json(const std::string& about) const {
-  Json json{{"schema", schema}, {"about", about}, {"default", write_one(default_)}, {"entries", Json::array()}};
-  for (std::size_t i = 0; i < size_; ++i) {
-    Json entry{{"ranks", entries_[i].ranks}};
-    entry.update(write_one(entries_[i].tuning));
-    json["entries"].push_back(std::move(entry));
-  }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 TuningTable TuningTable::from_json(const std::string& text) {

@@ -38,7 +38,6 @@ class TuningTable {
   // Replaces the entry for this number of ranks. Throws TNT_INVALID_ARGUMENT if the table is full.
   void set(std::size_t ranks, const Tuning& tuning);
 
-  [[nodiscard]] std::string to_json(const std::string& about) const;  // about: a note for human readers
   // Throws TNT_INVALID_ARGUMENT that names the key: "entries[1].ll_bytes is 4096: ...".
   [[nodiscard]] static TuningTable from_json(const std::string& text);
 

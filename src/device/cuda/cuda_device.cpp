@@ -194,10 +194,10 @@ void CudaDevice::sum_statistics(const gpu::Statistics* partials, std::uint32_t n
   gpu::sum_statistics(partials, n, total, stream);
 }
 
-void CudaDevice::reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, gpu::Order order,
+void CudaDevice::reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype,
                         StreamHandle stream) {
   const DeviceGuard current(index_);
-  gpu::reduce(out, sources, n, count, dtype, order, stream);
+  gpu::reduce(out, sources, n, count, dtype, stream);
 }
 
 namespace {

@@ -51,6 +51,6 @@ def test_the_fused_cases_are_in_the_grid():
 @pytest.mark.parametrize("name", FUSED)
 @pytest.mark.parametrize("threshold", ["0", "0.2"])
 def test_buckets_do_not_change_a_bit(jobs, threshold, name):
-    """Without fusion, and in buckets of 200 bytes: sums are taken element by element, in the order of the ranks."""
+    """Without fusion, and in buckets of 200 bytes: sums are taken element by element, in one tree over ranks."""
     others = jobs.ranks(2, FUSED, ["--fusion-threshold", threshold])
     assert others.digests(name) == jobs.case(2, name).digests(name)

@@ -32,7 +32,7 @@ class SparseReducer:
     """Sums the sparse gradients of the same variables over all ranks, again and again. Making one is collective.
 
     In each step the ranks exchange how many rows of each gradient they have. If it moves fewer bytes, the rows of all ranks are
-    gathered and added up in the order of the ranks; else the table is reduced as a whole. Both give the same bits.
+    gathered and added up in the tree over ranks; else the table is reduced as a whole. Both give the same bits.
 
     Raises:
         MismatchError: a rank has other variables.

@@ -15,12 +15,7 @@ from checks import check, raised, run
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int8, np.uint8, np.int32, np.int64]
 SHAPES: list[tuple[int, ...]] = [(), (1,), (0,), (3, 0, 2), (7,), (4, 5), (2, 3, 4), (1000,), (300_001,)]
-OPS: dict[str, Callable[[Any], Any]] = {
-    "sum": lambda all_ranks: sum(all_ranks[1:], all_ranks[0]),
-    "min": lambda all_ranks: np.minimum.reduce(all_ranks),
-    "max": lambda all_ranks: np.maximum.reduce(all_ranks),
-    "prod": lambda all_ranks: np.multiply.reduce(all_ranks),
-}
+OPS: dict[str, Callable[[Any, Any], Any]] = {"sum": np.add, "min": np.minimum, "max": np.maximum, "prod": np.multiply}
 
 
 def inputs(shape: tuple[int, ...], dtype: Any) -> list[np.ndarray]:
@@ -29,16 +24,26 @@ def inputs(shape: tuple[int, ...], dtype: Any) -> list[np.ndarray]:
     return [np.asarray(np.abs(n) if dtype == np.uint8 else n).astype(dtype) for n in numbers]
 
 
+def in_tree(combine: Callable[[np.ndarray, np.ndarray], np.ndarray], terms: list[np.ndarray]) -> np.ndarray:
+    """Pairs of the first terms until a power of two is left, then neighbours, level by level."""
+    leaves = 1 << (len(terms).bit_length() - 1)
+    pairs = len(terms) - leaves
+    terms = [combine(terms[2 * i], terms[2 * i + 1]) for i in range(pairs)] + terms[2 * pairs :]
+    while len(terms) > 1:
+        terms = [combine(a, b) for a, b in zip(terms[::2], terms[1::2], strict=True)]
+    return terms[0]
+
+
 def reference(op: str, all_ranks: list[np.ndarray]) -> np.ndarray:
-    """Sums in the order of ranks; 16 bits are added up in float32 and rounded once."""
+    """Sums in the tree over ranks; 16 bits are added up in float32 and rounded once."""
     dtype = all_ranks[0].dtype
     wide = [a.astype(np.float32) for a in all_ranks] if dtype.itemsize == 2 else all_ranks
     if op == "avg":
-        total = OPS["sum"](wide)
+        total = in_tree(np.add, wide)
         if dtype.kind in "iu":
             return np.asarray(np.trunc(total.astype(np.int64) / SIZE)).astype(dtype)
         return np.asarray(total / SIZE).astype(dtype)
-    return np.asarray(OPS[op](wide)).astype(dtype)
+    return np.asarray(in_tree(OPS[op], wide)).astype(dtype)
 
 
 def differences(dtype: Any, op: str) -> list[str]:
