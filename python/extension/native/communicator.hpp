@@ -56,13 +56,6 @@ class Communicator {
       return tnt_broadcast(comm_, data.data(), data.data(), data.size(), dtype, root, nullptr, work);
     });
   }
-  [[nodiscard]] std::unique_ptr<Work> send(const In& in, tnt_dtype_t dtype, int to) const {
-    return start(in, {}, [&](tnt_work_t* work) { return tnt_send(comm_, in.data(), in.size(), dtype, to, nullptr, work); });
-  }
-  [[nodiscard]] std::unique_ptr<Work> recv(const Out& out, tnt_dtype_t dtype, int from) const {
-    return start({}, out,
-                 [&](tnt_work_t* work) { return tnt_recv(comm_, out.data(), out.size(), dtype, from, nullptr, work); });
-  }
   [[nodiscard]] std::unique_ptr<Work> barrier() const {
     return start({}, {}, [&](tnt_work_t* work) { return tnt_barrier(comm_, nullptr, work); });
   }

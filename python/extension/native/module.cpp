@@ -103,8 +103,6 @@ NB_MODULE(_native, module) {
       .def("start_all_reduce", &Communicator::all_reduce, "input"_a, "output"_a, "dtype"_a, "op"_a, alive)
       .def("start_all_gather", &Communicator::all_gather, "input"_a, "output"_a, "dtype"_a, alive)
       .def("start_broadcast", &Communicator::broadcast, "data"_a, "dtype"_a, "root"_a, alive)
-      .def("start_send", &Communicator::send, "data"_a, "dtype"_a, "to"_a, alive)
-      .def("start_recv", &Communicator::recv, "data"_a, "dtype"_a, "source"_a, alive)
       .def("abort", &Communicator::abort, "reason"_a)
       .def("split", &Communicator::split, "color"_a, "key"_a)
       .def("create_group", &Communicator::create_group, "ranks"_a, "tag"_a = 0);

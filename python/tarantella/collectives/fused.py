@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,26 +15,28 @@ from tarantella.collectives.wire import wire_format
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tarantella import _native
+
 
 class FusedSum:
     """The elementwise sums of arrays over ranks, started. Collective.
 
     Args:
-        all_reduce: starts the reduction of a flat array, which is the operation's from then on, by the operation of that name.
+        comm: of the ranks that call it.
         arrays: of the same types and shapes on all ranks; may change from now on.
 
     Raises:
         TypeError: an array does not hold numbers or booleans.
     """
 
-    def __init__(self, all_reduce: Callable[[NDArray[Any], str], started.Started], arrays: Sequence[NDArray[Any]]) -> None:
+    def __init__(self, comm: _native.Communicator, arrays: Sequence[NDArray[Any]]) -> None:
         self._shapes = [array.shape for array in arrays]
         self._parts = []
         formats = {dtype: wire_format(dtype, "sum") for dtype in dict.fromkeys(array.dtype for array in arrays)}
         for dtype, wire in formats.items():
             members = [i for i, array in enumerate(arrays) if array.dtype == dtype]
             fused = np.concatenate([arrays[i].reshape(-1) for i in members])
-            self._parts.append((members, wire, all_reduce(wire.encode(fused), wire.op)))
+            self._parts.append((members, wire, started.all_reduce(comm, wire.encode(fused), wire.op)))
 
     def wait(self) -> list[NDArray[Any]]:
         """The sums, as new arrays of the same types and shapes."""
@@ -50,4 +51,4 @@ class FusedSum:
 
 def all_reduce_each(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     """The sum over all ranks of each array, with one collective for each element type. Collective."""
-    return FusedSum(partial(started.all_reduce, runtime.world()), arrays).wait()
+    return FusedSum(runtime.world(), arrays).wait()

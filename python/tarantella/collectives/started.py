@@ -21,29 +21,28 @@ if TYPE_CHECKING:
 class Started:
     """A collective that may still run. Ranks start those on one communicator in the same order."""
 
-    works: Sequence[_native.Work]
+    work: _native.Work
     result: Callable[[], NDArray[Any]]
 
     def test(self) -> bool:
         """Whether waiting would return at once."""
-        return all(work.test() for work in self.works)
+        return self.work.test()
 
     def wait(self) -> NDArray[Any]:
         """The result, when it is there."""
-        for work in self.works:
-            work.wait()
+        self.work.wait()
         return self.result()
 
 
 def all_reduce(comm: _native.Communicator, data: NDArray[Any], op: str) -> Started:
     """data: of one of the library's types; the operation's from now on, and its result."""
     wire, dtype = as_library_type(data)
-    return Started([comm.start_all_reduce(wire, wire, dtype, operation(op))], lambda: data)
+    return Started(comm.start_all_reduce(wire, wire, dtype, operation(op)), lambda: data)
 
 
 def broadcast(comm: _native.Communicator, data: NDArray[Any], root: int) -> Started:
     """data: of any type of fixed size; read on the root, written on the others."""
-    return Started([comm.start_broadcast(as_bytes(data), Dtype.uint8, root)], lambda: data)
+    return Started(comm.start_broadcast(as_bytes(data), Dtype.uint8, root), lambda: data)
 
 
 def all_gather(comm: _native.Communicator, data: NDArray[Any], counts: Sequence[int]) -> Started:
@@ -53,5 +52,5 @@ def all_gather(comm: _native.Communicator, data: NDArray[Any], counts: Sequence[
     rows = np.empty((len(counts), longest), data.dtype)
     work = comm.start_all_gather(as_bytes(own), as_bytes(rows), Dtype.uint8)
     if min(counts) == longest:
-        return Started([work], lambda: rows.reshape(-1))
-    return Started([work], lambda: np.concatenate([row[:count] for row, count in zip(rows, counts, strict=True)]))
+        return Started(work, lambda: rows.reshape(-1))
+    return Started(work, lambda: np.concatenate([row[:count] for row, count in zip(rows, counts, strict=True)]))

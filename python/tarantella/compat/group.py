@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from collections.abc import Iterable
 
-from tarantella import runtime
+from tarantella import _native, runtime
 from tarantella.errors import InvalidArgumentError
+
+_communicators: dict[tuple[int, ...], _native.Communicator] = {}
+runtime.before_leaving(_communicators.clear)
 
 
 class Group:
     """A group of ranks: all of the job, or the given ones.
 
     Making one is local and costs nothing; any rank may make any group. The collectives on a group are called by its members
-    and by nobody else.
+    and by nobody else; the first one connects them.
 
     Args:
         ranks: global ranks, each once, in the order of their ranks within the group; None for all.
@@ -60,6 +64,18 @@ class Group:
     def is_world(self) -> bool:
         """Whether the members are all ranks of the job, in their order."""
         return self._ranks == tuple(range(runtime.get_size()))
+
+    def communicator(self) -> _native.Communicator:
+        """The members' communicator. The first call makes it and is collective on the group. Raises InvalidArgumentError if
+        this process is no member.
+        """
+        self.to_group_rank(runtime.get_rank())
+        if self.is_world:
+            return runtime.world()
+        if self._ranks not in _communicators:
+            tag = int.from_bytes(hashlib.sha256(repr(self._ranks).encode()).digest()[:3], "little")
+            _communicators[self._ranks] = runtime.world().create_group(list(self._ranks), tag)
+        return _communicators[self._ranks]
 
     def contains_rank(self, rank: int) -> bool:
         """Whether a member has this rank within the group."""

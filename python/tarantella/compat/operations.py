@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tarantella.collectives import started
 from tarantella.collectives.arrays import as_array
 from tarantella.collectives.started import Started
 from tarantella.collectives.wire import wire_format
-from tarantella.compat import pending
+from tarantella.compat.agreement import require_same_lines
 from tarantella.compat.group import Group
 from tarantella.errors import InvalidArgumentError
 
@@ -47,7 +48,7 @@ class Barrier:
 
     def execute(self) -> None:
         """Returns after all members have called it. Collective on the group."""
-        pending.barrier(self._group)
+        self._group.communicator().barrier()
 
     synchronize = execute
 
@@ -76,7 +77,7 @@ class Collective:
             own = [f"elements of type {self._dtype.name}", *lines()]
         except (TypeError, ValueError, KeyError) as error:
             failure = error
-        pending.agree(group, type(self).__name__, own, failure)
+        require_same_lines(group, type(self).__name__, own, failure)
 
     def wait_for_completion(self) -> NDArray[Any]:
         """The result of what was started: a new one-dimensional array.
@@ -137,8 +138,8 @@ class Allreduce(Collective):
     def start(self, data: ArrayLike | Any) -> None:
         """Starts with this rank's array of nelems elements, and returns at once."""
         wire = self._wire.encode(self._data(data))
-        started = pending.all_reduce(self._group, wire, self._wire.op)
-        self._pending = Started(started.works, lambda: self._wire.decode(started.result()))
+        reduced = started.all_reduce(self._group.communicator(), wire, self._wire.op)
+        self._pending = Started(reduced.work, lambda: self._wire.decode(reduced.result()))
 
 
 class Broadcast(Collective):
@@ -169,7 +170,7 @@ class Broadcast(Collective):
         if self._rank == self._root and data is None:
             raise InvalidArgumentError("Broadcast: the root has to give the data to start with")
         own = self._data(np.empty(self._count, self._dtype) if self._rank != self._root else data)
-        self._pending = pending.broadcast(self._group, own, self._root)
+        self._pending = started.broadcast(self._group.communicator(), own, self._root)
 
 
 class Allgatherv(Collective):
@@ -188,8 +189,8 @@ class Allgatherv(Collective):
     def __init__(self, group: Group, nelems: int, algorithm: Any = None, dtype: Any = None) -> None:
         super().__init__(group, nelems, dtype, list)
         own = np.array([self._count], np.int64)
-        self._counts = pending.all_gather(group, own, [1] * group.size).wait().tolist()
+        self._counts = started.all_gather(group.communicator(), own, [1] * group.size).wait().tolist()
 
     def start(self, data: ArrayLike | Any) -> None:
         """Starts with this rank's array of nelems elements, and returns at once."""
-        self._pending = pending.all_gather(self._group, self._data(data), self._counts)
+        self._pending = started.all_gather(self._group.communicator(), self._data(data), self._counts)

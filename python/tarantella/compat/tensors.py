@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tarantella.collectives import started
 from tarantella.collectives.arrays import pack, unpack
 from tarantella.collectives.fused import FusedSum
 from tarantella.collectives.wire import wire_format
-from tarantella.compat import pending
+from tarantella.compat.agreement import require_same_lines
 from tarantella.compat.group import Group
 from tarantella.compat.structure import Leaf, flatten, leaf, rebuild
 from tarantella.errors import InvalidArgumentError
@@ -50,7 +50,7 @@ class _TensorCollective:
             own = lines(self._leaves)
         except (TypeError, ValueError) as error:
             failure = error
-        pending.agree(self._group, type(self).__name__, own, failure)
+        require_same_lines(self._group, type(self).__name__, own, failure)
 
 
 class TensorAllreducer(_TensorCollective):
@@ -92,7 +92,7 @@ class TensorAllreducer(_TensorCollective):
             raise InvalidArgumentError("TensorAllreducer was started already: call wait_for_completion first")
         leaves = flatten(inputs)
         arrays = _like(leaves, self._leaves, "TensorAllreducer")
-        self._started = inputs, leaves, FusedSum(partial(pending.all_reduce, self._group), arrays)
+        self._started = inputs, leaves, FusedSum(self._group.communicator(), arrays)
 
     def wait_for_completion(self, inputs: Any = None) -> Any:
         """The sums of what was started. inputs: accepted for scripts that give them again."""
@@ -138,7 +138,7 @@ class TensorBroadcaster(_TensorCollective):
         given = inputs if is_root else self._inputs
         leaves = flatten(given)
         arrays = _like(leaves, self._leaves, "TensorBroadcaster")
-        data = pending.broadcast(self._group, pack(arrays), self._root).wait()
+        data = started.broadcast(self._group.communicator(), pack(arrays), self._root).wait()
         return rebuild(given, [found.like(array) for found, array in zip(leaves, unpack(data, arrays), strict=True)])
 
 
@@ -161,11 +161,11 @@ class TensorAllgatherer(_TensorCollective):
     def __init__(self, inputs: Any, group: Group | None = None) -> None:
         super().__init__(inputs, group, lambda _: [leaf(inputs).type])
         own = np.array([self._leaves[0].array.size], np.int64)
-        self._counts = pending.all_gather(self._group, own, [1] * self._group.size).wait().tolist()
+        self._counts = started.all_gather(self._group.communicator(), own, [1] * self._group.size).wait().tolist()
 
     def allgather(self, inputs: Any) -> Any:
         """A one-dimensional array, or of tensors a tensor, of all elements in the order of ranks. Collective."""
         own = leaf(inputs)
         (array,) = _like([own], self._leaves, "TensorAllgatherer")
-        together = pending.all_gather(self._group, array.reshape(-1), self._counts).wait()
+        together = started.all_gather(self._group.communicator(), array.reshape(-1), self._counts).wait()
         return own.like(together) if own.kind == "tensor" else together
