@@ -56,7 +56,7 @@ static tnt_reducer_t make_reducer(tnt_reducer_options_t options, const char* con
   CHECK(tnt_reducer_create(job.comm, tensors, TENSORS, &options, &reducer));
   CHECK(tnt_reducer_bucket_count(reducer, &n_buckets));
   for (i = 0; job.rank == 0 && i < n_buckets; ++i) {
-    tnt_bucket_t bucket;
+    tnt_bucket_t bucket = TNT_BUCKET_INITIALIZER;
     CHECK(tnt_reducer_bucket(reducer, i, &bucket));
     fprintf(stderr, "%s\n", bucket.description);
   }

@@ -93,7 +93,7 @@ const Misuse misuses[] = {
      "comm is NULL"},
     {"GroupNull", [] { return create_group({0}, nullptr); }, "group is NULL"},
     {"GroupWithoutRanks", [] { return create_group({}); }, "the calling rank 0 is not in ranks: only members call this"},
-    {"GroupOfStrangers", [] { return create_group({1}); }, "member 1 is not a rank of the communicator's 1"},
+    {"GroupOfStrangers", [] { return create_group({1}); }, "member 1 is not one of the communicator's 1 ranks"},
     {"GroupOfOneTwice",
      [] {
        return create_group({0, 0});

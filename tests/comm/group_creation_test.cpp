@@ -111,7 +111,7 @@ TEST(GroupCreation, AFirstMemberThatDoesNotComeIsNamed) {
     if (world.rank() == 1) (void)world.create_group(std::vector<int>{0, 1}, 3, call(0.2));
     world.barrier(call());
   });
-  EXPECT_EQ(message.find("rank 0 did not come within 0.2 s, for which rank 1 in recv of "), 0U) << message;
+  EXPECT_EQ(message.find("rank 0 did not arrive within 0.2 s while rank 1 in recv of "), 0U) << message;
   EXPECT_NE(message.find("(create_group of ranks 0, 1 with tag 3) waited"), std::string::npos) << message;
 }
 
