@@ -225,7 +225,7 @@ class HierarchicalCommunicator::AllReduce {
 };
 
 void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
-  const bool is_small = fused.count() * dtype_size(fused.dtype()) <= CollectiveHandshake::max_payload;
+  const bool is_small = CollectiveHandshake::gathers(global_->members().size(), fused.count() * dtype_size(fused.dtype()));
   if (is_small || !reduces_by_nodes(fused, op)) return global_->all_reduce(fused, op, context);
   const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
   global_->begin_handshake(call, context);

@@ -1,59 +1,81 @@
 #include "comm/network/collective_handshake.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "comm/error_messages.hpp"
 
 namespace tnt {
 
-void CollectiveHandshake::begin(const Call& call, const CallContext& context, std::size_t payload, const Fill& fill) {
+void CollectiveHandshake::start_call(const Call& call, const CallContext& context) {
   group_.world->throw_if_aborted();
   call_ = call;
   context_ = context;
-  const Header header{++calls_, call};
+  ++calls_;
+  batch_.reset();
   outgoing_.reset();
   incoming_.reset();
-  outgoing_ = staging_.acquire(group_.size() * slot_bytes);
-  incoming_ = staging_.acquire(group_.size() * slot_bytes);
+}
+
+void CollectiveHandshake::begin(const Call& call, const CallContext& context) {
+  start_call(call, context);
+  if (group_.size() == 1) return;
+  const Header header{calls_, call};
+  outgoing_ = staging_.acquire(header_bytes);
+  incoming_ = staging_.acquire(header_bytes + max_gathered);  // if the next member gathers, its message is longer
+  std::memcpy(outgoing_.get(), &header, sizeof(header));
   batch_.emplace(group_);
-  for (std::size_t member = 0; member < group_.size(); ++member) {
-    if (member == group_.self) continue;
-    batch_->receive({incoming_, member * slot_bytes, sizeof(Header) + max_payload}, member, handshake_tag);
-  }
-  for (std::size_t i = 1; i <= group_.size(); ++i) {  // each rank begins with another member, to spread the load
-    const std::size_t member = (group_.self + i) % group_.size();
-    std::byte* to = slot(member == group_.self ? incoming_ : outgoing_, member);
-    std::memcpy(to, &header, sizeof(header));
-    if (payload > 0) fill(member, to + sizeof(Header));
-    if (member != group_.self) batch_->send({outgoing_, member * slot_bytes, sizeof(Header) + payload}, member, handshake_tag);
-  }
+  batch_->receive({incoming_, 0, header_bytes + max_gathered}, after(1), handshake_tag);
+  batch_->send({outgoing_, 0, header_bytes}, before(1), handshake_tag);
 }
 
 void CollectiveHandshake::finish() {
+  if (!batch_) return;
   wait(*batch_);
   batch_.reset();
-  compare();
+  compare(incoming_, after(1));
 }
 
-const std::byte* CollectiveHandshake::payload(std::size_t member) const { return slot(incoming_, member) + sizeof(Header); }
+void CollectiveHandshake::gather(const Call& call, const CallContext& context, std::size_t bytes,
+                                 const std::function<void(std::byte* to)>& fill) {
+  start_call(call, context);
+  const Header header{calls_, call};
+  const std::size_t members = group_.size();
+  bytes_ = bytes;
+  outgoing_ = staging_.acquire(header_bytes + members * bytes);
+  incoming_ = staging_.acquire(header_bytes + max_gathered);
+  std::memcpy(outgoing_.get(), &header, sizeof(header));
+  if (bytes > 0) fill(outgoing_.get() + header_bytes);
+  for (std::size_t distance = 1; distance < members; distance *= 2) {
+    const std::size_t part = std::min(distance, members - distance) * bytes;
+    RequestBatch batch(group_);
+    batch.receive({incoming_, 0, header_bytes + max_gathered}, after(distance), handshake_tag);
+    batch.send({outgoing_, 0, header_bytes + part}, before(distance), handshake_tag);
+    wait(batch);
+    compare(incoming_, after(distance));
+    if (part > 0) std::memcpy(outgoing_.get() + header_bytes + distance * bytes, incoming_.get() + header_bytes, part);
+  }
+}
+
+const std::byte* CollectiveHandshake::gathered(std::size_t member) const {
+  const std::size_t place = (member + group_.size() - group_.self) % group_.size();
+  return outgoing_.get() + header_bytes + place * bytes_;
+}
 
 void CollectiveHandshake::wait(RequestBatch& batch) const {
-  batch.wait(context_, [this] { return waiter(); });
+  batch.wait(context_, WaitingCall{group_.context, calls_}, [this] { return waiter(); });
 }
 
-void CollectiveHandshake::compare() const {
-  const auto header = [&](std::size_t member) {
-    Header result{};
-    std::memcpy(&result, slot(incoming_, member), sizeof(result));
-    return result;
-  };
-  const Header first = header(0);
-  for (std::size_t member = 1; member < group_.size(); ++member) {
-    const Header other = header(member);
-    if (other.call == first.call) continue;
-    abort_and_throw(*group_.world, TNT_MISMATCH,
-                    mismatch_message(group_.members[member], other.call, group_.members[0], first.call, calls_));
-  }
+// The rank with the higher number is named first, whoever finds the difference.
+void CollectiveHandshake::compare(const StagingBuffer& arrived, std::size_t member) const {
+  Header other{};
+  std::memcpy(&other, arrived.get(), sizeof(other));
+  if (other.call == call_) return;
+  const int rank = group_.members[group_.self];
+  const int other_rank = group_.members[member];
+  abort_and_throw(*group_.world, TNT_MISMATCH,
+                  rank > other_rank ? mismatch_message(rank, call_, other_rank, other.call, calls_)
+                                    : mismatch_message(other_rank, other.call, rank, call_, calls_));
 }
 
 std::string CollectiveHandshake::waiter() const {

@@ -1,4 +1,5 @@
-// The first message of every collective over a network: each rank tells each other rank its call. Small data travels with it.
+// The first message of every collective over a network: each rank tells a neighbour its call. The small data of all members
+// travels with it.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +12,26 @@
 
 namespace tnt {
 
-// For the collectives of one communicator, one after another.
+// For the collectives of one communicator, one after another. Each rank compares its call with that of the next member, so in
+// the ring of all members a different call is found by at least two of them, and the abort tells all.
 class CollectiveHandshake {
  public:
-  static constexpr std::size_t max_payload = std::size_t{8} * 1024;
+  static constexpr std::size_t max_gathered = std::size_t{64} * 1024;  // bytes, of all members
+  [[nodiscard]] static bool gathers(std::size_t members, std::size_t bytes) { return members * bytes <= max_gathered; }
 
   explicit CollectiveHandshake(Group& group) : group_(group) {}
 
-  // Begins a call. fill writes `payload` bytes of data for each member, including the calling rank.
-  using Fill = std::function<void(std::size_t member, std::byte* to)>;
-  void begin(const Call& call, const CallContext& context, std::size_t payload = 0, const Fill& fill = {});
-
-  // Returns when all members have begun the call. Throws TNT_MISMATCH on all ranks if a member has begun another call.
+  // Tells the call to the member before this one. Throws no mismatch.
+  void begin(const Call& call, const CallContext& context);
+  // Waits for the call of the next member. Throws TNT_MISMATCH on all ranks if it is another.
   void finish();
-  // The data of `member` for this rank. Valid after finish, until the next begin.
-  [[nodiscard]] const std::byte* payload(std::size_t member) const;
+
+  // Every member's data on all members: `bytes` from each, where gathers() says so. fill writes this member's. Waits for all
+  // members, so with 0 bytes it is a barrier. Throws TNT_MISMATCH as finish. ceil(log2 n) messages: Bruck et al., "Efficient
+  // algorithms for all-to-all communications in multiport message-passing systems", 1997, section 4.
+  void gather(const Call& call, const CallContext& context, std::size_t bytes, const std::function<void(std::byte* to)>& fill);
+  // The data of `member`. Valid after gather, until the next call.
+  [[nodiscard]] const std::byte* gathered(std::size_t member) const;
 
   void wait(RequestBatch& batch) const;  // for later messages of the same call
 
@@ -34,18 +40,23 @@ class CollectiveHandshake {
     std::uint64_t number;
     Call call;
   };
-  [[nodiscard]] std::byte* slot(const StagingBuffer& buffer, std::size_t member) const {
-    return buffer.get() + member * slot_bytes;
+  static constexpr std::size_t header_bytes = 64;
+  static_assert(sizeof(Header) <= header_bytes);
+
+  void start_call(const Call& call, const CallContext& context);
+  void compare(const StagingBuffer& arrived, std::size_t member) const;
+  [[nodiscard]] std::size_t after(std::size_t distance) const { return (group_.self + distance) % group_.size(); }
+  [[nodiscard]] std::size_t before(std::size_t distance) const {
+    return (group_.self + group_.size() - distance) % group_.size();
   }
   [[nodiscard]] std::string waiter() const;
-  void compare() const;
-  static constexpr std::size_t slot_bytes = sizeof(Header) + max_payload + 64 - sizeof(Header) % 64;
 
   Group& group_;
   StagingPool staging_;
-  StagingBuffer outgoing_;
+  StagingBuffer outgoing_;  // the header, then the data of members from this one on
   StagingBuffer incoming_;
   std::optional<RequestBatch> batch_;
+  std::size_t bytes_ = 0;  // of one member's data
   std::uint64_t calls_ = 0;
   Call call_;
   CallContext context_{0.0};

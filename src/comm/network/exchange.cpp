@@ -55,17 +55,20 @@ bool RequestBatch::poll() {
   return items_.size() < before;
 }
 
-void RequestBatch::wait(const CallContext& context, const std::function<std::string()>& waiter) {
+void RequestBatch::wait(const CallContext& context, std::optional<WaitingCall> call,
+                        const std::function<std::string()>& waiter) {
   (void)poll();
   if (items_.empty()) return;
   const Deadline deadline(context.timeout);
   std::int64_t quiet_since = now_ns();
   std::int64_t last_check_ns = quiet_since;
+  std::optional<NetworkWorld::Waiting> waiting;  // made at the first check: most waits are shorter
   try {
     while (!items_.empty()) {
       const std::int64_t now = now_ns();
       if (now - last_check_ns > check_every_ns) {
-        check_peers(context.timeout, now >= deadline.end_ns(), waiter);
+        if (!waiting) waiting.emplace(*group_->world, call.value_or(WaitingCall{}));
+        check_peers(context.timeout, now >= deadline.end_ns(), call, waiter);
         last_check_ns = now;
       }
       if (poll()) {
@@ -81,7 +84,8 @@ void RequestBatch::wait(const CallContext& context, const std::function<std::str
   }
 }
 
-void RequestBatch::check_peers(double timeout, bool passed, const std::function<std::string()>& waiter) {
+void RequestBatch::check_peers(double timeout, bool passed, std::optional<WaitingCall> call,
+                               const std::function<std::string()>& waiter) {
   NetworkWorld& world = *group_->world;
   world.throw_if_aborted();
   if (group_->cancelled) fail(TNT_ABORTED, "{} was cancelled: its communicator is being destroyed", waiter());
@@ -91,7 +95,12 @@ void RequestBatch::check_peers(double timeout, bool passed, const std::function<
     abort_and_throw(world, TNT_PEER_LOST, left_message(rank, waiter()));
   }
   if (!passed) return;
-  abort_and_throw(world, TNT_TIMEOUT, timeout_message(missing(), timeout, waiter()));
+  std::vector<int> named = missing();
+  if (call) {  // those may wait for others themselves
+    const auto absent = world.call_roll(*call, group_->members, group_->involved);
+    if (!absent.empty()) named = absent;
+  }
+  abort_and_throw(world, TNT_TIMEOUT, timeout_message(named, timeout, waiter()));
 }
 
 // The senders of messages that have not arrived; if all have, the receivers that have not taken this rank's messages.

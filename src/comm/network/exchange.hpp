@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Group {
   std::uint64_t context = 0;  // identifies the communicator in tags
   std::vector<int> members;   // ranks in the job
   std::size_t self = 0;       // index into members
+  std::vector<int> involved;  // other ranks without which no call ends: those that share nodes with the members
   BackoffPolicy backoff{};
   std::atomic<bool> cancelled{false};
 
@@ -46,8 +48,8 @@ class RequestBatch {
   void receive(const BufferSlice& part, std::size_t member, TagKind kind);
 
   // Returns when all requests are complete. Throws and aborts the job: TNT_PEER_LOST if a missing rank has left, TNT_TIMEOUT.
-  // Also throws the error of an earlier abort. waiter: "rank 0 in barrier (call 7)".
-  void wait(const CallContext& context, const std::function<std::string()>& waiter);
+  // Also throws the error of an earlier abort. call: of all members, if all take part. waiter: "rank 0 in barrier (call 7)".
+  void wait(const CallContext& context, std::optional<WaitingCall> call, const std::function<std::string()>& waiter);
 
  private:
   struct Item {
@@ -56,7 +58,7 @@ class RequestBatch {
     bool incoming;
   };
   [[nodiscard]] bool poll();  // true if a request has completed
-  void check_peers(double timeout, bool passed, const std::function<std::string()>& waiter);
+  void check_peers(double timeout, bool passed, std::optional<WaitingCall> call, const std::function<std::string()>& waiter);
   [[nodiscard]] std::vector<int> missing() const;
 
   Group* group_;

@@ -19,7 +19,7 @@ NetworkCommunicator::NetworkCommunicator(const std::shared_ptr<NetworkWorld>& wo
 
 NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, std::uint64_t context, std::vector<int> members,
                                          std::size_t self)
-    : group_{.world = std::move(world), .context = context, .members = std::move(members), .self = self},
+    : group_{.world = std::move(world), .context = context, .members = std::move(members), .self = self, .involved = {}},
       reduction_order_(group_.size()),
       handshake_(group_),
       point_to_point_(group_, point_to_point_tag),
@@ -34,10 +34,8 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, st
   group_.backoff = backoff_policy_for(std::vector<int>(static_cast<std::size_t>(local_size_), 0));
 }
 
-// The handshake is a barrier.
 void NetworkCommunicator::barrier(const CallContext& context) {
-  handshake_.begin({.kind = Call::barrier}, context);
-  handshake_.finish();
+  handshake_.gather({.kind = Call::barrier}, context, 0, [](std::byte*) {});
 }
 
 void NetworkCommunicator::send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) {
@@ -50,8 +48,10 @@ void NetworkCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, 
 
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::subgroup(std::vector<int> members, int index) const {
   const std::size_t self = index_of(group_.world->rank(), members);
-  return std::unique_ptr<NetworkCommunicator>(
+  auto part = std::unique_ptr<NetworkCommunicator>(
       new NetworkCommunicator(group_.world, group_.context + 1 + static_cast<std::uint64_t>(index), std::move(members), self));
+  part->group_.involved = group_.members;
+  return part;
 }
 
 std::unique_ptr<Communicator> NetworkCommunicator::split(int color, int key, const CallContext& context) {

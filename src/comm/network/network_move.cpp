@@ -14,10 +14,6 @@ namespace {
 const std::byte* at(const void* pointer, std::size_t bytes) { return static_cast<const std::byte*>(pointer) + bytes; }
 std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>(pointer) + bytes; }
 
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
-
 }  // namespace
 
 // start() sends a chunk to all members; advance() copies the received chunks out.
@@ -77,15 +73,14 @@ void NetworkCommunicator::all_gather(const void* in, void* out, std::size_t coun
                                      const CallContext& context) {
   const std::size_t bytes = count * dtype_size(dtype);
   const Call call{.kind = Call::all_gather, .dtype = dtype, .count = count};
-  if (bytes > CollectiveHandshake::max_payload) {
+  if (!CollectiveHandshake::gathers(group_.size(), bytes)) {
     AllGather stages(*this, in, out, bytes);
     handshake_.begin(call, context);
     return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
   }
-  handshake_.begin(call, context, bytes, [&](std::size_t, std::byte* to) { std::memcpy(to, in, bytes); });
-  handshake_.finish();
-  for (std::size_t member = 0; member < group_.size(); ++member) {
-    copy_bytes(at(out, member * bytes), handshake_.payload(member), bytes);
+  handshake_.gather(call, context, bytes, [&](std::byte* to) { std::memcpy(to, in, bytes); });
+  for (std::size_t member = 0; member < group_.size() && bytes > 0; ++member) {
+    std::memcpy(at(out, member * bytes), handshake_.gathered(member), bytes);
   }
 }
 
@@ -166,14 +161,17 @@ void NetworkCommunicator::broadcast(const void* in, void* out, std::size_t count
                                     const CallContext& context) {
   const std::size_t bytes = count * dtype_size(dtype);
   const Call call{.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count};
-  if (bytes > CollectiveHandshake::max_payload) {
-    Broadcast stages(*this, in, out, bytes, static_cast<std::size_t>(root));
-    handshake_.begin(call, context);
-    return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  constexpr std::size_t max_gathered_bytes = 1024;  // more costs the members' links more than a second round of messages
+  if (bytes <= max_gathered_bytes && CollectiveHandshake::gathers(group_.size(), bytes)) {
+    handshake_.gather(call, context, bytes, [&](std::byte* to) {
+      if (rank() == root) std::memcpy(to, in, bytes);
+    });
+    if (bytes > 0) std::memcpy(out, handshake_.gathered(static_cast<std::size_t>(root)), bytes);
+    return;
   }
-  handshake_.begin(call, context, rank() == root ? bytes : 0, [&](std::size_t, std::byte* to) { std::memcpy(to, in, bytes); });
-  handshake_.finish();
-  copy_bytes(out, handshake_.payload(static_cast<std::size_t>(root)), bytes);
+  Broadcast stages(*this, in, out, bytes, static_cast<std::size_t>(root));
+  handshake_.begin(call, context);
+  run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
 }
 
 // advance() copies a chunk out after start() has sent the same part of the next chunk, so the call works in place.
@@ -207,17 +205,9 @@ void NetworkCommunicator::all_to_all(const void* in, void* out, std::size_t coun
                                      const CallContext& context) {
   const std::size_t bytes = count * dtype_size(dtype);
   const Call call{.kind = Call::all_to_all, .dtype = dtype, .count = count};
-  if (bytes > CollectiveHandshake::max_payload) {
-    AllToAll stages(*this, in, out, bytes);
-    handshake_.begin(call, context);
-    return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
-  }
-  handshake_.begin(call, context, bytes,
-                   [&](std::size_t member, std::byte* to) { std::memcpy(to, at(in, member * bytes), bytes); });
-  handshake_.finish();
-  for (std::size_t member = 0; member < group_.size(); ++member) {
-    copy_bytes(at(out, member * bytes), handshake_.payload(member), bytes);
-  }
+  AllToAll stages(*this, in, out, bytes);
+  handshake_.begin(call, context);
+  run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
 }
 
 }  // namespace tnt

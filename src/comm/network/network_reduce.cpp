@@ -12,7 +12,6 @@
 namespace tnt {
 namespace {
 
-const std::byte* at(const void* pointer, std::size_t bytes) { return static_cast<const std::byte*>(pointer) + bytes; }
 std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>(pointer) + bytes; }
 
 }  // namespace
@@ -107,21 +106,21 @@ void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, cons
   Phases phases(context);
   const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
-  if (bytes > CollectiveHandshake::max_payload) {
+  if (!CollectiveHandshake::gathers(group_.size(), bytes)) {
     AllReduce stages(*this, fused, op, phases);
     handshake_.begin(call, context);
     return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
   }
-  alignas(cache_line_bytes) std::array<std::byte, CollectiveHandshake::max_payload> result;
-  fused.pack(0, fused.count(), result.data());
-  phases.end("pack");
-  handshake_.begin(call, context, bytes, [&](std::size_t, std::byte* to) { std::memcpy(to, result.data(), bytes); });
-  handshake_.finish();
+  handshake_.gather(call, context, bytes, [&](std::byte* to) {
+    fused.pack(0, fused.count(), to);
+    phases.end("pack");
+  });
   phases.end("wait");
+  const StagingBuffer result = staging_.acquire(bytes);
   reduce_sources(
-      result.data(), [&](std::size_t member) { return handshake_.payload(member); }, fused.count(), fused.dtype(), op);
+      result.get(), [&](std::size_t member) { return handshake_.gathered(member); }, fused.count(), fused.dtype(), op);
   phases.end("reduce");
-  fused.unpack(0, fused.count(), result.data());
+  fused.unpack(0, fused.count(), result.get());
   phases.end("unpack");
 }
 
@@ -159,18 +158,10 @@ class NetworkCommunicator::ReduceScatter {
 
 void NetworkCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                                          const CallContext& context) {
-  const std::size_t bytes = count * dtype_size(dtype);
   const Call call{.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count};
-  if (bytes > CollectiveHandshake::max_payload) {
-    ReduceScatter stages(*this, in, out, call);
-    handshake_.begin(call, context);
-    return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
-  }
-  handshake_.begin(call, context, bytes,
-                   [&](std::size_t member, std::byte* to) { std::memcpy(to, at(in, member * bytes), bytes); });
-  handshake_.finish();
-  reduce_sources(
-      out, [&](std::size_t member) { return handshake_.payload(member); }, count, dtype, op);
+  ReduceScatter stages(*this, in, out, call);
+  handshake_.begin(call, context);
+  run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
 }
 
 }  // namespace tnt

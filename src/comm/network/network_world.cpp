@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <thread>
 
@@ -17,6 +18,7 @@ constexpr std::int64_t poll_every_ns = 1'000'000;        // limits the cost of p
 constexpr std::int64_t error_agreement_ns = 60'000'000;  // about ten times the delay of an abort notice at a waiting rank
 constexpr std::int64_t in_flight_ns =
     100'000'000;  // for data that was sent before a rank's last notice, but travels on another path
+constexpr std::int64_t answer_ns = 250'000'000;  // for the answer of a rank that waits: it polls every few milliseconds
 constexpr double leave_timeout_seconds = 2.0;
 
 void sleep_1ms() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
@@ -24,9 +26,10 @@ void sleep_1ms() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 }  // namespace
 
 struct NetworkWorld::ControlMessage {
-  enum Kind : std::uint32_t { none, aborted, left };
+  enum Kind : std::uint32_t { none, aborted, left, roll_call, waits_there, waits_elsewhere };
   Kind kind = none;
   tnt_status_t status = TNT_SUCCESS;
+  WaitingCall call;  // of a roll call and its answers
   std::array<char, 2040> message{};
 };
 
@@ -60,15 +63,18 @@ void NetworkWorld::post_receive(int rank) {
   peer.request = network_->irecv(peer.notice.get(), sizeof(ControlMessage), rank, control_tag, peer.notice);
 }
 
-void NetworkWorld::send_to_all(const ControlMessage& notice) noexcept {
+void NetworkWorld::send_to(int rank, const ControlMessage& notice) noexcept {
   const std::size_t length = offsetof(ControlMessage, message) + std::strlen(notice.message.data()) + 1;
+  try {
+    const auto copy = std::make_shared<ControlMessage>(notice);
+    sent_notices_.push_back(network_->isend(copy.get(), length, rank, control_tag, copy));
+  } catch (const std::exception&) {  // this rank cannot be told; the others can
+  }
+}
+
+void NetworkWorld::send_to_all(const ControlMessage& notice) noexcept {
   for (int other = 0; other < ranks(); ++other) {
-    if (other == rank()) continue;
-    try {
-      const auto copy = std::make_shared<ControlMessage>(notice);
-      sent_notices_.push_back(network_->isend(copy.get(), length, other, control_tag, copy));
-    } catch (const std::exception&) {  // this rank cannot be told; the others can
-    }
+    if (other != rank()) send_to(other, notice);
   }
 }
 
@@ -90,18 +96,80 @@ void NetworkWorld::poll() {
     while (peer.request && peer.request->test()) {
       const auto notice = peer.notice;
       peer.request.reset();
-      if (notice->kind == ControlMessage::left) {
-        peer.left_ns = now_ns();
-        continue;
-      }
-      if (messages_.empty()) first_message_ns_ = now_ns();
-      messages_.emplace(other, Error(notice->status, notice->message.data()));
-      aborted_ = true;
-      post_receive(other);
+      if (notice->kind != ControlMessage::left) post_receive(other);
+      take(other, *notice);
     }
   }
   std::erase_if(sent_notices_, [](const auto& request) { return request->test(); });
   polled_ns_ = now_ns();
+}
+
+void NetworkWorld::take(int sender, const ControlMessage& notice) {
+  switch (notice.kind) {
+    case ControlMessage::left: peers_[static_cast<std::size_t>(sender)].left_ns = now_ns(); return;
+    case ControlMessage::roll_call: {
+      if (waits_.empty()) return;
+      const bool there = std::find(waits_.begin(), waits_.end(), notice.call) != waits_.end();
+      ControlMessage answer;
+      answer.kind = there ? ControlMessage::waits_there : ControlMessage::waits_elsewhere;
+      answer.call = notice.call;
+      return send_to(sender, answer);
+    }
+    case ControlMessage::waits_there:
+    case ControlMessage::waits_elsewhere:
+      if (const auto asked = answers_.find(notice.call); asked != answers_.end()) {
+        asked->second[sender] = notice.kind == ControlMessage::waits_there;
+      }
+      return;
+    case ControlMessage::aborted:
+      if (messages_.empty()) first_message_ns_ = now_ns();
+      messages_.emplace(sender, Error(notice.status, notice.message.data()));
+      aborted_ = true;
+      return;
+    case ControlMessage::none: return;
+  }
+}
+
+NetworkWorld::Waiting::Waiting(NetworkWorld& world, const WaitingCall& call) : world_(world), call_(call) {
+  const std::scoped_lock lock(world_.mutex_);
+  world_.waits_.push_back(call_);
+}
+
+NetworkWorld::Waiting::~Waiting() {
+  const std::scoped_lock lock(world_.mutex_);
+  world_.waits_.erase(std::find(world_.waits_.begin(), world_.waits_.end(), call_));
+}
+
+std::vector<int> NetworkWorld::call_roll(const WaitingCall& call, const std::vector<int>& members,
+                                         const std::vector<int>& others) {
+  std::vector<int> asked(members);
+  asked.insert(asked.end(), others.begin(), others.end());
+  std::sort(asked.begin(), asked.end());
+  asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
+  std::erase(asked, rank());
+  ControlMessage notice;
+  notice.kind = ControlMessage::roll_call;
+  notice.call = call;
+  std::unique_lock lock(mutex_);
+  answers_[call].clear();
+  for (const int rank : asked) send_to(rank, notice);
+  for (const std::int64_t begin = now_ns();
+       now_ns() - begin < answer_ns && answers_[call].size() < asked.size() && !aborted_;) {
+    lock.unlock();
+    sleep_1ms();
+    lock.lock();
+    poll();
+  }
+  const std::map<int, bool> answers = answers_[call];
+  answers_.erase(call);
+  std::vector<int> silent;
+  std::copy_if(asked.begin(), asked.end(), std::back_inserter(silent), [&](int rank) { return !answers.contains(rank); });
+  if (!silent.empty()) return silent;
+  std::vector<int> elsewhere;
+  std::copy_if(members.begin(), members.end(), std::back_inserter(elsewhere),
+               [&](int rank) { return answers.contains(rank) && !answers.at(rank); });
+  std::sort(elsewhere.begin(), elsewhere.end());
+  return elsewhere;
 }
 
 void NetworkWorld::abort(tnt_status_t status, const std::string& message) noexcept {

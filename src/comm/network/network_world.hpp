@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,6 +16,13 @@
 #include "comm/network/network.hpp"
 
 namespace tnt {
+
+// A collective in which a rank waits: of the communicator with this context, its call of this number. 0, 0: another wait.
+struct WaitingCall {
+  std::uint64_t context = 0;
+  std::uint64_t number = 0;
+  auto operator<=>(const WaitingCall&) const = default;
+};
 
 // One for each process, shared by its communicators. Thread-safe.
 //
@@ -45,6 +53,24 @@ class NetworkWorld {
   [[nodiscard]] std::optional<Error> async_error() noexcept;  // the error that throw_if_aborted throws
   [[nodiscard]] bool left(int rank);  // the rank has left, and its earlier messages have had time to arrive
 
+  // While it exists, this rank answers other ranks that it waits in the call.
+  class Waiting {
+   public:
+    Waiting(NetworkWorld& world, const WaitingCall& call);
+    ~Waiting();
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    NetworkWorld& world_;
+    WaitingCall call_;
+  };
+  // Who keeps the call from ending: a rank that waits for others is not to blame. Asks the ranks, waits a moment for answers,
+  // and returns those of `members` and `others` that answer nothing; if all do, the members that wait in another call.
+  // Empty: all members wait in this call.
+  [[nodiscard]] std::vector<int> call_roll(const WaitingCall& call, const std::vector<int>& members,
+                                           const std::vector<int>& others);
+
  private:
   struct ControlMessage;
   struct PeerControl {  // of one other rank
@@ -55,6 +81,8 @@ class NetworkWorld {
   void poll();  // call with the mutex held
   void post_receive(int rank);
   void send_to_all(const ControlMessage& notice) noexcept;
+  void send_to(int rank, const ControlMessage& notice) noexcept;
+  void take(int sender, const ControlMessage& notice);
 
   std::shared_ptr<Network> network_;
   std::vector<int> nodes_;
@@ -67,6 +95,8 @@ class NetworkWorld {
   std::map<int, Error> messages_;  // by the rank that sent it
   std::int64_t first_message_ns_ = 0;
   std::optional<Error> agreed_error_;
+  std::vector<WaitingCall> waits_;                      // of this rank
+  std::map<WaitingCall, std::map<int, bool>> answers_;  // to rolls: by rank, whether it waits in the same call
 };
 
 }  // namespace tnt

@@ -30,7 +30,7 @@ void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, st
   std::size_t part = std::min(first_bytes, size);
   std::array<std::optional<RequestBatch>, 2> batches;
   const auto begin = [&](std::size_t number, const BufferSlice& message) {
-    if (auto& before = batches[number % 2]) before->wait(context, here);
+    if (auto& before = batches[number % 2]) before->wait(context, std::nullopt, here);
     batches[number % 2].emplace(group_).send(message, to, tag_);
   };
   const BufferSlice first{staging_.acquire(sizeof(header) + part), 0, sizeof(header) + part};
@@ -45,7 +45,7 @@ void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, st
     begin(number, message);
   }
   for (std::size_t i : {number, number + 1}) {
-    if (auto& last = batches[i % 2]) last->wait(context, here);
+    if (auto& last = batches[i % 2]) last->wait(context, std::nullopt, here);
   }
 }
 
@@ -57,7 +57,7 @@ void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::si
   const BufferSlice first{staging_.acquire(sizeof(Header) + first_bytes), 0, sizeof(Header) + first_bytes};
   RequestBatch batch(group_);
   batch.receive(first, from, tag_);
-  batch.wait(context, here);
+  batch.wait(context, std::nullopt, here);
   Header sent{};
   std::memcpy(&sent, first.data(), sizeof(sent));
   if (sent.count != count || sent.dtype != static_cast<std::uint64_t>(dtype)) {
@@ -86,7 +86,7 @@ void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::si
   expect(in_first + chunk_bytes);
   for (std::size_t at = in_first; at < size; at += chunk_bytes) {
     auto& next = arriving[(at - in_first) / chunk_bytes % 2];
-    next->batch.wait(context, here);
+    next->batch.wait(context, std::nullopt, here);
     std::memcpy(static_cast<std::byte*>(out) + at, next->part.data(), next->part.bytes);
     next.reset();
     expect(at + 2 * chunk_bytes);
