@@ -155,5 +155,19 @@ TEST(Hierarchical, ALateRankIsNamedByItsPlaceInTheJob) {
   EXPECT_NE(message.find("rank 3"), std::string::npos) << message;
 }
 
+// Rank 1 waits for rank 3 in shared memory, and ranks 0 and 2 wait for them in messages: only rank 3 is to blame.
+TEST(Hierarchical, WhoWaitsForSomebodyWhoWaitsIsNotNamed) {
+  std::vector<std::vector<float>> data(4, std::vector<float>(300'000));
+  const std::string message = common_error(4, TNT_TIMEOUT, [&](Communicator& comm) {
+    auto& own = data[static_cast<std::size_t>(comm.rank())];
+    const TensorView view{.in = own.data(), .out = own.data(), .count = own.size()};
+    for (int step = 0; step < 3; ++step) {
+      if (comm.rank() == 3 && step == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = step == 2 ? 0.4 : 50.0});
+    }
+  });
+  EXPECT_EQ(message.find("rank 3 did not arrive within 0.4 s while rank "), 0U) << message;
+}
+
 }  // namespace
 }  // namespace tnt

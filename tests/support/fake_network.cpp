@@ -43,6 +43,7 @@ std::shared_ptr<FakeHub::State> FakeHub::send(const Place& place, const void* da
     message->sender = sender;
   }
   const std::scoped_lock lock(mutex_);
+  ++messages_;
   const bool late = static_cast<int>(random_() % 100) < late_percent_;
   message->ready_ns = now_ns() + (late ? static_cast<std::int64_t>(random_() % latest_ns) : 0);
   Channel& channel = channels_[place];
@@ -68,6 +69,11 @@ bool FakeHub::test(const Place& place, State& state) {
   const std::scoped_lock lock(mutex_);
   if (!state.done) deliver(channels_[place]);
   return state.done;
+}
+
+std::size_t FakeHub::messages() {
+  const std::scoped_lock lock(mutex_);
+  return messages_;
 }
 
 void FakeHub::give_up(State& state) {

@@ -37,6 +37,7 @@ class FakeHub {
   [[nodiscard]] std::shared_ptr<State> receive(const Place& place, void* data, std::size_t bytes, std::shared_ptr<void> memory);
   [[nodiscard]] bool test(const Place& place, State& state);
   void give_up(State& state);
+  [[nodiscard]] std::size_t messages();  // that were sent so far
 
  private:
   struct Channel {
@@ -49,6 +50,7 @@ class FakeHub {
   int late_percent_;
   std::mutex mutex_;
   std::mt19937 random_;
+  std::size_t messages_ = 0;
   std::map<Place, Channel> channels_;
 };
 

@@ -19,7 +19,11 @@ class NetworkAbortLink final : public RemoteAbortLink {
  public:
   explicit NetworkAbortLink(std::shared_ptr<NetworkWorld> world) : world_(std::move(world)) {}
   void abort(tnt_status_t status, const std::string& message) noexcept override { world_->abort(status, message); }
-  [[nodiscard]] std::optional<Error> async_error() noexcept override { return world_->async_error(); }
+  [[nodiscard]] std::optional<Error> async_error() noexcept override {
+    const NetworkWorld::Waiting waiting(*world_, {});
+    return world_->async_error();
+  }
+  [[nodiscard]] bool all_wait(const std::vector<int>& ranks) override { return world_->all_wait(ranks); }
 
  private:
   std::shared_ptr<NetworkWorld> world_;

@@ -140,6 +140,24 @@ NetworkWorld::Waiting::~Waiting() {
   world_.waits_.erase(std::find(world_.waits_.begin(), world_.waits_.end(), call_));
 }
 
+// The answers, by rank, that came within a moment: whether it waits in this call or in another one.
+std::map<int, bool> NetworkWorld::ask(const WaitingCall& call, const std::vector<int>& ranks) {
+  ControlMessage notice;
+  notice.kind = ControlMessage::roll_call;
+  notice.call = call;
+  std::unique_lock lock(mutex_);
+  answers_[call].clear();
+  for (const int rank : ranks) send_to(rank, notice);
+  for (const std::int64_t begin = now_ns();
+       now_ns() - begin < answer_ns && answers_[call].size() < ranks.size() && !aborted_;) {
+    lock.unlock();
+    sleep_1ms();
+    lock.lock();
+    poll();
+  }
+  return std::move(answers_.extract(call).mapped());
+}
+
 std::vector<int> NetworkWorld::call_roll(const WaitingCall& call, const std::vector<int>& members,
                                          const std::vector<int>& others) {
   std::vector<int> asked(members);
@@ -147,29 +165,27 @@ std::vector<int> NetworkWorld::call_roll(const WaitingCall& call, const std::vec
   std::sort(asked.begin(), asked.end());
   asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
   std::erase(asked, rank());
-  ControlMessage notice;
-  notice.kind = ControlMessage::roll_call;
-  notice.call = call;
-  std::unique_lock lock(mutex_);
-  answers_[call].clear();
-  for (const int rank : asked) send_to(rank, notice);
-  for (const std::int64_t begin = now_ns();
-       now_ns() - begin < answer_ns && answers_[call].size() < asked.size() && !aborted_;) {
-    lock.unlock();
-    sleep_1ms();
-    lock.lock();
-    poll();
-  }
-  const std::map<int, bool> answers = answers_[call];
-  answers_.erase(call);
+  const std::map<int, bool> answers = ask(call, asked);
   std::vector<int> silent;
-  std::copy_if(asked.begin(), asked.end(), std::back_inserter(silent), [&](int rank) { return !answers.contains(rank); });
-  if (!silent.empty()) return silent;
   std::vector<int> elsewhere;
-  std::copy_if(members.begin(), members.end(), std::back_inserter(elsewhere),
-               [&](int rank) { return answers.contains(rank) && !answers.at(rank); });
-  std::sort(elsewhere.begin(), elsewhere.end());
-  return elsewhere;
+  for (const int rank : asked) {
+    const auto answer = answers.find(rank);
+    if (answer == answers.end()) {
+      silent.push_back(rank);
+    } else if (!answer->second && std::find(members.begin(), members.end(), rank) != members.end()) {
+      elsewhere.push_back(rank);
+    }
+  }
+  return silent.empty() ? elsewhere : silent;
+}
+
+bool NetworkWorld::all_wait(const std::vector<int>& ranks) {
+  WaitingCall nowhere{~std::uint64_t{0}, 0};
+  {
+    const std::scoped_lock lock(mutex_);
+    nowhere.number = ++rolls_;
+  }
+  return ask(nowhere, ranks).size() == ranks.size();
 }
 
 void NetworkWorld::abort(tnt_status_t status, const std::string& message) noexcept {

@@ -70,6 +70,7 @@ class NetworkWorld {
   // Empty: all members wait in this call.
   [[nodiscard]] std::vector<int> call_roll(const WaitingCall& call, const std::vector<int>& members,
                                            const std::vector<int>& others);
+  [[nodiscard]] bool all_wait(const std::vector<int>& ranks);  // whether each of them answers that it waits in some call
 
  private:
   struct ControlMessage;
@@ -83,6 +84,7 @@ class NetworkWorld {
   void send_to_all(const ControlMessage& notice) noexcept;
   void send_to(int rank, const ControlMessage& notice) noexcept;
   void take(int sender, const ControlMessage& notice);
+  [[nodiscard]] std::map<int, bool> ask(const WaitingCall& call, const std::vector<int>& ranks);
 
   std::shared_ptr<Network> network_;
   std::vector<int> nodes_;
@@ -95,6 +97,7 @@ class NetworkWorld {
   std::map<int, Error> messages_;  // by the rank that sent it
   std::int64_t first_message_ns_ = 0;
   std::optional<Error> agreed_error_;
+  std::uint64_t rolls_ = 0;
   std::vector<WaitingCall> waits_;                      // of this rank
   std::map<WaitingCall, std::map<int, bool>> answers_;  // to rolls: by rank, whether it waits in the same call
 };

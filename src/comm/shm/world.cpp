@@ -116,6 +116,10 @@ std::optional<Error> ShmWorld::async_error() const {
 
 int ShmWorld::pid(int rank) const noexcept { return header_->ranks[static_cast<std::size_t>(rank)].pid.load(); }
 
+bool ShmWorld::all_wait(const std::vector<int>& ranks) const {
+  return remote_abort_link_ && remote_abort_link_->all_wait(ranks);
+}
+
 BackoffPolicy ShmWorld::backoff_policy(const std::vector<int>& members) const {
   std::vector<int> pids;
   pids.reserve(members.size());

@@ -20,7 +20,7 @@ namespace tnt {
 
 inline constexpr int max_ranks = 512;
 
-// The connection of a node's world to the rest of the job. It carries aborts in both directions.
+// The connection of a node's world to the rest of the job. It carries aborts in both directions. Only ranks that wait call it.
 class RemoteAbortLink {
  public:
   RemoteAbortLink() = default;
@@ -28,7 +28,8 @@ class RemoteAbortLink {
   RemoteAbortLink& operator=(const RemoteAbortLink&) = delete;
   virtual ~RemoteAbortLink() = default;
   virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
-  [[nodiscard]] virtual std::optional<Error> async_error() noexcept = 0;  // the error that all ranks of the job report
+  [[nodiscard]] virtual std::optional<Error> async_error() noexcept = 0;   // the error that all ranks of the job report
+  [[nodiscard]] virtual bool all_wait(const std::vector<int>& ranks) = 0;  // whether each of them waits for others itself
 };
 
 class ShmWorld {
@@ -63,6 +64,8 @@ class ShmWorld {
   enum class PeerStatus { alive, left, dead };
   [[nodiscard]] PeerStatus peer_status(int rank);  // from any thread
   [[nodiscard]] int pid(int rank) const noexcept;
+  // Whether each of the ranks says that it waits itself, perhaps for another node. Takes up to 0.25 s; for a deadline.
+  [[nodiscard]] bool all_wait(const std::vector<int>& ranks) const;
   // How these ranks wait for one another. Nothing is known of members that have not joined yet, so ask again after a
   // collective.
   [[nodiscard]] BackoffPolicy backoff_policy(const std::vector<int>& members) const;
