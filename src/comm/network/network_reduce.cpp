@@ -6,6 +6,7 @@
 #include "comm/network/block_exchange.hpp"
 #include "comm/network/chunks.hpp"
 #include "comm/network/network_communicator.hpp"
+#include "comm/network/network_halving.hpp"
 #include "comm/network/pipeline.hpp"
 #include "comm/phases.hpp"
 
@@ -107,6 +108,11 @@ void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, cons
   const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
   if (!CollectiveHandshake::gathers(group_.size(), bytes)) {
+    if (group_.size() >= HalvingAllReduce::min_members && reduction_groups_ == 1 && HalvingAllReduce::can(fused.dtype(), op)) {
+      HalvingAllReduce stages(group_, handshake_, staging_, fused, op, phases);
+      handshake_.begin(call, context);
+      return stages.run([&] { handshake_.finish(); });
+    }
     AllReduce stages(*this, fused, op, phases);
     handshake_.begin(call, context);
     return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
