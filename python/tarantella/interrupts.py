@@ -12,6 +12,7 @@ from types import TracebackType
 
 from tarantella import settings, variables
 
+
 def install() -> None:
     """Makes uncaught interrupts silent in a rank of our launcher; elsewhere nothing."""
     if variables.REPORT_FD not in os.environ:

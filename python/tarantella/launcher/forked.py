@@ -47,7 +47,7 @@ class ForkedRank(BaseException):
         descriptors: frozenset[int],
         signals: set[int],
     ) -> None:
-        """program, source: as `main_program.run` takes them. streams: what stdin, stdout and stderr become, None for as they are.
+        """program, source: as `main_program.run` takes them. streams: what stdin, stdout and stderr become, None for the same.
 
         descriptors: those that stay open beside them. signals: the mask that the script gets; all are blocked until then.
         """

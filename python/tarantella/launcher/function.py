@@ -1,7 +1,7 @@
 """`tnt.launch`: runs a function on several ranks, from a notebook or a script that is no rank itself.
 
-The ranks are fresh processes of a launcher of their own (`function_job.py`), so nothing that the caller has imported or computed
-disturbs them. The function goes to them, and its values come back, in files of a temporary folder.
+The ranks are fresh processes of a launcher of their own (`function_job.py`), so nothing that the caller has imported or
+computed disturbs them. The function goes to them, and its values come back, in files of a temporary folder.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _end(launcher: subprocess.Popen[bytes], output: _Output, number: signal.Sign
 
 
 class _Output:
-    """What the launcher prints. It is written to `sys.stdout` and `sys.stderr`, which a notebook has in place of descriptors."""
+    """What the launcher prints. It is written to `sys.stdout` and `sys.stderr`, which a notebook has replaced."""
 
     def __init__(self, launcher: subprocess.Popen[bytes]) -> None:
         self._launcher = launcher
@@ -254,13 +254,14 @@ def _value(folder: Folder, rank: int) -> Any:
     try:
         return cloudpickle.loads(folder.value(rank).read_bytes())
     except Exception as error:
-        raise _failure(folder, rank, f"what rank {rank} returned cannot be read here: {type(error).__name__}: {error}") from error
+        reason = f"what rank {rank} returned cannot be read here: {type(error).__name__}: {error}"
+        raise _failure(folder, rank, reason) from error
 
 
 def _failure(folder: Folder, rank: int | None, reason: str) -> RankFailedError:
     traceback = ""
     if rank is not None and folder.traceback(rank).exists():
         traceback = folder.traceback(rank).read_text()
-    error = RankFailedError(f"tnt.launch: {reason}" + (f"\n\n{traceback}" if traceback else ""))
+    error: RankFailedError = RankFailedError(f"tnt.launch: {reason}" + (f"\n\n{traceback}" if traceback else ""))
     error.rank, error.traceback = rank, traceback
     return error

@@ -51,8 +51,8 @@ def _pickled(value: Any, rank: int) -> bytes:
         return bytes(cloudpickle.dumps(value))
     except Exception as error:
         raise TypeError(
-            f"what the function returned on rank {rank} cannot be sent back: {type(error).__name__}: {error}: return numbers or "
-            "NumPy arrays"
+            f"what the function returned on rank {rank} cannot be sent back: {type(error).__name__}: {error}: return numbers "
+            "or NumPy arrays"
         ) from error
 
 

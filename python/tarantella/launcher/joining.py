@@ -68,8 +68,8 @@ class JoinWatch:
             return None
         self._said = True
         return (
-            f"warning: no rank has joined the job, {CPU_SECONDS:g} s of computing after its start. Unless the program still will, "
-            f"each of the {counted(self._ranks, 'rank')} does all the work alone. {REMEDY}"
+            f"warning: no rank has joined the job, {CPU_SECONDS:g} s of computing after its start. Unless the program still "
+            f"will, each of the {counted(self._ranks, 'rank')} does all the work alone. {REMEDY}"
         )
 
     def last_warning(self) -> str | None:

@@ -35,6 +35,7 @@ def run(words: Sequence[str], source: bytes | None = None) -> NoReturn:
         text, *arguments = arguments
         _run(lambda: compile(text, "<string>", "exec", dont_inherit=True), module, ["-c", *arguments])
     if first == "-":
+        module.__file__ = "<stdin>"
         _run(lambda: compile(source or b"", "<stdin>", "exec", dont_inherit=True), module, ["-", *arguments])
     module.__file__ = os.path.abspath(first)
     module.__loader__ = SourceFileLoader("__main__", module.__file__)
@@ -43,7 +44,7 @@ def run(words: Sequence[str], source: bytes | None = None) -> NoReturn:
 
 
 def search_for(words: Sequence[str]) -> None:
-    """Puts the folder in which `python words` searches for modules first in the module search path, unless it runs with `-P`."""
+    """Puts the folder in which `python words` searches for modules first in the search path, unless it runs with `-P`."""
     if getattr(sys.flags, "safe_path", False):  # since Python 3.11
         return
     if words[0] == "-m":
@@ -61,7 +62,8 @@ def _run(code: Callable[[], types.CodeType], module: types.ModuleType, argv: lis
     except SystemExit:
         raise
     except BaseException as error:
-        error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # without this function
+        while error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename == __file__:
+            error.__traceback__ = error.__traceback__.tb_next
         sys.excepthook(type(error), error, error.__traceback__)
         if isinstance(error, KeyboardInterrupt):  # the interpreter then ends by SIGINT; the traceback has been shown
             sys.excepthook = lambda *_: None
@@ -81,7 +83,7 @@ def _code_of_module(module: Any, name: str) -> types.CodeType:
     package = spec.submodule_search_locations is not None
     if package:
         spec = _find(f"{name}.__main__", f"; {name!r} is a package and cannot be directly executed")
-    code = getattr(spec.loader, "get_code", lambda _: None)(spec.name)
+    code: types.CodeType | None = getattr(spec.loader, "get_code", lambda _: None)(spec.name)
     if code is None:
         _refuse(f"No code object available for {name}")
     module.__spec__, module.__loader__, module.__package__ = spec, spec.loader, spec.parent

@@ -195,8 +195,8 @@ def _check_preload(command: Command, words: Sequence[str], by_mpirun: bool) -> N
     if by_mpirun:
         raise UsageError("--preload: is for ranks on this node; mpirun starts each rank by itself")
     if not command.program:
-        raise UsageError(f"--preload: {words[0]!r} is to be run by another program, and the ranks are forks of the launcher: give "
-                         "a .py file or -m and a module, no options for Python, or leave --preload out")  # fmt: skip
+        raise UsageError(f"--preload: {words[0]!r} is to be run by another program, and the ranks are forks of the launcher: "
+                         "give a .py file or -m and a module, no options for Python, or leave --preload out")  # fmt: skip
 
 
 def _divisors(shards: int) -> str:
