@@ -40,8 +40,8 @@ def package(here):
 def as_python_has_it(here, words: list[str], stdin: str | None) -> str:
     """What rank 0's program prints if the interpreter itself runs it."""
     environment = {"TNT_INTERNAL_RANK": "0", "PATH": "/usr/bin:/bin"}
-    command = [sys.executable, *words]
-    result = subprocess.run(command, cwd=here.folder, input=stdin or "", capture_output=True, text=True, env=environment, timeout=99)
+    run = {"cwd": here.folder, "env": environment, "timeout": 99}
+    result = subprocess.run([sys.executable, *words], input=stdin or "", capture_output=True, text=True, **run)
     return result.stdout + result.stderr
 
 
