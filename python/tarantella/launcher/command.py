@@ -133,7 +133,9 @@ def read_standard_input() -> bytes:
     text = b"".join(parts)
     if not text.strip():
         raise UsageError("-: standard input has no script: give one as in tarantella -n 4 -- - < train.py")
-    os.dup2(file_of(text), 0)
+    descriptor = file_of(text)
+    os.dup2(descriptor, 0)
+    os.close(descriptor)
     return text
 
 

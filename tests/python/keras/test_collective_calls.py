@@ -32,7 +32,8 @@ def test_a_call_that_others_do_not_make_is_named(n, method, rank, then, legacy, 
 def test_ranks_that_call_different_methods_are_told_which():
     result = run_ranks(2, SCRIPT, "evaluate", 0, "predict")
     assert result.code == 1, result.said
-    assert "MismatchError: rank 1 called tnt.Model.predict while rank 0 called tnt.Model.evaluate. " in result.stderr, result.said
+    both = "MismatchError: rank 1 called tnt.Model.predict while rank 0 called tnt.Model.evaluate. "
+    assert both in result.stderr, result.said
 
 
 @pytest.mark.parametrize("n", [2, 3])
