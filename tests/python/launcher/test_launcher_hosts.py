@@ -170,7 +170,7 @@ def test_so_many_ranks_on_each_host(here):
     assert line == "tarantella: 4 ranks on 2 hosts (a: 2, b: 2), started by Open MPI's mpirun\n"
     assert command[-len(COMMAND) - 2 :] == ["--pin-to-socket", "--joining=4", *COMMAND]
     _, command, _ = shown(here, "mpirun (Open MPI) 4.1.4", "--hostfile", "hosts", "--pin-to-socket", "--pin-memory-to-socket")
-    assert command[-len(COMMAND) - 3 :] == [WATCHED[-1], "--pin-memory-to-socket", "--joining=6", *COMMAND]
+    assert command[-len(COMMAND) - 3 :] == [WATCHED[-1], "--pin-memory-to-socket", "--joining=7", *COMMAND]
 
 
 def test_the_command_of_mpich(here):
