@@ -17,6 +17,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from tarantella import interrupts as _interrupts
 from tarantella import mpi as _mpi
 from tarantella import tensorflow_import as _tensorflow_import
 from tarantella import threads as _threads
@@ -26,6 +27,7 @@ from tarantella.errors import (
     InvalidArgumentError,
     MismatchError,
     PeerLostError,
+    RankFailedError,
     TarantellaError,
     UnsupportedError,
 )
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from tarantella.keras.reduction.bucket_hook import PackedBucket as PackedBucket
     from tarantella.keras.reduction.collectives import broadcast_variables as broadcast_variables
     from tarantella.keras.reduction.plan import plan as plan
+    from tarantella.launcher.function import launch as launch
     from tarantella.reduction import all_reduce as all_reduce
     from tarantella.runtime import get_local_rank as get_local_rank
     from tarantella.runtime import get_local_size as get_local_size
@@ -79,6 +82,7 @@ _LAZY = {
     "PackedBucket": "tarantella.keras.reduction.bucket_hook",
     "all_reduce": "tarantella.reduction",
     "broadcast_variables": "tarantella.keras.reduction.collectives",
+    "launch": "tarantella.launcher.function",
     "no_sync": "tarantella.keras.context",
     "plan": "tarantella.keras.reduction.plan",
     **dict.fromkeys(("all_gather", "barrier", "broadcast", "broadcast_object"), "tarantella.collectives"),
@@ -115,6 +119,7 @@ __all__ = [
     "PackedBucket",
     "ParallelStrategy",
     "PeerLostError",
+    "RankFailedError",
     "ReductionOp",
     "Sequential",
     "TarantellaError",
@@ -140,6 +145,7 @@ __all__ = [
     "is_group_master_rank",
     "is_master_rank",
     "keras",
+    "launch",
     "logger",
     "models",
     "no_sync",
@@ -166,3 +172,4 @@ def __dir__() -> list[str]:
 if _mpi.started_by_mpi():
     _threads.share_cores()  # our launcher has done it already, for its ranks
 _tensorflow_import.install()
+_interrupts.install()

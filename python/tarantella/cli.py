@@ -57,7 +57,7 @@ def _run(argv: list[str], console: Console) -> int:
 
 def _preload(options: Options, argv: list[str]) -> None:
     preload.restart_with(argv, shared_environment(options, os.environ, usable_cores()))
-    preload.load(options.preload, options.command[1])
+    preload.load(options.preload, options.program)
 
 
 def _clean_up(options: Cleanup, console: Console) -> int:

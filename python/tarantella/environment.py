@@ -17,6 +17,16 @@ def in_job() -> bool:
     return os.environ.get(variables.SIZE, "1") != "1" or started_by_mpi()
 
 
+def is_rank() -> bool:
+    """Whether the launcher, mpirun or srun started this process as a rank, perhaps the only one."""
+    return variables.SIZE in os.environ or started_by_mpi()
+
+
+def join_address(launcher: str) -> str:
+    """The abstract Unix-domain socket on which a launcher hears that a rank has joined. launcher: its mark."""
+    return f"\0tarantella-joined-{launcher}"
+
+
 def local_rank() -> int | None:
     """The rank among those on this machine; None if the environment does not tell."""
     names = (variables.LOCAL_RANK, "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")

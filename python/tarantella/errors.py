@@ -45,6 +45,18 @@ class AbortedError(TarantellaError):
     status = "TNT_ABORTED"
 
 
+class RankFailedError(TarantellaError):
+    """A function that `tnt.launch` ran has failed on a rank; the text has the rank and its traceback.
+
+    Attributes:
+        rank: the rank that failed first; None if the ranks could not be started.
+        traceback: its traceback as text; empty if the rank ended without an exception, as by a signal.
+    """
+
+    rank: int | None = None
+    traceback: str = ""
+
+
 class UnsupportedError(TarantellaError, NotImplementedError):
     """Known, but not available in this version or on this machine."""
 

@@ -7,15 +7,17 @@ everything works, on one rank.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import os
+import socket
 import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tarantella import _native, settings, variables
-from tarantella.environment import in_job
+from tarantella.environment import in_job, join_address
 from tarantella.errors import TarantellaError, from_message
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ def world() -> _native.Communicator:
             _report_uncaught_exceptions()
         _native.init()
         _world = _native.Communicator.world()
+        _tell_launcher_of_joining()
         _configure_logging(_world.rank)
         atexit.register(_leave, os.getpid())
     return _world
@@ -73,7 +76,7 @@ def _report_uncaught_exceptions() -> None:
 
     def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
         previous(kind, value, traceback)
-        text = f"{kind.__name__}: {value}".strip()
+        text = f"{kind.__name__}: {value}" if str(value) else kind.__name__
         # an error of ours that comes out of a graph is inside a message of TensorFlow
         from_library = isinstance(value, TarantellaError) or from_message(text) is not None
         _report_to_launcher("secondary" if from_library else "primary", text)
@@ -81,6 +84,15 @@ def _report_uncaught_exceptions() -> None:
             _world.abort(f"the script ended with {text}")
 
     sys.excepthook = hook
+
+
+def _tell_launcher_of_joining() -> None:
+    """The launcher warns if no rank joins. It is told on a socket, which also a grandchild of the launcher's reaches."""
+    launcher = os.environ.get(variables.LAUNCHER)
+    if launcher is None:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):  # another rank was first
+        notice.sendto(b"joined", socket.MSG_DONTWAIT, join_address(launcher))
 
 
 def _report_to_launcher(kind: str, message: str) -> None:

@@ -19,9 +19,9 @@ print("equal on", size, float(np.abs(weights).sum()))
 """
 
 
-def source(page: str) -> str:
+def source(page: str, least: int = 5) -> str:
     blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 5
+    assert len(blocks) >= least
     return "".join(blocks)
 
 
@@ -31,6 +31,10 @@ def test_a_page_that_trains(page, ranks):
     page = source(page) + END
     result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "20"})
     assert f"equal on {ranks}" in result.good().stdout
+
+
+def test_starting():
+    run_alone(source("starting.md", least=2), forked=False).good()
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

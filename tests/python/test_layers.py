@@ -24,7 +24,7 @@ Graph = dict[str, dict[str, int]]
 PYTHON = [
     ["errors", "strategy", "variables", "_native"],
     ["mpi", "settings"],
-    ["environment", "threads"],
+    ["environment", "interrupts", "threads"],
     ["gpus", "runtime"],
     ["collectives"],
     ["seeding"],

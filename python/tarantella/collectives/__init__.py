@@ -4,7 +4,7 @@ Nothing here imports TensorFlow. Tensors and variables are `tarantella.keras.red
 that the predecessor had, are in `tarantella.compat`.
 """
 
-from tarantella.collectives.agreement import agree_on_failure, require_same
+from tarantella.collectives.agreement import agree_on_failure, explained, meet, require_same
 from tarantella.collectives.blocking import all_gather, all_reduce, barrier, broadcast
 from tarantella.collectives.fused import all_reduce_each
 from tarantella.collectives.objects import broadcast_object
@@ -17,5 +17,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "broadcast_object",
+    "explained",
+    "meet",
     "require_same",
 ]

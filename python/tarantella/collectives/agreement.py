@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from tarantella import runtime
 from tarantella.collectives.blocking import all_gather
-from tarantella.errors import MismatchError, TarantellaError
+from tarantella.errors import DeadlineError, MismatchError, PeerLostError, TarantellaError
 
 _NONE = -(1 << 62)
 """Stands for a number that a rank does not have."""
 _MESSAGE_BYTES = 1000
+_NAME_BYTES = 64
+_SCRIPT_ENDED = " left the job "
+"""In the error of a rank that waits for one whose script has ended."""
+
+
+def meet(call: str) -> None:
+    """Begins a call that all ranks must make, and names it if a rank does not. Collective.
+
+    Args:
+        call: such as ``"tnt.Model.fit"``, which may be something else on other ranks.
+
+    Raises:
+        MismatchError: ranks called different things. PeerLostError, DeadlineError: a rank did not call it.
+    """
+    if runtime.get_size() == 1:
+        return
+    with explained(call, MismatchError):
+        own = np.frombuffer(call.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0"), np.uint8)
+        names = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in all_gather(own)]
+        for rank, name in enumerate(names):
+            if name != names[0]:
+                raise MismatchError(f"rank {rank} called {name} while rank 0 called {names[0]}")
+
+
+@contextmanager
+def explained(call: str, *also: type[TarantellaError]) -> Iterator[None]:
+    """In this context all ranks make the same call. If one is missing, the error says that all must make it.
+
+    Args:
+        also: errors that mean the same here.
+    """
+    try:
+        yield
+    except (DeadlineError, PeerLostError, *also) as error:
+        if isinstance(error, PeerLostError) and _SCRIPT_ENDED not in str(error):  # it was killed, which is another matter
+            raise
+        raise type(error)(
+            f"{error}. {call} is collective: every rank must call it, so it must not stand under `if tnt.is_master_rank():`"
+        ) from error
 
 
 def require_same(what: str, **values: int | None) -> None:

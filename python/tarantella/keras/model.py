@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.data.batches import Sharing
@@ -287,6 +288,7 @@ class Model(Surrogate):
         """See `tnt.plan`. Collective."""
         if not adapter.trainable_variables(self.model) and not self.model.built:
             raise RuntimeError("the model has no variables yet: build it (give it an Input, or call it) before tnt.plan")
+        collectives.meet("tnt.plan")
         hooks = self._tnt.open_hooks()
         hooks.prepare()
         return Plan(hooks.reducers.plan())
@@ -298,15 +300,16 @@ class Model(Surrogate):
 
         A reader sees the old file or the new one, never a part of one.
         """
-        self._tnt.write(filepath, lambda path: self.model.save(path, *args, **kwargs), tnt_save_all_devices)
+        self._tnt.write("save", filepath, lambda path: self.model.save(path, *args, **kwargs), tnt_save_all_devices)
 
     def save_weights(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
         """Like Keras' `save_weights`, written once, by the master. Collective."""
-        self._tnt.write(filepath, lambda path: self.model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
+        write = functools.partial(self._tnt.write, "save_weights", filepath)
+        write(lambda path: self.model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
 
     def export(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
         """Like Keras' `export`, written once, by the master. Collective."""
-        self._tnt.write(filepath, lambda path: self.model.export(path, *args, **kwargs), tnt_save_all_devices)
+        self._tnt.write("export", filepath, lambda path: self.model.export(path, *args, **kwargs), tnt_save_all_devices)
 
     def load_weights(self, *args: Any, **kwargs: Any) -> Any:
         """Like Keras' `load_weights`: every rank reads the file. `fit` starts from rank 0's weights in any case."""

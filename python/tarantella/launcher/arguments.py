@@ -19,10 +19,24 @@ MAX_RANKS = 512
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises UsageError instead of ending the process."""
+    """Raises UsageError instead of ending the process. Its help begins with examples."""
+
+    examples = ""
+
+    def format_help(self) -> str:
+        return self.examples + super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "))
+
+
+EXAMPLES = """\
+Examples:
+  tarantella -n 4 -- train.py --epochs 3            four ranks on this machine
+  tarantella -n 4 -- -m package.train               the same of a module; `-` reads the script from standard input
+  tarantella --hosts node1:4,node2:4 -- train.py    eight ranks on two machines
+
+"""
 
 
 class _Version(argparse.Action):
@@ -43,9 +57,11 @@ def launcher_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="tarantella",
         usage="tarantella -n N [options] -- SCRIPT [args...]\n       tarantella verify --help",
-        description="Starts N ranks of SCRIPT, on this node or on several hosts, and ends them together when one fails.",
+        description="Starts N ranks of SCRIPT, on this node or on several hosts, and ends them together when one fails. SCRIPT "
+        "is a .py file or another program, or what may follow `python`: -m MODULE, -c TEXT, or - for standard input.",
         allow_abbrev=False,
     )
+    parser.examples = EXAMPLES
     _add_placement(parser)
     _add_process(parser)
     _add_training(parser)

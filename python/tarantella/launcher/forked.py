@@ -6,19 +6,17 @@ of the launcher below it: the interpreter ends as it does for any script, exit h
 
 from __future__ import annotations
 
-import builtins
 import io
 import os
 import signal
 import sys
-import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from importlib.machinery import SourceFileLoader
 from typing import Any, NoReturn
 
-from tarantella import tensorflow_import
+from tarantella import interrupts, tensorflow_import
+from tarantella.launcher import main_program
 from tarantella.launcher.signals import ENDING
 
 CANNOT_START = 126
@@ -42,18 +40,20 @@ class ForkedRank(BaseException):
 
     def __init__(
         self,
-        command: Sequence[str],
+        program: Sequence[str],
+        source: bytes | None,
         environment: Mapping[str, str],
         streams: Sequence[int | None],
         descriptors: frozenset[int],
         signals: set[int],
     ) -> None:
-        """command: interpreter, script, arguments. streams: what stdin, stdout and stderr become, None for as they are.
+        """program, source: as `main_program.run` takes them. streams: what stdin, stdout and stderr become, None for the same.
 
         descriptors: those that stay open beside them. signals: the mask that the script gets; all are blocked until then.
         """
         super().__init__()
-        self._command = tuple(command)
+        self._program = tuple(program)
+        self._source = source
         self._environment = dict(environment)
         self._streams = tuple(streams)
         self._descriptors = descriptors
@@ -74,12 +74,14 @@ class ForkedRank(BaseException):
         _reopen_streams()
         _seed_anew()
         tensorflow_import.install()  # when tarantella was imported, this process was the launcher and no rank
+        interrupts.install()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._signals)
-        run_script(self._command[1], self._command[2:])
+        main_program.run(self._program, self._source)
 
 
 def fork_rank(
-    command: Sequence[str],
+    program: Sequence[str],
+    source: bytes | None,
     environment: Mapping[str, str],
     streams: Sequence[int | None],
     descriptors: frozenset[int],
@@ -97,7 +99,7 @@ def fork_rank(
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if pid == 0:
         _lead_a_session(prepare)
-        raise ForkedRank(command, environment, streams, descriptors, before)
+        raise ForkedRank(program, source, environment, streams, descriptors, before)
     return Forked(pid)
 
 
@@ -109,43 +111,6 @@ def _lead_a_session(prepare: Callable[[], None]) -> None:
     except BaseException as error:
         os.write(2, f"tarantella: a rank cannot be started: {error}\n".encode(errors="backslashreplace"))
         os._exit(CANNOT_START)
-
-
-def run_script(path: str, arguments: Sequence[str]) -> NoReturn:
-    """Runs a script as `python path arguments` does, in this process, and ends with it.
-
-    The interpreter's own start of a script is imitated: `__main__`, `sys.argv`, `sys.path[0]`, and an uncaught exception whose
-    traceback begins in the script.
-    """
-    sys.argv[:] = [path, *arguments]
-    search_beside(path)
-    module: Any = types.ModuleType("__main__")
-    module.__file__ = os.path.abspath(path)
-    module.__builtins__ = builtins
-    module.__loader__ = SourceFileLoader("__main__", module.__file__)
-    module.__cached__ = None
-    _kept.append(sys.modules["__main__"])
-    sys.modules["__main__"] = module
-    try:
-        with io.open_code(module.__file__) as file:
-            code = compile(file.read(), path, "exec", dont_inherit=True)
-        exec(code, module.__dict__)
-    except SystemExit:
-        raise
-    except BaseException as error:
-        error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # without this function
-        sys.excepthook(type(error), error, error.__traceback__)
-        if isinstance(error, KeyboardInterrupt):  # the interpreter then ends by SIGINT; the traceback has been shown
-            sys.excepthook = lambda *_: None
-            raise
-        sys.exit(1)
-    sys.exit(0)
-
-
-def search_beside(script: str) -> None:
-    """Puts the script's folder first in the module search path, unless the interpreter runs with `-P`."""
-    if not getattr(sys.flags, "safe_path", False):  # since Python 3.11
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
 
 
 def _close_all_but(descriptors: frozenset[int]) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 
 from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.forked import ForkedRank
+from tarantella.launcher.joining import JoinWatch
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDERR, STDOUT, Console, Stream
 from tarantella.launcher.process import ExitStatus, RankProcess, RankSpec, RankStarter
@@ -68,9 +69,18 @@ class Job:
     """Starts the ranks and watches them until the last has ended."""
 
     def __init__(
-        self, options: Options, spec: RankSpec, rendezvous: Rendezvous, console: Console, *, only: int | None = None
+        self,
+        options: Options,
+        spec: RankSpec,
+        rendezvous: Rendezvous,
+        console: Console,
+        *,
+        joining: int,
+        only: int | None = None,
     ) -> None:
-        """only: the one rank of a larger job that is started here, by mpirun. This process then reports only that rank's own
+        """joining: how many ranks are expected to join, 0 if that is not known.
+
+        only: the one rank of a larger job that is started here, by mpirun. This process then reports only that rank's own
         failures, and ends the rank when its own parent has gone. Descriptors that the rank inherits are closed here.
         """
         self._options = options
@@ -80,6 +90,7 @@ class Job:
         self._rendezvous = rendezvous
         self._console = console
         self._selector = selectors.PollSelector()  # epoll refuses files, and output may go to one
+        self._joining = JoinWatch(joining, self._selector)
         self._running: dict[int, _Rank] = {}
         self._exits: list[RankExit] = []
         self._tails: dict[int, list[bytes]] = {}
@@ -104,9 +115,13 @@ class Job:
                     self._wait_for_events()
             finally:
                 self._kill_all()
+            warning = self._joining.last_warning()
+            self._joining.close()
             if self._refusal:
                 self._refusal.close()
         result = self._result() if started else JobResult(CANNOT_START, started=False)
+        if result.code == 0 and warning is not None:
+            self._console.message(warning)
         self._console.drain()  # signals have their handlers of before, so Ctrl-C ends this
         return result
 
@@ -158,6 +173,9 @@ class Job:
         while self._planned_signals and self._planned_signals[0][0] <= now:
             self._signal_all(self._planned_signals.popleft()[1])
         self._notices.deliver(now)
+        warning = self._joining.early_warning(rank.process.pid for rank in self._running.values())
+        if warning is not None:
+            self._console.message(warning)
 
     def _sleep(self) -> float:
         due = [self._planned_signals[0][0] if self._planned_signals else None, self._notices.next_try()]
@@ -240,7 +258,7 @@ class Job:
         if failed is None:
             return JobResult(0)
         killed = frozenset(rank.rank for rank in self._exits if rank.killed)
-        result = JobResult(failed.exit_code, str(failed), self._asked_to_end, killed=killed)
+        result = JobResult(failed.exit_code, str(failed), self._asked_to_end, killed=killed, failed=failed.rank)
         if self._only is not None and not failed.failed_first:
             return result
         for line in self._tails[failed.rank]:

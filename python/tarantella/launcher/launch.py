@@ -47,8 +47,10 @@ def _here(options: Options, console: Console) -> JobResult:
         output_on_all_devices=options.output_on_all_devices,
         prepare=None if pinning is None else pinning.preparation,
         preloaded=preloaded() if options.preload else None,
+        program=options.program,
+        source=options.source,
     )
-    return Job(options, spec, rendezvous, console).run()
+    return Job(options, spec, rendezvous, console, joining=options.ranks if options.is_python else 0).run()
 
 
 def _on_hosts(options: Options, console: Console) -> JobResult:

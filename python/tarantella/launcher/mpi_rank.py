@@ -18,6 +18,7 @@ from tarantella.launcher import mark
 from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.job import Job
+from tarantella.launcher.mpirun import JOINING
 from tarantella.launcher.options import Options, Pin
 from tarantella.launcher.output import Console
 from tarantella.launcher.process import RankSpec
@@ -56,7 +57,10 @@ def main(argv: list[str]) -> int:
         inherited=(int(pmi),) if pmi.isdigit() else (),
         prepare=None if pinning is None else lambda _: pinning.preparation(local_rank() or 0),
     )
-    code = Job(options, spec, Rendezvous.random(), console, only=_rank()).run().code
+    joining = sum(int(flag.removeprefix(JOINING)) for flag in flags if flag.startswith(JOINING))
+    # what rank 0 says of itself holds for all: none joins without it
+    job = Job(options, spec, Rendezvous.random(), console, joining=joining if _rank() == 0 else 0, only=_rank())
+    code = job.run().code
     if code != 0 and "PMI_FD" in os.environ:
         # Hydra does not end the other ranks because of an exit code, and they may wait in MPI_Init for this one
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

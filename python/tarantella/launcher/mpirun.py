@@ -19,6 +19,10 @@ PASSED_ON = ("TNT_", "TF_", "KERAS_", "OMP_", "XLA_", "CUDA_", "NCCL_", "PYTHON"
 PASSED_ON_WHOLE = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 
+JOINING = "--joining="
+"""The option of mpi_rank.py that says how many ranks are expected to join."""
+
+
 @dataclass(frozen=True)
 class Mpirun:
     """An mpirun and the options that the user gave it."""
@@ -63,6 +67,7 @@ def rank_command(options: Options) -> list[str]:
     """What mpirun starts for each rank: the launcher's process on the rank's host (mpi_rank.py)."""
     flags = ["--output-on-all-devices"] * options.output_on_all_devices + ["--log-on-all-devices"] * options.log_on_all_devices
     flags += [options.pin.option] if options.pin else []
+    flags += [f"{JOINING}{options.ranks}"] if options.is_python else []
     return [sys.executable, "-m", "tarantella.launcher.mpi_rank", *flags, "--", *options.command]
 
 

@@ -9,21 +9,17 @@ from __future__ import annotations
 import argparse
 import enum
 import os
-import shlex
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tarantella import settings
 from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.arguments import MAX_RANKS, launcher_parser
+from tarantella.launcher.command import EXAMPLE, MODULE_EXAMPLE, Command, parse_command
 from tarantella.launcher.devices import visible_gpus
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, all_here, assign_ranks, read_hostfile, read_hosts, slots
 from tarantella.launcher.text import counted
-
-EXAMPLE = "tarantella -n 4 -- train.py"
 
 
 class Pin(enum.Enum):
@@ -74,12 +70,21 @@ class Options:
     """As many as the command line asked for; a restart may have fewer."""
     preload: tuple[str, ...] = ()
     """Modules that the launcher imports for all ranks, which are its forks then; none: each rank is a program of its own."""
+    program: tuple[str, ...] = ()
+    """What of the command a fork of the launcher runs; empty if it cannot."""
+    source: bytes | None = None
+    """The script, if it came from standard input."""
+    is_python: bool = False
+    """Whether the command is a Python program."""
 
 
 def parse(argv: Sequence[str]) -> Options | Cleanup:
     """Checks a command line. Raises UsageError; SystemExit for --help and --version."""
     before, dashes, after = split(argv)
     given, extra = launcher_parser().parse_known_args(before)
+    if extra and extra[0] in ("-m", "-"):
+        example = MODULE_EXAMPLE if extra[0] == "-m" else "tarantella -n 4 -- - < train.py"
+        raise UsageError(f"{extra[0]!r}: put `--` before it, as in {example}")
     if extra and extra[0].startswith("-"):
         raise UsageError(f"unknown option {extra[0]!r} (options go before `--`; see tarantella --help)")
     if extra and not dashes:
@@ -108,11 +113,14 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
     _check_shards(ranks, variables)
     if given.autotune and given.fusion_threshold is not None:
         raise UsageError("--autotune and --fusion-threshold: give one of them")
+    command = parse_command(after, given.python_interpreter)
+    if by_mpirun and command.source is not None:
+        raise UsageError("-: mpirun gives standard input to rank 0 alone: put the script into a file that all hosts have")
     if given.preload:
-        _check_preload(given, after[0], by_mpirun)
+        _check_preload(command, after, by_mpirun)
     return Options(
         ranks=ranks,
-        command=_command(after, given.python_interpreter),
+        command=command.words,
         variables=variables,
         output_on_all_devices=given.output_on_all_devices,
         log_on_all_devices=given.log_on_all_devices,
@@ -125,6 +133,9 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         all_hosts=hosts if by_mpirun else (),
         requested_ranks=ranks,
         preload=given.preload,
+        program=command.program,
+        source=command.source,
+        is_python=command.is_python,
     )
 
 
@@ -179,13 +190,13 @@ def _check_shards(ranks: int, variables: Mapping[str, str]) -> None:
         )
 
 
-def _check_preload(given: argparse.Namespace, script: str, by_mpirun: bool) -> None:
+def _check_preload(command: Command, words: Sequence[str], by_mpirun: bool) -> None:
     """Ranks can be forks of the launcher."""
     if by_mpirun:
         raise UsageError("--preload: is for ranks on this node; mpirun starts each rank by itself")
-    if given.python_interpreter is not None or not script.endswith(".py"):
-        raise UsageError(f"--preload: {script!r} is to be run by another program, and the ranks are forks of the launcher: "
-                         "give a .py file and no --python-interpreter, or leave --preload out")  # fmt: skip
+    if not command.program:
+        raise UsageError(f"--preload: {words[0]!r} is to be run by another program, and the ranks are forks of the launcher: "
+                         "give a .py file or -m and a module, no options for Python, or leave --preload out")  # fmt: skip
 
 
 def _divisors(shards: int) -> str:
@@ -215,31 +226,3 @@ def _variables(given: argparse.Namespace) -> dict[str, str]:
     except InvalidArgumentError as error:
         raise UsageError(str(error)) from None
     return found
-
-
-def _command(script_and_arguments: Sequence[str], interpreter: str | None) -> tuple[str, ...]:
-    script, *arguments = script_and_arguments
-    if os.path.isdir(script):
-        raise UsageError(f"script {script!r} is a directory")
-    if not os.path.exists(script):
-        raise UsageError(f"script {script!r} does not exist")
-    if interpreter is None and script.endswith(".py"):
-        interpreter = sys.executable
-    if not interpreter and not os.access(script, os.X_OK):
-        raise UsageError(f"script {script!r} is not executable and no interpreter is to run it")
-    if os.sep not in script:  # else one named "-c" were an option of the interpreter, and exec searched PATH
-        script = script if interpreter and not script.startswith("-") else f"./{script}"
-    if interpreter:
-        return *_interpreter(interpreter), script, *arguments
-    return script, *arguments
-
-
-def _interpreter(text: str) -> list[str]:
-    """A program, whatever its path looks like, or one with options of its own."""
-    try:
-        words = [text] if shutil.which(text) else shlex.split(text)
-    except ValueError:  # a quotation that does not end
-        words = [text]
-    if not words or shutil.which(words[0]) is None:
-        raise UsageError(f"--python-interpreter: {(words or [text])[0]!r} is not a program that can be run")
-    return words

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tarantella import tensorflow_import
 from tarantella.launcher.errors import UsageError
-from tarantella.launcher.forked import search_beside
+from tarantella.launcher.main_program import search_for
 from tarantella.launcher.mark import own_mark
 from tarantella.variables import JOB, LAUNCHER, LAUNCHER_ADDED
 
@@ -95,14 +95,14 @@ def restart_with(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     os.execve(sys.executable, [sys.executable, "-m", "tarantella", *argv], everything)
 
 
-def load(modules: Sequence[str], script: str) -> None:
-    """Imports the modules, which may lie beside the script, unless that has been done.
+def load(modules: Sequence[str], program: Sequence[str]) -> None:
+    """Imports the modules, which may lie where the program searches for its own, unless that has been done.
 
     Raises UsageError if one cannot be imported, or has created what does not survive a fork.
     """
     global _preloaded
     if _preloaded is None:
-        search_beside(script)
+        search_for(program)
         tensorflow_import.uninstall()  # each rank installs it with its own environment
         before = _open_descriptors()
         environment = dict(os.environ)

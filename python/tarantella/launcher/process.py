@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tarantella.launcher.command import file_of
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.forked import Forked, fork_rank
 from tarantella.launcher.preload import Preloaded
@@ -98,6 +99,10 @@ class RankSpec:
     """Gives for a rank what its process does between fork and exec."""
     preloaded: Preloaded | None = None
     """What ranks have imported if they are forks of this process."""
+    program: tuple[str, ...] = ()
+    """What of the command such a fork runs."""
+    source: bytes | None = None
+    """What ranks read from standard input, if that is their script."""
 
 
 class RankStarter:
@@ -120,7 +125,10 @@ class RankStarter:
         report, report_write = pipe()
         stdout, stdout_write = pipe() if spec.output_on_all_devices else (None, None if rank == 0 else subprocess.DEVNULL)
         stderr, stderr_write = pipe() if spec.output_on_all_devices or rank != 0 else (None, None)
-        streams = (None if rank == 0 else subprocess.DEVNULL, stdout_write, stderr_write)
+        stdin = None if rank == 0 else subprocess.DEVNULL
+        if spec.source is not None:
+            closing.append(stdin := file_of(spec.source) if spec.preloaded is None else os.open(os.devnull, os.O_RDONLY))
+        streams = (stdin, stdout_write, stderr_write)
         environment = {**os.environ, **spec.environment(rank, str(report_write))}
         inherited = (report_write, *spec.inherited)
         prepare = _preparation(self._file_limit, None if spec.prepare is None else spec.prepare(rank))
@@ -175,7 +183,8 @@ class RankStarter:
         if subprocess.DEVNULL in streams:
             closing.append(nothing := os.open(os.devnull, os.O_RDWR))
             streams = [nothing if stream == subprocess.DEVNULL else stream for stream in streams]
-        return fork_rank(self._spec.command, environment, streams, preloaded.descriptors | set(inherited), prepare)
+        kept = preloaded.descriptors | set(inherited)
+        return fork_rank(self._spec.program, self._spec.source, environment, streams, kept, prepare)
 
 
 def _raise_file_limit(descriptors: int) -> tuple[int, int]:

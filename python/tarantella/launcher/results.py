@@ -37,6 +37,8 @@ class JobResult:
     """False: the ranks could not be started."""
     killed: frozenset[int] = frozenset()
     """Ranks that were killed by a signal which the launcher had not sent."""
+    failed: int | None = None
+    """The rank whose failure was the first."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tarantella.launcher.arguments import MAX_RANKS, Parser, setting
+from tarantella.launcher.command import OWN_PYTHON
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.options import Cleanup, Options, parse, split
 
@@ -64,6 +65,8 @@ def parse_verify(argv: Sequence[str]) -> VerifyOptions:
         if word in ("-n", "--devices-per-node", "--n-per-node", "--npernode"):
             raise UsageError(f"{word}: say with --ranks how many ranks each run has, as in {EXAMPLE}")
     script = after
+    if given.own_folders and after and after[0] in ("-m", *OWN_PYTHON):
+        raise UsageError(f"--own-folders: {after[0]!r} finds nothing in an empty folder: give a script's file, as in {EXAMPLE}")
     if given.own_folders and after and os.path.exists(after[0]):
         script = [os.path.abspath(after[0]), *after[1:]]
     shards = int(given.reproducible) if given.reproducible else max(SHARDS, 1 << (max(given.ranks) - 1).bit_length())

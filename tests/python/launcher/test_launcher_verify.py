@@ -142,6 +142,8 @@ def test_folders(here):
         ("--dry-run -- rank.py", "--dry-run: not with verify"),
         ("--cleanup -- rank.py", "--cleanup: not with verify"),
         ("-- none.py", "script 'none.py' does not exist"),
+        ("--own-folders -- -m pkg", "--own-folders: '-m' finds nothing in an empty folder: give a script's file, as in "
+         "tarantella verify --ranks 1,2,4 -- train.py"),
         ("--", "no script to run: put it after `--`, as in tarantella -n 4 -- train.py"),
         ("--loud -- rank.py", "unknown option '--loud' (options go before `--`; see tarantella --help)"),
     ],

@@ -117,7 +117,7 @@ def become(job: dict[str, Any], streams: list[int]) -> None:
     if job["kind"] == SCRIPT:
         preload.preloaded().require(environment)
         inherited = frozenset(preload.preloaded().descriptors)
-        raise ForkedRank(["python", *words], environment, streams, inherited, set())
+        raise ForkedRank(words, None, environment, streams, inherited, set())
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for descriptor, source in enumerate(streams):
         os.dup2(source, descriptor)
@@ -132,7 +132,7 @@ class Launch(BaseException):
 
 
 if __name__ == "__main__":
-    preload.load(sys.argv[2:], __file__)
+    preload.load(sys.argv[2:], [__file__])
     try:
         serve(sys.argv[1])
     except ForkedRank as forked:

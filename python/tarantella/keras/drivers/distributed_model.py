@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, files
 from tarantella.keras.data import split
@@ -158,8 +158,9 @@ class DistributedModel:
         if self.hooks is not None:
             self.hooks.weights_synchronised = False
 
-    def write(self, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
-        """Writes a file of the model, by `files.write`. Collective."""
+    def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
+        """Writes a file of the model, by `files.write`. Collective. method: of `tnt.Model`, which does that."""
+        collectives.meet(f"tnt.Model.{method}")
         if self.hooks is not None:
             self.hooks.synchronise_state()
         files.write(filepath, write_to, on_all_ranks)

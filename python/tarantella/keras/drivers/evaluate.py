@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tarantella import collectives
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches
@@ -23,6 +24,7 @@ def evaluate(
         distribute: whether ranks take parts of the same batches.
     """
     model.require_compiled("evaluate")
+    collectives.meet("tnt.Model.evaluate")
     batches = GlobalBatches("data to evaluate", model=model.keras_model, **data)
     parts = batches.parts(distribute, model.shards)
     keras_evaluate = model.open_hooks().original("evaluate")

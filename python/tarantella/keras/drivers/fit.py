@@ -119,6 +119,7 @@ def fit(model: DistributedModel, arguments: FitArguments, training: Sharing, val
     if settings is not None or not model.is_plain:
         model.require_compiled("fit")
     if not model.is_plain:
+        collectives.meet("tnt.Model.fit")
         return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training.distribute, validation.distribute)
     keras_model = model.keras_model
     arguments = replace(arguments, callbacks=fingerprint.with_callbacks(arguments.callbacks, keras_model))

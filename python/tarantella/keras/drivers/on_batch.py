@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.data import gather, split
 from tarantella.keras.reproducible import fingerprint
@@ -26,10 +26,12 @@ def train_on_batch(
     hooks.set_distributed(True)
     first = not hooks.weights_synchronised
     if first:
+        collectives.meet("tnt.Model.train_on_batch")
         model.start_alike(_spec(part[0][0]))
     hooks.has_local_state = True
     keras_train_on_batch = hooks.original("train_on_batch")
-    with model.running(), hooks.single_batch(), fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of):
+    recorded = fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of)
+    with collectives.explained("tnt.Model.train_on_batch"), model.running(), hooks.single_batch(), recorded:
         logs = keras_train_on_batch(adapter.pack_batch(part), return_dict=return_dict, **options)
     if first and not hooks.gradients.awaits_reduction():
         check_first_step(model.keras_model, hooks)
@@ -40,6 +42,7 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
     """Evaluates a global batch. Collective. options: others of Keras' `test_on_batch`."""
     model.require_compiled("test_on_batch")
     part = _part(adapter.batch_of(x, y, sample_weight, None), model.shards)
+    collectives.meet("tnt.Model.test_on_batch")
     hooks, keras_model = model.open_hooks(), model.keras_model
     model.build(_spec(part[0][0]))
     model.broadcast_weights()
@@ -52,6 +55,7 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
 def predict_on_batch(model: DistributedModel, x: Any) -> Any:
     """Computes the model's output for a global batch. Collective."""
     part = _part(adapter.batch_of(x, None, None, None), shards=None)
+    collectives.meet("tnt.Model.predict_on_batch")
     hooks = model.open_hooks()
     adapter.build_to_call(model.keras_model, _spec(part[0][0]))
     model.broadcast_weights()

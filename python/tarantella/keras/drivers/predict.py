@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tarantella import collectives
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import gather, split
@@ -21,6 +22,7 @@ def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbac
         data: those arguments of Keras' `predict` that `GlobalBatches` takes.
         on_all_ranks: False gives the output to the master, and None to the other ranks.
     """
+    collectives.meet("tnt.Model.predict")
     batches = GlobalBatches("data to predict from", model=model.keras_model, **data)
     parts = batches.parts(distribute=True, shards=None)
     keras_predict = model.open_hooks().original("predict")

@@ -1,0 +1,43 @@
+"""`python -m tarantella.launcher.function_job FOLDER RANKS PARENT`: the launcher of the ranks of `tnt.launch`.
+
+It is a process of its own because the caller's belongs to a notebook, with threads, signal handlers and TensorFlow.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tarantella.launcher.errors import UsageError
+from tarantella.launcher.function import Folder
+from tarantella.launcher.launch import launch
+from tarantella.launcher.options import Options, parse
+from tarantella.launcher.output import Console
+from tarantella.launcher.process import PR_SET_PDEATHSIG
+from tarantella.launcher.results import JobResult
+
+USAGE_ERROR = 2
+
+
+def main(argv: list[str]) -> int:
+    """Runs the ranks, and leaves word of how they ended in the folder."""
+    folder, ranks, parent = Folder(Path(argv[0])), argv[1], int(argv[2])
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:  # the caller died before prctl
+        return 1
+    console = Console()
+    try:
+        options = parse(["-n", ranks, "--", "-m", "tarantella.launcher.function_rank", str(folder.path)])
+        assert isinstance(options, Options)
+        result = launch(options, console)
+    except UsageError as error:  # such as a setting of the environment that makes no sense
+        result = JobResult(USAGE_ERROR, str(error), started=False)
+    folder.write_job(result)
+    return result.code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""The warning that no rank has joined: a script that uses nothing of Tarantella runs N times, each time alone.
+
+A rank that joins says so on a datagram socket of the launcher (`environment.join_address`), whatever program starts it: the
+report pipe may have been closed on the way. A program that is not Python's joins through the C API and says nothing, so the
+launcher does not judge it.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import time
+from collections.abc import Iterable
+
+from tarantella.environment import join_address
+from tarantella.launcher import mark
+from tarantella.launcher.text import counted
+
+CPU_SECONDS = 60.0
+"""So much a rank may compute before the launcher says that none has joined: imports and the preparation of data take some."""
+INTERVAL = 1.0
+"""Seconds between two looks at that."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+REMEDY = (
+    "Wrap the model with tnt.Model(model), or call what your loop needs (docs/custom-loops.md); "
+    "a script that needs no other ranks is started without tarantella"
+)
+
+
+class JoinWatch:
+    """Knows whether a rank has joined, and what to say if none has."""
+
+    def __init__(self, ranks: int, selector: selectors.BaseSelector) -> None:
+        """ranks: as many as are expected to join; with 1 or 0 nothing is said."""
+        self._ranks = ranks
+        self._selector = selector
+        self._next_look = time.monotonic() + INTERVAL
+        self._said = ranks < 2
+        self._socket: socket.socket | None = None
+        if self._said:
+            return
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._socket.bind(join_address(mark.own_mark()))
+        except OSError:  # a process left over from an earlier start has it: then nothing can be known
+            self._said = True
+            self.close()
+            return
+        selector.register(self._socket, selectors.EVENT_READ, self._on_notice)
+
+    def close(self) -> None:
+        """To be called while the selector is open."""
+        if self._socket is not None:
+            if self._socket.fileno() in self._selector.get_map():
+                self._selector.unregister(self._socket)
+            self._socket.close()
+            self._socket = None
+
+    def early_warning(self, pids: Iterable[int]) -> str | None:
+        """What to say while the ranks run, once a rank has computed for long; None mostly."""
+        now = time.monotonic()
+        if self._said or now < self._next_look:
+            return None
+        self._next_look = now + INTERVAL
+        if max(map(cpu_seconds, pids), default=0.0) < CPU_SECONDS:
+            return None
+        self._said = True
+        return (
+            f"warning: no rank has joined the job, {CPU_SECONDS:g} s of computing after its start. Unless the program still "
+            f"will, each of the {counted(self._ranks, 'rank')} does all the work alone. {REMEDY}"
+        )
+
+    def last_warning(self) -> str | None:
+        """What to say when all ranks have ended well; None mostly."""
+        if self._socket is not None and not self._said:  # the last notice may not have been read
+            self._on_notice()
+        if self._said:
+            return None
+        return (
+            f"warning: no rank has joined the job: the program ran {self._ranks} times, each rank alone, and nothing was "
+            f"synchronised. {REMEDY}"
+        )
+
+    def _on_notice(self) -> None:
+        assert self._socket is not None
+        try:
+            self._socket.recv(64, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        self._said = True
+        self.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time of a process and of its children that have ended; 0 if there is no such process."""
+    fields = mark.state(pid)
+    return sum(map(int, fields[11:15])) / TICKS
