@@ -118,8 +118,9 @@ class GlobalBatches:
             runtime.logger.info("%s: each rank runs the maps before the batch only on its own samples", self.name)
             return pushed_down
         runtime.logger.info("%s: every rank makes whole batches and takes its part at the end: %s", self.name, reason)
+        parts = split.distribute(self.dataset, division)
         self._warn_of_idle_ranks(division)
-        return split.distribute(self.dataset, division)
+        return parts
 
     def _warn_of_idle_ranks(self, division: split.Division) -> None:
         """The ranks have the same part of each tensor, so they divide the sizes' greatest common divisor."""
