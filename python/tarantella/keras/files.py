@@ -39,6 +39,20 @@ def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = Fa
     collectives.agree_on_failure(failure)
 
 
+def refuse_to_overwrite(filepath: Any, overwrite: bool = True, *others: Any, **options: Any) -> None:
+    """Refuses what Keras' `save` and `save_weights` would ask on the terminal. Collective, unless overwrite is true.
+
+    Raises:
+        FileExistsError: ``overwrite=False``, and the file is there; TarantellaError on ranks that do not see it.
+    """
+    if overwrite:
+        return
+    found = [name for name in (os.fspath(filepath), f"{os.fspath(filepath)}.index") if os.path.exists(name)]
+    collectives.agree_on_failure(
+        FileExistsError(f"{found[0]} is there already, and overwrite=False: choose another name") if found else None
+    )
+
+
 def read(read_here: Callable[[], Any]) -> Any:
     """Reads on every rank, and lets all ranks go on when each has read: then one of them may delete the file. Collective.
 

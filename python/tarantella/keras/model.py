@@ -305,11 +305,16 @@ class Model(Surrogate):
         """Like Keras' `save`, written once, by the master (or by all ranks, each to its own path). Collective.
 
         A reader sees the old file or the new one, never a part of one.
+
+        Raises:
+            FileExistsError: the file is there, and ``overwrite=False``; Keras would ask, and nobody answers in a job.
         """
+        files.refuse_to_overwrite(filepath, *args, **kwargs)
         self._tnt.write(filepath, lambda path: self.model.save(path, *args, **kwargs), tnt_save_all_devices)
 
     def save_weights(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
-        """Like Keras' `save_weights`, written once, by the master. Collective."""
+        """Like Keras' `save_weights`, written once, by the master. Collective. Raises FileExistsError as `save` does."""
+        files.refuse_to_overwrite(filepath, *args, **kwargs)
         self._tnt.write(filepath, lambda path: self.model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
 
     def export(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:

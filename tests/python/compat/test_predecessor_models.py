@@ -80,6 +80,14 @@ def test_errors_name_the_file(found):
         assert left == []
 
 
+def test_nothing_is_overwritten_unasked(found):
+    for *errors, kept, still in found["nothing_is_overwritten"]:
+        for kind, text in errors:
+            assert kind == "FileExistsError"
+            assert text.endswith("is there already, and overwrite=False: choose another name")
+        assert (kept, still) == (True, False)
+
+
 def test_a_folder_has_no_state_of_the_optimizer(found):
     for of_rank in found["saved_model_folder"]:
         if found.legacy:

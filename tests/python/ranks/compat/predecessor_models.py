@@ -168,6 +168,22 @@ def errors_name_the_file() -> list[Any]:
 
 
 @check
+def nothing_is_overwritten() -> list[Any]:
+    """Nobody answers a question in a job."""
+    model = tnt.Model(plain())
+    path = folder / "kept.weights.h5"
+    model.save_weights(path, overwrite=False)
+    before = path.read_bytes()
+    model.set_weights([w + 1 for w in model.get_weights()])
+    tnt.barrier()
+    errors = [raised(model.save_weights, path, overwrite=False), raised(model.save, folder / "there.keras", False)]
+    kept = path.read_bytes() == before
+    tnt.barrier()
+    model.save_weights(path)
+    return [*errors, kept, path.read_bytes() == before]
+
+
+@check
 def saved_model_folder() -> list[Any]:
     """Legacy Keras alone: neither it nor we have the optimizer's state, and the log says so. A file has it."""
     if not LEGACY:
