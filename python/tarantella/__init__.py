@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tarantella.collectives import broadcast as broadcast
     from tarantella.collectives import broadcast_object as broadcast_object
     from tarantella.compat import data as data
+    from tarantella.compat import tnt_initializer as tnt_initializer
     from tarantella.compat.configuration import global_tnt_config as global_tnt_config
     from tarantella.compat.group import Group as Group
     from tarantella.compat.group import get_group_master_rank as get_group_master_rank
@@ -102,6 +103,7 @@ _LAZY_MODULES = {
     "keras": "tarantella.keras",
     "models": "tarantella.keras.models",
     "optimizers": "tarantella.keras.loops.optimizers",
+    "tnt_initializer": "tarantella.compat.tnt_initializer",
 }
 
 __all__ = [
@@ -151,6 +153,7 @@ __all__ = [
     "no_sync",
     "optimizers",
     "plan",
+    "tnt_initializer",
 ]
 
 

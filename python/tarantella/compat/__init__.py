@@ -8,7 +8,10 @@ New scripts need none of them:
     tnt.Barrier                                     tnt.barrier
     tnt.data.Dataset                                nothing: `tnt.Model` distributes any dataset itself
     tnt.global_tnt_config                           the environment (docs/settings.md)
+    tnt.tnt_initializer                             nothing: the first call that needs the job joins it
+    tnt.keras.losses, tnt.keras.metrics             nothing: they are for pipelines, and so is tnt.keras.utilities
+    model.group, model.rank, model.barrier          tnt.get_rank, tnt.barrier
 
 `tnt.Group`, some of the job's ranks, and the collectives on it have no other name yet. Everything here is built on
-`tarantella.collectives` and, for datasets, `tarantella.keras`; nothing outside of this package imports it.
+`tarantella.collectives` and, for datasets and models, `tarantella.keras`. `tnt.Model` takes its old attributes from here.
 """

@@ -15,13 +15,17 @@ except ModuleNotFoundError as error:
         "pip install 'tarantella[cpu]', or 'tarantella[gpu]' for GPUs"
     ) from error
 
-_PUBLIC = ("callbacks", "layers", "schedules")
+_PUBLIC = {
+    **{name: f"tarantella.keras.{name}" for name in ("callbacks", "layers", "schedules")},
+    # of the predecessor: see tarantella/compat/__init__.py
+    **{name: f"tarantella.compat.{name}" for name in ("losses", "metrics", "utilities")},
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'tarantella.keras' has no attribute {name!r}")
-    return importlib.import_module(f"tarantella.keras.{name}")
+    return importlib.import_module(_PUBLIC[name])
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
-from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint.callback import Checkpoint
@@ -64,7 +63,8 @@ class Callback:
             raise TypeError(f"tnt.keras.callbacks.Callback needs a Keras callback, not {kind}")
         if hasattr(type(callback), placement.ON_ALL_RANKS):
             raise ValueError(f"this {kind} was wrapped by tnt.keras.callbacks.Callback already: wrap it once")
-        if placement.restores(callback) or isinstance(callback, (Checkpoint, *adapter.callback_kinds("BaseLogger"))):
+        placement.refuse_unsupported(callback)
+        if placement.restores(callback) or isinstance(callback, Checkpoint):
             raise ValueError(f"cannot wrap {kind}: give it to fit as it is, or leave it out")
         if parallel_strategy == ParallelStrategy.PIPELINING and aggregate_logs:
             raise ValueError("cannot aggregate callback logs with pipelining")

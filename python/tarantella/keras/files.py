@@ -1,17 +1,20 @@
-"""Files and folders that the master writes once and puts in their place when they are complete."""
+"""Files and folders that the master writes once and puts in their place when they are complete, and that all ranks read."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
 
 from tarantella import collectives, runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = False) -> None:
@@ -36,10 +39,45 @@ def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = Fa
     collectives.agree_on_failure(failure)
 
 
+def refuse_to_overwrite(filepath: Any, overwrite: bool = True, *others: Any, **options: Any) -> None:
+    """Refuses what Keras' `save` and `save_weights` would ask on the terminal. Collective, unless overwrite is true.
+
+    Raises:
+        FileExistsError: ``overwrite=False``, and the file is there; TarantellaError on ranks that do not see it.
+    """
+    if overwrite:
+        return
+    found = [name for name in (os.fspath(filepath), f"{os.fspath(filepath)}.index") if os.path.exists(name)]
+    collectives.agree_on_failure(
+        FileExistsError(f"{found[0]} is there already, and overwrite=False: choose another name") if found else None
+    )
+
+
+def read(read_here: Callable[[], Any]) -> Any:
+    """Reads on every rank, and lets all ranks go on when each has read: then one of them may delete the file. Collective.
+
+    Raises:
+        The exception of `read_here` on the ranks where it failed; TarantellaError with its text and rank on the others.
+    """
+    failure: BaseException | None = None
+    result = None
+    try:
+        result = read_here()
+    except Exception as error:
+        failure = error
+    collectives.agree_on_failure(failure)
+    return result
+
+
 def replace(path: Path, write_to: Callable[[str], Any]) -> None:
     """Writes a file or folder as `write` does, on this rank alone; or several files whose names begin alike."""
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    beside.mkdir()
+    with _errors_that_name(path, beside.name):
+        beside.mkdir()
+        _write_beside(path, beside, write_to)
+
+
+def _write_beside(path: Path, beside: Path, write_to: Callable[[str], Any]) -> None:
     try:
         write_to(str(beside / path.name))
         for written in sorted(beside.rglob("*")):
@@ -50,6 +88,29 @@ def replace(path: Path, write_to: Callable[[str], Any]) -> None:
         sync(path.parent)
     finally:
         shutil.rmtree(beside)
+
+
+@contextmanager
+def _errors_that_name(path: Path, hidden: str) -> Iterator[None]:
+    """In this context errors name the file that was asked for, and not the hidden folder in which it is written."""
+
+    def shown(value: Any) -> Any:
+        return value.replace(f"{hidden}{os.sep}", "").replace(hidden, path.name) if isinstance(value, str) else value
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise type(error)(error.node_def, error.op, shown(error.message)) from None
+    except Exception as error:
+        in_chain: BaseException | None = error
+        while in_chain is not None:
+            in_chain.args = tuple(shown(value) for value in in_chain.args)
+            if isinstance(in_chain, OSError):
+                for name in ("strerror", "filename", "filename2"):
+                    if getattr(in_chain, name) is not None:  # one that was not given must not become None: it would be shown
+                        setattr(in_chain, name, shown(getattr(in_chain, name)))
+            in_chain = in_chain.__cause__ or in_chain.__context__
+        raise
 
 
 def _move(made: Path, path: Path) -> None:

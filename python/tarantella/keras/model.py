@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella import collectives, runtime
-from tarantella.errors import UnsupportedError
-from tarantella.keras import adapter
+from tarantella.errors import InvalidArgumentError, UnsupportedError
+from tarantella.keras import adapter, files
 from tarantella.keras.data.batches import Sharing
 from tarantella.keras.drivers import on_batch
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
@@ -39,7 +39,9 @@ class Model(Surrogate):
 
     Args:
         model: a Keras model (functional, Sequential or subclassed), compiled or not. It is used, not copied.
-        parallel_strategy: ``ParallelStrategy.DATA``; ``NONE`` gives the plain model back.
+        parallel_strategy: ``ParallelStrategy.DATA``; ``NONE`` gives the plain model back. There are no pipelines yet:
+            ``ALL`` is ``DATA`` for a model without a `SplitLayer`, and so is ``PIPELINING`` on one rank.
+        num_pipeline_stages: the number of micro-batches in a pipeline. Without pipelining it has no effect.
         gradient_dtype: ``"bfloat16"`` or ``"float16"`` sends float32 and float64 gradients in 16 bits, half the bytes or a
             quarter. Each rank's gradient is rounded once, the sum is taken in float32 and rounded once. bfloat16 keeps 8 bits
             of a number, float16 keeps 11, but a sum over ranks beyond 65504 becomes infinite: Keras' `LossScaleOptimizer`
@@ -59,8 +61,9 @@ class Model(Surrogate):
     On one rank nothing is sent: no gradient is rounded, no hook is called.
 
     Raises:
-        InvalidArgumentError: gradient_dtype, fusion_threshold or reproducible has another value. TypeError: model or
-            bucket_hook is something else. UnsupportedError: the model cannot be reproducible with these options.
+        InvalidArgumentError: num_pipeline_stages, gradient_dtype, fusion_threshold or reproducible has another value.
+        TypeError: model or bucket_hook is something else. UnsupportedError: this would be a pipeline, or the model cannot be
+        reproducible with these options.
 
     Example:
         >>> model = tnt.Model(keras.Sequential([keras.layers.Dense(10)]))
@@ -79,6 +82,8 @@ class Model(Surrogate):
         cls,
         model: Any,
         parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
+        num_pipeline_stages: int = 1,
+        *,
         gradient_dtype: str | None = None,
         bucket_hook: Callable[[PackedBucket], object] | None = None,
         fusion_threshold: float | None = None,
@@ -96,7 +101,9 @@ class Model(Surrogate):
         if parallel_strategy == ParallelStrategy.NONE:
             unwrapped_models.allow(model)
             return model
-        if parallel_strategy != ParallelStrategy.DATA:
+        if not isinstance(num_pipeline_stages, int) or num_pipeline_stages < 1:
+            raise InvalidArgumentError(f"num_pipeline_stages is {num_pipeline_stages!r}: use a positive integer")
+        if _is_pipelined(model, parallel_strategy, num_pipeline_stages):
             raise UnsupportedError("pipelining is not available in this version: use tnt.ParallelStrategy.DATA")
         ops.check_version(tf.__version__)
         self = object.__new__(cls)
@@ -105,13 +112,13 @@ class Model(Surrogate):
         return self
 
     def __copy__(self) -> Any:
-        return Model(copy.copy(self.model), ParallelStrategy.DATA, *self._tnt.options)
+        return Model(copy.copy(self.model), **self._tnt.options.keywords())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return Model(copy.deepcopy(self.model, memo), ParallelStrategy.DATA, *self._tnt.options)
+        return Model(copy.deepcopy(self.model, memo), **self._tnt.options.keywords())
 
     def __reduce__(self) -> Any:
-        return Model, (self.model, ParallelStrategy.DATA, *self._tnt.options)
+        return functools.partial(Model, **self._tnt.options.keywords()), (self.model,)
 
     # -------------------------------------------------------------------------------------------------- compile
 
@@ -299,11 +306,16 @@ class Model(Surrogate):
         """Like Keras' `save`, written once, by the master (or by all ranks, each to its own path). Collective.
 
         A reader sees the old file or the new one, never a part of one.
+
+        Raises:
+            FileExistsError: the file is there, and ``overwrite=False``; Keras would ask, and nobody answers in a job.
         """
+        files.refuse_to_overwrite(filepath, *args, **kwargs)
         self._tnt.write("save", filepath, lambda path: self.model.save(path, *args, **kwargs), tnt_save_all_devices)
 
     def save_weights(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> None:
-        """Like Keras' `save_weights`, written once, by the master. Collective."""
+        """Like Keras' `save_weights`, written once, by the master. Collective. Raises FileExistsError as `save` does."""
+        files.refuse_to_overwrite(filepath, *args, **kwargs)
         write = functools.partial(self._tnt.write, "save_weights", filepath)
         write(lambda path: self.model.save_weights(path, *args, **kwargs), tnt_save_all_devices)
 
@@ -312,9 +324,12 @@ class Model(Surrogate):
         self._tnt.write("export", filepath, lambda path: self.model.export(path, *args, **kwargs), tnt_save_all_devices)
 
     def load_weights(self, *args: Any, **kwargs: Any) -> Any:
-        """Like Keras' `load_weights`: every rank reads the file. `fit` starts from rank 0's weights in any case."""
+        """Like Keras' `load_weights`: every rank reads the file, and goes on when all have read it. Collective.
+
+        `fit` starts from rank 0's weights in any case.
+        """
         self._tnt.forget_likeness()
-        return self.model.load_weights(*args, **kwargs)
+        return files.read(lambda: self.model.load_weights(*args, **kwargs))
 
     def set_weights(self, weights: Any) -> None:
         """Like Keras' `set_weights`, on this rank. The next method that runs on all ranks starts from rank 0's weights."""
@@ -339,3 +354,11 @@ class Model(Surrogate):
         """Like Keras' `summary`, printed by the master."""
         if runtime.shows_output():
             self.model.summary(*args, **kwargs)
+
+
+def _is_pipelined(model: Any, strategy: ParallelStrategy, stages: int) -> bool:
+    """Whether the strategy asks for a pipeline: a model without a `SplitLayer` is one part, for which one rank is enough."""
+    if not strategy & ParallelStrategy.PIPELINING:
+        return False
+    has_parts = any(type(layer).__name__ == "SplitLayer" for layer in adapter.layers_of(model))
+    return has_parts or stages > 1 or (strategy == ParallelStrategy.PIPELINING and runtime.get_size() > 1)

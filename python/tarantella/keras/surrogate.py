@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tarantella.compat.model import ATTRIBUTES
+
 if TYPE_CHECKING:
     from tarantella.keras.drivers.distributed_model import DistributedModel
 
@@ -23,7 +25,12 @@ class Surrogate:
         return type(self.model)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
+        try:
+            return getattr(self.model, name)
+        except AttributeError:
+            if name not in ATTRIBUTES:
+                raise
+        return ATTRIBUTES[name](self.model)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.model, name, value)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 BATCHES = ("BatchDataset", "ParallelBatchDataset", "PaddedBatchDataset")
 PLAIN_BATCHES = ("BatchDataset", "ParallelBatchDataset")
 MAPS = ("MapDataset", "ParallelMapDataset")
+_SAME_ELEMENTS = ("AssertCardinality", "Cache", "Filter", "Options", "Prefetch", "Repeat", "Shard", "Shuffle", "Skip", "Take")
 
 # ------------------------------------------------------------------------------------------------- the chain of operations
 
@@ -59,6 +60,20 @@ def batch_size(dataset: tf.data.Dataset) -> int | None:
         return int(specs[0].shape[0])
     last = last_batch(dataset)
     return None if last is None else batch_size_argument(last)
+
+
+def batch_sizes(dataset: tf.data.Dataset) -> list[int]:
+    """How many samples the tensors of a batch have, but for the last one, as far as the dataset says so; each size once."""
+    *_, first = chain(dataset)
+    zipped = [batch_size(one) for one in first._inputs()] if kind(first) == "ZipDataset" else []
+    known = [spec.shape[0] for spec in tf.nest.flatten(dataset.element_spec) if spec.shape.rank]
+    return sorted({int(size) for size in (*known, *([] if has_one_size(dataset) else zipped)) if size is not None})
+
+
+def has_one_size(dataset: tf.data.Dataset) -> bool:
+    """Whether all tensors of an element are known to have equally many samples: one operation made batches of all of them."""
+    made = next((kind(one) for one in chain(dataset) if kind(one).partition("Dataset")[0] not in _SAME_ELEMENTS), "")
+    return made in BATCHES or len(tf.nest.flatten(dataset.element_spec)) == 1
 
 
 def is_deterministic(dataset: tf.data.Dataset) -> bool:

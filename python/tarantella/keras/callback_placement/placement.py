@@ -36,6 +36,7 @@ _WRITE = adapter.callback_kinds(
 _SHOW = adapter.callback_kinds("History", "ProgbarLogger")  # Keras looks for them in its list
 _SAVE = adapter.callback_kinds("BackupAndRestore", "ModelCheckpoint")
 _RESTORE = adapter.callback_kinds("BackupAndRestore")
+_REFUSED = adapter.callback_kinds("BaseLogger")
 _SCHEDULE = adapter.callback_kinds("LearningRateScheduler")
 _TENSORBOARD = adapter.callback_kinds("TensorBoard")
 
@@ -48,6 +49,16 @@ def must_decide_everywhere(callback: Any) -> bool:
 def restores(callback: Any) -> bool:
     """Whether it restores an earlier state of the training."""
     return isinstance(callback, _RESTORE)
+
+
+def refuse_unsupported(callbacks: Any) -> None:
+    """Raises ValueError if one of the callbacks, as Keras takes them, cannot run in `fit`."""
+    for callback in adapter.callback_list(callbacks):
+        if isinstance(callback, _REFUSED):
+            raise ValueError(
+                f"cannot run {type(callback).__name__}: Keras does not tell it the metrics' names any more. Leave it out: all "
+                "callbacks get the means over an epoch that it would compute"
+            )
 
 
 def for_fit(callbacks: Any, hooks: StepHooks, first: Sequence[Any] = ()) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -117,4 +118,21 @@ class GlobalBatches:
             runtime.logger.info("%s: each rank runs the maps before the batch only on its own samples", self.name)
             return pushed_down
         runtime.logger.info("%s: every rank makes whole batches and takes its part at the end: %s", self.name, reason)
-        return split.distribute(self.dataset, division)
+        parts = split.distribute(self.dataset, division)
+        self._warn_of_idle_ranks(division)
+        return parts
+
+    def _warn_of_idle_ranks(self, division: split.Division) -> None:
+        """The ranks have the same part of each tensor, so they divide the sizes' greatest common divisor."""
+        sizes = datasets.batch_sizes(self.dataset)
+        groups = math.gcd(*sizes)
+        if len(sizes) > 1 and groups < division.shards:
+            runtime.logger.warning(
+                "%s: batches with tensors of %s samples can be divided into %d parts, and not into %d: some ranks have nothing "
+                "to do. Use batch sizes that are multiples of %d",
+                self.name,
+                " and ".join(map(str, sizes)),
+                groups,
+                division.shards,
+                division.shards,
+            )

@@ -50,6 +50,10 @@ class Rows:
         places = [begin + np.arange(rank, total, size) for begin, total in zip(begins, self.totals, strict=True)]
         return np.concatenate(places).astype(np.int64)
 
+    def are_of(self, rank: int, size: int) -> bool:
+        """Whether this rank's samples are ``batch[rank::size]``: of tensors of several sizes they may be others."""
+        return bool((self.samples == np.maximum((self.totals - rank + size - 1) // size, 0)).all())
+
     def that_count(self) -> NDArray[np.bool_]:
         """For each computed row of this rank, whether it belongs to a sample."""
         return np.repeat(self.samples > 0, np.maximum(self.samples, 1))
@@ -69,9 +73,11 @@ def in_order(predicted: Any, on_all_ranks: bool = True) -> Any:
 
 
 def _gathered(array: Any, rows: Rows, on_all_ranks: bool) -> NDArray[Any] | None:
-    counts = rows.that_count()
+    counts, rank, size = rows.that_count(), runtime.get_rank(), runtime.get_size()
     problem = None
-    if isinstance(array, tf.RaggedTensor):
+    if not rows.are_of(rank, size):
+        problem = f"the batches have tensors of several sizes, which {size} ranks do not divide"
+    elif isinstance(array, tf.RaggedTensor):
         problem = "the model's output is ragged"
     elif array.dtype.hasobject:
         problem = "the model's output is text"
@@ -79,7 +85,6 @@ def _gathered(array: Any, rows: Rows, on_all_ranks: bool) -> NDArray[Any] | None
         problem = f"the model's output has {len(array)} rows for {len(counts)} samples"
     collectives.agree_on_failure(None if problem is None else UnsupportedError(f"predict: {problem}: {_REMEDY}"))
 
-    size = runtime.get_size()
     places = [rows.of_rank(rank, size) for rank in range(size)]
     counted = array[counts]
     keep = on_all_ranks or runtime.is_master_rank()

@@ -166,7 +166,7 @@ def _with_shares(parts: Parts, own: int) -> Callable[..., Any]:
         total = tf.constant(parts.batch_size, tf.int64)
         if parts.samples is not None:
             total = tf.minimum(total, parts.samples - index * parts.batch_size)
-        shards = split.own_shards(batch, split.Division(own, range(own)))
+        shards = split.own_shards(batch, split.Division(own, range(own)), one_size=True)
         return tuple((shard, (samples, total, fingerprints[0] + total)) for shard, (samples, *_) in shards)
 
     return with_shares

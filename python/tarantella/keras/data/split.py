@@ -3,7 +3,8 @@
 A batch is divided into shards; shard s of n has the samples ``batch[s::n]``. There is one shard for each rank. Where bits must
 not depend on the number of ranks, the number of shards is fixed, and each rank takes some consecutive ones. The split is the
 last operation on the dataset, so every operation before it does the same as on one device. A shard without a sample gets the
-first one of the batch, with weight zero: a model cannot run on no samples at all.
+first one of the batch, with weight zero: a model cannot run on no samples at all. Tensors of different sizes in one batch are
+divided in the same proportion (`rows`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from tarantella.keras.adapter import datasets
+from tarantella.keras.data import rows
 
 _SLICEABLE = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
@@ -32,14 +36,17 @@ class Division:
 
 
 class Share(NamedTuple):
-    """The figures of a shard that a training step needs beside the samples: scalars, int64."""
+    """The figures of a shard that a training step needs beside the samples: scalars, int64.
+
+    Where the tensors of a batch have different sizes, samples are those of the first one; the shard has the same part of all.
+    """
 
     samples: tf.Tensor
     """The number of samples of this shard; 0 if the one there does not count."""
     total: tf.Tensor | None
     """The number of samples of the global batch; None if every rank has batches of its own."""
     fingerprint: tf.Tensor
-    """Of the global batch."""
+    """Of the global batch; of the proportion of its tensors' sizes if every rank has batches of its own."""
 
 
 def distribute(dataset: tf.data.Dataset, division: Division) -> tf.data.Dataset:
@@ -49,16 +56,18 @@ def distribute(dataset: tf.data.Dataset, division: Division) -> tf.data.Dataset:
         ValueError: the elements have no batch axis, or cannot be split.
     """
     check_batched(dataset.element_spec)
-    return map_in_order(dataset, lambda *element: own_shards(_structure(dataset, element), division))
+    one_size = datasets.has_one_size(dataset)
+    return map_in_order(dataset, lambda *element: own_shards(_structure(dataset, element), division, one_size))
 
 
 def undivided(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The dataset as it is, of a rank with batches of its own, with shares as `distribute` gives them."""
     check_batched(dataset.element_spec)
+    one_size = datasets.has_one_size(dataset)
 
     def with_share(*element: Any) -> tuple[tuple[Any, tuple[tf.Tensor, tf.Tensor]]]:
         batch = _structure(dataset, element)
-        return ((batch, (samples_in(batch), tf.constant(0, tf.int64))),)
+        return ((batch, (samples_in(batch), tf.constant(0, tf.int64) if one_size else _of_proportion(batch))),)
 
     return map_in_order(dataset, with_share)
 
@@ -106,44 +115,23 @@ def check_batched(element_spec: Any) -> None:
             raise ValueError("the dataset is not batched: batch it with the global batch size, dataset.batch(...)")
 
 
-def own_shards(batch: Any, division: Division) -> tuple[tuple[Any, tuple[tf.Tensor, ...]], ...]:
-    """This rank's shards of a batch of tensors with their shares, as `distribute` gives them; in a graph or eagerly."""
-    total = samples_in(batch)
-    heads = [head for head in map(_head, tf.nest.flatten(batch)) if head is not None]
+def own_shards(batch: Any, division: Division, one_size: bool = False) -> tuple[tuple[Any, tuple[tf.Tensor, ...]], ...]:
+    """This rank's shards of a batch of tensors with their shares, as `distribute` gives them; in a graph or eagerly.
+
+    one_size: whether all tensors of the batch are known to have equally many samples.
+    """
+    tensors = tf.nest.flatten(batch)
+    total, groups = samples_in(batch), rows.number_of_groups(tensors, one_size)
+    heads = [head for head in map(_head, tensors) if head is not None]
     of_batch = total + fingerprint(heads)
-    shards = [_shard(batch, shard, division.shards, total) for shard in division.own]
-    return tuple((shard, (samples, total, of_batch)) for shard, samples in shards)
-
-
-def _shard(batch: Any, shard: int, shards: int, total: tf.Tensor) -> tuple[Any, tf.Tensor]:
-    """One shard of a batch, and how many of the batch's samples it has."""
-    samples = tf.maximum((total - shard + shards - 1) // shards, 0)
-    begin = tf.where(samples > 0, tf.constant(shard, tf.int64), 0)
-    end = tf.where(samples > 0, total, 1)
-
-    def part(tensor: Any) -> Any:
-        if isinstance(tensor, tf.SparseTensor):
-            return _part_of_sparse(tensor, begin, end, shards)
-        known = None if isinstance(tensor, tf.RaggedTensor) else tensor.shape[0]
-        if known is not None and known > shard:
-            return _rows(tensor, shard, known, shards)  # the shape of the part stays known
-        one_or_more = _rows(tensor, begin, end, shards)
-        if known is None or tf.executing_eagerly():
-            return one_or_more
-        # a shard that never has a sample: the one there must not look like a part of a known size (may_be_empty)
-        return tf.compat.v1.placeholder_with_default(one_or_more, [None, *one_or_more.shape[1:]])
-
-    return tf.nest.map_structure(part, batch), samples
-
-
-def _rows(tensor: Any, begin: Any, end: Any, step: int) -> Any:
-    """``tensor[begin:end:step]``, whole samples at a time: TensorFlow's slices with a step copy number by number."""
-    return tf.gather(tensor, tf.range(begin, end, step, tf.int64))
+    in_each = 1 if one_size else total // groups
+    own = [rows.of_shard(shard, division.shards, groups, one_size) for shard in division.own]
+    return tuple((tf.nest.map_structure(one.of, batch), (one.count * in_each, total, of_batch)) for one in own)
 
 
 def samples_in(batch: Any) -> tf.Tensor:
-    """The number of samples of a batch of tensors: a scalar, int64."""
-    return _count(tf.nest.flatten(batch)[0])
+    """The number of samples of a batch of tensors, of the first one if they differ: a scalar, int64."""
+    return rows.size_of(tf.nest.flatten(batch)[0])
 
 
 def fingerprint(tensors: Any) -> tf.Tensor:
@@ -159,6 +147,12 @@ def _hash(tensor: tf.Tensor) -> tf.Tensor:
     return tf.bitcast(tf.fingerprint(tf.reshape(numbers, [1, tf.size(numbers)]))[0], tf.int64)
 
 
+def _of_proportion(batch: Any) -> tf.Tensor:
+    """A fingerprint of the proportion of the sizes of a batch's tensors: 0 if they are the same."""
+    proportion = rows.proportion(tf.nest.flatten(batch))
+    return tf.where(tf.reduce_all(proportion == 1), tf.constant(0, tf.int64), fingerprint(proportion))
+
+
 def _head(tensor: Any) -> tf.Tensor | None:
     """The first sample of a dense tensor."""
     return tensor[:1] if isinstance(tensor, tf.Tensor) else None
@@ -167,21 +161,3 @@ def _head(tensor: Any) -> tf.Tensor | None:
 def _structure(dataset: tf.data.Dataset, element: tuple[Any, ...]) -> Any:
     """An element as the dataset has it: `map` passes the members of a tuple one by one."""
     return element if isinstance(dataset.element_spec, tuple) else element[0]
-
-
-def _count(tensor: Any) -> tf.Tensor:
-    if isinstance(tensor, tf.RaggedTensor):
-        return tf.cast(tensor.nrows(), tf.int64)
-    if isinstance(tensor, tf.SparseTensor):
-        return tensor.dense_shape[0]
-    return tf.shape(tensor, tf.int64)[0]
-
-
-def _part_of_sparse(tensor: tf.SparseTensor, begin: tf.Tensor, end: tf.Tensor, step: int) -> tf.SparseTensor:
-    """``tensor[begin:end:step]``, which TensorFlow does not have."""
-    rows = tensor.indices[:, 0]
-    kept = tf.sparse.retain(tensor, (rows >= begin) & (rows < end) & ((rows - begin) % step == 0))
-    indices = tf.concat([(kept.indices[:, :1] - begin) // step, kept.indices[:, 1:]], 1)
-    part = tf.SparseTensor(indices, kept.values, tf.concat([[-(-(end - begin) // step)], tensor.dense_shape[1:]], 0))
-    part.set_shape([None, *tensor.shape[1:]])
-    return part

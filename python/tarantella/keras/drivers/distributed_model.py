@@ -49,6 +49,10 @@ class Options(NamedTuple):
         shards = options.number_of_shards(self.reproducible, self.gradient_dtype, self.bucket_hook)
         return self._replace(reproducible=shards)
 
+    def keywords(self) -> dict[str, Any]:
+        """The options, as `tnt.Model` takes them."""
+        return self._asdict()
+
 
 class DistributedModel:
     """A Keras model that is trained on all ranks.

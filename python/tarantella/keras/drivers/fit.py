@@ -114,6 +114,7 @@ def fit(model: DistributedModel, arguments: FitArguments, training: Sharing, val
     Args:
         training, validation: how ranks share these data.
     """
+    placement.refuse_unsupported(arguments.callbacks)
     arguments = arguments.with_micro_batches(training, validation)
     settings = checkpoint.of(adapter.callback_list(arguments.callbacks))
     if settings is not None or not model.is_plain:

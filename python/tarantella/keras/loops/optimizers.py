@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella import runtime
-from tarantella.errors import TarantellaError
+from tarantella.errors import TarantellaError, UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.loops import reducers
 from tarantella.keras.loops.reducers import LoopReduction
@@ -17,7 +17,7 @@ from tarantella.keras.step.accumulation import OptimizerHooks
 __all__ = ["Optimizer"]
 
 
-def Optimizer(optimizer: Any) -> Any:
+def Optimizer(optimizer: Any, name: str | None = None, group: Any = None) -> Any:
     """Makes an optimizer of Keras reduce the gradients of all ranks in `apply` and `apply_gradients`. Not collective itself.
 
     For training loops of one's own: `tnt.Model` reduces by itself and refuses such an optimizer. Clipping, loss scaling and
@@ -30,10 +30,15 @@ def Optimizer(optimizer: Any) -> Any:
 
     Args:
         optimizer: any optimizer of Keras, built or not; also a `LossScaleOptimizer`. It is changed, not copied.
+        name: another name for the optimizer; None leaves it as it is.
+        group: all ranks, or None.
 
     Returns:
         The same object: its class, config, state and settable learning rate are what they were. Neither a file of it nor a
         copy knows of ranks: wrap what is loaded or copied again.
+
+    Raises:
+        TypeError: it is no optimizer of Keras. UnsupportedError: the group has not all ranks.
 
     Example:
         >>> optimizer = tnt.optimizers.Optimizer(keras.optimizers.Adam(1e-3))
@@ -43,6 +48,10 @@ def Optimizer(optimizer: Any) -> Any:
     """
     if not adapter.is_optimizer(optimizer):
         raise TypeError(f"tnt.optimizers.Optimizer needs an optimizer of Keras, not {type(optimizer).__name__}")
+    if group is not None and group.size != runtime.get_size():
+        raise UnsupportedError("gradients of a part of the ranks are not reduced in this version: leave group out")
+    if name is not None:
+        optimizer.name = name
     if is_distributed(optimizer):
         return optimizer
     _Methods(optimizer).install()

@@ -25,6 +25,10 @@ _OTHER_BATCH = (
     "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
     "(give a seed to whatever is random in it: shuffle, map, the generator of NumPy)"
 )
+_OTHER_PROPORTION = (
+    "the batches of each rank have tensors of several sizes, in other proportions on other ranks: a rank counts by the samples "
+    "of its first tensor, which would be wrong for the others. Give all ranks the same batch sizes, with drop_remainder=True"
+)
 
 
 class MetricReduction:
@@ -127,6 +131,7 @@ class MetricReduction:
         specs.append(Spec("fingerprint of the batch", size, "int64"))
         *sums, fingerprints = self._reducers.reducer("metrics", specs, variables).reduce([*states, fingerprints])
         is_same = tf.reduce_all(fingerprints == fingerprints[0])
-        check = tf.debugging.Assert(is_same, [mark("TNT_MISMATCH", _OTHER_BATCH), fingerprints], summarize=size)
+        problem = _OTHER_PROPORTION if self._step.share.total is None else _OTHER_BATCH
+        check = tf.debugging.Assert(is_same, [mark("TNT_MISMATCH", problem), fingerprints], summarize=size)
         with tf.control_dependencies([check] if check is not None else []):
             return [tf.identity(s) for s in sums]

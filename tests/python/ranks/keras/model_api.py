@@ -71,7 +71,7 @@ def what_cannot_be_wrapped() -> list[list[str]]:
         raised(tnt.Model, None),
         raised(tnt.Model, plain(), parallel_strategy="data"),
         raised(tnt.Model, plain(), parallel_strategy=strategies.PIPELINING),
-        raised(tnt.Model, plain(), parallel_strategy=strategies.ALL),
+        raised(tnt.Model, plain(), strategies.ALL, 2),
     ]
 
 

@@ -41,6 +41,27 @@ def model_from_config(config: Any, **kwargs: Any) -> Any:
     raise RuntimeError(f"this is not the configuration of a functional or Sequential model of Keras: {problem}")
 
 
+def has_own_train_step(model: Any) -> bool:
+    """Whether the model's class defines how it makes a training step."""
+    return type(model).train_step is not keras.Model.train_step
+
+
+def trace(step: Callable[[Any], Any], batch_spec: Any) -> None:
+    """Traces a step for batches of any size, which makes the variables that it uses, for a graph that is thrown away."""
+
+    def traced(batch: Any) -> None:
+        step(batch)
+
+    tf.function(traced).get_concrete_function(tf.nest.map_structure(_of_any_size, batch_spec))
+
+
+def _of_any_size(spec: Any) -> Any:
+    """The spec for batches of any size: a Sequential model would remember the size and save it."""
+    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
+        return spec
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+
+
 def weights(model: Any) -> list[Any]:
     """All weights of the model, trainable or not, without metrics and random seeds."""
     return _without_metrics(model, model.weights)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tarantella.keras.adapter.common.models import has_own_train_step, trace
 from tarantella.keras.adapter.front_end import keras
 from tarantella.keras.adapter.keras2.optimizers import build_optimizer
 
@@ -32,10 +33,10 @@ def build(model: Any, batch_spec: Any) -> None:
     """
     if model.compiled_loss in _built:
         return
-    if type(model).train_step is not keras.Model.train_step and not model.run_eagerly:
-        _trace(model.train_step, batch_spec)  # only the step itself knows what it uses of the model
+    if has_own_train_step(model) and not model.run_eagerly:
+        trace(model.train_step, batch_spec)  # only the step itself knows what it uses of the model
     else:
-        _trace(lambda batch: _forward(model, batch, with_results=True), batch_spec)
+        trace(lambda batch: _forward(model, batch, with_results=True), batch_spec)
         build_optimizer(model.optimizer, model.trainable_variables)
     _built.add(model.compiled_loss)
 
@@ -43,7 +44,7 @@ def build(model: Any, batch_spec: Any) -> None:
 def build_to_call(model: Any, batch_spec: Any) -> None:
     """Makes the variables of the model alone, compiled or not."""
     if not model.built:
-        _trace(lambda batch: _forward(model, batch), batch_spec)
+        trace(lambda batch: _forward(model, batch), batch_spec)
 
 
 def _forward(model: Any, batch: Any, with_results: bool = False) -> None:
@@ -52,20 +53,6 @@ def _forward(model: Any, batch: Any, with_results: bool = False) -> None:
     if with_results:
         model.compute_loss(x, y, y_pred, sample_weight)
         model.compute_metrics(x, y, y_pred, sample_weight)
-
-
-def _trace(step: Callable[[Any], Any], batch_spec: Any) -> None:
-    def traced(batch: Any) -> None:
-        step(batch)
-
-    tf.function(traced).get_concrete_function(tf.nest.map_structure(_of_any_size, batch_spec))
-
-
-def _of_any_size(spec: Any) -> Any:
-    """The spec for batches of any size: a Sequential model would remember the size and save it."""
-    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
-        return spec
-    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
 
 
 def path(variable: Any) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tarantella.keras.adapter.common.models import has_own_train_step, trace
 from tarantella.keras.adapter.common.optimizers import optimizer_of
 from tarantella.keras.adapter.front_end import keras
 
@@ -24,8 +25,14 @@ def build(model: Any, batch_spec: Any) -> None:
     """Makes all variables of the compiled model, its metrics and its optimizer, from the spec of a batch.
 
     Keras makes them in the first step otherwise, too late to broadcast them. The public `build` makes the model's own alone.
+    A step of the user's may use a batch in a way that only the step itself knows: it is traced if the model cannot be called.
     """
-    model._symbolic_build(data_batch=_symbolic(batch_spec))
+    try:
+        model._symbolic_build(data_batch=_symbolic(batch_spec))
+    except Exception:
+        if not has_own_train_step(model) or model.run_eagerly:
+            raise
+        trace(model.train_step, batch_spec)
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
 
