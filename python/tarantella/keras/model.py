@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 
@@ -54,12 +54,17 @@ class Model(Surrogate):
         reproducible: V, a power of two, gives the same bits on 1, 2, ... or V ranks. Each batch is cut into V shards, whatever
             the number of ranks, which must divide V, and each rank computes its shards one after the other
             (docs/reproducible.md). None: as ``TNT_REPRODUCIBLE`` says, else off. The value must be the same on all ranks.
+        across_ranks: True: a loss given to `compile` that couples the samples of a batch, such as a root of a mean, is computed
+            on every rank from the labels and outputs of all ranks, which are gathered in each step. It is what one device
+            computes. Other losses are computed as ever.
+        accept_approximate: True: a loss or training step that couples samples is not refused; the mean of what ranks get from
+            their own samples is trained instead, and the log says once by how much that differs.
 
     On one rank nothing is sent: no gradient is rounded, no hook is called.
 
     Raises:
         InvalidArgumentError: gradient_dtype, fusion_threshold or reproducible has another value. TypeError: model or
-            bucket_hook is something else. UnsupportedError: the model cannot be reproducible with these options.
+            another argument is something else. UnsupportedError: the model cannot be reproducible with these options.
 
     Example:
         >>> model = tnt.Model(keras.Sequential([keras.layers.Dense(10)]))
@@ -82,6 +87,9 @@ class Model(Surrogate):
         bucket_hook: Callable[[PackedBucket], object] | None = None,
         fusion_threshold: float | None = None,
         reproducible: int | None = None,
+        *,
+        across_ranks: bool = False,
+        accept_approximate: bool = False,
     ) -> Any:
         if issubclass(type(model), Model):
             model = model.model
@@ -90,7 +98,9 @@ class Model(Surrogate):
             raise TypeError(f"tnt.Model needs a Keras model, not {type(model).__name__}" + (why and f": {why}"))
         if not isinstance(parallel_strategy, ParallelStrategy):
             raise TypeError(f"parallel_strategy is {parallel_strategy!r}: use a tnt.ParallelStrategy")
-        options = Options(gradient_dtype, bucket_hook, fusion_threshold, reproducible).checked()
+        options = Options(
+            gradient_dtype, bucket_hook, fusion_threshold, reproducible, across_ranks, accept_approximate
+        ).checked()
         unwrapped_models.install_checks()
         if parallel_strategy == ParallelStrategy.NONE:
             unwrapped_models.allow(model)
@@ -104,13 +114,13 @@ class Model(Surrogate):
         return self
 
     def __copy__(self) -> Any:
-        return Model(copy.copy(self.model), ParallelStrategy.DATA, *self._tnt.options)
+        return _with_options(copy.copy(self.model), self._tnt.options)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return Model(copy.deepcopy(self.model, memo), ParallelStrategy.DATA, *self._tnt.options)
+        return _with_options(copy.deepcopy(self.model, memo), self._tnt.options)
 
     def __reduce__(self) -> Any:
-        return Model, (self.model, ParallelStrategy.DATA, *self._tnt.options)
+        return _with_options, (self.model, self._tnt.options)
 
     # -------------------------------------------------------------------------------------------------- compile
 
@@ -172,7 +182,7 @@ class Model(Surrogate):
 
         Raises:
             MismatchError: ranks differ in model, batches or calls. PeerLostError, DeadlineError: a rank is missing.
-            UnsupportedError: a metric or loss cannot be computed from the ranks' parts.
+            UnsupportedError: a metric, loss or training step cannot be computed from the ranks' parts.
         """
         arguments = FitArguments(
             x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle, class_weight,
@@ -336,3 +346,8 @@ class Model(Surrogate):
         """Like Keras' `summary`, printed by the master."""
         if runtime.shows_output():
             self.model.summary(*args, **kwargs)
+
+
+def _with_options(model: Any, options: Options) -> Model:
+    """A `tnt.Model` of another one's options."""
+    return cast("Model", Model(model, **options._asdict()))

@@ -18,6 +18,7 @@ from tarantella.keras.reproducible import fingerprint, options, shard_state
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.step import accumulation, losses, metric_check, unwrapped_models
 from tarantella.keras.step.hooks import StepHooks, create_hooks
+from tarantella.keras.step.trial import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,8 @@ class Options(NamedTuple):
     bucket_hook: Callable[[PackedBucket], object] | None
     fusion_threshold: float | None
     reproducible: int | None
+    across_ranks: bool
+    accept_approximate: bool
 
     def checked(self) -> Options:
         """The options, completed from the environment.
@@ -46,7 +49,15 @@ class Options(NamedTuple):
         threshold = self.fusion_threshold
         if threshold is not None and not (isinstance(threshold, (int, float)) and threshold >= 0):
             raise InvalidArgumentError(f"fusion_threshold is {threshold!r}: use a number of bytes, 0, math.inf or None")
+        for name in ("across_ranks", "accept_approximate"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} is {getattr(self, name)!r}: use True or False")
         shards = options.number_of_shards(self.reproducible, self.gradient_dtype, self.bucket_hook)
+        if shards is not None and self.across_ranks:
+            raise UnsupportedError(
+                "reproducible and across_ranks cannot go together: a rank computes its shards of a batch one after the other, and "
+                "a loss of all samples needs them at once"
+            )
         return self._replace(reproducible=shards)
 
 
@@ -131,12 +142,27 @@ class DistributedModel:
 
     def build(self, batch_spec: Any) -> None:
         """Makes all variables of the compiled model, and checks that its metrics can be summed over ranks."""
-        with metric_check.recorded(self.keras_model) as metrics:
+        with metric_check.recorded(self.keras_model) as metrics, self.open_hooks().loss_trial.recording():
             adapter.build(self.keras_model, batch_spec)
         metrics.check()
 
-    def start_alike(self, batch_spec: Any) -> None:
-        """Checks that all ranks have the same model, and gives them rank 0's weights and optimizer state. Collective."""
+    def try_losses(self, batch_spec: Any, is_divided: bool) -> None:
+        """Tries the losses on made-up samples. Collective.
+
+        Args:
+            is_divided: whether ranks have parts of the same batch.
+
+        Raises:
+            UnsupportedError: a loss couples samples, so ranks cannot compute it from their parts.
+        """
+        self.open_hooks().loss_trial.run(batch_spec)
+        self.open_hooks().loss_trial.check(is_divided, Answer(self.options.across_ranks, self.options.accept_approximate))
+
+    def start_alike(self, batch_spec: Any, is_divided: bool = True) -> None:
+        """Checks that all ranks have the same model, and gives them rank 0's weights and optimizer state. Collective.
+
+        is_divided: whether ranks have parts of the same batch.
+        """
         model, hooks = self.keras_model, self.open_hooks()
         self.build(batch_spec)
         hooks.synchronise_state()
@@ -146,6 +172,7 @@ class DistributedModel:
             weights.broadcast(shard_state.random_states(model))
         else:
             accumulation.clear_on_other_ranks(model.optimizer)
+        self.try_losses(batch_spec, is_divided)
         hooks.weights_synchronised = True
 
     def broadcast_weights(self) -> None:

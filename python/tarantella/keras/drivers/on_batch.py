@@ -43,6 +43,7 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
     hooks, keras_model = model.open_hooks(), model.keras_model
     model.build(_spec(part[0][0]))
     model.broadcast_weights()
+    model.try_losses(_spec(part[0][0]), is_divided=True)
     keras_test_on_batch = hooks.original("test_on_batch")
     with model.running(), hooks.single_batch():
         keras_test_on_batch(adapter.pack_batch(part), return_dict=True, **options)

@@ -18,6 +18,7 @@ from tarantella.keras.step import accumulation, losses, normalization
 from tarantella.keras.step.accumulation import OptimizerHooks
 from tarantella.keras.step.current_step import CurrentStep
 from tarantella.keras.step.gradient_reduction import GradientReduction
+from tarantella.keras.step.loss_trial import LossTrial
 from tarantella.keras.step.metric_reduction import MetricReduction
 from tarantella.keras.step.patch import Patch
 from tarantella.keras.xla import operations
@@ -40,6 +41,7 @@ class StepHooks:
     Attributes:
         reducers: all reducers of the model.
         gradients: reduces the gradients of its steps.
+        loss_trial: finds out before the first step how losses are made of those of a batch's parts.
         autotune: tries fusion thresholds while `fit` trains; None if it is not asked for.
         weights_synchronised: whether all ranks have been given rank 0's weights and optimizer state.
         has_local_state: whether single steps left state on each rank that the end of an epoch would bring together.
@@ -54,6 +56,7 @@ class StepHooks:
     ) -> None:
         self.reducers = reducers
         self.gradients = gradients
+        self.loss_trial = LossTrial(model, step.loss_kinds)
         self.autotune: Autotune | None = None
         self.weights_synchronised = False
         self.has_local_state = False
