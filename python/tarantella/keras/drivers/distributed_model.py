@@ -146,23 +146,26 @@ class DistributedModel:
             adapter.build(self.keras_model, batch_spec)
         metrics.check()
 
-    def try_losses(self, batch_spec: Any, is_divided: bool) -> None:
-        """Tries the losses on made-up samples. Collective.
+    def try_out(self, batch_spec: Any, is_divided: bool, steps: Sequence[str]) -> None:
+        """Tries the losses, and steps of the user's own, on made-up samples. Collective.
 
         Args:
             is_divided: whether ranks have parts of the same batch.
+            steps: the names of the steps that will be run.
 
         Raises:
-            UnsupportedError: a loss couples samples, so ranks cannot compute it from their parts.
+            UnsupportedError: they couple samples, so ranks cannot compute them from their parts.
         """
-        self.open_hooks().loss_trial.run(batch_spec)
-        self.open_hooks().loss_trial.check(is_divided, Answer(self.options.across_ranks, self.options.accept_approximate))
+        hooks, answer = self.open_hooks(), Answer(self.options.across_ranks, self.options.accept_approximate)
+        hooks.loss_trial.run(batch_spec)
+        hooks.loss_trial.check(is_divided, answer)
+        for name in steps:
+            hooks.step_trial.run(name, batch_spec)
+        if "train_step" in steps:
+            hooks.step_trial.check(is_divided, answer)
 
-    def start_alike(self, batch_spec: Any, is_divided: bool = True) -> None:
-        """Checks that all ranks have the same model, and gives them rank 0's weights and optimizer state. Collective.
-
-        is_divided: whether ranks have parts of the same batch.
-        """
+    def start_alike(self, batch_spec: Any) -> None:
+        """Checks that all ranks have the same model, and gives them rank 0's weights and optimizer state. Collective."""
         model, hooks = self.keras_model, self.open_hooks()
         self.build(batch_spec)
         hooks.synchronise_state()
@@ -172,7 +175,6 @@ class DistributedModel:
             weights.broadcast(shard_state.random_states(model))
         else:
             accumulation.clear_on_other_ranks(model.optimizer)
-        self.try_losses(batch_spec, is_divided)
         hooks.weights_synchronised = True
 
     def broadcast_weights(self) -> None:

@@ -219,7 +219,7 @@ def _made_up(specs: Any) -> Iterator[Callable[[], Any]]:
 def _arguments(specs: Any, predictions: Callable[..., Any], labels: Callable[..., Any]) -> Any:
     trial.check_dense(specs)
     y_true, y_pred, sample_weight = specs
-    random, shapes = np.random.default_rng(1), trial.Shapes(PARTS.whole, specs)
+    random, shapes = np.random.default_rng(1), trial.Shapes(PARTS.whole, specs, may_shorten=True)
     lengths = [shapes.of(spec)[-1] for spec in tf.nest.flatten(y_pred) if spec is not None and spec.shape.rank > 1]
     classes = lengths[0] if lengths and lengths[0] > 1 else 2
 

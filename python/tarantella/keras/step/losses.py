@@ -23,12 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class LossKinds:
-    """What a trial found of losses (`loss_trial`), by their ids: those that are in neither set are as Keras says."""
+    """What trials found (`loss_trial`, `step_trial`): of losses by their ids. What is not named here is a mean over samples."""
 
     summed: set[int] = field(default_factory=set)
     """They return one number, which is a sum over samples."""
     gathered: set[int] = field(default_factory=set)
     """They couple samples, and shall be computed from those of all ranks."""
+    summed_gradients: bool = False
+    """The gradients of a training step of the user's own are sums over samples."""
+    summed_updates: set[tuple[str, int, int]] = field(default_factory=set)
+    """In this step ("train_step" or "test_step") the metric of this id is given a sum in the call of this number."""
+    summed_logs: set[tuple[str, int]] = field(default_factory=set)
+    """The number at this place in the logs of this step is a sum."""
 
 
 class PartOfBatch(Protocol):

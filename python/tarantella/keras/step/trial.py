@@ -29,14 +29,14 @@ _SEED = 20
 
 
 WAYS_OUT_OF_LOSS = (
-    "Ranks could not compute it from their own samples. tnt.Model(model, across_ranks=True) computes it on each rank from the "
-    "outputs of all ranks, as tnt.all_gather inside the loss does; with fit(..., tnt_distribute_dataset=False) each rank has "
-    "batches of its own; tnt.Model(model, accept_approximate=True) trains the mean of the ranks' losses"
+    "Ranks cannot compute it from their own samples. Without reproducible, tnt.Model(model, across_ranks=True) computes it on each "
+    "rank from the outputs of all ranks, as tnt.all_gather inside the loss does; with fit(..., tnt_distribute_dataset=False) each "
+    "rank has batches of its own; tnt.Model(model, accept_approximate=True) trains the mean of the ranks' losses"
 )
 WAYS_OUT_OF_STEP = (
-    "Ranks could not compute them from their own samples. Divide by the number of samples (or by nothing), or bring samples of all "
-    "ranks together by tnt.all_gather inside the step; with fit(..., tnt_distribute_dataset=False) each rank has batches of its "
-    "own; tnt.Model(model, accept_approximate=True) trains with the mean of the ranks' gradients"
+    "Ranks cannot compute it from their own samples. Let the loss be a mean or a sum over samples, or bring the samples of all "
+    "ranks together by tnt.all_gather inside the step (not with reproducible); with fit(..., tnt_distribute_dataset=False) each "
+    "rank has batches of its own; tnt.Model(model, accept_approximate=True) trains with the mean of the ranks' gradients"
 )
 
 
@@ -165,19 +165,21 @@ class Shapes:
 
     Args:
         samples: how many.
-        specs: of all tensors. If one sample has many elements, dimensions that are long become short, equal ones alike.
+        specs: of all tensors.
+        may_shorten: if one sample has many elements, dimensions that are long become short, equal ones alike.
     """
 
-    LARGE, SHORT, ANY = 1 << 20, 16, 4
+    LARGE, SHORT, ANY, ANY_OF_IMAGE = 1 << 20, 16, 4, 32
 
-    def __init__(self, samples: int, specs: Any) -> None:
+    def __init__(self, samples: int, specs: Any, may_shorten: bool = False) -> None:
         self._samples = samples
         flat = [spec for spec in tf.nest.flatten(specs) if spec is not None]
-        self._shortens = any(np.prod([n or self.ANY for n in spec.shape[1:]]) > self.LARGE for spec in flat)
+        self._shortens = may_shorten and any(np.prod([n or self.ANY for n in spec.shape[1:]]) > self.LARGE for spec in flat)
 
     def of(self, spec: tf.TensorSpec) -> list[int]:
         """The shape of a tensor of this spec."""
-        dims = [self.ANY if n is None else min(n, self.SHORT) if self._shortens else n for n in spec.shape[1:]]
+        any_length = self.ANY if spec.shape.rank < 4 else self.ANY_OF_IMAGE
+        dims = [any_length if n is None else min(n, self.SHORT) if self._shortens else n for n in spec.shape[1:]]
         return [self._samples, *dims] if spec.shape.rank else []
 
 
@@ -214,9 +216,23 @@ def leaving_no_trace(variables: Sequence[Any]) -> Iterator[None]:
 def variables_in(objects: Sequence[Any]) -> list[Any]:
     """The variables that are attributes of these objects, also in lists and dicts, or that their attributes hold."""
     found: dict[int, Any] = {}
-    for owner in objects:
-        for value in tf.nest.flatten(list(getattr(owner, "__dict__", {}).values())):
-            held = [value] if adapter.is_variable(value) else getattr(value, "variables", None)
-            if isinstance(held, (list, tuple)):
-                found.update((id(v), v) for v in held if adapter.is_variable(v))
+    for value in attributes_of(objects):
+        held = [value] if adapter.is_variable(value) else getattr(value, "variables", None)
+        if isinstance(held, (list, tuple)):
+            found.update((id(v), v) for v in held if adapter.is_variable(v))
     return list(found.values())
+
+
+def attributes_of(objects: Sequence[Any]) -> Iterator[Any]:
+    """The values of the objects' own attributes, one by one also where they are in lists and dicts."""
+    for owner in objects:
+        for value in list(getattr(owner, "__dict__", {}).values()):
+            yield from _members(value)
+
+
+def _members(value: Any) -> Iterator[Any]:
+    if isinstance(value, (dict, list, tuple)):
+        for member in list(value.values() if isinstance(value, dict) else value):
+            yield from _members(member)
+    else:
+        yield value

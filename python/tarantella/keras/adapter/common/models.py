@@ -41,6 +41,11 @@ def model_from_config(config: Any, **kwargs: Any) -> Any:
     raise RuntimeError(f"this is not the configuration of a functional or Sequential model of Keras: {problem}")
 
 
+def has_own(model: Any, *names: str) -> bool:
+    """Whether the model's class, or the model itself, has one of these methods of its own in the place of Keras'."""
+    return any(getattr(type(model), name) is not getattr(keras.Model, name) or name in vars(model) for name in names)
+
+
 def weights(model: Any) -> list[Any]:
     """All weights of the model, trainable or not, without metrics and random seeds."""
     return _without_metrics(model, model.weights)
