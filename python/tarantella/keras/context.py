@@ -62,8 +62,8 @@ def refuse_in_shards(what: str) -> None:
     """Raises while a rank computes its shards one after the other: ranks would exchange some of a batch's shards only."""
     if _shards:
         raise UnsupportedError(
-            f"{what} in a step with reproducible=V, where a rank computes its shards one after the other and never has all of a "
-            "batch's samples at once: train without reproducible"
+            f"{what} in a step with reproducible=V, where a rank computes its shards one after the other and never has all "
+            "of a batch's samples at once: train without reproducible"
         )
 
 

@@ -275,9 +275,7 @@ class Model(Surrogate):
                 )
         return on_batch.train_on_batch(self._tnt, x, y, sample_weight, class_weight, return_dict, **options)
 
-    def test_on_batch(
-        self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, **options: Any
-    ) -> Any:
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, **options: Any) -> Any:
         """Like Keras' `test_on_batch`, on a global batch, of which each rank takes its part. Collective."""
         if self._tnt.is_plain:
             return self.model.test_on_batch(x, y, sample_weight=sample_weight, return_dict=return_dict, **options)

@@ -55,8 +55,8 @@ class Options(NamedTuple):
         shards = options.number_of_shards(self.reproducible, self.gradient_dtype, self.bucket_hook)
         if shards is not None and self.across_ranks:
             raise UnsupportedError(
-                "reproducible and across_ranks cannot go together: a rank computes its shards of a batch one after the other, and "
-                "a loss of all samples needs them at once"
+                "reproducible and across_ranks cannot go together: a rank computes its shards of a batch one after the other, "
+                "and a loss of all samples needs them at once"
             )
         return self._replace(reproducible=shards)
 

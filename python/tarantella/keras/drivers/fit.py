@@ -65,9 +65,7 @@ class FitArguments:
             given = (first, *given[1:])
         elif given is not None:
             given, validation_batch_size = validation.batched(given, validation_batch_size)
-        return replace(
-            self, x=x, batch_size=batch_size, validation_data=given, validation_batch_size=validation_batch_size
-        )
+        return replace(self, x=x, batch_size=batch_size, validation_data=given, validation_batch_size=validation_batch_size)
 
     def with_validation_split(self) -> FitArguments:
         """The arguments with validation data of their own in the place of ``validation_split``."""

@@ -1,12 +1,13 @@
 """Finds out how the losses given to `compile` are made of the losses of a batch's parts, before the first step.
 
-Each loss is tried once, on a few made-up samples of the shapes that it will see: the loss of all is compared with what two ranks
-would make of their parts. A loss that returns a sum is summed over ranks. One that couples the samples of a batch is refused,
+Each loss is tried once, on a few made-up samples of the shapes that it will see: the loss of all is compared with what two
+ranks would make of their parts. A loss that returns a sum is summed over ranks. One that couples the samples of a batch is refused,
 or computed from the samples of all ranks, or taken as a mean, as the user says.
 """
 
 from __future__ import annotations
 
+import functools
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -149,8 +150,8 @@ class LossTrial:
         loss, finding = self._calls[coupled[0]][0], self._found[coupled[0]]
         said = (
             f"the loss {_name(loss)!r} couples the samples of a batch: of {PARTS.whole} made-up samples it is "
-            f"{finding.whole:.4g}, and the mean of its values of {PARTS.first} and {PARTS.second} of them, weighted by samples, "
-            f"is {finding.of_parts:.4g} ({finding.difference():.2g} % off)"
+            f"{finding.whole:.4g}, and the mean of its values of {PARTS.first} and {PARTS.second} of them, weighted by "
+            f"samples, is {finding.of_parts:.4g} ({finding.difference():.2g} % off)"
         )
         if not answer.accept_approximate:
             raise UnsupportedError(f"{said}. {trial.WAYS_OUT_OF_LOSS}")
@@ -213,7 +214,7 @@ def _made_up(specs: Any) -> Iterator[Callable[[], Any]]:
     The samples differ much from each other, and so do the two parts: what couples samples shall show.
     """
     for predictions, labels in ((_between, _some_zero), (_normalised, _classes), (_any_number, _some_negative)):
-        yield lambda predictions=predictions, labels=labels: _arguments(specs, predictions, labels)
+        yield functools.partial(_arguments, specs, predictions, labels)
 
 
 def _arguments(specs: Any, predictions: Callable[..., Any], labels: Callable[..., Any]) -> Any:

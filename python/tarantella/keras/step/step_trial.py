@@ -57,6 +57,15 @@ class Coupling:
     percent: float
 
 
+@dataclass
+class Found:
+    """What a trial of a step found: the kinds of its gradients together, of what means were given, and of its logs."""
+
+    gradients: Kind = Kind.UNKNOWN
+    updates: dict[tuple[int, int], Kind] = field(default_factory=dict)
+    logs: dict[int, Kind] = field(default_factory=dict)
+
+
 class StepTrial:
     """The trial of a model's own steps.
 
@@ -80,23 +89,22 @@ class StepTrial:
         if name in self._tried or not adapter.has_own(self._model, name, "compute_loss"):
             return
         self._tried.add(name)
-        kind, updates, logs = Kind.UNKNOWN, {}, {}
+        found = Found()
         try:
-            kind, updates, logs = self._compared(name, batch_spec)
+            found = self._compared(name, batch_spec)
         except (context.CollectiveInTrial, NotComparable) as error:
             runtime.logger.info(
-                "%s could not be compared with itself on parts of a batch: %s. On several ranks it is right if its loss is a mean "
-                "over samples",
+                "%s could not be compared with itself on parts of a batch: %s. On several ranks it is right if its loss is a "
+                "mean over samples",
                 name,
                 error,
             )
-        self._kinds.summed_updates.update((name, *key) for key, found in updates.items() if found is Kind.SUM)
-        self._kinds.summed_logs.update((name, place) for place, found in logs.items() if found is Kind.SUM)
-        if name == "train_step" and kind is Kind.SUM:
+        self._kinds.summed_updates.update((name, *key) for key, kind in found.updates.items() if kind is Kind.SUM)
+        self._kinds.summed_logs.update((name, place) for place, kind in found.logs.items() if kind is Kind.SUM)
+        if found.gradients is Kind.SUM:
             self._kinds.summed_gradients = True
             runtime.logger.info("the gradients of train_step are sums over samples: ranks add up theirs")
-        found = [kind, *updates.values(), *logs.values()]
-        text = " ".join(k.name for k in found).encode()
+        text = " ".join(kind.name for kind in (found.gradients, *found.updates.values(), *found.logs.values())).encode()
         collectives.require_same(f"the trial of {name} on made-up samples", **{"what it found": zlib.crc32(text)})
 
     def check(self, is_divided: bool, answer: Answer) -> None:
@@ -108,8 +116,8 @@ class StepTrial:
         if self._coupling is None or not is_divided:
             return
         said = (
-            f"the training step of {type(self._model).__name__} couples the samples of a batch: on {PARTS.whole} made-up samples "
-            f"the gradient of {self._coupling.variable} differs by {self._coupling.percent:.2g} % from the mean of those of "
+            f"the training step of {type(self._model).__name__} couples the samples of a batch: on {PARTS.whole} made-up "
+            f"samples the gradient of {self._coupling.variable} differs by {self._coupling.percent:.2g} % from the mean of those of "
             f"{PARTS.first} and {PARTS.second} of them, weighted by samples, and is not their sum either"
         )
         if not answer.accept_approximate:
@@ -120,8 +128,7 @@ class StepTrial:
 
     # ------------------------------------------------------------------------------------------------------ the runs
 
-    def _compared(self, name: str, batch_spec: Any) -> tuple[Kind, dict[Any, Kind], dict[int, Kind]]:
-        """The kinds of the gradients together, of each number that a mean was given, and of each log."""
+    def _compared(self, name: str, batch_spec: Any) -> Found:
         model, reason = self._model, "its gradients are zero or not finite on made-up samples"
         trial.check_dense(batch_spec)
         if any(getattr(layer, "compute_dtype", "") in ("float16", "bfloat16") for layer in adapter.layers_of(model)):
@@ -140,7 +147,7 @@ class StepTrial:
                     reason = f"{type(error).__name__} on made-up samples: {str(error).splitlines()[0] if str(error) else ''}"
         raise NotComparable(reason)
 
-    def _compared_on(self, name: str, batch: Any) -> tuple[Kind, dict[Any, Kind], dict[int, Kind]]:
+    def _compared_on(self, name: str, batch: Any) -> Found:
         step, weights = trial.TrialStep(self._kinds), PARTS.weights()
         whole = self._run(name, batch, step, 1.0)
         parts = [self._run(name, part, step, w) for part, w in zip(PARTS.of(batch), weights, strict=True)]
@@ -149,19 +156,22 @@ class StepTrial:
             common = [key for key in of(whole) if all(key in of(part) for part in parts)]
             return {key: trial.compared(of(whole)[key], [of(part)[key] for part in parts], weights) for key in common}
 
-        kind = Kind.UNKNOWN if name != "train_step" else self._kind_of_gradients(whole, parts, lambda: self._run(name, batch, step, 1.0))
-        updates, logs = kinds(lambda record: record.updates), kinds(lambda record: record.logs)
-        if kind is not Kind.COUPLED:
-            shown = [f"what {whole.names[key[0]]} is given" for key, found in updates.items() if found is Kind.COUPLED]
-            shown += [f"log {place + 1}" for place, found in logs.items() if found is Kind.COUPLED]
+        found = Found(updates=kinds(lambda record: record.updates), logs=kinds(lambda record: record.logs))
+        if name == "train_step":
+            found.gradients = self._kind_of_gradients(whole, parts, lambda: self._run(name, batch, step, 1.0))
+        if found.gradients is not Kind.COUPLED:
+            shown = [
+                f"what {whole.names[metric]} is given" for (metric, _), kind in found.updates.items() if kind is Kind.COUPLED
+            ]
+            shown += [f"log {place + 1}" for place, kind in found.logs.items() if kind is Kind.COUPLED]
             if shown:
                 runtime.logger.warning(
-                    "%s: %s: neither a mean nor a sum over samples: the ranks' own numbers are shown as their mean, weighted by "
-                    "samples",
+                    "%s: %s: neither a mean nor a sum over samples: the ranks' own numbers are shown as their mean, weighted "
+                    "by samples",
                     name,
                     " and ".join(shown),
                 )
-        return kind, updates, logs
+        return found
 
     def _kind_of_gradients(self, whole: Record, parts: Sequence[Record], again: Callable[[], Record]) -> Kind:
         variables = [id(variable) for _, variable in whole.gradients]
@@ -175,7 +185,7 @@ class StepTrial:
             of_parts = [part.gradients[i][0] for part in parts]
             kinds.add(trial.compared(gradient, of_parts, PARTS.weights(), floor))
             mean = sum(w * g for w, g in zip(PARTS.weights(), of_parts, strict=True))
-            size = max(np.linalg.norm(gradient), np.linalg.norm(mean), floor)
+            size = max(float(np.linalg.norm(gradient)), float(np.linalg.norm(mean)), floor)
             percent = 100 * float(np.linalg.norm(gradient - mean)) / size if size else 0.0
             if percent > worst.percent:
                 worst = Coupling(adapter.path(variable), percent)
@@ -184,8 +194,8 @@ class StepTrial:
             raise NotComparable("its gradients are zero or not finite on made-up samples")
         if kinds in ({Kind.MEAN}, {Kind.SUM}):
             return kinds.pop()
-        same = [np.allclose(a, b, rtol=1e-4, atol=floor) for (a, _), (b, _) in zip(whole.gradients, again().gradients, strict=True)]
-        if not all(same):
+        repeated = zip(whole.gradients, again().gradients, strict=True)
+        if not all(np.allclose(first, second, rtol=1e-4, atol=floor) for (first, _), (second, _) in repeated):
             raise NotComparable("it draws random numbers")
         self._coupling = worst
         return Kind.COUPLED
@@ -234,7 +244,7 @@ def _recorded_apply(record: Record) -> Callable[..., Any]:
 
 
 def _as_array(gradient: Any) -> Any:
-    """A gradient as numbers that are added up like it. Of some rows of a table it is their sum, each with a factor of its own."""
+    """A gradient as numbers that are added up like it. Of rows of a table it is their sum, each with a factor of its own."""
     if isinstance(gradient, tf.IndexedSlices):
         factors = np.cos(np.asarray(gradient.indices, np.float64)).reshape(-1, *[1] * (gradient.values.shape.rank - 1))
         return (np.asarray(gradient.values, np.float64) * factors).sum(0)

@@ -1,7 +1,8 @@
 """What trials of losses and steps have in common: a batch in two parts of unequal size, made-up samples, and the comparison.
 
-A number is computed of a few samples together, and of two parts of them. If it is the weighted mean of the parts' numbers, ranks
-may compute their parts. If it is their sum, ranks may as well, and it is known how. If it is neither, samples are coupled.
+A number is computed of a few samples together, and of two parts of them. If it is the weighted mean of the parts' numbers,
+ranks may compute their parts. If it is their sum, ranks may as well, and it is known how. If it is neither, samples are
+coupled.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ _SEED = 20
 
 
 WAYS_OUT_OF_LOSS = (
-    "Ranks cannot compute it from their own samples. Without reproducible, tnt.Model(model, across_ranks=True) computes it on each "
-    "rank from the outputs of all ranks, as tnt.all_gather inside the loss does; with fit(..., tnt_distribute_dataset=False) each "
-    "rank has batches of its own; tnt.Model(model, accept_approximate=True) trains the mean of the ranks' losses"
+    "Ranks cannot compute it from their own samples. Without reproducible, tnt.Model(model, across_ranks=True) computes it on "
+    "each rank from the outputs of all ranks, as tnt.all_gather inside the loss does; with fit(..., "
+    "tnt_distribute_dataset=False) each rank has batches of its own; tnt.Model(model, accept_approximate=True) trains the mean "
+    "of the ranks' losses"
 )
 WAYS_OUT_OF_STEP = (
     "Ranks cannot compute it from their own samples. Let the loss be a mean or a sum over samples, or bring the samples of all "
-    "ranks together by tnt.all_gather inside the step (not with reproducible); with fit(..., tnt_distribute_dataset=False) each "
-    "rank has batches of its own; tnt.Model(model, accept_approximate=True) trains with the mean of the ranks' gradients"
+    "ranks together by tnt.all_gather inside the step (not with reproducible); with fit(..., tnt_distribute_dataset=False) "
+    "each rank has batches of its own; tnt.Model(model, accept_approximate=True) trains with the mean of the ranks' gradients"
 )
 
 
@@ -207,7 +209,7 @@ def leaving_no_trace(variables: Sequence[Any]) -> Iterator[None]:
     finally:
         random.setstate(of_python)
         np.random.set_state(of_numpy)
-        if seeds is not None:
+        if seeds is not None and of_operations is not None:
             seeds.setstate(of_operations)
         for variable, value in zip(unwrapped, before, strict=True):
             variable.assign(value)
