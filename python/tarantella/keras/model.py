@@ -348,4 +348,8 @@ class Model(Surrogate):
 
 def _with_options(model: Any, options: Options) -> Model:
     """A `tnt.Model` of another one's options."""
-    return cast("Model", Model(model, **options._asdict()))
+    *others, across_ranks, accept_approximate = options
+    distributed = Model(
+        model, ParallelStrategy.DATA, *others, across_ranks=across_ranks, accept_approximate=accept_approximate
+    )
+    return cast("Model", distributed)

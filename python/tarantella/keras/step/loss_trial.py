@@ -1,8 +1,8 @@
 """Finds out how the losses given to `compile` are made of the losses of a batch's parts, before the first step.
 
 Each loss is tried once, on a few made-up samples of the shapes that it will see: the loss of all is compared with what two
-ranks would make of their parts. A loss that returns a sum is summed over ranks. One that couples the samples of a batch is refused,
-or computed from the samples of all ranks, or taken as a mean, as the user says.
+ranks would make of their parts. A loss that returns a sum is summed over ranks. One that couples the samples of a batch is
+refused, or computed from the samples of all ranks, or taken as a mean, as the user says.
 """
 
 from __future__ import annotations

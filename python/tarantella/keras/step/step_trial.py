@@ -116,8 +116,8 @@ class StepTrial:
         if self._coupling is None or not is_divided:
             return
         said = (
-            f"the training step of {type(self._model).__name__} couples the samples of a batch: on {PARTS.whole} made-up "
-            f"samples the gradient of {self._coupling.variable} differs by {self._coupling.percent:.2g} % from the mean of those of "
+            f"the training step of {type(self._model).__name__} couples the samples of a batch: on {PARTS.whole} "
+            f"made-up samples the gradient of {self._coupling.variable} differs by {self._coupling.percent:.2g} % from the mean of those of "
             f"{PARTS.first} and {PARTS.second} of them, weighted by samples, and is not their sum either"
         )
         if not answer.accept_approximate:
