@@ -27,7 +27,7 @@ def train_on_batch(
     first = not hooks.weights_synchronised
     if first:
         model.start_alike(_spec(part[0][0]))
-        model.try_out(_spec(part[0][0]), True, ["train_step"])
+    model.try_out(_spec(part[0][0]), True, ["train_step"])
     hooks.has_local_state = True
     keras_train_on_batch = hooks.original("train_on_batch")
     with model.running(), hooks.single_batch(), fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of):

@@ -57,6 +57,7 @@ class LossTrial:
         self._kinds = kinds
         self._calls: dict[int, tuple[Any, Any]] = {}  # the loss and the specs of its arguments, by the loss's id
         self._found: dict[int, Finding] = {}
+        self._was_traced = False
         self._warned = False
 
     @contextmanager
@@ -122,8 +123,9 @@ class LossTrial:
 
     def _trace(self, batch_spec: Any) -> None:
         """Records the calls of losses that were built before this trial, in a graph that is thrown away."""
-        if not adapter.loss_hooks(self._model, self._recorded):
+        if self._was_traced or not adapter.loss_hooks(self._model, self._recorded):
             return
+        self._was_traced = True
 
         def forward(batch: Any) -> None:
             x, y, sample_weight = adapter.keras.utils.unpack_x_y_sample_weight(batch)
@@ -161,7 +163,11 @@ class LossTrial:
 
 
 def _spec(value: Any) -> Any:
-    return None if value is None else tf.type_spec_from_value(value)
+    """The spec of a tensor; anything else is its own, of which no samples are made up."""
+    try:
+        return None if value is None else tf.type_spec_from_value(value)
+    except TypeError:
+        return value
 
 
 def _tried(model: Any, loss: Any, specs: Any) -> Finding:
