@@ -43,6 +43,8 @@ class Record:
     """The number that a mean was given, by the metric's id and the number of the call."""
     names: dict[int, str] = field(default_factory=dict)
     """Of these metrics, by id."""
+    log_names: list[str] = field(default_factory=list)
+    """Of the logs, by their place."""
     logs: dict[int, Any] = field(default_factory=dict)
     """The logs that are no results of metrics, by their place."""
     results: list[Any] = field(default_factory=list)
@@ -117,8 +119,8 @@ class StepTrial:
             return
         said = (
             f"the training step of {type(self._model).__name__} couples the samples of a batch: on {PARTS.whole} "
-            f"made-up samples the gradient of {self._coupling.variable} differs by {self._coupling.percent:.2g} % from the mean of those of "
-            f"{PARTS.first} and {PARTS.second} of them, weighted by samples, and is not their sum either"
+            f"made-up samples the gradient of {self._coupling.variable} differs by {self._coupling.percent:.2g} % from "
+            f"the mean of those of {PARTS.first} and {PARTS.second} of them, weighted by samples, and is not their sum either"
         )
         if not answer.accept_approximate:
             raise UnsupportedError(f"{said}. {trial.WAYS_OUT_OF_STEP}")
@@ -161,9 +163,11 @@ class StepTrial:
             found.gradients = self._kind_of_gradients(whole, parts, lambda: self._run(name, batch, step, 1.0))
         if found.gradients is not Kind.COUPLED:
             shown = [
-                f"what {whole.names[metric]} is given" for (metric, _), kind in found.updates.items() if kind is Kind.COUPLED
+                f"what the metric {whole.names[metric]!r} is given"
+                for (metric, _), kind in found.updates.items()
+                if kind is Kind.COUPLED
             ]
-            shown += [f"log {place + 1}" for place, kind in found.logs.items() if kind is Kind.COUPLED]
+            shown += [f"the log {whole.log_names[place]!r}" for place, kind in found.logs.items() if kind is Kind.COUPLED]
             if shown:
                 runtime.logger.warning(
                     "%s: %s: neither a mean nor a sum over samples: the ranks' own numbers are shown as their mean, weighted "
@@ -211,7 +215,9 @@ class StepTrial:
         finally:
             patch.revert()
         results = {id(leaf) for leaf in record.results}
-        for place, leaf in enumerate(tf.nest.flatten(logs if isinstance(logs, dict) else {})):
+        logs = logs if isinstance(logs, dict) else {}
+        record.log_names = [str(key) for key in sorted(logs) for _ in tf.nest.flatten(logs[key])]
+        for place, leaf in enumerate(tf.nest.flatten(logs)):
             if id(leaf) not in results and tf.is_tensor(leaf):
                 record.logs[place] = np.asarray(leaf, np.float64)
         return record

@@ -73,6 +73,12 @@ def test_a_loss_of_all_samples_is_exact(found, name):
         same_as_serial(on_rank[name])
 
 
+def test_a_log_that_is_neither_is_named_once(found):
+    for messages in found["other_numbers"]:
+        assert len(messages) == 1
+        assert "train_step: the log 'norm': neither a mean nor a sum over samples" in messages[0]
+
+
 def test_batches_of_each_rank_are_batches(found):
     assert not any(found["batches_of_its_own"])
 

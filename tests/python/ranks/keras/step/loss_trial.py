@@ -70,7 +70,7 @@ def noisy(wanted: Any, found: Any) -> Any:
 class Subclassed(keras.Model):
     """A model whose step's loss is a function of its own."""
 
-    def __init__(self, loss_of: Callable[..., Any]) -> None:
+    def __init__(self, loss_of: Callable[..., Any] | None = None) -> None:
         super().__init__()
         self.loss_of = loss_of
         self.out = keras.layers.Dense(3)
@@ -140,7 +140,7 @@ def dice() -> Any:
 @check
 def summed() -> dict[str, Any]:
     return {
-        "reduce_sum": both(reduce_sum, eagerly=False),
+        "reduce_sum": both(reduce_sum),
         "tensordot": both(tensordot),
         "vector in a step": both(squares, kind=OwnStep),
         "sum in a step": both(reduce_sum, kind=OwnStep, eagerly=False),
@@ -190,6 +190,27 @@ def over_all_ranks() -> dict[str, Any]:
         "gathered": both(gathered, contrastive),
         "gathered in a step": both(gathered, contrastive, kind=OwnStep),
     }
+
+
+class Norms(Subclassed):
+    """Logs a number that is neither a mean nor a sum, and tracks a loss of a compiled one."""
+
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = squares(data[1], self(data[0], training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": tf.reduce_mean(loss), "norm": tf.linalg.global_norm(gradients)}
+
+
+@check
+def other_numbers() -> list[str]:
+    messages.clear()
+    model = tnt.Model(plain(Norms))
+    model.compile("sgd", run_eagerly=True)
+    for _ in range(2):
+        model.fit(x, y, batch_size=BATCH, verbose=0)
+    return [message for message in messages if "neither" in message]
 
 
 @check
