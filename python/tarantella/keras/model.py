@@ -348,6 +348,11 @@ class Model(Surrogate):
 
 def _with_options(model: Any, options: Options) -> Model:
     """A `tnt.Model` of another one's options."""
-    *others, across_ranks, accept_approximate = options
-    distributed = Model(model, ParallelStrategy.DATA, *others, across_ranks=across_ranks, accept_approximate=accept_approximate)
+    distributed = Model(
+        model,
+        ParallelStrategy.DATA,
+        *options[:4],
+        across_ranks=options.across_ranks,
+        accept_approximate=options.accept_approximate,
+    )
     return cast("Model", distributed)
