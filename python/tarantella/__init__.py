@@ -35,7 +35,6 @@ from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
     from tarantella import keras as keras
-    from tarantella.collectives import all_gather as all_gather
     from tarantella.collectives import barrier as barrier
     from tarantella.collectives import broadcast as broadcast
     from tarantella.collectives import broadcast_object as broadcast_object
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from tarantella.keras.reduction.collectives import broadcast_variables as broadcast_variables
     from tarantella.keras.reduction.plan import plan as plan
     from tarantella.launcher.function import launch as launch
+    from tarantella.reduction import all_gather as all_gather
     from tarantella.reduction import all_reduce as all_reduce
     from tarantella.runtime import get_local_rank as get_local_rank
     from tarantella.runtime import get_local_size as get_local_size
@@ -81,12 +81,12 @@ _LAZY = {
     "DistributedGradientTape": "tarantella.keras.loops.tape",
     "Model": "tarantella.keras.model",
     "PackedBucket": "tarantella.keras.reduction.bucket_hook",
-    "all_reduce": "tarantella.reduction",
     "broadcast_variables": "tarantella.keras.reduction.collectives",
     "launch": "tarantella.launcher.function",
     "no_sync": "tarantella.keras.context",
     "plan": "tarantella.keras.reduction.plan",
-    **dict.fromkeys(("all_gather", "barrier", "broadcast", "broadcast_object"), "tarantella.collectives"),
+    **dict.fromkeys(("all_gather", "all_reduce"), "tarantella.reduction"),
+    **dict.fromkeys(("barrier", "broadcast", "broadcast_object"), "tarantella.collectives"),
     **dict.fromkeys(
         ("get_local_rank", "get_local_size", "get_master_rank", "get_rank", "get_size", "is_master_rank"), "tarantella.runtime"
     ),

@@ -1,4 +1,4 @@
-"""`tnt.all_reduce`: of arrays by `tarantella.collectives`, of tensors by `tarantella.keras.reduction`."""
+"""`tnt.all_reduce` and `tnt.all_gather`: of arrays by `tarantella.collectives`, of tensors by `tarantella.keras.reduction`."""
 
 from __future__ import annotations
 
@@ -39,3 +39,32 @@ def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = N
     from tarantella.keras.reduction.collectives import all_reduce as all_reduce_tensor  # imports TensorFlow
 
     return all_reduce_tensor(x, op)
+
+
+def all_gather(x: ArrayLike | Any) -> Any:
+    """The arrays or tensors of all ranks, on every rank. Collective.
+
+    Args:
+        x: an array, list or number, of the same shape and dtype on all ranks, of any dtype of fixed size; or a tensor or
+            variable of TensorFlow or Keras that has rows (float16/32/64, bfloat16, int8/32/64, uint8, bool), as many as the
+            rank likes, of the same shape and dtype on all ranks.
+
+    Returns:
+        Of an array: an array of shape ``(size, *x.shape)``; ``result[r]`` is rank r's. Of a tensor, also inside a
+        `tf.function`: a tensor of all ranks' rows one after another, rank 0's first. It has a gradient: that of the sum of
+        the ranks' losses, weighted as their gradients will be in a step of `tnt.Model` or in
+        `DistributedGradientTape.gradient`. A rank that has no sample in a step of `tnt.Model` adds no row.
+
+    Raises:
+        MismatchError: ranks called different things. PeerLostError, DeadlineError: a rank is missing. UnsupportedError: a
+        tensor in a step with ``reproducible=V``. ValueError: the tensor is a scalar.
+
+    Example:
+        >>> tnt.all_gather(tf.fill([tnt.get_rank() + 1], tnt.get_rank())).numpy()   # on 2 ranks
+        array([0, 1, 1], dtype=int32)
+    """
+    if not is_tensor(x):
+        return collectives.all_gather(x)
+    from tarantella.keras.reduction.collectives import all_gather as all_gather_tensors  # imports TensorFlow
+
+    return all_gather_tensors(x)

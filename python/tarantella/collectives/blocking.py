@@ -45,14 +45,7 @@ def _flat_output(out: NDArray[Any], given: NDArray[Any]) -> NDArray[Any]:
 
 
 def all_gather(x: ArrayLike) -> NDArray[Any]:
-    """All ranks' arrays, stacked along a new first axis, on every rank. Collective.
-
-    Args:
-        x: same shape and dtype on all ranks, any dtype of fixed size.
-
-    Returns:
-        Array of shape ``(size, *x.shape)``; ``result[r]`` is rank r's.
-    """
+    """All ranks' arrays, stacked along a new first axis, on every rank. Collective. See `tnt.all_gather`."""
     given = as_array(x)
     source = np.ascontiguousarray(given)
     result = np.empty((runtime.get_size(), *given.shape), source.dtype)

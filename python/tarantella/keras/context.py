@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _model_steps = 0
 _weight: Callable[[], tf.Tensor] | None = None
+_shards = 0
+_trials = 0
 _no_sync: list[Any] = []  # for each context that is open, the graph in which it was entered (None: eagerly)
 
 
@@ -43,6 +45,47 @@ def weighted(weight: Callable[[], tf.Tensor]) -> Iterator[None]:
 def weight() -> tf.Tensor | None:
     """This rank's weight for the gradients that are being made, a scalar of type float64; None if it is not known."""
     return None if _weight is None else _weight()
+
+
+@contextmanager
+def shard() -> Iterator[None]:
+    """One of a rank's shards is computed, in a step that does not depend on the number of ranks."""
+    global _shards
+    _shards += 1
+    try:
+        yield
+    finally:
+        _shards -= 1
+
+
+def refuse_in_shards(what: str) -> None:
+    """Raises while a rank computes its shards one after the other: ranks would exchange some of a batch's shards only."""
+    if _shards:
+        raise UnsupportedError(
+            f"{what} in a step with reproducible=V, where a rank computes its shards one after the other and never has all "
+            "of a batch's samples at once: train without reproducible"
+        )
+
+
+class CollectiveInTrial(Exception):
+    """What is tried on one rank asked for numbers of others."""
+
+
+@contextmanager
+def trial() -> Iterator[None]:
+    """A loss or a step is tried on a few made-up samples: it must not communicate."""
+    global _trials
+    _trials += 1
+    try:
+        yield
+    finally:
+        _trials -= 1
+
+
+def refuse_in_trial(what: str) -> None:
+    """Raises inside `trial`."""
+    if _trials:
+        raise CollectiveInTrial(f"it calls {what.replace('tnt_', 'tnt.')}")
 
 
 def refuse_in_model_step(what: str, instead: str) -> None:

@@ -57,13 +57,18 @@ class Model(Surrogate):
         reproducible: V, a power of two, gives the same bits on 1, 2, ... or V ranks. Each batch is cut into V shards, whatever
             the number of ranks, which must divide V, and each rank computes its shards one after the other
             (docs/reproducible.md). None: as ``TNT_REPRODUCIBLE`` says, else off. The value must be the same on all ranks.
+        across_ranks: True: a loss given to `compile` that couples the samples of a batch, such as a root of a mean, is computed
+            on every rank from the labels and outputs of all ranks, which are gathered in each step. It is what one device
+            computes. Other losses are computed as ever.
+        accept_approximate: True: a loss or training step that couples samples is not refused; the mean of what ranks get from
+            their own samples is trained instead, and the log says once by how much that differs.
 
     On one rank nothing is sent: no gradient is rounded, no hook is called.
 
     Raises:
         InvalidArgumentError: num_pipeline_stages, gradient_dtype, fusion_threshold or reproducible has another value.
-        TypeError: model or bucket_hook is something else. UnsupportedError: this would be a pipeline, or the model cannot be
-        reproducible with these options.
+        TypeError: model or another argument is something else. UnsupportedError: this would be a pipeline, or the model
+        cannot be reproducible with these options.
 
     Example:
         >>> model = tnt.Model(keras.Sequential([keras.layers.Dense(10)]))
@@ -88,6 +93,8 @@ class Model(Surrogate):
         bucket_hook: Callable[[PackedBucket], object] | None = None,
         fusion_threshold: float | None = None,
         reproducible: int | None = None,
+        across_ranks: bool = False,
+        accept_approximate: bool = False,
     ) -> Any:
         if issubclass(type(model), Model):
             model = model.model
@@ -96,7 +103,9 @@ class Model(Surrogate):
             raise TypeError(f"tnt.Model needs a Keras model, not {type(model).__name__}" + (why and f": {why}"))
         if not isinstance(parallel_strategy, ParallelStrategy):
             raise TypeError(f"parallel_strategy is {parallel_strategy!r}: use a tnt.ParallelStrategy")
-        options = Options(gradient_dtype, bucket_hook, fusion_threshold, reproducible).checked()
+        options = Options(
+            gradient_dtype, bucket_hook, fusion_threshold, reproducible, across_ranks, accept_approximate
+        ).checked()
         unwrapped_models.install_checks()
         if parallel_strategy == ParallelStrategy.NONE:
             unwrapped_models.allow(model)
@@ -180,7 +189,7 @@ class Model(Surrogate):
 
         Raises:
             MismatchError: ranks differ in model, batches or calls. PeerLostError, DeadlineError: a rank is missing.
-            UnsupportedError: a metric or loss cannot be computed from the ranks' parts.
+            UnsupportedError: a metric, loss or training step cannot be computed from the ranks' parts.
         """
         arguments = FitArguments(
             x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle, class_weight,
@@ -273,9 +282,7 @@ class Model(Surrogate):
                 )
         return on_batch.train_on_batch(self._tnt, x, y, sample_weight, class_weight, return_dict, **options)
 
-    def test_on_batch(
-        self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, **options: Any
-    ) -> Any:
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, **options: Any) -> Any:
         """Like Keras' `test_on_batch`, on a global batch, of which each rank takes its part. Collective."""
         if self._tnt.is_plain:
             return self.model.test_on_batch(x, y, sample_weight=sample_weight, return_dict=return_dict, **options)

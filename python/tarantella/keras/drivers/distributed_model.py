@@ -18,6 +18,7 @@ from tarantella.keras.reproducible import fingerprint, options, shard_state
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.step import accumulation, losses, metric_check, unwrapped_models
 from tarantella.keras.step.hooks import StepHooks, create_hooks
+from tarantella.keras.step.trial import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,8 @@ class Options(NamedTuple):
     bucket_hook: Callable[[PackedBucket], object] | None
     fusion_threshold: float | None
     reproducible: int | None
+    across_ranks: bool
+    accept_approximate: bool
 
     def checked(self) -> Options:
         """The options, completed from the environment.
@@ -46,7 +49,15 @@ class Options(NamedTuple):
         threshold = self.fusion_threshold
         if threshold is not None and not (isinstance(threshold, (int, float)) and threshold >= 0):
             raise InvalidArgumentError(f"fusion_threshold is {threshold!r}: use a number of bytes, 0, math.inf or None")
+        for name in ("across_ranks", "accept_approximate"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} is {getattr(self, name)!r}: use True or False")
         shards = options.number_of_shards(self.reproducible, self.gradient_dtype, self.bucket_hook)
+        if shards is not None and self.across_ranks:
+            raise UnsupportedError(
+                "reproducible and across_ranks cannot go together: a rank computes its shards of a batch one after the other, "
+                "and a loss of all samples needs them at once"
+            )
         return self._replace(reproducible=shards)
 
     def keywords(self) -> dict[str, Any]:
@@ -135,9 +146,27 @@ class DistributedModel:
 
     def build(self, batch_spec: Any) -> None:
         """Makes all variables of the compiled model, and checks that its metrics can be summed over ranks."""
-        with metric_check.recorded(self.keras_model) as metrics:
+        with metric_check.recorded(self.keras_model) as metrics, self.open_hooks().loss_trial.recording():
             adapter.build(self.keras_model, batch_spec)
         metrics.check()
+
+    def try_out(self, batch_spec: Any, is_divided: bool, steps: Sequence[str]) -> None:
+        """Tries the losses, and steps of the user's own, on made-up samples. Collective.
+
+        Args:
+            is_divided: whether ranks have parts of the same batch.
+            steps: the names of the steps that will be run.
+
+        Raises:
+            UnsupportedError: they couple samples, so ranks cannot compute them from their parts.
+        """
+        hooks, answer = self.open_hooks(), Answer(self.options.across_ranks, self.options.accept_approximate)
+        hooks.loss_trial.run(batch_spec)
+        hooks.loss_trial.check(is_divided, answer)
+        for name in steps:
+            hooks.step_trial.run(name, batch_spec)
+        if "train_step" in steps:
+            hooks.step_trial.check(is_divided, answer)
 
     def start_alike(self, batch_spec: Any) -> None:
         """Checks that all ranks have the same model, and gives them rank 0's weights and optimizer state. Collective."""

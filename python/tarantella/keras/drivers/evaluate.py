@@ -30,6 +30,7 @@ def evaluate(
     keras_evaluate = model.open_hooks().original("evaluate")
     model.build(split.batch_spec(parts))
     model.broadcast_weights()
+    model.try_out(split.batch_spec(parts), distribute, ["test_step"])
     with model.running([parts]):
         return keras_evaluate(
             parts,

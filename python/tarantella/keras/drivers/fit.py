@@ -65,9 +65,7 @@ class FitArguments:
             given = (first, *given[1:])
         elif given is not None:
             given, validation_batch_size = validation.batched(given, validation_batch_size)
-        return replace(
-            self, x=x, batch_size=batch_size, validation_data=given, validation_batch_size=validation_batch_size
-        )
+        return replace(self, x=x, batch_size=batch_size, validation_data=given, validation_batch_size=validation_batch_size)
 
     def with_validation_split(self) -> FitArguments:
         """The arguments with validation data of their own in the place of ``validation_split``."""
@@ -176,6 +174,9 @@ def _fit_on_all_ranks(
         arguments = replace(arguments, validation_steps=validation.steps)
     hooks.set_distributed(distribute)
     model.start_alike(split.batch_spec(training))
+    validates = validation is not None
+    steps = ["train_step", "test_step"] if validates else ["train_step"]
+    model.try_out(split.batch_spec(training), distribute or (validates and distribute_validation), steps)
     history = session.finished_history()
     if history is not None:
         return history

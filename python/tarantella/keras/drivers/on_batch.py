@@ -28,6 +28,7 @@ def train_on_batch(
     if first:
         collectives.meet("tnt.Model.train_on_batch")
         model.start_alike(_spec(part[0][0]))
+    model.try_out(_spec(part[0][0]), True, ["train_step"])
     hooks.has_local_state = True
     keras_train_on_batch = hooks.original("train_on_batch")
     recorded = fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of)
@@ -46,6 +47,7 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
     hooks, keras_model = model.open_hooks(), model.keras_model
     model.build(_spec(part[0][0]))
     model.broadcast_weights()
+    model.try_out(_spec(part[0][0]), True, ["test_step"])
     keras_test_on_batch = hooks.original("test_on_batch")
     with model.running(), hooks.single_batch():
         keras_test_on_batch(adapter.pack_batch(part), return_dict=True, **options)

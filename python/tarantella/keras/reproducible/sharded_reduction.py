@@ -83,7 +83,7 @@ class ShardedGradients(GradientReduction):
         if self._sums is None:
             self._sums = [TreeSum() for _ in buckets]
         for tree, bucket in zip(self._sums, buckets, strict=True):
-            tree.add([self.of_shard[i] for i in bucket], weight)
+            tree.add([self.of_shard[i] for i in bucket], self.counted(weight))
         return self._sums
 
     def awaits_reduction(self) -> bool:

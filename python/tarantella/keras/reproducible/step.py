@@ -137,7 +137,7 @@ class ReproducibleHooks(StepHooks):
     def _running_shard(self, share: split.Share, training: bool) -> Iterator[None]:
         self._step.begin_shard()
         self.gradients.begin_shard()
-        with self._running(share, training):
+        with context.shard(), self._running(share, training):
             yield
 
     def _averages_over_ranks(self, variables: Sequence[Any], tree: TreeSum) -> list[tf.Tensor]:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import collectives
+from tarantella.keras.step.losses import LossKinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ class CurrentStep:
 
     def __init__(self) -> None:
         self.is_training = False
+        self.loss_kinds = LossKinds()
         self.may_be_empty = True  # whether this rank's share of a batch can be empty
         self._share: Share | None = None
         self._total_samples: tf.Tensor | None = None
@@ -61,6 +63,10 @@ class CurrentStep:
     def counts_alone(self) -> bool:
         """Whether this rank evaluates data of its own. Ranks may have different numbers of batches, which count by samples."""
         return not self.is_training and self._share is not None and self._share.total is None
+
+    def total(self) -> tf.Tensor | None:
+        """The number of samples of the batch that is divided among ranks; None if each rank has a batch of its own."""
+        return self.share.total
 
     def _samples_of_all_ranks(self) -> tf.Tensor:
         if self.share.total is not None:

@@ -35,14 +35,18 @@ class GradientReduction:
 
     def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any] | None:
         """The gradients of the global batch; None if the optimizer is to wait. A variable without a gradient keeps none."""
-        weight = self._step.weight() if weight is None else weight
+        weight = self.weight() if weight is None else weight
         reduced = gradients.reduce(grads, variables, weight, self._reducers)
         self._observe(reduced, variables)
         return reduced
 
     def weight(self) -> tf.Tensor:
-        """This rank's part of the global batch."""
-        return self._step.weight()
+        """What this rank's gradients count: its part of the global batch, or 1 if they are sums over its samples."""
+        return self.counted(self._step.weight())
+
+    def counted(self, weight: tf.Tensor) -> tf.Tensor:
+        """What the gradients of samples count that are this part of the global batch."""
+        return tf.cast(weight > 0, weight.dtype) if self._step.loss_kinds.summed_gradients else weight
 
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
         """Whether the flag is true on all ranks."""

@@ -18,8 +18,10 @@ from tarantella.keras.step import accumulation, losses, normalization
 from tarantella.keras.step.accumulation import OptimizerHooks
 from tarantella.keras.step.current_step import CurrentStep
 from tarantella.keras.step.gradient_reduction import GradientReduction
+from tarantella.keras.step.loss_trial import LossTrial
 from tarantella.keras.step.metric_reduction import MetricReduction
 from tarantella.keras.step.patch import Patch
+from tarantella.keras.step.step_trial import StepTrial
 from tarantella.keras.xla import operations
 from tarantella.keras.xla.segments import CompiledCalls
 
@@ -40,6 +42,7 @@ class StepHooks:
     Attributes:
         reducers: all reducers of the model.
         gradients: reduces the gradients of its steps.
+        loss_trial, step_trial: find out before the first step how losses and gradients are made of those of a batch's parts.
         autotune: tries fusion thresholds while `fit` trains; None if it is not asked for.
         weights_synchronised: whether all ranks have been given rank 0's weights and optimizer state.
         has_local_state: whether single steps left state on each rank that the end of an epoch would bring together.
@@ -54,6 +57,8 @@ class StepHooks:
     ) -> None:
         self.reducers = reducers
         self.gradients = gradients
+        self.loss_trial = LossTrial(model, step.loss_kinds)
+        self.step_trial = StepTrial(model, step.loss_kinds)
         self.autotune: Autotune | None = None
         self.weights_synchronised = False
         self.has_local_state = False
@@ -111,8 +116,8 @@ class StepHooks:
         model, optimizer = self._model, adapter.optimizer_of(self._model)
         return [
             *((model, name, self._local_call(name)) for name in _CALLS),
-            (model, "train_step", self._train_step(model.train_step)),
-            (model, "test_step", self._test_step(model.test_step)),
+            (model, "train_step", self._train_step(self._metrics.with_sums_scaled("train_step", model.train_step))),
+            (model, "test_step", self._test_step(self._metrics.with_sums_scaled("test_step", model.test_step))),
             (model, "predict_step", self._predict_step(model.predict_step)),
             *self._metrics.hooks(),
             *normalization.hooks(model),

@@ -1,29 +1,70 @@
 """The part of one rank's loss in the loss of the global batch.
 
 Gradients are summed over ranks, weighted by samples. That is right for a loss that is a mean over samples. A loss that is a
-sum, or a mean over the elements that a mask or sample weights leave, is scaled first: then the same weighted sum is right.
+sum, or a mean over the elements that a mask or sample weights leave, is scaled first: then the same weighted sum is right. A
+loss that couples the samples of a batch is right only if it is computed from all of them, on every rank.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
+from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
+from tarantella.keras.reduction import collectives
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tarantella.keras.step.current_step import CurrentStep
+
+@dataclass
+class LossKinds:
+    """What trials found (`loss_trial`, `step_trial`): of losses by their ids. What is not named here is a mean over samples."""
+
+    summed: set[int] = field(default_factory=set)
+    """They return one number, which is a sum over samples."""
+    gathered: set[int] = field(default_factory=set)
+    """They couple samples, and shall be computed from those of all ranks."""
+    summed_gradients: bool = False
+    """The gradients of a training step of the user's own are sums over samples."""
+    summed_updates: set[tuple[str, int, int]] = field(default_factory=set)
+    """In this step ("train_step" or "test_step") the metric of this id is given a sum in the call of this number."""
+    summed_logs: set[tuple[str, int]] = field(default_factory=set)
+    """The number at this place in the logs of this step is a sum."""
 
 
-def across_ranks(loss: Any, step: CurrentStep) -> Callable[..., tf.Tensor]:
+class PartOfBatch(Protocol):
+    """What a loss has to know of the step that it is computed in."""
+
+    loss_kinds: LossKinds
+
+    def weight(self) -> tf.Tensor:
+        """The part that these samples are of the batch."""
+
+    def counts_alone(self) -> bool:
+        """Whether these samples are a batch of their own."""
+
+    def divisor_of_all(self, divisor: tf.Tensor) -> tf.Tensor:
+        """The sum over the batch's parts of the number that the loss of each divides by."""
+
+    def total(self) -> tf.Tensor | None:
+        """The number of samples of the batch that is divided among ranks; None if each rank has a batch of its own."""
+
+
+def across_ranks(loss: Any, step: PartOfBatch) -> Callable[..., tf.Tensor]:
     """A function like the loss of Keras: the sum over ranks of its results, weighted by samples, is the global loss."""
 
     def scaled(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+        total = step.total() if id(loss) in step.loss_kinds.gathered else None
+        if total is not None:
+            return loss(*(_of_all_ranks(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
         value, divisor = adapter.loss_and_divisor(loss, y_true, y_pred, sample_weight)
+        if divisor is adapter.ALL_ELEMENTS and id(loss) in step.loss_kinds.summed:
+            divisor = adapter.NO_DIVISOR
         if divisor is adapter.ALL_ELEMENTS or step.counts_alone():
             return value
         weight = step.weight()
@@ -34,6 +75,22 @@ def across_ranks(loss: Any, step: CurrentStep) -> Callable[..., tf.Tensor]:
         return value * tf.cast(tf.math.divide_no_nan(share, weight), value.dtype)
 
     return scaled
+
+
+def _of_all_ranks(tensors: Any, total: tf.Tensor) -> Any:
+    """The rows of all ranks, of which rank r of n has ``batch[r::n]``, in the order of the batch. Masks go with them."""
+    size = runtime.get_size()
+    order = tf.math.invert_permutation(tf.concat([tf.range(rank, total, size, tf.int64) for rank in range(size)], 0))
+
+    def gathered(tensor: Any) -> Any:
+        if tensor is None:
+            return None
+        rows, mask = tf.gather(collectives.all_gather(tensor), order), adapter.mask_of(tensor)
+        if mask is not None:
+            adapter.set_mask(rows, gathered(mask))
+        return rows
+
+    return tf.nest.map_structure(gathered, tensors)
 
 
 def refuse_unreduced(losses: Any) -> None:

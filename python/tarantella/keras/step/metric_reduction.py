@@ -39,18 +39,19 @@ class MetricReduction:
         self._reducers = reducers
         self._step = step
         self._were_asked_for = False  # by get_metrics_result, in this step
+        self._updates: dict[int, int] = {}  # how often each mean was given a number in this step, by the metric's id
         self._results: dict[int, tuple[Any, Any, int]] = {}  # of this step: tensor, metric, and place in its result, by id
 
     def begin_step(self) -> None:
         """A step begins to be traced or run."""
         self._were_asked_for = False
-        self._results = {}
+        self._updates, self._results = {}, {}
 
     def hooks(self) -> list[Attribute]:
         """The methods of the model and its metrics to replace while it is trained or evaluated."""
         return [
             (self._model, "get_metrics_result", self._metrics_result(self._model.get_metrics_result)),
-            *((m, "update_state", self._weighted_update(m.update_state)) for m in adapter.mean_metrics(self._model)),
+            *((m, "update_state", self._weighted_update(m, m.update_state)) for m in adapter.mean_metrics(self._model)),
             *((m, "result", self._recorded_result(m, m.result)) for m in self._model.metrics),
         ]
 
@@ -67,15 +68,44 @@ class MetricReduction:
 
         return get_metrics_result
 
-    def _weighted_update(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _weighted_update(self, metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         """A mean that is given one number for a batch, such as an output's loss, counts it by the rank's part of the batch."""
 
         def update_state(values: Any, sample_weight: Any = None) -> Any:
+            place = self._updates[id(metric)] = self._updates.get(id(metric), -1) + 1
+            if (self._name_of_step(), id(metric), place) in self._step.loss_kinds.summed_updates:
+                values = self._as_mean(values)
             if sample_weight is None and self._step.is_running and tf.convert_to_tensor(values).shape.rank == 0:
                 sample_weight = tf.cast(self._step.weight(), tf.float32)
             return original(values, sample_weight=sample_weight)
 
         return update_state
+
+    def _name_of_step(self) -> str:
+        if not self._step.is_running:
+            return ""
+        return "train_step" if self._step.is_training else "test_step"
+
+    def _as_mean(self, value: Any) -> tf.Tensor:
+        """A sum over this rank's samples, as the number whose mean, weighted by samples, is the sum over those of all ranks."""
+        if self._step.counts_alone():
+            return value
+        number = tf.convert_to_tensor(value)
+        scaled = tf.math.divide_no_nan(tf.cast(number, tf.float64), self._step.weight())
+        return tf.cast(scaled, number.dtype if number.dtype.is_floating else tf.float32)
+
+    def with_sums_scaled(self, name: str, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """The step of this name; numbers in its logs that are sums over samples are scaled so that their mean is right."""
+        summed = self._step.loss_kinds.summed_logs
+
+        def step(batch: Any) -> Any:
+            logs = original(batch)
+            if not any((name, place) in summed for place in range(len(tf.nest.flatten(logs)))):
+                return logs
+            leaves = [self._as_mean(v) if (name, i) in summed else v for i, v in enumerate(tf.nest.flatten(logs))]
+            return tf.nest.pack_sequence_as(logs, leaves)
+
+        return step if any(of_step == name for of_step, _ in summed) else original
 
     def _recorded_result(self, metric: Any, original: Callable[[], Any]) -> Callable[[], Any]:
         """Remembers which tensors are results of the metric, to know them in the logs of a user's own training step."""

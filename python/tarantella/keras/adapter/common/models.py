@@ -62,6 +62,11 @@ def _of_any_size(spec: Any) -> Any:
     return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
 
 
+def has_own(model: Any, *names: str) -> bool:
+    """Whether the model's class, or the model itself, has one of these methods of its own in the place of Keras'."""
+    return any(getattr(type(model), name) is not getattr(keras.Model, name) or name in vars(model) for name in names)
+
+
 def weights(model: Any) -> list[Any]:
     """All weights of the model, trainable or not, without metrics and random seeds."""
     return _without_metrics(model, model.weights)

@@ -39,9 +39,14 @@ class _Replaced:
         return self._call(y_true, y_pred, sample_weight)
 
 
+def loss_container(model: Any) -> Any:
+    """The object that holds the losses given to ``compile`` and makes loss objects of them when it is built; None if none."""
+    return getattr(model, "compiled_loss", None)
+
+
 def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
     """Patches (owner, attribute, value) that put ``replace(loss)`` in the place of each loss of a built model."""
-    container = getattr(model, "compiled_loss", None)
+    container = loss_container(model)
     if container is None or not container.built:
         return []
     replaced = [None if loss is None else _Replaced(loss, replace(loss)) for loss in container._losses]

@@ -27,9 +27,14 @@ def given_metrics(model: Any) -> list[Any]:
     return list({id(metric): metric for metric in found}.values())
 
 
+def loss_container(model: Any) -> Any:
+    """The object that holds the losses given to ``compile`` and makes loss objects of them when it is built; None if none."""
+    return getattr(model, "_compile_loss", None)
+
+
 def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
     """Patches (owner, attribute, value) that put ``replace(loss)`` in the place of each loss of a built model."""
-    container = getattr(model, "_compile_loss", None)
+    container = loss_container(model)
     if container is None or container._flat_losses is None:
         return []
     replaced = [item._replace(loss=replace(item.loss)) for item in container._flat_losses]

@@ -36,7 +36,8 @@ class Graphs:
 
     def _keeping(self, kind: list[Any], step: Any) -> Any:
         def keeping(batch: Any) -> Any:
-            kind.append(tf.compat.v1.get_default_graph())
+            if not tf.executing_eagerly():  # a trial runs the step eagerly before
+                kind.append(tf.compat.v1.get_default_graph())
             return step(batch)
 
         return keeping

@@ -1,0 +1,281 @@
+"""Losses and training steps that are not means over samples: what ranks make of them, and what plain Keras does."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+import tarantella as tnt
+from checks import check, log_messages, raised, run
+from tarantella.keras.step import unwrapped_models
+from tarantella.keras.step.loss_trial import LossTrial
+from tarantella.keras.step.losses import LossKinds
+from tarantella.keras.step.step_trial import StepTrial
+
+LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+RANK = tnt.get_rank()
+SAMPLES, BATCH = 20, 7  # on 2 and 3 ranks no batch can be divided equally
+numbers = np.random.default_rng(0)
+x = numbers.normal(size=(SAMPLES, 4)).astype(np.float32) * np.linspace(0.2, 2, SAMPLES, dtype=np.float32)[:, np.newaxis]
+y = (np.abs(x[:, :3]) / 4).astype(np.float32)
+logging.getLogger("TNT_LIB").setLevel(logging.INFO)
+messages = log_messages()
+
+
+def squares(wanted: Any, found: Any) -> Any:
+    return tf.reduce_mean(tf.square(wanted - found), -1)
+
+
+def reduce_sum(wanted: Any, found: Any) -> Any:
+    return tf.reduce_sum(tf.square(wanted - found))
+
+
+def tensordot(wanted: Any, found: Any) -> Any:
+    return tf.tensordot(wanted - found, wanted - found, 2)
+
+
+def rmse(wanted: Any, found: Any) -> Any:
+    return tf.sqrt(tf.reduce_mean(tf.square(wanted - found)))
+
+
+def ratio(wanted: Any, found: Any) -> Any:
+    counted = tf.cast(wanted > 0.1, tf.float32)
+    return tf.reduce_sum(tf.square(wanted - found) * counted) / tf.reduce_sum(counted)
+
+
+def contrastive(wanted: Any, found: Any) -> Any:
+    """Supervised: samples of the same class attract each other."""
+    rows = tf.math.l2_normalize(found, 1)
+    alike = tf.cast(tf.argmax(wanted, 1)[:, tf.newaxis] == tf.argmax(wanted, 1), tf.float32)
+    logits = tf.matmul(rows, rows, transpose_b=True) / 0.5
+    return -tf.reduce_mean(tf.reduce_sum(alike * tf.nn.log_softmax(logits), 1) / tf.reduce_sum(alike, 1))
+
+
+def gathered(wanted: Any, found: Any) -> Any:
+    return contrastive(tnt.all_gather(wanted), tnt.all_gather(found))
+
+
+def noisy(wanted: Any, found: Any) -> Any:
+    return tf.reduce_mean(tf.square(wanted - found * tf.random.uniform(tf.shape(found))))
+
+
+class Subclassed(keras.Model):
+    """A model whose step's loss is a function of its own."""
+
+    def __init__(self, loss_of: Callable[..., Any] | None = None) -> None:
+        super().__init__()
+        self.loss_of = loss_of
+        self.out = keras.layers.Dense(3)
+        self.noise = keras.layers.Dropout(0.5)
+        self.steps = tf.Variable(0)
+        self.tracker = keras.metrics.Mean(name="tracker")
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        return self.out(inputs)
+
+
+class OwnStep(Subclassed):
+    def train_step(self, data: Any) -> Any:
+        self.steps.assign_add(1)
+        with tf.GradientTape() as tape:
+            loss = self.loss_of(data[1], self(data[0], training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.tracker.update_state(loss)
+        return {"tracker": self.tracker.result(), "now": tf.reduce_sum(loss)}
+
+    def test_step(self, data: Any) -> Any:
+        loss = self.loss_of(data[1], self(data[0]))
+        self.tracker.update_state(loss)
+        return {"tracker": self.tracker.result(), "now": tf.reduce_sum(loss)}
+
+
+class WithDropout(OwnStep):
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        return self.out(self.noise(inputs, training=training))
+
+
+class OwnLoss(Subclassed):
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, **how: Any) -> Any:
+        loss = self.loss_of(y, y_pred)
+        if LEGACY:
+            self.tracker.update_state(loss)
+        return loss
+
+
+def plain(kind: type[Any] | None = None, loss: Any = None) -> Any:
+    keras.utils.set_random_seed(3)
+    if kind is not None:
+        return kind(loss)
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="sigmoid")])
+
+
+def trained(loss: Any, kind: type[Any] | None = None, eagerly: bool = True, **options: Any) -> dict[str, Any]:
+    """Losses in training and in validation, and the weights."""
+    model = tnt.Model(plain(kind, loss), **options)
+    model.compile(keras.optimizers.SGD(0.02), None if kind else loss, run_eagerly=eagerly)
+    history = model.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0, validation_data=(x, y)).history
+    weights = np.concatenate([np.asarray(v).ravel() for v in model.trainable_variables]).tolist()
+    return {**{name: [float(v) for v in values] for name, values in history.items()}, "weights": weights}
+
+
+def both(loss: Any, truth: Any = None, **how: Any) -> list[dict[str, Any]]:
+    """On all ranks, and as plain Keras."""
+    serial = {name: how[name] for name in ("kind", "eagerly") if name in how}
+    return [trained(loss, **how), trained(truth or loss, **serial, parallel_strategy=tnt.ParallelStrategy.NONE)]
+
+
+def dice() -> Any:
+    return rmse if LEGACY else keras.losses.Dice()
+
+
+@check
+def summed() -> dict[str, Any]:
+    return {
+        "reduce_sum": both(reduce_sum),
+        "tensordot": both(tensordot),
+        "vector in a step": both(squares, kind=OwnStep),
+        "sum in a step": both(reduce_sum, kind=OwnStep, eagerly=False),
+        "sum in compute_loss": both(reduce_sum, kind=OwnLoss),
+        "mean in a step": both(rmse_of_each, kind=OwnStep),
+    }
+
+
+def rmse_of_each(wanted: Any, found: Any) -> Any:
+    return tf.reduce_mean(tf.sqrt(squares(wanted, found) + 1e-3))
+
+
+@check
+def refused() -> dict[str, Any]:
+    losses = {"rmse": rmse, "ratio": ratio, "contrastive": contrastive, "dice": dice()}
+    steps = {"step": (ratio, OwnStep), "compute_loss": (rmse, OwnLoss)}
+    found = {name: raised(trained, loss) for name, loss in losses.items()}
+    return {**found, **{name: raised(trained, *what) for name, what in steps.items()}}
+
+
+@check
+def evaluated() -> list[str]:
+    model = tnt.Model(plain())
+    model.compile("sgd", rmse)
+    return raised(model.evaluate, x, y, verbose=0)
+
+
+@check
+def accepted() -> list[Any]:
+    found = []
+    for loss, kind in ((rmse, None), (ratio, OwnStep)):
+        messages.clear()
+        model = tnt.Model(plain(kind, loss), accept_approximate=True)
+        model.compile("sgd", None if kind else loss, run_eagerly=True)
+        for _ in range(2):
+            model.fit(x, y, batch_size=BATCH, verbose=0)
+        found.append([message for message in messages if "accept_approximate" in message])
+    return found
+
+
+@check
+def over_all_ranks() -> dict[str, Any]:
+    return {
+        "rmse": both(rmse, across_ranks=True),
+        "dice": both(dice(), across_ranks=True),
+        "contrastive": both(contrastive, across_ranks=True, eagerly=False),
+        "gathered": both(gathered, contrastive),
+        "gathered in a step": both(gathered, contrastive, kind=OwnStep),
+    }
+
+
+class Norms(Subclassed):
+    """Logs a number that is neither a mean nor a sum, and tracks a loss of a compiled one."""
+
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = squares(data[1], self(data[0], training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": tf.reduce_mean(loss), "norm": tf.linalg.global_norm(gradients)}
+
+
+@check
+def other_numbers() -> list[str]:
+    messages.clear()
+    model = tnt.Model(plain(Norms))
+    model.compile("sgd", run_eagerly=True)
+    for _ in range(2):
+        model.fit(x, y, batch_size=BATCH, verbose=0)
+    return [message for message in messages if "neither" in message]
+
+
+@check
+def batches_of_its_own() -> list[str]:
+    """Each is a batch: nothing is divided."""
+    model = tnt.Model(plain())
+    model.compile("sgd", rmse, run_eagerly=True)
+    return raised(model.fit, x, y, batch_size=BATCH, verbose=0, tnt_distribute_dataset=False)
+
+
+@check
+def losses_of_keras() -> list[list[str]]:
+    """None is refused, none cannot be compared; with weights of samples, too."""
+    names = ["mse", "mae", "mape", "msle", "kld", "poisson", "huber", "log_cosh", "hinge", "squared_hinge", "categorical_hinge"]
+    names += ["cosine_similarity", "binary_crossentropy", "categorical_crossentropy", "binary_focal_crossentropy"]
+    found = []
+    for loss in [*names, keras.losses.MeanSquaredError(reduction="sum"), keras.losses.SparseCategoricalCrossentropy(True)]:
+        messages.clear()
+        model = tnt.Model(plain())
+        model.compile("sgd", loss, run_eagerly=True)
+        labels = y if not hasattr(loss, "from_logits") and "Sparse" not in type(loss).__name__ else y[:, 0].astype(np.int32)
+        error = raised(model.test_on_batch, x[:5], labels[:5], np.ones(5, np.float32))
+        found.append([*error, *(message for message in messages if "loss" in message)])
+    return found
+
+
+@check
+def not_compared() -> list[list[str]]:
+    found = []
+    for loss, kind in ((noisy, None), (noisy, OwnStep), (gathered, None)):
+        messages.clear()
+        trained(loss, kind)
+        found.append([message for message in messages if "could not be compared" in message])
+    return found
+
+
+def state(model: Any) -> list[list[float]]:
+    optimizers = model.optimizer.variables
+    variables = [*model.variables, *(optimizers() if callable(optimizers) else optimizers), model.steps]
+    return [np.asarray(v).ravel().tolist() for v in variables]
+
+
+def drawn() -> list[float]:
+    draw = keras.backend.random_uniform if LEGACY else keras.random.uniform
+    return [random.random(), float(np.random.random()), float(tf.random.uniform(())), float(draw((1,))[0])]
+
+
+@check
+def no_trace() -> list[bool]:
+    """What a trial changes: nothing, also where a step draws noise, counts, and keeps metrics."""
+    spec = (tf.TensorSpec([None, 4]), tf.TensorSpec([None, 3]))
+    same, numbers_drawn = [], []
+    for tries in (False, True):
+        model = plain(WithDropout, squares)
+        model.compile("adam", "mse", run_eagerly=True)
+        with unwrapped_models.internal_call():
+            model.train_on_batch(x[:5], y[:5])
+        before = state(model)
+        keras.utils.set_random_seed(5)
+        if tries:
+            for trial in (StepTrial(model, LossKinds()), LossTrial(model, LossKinds())):
+                trial.run(*(["train_step"] if isinstance(trial, StepTrial) else []), spec)
+        same.append(state(model) == before)
+        numbers_drawn.append(drawn())
+    return [*same, numbers_drawn[0] == numbers_drawn[1]]
+
+
+run(sys.argv[1], *sys.argv[2:])
