@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from tarantella.keras.reduction.bucket_hook import PackedBucket as PackedBucket
     from tarantella.keras.reduction.collectives import broadcast_variables as broadcast_variables
     from tarantella.keras.reduction.plan import plan as plan
+    from tarantella.keras.step.noise import noise_by_rank as noise_by_rank
+    from tarantella.keras.step.noise import same_noise as same_noise
     from tarantella.reduction import all_reduce as all_reduce
     from tarantella.runtime import get_local_rank as get_local_rank
     from tarantella.runtime import get_local_size as get_local_size
@@ -80,6 +82,8 @@ _LAZY = {
     "all_reduce": "tarantella.reduction",
     "broadcast_variables": "tarantella.keras.reduction.collectives",
     "no_sync": "tarantella.keras.context",
+    "noise_by_rank": "tarantella.keras.step.noise",
+    "same_noise": "tarantella.keras.step.noise",
     "plan": "tarantella.keras.reduction.plan",
     **dict.fromkeys(("all_gather", "barrier", "broadcast", "broadcast_object"), "tarantella.collectives"),
     **dict.fromkeys(
@@ -143,8 +147,10 @@ __all__ = [
     "logger",
     "models",
     "no_sync",
+    "noise_by_rank",
     "optimizers",
     "plan",
+    "same_noise",
 ]
 
 
