@@ -314,4 +314,4 @@ def functions_from_files() -> list[str]:
     return [message for message in messages[before:] if "the step calls" in message]
 
 
-run(sys.argv[1])
+run(*sys.argv[1:])
