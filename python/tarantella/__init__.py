@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from tarantella.keras.reduction.bucket_hook import PackedBucket as PackedBucket
     from tarantella.keras.reduction.collectives import broadcast_variables as broadcast_variables
     from tarantella.keras.reduction.plan import plan as plan
+    from tarantella.keras.step.noise import noise_by_rank as noise_by_rank
+    from tarantella.keras.step.noise import same_noise as same_noise
     from tarantella.launcher.function import launch as launch
     from tarantella.reduction import all_gather as all_gather
     from tarantella.reduction import all_reduce as all_reduce
@@ -84,6 +86,8 @@ _LAZY = {
     "broadcast_variables": "tarantella.keras.reduction.collectives",
     "launch": "tarantella.launcher.function",
     "no_sync": "tarantella.keras.context",
+    "noise_by_rank": "tarantella.keras.step.noise",
+    "same_noise": "tarantella.keras.step.noise",
     "plan": "tarantella.keras.reduction.plan",
     **dict.fromkeys(("all_gather", "all_reduce"), "tarantella.reduction"),
     **dict.fromkeys(("barrier", "broadcast", "broadcast_object"), "tarantella.collectives"),
@@ -151,8 +155,10 @@ __all__ = [
     "logger",
     "models",
     "no_sync",
+    "noise_by_rank",
     "optimizers",
     "plan",
+    "same_noise",
     "tnt_initializer",
 ]
 

@@ -43,6 +43,7 @@ READ = "read data as Keras does"
 REMEMBER = "keep what Keras' callbacks remember in a checkpoint"
 WRITE = "write the files of a BackupAndRestore beside their place first"
 RANDOM_STATE = "keep the random state of TensorFlow in a checkpoint"
+TRACES = "draw each rank's own random numbers in a function that was traced before the step"
 AUTOGRAPH = "rewrite a function by AutoGraph if its caller is"
 PUSHDOWN = "move the split of a batch before the maps"
 
@@ -85,6 +86,7 @@ TABLE = [
     (LEGACY, "dropout", "_random_generator", SHARDS),
     (LEGACY, "random_generator", "_generator _rng_type _built _maybe_init", SHARDS),
     (BOTH, "tensorflow.python.eager.context", "context", RANDOM_STATE),
+    (BOTH, "tensorflow.python.eager.polymorphic_function.function_context", "make_function_context", TRACES),
     (BOTH, "eager_context", "_rng", RANDOM_STATE),
     # losses and metrics
     (KERAS_3, "model", "_compile_loss _compile_metrics", "find the losses and metrics given to compile"),

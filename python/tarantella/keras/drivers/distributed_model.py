@@ -16,7 +16,7 @@ from tarantella.keras.loops import optimizers
 from tarantella.keras.reduction import ops, statistics, weights
 from tarantella.keras.reproducible import fingerprint, options, shard_state
 from tarantella.keras.reproducible.step import ReproducibleHooks
-from tarantella.keras.step import accumulation, losses, metric_check, unwrapped_models
+from tarantella.keras.step import accumulation, losses, metric_check, noise, unwrapped_models
 from tarantella.keras.step.hooks import StepHooks, create_hooks
 from tarantella.keras.step.trial import Answer
 
@@ -179,6 +179,7 @@ class DistributedModel:
             weights.broadcast(shard_state.random_states(model))
         else:
             accumulation.clear_on_other_ranks(model.optimizer)
+            noise.start_generators_alike(model)
         hooks.weights_synchronised = True
 
     def broadcast_weights(self) -> None:

@@ -14,7 +14,7 @@ from tarantella.keras.data import gather, split
 from tarantella.keras.reduction import autotune, weights
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
-from tarantella.keras.step import accumulation, losses, normalization
+from tarantella.keras.step import accumulation, losses, noise, normalization
 from tarantella.keras.step.accumulation import OptimizerHooks
 from tarantella.keras.step.current_step import CurrentStep
 from tarantella.keras.step.gradient_reduction import GradientReduction
@@ -27,6 +27,7 @@ from tarantella.keras.xla.segments import CompiledCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from tarantella.keras.reduction.autotune import Autotune
     from tarantella.keras.reduction.bucket_hook import PackedBucket
@@ -191,8 +192,12 @@ class StepHooks:
         """In this context the model computes its share of a batch."""
         self._metrics.begin_step()
         compiled = nullcontext() if self._compiled is None else self._compiled.step(training)
-        with self._step.running(share, training), compiled:
+        with self._step.running(share, training), compiled, self.noise():
             yield
+
+    def noise(self) -> AbstractContextManager[None]:
+        """The context in which a step draws its random numbers: each rank's own, or each shard's."""
+        return noise.noise_by_shard() if self.reproducible else noise.noise_by_rank()
 
     def _train_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def train_step(element: Any) -> Any:
@@ -223,7 +228,8 @@ class StepHooks:
     def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def predict_step(element: Any) -> Any:
             ((batch, share),) = self._unpacked(element)
-            return gather.with_sizes(original(batch), share)
+            with noise.noise_by_rank():  # in shards it is not, in reproducible mode either
+                return gather.with_sizes(original(batch), share)
 
         return predict_step
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tarantella.keras import adapter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
+_CALLS = {"PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
 _DRAWS = ("NonDeterministicInts", "Rng", "StatefulRandom", "StatefulStandardNormal", "StatefulTruncated", "StatefulUniform")
 
 
@@ -26,6 +27,23 @@ def draws_of_other_generators(graph: Any, known: Sequence[Any]) -> list[str]:
     outside = _outside(graph)
     draws = [op for op in graph.get_operations() if op.type.startswith(_DRAWS)]
     return sorted({op.type for op in draws if not op.inputs or outside.get(id(op.inputs[0])) not in handles})
+
+
+def functions_that_draw(graph: Any, draws: Container[str], scope: str) -> dict[str, list[str]]:
+    """The functions that the graph calls and that draw random numbers, none of them in a name scope: their draws, by name.
+
+    Args:
+        draws: the types of operations that draw.
+        scope: the name scope; where it occurs once, the function was traced for this graph.
+    """
+    if not any(op.type in _CALLS for op in graph.get_operations()):
+        return {}
+    found = {}
+    for function in graph.as_graph_def().library.function:
+        drawing = [node for node in function.node_def if node.op in draws]
+        if drawing and not any(scope in node.name for node in drawing):
+            found[function.signature.name] = sorted({node.op for node in drawing})
+    return found
 
 
 def used(graph: Any, begin: int, variables: Sequence[Any]) -> list[Any]:

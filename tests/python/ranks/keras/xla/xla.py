@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
+import tarantella as tnt
 from recipes import batched, cnn_data, mlp_data, random
 from training import Case, Job, Outcome, run_all
 
@@ -65,6 +66,14 @@ def sequential() -> keras.Model:
     return keras.Sequential([keras.Input((8,)), *(layers.Dense(16, activation="tanh") for _ in range(4)), layers.Dense(3)])
 
 
+class SharedDropout(layers.Dropout):
+    """Has the same mask on all ranks."""
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        with tnt.same_noise():
+            return super().call(inputs, training=training)
+
+
 def convolutions(rate: float, **normalization: Any) -> keras.Model:
     """Two branches, one in a model of its own."""
     inputs = keras.Input((8, 8, 3))
@@ -73,7 +82,7 @@ def convolutions(rate: float, **normalization: Any) -> keras.Model:
     x = layers.Activation("gelu")(x)
     inner = [layers.Conv2D(6, 3, padding="same", activation="gelu"), layers.Conv2D(6, 1)]
     x = layers.Add()([x, keras.Sequential([keras.Input((8, 8, 6)), *inner])(x)])
-    x = layers.Dropout(rate)(layers.Flatten()(layers.AveragePooling2D(2)(x)))
+    x = SharedDropout(rate)(layers.Flatten()(layers.AveragePooling2D(2)(x)))
     return keras.Model(inputs, layers.Dense(5)(keras.ops.sin(x)))
 
 
