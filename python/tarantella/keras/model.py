@@ -16,6 +16,7 @@ from tarantella.keras.drivers.distributed_model import DistributedModel, Options
 from tarantella.keras.drivers.evaluate import evaluate
 from tarantella.keras.drivers.fit import FitArguments, fit
 from tarantella.keras.drivers.predict import predict
+from tarantella.keras.loops import guard
 from tarantella.keras.reduction import ops
 from tarantella.keras.reduction.plan import Plan
 from tarantella.keras.reproducible import fingerprint
@@ -92,6 +93,7 @@ class Model(Surrogate):
             raise TypeError(f"parallel_strategy is {parallel_strategy!r}: use a tnt.ParallelStrategy")
         options = Options(gradient_dtype, bucket_hook, fusion_threshold, reproducible).checked()
         unwrapped_models.install_checks()
+        guard.install()
         if parallel_strategy == ParallelStrategy.NONE:
             unwrapped_models.allow(model)
             return model

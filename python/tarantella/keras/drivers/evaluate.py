@@ -26,7 +26,7 @@ def evaluate(
     batches = GlobalBatches("data to evaluate", model=model.keras_model, **data)
     parts = batches.parts(distribute, model.shards)
     keras_evaluate = model.open_hooks().original("evaluate")
-    model.build(split.batch_spec(parts))
+    model.build(split.batch_spec(parts), "test_step")
     model.broadcast_weights()
     with model.running([parts]):
         return keras_evaluate(

@@ -41,7 +41,7 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
     model.require_compiled("test_on_batch")
     part = _part(adapter.batch_of(x, y, sample_weight, None), model.shards)
     hooks, keras_model = model.open_hooks(), model.keras_model
-    model.build(_spec(part[0][0]))
+    model.build(_spec(part[0][0]), "test_step")
     model.broadcast_weights()
     keras_test_on_batch = hooks.original("test_on_batch")
     with model.running(), hooks.single_batch():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tarantella.keras.adapter.common.optimizers import held_optimizers, trained_by
 from tarantella.keras.adapter.front_end import LEGACY, keras
 
 if TYPE_CHECKING:
@@ -42,8 +43,18 @@ def model_from_config(config: Any, **kwargs: Any) -> Any:
 
 
 def weights(model: Any) -> list[Any]:
-    """All weights of the model, trainable or not, without metrics and random seeds."""
-    return _without_metrics(model, model.weights)
+    """All weights of the model, trainable or not, without metrics and random seeds.
+
+    Variables that are none of a layer's count as well if an optimizer of the model changes them.
+    """
+    known = {id(_tensor_flow_variable(variable)): variable for variable in model.weights}
+    for variable in trained_by(held_optimizers(model)):
+        known.setdefault(id(_tensor_flow_variable(variable)), variable)
+    return _without_metrics(model, list(known.values()))
+
+
+def _tensor_flow_variable(variable: Any) -> tf.Variable:
+    return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 def trainable_variables(model: Any) -> list[Any]:
