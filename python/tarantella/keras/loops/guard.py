@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 TWO_LINES = (
-    "tape = tnt.DistributedGradientTape(tape), or optimizer = tnt.optimizers.Optimizer(optimizer), and let all ranks begin alike "
-    "by tnt.broadcast_variables(model.variables)"
+    "tape = tnt.DistributedGradientTape(tape), or optimizer = tnt.optimizers.Optimizer(optimizer), and let all ranks begin "
+    "alike by tnt.broadcast_variables(model.variables)"
 )
 
 
@@ -109,8 +109,8 @@ def _check(optimizer: Any, variables: Sequence[Any]) -> None:
         theirs = [inner[i] for i in _ids(model) if i in inner]
         if theirs:
             raise UnsupportedError(
-                f"an optimizer ({name}) is applied to {_listed(theirs)} of the tnt.Model {model.name!r} outside of its fit: each "
-                f"rank would train on its own gradients, and their weights would drift apart. Change one line: {TWO_LINES}"
+                f"an optimizer ({name}) is applied to {_listed(theirs)} of the tnt.Model {model.name!r} outside of its fit: "
+                f"each rank would train on its own gradients, and the weights would drift apart. Change one line: {TWO_LINES}"
             )
     own = {i for model in unwrapped_models.allowed() for i in _ids(model)}
     if not _loops.warned and not inner.keys() <= own:

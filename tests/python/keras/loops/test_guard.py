@@ -37,7 +37,7 @@ def test_refused_before_anything_changes(found):
 def test_the_lines_to_change_are_right(found):
     for on_rank in found["the_lines_to_change"]:
         assert len(on_rank) == 10
-        assert on_rank == dict.fromkeys(on_rank, [[], True])
+        assert on_rank == {how: [[], True] for how in on_rank}
 
 
 def test_a_reduced_number_is_no_gradient(found):

@@ -43,7 +43,7 @@ def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
         return
     own = building.is_overridden(model, step)
     # an eager step may do what a graph cannot
-    if own and (not model.run_eagerly or not _can_be_called(model, batch_spec)):
+    if own and (not model.run_eagerly or not _call_builds_all(model, batch_spec)):
         building.trace(model, step, batch_spec)
     elif not own:
         _build_by_call(model, batch_spec)
@@ -55,7 +55,7 @@ def _build_by_call(model: Any, batch_spec: Any) -> None:
     build_optimizer(model.optimizer, model.trainable_variables)
 
 
-def _can_be_called(model: Any, batch_spec: Any) -> bool:
+def _call_builds_all(model: Any, batch_spec: Any) -> bool:
     """Builds the model by a call. Only the model's own step knows what it does with a batch, so any error may come of it."""
     try:
         _build_by_call(model, batch_spec)

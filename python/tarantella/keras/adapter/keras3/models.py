@@ -35,14 +35,11 @@ def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
     Raises:
         UnsupportedError: layers are left without their weights.
     """
-    own = building.is_overridden(model, step)
     if building.was_traced(model, step):
         return
-    if not own:
+    if not building.is_overridden(model, step):
         _build_by_call(model, batch_spec)
-    elif getattr(model, "_compile_loss", None) is None or not _can_be_called(model, batch_spec):
-        building.trace(model, step, batch_spec)
-    elif building.unbuilt_layers(model) or any(not optimizer.built for optimizer in held_optimizers(model)):
+    elif getattr(model, "_compile_loss", None) is None or not _call_builds_all(model, batch_spec):
         building.trace(model, step, batch_spec)
 
 
@@ -52,14 +49,14 @@ def _build_by_call(model: Any, batch_spec: Any) -> None:
         model.optimizer.build(model.trainable_variables)
 
 
-def _can_be_called(model: Any, batch_spec: Any) -> bool:
+def _call_builds_all(model: Any, batch_spec: Any) -> bool:
     """Builds the model by a call. Only the model's own step knows what it does with a batch, so any error may come of it."""
     try:
         _build_by_call(model, batch_spec)
     except Exception as error:
         logger.info("the model's variables are made by tracing its own step, because calling it failed: %s", error)
         return False
-    return True
+    return not building.unbuilt_layers(model) and all(optimizer.built for optimizer in held_optimizers(model))
 
 
 def build_to_call(model: Any, batch_spec: Any) -> None:
