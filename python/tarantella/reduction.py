@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from tarantella import collectives
@@ -55,5 +54,6 @@ def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = N
         raise TypeError("out is for arrays: a tensor's reduction is a new tensor")
     from tarantella.keras.reduction.collectives import all_reduce as all_reduce_tensor  # imports TensorFlow
 
-    note_elements(x.shape.num_elements() if hasattr(x.shape, "num_elements") else math.prod(x.shape))
-    return all_reduce_tensor(x, op)
+    reduced = all_reduce_tensor(x, op)
+    note_elements(reduced.shape.num_elements())
+    return reduced

@@ -40,16 +40,16 @@ def trace(model: Any, step: str, batch_spec: Any) -> None:
         if not model.run_eagerly:
             raise
         if unbuilt_layers(model):  # else only states of optimizers are missing, which begin alike on all ranks
-            raise _refused(model, f"its {step} cannot be traced before it runs ({error})") from error
+            raise UnsupportedError(_refusal(model, f"its {step} cannot be traced before it runs ({error})")) from error
     _traced.setdefault(step, weakref.WeakSet()).update(held_optimizers(model))
     if unbuilt_layers(model):
-        raise _refused(model, f"its {step} does not use them")
+        raise UnsupportedError(_refusal(model, f"its {step} does not use it"))
 
 
-def _refused(model: Any, why: str) -> UnsupportedError:
+def _refusal(model: Any, why: str) -> str:
     names = [layer.name for layer in unbuilt_layers(model)]
     others = f" (and {len(names) - 1} others)" if len(names) > 1 else ""
-    return UnsupportedError(
+    return (
         f"the layer {names[0]!r}{others} of the model {model.name!r} has no weights yet, and {why}: the ranks could not begin "
         "alike. Build it before: give it an Input, or call the model or this part of it once on a batch"
     )
