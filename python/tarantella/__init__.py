@@ -178,7 +178,14 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY, *_LAZY_MODULES})
 
 
+def _check_loops() -> None:
+    from tarantella.keras.loops import guard
+
+    guard.install()
+
+
 if _mpi.started_by_mpi():
     _threads.share_cores()  # our launcher has done it already, for its ranks
+_tensorflow_import.before_first_gradient(_check_loops)
 _tensorflow_import.install()
 _interrupts.install()

@@ -10,6 +10,20 @@ from tarantella.collectives.arrays import is_tensor
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+UNKNOWN = 1 << 62
+_elements = 0  # reduced so far
+
+
+def elements_reduced() -> int:
+    """How many elements the script has reduced by itself so far; in graphs, those of the operations that were traced."""
+    return _elements
+
+
+def note_elements(number: int | None) -> None:
+    """The script reduces so many elements. None: nobody knows how many, so that they may be all of a model's gradients."""
+    global _elements
+    _elements += UNKNOWN if number is None else number
+
 
 def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = None) -> Any:
     """The elementwise reduction over all ranks, on every rank. Collective.
@@ -33,12 +47,16 @@ def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = N
         array([3.])
     """
     if not is_tensor(x):
-        return collectives.all_reduce(x, op, out)
+        result = collectives.all_reduce(x, op, out)
+        note_elements(int(result.size))
+        return result
     if out is not None:
         raise TypeError("out is for arrays: a tensor's reduction is a new tensor")
     from tarantella.keras.reduction.collectives import all_reduce as all_reduce_tensor  # imports TensorFlow
 
-    return all_reduce_tensor(x, op)
+    reduced = all_reduce_tensor(x, op)
+    note_elements(reduced.shape.num_elements())
+    return reduced
 
 
 def all_gather(x: ArrayLike | Any) -> Any:

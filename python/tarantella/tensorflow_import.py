@@ -1,11 +1,13 @@
 """What happens when a script imports TensorFlow in a rank: GPUs and threads are chosen, and shuffles get one seed on all ranks.
 
 Every rank takes its part of the same global batches, so all ranks must shuffle alike. A script makes its datasets before
-`tnt.Model` sees them, so `tf.data.Dataset.shuffle` itself gets a seed.
+`tnt.Model` sees them, so `tf.data.Dataset.shuffle` itself gets a seed. The first gradient of a tape makes optimizers ask before
+they change variables, also those of a loop that knows nothing of ranks.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -17,7 +19,15 @@ from tarantella import environment, gpus, settings, threads
 from tarantella.seeding import agreed_seed, global_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+_first_gradient: Callable[[], None] | None = None
+
+
+def before_first_gradient(action: Callable[[], None]) -> None:
+    """Runs the action in a rank before the first tape computes gradients."""
+    global _first_gradient
+    _first_gradient = action
 
 
 def install() -> None:
@@ -41,6 +51,8 @@ def uninstall() -> None:
 def _prepare(tf: ModuleType) -> None:
     if environment.in_job():
         seed_shuffles(tf)
+        if _first_gradient is not None:
+            _run_before_gradients(tf, _first_gradient)
     gpus.choose(tf)
     if settings.reproducible() is not None:
         threads.share_cores()  # TensorFlow looks when it starts its threads, with the first operation
@@ -60,6 +72,22 @@ def seed_shuffles(tf: ModuleType) -> None:
     shuffle.__doc__ = original.__doc__
     shuffle._tnt_seeded = True  # type: ignore[attr-defined]
     tf.data.Dataset.shuffle = shuffle
+
+
+def _run_before_gradients(tf: ModuleType, action: Callable[[], None]) -> None:
+    original = tf.GradientTape.gradient
+    if getattr(original, "_tnt_first", False):
+        return
+
+    @functools.wraps(original)
+    def gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if tf.GradientTape.gradient is gradient:
+            tf.GradientTape.gradient = original
+        action()
+        return original(self, *args, **kwargs)
+
+    gradient._tnt_first = True  # type: ignore[attr-defined]
+    tf.GradientTape.gradient = gradient
 
 
 class _AfterTensorFlow(importlib.abc.MetaPathFinder):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tarantella import reduction
 from tarantella.collectives import started
 from tarantella.collectives.arrays import as_array
 from tarantella.collectives.started import Started
@@ -138,6 +139,7 @@ class Allreduce(Collective):
     def start(self, data: ArrayLike | Any) -> None:
         """Starts with this rank's array of nelems elements, and returns at once."""
         wire = self._wire.encode(self._data(data))
+        reduction.note_elements(self._count)
         reduced = started.all_reduce(self._group.communicator(), wire, self._wire.op)
         self._pending = Started(reduced.work, lambda: self._wire.decode(reduced.result()))
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tarantella import reduction
 from tarantella.collectives import started
 from tarantella.collectives.arrays import pack, unpack
 from tarantella.collectives.fused import FusedSum
@@ -92,6 +93,7 @@ class TensorAllreducer(_TensorCollective):
             raise InvalidArgumentError("TensorAllreducer was started already: call wait_for_completion first")
         leaves = flatten(inputs)
         arrays = _like(leaves, self._leaves, "TensorAllreducer")
+        reduction.note_elements(sum(array.size for array in arrays))
         self._started = inputs, leaves, FusedSum(self._group.communicator(), arrays)
 
     def wait_for_completion(self, inputs: Any = None) -> Any:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _model_steps = 0
+_applications = 0  # open contexts of `applying`
 _weight: Callable[[], tf.Tensor] | None = None
 _shards = 0
 _trials = 0
@@ -29,6 +30,27 @@ def model_step() -> Iterator[None]:
         yield
     finally:
         _model_steps -= 1
+
+
+def in_model_step() -> bool:
+    """Whether a step of `tnt.Model` is traced or runs eagerly."""
+    return _model_steps > 0
+
+
+@contextmanager
+def applying() -> Iterator[None]:
+    """In this context optimizers get gradients that Tarantella has reduced, or are traced for a graph that never runs."""
+    global _applications
+    _applications += 1
+    try:
+        yield
+    finally:
+        _applications -= 1
+
+
+def is_applying() -> bool:
+    """Whether an optimizer changes variables in a way that keeps ranks alike."""
+    return _applications > 0
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from tarantella.keras.drivers.distributed_model import DistributedModel, Options
 from tarantella.keras.drivers.evaluate import evaluate
 from tarantella.keras.drivers.fit import FitArguments, fit
 from tarantella.keras.drivers.predict import predict
+from tarantella.keras.loops import guard
 from tarantella.keras.reduction import ops
 from tarantella.keras.reduction.plan import Plan
 from tarantella.keras.reproducible import fingerprint
@@ -107,6 +108,7 @@ class Model(Surrogate):
             gradient_dtype, bucket_hook, fusion_threshold, reproducible, across_ranks, accept_approximate
         ).checked()
         unwrapped_models.install_checks()
+        guard.install()
         if parallel_strategy == ParallelStrategy.NONE:
             unwrapped_models.allow(model)
             return model

@@ -112,7 +112,7 @@ class Agreement:
         if self._is_same:
             weights.broadcast(random_states(model))
         else:
-            accumulation.clear_on_other_ranks(model.optimizer)
+            accumulation.clear_on_other_ranks(model)
         adapter.share_initial_epoch(model, lambda numbers: [int(number) for number in collectives.broadcast(numbers)])
 
     def _take_masters_weights(self, model: Any) -> None:

@@ -106,7 +106,7 @@ def _groups(model: Any, common_seed: bool = False) -> dict[str, list[Any]]:
 
 
 def _summed(model: Any, groups: dict[str, list[Any]]) -> Sequence[Any]:
-    accumulators = {id(accumulator) for accumulator in accumulation.accumulators_of(model.optimizer)}
+    accumulators = {id(accumulator) for accumulator in accumulation.accumulators(model)}
     return [*groups["metrics"], *(v for v in groups["optimizer"] if id(adapter.unwrap(v)) in accumulators)]
 
 

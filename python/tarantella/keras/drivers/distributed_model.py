@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tarantella import collectives, runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
-from tarantella.keras import adapter, files
+from tarantella.keras import adapter, context, files
 from tarantella.keras.data import split
 from tarantella.keras.loops import optimizers
 from tarantella.keras.reduction import ops, statistics, weights
@@ -138,16 +138,21 @@ class DistributedModel:
         if not adapter.is_compiled(self.keras_model):
             raise RuntimeError(f"the model must be compiled before {method}: call tnt.Model.compile")
         losses.refuse_unreduced(self.keras_model.loss)
-        if optimizers.is_distributed(self.keras_model.optimizer):
-            raise UnsupportedError(
-                "the model was compiled with an optimizer of tnt.optimizers.Optimizer, and tnt.Model reduces gradients itself: "
-                "compile it with the plain optimizer"
-            )
+        for name, optimizer in adapter.named_optimizers(self.keras_model).items():
+            if optimizers.is_distributed(optimizer):
+                raise UnsupportedError(
+                    f"{name} of the model is an optimizer of tnt.optimizers.Optimizer, and tnt.Model reduces gradients itself: "
+                    "give the model the plain optimizer"
+                )
 
-    def build(self, batch_spec: Any) -> None:
-        """Makes all variables of the compiled model, and checks that its metrics can be summed over ranks."""
-        with metric_check.recorded(self.keras_model) as metrics, self.open_hooks().loss_trial.recording():
-            adapter.build(self.keras_model, batch_spec)
+    def build(self, batch_spec: Any, step: str = "train_step") -> None:
+        """Makes all variables of the compiled model, and checks that its metrics can be summed over ranks.
+
+        step: the method that is to run on such batches, ``"train_step"`` or ``"test_step"``.
+        """
+        trial = self.open_hooks().loss_trial
+        with context.applying(), metric_check.recorded(self.keras_model) as metrics, trial.recording():
+            adapter.build(self.keras_model, batch_spec, step)
         metrics.check()
 
     def try_out(self, batch_spec: Any, is_divided: bool, steps: Sequence[str]) -> None:
@@ -168,17 +173,22 @@ class DistributedModel:
         if "train_step" in steps:
             hooks.step_trial.check(is_divided, answer)
 
-    def start_alike(self, batch_spec: Any) -> None:
-        """Checks that all ranks have the same model, and gives them rank 0's weights and optimizer state. Collective."""
+    def start_alike(self, batch_spec: Any, validation_spec: Any = None) -> None:
+        """Checks that all ranks have the same model, and gives them rank 0's weights and optimizer state. Collective.
+
+        validation_spec: of a batch on which the model is validated in between; None if it is not.
+        """
         model, hooks = self.keras_model, self.open_hooks()
         self.build(batch_spec)
+        if validation_spec is not None:
+            self.build(validation_spec, "test_step")
         hooks.synchronise_state()
         hooks.prepare()
         weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
         if hooks.reproducible:
             weights.broadcast(shard_state.random_states(model))
         else:
-            accumulation.clear_on_other_ranks(model.optimizer)
+            accumulation.clear_on_other_ranks(model)
             noise.start_generators_alike(model)
         hooks.weights_synchronised = True
 

@@ -28,7 +28,7 @@ def evaluate(
     batches = GlobalBatches("data to evaluate", model=model.keras_model, **data)
     parts = batches.parts(distribute, model.shards)
     keras_evaluate = model.open_hooks().original("evaluate")
-    model.build(split.batch_spec(parts))
+    model.build(split.batch_spec(parts), "test_step")
     model.broadcast_weights()
     model.try_out(split.batch_spec(parts), distribute, ["test_step"])
     with model.running([parts]):

@@ -173,7 +173,7 @@ def _fit_on_all_ranks(
         validation_parts = validation.parts(distribute_validation, model.shards)
         arguments = replace(arguments, validation_steps=validation.steps)
     hooks.set_distributed(distribute)
-    model.start_alike(split.batch_spec(training))
+    model.start_alike(split.batch_spec(training), None if validation_parts is None else split.batch_spec(validation_parts))
     validates = validation is not None
     steps = ["train_step", "test_step"] if validates else ["train_step"]
     model.try_out(split.batch_spec(training), distribute or (validates and distribute_validation), steps)

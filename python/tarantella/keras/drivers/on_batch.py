@@ -45,7 +45,7 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
     part = _part(adapter.batch_of(x, y, sample_weight, None), model.shards)
     collectives.meet("tnt.Model.test_on_batch")
     hooks, keras_model = model.open_hooks(), model.keras_model
-    model.build(_spec(part[0][0]))
+    model.build(_spec(part[0][0]), "test_step")
     model.broadcast_weights()
     model.try_out(_spec(part[0][0]), True, ["test_step"])
     keras_test_on_batch = hooks.original("test_on_batch")

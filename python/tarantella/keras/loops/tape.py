@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import context
-from tarantella.keras.loops import reducers
+from tarantella.keras.loops import guard, reducers
 from tarantella.keras.loops.reducers import LoopReduction
 from tarantella.keras.reduction import ops, weights
 
@@ -87,6 +87,7 @@ class DistributedGradientTape:
             if weight is not None or samples is not None:
                 raise ValueError("inside tnt.no_sync nothing is weighted: give weight or samples where gradients are reduced")
             return grads
+        guard.note_reduced(variables)
         with ops.translated_errors():
             # not by nest.flatten: an IndexedSlices would come apart
             flat = [grads] if not tf.nest.is_nested(sources) else _flatten_up_to(sources, grads)

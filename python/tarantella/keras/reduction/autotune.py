@@ -89,7 +89,7 @@ class Autotune(adapter.Callback):
                 self._start()
             return
         self._step_seconds.append(seconds)
-        if len(self._step_seconds) < adapter.steps_of_update(self.model.optimizer):
+        if len(self._step_seconds) < max(map(adapter.steps_of_update, adapter.held_optimizers(self.model)), default=1):
             return
         candidate, is_measured = self._trials[self._n_done]
         if is_measured:

@@ -78,6 +78,14 @@ def compare(variables: Sequence[Any], when: str) -> None:
     )
 
 
+def differing(variables: Sequence[Any]) -> list[Any]:
+    """Those of the variables whose bits are not the same on all ranks. Collective, if there are any variables."""
+    if not variables:
+        return []
+    each = collectives.all_gather(_digests(variables))
+    return [variable for index, variable in enumerate(variables) if np.any(each[:, index] != each[0, index])]
+
+
 def differing_ranks(variables: Sequence[Any]) -> list[int]:
     """The ranks whose variables have other bits than rank 0's. Collective."""
     return _differing(collectives.all_gather(_digests(variables)))

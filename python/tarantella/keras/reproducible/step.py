@@ -26,7 +26,7 @@ from tarantella.keras.reproducible.shard_state import ShardState, random_states
 from tarantella.keras.reproducible.sharded_reduction import ShardedGradients, ShardedMetrics, widened
 from tarantella.keras.reproducible.sharded_step import DivisorsNeeded, ShardedStep
 from tarantella.keras.reproducible.shards import TreeSum
-from tarantella.keras.step.hooks import StepHooks, optimizer_name
+from tarantella.keras.step.hooks import StepHooks, optimizer_names
 from tarantella.keras.xla import operations
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ReproducibleHooks(StepHooks):
     ) -> None:
         options.check_model(model, shards)
         adapter.add_seed_generators(model)
-        reducers = ReducerRegistry(optimizer_name(model), WIRE_OWN, None, fusion_threshold, tree=True)
+        reducers = ReducerRegistry(optimizer_names(model), WIRE_OWN, None, fusion_threshold, tree=True)
         step = ShardedStep()
         of_shards = ShardedGradients(model, reducers, step, observe_gradients), ShardedMetrics(model, reducers, step)
         super().__init__(model, reducers, step, *of_shards)
@@ -198,7 +198,7 @@ class ReproducibleHooks(StepHooks):
         graph, begin = context.graph(), self._n_operations_at_update
         if graph is None or begin is None:
             return
-        optimizers = adapter.optimizers_of(adapter.optimizer_of(self._model))
+        optimizers = [owner for held in adapter.held_optimizers(self._model) for owner in adapter.optimizers_of(held)]
         changed = [*adapter.trainable_variables(self._model), *(optimizer.iterations for optimizer in optimizers)]
         late = operations.used(graph, begin, changed)
         if late:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella import collectives, runtime
-from tarantella.keras import adapter
+from tarantella.keras import adapter, context
 from tarantella.keras.reduction import gradients, graph_order
 
 if TYPE_CHECKING:
@@ -66,7 +66,13 @@ class OptimizerHooks:
         return original
 
     def _original_apply(self, owner: Any) -> Callable[..., Any]:
-        return adapter.as_apply(self._original(owner, adapter.optimizer_hook()))
+        original = adapter.as_apply(self._original(owner, adapter.optimizer_hook()))
+
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            with context.applying():
+                return original(*args, **kwargs)
+
+        return apply
 
     def _apply(self, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
         reduced = self.reduction.reduce_gradients(list(grads), self._variables(trainable_variables))
@@ -117,30 +123,38 @@ class OptimizerHooks:
 # ---------------------------------------------------------------------------------------- state between steps
 
 
-def awaits_reduction(optimizer: Any) -> bool:
-    """Whether an optimizer that accumulates is between two updates."""
+def awaits_reduction(model: Any) -> bool:
+    """Whether one of the model's optimizers accumulates and is between two updates."""
+    return any(_awaits_reduction(optimizer) for optimizer in adapter.held_optimizers(model))
+
+
+def _awaits_reduction(optimizer: Any) -> bool:
     inner = adapter.accumulating(optimizer)
     return inner is not None and bool(adapter.between_updates(inner))
 
 
-def clear_on_other_ranks(optimizer: Any) -> None:
+def clear_on_other_ranks(model: Any) -> None:
     """After all ranks were given rank 0's state: its accumulated gradients must count once."""
-    for accumulator in accumulators_of(optimizer):
+    for accumulator in accumulators(model):
         if runtime.get_rank() != 0:
             accumulator.assign(np.zeros(accumulator.shape, accumulator.dtype.as_numpy_dtype))
 
 
-def collect_on_rank_0(optimizer: Any) -> None:
+def collect_on_rank_0(model: Any) -> None:
     """Adds up the accumulated gradients of all ranks on rank 0, for files and for a later `fit`. Collective."""
-    if not awaits_reduction(optimizer):
-        return
-    sums = accumulators_of(optimizer)
-    totals = collectives.all_reduce_each([a.numpy() for a in sums])
-    for accumulator, total in zip(sums, totals, strict=True):
-        accumulator.assign(total if runtime.get_rank() == 0 else np.zeros_like(total))
+    for optimizer in adapter.held_optimizers(model):
+        if _awaits_reduction(optimizer):
+            sums = _accumulators(optimizer)
+            totals = collectives.all_reduce_each([a.numpy() for a in sums])
+            for accumulator, total in zip(sums, totals, strict=True):
+                accumulator.assign(total if runtime.get_rank() == 0 else np.zeros_like(total))
 
 
-def accumulators_of(optimizer: Any) -> Sequence[tf.Variable]:
-    """The variables in which an optimizer accumulates gradients; none if it does not."""
+def accumulators(model: Any) -> list[tf.Variable]:
+    """The variables in which the model's optimizers accumulate gradients; none if they do not."""
+    return [accumulator for optimizer in adapter.held_optimizers(model) for accumulator in _accumulators(optimizer)]
+
+
+def _accumulators(optimizer: Any) -> Sequence[tf.Variable]:
     inner = adapter.accumulating(optimizer)
     return [] if inner is None else adapter.accumulators(inner, adapter.variables_of_optimizer(inner))

@@ -17,22 +17,30 @@ if TYPE_CHECKING:
     from tarantella.keras.step.hooks import StepHooks
 
 
-def check_first_step(model: Any, hooks: StepHooks) -> None:
+def check_first_step(model: Any, hooks: StepHooks) -> list[Any]:
     """Checks after a first step that all gradients were reduced, and that all ranks have the same weights. Collective.
+
+    A step of the user's own may leave variables alone (a teacher's, for example), or compute them from others in a way that
+    is the same on all ranks. They need no reduction.
+
+    Returns:
+        The trainable variables whose gradients were not reduced, and which are the same on all ranks so far.
 
     Raises:
         TarantellaError: a gradient was not reduced. MismatchError: the weights differ.
     """
-    reduced = {id(variable) for variable, steps in hooks.reducers.gradient_steps() if steps > 0}
+    reduced = {id(variable): variable for variable, steps in hooks.reducers.gradient_steps() if steps > 0}
     variables = adapter.trainable_variables(model)
-    missing = [adapter.path(v) for v in variables if id(v) not in reduced]
-    if missing:
+    missing = [v for v in variables if id(v) not in reduced]
+    wrong = missing if hooks.reproducible else weights.differing(missing)
+    if wrong:
         raise TarantellaError(
-            f"rank {runtime.get_rank()}: the first step did not reduce the gradient of {missing[0]}"
-            + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
-            + ": the optimizer was not called through the model's own, so training would not be synchronised"
+            f"rank {runtime.get_rank()}: the first step did not reduce the gradient of {adapter.path(wrong[0])}"
+            + (f" and {len(wrong) - 1} others" if len(wrong) > 1 else "")
+            + ": it was not changed by an optimizer that the model holds, so training would not be synchronised"
         )
-    weights.compare(variables, "after the first step")
+    weights.compare(list({**{id(v): v for v in variables}, **reduced}.values()), "after the first step")
+    return missing
 
 
 class StepChecks(adapter.Callback):
@@ -42,6 +50,7 @@ class StepChecks(adapter.Callback):
         super().__init__()
         self._hooks = hooks
         self._checked = False
+        self._not_reduced: list[Any] = []
         self._begin_ns = 0
         self._epoch = 0
         self._steps = 0
@@ -68,7 +77,7 @@ class StepChecks(adapter.Callback):
         _native.trace_span("step", f"step {batch}", self._begin_ns, _native.clock_ns())
         if not self._checked and not self._hooks.gradients.awaits_reduction():
             self._checked = True
-            check_first_step(self.model, self._hooks)
+            self._not_reduced = check_first_step(self.model, self._hooks)
 
     # BatchNormalization's averages are of each rank's own samples; validation and files get their mean
     def on_test_begin(self, logs: Any = None) -> None:
@@ -78,4 +87,6 @@ class StepChecks(adapter.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if not self._hooks.reproducible:
             weights.average(adapter.moving_statistics(self.model))
-            accumulation.collect_on_rank_0(self.model.optimizer)
+            accumulation.collect_on_rank_0(self.model)
+            if self._not_reduced:
+                weights.compare(self._not_reduced, "at the end of the epoch, though the step does not reduce their gradients")

@@ -55,6 +55,6 @@ class GradientReduction:
 
     def awaits_reduction(self) -> bool:
         """Whether no step had to reduce gradients yet: the optimizer accumulates them, or skipped a step, before an update."""
-        if accumulation.awaits_reduction(self._model.optimizer):
+        if accumulation.awaits_reduction(self._model):
             return True
         return self._may_skip and not any(steps for _, steps in self._reducers.gradient_steps())

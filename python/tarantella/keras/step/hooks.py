@@ -86,7 +86,7 @@ class StepHooks:
         """Brings together what steps of `train_on_batch` left on each rank, as the end of an epoch does. Collective."""
         if self.has_local_state and not self.reproducible:
             weights.average(adapter.moving_statistics(self._model))
-            accumulation.collect_on_rank_0(self._model.optimizer)
+            accumulation.collect_on_rank_0(self._model)
         self.has_local_state = False
 
     def set_distributed(self, distributed: bool) -> None:
@@ -114,7 +114,7 @@ class StepHooks:
                 self._revert()
 
     def _attributes(self) -> list[Attribute]:
-        model, optimizer = self._model, adapter.optimizer_of(self._model)
+        model = self._model
         return [
             *((model, name, self._local_call(name)) for name in _CALLS),
             (model, "train_step", self._train_step(self._metrics.with_sums_scaled("train_step", model.train_step))),
@@ -123,7 +123,7 @@ class StepHooks:
             *self._metrics.hooks(),
             *normalization.hooks(model),
             *adapter.loss_hooks(model, lambda loss: losses.across_ranks(loss, self._step)),
-            *([] if optimizer is None else self._optimizer_hooks(optimizer)),
+            *(hook for optimizer in adapter.held_optimizers(model) for hook in self._optimizer_hooks(optimizer)),
             *([] if self._compiled is None else self._compiled.functions()),
         ]
 
@@ -246,13 +246,12 @@ def create_hooks(
     observe_gradients: is given the reduced gradients and their variables, as the optimizer gets them.
     """
     wire_dtype = gradient_dtype or WIRE_DEFAULT
-    reducers = ReducerRegistry(optimizer_name(model), wire_dtype, bucket_hook, fusion_threshold)
+    reducers = ReducerRegistry(optimizer_names(model), wire_dtype, bucket_hook, fusion_threshold)
     step = CurrentStep()
     gradients = GradientReduction(model, reducers, step, observe_gradients)
     return StepHooks(model, reducers, step, gradients, MetricReduction(model, reducers, step))
 
 
-def optimizer_name(model: Any) -> str:
-    """The class of the optimizer that the model was compiled with; empty if there is none."""
-    optimizer = adapter.optimizer_of(model)
-    return "" if optimizer is None else type(optimizer).__name__
+def optimizer_names(model: Any) -> str:
+    """The classes of the model's optimizers; empty if it has none."""
+    return ", ".join(type(optimizer).__name__ for optimizer in adapter.held_optimizers(model))

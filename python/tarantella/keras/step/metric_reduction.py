@@ -39,13 +39,14 @@ class MetricReduction:
         self._reducers = reducers
         self._step = step
         self._were_asked_for = False  # by get_metrics_result, in this step
+        self._of_all_ranks: dict[int, Any] = {}  # what that has given in a training step, by id
         self._updates: dict[int, int] = {}  # how often each mean was given a number in this step, by the metric's id
         self._results: dict[int, tuple[Any, Any, int]] = {}  # of this step: tensor, metric, and place in its result, by id
 
     def begin_step(self) -> None:
         """A step begins to be traced or run."""
         self._were_asked_for = False
-        self._updates, self._results = {}, {}
+        self._of_all_ranks, self._updates, self._results = {}, {}, {}
 
     def hooks(self) -> list[Attribute]:
         """The methods of the model and its metrics to replace while it is trained or evaluated."""
@@ -60,7 +61,9 @@ class MetricReduction:
             variables = adapter.metric_variables(self._model)
             self._were_asked_for = True
             if self._step.is_training:
-                return adapter.results_with(variables, self._reduced_states(variables), original)
+                result = adapter.results_with(variables, self._reduced_states(variables), original)
+                self._of_all_ranks.update((id(leaf), leaf) for leaf in tf.nest.flatten(result))
+                return result
             if self._step.is_running:  # a test step: states are reduced after the last batch
                 return original()
             sums = collectives.all_reduce_each([np.asarray(adapter.unwrap(v).numpy()) for v in variables])
@@ -125,17 +128,28 @@ class MetricReduction:
 
         A metric's result is computed from the reduced states; any other number becomes its mean over the samples.
         """
-        if self._were_asked_for or not isinstance(logs, dict):
+        if not isinstance(logs, dict):
             return logs
-        variables, recorded = adapter.metric_variables(self._model), dict(self._results)
-        states = self._reduced_states(variables)
-        results = adapter.results_with(variables, states, lambda: adapter.metric_results(self._model))
         leaves = tf.nest.flatten(logs)
-        means = iter(self._means([leaf for leaf in leaves if id(leaf) not in recorded]))
+        recorded = {i: found for i, found in self._results.items() if i not in self._of_all_ranks}
+        others = [leaf for leaf in leaves if id(leaf) not in recorded and id(leaf) not in self._of_all_ranks]
+        if self._were_asked_for and not others:
+            return logs
+        results: dict[int, list[Any]] = {}
+        if not self._were_asked_for or any(id(leaf) in recorded for leaf in leaves):
+            variables = adapter.metric_variables(self._model)
+            states = self._reduced_states(variables)
+            results = adapter.results_with(variables, states, lambda: adapter.metric_results(self._model))
+        means = iter(self._means(others))
         reduced = []
         for leaf in leaves:
-            _, metric, place = recorded.get(id(leaf), (None, None, 0))
-            reduced.append(next(means) if metric is None else results[id(metric)][place])
+            if id(leaf) in self._of_all_ranks:
+                reduced.append(leaf)
+            elif id(leaf) in recorded:
+                _, metric, place = recorded[id(leaf)]
+                reduced.append(results[id(metric)][place])
+            else:
+                reduced.append(next(means))
         return tf.nest.pack_sequence_as(logs, reduced)
 
     def _means(self, values: list[Any]) -> list[tf.Tensor]:

@@ -135,7 +135,7 @@ class StepTrial:
         trial.check_dense(batch_spec)
         if any(getattr(layer, "compute_dtype", "") in ("float16", "bfloat16") for layer in adapter.layers_of(model)):
             raise NotComparable("it computes in 16 bits")
-        owners = [*adapter.layers_of(model), *self._optimizers(), *model.metrics]
+        owners = [*adapter.layers_of(model), *adapter.held_optimizers(self._model), *model.metrics]
         variables = [*model.variables, *adapter.metric_variables(model), *adapter.seed_variables(model)]
         with trial.leaving_no_trace([*variables, *adapter.optimizer_variables(model), *trial.variables_in(owners)]):
             for labels in (_numbers, _classes):
@@ -224,19 +224,13 @@ class StepTrial:
 
     def _recorders(self, record: Record, step: trial.TrialStep) -> Iterator[Attribute]:
         hook = adapter.optimizer_hook()
-        for optimizer in self._optimizers():
+        for optimizer in adapter.held_optimizers(self._model):
             yield optimizer, hook, adapter.as_method(_recorded_apply(record))
         yield from adapter.loss_hooks(self._model, lambda loss: losses.across_ranks(loss, step))
         for metric in adapter.mean_metrics(self._model):
             yield metric, "update_state", _recorded_update(record, metric)
         for metric in self._model.metrics:
             yield metric, "result", _recorded_result(record, metric)
-
-    def _optimizers(self) -> list[Any]:
-        given = adapter.optimizer_of(self._model)
-        found = [] if given is None else [given]
-        found += [value for value in trial.attributes_of([self._model]) if adapter.is_optimizer(value)]
-        return list({id(optimizer): optimizer for optimizer in found}.values())
 
 
 def _recorded_apply(record: Record) -> Callable[..., Any]:

@@ -48,6 +48,21 @@ class internal_call:
         _internal_calls -= 1
 
 
+def is_internal_call() -> bool:
+    """Whether a method of Keras runs on behalf of a `tnt.Model`."""
+    return _internal_calls > 0
+
+
+def wrapped() -> list[Any]:
+    """The models inside of a `tnt.Model`."""
+    return list(_wrapped)
+
+
+def allowed() -> list[Any]:
+    """The plain models that each rank trains on its own: the user asked for it, or was warned of it."""
+    return list(_allowed)
+
+
 def _check(model: Any, method: str) -> None:
     if _internal_calls or runtime.get_size() == 1 or model in _allowed:
         return

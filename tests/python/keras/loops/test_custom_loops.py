@@ -135,9 +135,9 @@ REFUSED = {
 }
 REFUSED_ON_SEVERAL = {
     "tape in a model's step": ["UnsupportedError", "inside a training step of tnt.Model", "plain tf.GradientTape"],
-    "optimizer in a model's step": ["UnsupportedError", "inside a training step of tnt.Model", "compiled"],
-    "optimizer of a model": ["UnsupportedError", "compile it with the plain optimizer"],
-    "optimizer inside of a model's": ["UnsupportedError", "compile it with the plain optimizer"],
+    "optimizer in a model's step": ["UnsupportedError", "own of the model", "give the model the plain optimizer"],
+    "optimizer of a model": ["UnsupportedError", "optimizer of the model", "give the model the plain optimizer"],
+    "optimizer inside of a model's": ["UnsupportedError", "optimizer of the model", "give the model the plain optimizer"],
     "other variables": ["MismatchError", "rank 1", "v1", "(4 float64)", "(3 float64)"],
     "other variables, in a graph": ["MismatchError", "rank 1", "v1", "(4 float64)", "(3 float64)"],
     "other tables": ["MismatchError", "rank 1", "table", "(4104, 8)", "(4096, 8)"],

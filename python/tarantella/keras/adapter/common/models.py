@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tarantella.keras.adapter.common.building import is_overridden
+from tarantella.keras.adapter.common.optimizers import held_optimizers, trained_by
 from tarantella.keras.adapter.front_end import LEGACY, keras
 
 if TYPE_CHECKING:
@@ -41,35 +43,24 @@ def model_from_config(config: Any, **kwargs: Any) -> Any:
     raise RuntimeError(f"this is not the configuration of a functional or Sequential model of Keras: {problem}")
 
 
-def has_own_train_step(model: Any) -> bool:
-    """Whether the model's class defines how it makes a training step."""
-    return type(model).train_step is not keras.Model.train_step
-
-
-def trace(step: Callable[[Any], Any], batch_spec: Any) -> None:
-    """Traces a step for batches of any size, which makes the variables that it uses, for a graph that is thrown away."""
-
-    def traced(batch: Any) -> None:
-        step(batch)
-
-    tf.function(traced).get_concrete_function(tf.nest.map_structure(_of_any_size, batch_spec))
-
-
-def _of_any_size(spec: Any) -> Any:
-    """The spec for batches of any size: a Sequential model would remember the size and save it."""
-    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
-        return spec
-    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
-
-
 def has_own(model: Any, *names: str) -> bool:
-    """Whether the model's class, or the model itself, has one of these methods of its own in the place of Keras'."""
-    return any(getattr(type(model), name) is not getattr(keras.Model, name) or name in vars(model) for name in names)
+    """Whether one of these methods of the model is the user's own in the place of Keras'."""
+    return any(is_overridden(model, name) for name in names)
 
 
 def weights(model: Any) -> list[Any]:
-    """All weights of the model, trainable or not, without metrics and random seeds."""
-    return _without_metrics(model, model.weights)
+    """All weights of the model, trainable or not, without metrics and random seeds.
+
+    Variables that are none of a layer's count as well if an optimizer of the model changes them.
+    """
+    known = {id(_tensor_flow_variable(variable)): variable for variable in model.weights}
+    for variable in trained_by(held_optimizers(model)):
+        known.setdefault(id(_tensor_flow_variable(variable)), variable)
+    return _without_metrics(model, list(known.values()))
+
+
+def _tensor_flow_variable(variable: Any) -> tf.Variable:
+    return variable if isinstance(variable, tf.Variable) else variable.value
 
 
 def trainable_variables(model: Any) -> list[Any]:

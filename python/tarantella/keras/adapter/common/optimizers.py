@@ -1,10 +1,16 @@
-"""Optimizers and their learning rates."""
+"""Optimizers, where a model keeps them, and their learning rates."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+
+from tarantella.keras.adapter.front_end import LEGACY, keras
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def optimizer_of(model: Any) -> Any:
@@ -18,12 +24,65 @@ def optimizers_of(optimizer: Any) -> list[Any]:
     return [optimizer] if inner is None else [optimizer, inner]
 
 
+def is_optimizer(value: Any) -> bool:
+    """Whether it is one of Keras' optimizers; in legacy Keras of the new kind or the old."""
+    return isinstance(value, tuple(optimizer_classes()))
+
+
+def held_optimizers(model: Any) -> list[Any]:
+    """All optimizers that the model can use, each once: first the one that it was compiled with.
+
+    The others are attributes of the model, or of a model inside, or stand in a list or dict there. An optimizer inside of a
+    LossScaleOptimizer is not one of its own.
+    """
+    return list(named_optimizers(model).values())
+
+
+def named_optimizers(model: Any) -> dict[str, Any]:
+    """The same, by the names of the attributes: ``"optimizer"``, ``"critic_optimizer"``, ``"optimizers[0]"``."""
+    found = {"optimizer": optimizer_of(model)}
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.Model):
+            prefix = "" if layer is model else f"{layer.name}."
+            for name, value in list(vars(layer).items()):
+                if not name.startswith("_self_"):  # where legacy Keras notes what a checkpoint of TensorFlow is to hold
+                    found.update(_optimizers_in(value, f"{prefix}{name}", set()))
+    inside = {id(inner) for optimizer in found.values() for inner in optimizers_of(optimizer)[1:]}
+    seen: set[int] = {id(None)}
+    once = {}
+    for name, optimizer in found.items():
+        if id(optimizer) not in seen | inside:
+            seen.add(id(optimizer))
+            once[name] = optimizer
+    return once
+
+
+def _optimizers_in(value: Any, name: str, containers: set[int]) -> Iterator[tuple[str, Any]]:
+    if is_optimizer(value):
+        yield name, value
+    elif isinstance(value, (Mapping, list, tuple)) and id(value) not in containers:
+        containers.add(id(value))
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _optimizers_in(item, f"{name}[{key!r}]", containers)
+
+
+def trained_by(optimizers: list[Any]) -> list[Any]:
+    """The variables that built optimizers change, as far as they know: legacy Keras' do not."""
+    owners = [owner for optimizer in optimizers for owner in optimizers_of(optimizer)]
+    return [] if LEGACY else [variable for owner in owners for variable in getattr(owner, "_trainable_variables", ())]
+
+
+def optimizer_classes() -> list[type]:
+    """The classes whose method (`optimizer_hook`) changes variables, whatever optimizer is applied."""
+    return [keras.optimizers.Optimizer, *([keras.optimizers.legacy.Optimizer] if LEGACY else [])]
+
+
 def learning_rates(model: Any) -> list[tf.Variable]:
     """The variables of the learning rates that a callback may set. A schedule has none.
 
     The private attribute tells a variable from a schedule; the public ``learning_rate`` evaluates the schedule.
     """
-    optimizer = optimizer_of(model)
-    rates = [getattr(o, "_learning_rate", None) for o in ([] if optimizer is None else optimizers_of(optimizer))]
+    owners = [owner for optimizer in held_optimizers(model) for owner in optimizers_of(optimizer)]
+    rates = [getattr(owner, "_learning_rate", None) for owner in owners]
     variables = [getattr(rate, "value", rate) if not isinstance(rate, tf.Variable) else rate for rate in rates]
     return [variable for variable in variables if isinstance(variable, tf.Variable)]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.keras.adapter.common.models import has_own_train_step, trace
+from tarantella.keras.adapter.common import building
 from tarantella.keras.adapter.front_end import keras
 from tarantella.keras.adapter.keras2.optimizers import build_optimizer
+from tarantella.runtime import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,29 +23,55 @@ def is_compiled(model: Any) -> bool:
     return bool(model._is_compiled)
 
 
-_built: weakref.WeakSet[Any] = weakref.WeakSet()  # the loss containers of `compile` whose models have been built since
+# for each step, the loss containers of `compile` whose models have been built since
+_built: dict[str, weakref.WeakSet[Any]] = {"train_step": weakref.WeakSet(), "test_step": weakref.WeakSet()}
 
 
-def build(model: Any, batch_spec: Any) -> None:
-    """Makes all variables of the compiled model, its metrics and its optimizer, from the spec of a batch.
+def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
+    """Makes all variables of the compiled model, its metrics and its optimizers, from the spec of a batch.
 
     Keras makes them in the first step otherwise, too late to broadcast them. The step, or what the usual one consists of, is
     traced for a graph that is thrown away.
+
+    Args:
+        step: the method that is to run, ``"train_step"`` or ``"test_step"``.
+
+    Raises:
+        UnsupportedError: layers are left without their weights.
     """
-    if model.compiled_loss in _built:
+    if model.compiled_loss in _built[step]:
         return
-    if has_own_train_step(model) and not model.run_eagerly:
-        trace(model.train_step, batch_spec)  # only the step itself knows what it uses of the model
-    else:
-        trace(lambda batch: _forward(model, batch, with_results=True), batch_spec)
-        build_optimizer(model.optimizer, model.trainable_variables)
-    _built.add(model.compiled_loss)
+    own = building.is_overridden(model, step)
+    # an eager step may do what a graph cannot
+    if own and (not model.run_eagerly or not _call_builds_all(model, batch_spec)):
+        building.trace(model, step, batch_spec)
+    elif not own:
+        _build_by_call(model, batch_spec)
+    _built[step].add(model.compiled_loss)
+
+
+def _build_by_call(model: Any, batch_spec: Any) -> None:
+    building.trace_function(lambda batch: _forward(model, batch, with_results=True), batch_spec)
+    build_optimizer(model.optimizer, model.trainable_variables)
+
+
+def _call_builds_all(model: Any, batch_spec: Any) -> bool:
+    """Builds the model by a call. Only the model's own step knows what it does with a batch, so any error may come of it."""
+    try:
+        _build_by_call(model, batch_spec)
+    except Exception as error:
+        logger.info("the model's variables are made by tracing its own step, because calling it failed: %s", error)
+        return False
+    return not building.unbuilt_layers(model)
 
 
 def build_to_call(model: Any, batch_spec: Any) -> None:
     """Makes the variables of the model alone, compiled or not."""
-    if not model.built:
-        trace(lambda batch: _forward(model, batch), batch_spec)
+    if building.is_overridden(model, "predict_step"):
+        if building.unbuilt_layers(model):
+            building.trace(model, "predict_step", batch_spec)
+    elif not model.built:
+        building.trace_function(lambda batch: _forward(model, batch), batch_spec)
 
 
 def _forward(model: Any, batch: Any, with_results: bool = False) -> None:

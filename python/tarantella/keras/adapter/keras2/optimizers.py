@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.keras.adapter.common.optimizers import optimizer_of, optimizers_of
+from tarantella.keras.adapter.common.optimizers import held_optimizers, optimizers_of
 from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
@@ -46,11 +46,6 @@ def as_apply(method: Any) -> Callable[..., Any]:
     return apply
 
 
-def is_optimizer(value: Any) -> bool:
-    """Whether it is one of Keras' optimizers, of the new kind or the old."""
-    return isinstance(value, (keras.optimizers.Optimizer, keras.optimizers.legacy.Optimizer))
-
-
 def accumulating(optimizer: Any) -> Any:
     """None: no optimizer of this Keras accumulates gradients over several steps."""
     return None
@@ -70,10 +65,9 @@ def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
 
 
 def optimizer_variables(model: Any) -> list[Any]:
-    """The optimizer's state, with its step count, learning rate and loss scale."""
+    """The state of all optimizers of the model, with their step counts, learning rates and loss scales."""
     found: dict[int, Any] = {}
-    outer = optimizer_of(model)
-    for optimizer in [] if outer is None else optimizers_of(outer):
+    for optimizer in [owner for held in held_optimizers(model) for owner in optimizers_of(held)]:
         found.update((id(value), value) for value in _state(optimizer) if isinstance(value, tf.Variable))
     return list(found.values())
 

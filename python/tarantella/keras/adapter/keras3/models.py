@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.keras.adapter.common.models import has_own_train_step, trace
-from tarantella.keras.adapter.common.optimizers import optimizer_of
+from tarantella.keras.adapter.common import building
+from tarantella.keras.adapter.common.optimizers import held_optimizers
 from tarantella.keras.adapter.front_end import keras
+from tarantella.runtime import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,25 +22,49 @@ def is_compiled(model: Any) -> bool:
     return bool(model.compiled)
 
 
-def build(model: Any, batch_spec: Any) -> None:
-    """Makes all variables of the compiled model, its metrics and its optimizer, from the spec of a batch.
+def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
+    """Makes all variables of the compiled model, its metrics and its optimizers, from the spec of a batch.
 
     Keras makes them in the first step otherwise, too late to broadcast them. The public `build` makes the model's own alone.
-    A step of the user's may use a batch in a way that only the step itself knows: it is traced if the model cannot be called.
+    They are made by a call of the model and its loss. A step of the user's own may need neither: it is traced if it has no
+    loss to be called, if the call fails, or if the call leaves something out.
+
+    Args:
+        step: the method that is to run, ``"train_step"`` or ``"test_step"``.
+
+    Raises:
+        UnsupportedError: layers are left without their weights.
     """
-    try:
-        model._symbolic_build(data_batch=_symbolic(batch_spec))
-    except Exception:
-        if not has_own_train_step(model) or model.run_eagerly:
-            raise
-        trace(model.train_step, batch_spec)
+    if building.was_traced(model, step):
+        return
+    if not building.is_overridden(model, step):
+        _build_by_call(model, batch_spec)
+    elif getattr(model, "_compile_loss", None) is None or not _call_builds_all(model, batch_spec):
+        building.trace(model, step, batch_spec)
+
+
+def _build_by_call(model: Any, batch_spec: Any) -> None:
+    model._symbolic_build(data_batch=_symbolic(batch_spec))
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
 
 
+def _call_builds_all(model: Any, batch_spec: Any) -> bool:
+    """Builds the model by a call. Only the model's own step knows what it does with a batch, so any error may come of it."""
+    try:
+        _build_by_call(model, batch_spec)
+    except Exception as error:
+        logger.info("the model's variables are made by tracing its own step, because calling it failed: %s", error)
+        return False
+    return not building.unbuilt_layers(model) and all(optimizer.built for optimizer in held_optimizers(model))
+
+
 def build_to_call(model: Any, batch_spec: Any) -> None:
     """Makes the variables of the model alone, compiled or not."""
-    if not model.built:
+    if building.is_overridden(model, "predict_step"):
+        if building.unbuilt_layers(model):
+            building.trace(model, "predict_step", batch_spec)
+    elif not model.built:
         model(keras.utils.unpack_x_y_sample_weight(_symbolic(batch_spec))[0])
 
 
@@ -50,9 +75,9 @@ def _symbolic(batch_spec: Any) -> Any:
 
 
 def optimizer_variables(model: Any) -> list[Any]:
-    """The optimizer's state, its step count and learning rate included."""
-    optimizer = optimizer_of(model)
-    return [] if optimizer is None else list(optimizer.variables)
+    """The state of all optimizers of the model, their step counts and learning rates included."""
+    found = {id(variable): variable for optimizer in held_optimizers(model) for variable in optimizer.variables}
+    return list(found.values())
 
 
 def path(variable: Any) -> str:

@@ -32,11 +32,6 @@ def as_apply(method: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def is_optimizer(value: Any) -> bool:
-    """Whether it is one of Keras' optimizers."""
-    return isinstance(value, keras.optimizers.Optimizer)
-
-
 def accumulating(optimizer: Any) -> Any:
     """The optimizer that accumulates gradients over several steps: this one or the one that it wraps. None if neither does."""
     return next((o for o in optimizers_of(optimizer) if getattr(o, "gradient_accumulation_steps", None)), None)

@@ -1,0 +1,81 @@
+"""The variables of a model whose training step is the user's own: only the step itself knows what it uses of the model."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.errors import UnsupportedError
+from tarantella.keras.adapter.common.optimizers import held_optimizers
+from tarantella.keras.adapter.front_end import keras
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_traced: dict[str, weakref.WeakSet[Any]] = {}  # for each step, the optimizers of the models that were built by it
+
+
+def is_overridden(model: Any, step: str) -> bool:
+    """Whether a method of the model, such as ``"train_step"``, is the user's own."""
+    return getattr(getattr(model, step), "__func__", None) is not getattr(keras.Model, step)
+
+
+def was_traced(model: Any, step: str) -> bool:
+    """Whether the model was built by this step since it was compiled."""
+    optimizers = held_optimizers(model)
+    return bool(optimizers) and all(optimizer in _traced.get(step, ()) for optimizer in optimizers)
+
+
+def trace(model: Any, step: str, batch_spec: Any) -> None:
+    """Makes all that the step creates, as its first run would: the step is traced for a graph that is thrown away.
+
+    Raises:
+        UnsupportedError: layers are left without their weights. Any other error is that of the step.
+    """
+    try:
+        trace_function(getattr(model, step), batch_spec)
+    except Exception as error:
+        if not model.run_eagerly:
+            raise
+        if unbuilt_layers(model):  # else only states of optimizers are missing, which begin alike on all ranks
+            raise UnsupportedError(_refusal(model, f"its {step} cannot be traced before it runs ({error})")) from error
+    _traced.setdefault(step, weakref.WeakSet()).update(held_optimizers(model))
+    if unbuilt_layers(model):
+        raise UnsupportedError(_refusal(model, f"its {step} does not use it"))
+
+
+def _refusal(model: Any, why: str) -> str:
+    names = [layer.name for layer in unbuilt_layers(model)]
+    others = f" (and {len(names) - 1} others)" if len(names) > 1 else ""
+    return (
+        f"the layer {names[0]!r}{others} of the model {model.name!r} has no weights yet, and {why}: the ranks could not begin "
+        "alike. Build it before: give it an Input, or call the model or this part of it once on a batch"
+    )
+
+
+def unbuilt_layers(model: Any) -> list[Any]:
+    """The layers that would make weights at their first call and have not been called yet, without the models around them."""
+    found = []
+    for layer in model._flatten_layers():
+        is_container = isinstance(layer, (keras.Model, keras.metrics.Metric))
+        if not layer.built and not is_container and type(layer).build is not keras.layers.Layer.build:
+            found.append(layer)
+    return found
+
+
+def trace_function(step: Callable[[Any], Any], batch_spec: Any) -> None:
+    """Traces a function of a batch, which makes the variables that it creates."""
+
+    def traced(batch: Any) -> None:
+        step(batch)
+
+    tf.function(traced).get_concrete_function(tf.nest.map_structure(_of_any_size, batch_spec))
+
+
+def _of_any_size(spec: Any) -> Any:
+    """The spec for batches of any size: a Sequential model would remember the size and save it."""
+    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
+        return spec
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)

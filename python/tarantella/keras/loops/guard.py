@@ -1,0 +1,151 @@
+"""Optimizers that change variables without the other ranks: in a training loop of a user's own, nothing else would notice.
+
+The method of Keras' base optimizer by which all optimizers change variables asks here first, on several ranks. What Tarantella
+itself applies says so (`context.applying`). Anything else is
+
+* refused before it changes anything, if the variables are a `tnt.Model`'s: its weights would differ between ranks;
+* refused in a training step of a `tnt.Model`, which reduces the gradients of those optimizers alone that the model holds;
+* a warning, once, if the variables are none of ours: ranks may train models of their own.
+
+A loop that reduces gradients itself, by our tape or by `tnt.all_reduce`, gives them to a plain optimizer, and passes.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella import environment, reduction, runtime
+from tarantella.errors import UnsupportedError
+from tarantella.keras import adapter, context
+from tarantella.keras.step import unwrapped_models
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+TWO_LINES = (
+    "tape = tnt.DistributedGradientTape(tape), or optimizer = tnt.optimizers.Optimizer(optimizer), and let all ranks begin "
+    "alike by tnt.broadcast_variables(model.variables)"
+)
+
+
+class _Loops:
+    """What is known of this process's loops."""
+
+    def __init__(self) -> None:
+        # the ids of variables whose gradients the script reduces: by our tape, and by tnt.all_reduce
+        self.by_tape: set[int] = set()
+        self.by_hand: set[int] = set()
+        self.elements_used = 0  # of those that tnt.all_reduce has reduced so far, those that optimizers have got
+        self.warned = False
+
+
+_loops = _Loops()
+
+
+@functools.cache
+def install() -> None:
+    """Makes all optimizers ask before they change variables. Once in a process, and only in one of several ranks."""
+    if environment.in_job():
+        for optimizers in adapter.optimizer_classes():
+            _ask_before(optimizers)
+
+
+def note_reduced(variables: Iterable[Any]) -> None:
+    """Our tape reduces the gradients of these variables in a loop, and a plain optimizer may use them."""
+    _remember(variables, _loops.by_tape)
+
+
+def _remember(variables: Iterable[Any], ids: set[int]) -> None:
+    for variable in variables:
+        inner = adapter.unwrap(variable)
+        if id(inner) not in ids:
+            ids.add(id(inner))
+            weakref.finalize(inner, ids.discard, id(inner)).atexit = False  # another object may get its id
+
+
+def _ask_before(optimizers: type) -> None:
+    hook = adapter.optimizer_hook()
+    original = getattr(optimizers, hook)
+
+    @functools.wraps(original)
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        @adapter.as_method
+        def checked(grads: Any, trainable_variables: Any = None, **others: Any) -> Any:
+            grads = list(grads)
+            if trainable_variables is not None:
+                trainable_variables = list(trainable_variables)
+                _check(self, trainable_variables)
+            elif self.built:
+                _check(self, adapter.variables_of_optimizer(self))
+            return adapter.as_apply(functools.partial(original, self))(grads, trainable_variables, **others)
+
+        return checked(*args, **kwargs)
+
+    setattr(optimizers, hook, apply)
+
+
+def _check(optimizer: Any, variables: Sequence[Any]) -> None:
+    if context.is_applying() or not variables:
+        return
+    name = type(optimizer).__name__
+    if context.in_model_step():
+        raise UnsupportedError(
+            f"an optimizer ({name}) changes {_listed(variables)} in a training step of tnt.Model, and the model does not hold "
+            "it, so that its gradients are not reduced over ranks: let it be an attribute of the model, or stand in a list or "
+            "dict that is one"
+        )
+    if unwrapped_models.is_internal_call():  # a callback of fit: ranks compare after it
+        return
+    inner = {id(adapter.unwrap(variable)): variable for variable in variables}
+    if _are_reduced(inner):
+        return
+    for model in unwrapped_models.wrapped():
+        theirs = [inner[i] for i in _ids(model) if i in inner]
+        if theirs:
+            raise UnsupportedError(
+                f"an optimizer ({name}) is applied to {_listed(theirs)} of the tnt.Model {model.name!r} outside of its fit: "
+                f"each rank would train on its own gradients, and the weights would drift apart. Change one line: {TWO_LINES}"
+            )
+    own = {i for model in unwrapped_models.allowed() for i in _ids(model)}
+    if not _loops.warned and not inner.keys() <= own:
+        _loops.warned = True
+        runtime.logger.warning(
+            "an optimizer (%s) is applied to %s in a training loop: each rank trains its own copy, nothing is synchronised. To "
+            "train one model on all ranks, change one line: %s; or use tnt.Model and its fit",
+            name,
+            _listed(variables),
+            TWO_LINES,
+        )
+
+
+def _are_reduced(variables: dict[int, Any]) -> bool:
+    """Whether the script reduces the gradients: by our tape, or by `tnt.all_reduce` of as many elements as they have.
+
+    The first step decides for those that follow: a function that was traced reduces in each call, and tells it only once.
+    """
+    if variables.keys() <= _loops.by_tape:
+        return True
+    count = sum(int(np.prod(variable.shape, dtype=np.int64)) for variable in variables.values())
+    unused = reduction.elements_reduced() - _loops.elements_used
+    _loops.elements_used += min(count, unused)
+    if unused >= count:
+        _remember(variables.values(), _loops.by_hand)
+    return variables.keys() <= _loops.by_hand
+
+
+def _ids(model: Any) -> list[int]:
+    try:
+        return [id(adapter.unwrap(variable)) for variable in adapter.weights(model)]
+    except ValueError:  # legacy Keras has no list of weights before a model is built
+        return []
+
+
+def _listed(variables: Sequence[Any]) -> str:
+    others = f" and {len(variables) - 1} other variables" if len(variables) > 1 else ""
+    return f"{adapter.path(variables[0])}{others}"
