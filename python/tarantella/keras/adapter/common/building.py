@@ -57,10 +57,11 @@ def _refusal(model: Any, why: str) -> str:
 
 def unbuilt_layers(model: Any) -> list[Any]:
     """The layers that would make weights at their first call and have not been called yet, without the models around them."""
+    without_weights = (keras.layers.Layer.build, keras.layers.Dropout.build)  # that of legacy Keras makes a generator
     found = []
     for layer in model._flatten_layers():
         is_container = isinstance(layer, (keras.Model, keras.metrics.Metric))
-        if not layer.built and not is_container and type(layer).build is not keras.layers.Layer.build:
+        if not layer.built and not is_container and type(layer).build not in without_weights:
             found.append(layer)
     return found
 
