@@ -9,6 +9,8 @@ import pytest
 from support.findings import Findings
 from support.launch import RANKS
 
+pytestmark = pytest.mark.long
+
 TOLERANCE = 1e-5
 MODELS = ["Gan", "PenalisedGan", "Cycle", "Distiller", "ActorCritic", "Vae", "Siamese"]
 
@@ -44,7 +46,7 @@ def test_initial_weights_are_those_of_plain_keras(found):
         assert on_rank == {"Still": True, "Called": True}
 
 
-@pytest.mark.parametrize("name", ["single_batches", "evaluated_first", "compiled_again"])
+@pytest.mark.parametrize("name", ["single_batches", "compiled_again"])
 def test_other_ways(found, name):
     for on_rank in found[name]:
         as_plain(on_rank)
