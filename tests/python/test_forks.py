@@ -66,3 +66,14 @@ def test_a_program_of_a_rank_is_no_rank(found):
     code, said = found[1]["program that joins"]
     assert code == 1
     assert re.fullmatch(JOINED, said), said
+
+
+@pytest.mark.parametrize("legacy", ["0", "1"])
+def test_forks_in_fit_change_nothing(tmp_path, legacy):
+    env = {"TF_USE_LEGACY_KERAS": legacy, "TNT_TIMEOUT": "30"}
+    run_ranks(2, RANKS / "keras/forks_in_fit.py", tmp_path, timeout=40, env=env).good()
+    on = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert on[1]["ended"] == [["os._exit", 0], ["multiprocessing", 0]] * 4
+    for rank in range(2):
+        assert on[rank]["with forks"] == on[0]["without"]
+        assert on[rank]["with workers"] == on[0]["without"]
