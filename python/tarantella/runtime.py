@@ -1,8 +1,8 @@
 """This process as a rank: it joins and leaves the job, and knows its place in it.
 
 The process joins at the first call that needs its rank. Without the launcher, mpirun or srun the job is this process alone:
-everything works, on one rank. The processes that a rank starts, by a fork or as programs, are no ranks: their calls are refused,
-and nothing that they do or how they end touches the job.
+everything works, on one rank. The processes that a rank starts, by a fork or as programs, are no ranks: their calls are
+refused, and nothing that they do, nor how they end, touches the job.
 """
 
 from __future__ import annotations
