@@ -4,7 +4,9 @@
  *  - A function returns tnt_status_t. On anything but TNT_SUCCESS, tnt_last_error() of the calling thread returns one message:
  *    what went wrong, on which rank, in which operation, and what to do.
  *  - Counts are in elements, sizes in bytes, times in seconds. Output parameters come last, before the stream.
- *  - Handles are opaque. The caller owns them and destroys them with tnt_..._destroy, which accepts NULL.
+ *  - Handles are opaque, and no addresses. The caller owns them and destroys them with tnt_..._destroy, which accepts NULL.
+ *    tnt_finalize destroys all that are left. A handle that was destroyed, or that was never returned, is TNT_INVALID_ARGUMENT
+ *    in every function; so is destroying a handle, or tnt_finalize, while another thread is inside a call that uses it.
  *  - Names and structs that are passed in are copied. Buffers must live until the operation has finished.
  *  - A struct that may grow begins with size, the sizeof of the caller's header, which its ..._INITIALIZER sets. A caller with
  *    an older header is served: input fields that its struct ends before have their defaults, output fields are not written.
@@ -12,6 +14,11 @@
  *    ranks, so a caller with several threads must order them.
  *  - A failed collective (TNT_TIMEOUT, TNT_PEER_LOST, TNT_MISMATCH, TNT_ABORTED) ends the communication of the whole job. Every
  *    rank gets the same error from the call in which it waits and from every later collective.
+ *  - A fork of a process that has joined a job is no rank. It may call exec, compute, and end in any way: the job goes on.
+ *    In it tnt_comm_world, tnt_comm_rank, _size, _local_rank, _local_size and _transport answer as in the rank, tnt_finalize
+ *    and tnt_..._destroy succeed and do nothing, functions that need no tnt_init work, and all others are TNT_UNSUPPORTED. The
+ *    job's shared memory is not mapped in it. A fork that was made before tnt_init or after tnt_finalize may join a job, unless
+ *    MPI was initialised.
  */
 #ifndef TARANTELLA_TARANTELLA_H
 #define TARANTELLA_TARANTELLA_H
@@ -46,7 +53,7 @@ typedef enum {
   TNT_PEER_LOST = 4,        /* a rank died or left: the message names it                   */
   TNT_ABORTED = 5,          /* a rank called tnt_comm_abort: the message gives its reason  */
   TNT_SYSTEM = 6,           /* the operating system refused a request: memory, files, ...  */
-  TNT_UNSUPPORTED = 7       /* not available in this build or on this machine              */
+  TNT_UNSUPPORTED = 7       /* not available in this build, on this machine or in a fork   */
 } tnt_status_t;
 
 typedef enum {
@@ -102,8 +109,10 @@ typedef struct {
  * tnt_finalize succeeds and does nothing. */
 TNT_EXPORT tnt_status_t tnt_init(const tnt_init_options_t* options);
 
-/* Leaves the job: stops the library's threads, writes the timeline, unmaps shared memory. Does not wait for other ranks; a rank
- * that still waits for this one gets TNT_PEER_LOST. Destroy all handles first. Succeeds when the library is not initialised. */
+/* Leaves the job: destroys all handles, stops the library's threads, writes the timeline, unmaps shared memory. Waits for the
+ * operations that were started, but not for other ranks; a rank that still waits for this one gets TNT_PEER_LOST.
+ * TNT_INVALID_ARGUMENT: another thread is inside a call with a handle; nothing has changed then. Succeeds when the library is
+ * not initialised. */
 TNT_EXPORT tnt_status_t tnt_finalize(void);
 
 /* The value that the library takes for a setting, that is, for an environment variable of docs/settings.md. value: its text in

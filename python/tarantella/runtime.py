@@ -1,7 +1,8 @@
 """This process as a rank: it joins and leaves the job, and knows its place in it.
 
 The process joins at the first call that needs its rank. Without the launcher, mpirun or srun the job is this process alone:
-everything works, on one rank.
+everything works, on one rank. The processes that a rank starts, by a fork or as programs, are no ranks: their calls are
+refused, and nothing that they do, nor how they end, touches the job.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tarantella import _native, settings, variables
 from tarantella.environment import in_job, join_address
-from tarantella.errors import TarantellaError, from_message
+from tarantella.errors import TarantellaError, UnsupportedError, from_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +31,14 @@ _at_exit: list[Callable[[], None]] = []
 
 
 def world() -> _native.Communicator:
-    """The communicator of all ranks; joins the job if that has not happened yet."""
+    """The communicator of all ranks; joins the job if that has not happened yet.
+
+    Raises:
+        UnsupportedError: this is a program that a rank has started, such as a worker of `multiprocessing`.
+    """
     global _world
     if _world is None:
+        _refuse_program_of_rank()
         if in_job():
             _report_uncaught_exceptions()
         _native.init()
@@ -40,7 +46,20 @@ def world() -> _native.Communicator:
         _tell_launcher_of_joining()
         _configure_logging(_world.rank)
         atexit.register(_leave, os.getpid())
+        if in_job():
+            os.environ[variables.JOINED] = f"{_world.rank} {os.getpid()}"
     return _world
+
+
+def _refuse_program_of_rank() -> None:
+    """A fork of a rank is refused by the library itself; a new program has inherited the environment only."""
+    rank, _, process = os.environ.get(variables.JOINED, "").partition(" ")
+    if process in ("", str(os.getpid())):
+        return
+    raise UnsupportedError(
+        f"process {os.getpid()} was started by rank {rank} (process {process}) and is no rank itself: call Tarantella in the "
+        "rank, and pass to the processes that it starts what they need to know"
+    )
 
 
 def before_leaving(action: Callable[[], None]) -> None:
@@ -73,9 +92,12 @@ def _configure_logging(rank: int) -> None:
 def _report_uncaught_exceptions() -> None:
     """An exception that ends this rank's script aborts the job: the waits of the other ranks fail with its text."""
     previous = sys.excepthook
+    rank = os.getpid()
 
     def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
         previous(kind, value, traceback)
+        if os.getpid() != rank:  # the script of a fork of the rank, which is not the rank's
+            return
         text = f"{kind.__name__}: {value}" if str(value) else kind.__name__
         # an error of ours that comes out of a graph is inside a message of TensorFlow
         from_library = isinstance(value, TarantellaError) or from_message(text) is not None

@@ -19,6 +19,9 @@ TOKEN = "TNT_INTERNAL_TOKEN"
 """The job's secret: a process that does not know it cannot join."""
 REPORT_FD = "TNT_INTERNAL_REPORT_FD"
 """A pipe on which a rank tells the launcher why its script failed."""
+JOINED = "TNT_INTERNAL_JOINED"
+"""The rank and the number of the process that has joined as this rank. The programs that it starts inherit all that a rank is
+given, but are no ranks."""
 LAUNCHER = "TNT_INTERNAL_LAUNCHER"
 """Which launcher started the process: by it `tarantella --cleanup` finds left-over processes (`launcher/mark.py`)."""
 JOB = "TNT_INTERNAL_JOB"
@@ -32,5 +35,5 @@ LAUNCHER_ADDED = "TNT_INTERNAL_LAUNCHER_ADDED"
 
 OF_RANK = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, RENDEZVOUS, TOKEN, REPORT_FD, LAUNCHER)
 """What each rank is given."""
-OF_LAUNCHER = (*OF_RANK, THREADS_CHOSEN, RESTART, JOB)
+OF_LAUNCHER = (*OF_RANK, THREADS_CHOSEN, RESTART, JOB, JOINED)
 """What the launcher sets and -x must not."""

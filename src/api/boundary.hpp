@@ -1,4 +1,4 @@
-// The C boundary: exceptions become a status and this thread's error message; handles are checked before use.
+// The C boundary: exceptions become a status and this thread's error message, and forks of a rank are refused.
 //
 // src/api implements tarantella.h: it checks arguments, converts errors and owns the process-wide state. Algorithms belong in
 // the folders below.
@@ -12,14 +12,23 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/forks.hpp"
 
 namespace tnt {
 
 void set_last_error(const std::string& text) noexcept;
 
-// Runs body and converts its exceptions to a status.
+// Throws TNT_UNSUPPORTED if this process is a fork of a rank.
+[[noreturn]] void fail_in_fork();
+inline void refuse_forks() {
+  if (is_fork_of_rank()) [[unlikely]]
+    fail_in_fork();
+}
+
+// Runs body and converts its exceptions to a status. For functions that forks of a rank may call: those that need no job, and
+// those that only read what a fork has a copy of.
 template <typename Body>
-tnt_status_t guarded(Body&& body) noexcept {
+tnt_status_t guarded_in_forks(Body&& body) noexcept {
   try {
     body();
     return TNT_SUCCESS;
@@ -33,6 +42,15 @@ tnt_status_t guarded(Body&& body) noexcept {
     set_last_error(error.what());
     return TNT_SYSTEM;
   }
+}
+
+// The same for all other functions.
+template <typename Body>
+tnt_status_t guarded(Body&& body) noexcept {
+  return guarded_in_forks([&] {
+    refuse_forks();
+    body();
+  });
 }
 
 // Throws TNT_INVALID_ARGUMENT if the pointer is NULL. what: the name of the parameter, such as "comm".

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "api/boundary.hpp"
+#include "api/handles.hpp"
 #include "api/runtime.hpp"
 #include "comm/dispatch_collective.hpp"
 
@@ -50,14 +51,8 @@ void check_members(const Communicator& communicator, std::span<const int> member
   fail(TNT_INVALID_ARGUMENT, "the calling rank {} is not in ranks: only members call this", communicator.rank());
 }
 
-// Runs the operation in this thread, or starts it and returns a handle.
-template <typename Operation>
-void run_or_start(Executor& executor, const Operation& operation, tnt_work_t* work) {
-  if (work == nullptr) {
-    executor.run(operation);
-  } else {
-    *work = new tnt_work{executor.start(operation)};
-  }
+tnt_work_t make_work(std::shared_ptr<Waitable> state) {
+  return make_handle(std::make_unique<tnt_work>(tnt_work{std::move(state)}));
 }
 
 CallContext context() { return Runtime::get().context(); }
@@ -74,22 +69,49 @@ std::shared_ptr<DeviceCollectives> device_collectives_of(tnt_comm& on, StreamHan
   return on.device_collectives;
 }
 
-// With a stream, on_device(DeviceCommunicator&) enqueues; without one, on_host(context) blocks.
+// With a stream, on_device(DeviceCommunicator&) enqueues. Without one, on_host(Communicator&, context) blocks: it runs in this
+// thread, or in the executor's if the caller wants a handle.
 template <typename OnDevice, typename OnHost>
 void run(tnt_comm& on, Executor& executor, StreamHandle stream, tnt_work_t* work, const OnDevice& on_device,
          const OnHost& on_host) {
-  if (stream == nullptr) {
-    const auto operation = [on_host, call = context()] { on_host(call); };
-    return run_or_start(executor, operation, work);
+  if (stream != nullptr) {
+    auto state = device_collectives_of(on, stream)->enqueue(stream, work != nullptr, on_device);
+    if (work != nullptr) *work = make_work(std::move(state));
+    return;
   }
-  auto state = device_collectives_of(on, stream)->enqueue(stream, work != nullptr, on_device);
-  if (work != nullptr) *work = new tnt_work{std::move(state)};
+  const auto operation = [on_host, &on, call = context()] { on_host(*on.communicator, call); };
+  if (work == nullptr) {
+    executor.run(operation);
+  } else {
+    *work = make_work(executor.start(operation));
+  }
 }
 
-void run_collective(tnt_comm& on, const Call& call, const void* in, void* out, StreamHandle stream, tnt_work_t* work) {
+// check(Communicator&) throws if an argument does not fit.
+template <typename Check, typename OnDevice, typename OnHost>
+void run_collective(tnt_comm_t comm, StreamHandle stream, tnt_work_t* work, const Check& check, const OnDevice& on_device,
+                    const OnHost& on_host) {
+  if (stream == nullptr && work == nullptr) {
+    const Turn turn(comm);
+    if (turn.began()) {
+      check(*turn->communicator);
+      return on_host(*turn->communicator, context());
+    }
+  }
+  const Live on(comm);
+  check(*on->communicator);
   run(
-      on, on.executor, stream, work, [&](DeviceCommunicator& devices) { devices.collective(call, in, out, {}); },
-      [=, &on](const CallContext& context) { dispatch_collective(*on.communicator, call, in, out, context); });
+      *on, on->executor, stream, work, [&](DeviceCommunicator& devices) { on_device(*on, devices); }, on_host);
+}
+
+template <typename Check>
+void run_collective(tnt_comm_t comm, const Call& call, const void* in, void* out, StreamHandle stream, tnt_work_t* work,
+                    const Check& check) {
+  run_collective(
+      comm, stream, work, check, [&](tnt_comm& /*on*/, DeviceCommunicator& devices) { devices.collective(call, in, out, {}); },
+      [=](Communicator& communicator, const CallContext& context) {
+        dispatch_collective(communicator, call, in, out, context);
+      });
 }
 
 }  // namespace
@@ -97,172 +119,174 @@ void run_collective(tnt_comm& on, const Call& call, const void* in, void* out, S
 extern "C" {
 
 tnt_status_t tnt_comm_world(tnt_comm_t* comm) {
-  return guarded([&] { required(comm, "comm") = &Runtime::get().world(); });
+  return guarded_in_forks([&] { required(comm, "comm") = Runtime::world_handle(); });
 }
 
 tnt_status_t tnt_comm_split(tnt_comm_t comm, int color, int key, tnt_comm_t* part) {
   return guarded([&] {
     required(part, "part") = nullptr;
+    const Live on(comm);
     std::unique_ptr<Communicator> group;
-    required(comm, "comm").executor.run([&] { group = comm->communicator->split(color, key, context()); });
+    on->executor.run([&] { group = on->communicator->split(color, key, context()); });
     if (!group) return;
-    auto made = std::make_unique<tnt_comm>();
-    made->communicator = std::move(group);
-    *part = made.release();
+    *part = make_comm(std::move(group));
   });
 }
 
 tnt_status_t tnt_comm_create_group(tnt_comm_t comm, const int* ranks, size_t n_ranks, int tag, tnt_comm_t* group) {
   return guarded([&] {
     required(group, "group") = nullptr;
-    Communicator& parent = *required(comm, "comm").communicator;
+    const Live on(comm);
+    Communicator& parent = *on->communicator;
     if (n_ranks > 0) required(ranks, "ranks");
     const std::span<const int> members(ranks, n_ranks);
     check_members(parent, members);
-    auto made = std::make_unique<tnt_comm>();
-    made->communicator = parent.create_group(members, tag, context());
-    *group = made.release();
+    *group = make_comm(parent.create_group(members, tag, context()));
   });
 }
 
 tnt_status_t tnt_comm_rank(tnt_comm_t comm, int* rank) {
-  return guarded([&] { required(rank, "rank") = required(comm, "comm").communicator->rank(); });
+  return guarded_in_forks([&] { required(rank, "rank") = Live(comm)->communicator->rank(); });
 }
 
 tnt_status_t tnt_comm_size(tnt_comm_t comm, int* size) {
-  return guarded([&] { required(size, "size") = required(comm, "comm").communicator->size(); });
+  return guarded_in_forks([&] { required(size, "size") = Live(comm)->communicator->size(); });
 }
 
 tnt_status_t tnt_comm_local_rank(tnt_comm_t comm, int* local_rank) {
-  return guarded([&] { required(local_rank, "local_rank") = required(comm, "comm").communicator->local_rank(); });
+  return guarded_in_forks([&] { required(local_rank, "local_rank") = Live(comm)->communicator->local_rank(); });
 }
 
 tnt_status_t tnt_comm_local_size(tnt_comm_t comm, int* local_size) {
-  return guarded([&] { required(local_size, "local_size") = required(comm, "comm").communicator->local_size(); });
+  return guarded_in_forks([&] { required(local_size, "local_size") = Live(comm)->communicator->local_size(); });
 }
 
 tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name) {
-  return guarded([&] { required(name, "name") = required(comm, "comm").communicator->transport(); });
+  return guarded_in_forks([&] { required(name, "name") = Live(comm)->communicator->transport(); });
 }
 
 tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason) {
   return guarded([&] {
-    Communicator& communicator = *required(comm, "comm").communicator;
-    communicator.abort(TNT_ABORTED,
-                       fmt::format("rank {}: {}", Runtime::get().settings().rank, reason == nullptr ? "aborted" : reason));
+    const Live on(comm);
+    on->communicator->abort(TNT_ABORTED,
+                            fmt::format("rank {}: {}", Runtime::get().settings().rank, reason == nullptr ? "aborted" : reason));
   });
 }
 
 tnt_status_t tnt_comm_destroy(tnt_comm_t comm) {
+  if (is_fork_of_rank()) return TNT_SUCCESS;
   return guarded([&] {
-    if (comm == nullptr) return;
-    if (comm == &Runtime::get().world()) fail(TNT_INVALID_ARGUMENT, "the world communicator ends with tnt_finalize");
-    delete comm;
+    if (Runtime::is_world(comm)) fail(TNT_INVALID_ARGUMENT, "the world communicator ends with tnt_finalize");
+    destroy_handle(comm);
   });
 }
 
 tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
                             tnt_stream_t stream, tnt_work_t* work) {
   return guarded([&] {
-    tnt_comm& on = required(comm, "comm");
-    check_op(op);
-    check_buffers(in, out, count, dtype);
-    run_collective(on, {.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, in, out, stream, work);
+    const auto check = [&](const Communicator& /*communicator*/) {
+      check_op(op);
+      check_buffers(in, out, count, dtype);
+    };
+    run_collective(comm, {.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, in, out, stream, work, check);
   });
 }
 
 tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
                                 tnt_stream_t stream, tnt_work_t* work) {
   return guarded([&] {
-    tnt_comm& on = required(comm, "comm");
-    check_op(op);
-    check_buffers(in, out, count, dtype);
-    run_collective(on, {.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, in, out, stream, work);
+    const auto check = [&](const Communicator& /*communicator*/) {
+      check_op(op);
+      check_buffers(in, out, count, dtype);
+    };
+    run_collective(comm, {.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, in, out, stream, work,
+                   check);
   });
 }
 
 tnt_status_t tnt_all_gather(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_stream_t stream,
                             tnt_work_t* work) {
   return guarded([&] {
-    tnt_comm& on = required(comm, "comm");
-    check_buffers(in, out, count, dtype);
-    run_collective(on, {.kind = Call::all_gather, .dtype = dtype, .count = count}, in, out, stream, work);
+    const auto check = [&](const Communicator& /*communicator*/) { check_buffers(in, out, count, dtype); };
+    run_collective(comm, {.kind = Call::all_gather, .dtype = dtype, .count = count}, in, out, stream, work, check);
   });
 }
 
 tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
                            tnt_stream_t stream, tnt_work_t* work) {
   return guarded([&] {
-    tnt_comm& on = required(comm, "comm");
-    const Communicator& communicator = *on.communicator;
-    check_rank(communicator, root, "root");
-    check_buffers(communicator.rank() == root ? in : out, out, count, dtype);
-    run_collective(on, {.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, in, out, stream, work);
+    const auto check = [&](const Communicator& communicator) {
+      check_rank(communicator, root, "root");
+      check_buffers(communicator.rank() == root ? in : out, out, count, dtype);
+    };
+    run_collective(comm, {.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, in, out, stream, work, check);
   });
 }
 
 tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work) {
   return guarded([&] {
-    tnt_comm& on = required(comm, "comm");
-    const auto on_device = [&](DeviceCommunicator& devices) {
+    const auto check = [](const Communicator& /*communicator*/) {};
+    const auto on_device = [](tnt_comm& on, DeviceCommunicator& devices) {
       void* const buffer = on.device_collectives->barrier_buffer();
       devices.all_reduce(buffer, buffer, 1, TNT_INT64, TNT_MAX, "barrier");
     };
-    run(on, on.executor, stream, work, on_device, [&on](const CallContext& call) { on.communicator->barrier(call); });
+    run_collective(comm, stream, work, check, on_device,
+                   [](Communicator& communicator, const CallContext& call) { communicator.barrier(call); });
   });
 }
 
 tnt_status_t tnt_all_to_all(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_stream_t stream,
                             tnt_work_t* work) {
   return guarded([&] {
-    tnt_comm& on = required(comm, "comm");
-    check_buffers(in, out, count, dtype);
-    run_collective(on, {.kind = Call::all_to_all, .dtype = dtype, .count = count}, in, out, stream, work);
+    const auto check = [&](const Communicator& /*communicator*/) { check_buffers(in, out, count, dtype); };
+    run_collective(comm, {.kind = Call::all_to_all, .dtype = dtype, .count = count}, in, out, stream, work, check);
   });
 }
 
 tnt_status_t tnt_send(tnt_comm_t comm, const void* in, size_t count, tnt_dtype_t dtype, int to, tnt_stream_t stream,
                       tnt_work_t* work) {
   return guarded([&] {
-    tnt_comm& on = required(comm, "comm");
-    check_peer(*on.communicator, to, "to");
+    const Live on(comm);
+    check_peer(*on->communicator, to, "to");
     check_buffers(in, in, count, dtype);
     run(
-        on, on.channels.of(to, Executors::Direction::to), stream, work,
+        *on, on->channels.of(to, Executors::Direction::to), stream, work,
         [&](DeviceCommunicator& devices) { devices.send(in, count, dtype, to, {}); },
-        [=, &on](const CallContext& call) { on.communicator->send(in, count, dtype, to, call); });
+        [=](Communicator& communicator, const CallContext& call) { communicator.send(in, count, dtype, to, call); });
   });
 }
 
 tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtype, int from, tnt_stream_t stream,
                       tnt_work_t* work) {
   return guarded([&] {
-    tnt_comm& on = required(comm, "comm");
-    check_peer(*on.communicator, from, "from");
+    const Live on(comm);
+    check_peer(*on->communicator, from, "from");
     check_buffers(out, out, count, dtype);
     run(
-        on, on.channels.of(from, Executors::Direction::from), stream, work,
+        *on, on->channels.of(from, Executors::Direction::from), stream, work,
         [&](DeviceCommunicator& devices) { devices.recv(out, count, dtype, from, {}); },
-        [=, &on](const CallContext& call) { on.communicator->recv(out, count, dtype, from, call); });
+        [=](Communicator& communicator, const CallContext& call) { communicator.recv(out, count, dtype, from, call); });
   });
 }
 
 tnt_status_t tnt_work_wait(tnt_work_t work, double seconds) {
   return guarded([&] {
     if (std::isnan(seconds)) fail(TNT_INVALID_ARGUMENT, "seconds is not a number");
-    if (!required(work, "work").state->wait(seconds)) fail(TNT_TIMEOUT, "the operation has not finished within {} s", seconds);
+    if (!Live(work)->state->wait(seconds)) fail(TNT_TIMEOUT, "the operation has not finished within {} s", seconds);
   });
 }
 
 tnt_status_t tnt_work_test(tnt_work_t work, int* finished) {
-  return guarded([&] {
-    required(finished, "finished") = 1;  // also when wait throws: a failed operation has finished
-    *finished = required(work, "work").state->wait(0) ? 1 : 0;
+  return guarded_in_forks([&] {
+    required(finished, "finished") = 1;  // also when something throws: nobody shall ask again for ever
+    refuse_forks();
+    *finished = Live(work)->state->wait(0) ? 1 : 0;
   });
 }
 
 tnt_status_t tnt_work_destroy(tnt_work_t work) {
-  return guarded([&] { delete work; });
+  if (is_fork_of_rank()) return TNT_SUCCESS;
+  return guarded([&] { destroy_handle(work); });
 }
 
 }  // extern "C"

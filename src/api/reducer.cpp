@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "api/boundary.hpp"
+#include "api/handles.hpp"
 #include "api/runtime.hpp"
 #include "base/log.hpp"
 #include "kernels/cpu/add_scaled.hpp"
@@ -175,7 +176,8 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
                                 const tnt_reducer_options_t* options, tnt_reducer_t* reducer) {
   return guarded([&] {
     required(reducer, "reducer") = nullptr;
-    tnt_comm& on = required(comm, "comm");
+    const Live live(comm);
+    tnt_comm& on = *live;
     Runtime& runtime = Runtime::get();
     const tnt_reducer_options_t given = with_defaults(options);
     check_device_options(given);
@@ -192,13 +194,13 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
                                              : make_device_reducer(on, config, given, settings.name, call);
     });
     log_plan(made->reducer->plan(), settings.name);
-    *reducer = made.release();
+    *reducer = make_handle(std::move(made));
   });
 }
 
 tnt_status_t tnt_add_scaled(const void* const* terms, const double* scales, size_t n, void* out, size_t count,
                             tnt_dtype_t dtype) {
-  return guarded([&] {
+  return guarded_in_forks([&] {
     if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "dtype {} is not a tnt_dtype_t", static_cast<int>(dtype));
     if (n == 0) fail(TNT_INVALID_ARGUMENT, "n is 0: nothing can be added up");
     required(terms, "terms");
@@ -216,28 +218,30 @@ tnt_status_t tnt_add_scaled(const void* const* terms, const double* scales, size
 }
 
 tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets) {
-  return guarded([&] { required(n_buckets, "n_buckets") = required(reducer, "reducer").reducer->plan().buckets().size(); });
+  return guarded([&] { required(n_buckets, "n_buckets") = Live(reducer)->reducer->plan().buckets().size(); });
 }
 
 tnt_status_t tnt_reducer_fusion_threshold(tnt_reducer_t reducer, size_t* bytes) {
-  return guarded([&] { required(bytes, "bytes") = required(reducer, "reducer").reducer->plan().fusion_threshold(); });
+  return guarded([&] { required(bytes, "bytes") = Live(reducer)->reducer->plan().fusion_threshold(); });
 }
 
 tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket) {
   return guarded([&] {
-    const auto& buckets = required(reducer, "reducer").reducer->plan().buckets();
+    const Live live(reducer);
+    const auto& buckets = live->reducer->plan().buckets();
     if (index >= buckets.size())
       fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", index, buckets.size());
     const Bucket& of = buckets[index];
     check_struct_size(required(bucket, "bucket").size, offsetof(tnt_bucket_t, description), "bucket", "TNT_BUCKET_INITIALIZER");
     write_struct(*bucket, {sizeof(tnt_bucket_t), of.count, of.bytes(), of.dtype, of.tensors.data(), of.tensors.size(),
-                           reducer->reducer->description(index).c_str()});
+                           live->reducer->description(index).c_str()});
   });
 }
 
 tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_hook_t hook, void* user_data) {
   return guarded([&] {
-    GradientReducer& on = *required(reducer, "reducer").reducer;
+    const Live live(reducer);
+    GradientReducer& on = *live->reducer;
     on.set_hook(hook_of(on.plan(), hook, user_data));
   });
 }
@@ -246,26 +250,27 @@ tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, const void*
                                tnt_stream_t stream) {
   return guarded([&] {
     if (!std::isfinite(scale)) fail(TNT_INVALID_ARGUMENT, "scale {} is not a finite number", scale);
-    required(reducer, "reducer").reducer->ready(tensor, {.in = gradient, .out = out, .scale = scale}, stream);
+    Live(reducer)->reducer->ready(tensor, {.in = gradient, .out = out, .scale = scale}, stream);
   });
 }
 
 tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bucket, tnt_stream_t stream) {
-  return guarded([&] { required(reducer, "reducer").reducer->wait_bucket(bucket, stream); });
+  return guarded([&] { Live(reducer)->reducer->wait_bucket(bucket, stream); });
 }
 
 tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t stream) {
-  return guarded([&] { required(reducer, "reducer").reducer->finish(stream); });
+  return guarded([&] { Live(reducer)->reducer->finish(stream); });
 }
 
 tnt_status_t tnt_reducer_gradient_buffer(tnt_reducer_t reducer, size_t tensor, void** buffer) {
-  return guarded([&] { required(buffer, "buffer") = required(reducer, "reducer").reducer->gradient_buffer(tensor); });
+  return guarded([&] { required(buffer, "buffer") = Live(reducer)->reducer->gradient_buffer(tensor); });
 }
 
 tnt_status_t tnt_reducer_statistics(tnt_reducer_t reducer, const tnt_statistics_t** statistics) {
   return guarded([&] {
     static_assert(sizeof(tnt_statistics_t) == sizeof(gpu::Statistics));
-    const auto* of = dynamic_cast<const DeviceReducer*>(required(reducer, "reducer").reducer.get());
+    const Live live(reducer);
+    const auto* of = dynamic_cast<const DeviceReducer*>(live->reducer.get());
     const gpu::Statistics* found = of == nullptr ? nullptr : of->statistics();
     if (found == nullptr) fail(TNT_INVALID_ARGUMENT, "the reducer was made without options->statistics");
     required(statistics, "statistics") = reinterpret_cast<const tnt_statistics_t*>(found);
@@ -273,12 +278,12 @@ tnt_status_t tnt_reducer_statistics(tnt_reducer_t reducer, const tnt_statistics_
 }
 
 tnt_status_t tnt_reducer_tensor_steps(tnt_reducer_t reducer, size_t tensor, uint64_t* steps) {
-  return guarded([&] { required(steps, "steps") = required(reducer, "reducer").reducer->tensor_steps(tensor); });
+  return guarded([&] { required(steps, "steps") = Live(reducer)->reducer->tensor_steps(tensor); });
 }
 
 tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats) {
   return guarded([&] {
-    const ReducerStats of = required(reducer, "reducer").reducer->stats();
+    const ReducerStats of = Live(reducer)->reducer->stats();
     check_struct_size(required(stats, "stats").size, offsetof(tnt_reducer_stats_t, pack), "stats",
                       "TNT_REDUCER_STATS_INITIALIZER");
     const auto seconds = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-9; };
@@ -289,7 +294,8 @@ tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats
 }
 
 tnt_status_t tnt_reducer_destroy(tnt_reducer_t reducer) {
-  return guarded([&] { delete reducer; });
+  if (is_fork_of_rank()) return TNT_SUCCESS;
+  return guarded([&] { destroy_handle(reducer); });
 }
 
 }  // extern "C"

@@ -1,5 +1,7 @@
 #include "api/runtime.hpp"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
@@ -7,7 +9,9 @@
 #include <string>
 
 #include "api/boundary.hpp"
+#include "api/handles.hpp"
 #include "base/clock.hpp"
+#include "base/forks.hpp"
 #include "base/host_cache.hpp"
 
 namespace tnt {
@@ -17,12 +21,32 @@ struct Registry {
   std::mutex mutex;
   std::unique_ptr<Runtime> runtime;
   std::atomic<Runtime*> current{nullptr};  // the same runtime, for collectives, which must not lock
+  std::atomic<tnt_comm_t> world{nullptr};  // the handle of its communicator
+  std::atomic<int> pid{0};                 // of the rank
 };
 
+// Never destroyed: other threads may still be in a call when the process exits. LeaveAtExit ends the runtime.
 Registry& registry() {
-  static Registry instance;
-  return instance;
+  static auto* const instance = new Registry;
+  return *instance;
 }
+
+// A rank that exits without tnt_finalize leaves the job. Its forks, which have no part in it, must not.
+struct LeaveAtExit {
+  LeaveAtExit() = default;
+  LeaveAtExit(const LeaveAtExit&) = delete;
+  LeaveAtExit& operator=(const LeaveAtExit&) = delete;
+  ~LeaveAtExit() {
+    if (is_fork_of_rank() || registry().current == nullptr) return;
+    try {
+      destroy_handle(registry().world.load());
+    } catch (const Error&) {  // a thread is inside a collective: the other ranks notice that this process ends
+      return;
+    }
+    registry().current = nullptr;
+    registry().runtime.reset();
+  }
+};
 
 std::string& last_error() {
   thread_local std::string text;
@@ -60,18 +84,33 @@ Settings settings_from(const tnt_init_options_t* options) {
 
 void set_last_error(const std::string& text) noexcept { last_error() = text; }
 
-Runtime::Runtime(Settings settings, JoinedJob joined)
-    : settings_(std::move(settings)),
-      network_(std::move(joined.network)),
-      trace_(settings_.timeline, job_name(settings_), settings_.rank) {
-  world_.communicator = std::move(joined.communicator);
+void fail_in_fork() {
+  const Runtime* const of = registry().current.load();
+  fail(TNT_UNSUPPORTED,
+       "process {} is a fork of {} (process {}) and cannot communicate: call this in the rank itself, or start another program "
+       "instead of a fork",
+       getpid(), of == nullptr ? "a rank that was joining or leaving" : fmt::format("rank {}", of->settings().rank),
+       registry().pid.load());
 }
 
-Runtime::~Runtime() {
-  if (network_ && world_.communicator->async_error()) network_->skip_finalize();
-}
+Runtime::Runtime(Settings settings)
+    : settings_(std::move(settings)), trace_(settings_.timeline, job_name(settings_), settings_.rank) {}
 
 Runtime& Runtime::get() { return required(registry().current.load(), "tnt_init has not been called: the runtime"); }
+
+tnt_comm_t Runtime::world_handle() {
+  const tnt_comm_t handle = registry().world.load();
+  if (handle == nullptr) fail(TNT_INVALID_ARGUMENT, "tnt_init has not been called: there is no communicator of all ranks");
+  return handle;
+}
+
+bool Runtime::is_world(tnt_comm_t handle) noexcept { return handle != nullptr && handle == registry().world.load(); }
+
+tnt_comm_t make_comm(std::unique_ptr<Communicator> communicator, std::shared_ptr<Network> network) {
+  auto made = std::make_unique<tnt_comm>(std::move(communicator), std::move(network));
+  Executor& executor = made->executor;
+  return make_handle(std::move(made), &executor);
+}
 
 }  // namespace tnt
 
@@ -83,19 +122,34 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
   return guarded([&] {
     const std::scoped_lock lock(registry().mutex);
     if (registry().runtime) return;
+    static const LeaveAtExit at_exit;
     Settings settings = settings_from(options);
-    JoinedJob joined = join_job(settings, options != nullptr);
-    registry().runtime = std::make_unique<Runtime>(std::move(settings), std::move(joined));
-    registry().current = registry().runtime.get();
+    registry().pid = getpid();
+    set_rank(true);
+    try {
+      JoinedJob joined = join_job(settings, options != nullptr);
+      auto runtime = std::make_unique<Runtime>(std::move(settings));
+      const tnt_comm_t world = make_comm(std::move(joined.communicator), std::move(joined.network));
+      registry().runtime = std::move(runtime);
+      registry().current = registry().runtime.get();
+      registry().world = world;
+    } catch (...) {
+      set_rank(false);
+      throw;
+    }
   });
 }
 
 tnt_status_t tnt_finalize(void) {
+  if (is_fork_of_rank()) return TNT_SUCCESS;
   return guarded([&] {
     const std::scoped_lock lock(registry().mutex);
     if (!registry().runtime) return;
+    handles().destroy_all();
     registry().current = nullptr;
+    registry().world = nullptr;
     const std::unique_ptr<Runtime> runtime = std::move(registry().runtime);
+    set_rank(false);
     runtime->trace().write();
   });
 }
@@ -103,7 +157,7 @@ tnt_status_t tnt_finalize(void) {
 const char* tnt_version(void) { return TNT_VERSION_TEXT; }
 
 tnt_status_t tnt_setting(const char* name, const char* value, const char** canonical) {
-  return guarded([&] {
+  return guarded_in_forks([&] {
     thread_local std::string text;
     text = canonical_setting(&required(name, "name"), value);
     required(canonical, "canonical") = text.c_str();
@@ -121,7 +175,7 @@ const char* tnt_tuning_file(void) {
 size_t tnt_dtype_size(tnt_dtype_t dtype) { return dtype_size(dtype); }
 
 tnt_status_t tnt_device_count(int* count, const char** why) {
-  return guarded([&] {
+  return guarded_in_forks([&] {
     required(count, "count") = device_count();
     if (why != nullptr) *why = why_no_device().c_str();
   });
@@ -133,6 +187,7 @@ int64_t tnt_clock_ns(void) { return now_ns(); }
 
 tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_ns, int64_t end_ns) {
   return guarded([&] {
+    const Live world(Runtime::world_handle());  // keeps the runtime
     Trace& trace = Runtime::get().trace();
     required(track, "track");
     required(name, "name");

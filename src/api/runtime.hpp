@@ -15,37 +15,48 @@
 
 // The object behind a tnt_comm_t.
 struct tnt_comm {
+  tnt_comm(std::unique_ptr<tnt::Communicator> with, std::shared_ptr<tnt::Network> over)
+      : network(std::move(over)), communicator(std::move(with)) {}
+  tnt_comm(const tnt_comm&) = delete;
+  tnt_comm& operator=(const tnt_comm&) = delete;
+  ~tnt_comm() {
+    if (network && communicator->async_error()) network->skip_finalize();
+  }
+
+  std::shared_ptr<tnt::Network> network;  // of the communicator of all ranks, if mpirun or srun started the job
   std::unique_ptr<tnt::Communicator> communicator;
   // the following members are destroyed first, which waits for operations that were started on the communicator
-  std::mutex device_mutex{};
-  std::shared_ptr<tnt::DeviceCollectives> device_collectives{};  // created by the first call with a stream
-  tnt::Executor executor;                                        // of the collectives
-  tnt::Executors channels;                                       // of point-to-point messages
-  std::optional<tnt::TransportSpeed> speed{};                    // measured for the first reducer
+  std::mutex device_mutex;
+  std::shared_ptr<tnt::DeviceCollectives> device_collectives;  // created by the first call with a stream
+  tnt::Executor executor;                                      // of the collectives
+  tnt::Executors channels;                                     // of point-to-point messages
+  std::optional<tnt::TransportSpeed> speed;                    // measured for the first reducer
 };
 
 namespace tnt {
 
+// All but the communicators, reducers and works, which belong to their handles (handles.hpp).
 class Runtime {
  public:
-  Runtime(Settings settings, JoinedJob joined);
-  Runtime(const Runtime&) = delete;
-  Runtime& operator=(const Runtime&) = delete;
-  ~Runtime();
+  explicit Runtime(Settings settings);
 
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   [[nodiscard]] Trace& trace() noexcept { return trace_; }
-  [[nodiscard]] tnt_comm& world() noexcept { return world_; }
   [[nodiscard]] CallContext context() const noexcept { return {.timeout = settings_.timeout}; }
 
-  // The runtime of this process; throws TNT_INVALID_ARGUMENT before tnt_init and after tnt_finalize.
+  // The runtime of this process; throws TNT_INVALID_ARGUMENT before tnt_init and after tnt_finalize. It exists as long as a
+  // handle is in use (Live).
   [[nodiscard]] static Runtime& get();
+  // The handle of the communicator of all ranks; throws in the same way.
+  [[nodiscard]] static tnt_comm_t world_handle();
+  [[nodiscard]] static bool is_world(tnt_comm_t handle) noexcept;
 
  private:
   Settings settings_;
-  std::shared_ptr<Network> network_;  // of a job that mpirun or srun started
   Trace trace_;
-  tnt_comm world_;
 };
+
+// A new handle. network: as in tnt_comm.
+[[nodiscard]] tnt_comm_t make_comm(std::unique_ptr<Communicator> communicator, std::shared_ptr<Network> network = nullptr);
 
 }  // namespace tnt

@@ -45,7 +45,7 @@ std::shared_ptr<Work> Executor::start(Operation operation) {
   const std::scoped_lock lock(mutex_);
   if (!thread_.joinable()) thread_ = start_thread("tnt-comm", [this] { loop(); });
   queue_.push_back({std::move(operation), work});
-  state_.fetch_add(1);
+  state_->word.fetch_or(ExecutorState::queued);
   changed_.notify_all();
   return work;
 }
@@ -55,7 +55,7 @@ void Executor::loop() {
     Item item;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return (state_.load() & here) == 0 && (stopping_ || !queue_.empty()); });
+      changed_.wait(lock, [&] { return (state_->word.load() & ExecutorState::here) == 0 && (stopping_ || !queue_.empty()); });
       if (queue_.empty()) return;
       item = std::move(queue_.front());
       queue_.pop_front();
@@ -68,7 +68,10 @@ void Executor::loop() {
     } catch (const std::exception& caught) {
       error = Error(TNT_SYSTEM, caught.what());
     }
-    state_.fetch_sub(1);
+    {
+      const std::scoped_lock lock(mutex_);
+      if (queue_.empty()) state_->word.fetch_and(~ExecutorState::queued);
+    }
     item.work->finish(std::move(error));
   }
 }

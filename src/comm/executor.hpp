@@ -43,6 +43,18 @@ class Work final : public Waitable {
   std::optional<Error> error_;
 };
 
+// The state of an executor in one word, so that an operation begins and ends with one atomic instruction each. The upper bits
+// and the number of users belong to the handles of the C API (src/api/handles.hpp), which find out in the same instruction
+// whether the handle exists.
+struct ExecutorState {
+  static constexpr std::uint64_t user = 1;                         // lowest bits: how many calls use the executor's owner
+  static constexpr std::uint64_t here = std::uint64_t{1} << 31;    // an operation runs in a caller's thread
+  static constexpr std::uint64_t queued = std::uint64_t{1} << 32;  // started operations have not finished
+  static constexpr int tag_shift = 33;
+
+  std::atomic<std::uint64_t> word{0};
+};
+
 class Executor {
  public:
   using Operation = std::function<void()>;
@@ -51,6 +63,9 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   ~Executor();  // waits for operations that were started
+
+  // Uses this state, which must outlive the executor, in place of its own. Before the first operation.
+  void use(ExecutorState& state) noexcept { state_ = &state; }
 
   // Throws the operation's error. An idle executor does not lock or allocate.
   template <typename F>
@@ -64,6 +79,9 @@ class Executor {
   }
   [[nodiscard]] std::shared_ptr<Work> start(Operation operation);
 
+  // To be called after `here` was cleared in the state, if `queued` is set there.
+  void wake() noexcept;
+
  private:
   struct Item {
     Operation operation;
@@ -72,24 +90,25 @@ class Executor {
   struct EndHere {
     void operator()(Executor* self) const noexcept { self->end_here(); }
   };
-  static constexpr std::uint32_t here = 1U << 31;  // an operation runs in a caller's thread
 
+  // While started operations have not finished, no operation begins in a caller's thread.
   [[nodiscard]] bool begin_here() noexcept {
-    std::uint32_t idle = 0;
-    return state_.compare_exchange_strong(idle, here);
+    std::uint64_t now = state_->word.load(std::memory_order_relaxed);
+    while ((now & (ExecutorState::here | ExecutorState::queued)) == 0) {
+      if (state_->word.compare_exchange_weak(now, now | ExecutorState::here)) return true;
+    }
+    return false;
   }
   void end_here() noexcept {
-    if (state_.fetch_and(~here) != here) wake();
+    if ((state_->word.fetch_and(~ExecutorState::here) & ExecutorState::queued) != 0) wake();
   }
-  void wake() noexcept;
   void loop();
 
+  ExecutorState own_state_;
+  ExecutorState* state_ = &own_state_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Item> queue_;
-  // the flag `here`, and the number of started operations that have not finished; with any, no operation begins in a caller's
-  // thread
-  std::atomic<std::uint32_t> state_{0};
+  std::deque<Item> queue_;  // `queued` is set while it has items or one of them runs
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -3,7 +3,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -48,6 +51,18 @@ TEST(Segment, PunchGivesMemoryBack) {
   segment.discard(0, bytes);
   EXPECT_EQ(blocks(), 0);
   EXPECT_EQ(mapping->data()[bytes - 1], std::byte{0});
+}
+
+// msync fails where nothing is mapped.
+TEST(Segment, IsNotMappedInForks) {
+  Segment segment(Segment::create());
+  const auto mapping = segment.map(0, page_size());
+  ASSERT_EQ(msync(mapping->data(), page_size(), MS_ASYNC), 0);
+  const pid_t pid = fork();
+  if (pid == 0) _exit(msync(mapping->data(), page_size(), MS_ASYNC) == 0 ? 1 : 0);
+  int status = -1;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Segment, EndsWithAMessage) {

@@ -1,5 +1,7 @@
 // Collectives of the C API compared with MPI's own, on ranks started by mpirun: the same values over every transport.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -211,6 +213,28 @@ TEST_F(MpiTest, Reducer) {
     for (const auto& gradient : gradients) EXPECT_EQ(gradient, std::vector<float>(gradient.size(), expected));
   }
   check(tnt_reducer_destroy(reducer));
+}
+
+// MPI's own memory and connections are in the fork, too, and it must use neither of them when it exits.
+TEST_F(MpiTest, AForkOfARankIsNoRank) {
+  if (job->rank == job->size - 1) {
+    const pid_t process = getpid();
+    const pid_t fork_of_rank = fork();
+    if (fork_of_rank == 0) {
+      double value = 5;
+      const bool refused =
+          tnt_all_reduce(job->world, &value, &value, 1, TNT_FLOAT64, TNT_SUM, nullptr, nullptr) == TNT_UNSUPPORTED &&
+          tnt_comm_abort(job->world, "from a fork") == TNT_UNSUPPORTED && tnt_init(nullptr) == TNT_UNSUPPORTED;
+      const std::string text = "(process " + std::to_string(process) + ") and cannot communicate";
+      std::exit(refused && std::string(tnt_last_error()).find(text) != std::string::npos ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(fork_of_rank, &status, 0), fork_of_rank);
+    EXPECT_EQ(status, 0);
+  }
+  std::vector<double> values(100'000, job->rank + 1);
+  check(tnt_all_reduce(job->world, values.data(), values.data(), values.size(), TNT_FLOAT64, TNT_SUM, nullptr, nullptr));
+  EXPECT_EQ(values, std::vector<double>(values.size(), job->size * (job->size + 1) / 2.0));
 }
 
 TEST(MpiLevel, TooLowIsRefused) {

@@ -63,7 +63,7 @@ NB_MODULE(_native, module) {
   module.def("version", &tnt_version);
   module.def("init", [] { check_released([] { return tnt_init(nullptr); }); });
   module.def("finalize", [] {
-    check(tnt_finalize());
+    check_released([] { return tnt_finalize(); });
     Work::forget_finished();
   });
   module.def("device_count", [] {

@@ -42,7 +42,7 @@ class Work {
         const nb::gil_scoped_release released;
         status = tnt_work_wait(operation_.handle.get(), 0.1);
         if (status != TNT_SUCCESS)
-          status = tnt_work_test(operation_.handle.get(), &finished);
+          status = tnt_work_test(operation_.handle.get(), &finished);  // 1 also if this fails
         else
           finished = 1;
       }

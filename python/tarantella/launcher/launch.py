@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from functools import partial
 
+from tarantella import variables
 from tarantella.launcher.environment import Rendezvous, mpi_environment, rank_environment, shared_environment
 from tarantella.launcher.hosts import describe as describe_hosts
 from tarantella.launcher.job import Job
@@ -24,6 +25,7 @@ from tarantella.threads import usable_cores
 
 def launch(options: Options, console: Console) -> JobResult:
     """Starts the ranks and returns when all have ended; with a dry run, prints what it would start. Raises UsageError."""
+    os.environ.pop(variables.JOINED, None)  # a launcher that a rank has started starts ranks of another job
     return _on_hosts(options, console) if options.hosts else _here(options, console)
 
 

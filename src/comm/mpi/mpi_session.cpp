@@ -16,7 +16,7 @@ namespace {
 struct Process {
   std::atomic<bool> ours{false};
   std::atomic<bool> skip_finalize{false};
-  std::atomic<int> pid{0};
+  std::atomic<int> pid{0};  // that uses MPI
 };
 Process process;
 
@@ -51,6 +51,10 @@ const char* level_name(int level) {
 }  // namespace
 
 MpiSession::MpiSession() {
+  if (int unused = 0; !process.pid.compare_exchange_strong(unused, getpid()) && process.pid != getpid()) {
+    fail(TNT_UNSUPPORTED, "process {} is a fork of process {}, which uses MPI: forks of it cannot join the job", getpid(),
+         process.pid.load());
+  }
   int finalized = 0;
   TNT_MPI(MPI_Finalized(&finalized));
   if (finalized != 0) fail(TNT_UNSUPPORTED, "MPI was finalized before tnt_init: call MPI_Finalize after tnt_finalize");
@@ -60,7 +64,6 @@ MpiSession::MpiSession() {
     let_tcp_send_unasked();
     TNT_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level_));
     process.ours = true;
-    process.pid = getpid();
     (void)std::atexit(finalize);
   } else {
     TNT_MPI(MPI_Query_thread(&level_));

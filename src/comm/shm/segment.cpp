@@ -19,6 +19,8 @@ Mapping::Mapping(const FileDescriptor& segment, std::uint64_t offset, std::size_
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment.get(), static_cast<off_t>(offset));
   if (address == MAP_FAILED) fail_errno(fmt::format("cannot map {} bytes of shared memory", bytes));
   data_ = static_cast<std::byte*>(address);
+  // an old kernel may refuse: the C API refuses forks all the same
+  (void)madvise(address, bytes, MADV_DONTFORK);
 }
 
 Mapping::~Mapping() { munmap(data_, bytes_); }

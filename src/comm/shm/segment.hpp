@@ -8,9 +8,11 @@
 #include <mutex>
 
 #include "base/file_descriptor.hpp"
+#include "base/forks.hpp"
 
 namespace tnt {
 
+// Shared memory in this process' addresses. A fork of this process does not have it: an access there is a segmentation fault.
 class Mapping {
  public:
   Mapping(const FileDescriptor& segment, std::uint64_t offset, std::size_t bytes);  // throws TNT_SYSTEM
@@ -24,12 +26,13 @@ class Mapping {
   std::size_t bytes_;
 };
 
-// Sparse: address space costs nothing. The kernel allocates pages at the first write, and discard frees them.
+// Sparse: address space costs nothing. The kernel allocates pages at the first write, and discard frees them. Forks of this
+// process close the descriptor, so the memory ends with the job.
 class Segment {
  public:
   [[nodiscard]] static FileDescriptor create();  // creates an empty segment; throws TNT_SYSTEM
 
-  explicit Segment(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}
+  explicit Segment(FileDescriptor descriptor) : descriptor_(std::move(descriptor)), closed_in_forks_(descriptor_.get()) {}
 
   // Ranks that are threads of one process and share a Segment get the same addresses, so that sanitizers see their races.
   [[nodiscard]] std::shared_ptr<Mapping> map(std::uint64_t offset, std::size_t bytes);
@@ -38,6 +41,7 @@ class Segment {
 
  private:
   FileDescriptor descriptor_;
+  ClosedInForks closed_in_forks_;
   std::mutex mutex_;
   std::map<std::uint64_t, std::weak_ptr<Mapping>> mappings_;
 };
