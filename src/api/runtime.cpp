@@ -61,7 +61,7 @@ std::string job_name(const Settings& settings) {
 Settings settings_from(const tnt_init_options_t* options) {
   if (options == nullptr) return read_settings(Place::from_environment);
   check_struct_size(options->size, offsetof(tnt_init_options_t, join_timeout), "options", "TNT_INIT_OPTIONS_INITIALIZER");
-  const tnt_init_options_t given = read_struct<tnt_init_options_t>(*options, TNT_INIT_OPTIONS_INITIALIZER);
+  const auto given = read_struct<tnt_init_options_t>(*options, TNT_INIT_OPTIONS_INITIALIZER);
   Settings settings = read_settings(Place::from_caller);
   settings.rank = given.rank;
   settings.ranks = given.ranks;
@@ -167,9 +167,10 @@ tnt_status_t tnt_setting(const char* name, const char* value, const char** canon
 const char* tnt_status_name(tnt_status_t status) { return status_name(status); }
 
 const char* tnt_tuning_file(void) {
-  thread_local std::string path;
-  path = host_cache_file([](const char* name) -> const char* { return std::getenv(name); }, "tuning");
-  return path.c_str();
+  thread_local std::vector<char> text;
+  const std::string path = host_cache_file([](const char* name) -> const char* { return std::getenv(name); }, "tuning");
+  text.assign(path.c_str(), path.c_str() + path.size() + 1);
+  return text.data();
 }
 
 size_t tnt_dtype_size(tnt_dtype_t dtype) { return dtype_size(dtype); }

@@ -63,8 +63,7 @@ int main(void) {
     if (functions[i] == NULL) return 1;
   }
   if (init.size == 0 || init.ranks != 1 || reducer.fusion_threshold != TNT_FUSION_DEFAULT ||
-      reducer.wire_dtype != TNT_WIRE_DEFAULT || stats.steps != 0 ||
-      bucket.size != sizeof(bucket))
+      reducer.wire_dtype != TNT_WIRE_DEFAULT || stats.steps != 0 || bucket.size != sizeof(bucket))
     return 1;
   if (tnt_init(&init) != TNT_SUCCESS || tnt_finalize() != TNT_SUCCESS) return 1;
   return printf("Tarantella %s\n", tnt_version()) > 0 ? 0 : 1;

@@ -3,13 +3,13 @@
 
 #include <array>
 #include <atomic>
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/error.hpp"
@@ -21,7 +21,8 @@ namespace tnt {
 struct WaitingCall {
   std::uint64_t context = 0;
   std::uint64_t number = 0;
-  auto operator<=>(const WaitingCall&) const = default;
+  bool operator==(const WaitingCall&) const = default;
+  bool operator<(const WaitingCall& other) const { return std::tie(context, number) < std::tie(other.context, other.number); }
 };
 
 // One for each process, shared by its communicators. Thread-safe.
