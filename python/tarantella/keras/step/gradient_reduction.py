@@ -31,6 +31,7 @@ class GradientReduction:
         self._reducers = reducers
         self._step = step
         self._observe = observe
+        self._weighted_in: Any = None  # the share of the step whose loss was weighted before its gradients were computed
         self._may_skip = False  # whether a step that was traced or run skips its update if a gradient is not finite
 
     def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any] | None:
@@ -42,7 +43,25 @@ class GradientReduction:
 
     def weight(self) -> tf.Tensor:
         """What this rank's gradients count: its part of the global batch, or 1 if they are sums over its samples."""
-        return self.counted(self._step.weight())
+        weight = self.counted(self._step.weight())
+        return weight if self._weighted_in is not self._step.share else tf.cast(weight > 0, weight.dtype)
+
+    def with_weighted_loss(self, scale: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A LossScaleOptimizer's method that scales a loss. It scales the rank's part of the loss of the global batch.
+
+        The mean over few samples has larger gradients for each of them than the mean over the whole batch: in float16 they
+        would overflow at a lower scale than on one device.
+        """
+
+        def scale_weighted(loss: Any) -> Any:
+            if not (self._step.is_running and self._step.is_training):
+                return scale(loss)
+            self._weighted_in, weight = self._step.share, self.counted(self._step.weight())
+            if callable(loss):
+                return scale(lambda: gradients.weighted(loss(), weight))
+            return scale(gradients.weighted(loss, weight))
+
+        return scale_weighted
 
     def counted(self, weight: tf.Tensor) -> tf.Tensor:
         """What the gradients of samples count that are this part of the global batch."""

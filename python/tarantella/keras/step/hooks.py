@@ -128,7 +128,12 @@ class StepHooks:
         ]
 
     def _optimizer_hooks(self, optimizer: Any) -> list[Attribute]:
-        return OptimizerHooks(optimizer, self.gradients, self.reproducible).functions()
+        hooks = OptimizerHooks(optimizer, self.gradients, self.reproducible).functions()
+        scales = len(adapter.optimizers_of(optimizer)) > 1
+        if scales and not self.reproducible and adapter.held_optimizers(self._model) == [optimizer]:
+            name = adapter.scale_hook()  # with several optimizers, nobody knows for which of them a loss was scaled
+            hooks.append((optimizer, name, self.gradients.with_weighted_loss(getattr(optimizer, name))))
+        return hooks
 
     @contextmanager
     def suspended(self) -> Iterator[None]:

@@ -30,6 +30,13 @@ def test_an_overflow_on_one_rank_is_left_out_on_all(found, name):
     np.testing.assert_allclose(ours, alone, atol=2e-3)  # the last bits of float16 are lost at other places
 
 
+def test_the_scale_is_that_of_one_device(found):
+    for on_rank in found["large_gradients"]:
+        ours, alone = (np.array(steps) for steps in on_rank)
+        assert ours[:, 0].tolist() == alone[:, 0].tolist() == [2.0**15] * 5
+        np.testing.assert_allclose(ours, alone, atol=2e-3)
+
+
 def test_an_overflow_in_a_loop(found):
     steps = np.array(found["overflow_in_a_loop"][0])
     assert steps[:, 0].tolist() == SCALES

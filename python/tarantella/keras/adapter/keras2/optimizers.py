@@ -46,6 +46,11 @@ def as_apply(method: Any) -> Callable[..., Any]:
     return apply
 
 
+def scale_hook() -> str:
+    """The method of a LossScaleOptimizer that scales a loss before its gradients are computed."""
+    return "get_scaled_loss"
+
+
 def accumulating(optimizer: Any) -> Any:
     """None: no optimizer of this Keras accumulates gradients over several steps."""
     return None

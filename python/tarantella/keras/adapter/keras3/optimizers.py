@@ -32,6 +32,11 @@ def as_apply(method: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+def scale_hook() -> str:
+    """The method of a LossScaleOptimizer that scales a loss before its gradients are computed."""
+    return "scale_loss"
+
+
 def accumulating(optimizer: Any) -> Any:
     """The optimizer that accumulates gradients over several steps: this one or the one that it wraps. None if neither does."""
     return next((o for o in optimizers_of(optimizer) if getattr(o, "gradient_accumulation_steps", None)), None)

@@ -22,6 +22,10 @@ x_overflowing, y_overflowing = x.copy(), y.copy()
 y_overflowing[2 * BATCH + 1] = 6e4  # rank 1's of the third batch: times the scale it is more than float16 can hold
 
 
+y_large = y.copy()
+y_large[3] = 6.0  # its gradient fits into float16 as a part of the mean over 8 samples, not of that over 4
+
+
 def make(**optimizer: Any) -> Any:
     keras.config.set_dtype_policy("mixed_float16")
     keras.utils.set_random_seed(3)
@@ -44,9 +48,9 @@ class Steps(keras.callbacks.Callback):
         self.seen.append([float(optimizer.dynamic_scale.numpy()), int(optimizer.iterations), *weights.tolist()])
 
 
-def fitted(model: Any) -> list[list[float]]:
+def fitted(model: Any, x: Any = x_overflowing, y: Any = y_overflowing) -> list[list[float]]:
     steps = Steps()
-    model.fit(x_overflowing, y_overflowing, batch_size=BATCH, shuffle=False, verbose=0, callbacks=[steps])
+    model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0, callbacks=[steps])
     return steps.seen
 
 
@@ -70,6 +74,12 @@ def overflow_in_fit() -> dict[str, Any]:
         name: [fitted(wrapped(make(**how))), fitted(tnt.Model(make(**how), parallel_strategy=alone))]
         for name, how in kinds.items()
     }
+
+
+@check
+def large_gradients() -> list[list[list[float]]]:
+    alone = tnt.ParallelStrategy.NONE
+    return [fitted(wrapped(make()), x, y_large), fitted(tnt.Model(make(), parallel_strategy=alone), x, y_large)]
 
 
 @check
