@@ -65,6 +65,7 @@ class SparseReducer:
                 rows=shape[0],
             )
         graph_order.record([rows])
+        rows = tf.ensure_shape(rows, [None])  # some optimizers ask for the rank
         values = tf.reshape(tf.cast(values, dtype), [tf.size(rows), *shape[1:]])
         return tf.IndexedSlices(values, rows, tf.constant(shape, tf.int64))
 
