@@ -260,15 +260,17 @@ TEST(ForkProcess, MayOutliveTheRank) {
   run_processes(3, [&](int rank) {
     const Joined job;
     if (rank == 1) {
-      *fork_of_rank = fork();
-      if (*fork_of_rank == 0) {
+      const pid_t child = fork();
+      if (child == 0) {
         pause();
         _exit(0);
       }
+      *fork_of_rank = child;  // by the rank alone: to the fork it is 0, and 0 would be this test's whole process group
       return;
     }
     EXPECT_EQ(tnt_barrier(job.world, nullptr, nullptr), TNT_PEER_LOST) << tnt_last_error();
   });
+  ASSERT_GT(*fork_of_rank, 0);
   EXPECT_EQ(kill(*fork_of_rank, SIGKILL), 0);
 }
 
