@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.reduction import communicator, graph_order, ops
 from tarantella.keras.reduction.reducer import Reducer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 # a smaller table is quicker as a dense gradient in a bucket with others than by two collectives of its own
 MIN_TABLE_BYTES = 64 * 1024
 
+_warned: set[str] = set()  # classes of optimizers
 _ids = itertools.count()  # of tables: the ops count reductions under them
 
 
@@ -26,6 +28,20 @@ def is_reduced_by_rows(gradient: Any, variable: Any) -> bool:
     if not isinstance(gradient, tf.IndexedSlices) or not tf.as_dtype(adapter.dtype_of(variable)).is_floating:
         return False
     return bool(np.prod(variable.shape) * tf.as_dtype(adapter.dtype_of(variable)).size >= MIN_TABLE_BYTES)
+
+
+def warn_of_repeated_rows(optimizer: Any, grads: Sequence[Any]) -> None:
+    """Says once for each kind of optimizer that its result with sparse gradients is not that of one device."""
+    name = type(adapter.optimizers_of(optimizer)[-1]).__name__
+    is_sparse = any(isinstance(gradient, tf.IndexedSlices) for gradient in grads)
+    if not is_sparse or name in _warned or not adapter.applies_rows_one_by_one(optimizer):
+        return
+    _warned.add(name)
+    runtime.logger.warning(
+        "%s and rows of an Embedding that occur several times in a batch: their gradients are added up first, as those of a "
+        "dense gradient are. On one device Keras 3 applies them one after the other, so its results differ slightly",
+        name,
+    )
 
 
 class SparseReducer:

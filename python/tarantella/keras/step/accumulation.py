@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter, context
-from tarantella.keras.reduction import gradients, graph_order
+from tarantella.keras.reduction import gradients, graph_order, sparse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +75,9 @@ class OptimizerHooks:
         return apply
 
     def _apply(self, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
-        reduced = self.reduction.reduce_gradients(list(grads), self._variables(trainable_variables))
+        grads = list(grads)
+        sparse.warn_of_repeated_rows(self.optimizer, grads)
+        reduced = self.reduction.reduce_gradients(grads, self._variables(trainable_variables))
         if reduced is None:
             return None
         return self._original_apply(self.optimizer)(reduced, trainable_variables, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from support.findings import Findings
@@ -64,6 +65,18 @@ def test_a_model_moves_rows(found):
     for stats in found["moved_by_a_model"]:
         assert stats["bytes"] <= 4 * (20 * (8 + 16 * 4) + 65 * 4)
         assert stats["steps"] == 4
+
+
+@pytest.mark.parametrize("name", ["adam 40", "adam 5000", "rmsprop 40", "rmsprop 5000", "sgd 40", "sgd 5000"])
+def test_repeated_rows_are_those_of_a_dense_gradient(found, name):
+    for on_rank in found["like_dense_gradients"]:
+        ours, dense = on_rank[name]
+        np.testing.assert_allclose(ours, dense, atol=1e-6)
+
+
+def test_what_differs_from_one_device_is_said_once(found):
+    said = [f"{name} and rows of an Embedding that occur several times in a batch" for name in ("Adam", "RMSprop")]
+    assert found["like_dense_gradients"][0]["said"] == said
 
 
 def test_a_row_that_is_not_there(found):

@@ -46,6 +46,11 @@ def as_apply(method: Any) -> Callable[..., Any]:
     return apply
 
 
+def applies_rows_one_by_one(optimizer: Any) -> bool:
+    """Whether it makes a difference to the optimizer that a sparse gradient has a row several times: it adds them up first."""
+    return False
+
+
 def scale_hook() -> str:
     """The method of a LossScaleOptimizer that scales a loss before its gradients are computed."""
     return "get_scaled_loss"

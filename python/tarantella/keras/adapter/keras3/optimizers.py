@@ -32,6 +32,11 @@ def as_apply(method: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+def applies_rows_one_by_one(optimizer: Any) -> bool:
+    """Whether it makes a difference to the optimizer that a sparse gradient has a row several times."""
+    return not isinstance(optimizers_of(optimizer)[-1], keras.optimizers.SGD)  # which is linear in the gradient
+
+
 def scale_hook() -> str:
     """The method of a LossScaleOptimizer that scales a loss before its gradients are computed."""
     return "scale_loss"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
@@ -128,6 +129,46 @@ def moved_by_a_model() -> dict[str, Any]:
     ids = np.random.default_rng(0).integers(0, 50_000, (60, 4))
     wrapped.fit(ids, np.ones((60, 1), np.float32), batch_size=15, verbose=0)
     return wrapped.stats()
+
+
+class DenseTable(layers.Layer):
+    """What `Embedding` computes, by a matrix product: its gradient is dense."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.table = self.add_weight(shape=(rows, 4), initializer=keras.initializers.RandomUniform(seed=2))
+        self.rows = rows
+
+    def call(self, ids: Any) -> Any:
+        return tf.matmul(tf.one_hot(ids, self.rows), self.table)
+
+
+@check
+def like_dense_gradients() -> dict[str, list[Any]]:
+    """Tables that are reduced by rows and as a whole, on ids that occur often: ours, and plain Keras' with one-hot ids."""
+    random = np.random.default_rng(0)
+    ids, y = random.integers(0, 30, (24, 6)), random.normal(size=(24, 1)).astype(np.float32)
+
+    def trained(table: Any, optimizer: str, strategy: tnt.ParallelStrategy) -> Any:
+        dense = layers.Dense(1, kernel_initializer=keras.initializers.RandomUniform(seed=3))
+        model = keras.Sequential([keras.Input((6,), dtype="int32"), table, layers.Flatten(), dense])
+        wrapped = tnt.Model(model, parallel_strategy=strategy)
+        wrapped.compile(optimizer, "mse")
+        wrapped.fit(ids, y, batch_size=12, shuffle=False, verbose=0)
+        return model.get_weights()[0][:30].tolist()
+
+    def both(rows: int, optimizer: str) -> list[Any]:
+        table = layers.Embedding(rows, 4, embeddings_initializer=keras.initializers.RandomUniform(seed=2))
+        ours = trained(table, optimizer, tnt.ParallelStrategy.DATA)
+        return [ours, trained(DenseTable(rows), optimizer, tnt.ParallelStrategy.NONE)]
+
+    said: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    tnt.logger.addHandler(handler)
+    results = {f"{name} {rows}": both(rows, name) for name in ("adam", "rmsprop", "sgd") for rows in (40, 5000)}
+    tnt.logger.removeHandler(handler)
+    return {**results, "said": [text.partition(":")[0] for text in said]}
 
 
 @check
