@@ -83,6 +83,7 @@ def selector():
 
 def test_long_computing_is_warned_of_before_the_end(selector, monkeypatch):
     monkeypatch.setattr(joining, "INTERVAL", 0.0)
+    monkeypatch.setattr(joining, "CPU_SECONDS", 1e6)
     watch = JoinWatch(2, selector)
     assert watch.early_warning([os.getpid()]) is None  # this process has not computed for so long
     monkeypatch.setattr(joining, "CPU_SECONDS", 0.01)
