@@ -33,7 +33,7 @@ void CollectiveHandshake::finish() {
   if (!batch_) return;
   wait(*batch_);
   batch_.reset();
-  compare(incoming_, after(1));
+  compare(incoming_.get(), after(1));
 }
 
 void CollectiveHandshake::gather(const Call& call, const CallContext& context, std::size_t bytes,
@@ -46,14 +46,31 @@ void CollectiveHandshake::gather(const Call& call, const CallContext& context, s
   incoming_ = staging_.acquire(header_bytes + max_gathered);
   std::memcpy(outgoing_.get(), &header, sizeof(header));
   if (bytes > 0) fill(outgoing_.get() + header_bytes);
+  if (members <= max_direct) return gather_directly();
   for (std::size_t distance = 1; distance < members; distance *= 2) {
     const std::size_t part = std::min(distance, members - distance) * bytes;
     RequestBatch batch(group_);
     batch.receive({incoming_, 0, header_bytes + max_gathered}, after(distance), handshake_tag);
     batch.send({outgoing_, 0, header_bytes + part}, before(distance), handshake_tag);
     wait(batch);
-    compare(incoming_, after(distance));
+    compare(incoming_.get(), after(distance));
     if (part > 0) std::memcpy(outgoing_.get() + header_bytes + distance * bytes, incoming_.get() + header_bytes, part);
+  }
+}
+
+void CollectiveHandshake::gather_directly() {
+  constexpr std::size_t capacity = header_bytes + max_gathered;
+  incoming_ = staging_.acquire(group_.size() * capacity);
+  RequestBatch batch(group_);
+  for (std::size_t distance = 1; distance < group_.size(); ++distance) {
+    batch.receive({incoming_, distance * capacity, capacity}, after(distance), handshake_tag);
+    batch.send({outgoing_, 0, header_bytes + bytes_}, before(distance), handshake_tag);
+  }
+  wait(batch);
+  for (std::size_t distance = 1; distance < group_.size(); ++distance) {
+    const std::byte* arrived = incoming_.get() + distance * capacity;
+    compare(arrived, after(distance));
+    if (bytes_ > 0) std::memcpy(outgoing_.get() + header_bytes + distance * bytes_, arrived + header_bytes, bytes_);
   }
 }
 
@@ -67,9 +84,9 @@ void CollectiveHandshake::wait(RequestBatch& batch) const {
 }
 
 // The rank with the higher number is named first, whoever finds the difference.
-void CollectiveHandshake::compare(const StagingBuffer& arrived, std::size_t member) const {
+void CollectiveHandshake::compare(const std::byte* arrived, std::size_t member) const {
   Header other{};
-  std::memcpy(&other, arrived.get(), sizeof(other));
+  std::memcpy(&other, arrived, sizeof(other));
   if (other.call == call_) return;
   const int rank = group_.members[group_.self];
   const int other_rank = group_.members[member];

@@ -28,7 +28,8 @@ class CollectiveHandshake {
 
   // Every member's data on all members: `bytes` from each, where gathers() says so. fill writes this member's. Waits for all
   // members, so with 0 bytes it is a barrier. Throws TNT_MISMATCH as finish. ceil(log2 n) messages: Bruck et al., "Efficient
-  // algorithms for all-to-all communications in multiport message-passing systems", 1997, section 4.
+  // algorithms for all-to-all communications in multiport message-passing systems", 1997, section 4. Few members send to all
+  // others at once: one round of n - 1 messages is quicker than two rounds.
   void gather(const Call& call, const CallContext& context, std::size_t bytes, const std::function<void(std::byte* to)>& fill);
   // The data of `member`. Valid after gather, until the next call.
   [[nodiscard]] const std::byte* gathered(std::size_t member) const;
@@ -41,10 +42,12 @@ class CollectiveHandshake {
     Call call;
   };
   static constexpr std::size_t header_bytes = 64;
+  static constexpr std::size_t max_direct = 4;  // members
   static_assert(sizeof(Header) <= header_bytes);
 
   void start_call(const Call& call, const CallContext& context);
-  void compare(const StagingBuffer& arrived, std::size_t member) const;
+  void compare(const std::byte* arrived, std::size_t member) const;
+  void gather_directly();
   [[nodiscard]] std::size_t after(std::size_t distance) const { return (group_.self + distance) % group_.size(); }
   [[nodiscard]] std::size_t before(std::size_t distance) const {
     return (group_.self + group_.size() - distance) % group_.size();
