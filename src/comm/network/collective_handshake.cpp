@@ -43,10 +43,10 @@ void CollectiveHandshake::gather(const Call& call, const CallContext& context, s
   const std::size_t members = group_.size();
   bytes_ = bytes;
   outgoing_ = staging_.acquire(header_bytes + members * bytes);
-  incoming_ = staging_.acquire(header_bytes + max_gathered);
   std::memcpy(outgoing_.get(), &header, sizeof(header));
   if (bytes > 0) fill(outgoing_.get() + header_bytes);
   if (members <= max_direct) return gather_directly();
+  incoming_ = staging_.acquire(header_bytes + max_gathered);
   for (std::size_t distance = 1; distance < members; distance *= 2) {
     const std::size_t part = std::min(distance, members - distance) * bytes;
     RequestBatch batch(group_);
