@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,45 +13,40 @@ from tarantella.keras.adapter.tensorflow import enclosing_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
-_model_steps = 0
-_applications = 0  # open contexts of `applying`
+_open: Counter[str] = Counter()  # how many contexts of each kind are open
 _weight: Callable[[], tf.Tensor] | None = None
-_shards = 0
-_trials = 0
 _no_sync: list[Any] = []  # for each context that is open, the graph in which it was entered (None: eagerly)
 
 
 @contextmanager
-def model_step() -> Iterator[None]:
-    """A step of `tnt.Model` is traced or runs eagerly."""
-    global _model_steps
-    _model_steps += 1
+def _entered(kind: str) -> Iterator[None]:
+    _open[kind] += 1
     try:
         yield
     finally:
-        _model_steps -= 1
+        _open[kind] -= 1
+
+
+def model_step() -> AbstractContextManager[None]:
+    """A step of `tnt.Model` is traced or runs eagerly."""
+    return _entered("model step")
 
 
 def in_model_step() -> bool:
     """Whether a step of `tnt.Model` is traced or runs eagerly."""
-    return _model_steps > 0
+    return _open["model step"] > 0
 
 
-@contextmanager
-def applying() -> Iterator[None]:
+def applying() -> AbstractContextManager[None]:
     """In this context optimizers get gradients that Tarantella has reduced, or are traced for a graph that never runs."""
-    global _applications
-    _applications += 1
-    try:
-        yield
-    finally:
-        _applications -= 1
+    return _entered("applying")
 
 
 def is_applying() -> bool:
     """Whether an optimizer changes variables in a way that keeps ranks alike."""
-    return _applications > 0
+    return _open["applying"] > 0
 
 
 @contextmanager
@@ -69,20 +65,14 @@ def weight() -> tf.Tensor | None:
     return None if _weight is None else _weight()
 
 
-@contextmanager
-def shard() -> Iterator[None]:
+def shard() -> AbstractContextManager[None]:
     """One of a rank's shards is computed, in a step that does not depend on the number of ranks."""
-    global _shards
-    _shards += 1
-    try:
-        yield
-    finally:
-        _shards -= 1
+    return _entered("shard")
 
 
 def refuse_in_shards(what: str) -> None:
     """Raises while a rank computes its shards one after the other: ranks would exchange some of a batch's shards only."""
-    if _shards:
+    if _open["shard"]:
         raise UnsupportedError(
             f"{what} in a step with reproducible=V, where a rank computes its shards one after the other and never has all "
             "of a batch's samples at once: train without reproducible"
@@ -93,26 +83,20 @@ class CollectiveInTrial(Exception):
     """What is tried on one rank asked for numbers of others."""
 
 
-@contextmanager
-def trial() -> Iterator[None]:
+def trial() -> AbstractContextManager[None]:
     """A loss or a step is tried on a few made-up samples: it must not communicate."""
-    global _trials
-    _trials += 1
-    try:
-        yield
-    finally:
-        _trials -= 1
+    return _entered("trial")
 
 
 def refuse_in_trial(what: str) -> None:
     """Raises inside `trial`."""
-    if _trials:
+    if _open["trial"]:
         raise CollectiveInTrial(f"it calls {what.replace('tnt_', 'tnt.')}")
 
 
 def refuse_in_model_step(what: str, instead: str) -> None:
     """Raises inside a step of `tnt.Model`, whose compiled optimizer reduces the gradients."""
-    if _model_steps:
+    if in_model_step():
         raise UnsupportedError(
             f"{what} inside a training step of tnt.Model, whose compiled optimizer reduces the gradients already: {instead}"
         )

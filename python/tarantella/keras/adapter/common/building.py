@@ -10,6 +10,7 @@ import tensorflow as tf
 from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.common.optimizers import held_optimizers
 from tarantella.keras.adapter.front_end import keras
+from tarantella.runtime import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,16 @@ def was_traced(model: Any, step: str) -> bool:
     """Whether the model was built by this step since it was compiled."""
     optimizers = held_optimizers(model)
     return bool(optimizers) and all(optimizer in _traced.get(step, ()) for optimizer in optimizers)
+
+
+def builds_all(model: Any, call: Callable[[], None]) -> bool:
+    """Whether a call of the model makes the weights of all layers. It may end in any error."""
+    try:
+        call()
+    except Exception as error:
+        logger.info("the model's variables are made by tracing its own step, because calling it failed: %s", error)
+        return False
+    return not unbuilt_layers(model)
 
 
 def trace(model: Any, step: str, batch_spec: Any) -> None:

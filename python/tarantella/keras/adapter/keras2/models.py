@@ -11,7 +11,6 @@ import tensorflow as tf
 from tarantella.keras.adapter.common import building
 from tarantella.keras.adapter.front_end import keras
 from tarantella.keras.adapter.keras2.optimizers import build_optimizer
-from tarantella.runtime import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +42,7 @@ def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
         return
     own = building.is_overridden(model, step)
     # an eager step may do what a graph cannot
-    if own and (not model.run_eagerly or not _call_builds_all(model, batch_spec)):
+    if own and (not model.run_eagerly or not building.builds_all(model, lambda: _build_by_call(model, batch_spec))):
         building.trace(model, step, batch_spec)
     elif not own:
         _build_by_call(model, batch_spec)
@@ -53,16 +52,6 @@ def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
 def _build_by_call(model: Any, batch_spec: Any) -> None:
     building.trace_function(lambda batch: _forward(model, batch, with_results=True), batch_spec)
     build_optimizer(model.optimizer, model.trainable_variables)
-
-
-def _call_builds_all(model: Any, batch_spec: Any) -> bool:
-    """Builds the model by a call. Only the model's own step knows what it does with a batch, so any error may come of it."""
-    try:
-        _build_by_call(model, batch_spec)
-    except Exception as error:
-        logger.info("the model's variables are made by tracing its own step, because calling it failed: %s", error)
-        return False
-    return not building.unbuilt_layers(model)
 
 
 def build_to_call(model: Any, batch_spec: Any) -> None:

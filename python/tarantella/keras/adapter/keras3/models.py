@@ -10,7 +10,6 @@ import tensorflow as tf
 from tarantella.keras.adapter.common import building
 from tarantella.keras.adapter.common.optimizers import held_optimizers
 from tarantella.keras.adapter.front_end import keras
-from tarantella.runtime import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,13 +49,8 @@ def _build_by_call(model: Any, batch_spec: Any) -> None:
 
 
 def _call_builds_all(model: Any, batch_spec: Any) -> bool:
-    """Builds the model by a call. Only the model's own step knows what it does with a batch, so any error may come of it."""
-    try:
-        _build_by_call(model, batch_spec)
-    except Exception as error:
-        logger.info("the model's variables are made by tracing its own step, because calling it failed: %s", error)
-        return False
-    return not building.unbuilt_layers(model) and all(optimizer.built for optimizer in held_optimizers(model))
+    by_call = building.builds_all(model, lambda: _build_by_call(model, batch_spec))
+    return by_call and all(optimizer.built for optimizer in held_optimizers(model))
 
 
 def build_to_call(model: Any, batch_spec: Any) -> None:
