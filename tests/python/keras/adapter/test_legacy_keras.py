@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,15 +9,11 @@ import pytest
 
 from support.catalogue import LEGACY, legacy_cases
 from support.findings import Findings
+from support.front_ends import needs_tf_keras
 from support.launch import RANKS
 from support.outcomes import Jobs
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(
-        importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed: pip install --no-deps tf_keras"
-    ),
-]
+pytestmark = [pytest.mark.long, needs_tf_keras]
 
 ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1"}
 

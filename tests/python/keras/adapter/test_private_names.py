@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import subprocess
@@ -14,13 +13,12 @@ from typing import Any
 import pytest
 
 from support import keras_contract
+from support.front_ends import needs_tf_keras
 from support.keras_contract import CONTRACT, Name
 from support.private_names import private_names
 
 PYTHON = Path(__file__).parents[4] / "python"
 ADAPTER = PYTHON / "tarantella" / "keras" / "adapter"
-
-needs_tf_keras = pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed")
 
 
 def found_in(files: list[Path]) -> dict[str, str]:

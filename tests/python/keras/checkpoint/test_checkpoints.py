@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from support.findings import Findings
+from support.front_ends import needs_tf_keras
 from support.launch import RANKS, Result, run_alone, run_ranks
 
 pytestmark = pytest.mark.long
@@ -114,7 +114,7 @@ def test_killed_again_and_again(begun, tmp_path):
     same(outcome(tmp_path, "continue")["random_maps"], begun.whole["random_maps"])
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed")
+@needs_tf_keras
 def test_legacy_keras(tmp_path):
     cases = ["shuffled", "without_end", "arrays", "python_sequence"]
     begun = Begun(tmp_path, *cases, "of_each_rank", env=LEGACY)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
 from support.findings import Findings
+from support.front_ends import BOTH
 from support.launch import RANKS, run_ranks
 
-LEGACY = pytest.param(
-    (2, {"TF_USE_LEGACY_KERAS": "1"}),
-    marks=pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed"),
-    id="legacy-on-2",
-)
 
-
-@pytest.fixture(scope="module", params=[pytest.param((3, {}), id="keras3-on-3"), LEGACY])
+@pytest.fixture(scope="module", params=BOTH)
 def found(request):
     size, environment = request.param
     return Findings(size, RANKS / "keras/loops/guard.py", env={**environment, "TNT_TIMEOUT": "20"})

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
 from support.findings import Findings
+from support.front_ends import needs_tf_keras
 from support.launch import RANKS
 
 SCRIPT = RANKS / "keras/step/noise.py"
 ON_THREE = ["steps", "dropout_gradients", "states", "the_same_noise"]  # for all else two ranks are enough
 INDEPENDENT = 0.25  # 400 numbers: five standard deviations
 
-legacy = pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed")
-
 
 @pytest.fixture(
     scope="module",
-    params=[(2, ""), (3, ""), pytest.param((2, "1"), marks=legacy)],
+    params=[(2, ""), (3, ""), pytest.param((2, "1"), marks=needs_tf_keras)],
     ids=["2 ranks", "3 ranks", "legacy Keras"],
 )
 def job(request):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
 from support.findings import Findings
+from support.front_ends import BOTH
 from support.launch import RANKS
 
 pytestmark = pytest.mark.long
@@ -14,14 +13,7 @@ pytestmark = pytest.mark.long
 TOLERANCE = 1e-5
 MODELS = ["Gan", "PenalisedGan", "Cycle", "Distiller", "ActorCritic", "Vae", "Siamese"]
 
-LEGACY = pytest.param(
-    (2, {"TF_USE_LEGACY_KERAS": "1"}),
-    marks=pytest.mark.skipif(importlib.util.find_spec("tf_keras") is None, reason="tf_keras is not installed"),
-    id="legacy-on-2",
-)
-
-
-@pytest.fixture(scope="module", params=[pytest.param((3, {}), id="keras3-on-3"), LEGACY])
+@pytest.fixture(scope="module", params=BOTH)
 def found(request):
     size, environment = request.param
     script = RANKS / "keras/step/several_optimizers.py"
