@@ -48,8 +48,16 @@ struct Measured {
 
 using Rows = std::map<Key, Measured>;
 
+// Printing a value takes stack for each of its levels.
+bool refuse_depth(int depth, Json::parse_event_t event, const Json& /*parsed*/) {
+  constexpr int max_depth = 16;  // a row has 2
+  const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+  if (opens && depth >= max_depth) throw Failure(fmt::format("more than {} levels of lists and objects", max_depth));
+  return true;
+}
+
 std::pair<Key, Measured> read_row(const std::string& text, int line) {
-  const Json json = Json::parse(text);
+  const Json json = Json::parse(text, refuse_depth);
   if (json.at("schema") != schema) throw Failure(fmt::format("schema {} is not {}", json.at("schema").dump(), schema));
   const Key key{.collective = json.at("collective"),
                 .backend = json.at("backend"),

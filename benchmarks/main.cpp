@@ -101,9 +101,23 @@ int measure_main(int argc, char** argv) {
   return run(options, start);
 }
 
-// Plotting is done in Python (matplotlib).
+// Plotting is done in Python (matplotlib). An installation of the C library alone has no Python package.
+constexpr const char* plot_program = R"(
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]  # not what lies in the working directory
+try:
+    from tarantella.bench.__main__ import main
+except ModuleNotFoundError as error:
+    if error.name not in ("tarantella", "tarantella.bench"):
+        raise
+    print(f"tnt-bench plot: needs the Python package: install tarantella for {sys.executable}, or plot where it is installed",
+          file=sys.stderr)
+    sys.exit(2)
+sys.exit(main())
+)";
+
 int plot(int argc, char** argv) {
-  std::vector<char*> words{const_cast<char*>("python3"), const_cast<char*>("-m"), const_cast<char*>("tarantella.bench")};
+  std::vector<char*> words{const_cast<char*>("python3"), const_cast<char*>("-c"), const_cast<char*>(plot_program)};
   const std::string python = beside_this_program("../../../../../bin/python3");  // of our environment
   if (access(python.c_str(), X_OK) == 0) words[0] = const_cast<char*>(python.c_str());
   for (int i = 1; i < argc; ++i) words.push_back(argv[i]);

@@ -10,10 +10,16 @@
  *  - Names and structs that are passed in are copied. Buffers must live until the operation has finished.
  *  - A struct that may grow begins with size, the sizeof of the caller's header, which its ..._INITIALIZER sets. A caller with
  *    an older header is served: input fields that its struct ends before have their defaults, output fields are not written.
+ *    A struct without size (tnt_tensor_t, tnt_statistics_t) is an element of arrays and never grows: more about each tensor
+ *    would be an array in tnt_reducer_options_t, as gradient_order is.
+ *  - Versions: before 1.0 a program works with all libraries of the minor version that it was compiled with, from 1.0 on with
+ *    all of the major version from its own minor version on. The name of the library (libtarantella.so.0.1) and the versions of
+ *    its symbols see to it that no other is loaded.
  *  - Functions may be called from any thread. Collectives on one communicator must be called in the same order on all of its
  *    ranks, so a caller with several threads must order them.
  *  - A failed collective (TNT_TIMEOUT, TNT_PEER_LOST, TNT_MISMATCH, TNT_ABORTED) ends the communication of the whole job. Every
  *    rank gets the same error from the call in which it waits and from every later collective.
+ *  - No function is a cancellation point: pthread_cancel takes effect after the call has returned.
  *  - A fork of a process that has joined a job is no rank. It may call exec, compute, and end in any way: the job goes on.
  *    In it tnt_comm_world, tnt_comm_rank, _size, _local_rank, _local_size and _transport answer as in the rank, tnt_finalize
  *    and tnt_..._destroy succeed and do nothing, functions that need no tnt_init work, and all others are TNT_UNSUPPORTED. The
@@ -29,6 +35,7 @@
 #define TNT_VERSION_MAJOR 0
 #define TNT_VERSION_MINOR 1
 #define TNT_VERSION_PATCH 0
+#define TNT_VERSION_NUMBER (TNT_VERSION_MAJOR * 10000 + TNT_VERSION_MINOR * 100 + TNT_VERSION_PATCH)
 
 #if defined(__GNUC__)
 #define TNT_EXPORT __attribute__((visibility("default")))
@@ -73,13 +80,21 @@ typedef enum {
  * of ranks therefore give the same bits on every rank, in every run, and for every transport, size and algorithm. The one
  * exception: where nodes do not have 2^k consecutive ranks each, the tree is over the ranks of each node first, then over the
  * nodes ("hierarchical"), so the bits also depend on the layout. TNT_AVG divides the sum by the number of ranks (integer
- * division truncates). Integer sums and products wrap. */
+ * division truncates). Integer sums and products wrap.
+ * This holds in host memory, and on devices with TNT_DEVICE_TRANSPORT=staged. NCCL (nccl, and inside the nodes of hierarchical)
+ * takes an order of its own, which may differ from run to run, and its rings and trees round a 16-bit type after each addition:
+ * |out - exact| <= n u (sum over the n ranks of |in|) plus terms of higher order, with u as under "precision" below. A reducer
+ * can ask for more: tnt_determinism_t. */
 typedef enum { TNT_SUM = 0, TNT_AVG = 1, TNT_MIN = 2, TNT_MAX = 3, TNT_PROD = 4 } tnt_op_t;
 
 /* ------------------------------------------------------------------------------------------ the library */
 
 /* "0.1.0". Never fails, needs no tnt_init. */
 TNT_EXPORT const char* tnt_version(void);
+
+/* TNT_VERSION_NUMBER of the loaded library, such as 100 for 0.1.0; the macro is that of the header. Never fails, needs no
+ * tnt_init. */
+TNT_EXPORT int tnt_version_number(void);
 
 /* The name of a status, such as "TNT_TIMEOUT". Never fails. */
 TNT_EXPORT const char* tnt_status_name(tnt_status_t status);
@@ -137,9 +152,12 @@ TNT_EXPORT tnt_status_t tnt_trace_span(const char* track, const char* name, int6
  * A function with a stream takes buffers in the memory of the stream's CUDA device and only enqueues the operation. Work that
  * is on the stream before the call is done first, and work that is enqueued later is done afterwards; the operation itself runs
  * on streams of the library, by NCCL. The host does not wait, except in the first such call on a communicator, where NCCL
- * connects the ranks. The status is that of enqueuing: a later failure, such as a rank that died, is the status of the next
- * call. Use cudaStreamLegacy or cudaStreamPerThread for CUDA's default stream, because NULL means host memory. All ranks of a
- * call must have their buffers in the same kind of memory. */
+ * connects the ranks: all of them make that call. The status is that of enqueuing. A later failure, such as a rank that died,
+ * is the status of the next call. CUDA does not report it: work that was aborted ends, so that cudaStreamSynchronize succeeds,
+ * but its buffers hold no result. tnt_comm_check and tnt_reducer_check report it, too: call them after the stream was
+ * synchronised and before the results leave the program, for example into a file. Use cudaStreamLegacy or cudaStreamPerThread
+ * for CUDA's default stream, because NULL means host memory. It is the one of the device that is current in the calling thread.
+ * All ranks of a call must have their buffers in the same kind of memory. */
 
 /* The number of CUDA devices that this process can use. *why: the reason if there are none, else ""; static text; why may be
  * NULL. Fails only if count is NULL. Needs no tnt_init. */
@@ -172,15 +190,20 @@ TNT_EXPORT tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name); 
  * collective, never blocks, may be called from any thread. */
 TNT_EXPORT tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason);
 
+/* The error of the communicator's work so far: TNT_SUCCESS if all operations whose stream has been synchronised have a result.
+ * Not collective, does not wait. */
+TNT_EXPORT tnt_status_t tnt_comm_check(tnt_comm_t comm);
+
 /* Destroys a communicator of tnt_comm_split or tnt_comm_create_group, after the operations that were started on it have
- * finished. */
+ * finished. TNT_INVALID_ARGUMENT: a CUDA graph with operations of it still exists. */
 TNT_EXPORT tnt_status_t tnt_comm_destroy(tnt_comm_t comm);
 
 /* ---------------------------------------------------------------------------------------- collectives
  * With work NULL, a call returns when the operation is done; with a stream, when it is enqueued, and the stream waits for it.
  * Otherwise *work becomes a handle for tnt_work_wait and tnt_work_test, which the caller destroys, and a stream does not wait.
  * The operations of one communicator run one after another in the order of the calls. in == out reduces in place wherever both
- * have the same size. Counts may be zero. Costs below are the memory traffic of all n ranks together, for S bytes. */
+ * have the same size; buffers that overlap in another way are TNT_INVALID_ARGUMENT. Counts may be zero. Costs below are the
+ * memory traffic of all n ranks together, for S bytes. */
 
 /* out[i] = op over ranks of in[i]; both have count elements. Cost: 2nS; intermediate data stays in the caches. */
 TNT_EXPORT tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
@@ -190,7 +213,8 @@ TNT_EXPORT tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* ou
 TNT_EXPORT tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype,
                                            tnt_op_t op, tnt_stream_t stream, tnt_work_t* work);
 
-/* in: count elements, out: n*count, rank r's at [r*count, (r+1)*count). Cost: 2S + 2nS, S = all of out. */
+/* in: count elements, out: n*count, rank r's at [r*count, (r+1)*count). In place: in is this rank's part of out.
+ * Cost: 2S + 2nS, S = all of out. */
 TNT_EXPORT tnt_status_t tnt_all_gather(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype,
                                        tnt_stream_t stream, tnt_work_t* work);
 
@@ -210,7 +234,10 @@ TNT_EXPORT tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_wo
  * message, in the order in which messages were sent; another count or dtype is TNT_MISMATCH. A send may return before its
  * message is received, but do not rely on it: of two ranks that send to each other, one passes a work. Works of different peers
  * or directions proceed concurrently; those of one peer and direction proceed in the order of the calls. A rank cannot send to
- * itself. Cost: 4S. */
+ * itself. Cost: 4S. With a stream and NCCL, messages to higher ranks and messages to lower ranks proceed concurrently, so that
+ * two ranks can send to each other first; within each kind they proceed in the order of the calls, and those to lower ranks in
+ * one order with the collectives. Through pinned memory (TNT_DEVICE_TRANSPORT staged or hierarchical) the order of the calls on
+ * one rank must match that of its peers. */
 TNT_EXPORT tnt_status_t tnt_send(tnt_comm_t comm, const void* in, size_t count, tnt_dtype_t dtype, int to, tnt_stream_t stream,
                                  tnt_work_t* work);
 TNT_EXPORT tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtype, int from, tnt_stream_t stream,
@@ -219,6 +246,11 @@ TNT_EXPORT tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_d
 /* Waits until the operation has finished and returns its status. seconds: the deadline of this wait; negative for none (the
  * operation still has the job's deadline, TNT_TIMEOUT). If this wait's deadline passes, the operation goes on. */
 TNT_EXPORT tnt_status_t tnt_work_wait(tnt_work_t work, double seconds);
+
+/* Waits until one of n operations has finished. *index: its place in works (the first, if several have). Returns its status.
+ * NULL in works is skipped; works of NULL only are TNT_INVALID_ARGUMENT. seconds: as for tnt_work_wait. If none has finished by
+ * then, *index is n. */
+TNT_EXPORT tnt_status_t tnt_work_wait_any(const tnt_work_t* works, size_t n, double seconds, size_t* index);
 
 /* *finished = 1 if tnt_work_wait would not block. Returns the operation's status once it has finished. */
 TNT_EXPORT tnt_status_t tnt_work_test(tnt_work_t work, int* finished);
@@ -232,6 +264,7 @@ TNT_EXPORT tnt_status_t tnt_work_destroy(tnt_work_t work);
  * filled in the order in which backward produces gradients; if the caller does not know it, from the last tensor to the first.
  */
 
+/* Never grows: see the conventions. */
 typedef struct {
   const char* name;
   size_t count;
@@ -302,10 +335,11 @@ TNT_EXPORT tnt_status_t tnt_add_scaled(const void* const* terms, const double* s
 /* Precision of a wire dtype: a tensor's contribution scale * gradient is rounded once to 16 bits when it is packed. The sum
  * over ranks is taken in float32, rounded once, and converted back to the tensor's type: |out - exact| <= u (sum over ranks of
  * |scale * gradient| + |exact|) plus terms of higher order, with u = 2^-8 for bfloat16 and 2^-11 for float16, on any number of
- * ranks including one. Between nodes ("hierarchical"), large buckets stay float32 inside a node and are rounded for the network
- * only, within the same bound: the bits then depend on the layout and on the sizes of buckets.
- * float16 ends at 65504: a larger value becomes infinite on all ranks, where loss scaling sees it, and a value below 2^-25
- * becomes 0. bfloat16 has the range of float32. Integers and 16-bit tensors travel unchanged. */
+ * ranks including one. On a device, NCCL rounds each partial sum: |out - exact| <= n u (sum over n ranks of |scale * gradient|)
+ * plus terms of higher order, unless determinism is TNT_DETERMINISM_RANKS. Between nodes ("hierarchical"), large buckets stay
+ * float32 inside a node and are rounded for the network only, within the same bound: the bits then depend on the layout and on
+ * the sizes of buckets. float16 ends at 65504: a larger value becomes infinite on all ranks, where loss scaling sees it, and a
+ * value below 2^-25 becomes 0. bfloat16 has the range of float32. Integers and 16-bit tensors travel unchanged. */
 
 /* One bucket of the plan. dtype: the type in which it travels. tensors: indices in the order of the bucket. All pointers are
  * valid as long as the reducer. */
@@ -380,7 +414,8 @@ TNT_EXPORT tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_h
  * stream, for options->device: the stream that computes the gradient; all work on it so far is done first. The call enqueues
  * the bucket when it is full. A step can be captured in a CUDA graph, including tnt_reducer_finish, after one step has run
  * without capture on the same stream. A graph keeps the addresses and scales of its capture; up to four different sets of them
- * can be captured. TNT_INVALID_ARGUMENT: the tensor was already marked ready in this step. */
+ * can be captured, else TNT_UNSUPPORTED. Destroy the graph before the reducer. TNT_INVALID_ARGUMENT: the tensor was already
+ * marked ready in this step. */
 TNT_EXPORT tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, const void* gradient, void* out, double scale,
                                           tnt_stream_t stream);
 
@@ -393,20 +428,25 @@ TNT_EXPORT tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bu
  * ready. Nothing is lost then: mark it ready and call again. */
 TNT_EXPORT tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t stream);
 
+/* The error of the steps so far: TNT_SUCCESS if the results of all steps that were waited for are there. With a stream, after
+ * the stream was synchronised. Not collective, does not wait. */
+TNT_EXPORT tnt_status_t tnt_reducer_check(tnt_reducer_t reducer);
+
 /* For gradients on a device: the address of the tensor in its bucket, so that the caller can compute the gradient in place. If
  * gradient == out == *buffer and scale is 1, tnt_reducer_ready neither packs nor unpacks it. Allowed before the first step and
  * for tensors that travel in their own type, else TNT_INVALID_ARGUMENT. The reducer owns the memory. Cost: the bytes of all
  * buckets. */
 TNT_EXPORT tnt_status_t tnt_reducer_gradient_buffer(tnt_reducer_t reducer, size_t tensor, void** buffer);
 
-/* Statistics of one reduced bucket: the sum of the squares of its elements, and how many are infinite or NaN. */
+/* Statistics of one reduced bucket: the sum of the squares of its elements, and how many are infinite or NaN. Never grows. */
 typedef struct {
   double sum_of_squares;
   uint64_t non_finite;
 } tnt_statistics_t;
 
-/* *statistics: one entry for each bucket, in device memory, of the last step that the stream has waited for. They are computed
- * while buckets are unpacked. TNT_INVALID_ARGUMENT without options->statistics. */
+/* *statistics: one entry for each bucket, in device memory, of the last step that the stream has waited for. They are of all
+ * gradients of the bucket, also of those that lie in it or whose result is not wanted, and are computed while buckets are
+ * unpacked. TNT_INVALID_ARGUMENT without options->statistics. */
 TNT_EXPORT tnt_status_t tnt_reducer_statistics(tnt_reducer_t reducer, const tnt_statistics_t** statistics);
 
 /* The number of times the tensor was reduced. */
@@ -415,7 +455,7 @@ TNT_EXPORT tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_sta
 
 /* Not collective. Stops the thread and abandons a bucket that still waits for other ranks. On a device, waits until the
  * enqueued work has ended (after an error, gradients and results belong to the reducer until then) and frees gradient buffers
- * and statistics. */
+ * and statistics. TNT_INVALID_ARGUMENT: a CUDA graph that captured steps of the reducer still exists. */
 TNT_EXPORT tnt_status_t tnt_reducer_destroy(tnt_reducer_t reducer);
 
 #ifdef __cplusplus

@@ -34,10 +34,10 @@ struct Tile {
   std::uint32_t padding = 0;  // elements after it that belong to no tensor; pack writes zeros there
 };
 
-// Statistics of values as they are written or as they are in the bucket: the sum of their squares in double, and how many are
-// infinite or NaN (the sum is then infinite or NaN, too). There is one partial for each tile. The order of the additions
-// depends on the tiles and on the alignment of the written memory modulo 16 bytes only, not on max_ctas, the device or, in
-// pack, the tensors' addresses.
+// Statistics of values as they are written, as they are in the bucket, or as they would be written if they were wanted: the sum
+// of their squares in double, and how many are infinite or NaN (the sum is then infinite or NaN, too). There is one partial for
+// each tile. The order of the additions depends on the tiles and on the alignment of the written memory modulo 16 bytes only,
+// not on max_ctas, the device or, in pack, the tensors' addresses.
 struct Statistics {
   double sum_of_squares = 0.0;
   std::uint64_t non_finite = 0;

@@ -139,6 +139,16 @@ __device__ __forceinline__ void transform(std::byte* to, const std::byte* from, 
   if (split.units > 1) transform_unit(split.units - 1);
 }
 
+// Adds function(from[i]) to the statistics and writes nothing.
+template <typename To, typename From, typename Function>
+__device__ void add_transformed(const std::byte* from, std::uint32_t count, const Function& function,
+                                StatisticsAccumulator& stats) {
+  for (std::uint32_t i = threadIdx.x; i < count; i += threads) {
+    const To value = function(load_element<From>(from + i * sizeof(From)));
+    stats.add(value);
+  }
+}
+
 // to[0 .. bytes) = 0
 __device__ inline void fill_zero(std::byte* to, std::size_t bytes) {
   const auto count = static_cast<std::uint32_t>(bytes);

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarantella import interrupts as _interrupts
 from tarantella import mpi as _mpi
+from tarantella import reporting as _reporting
 from tarantella import tensorflow_import as _tensorflow_import
 from tarantella import threads as _threads
 from tarantella.errors import (
@@ -189,3 +190,4 @@ if _mpi.started_by_mpi():
 _tensorflow_import.before_first_gradient(_check_loops)
 _tensorflow_import.install()
 _interrupts.install()
+_reporting.install(only_if_leader=True)  # also what Ctrl-C hides from the user

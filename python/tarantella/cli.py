@@ -10,12 +10,12 @@ import os
 import signal
 import sys
 
-from tarantella.launcher import preload, restarts
+from tarantella.launcher import preload, restarts, supervision
 from tarantella.launcher.cleanup import clean_up
 from tarantella.launcher.environment import shared_environment
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.forked import ForkedRank
-from tarantella.launcher.mpi_job import MpiJob
+from tarantella.launcher.mpi_job import GRACE, MpiJob
 from tarantella.launcher.mpirun import cleanup_command, find_mpirun, mpirun_command
 from tarantella.launcher.options import Cleanup, Options, parse
 from tarantella.launcher.output import Console
@@ -46,13 +46,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str], console: Console) -> int:
     if argv[:1] == ["verify"]:
+        supervision.split(console)
         return verify(argv[1:], console)
     options = parse(argv)
     if isinstance(options, Cleanup):
         return _clean_up(options, console)
+    if not options.dry_run:
+        supervision.split(console, grace=GRACE if options.hosts else 0)
     if options.preload and not options.dry_run:
         _preload(options, argv)
-    return restarts.run(options, console).code
+    return restarts.run(options, console).code or int(console.lost)
 
 
 def _preload(options: Options, argv: list[str]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -17,9 +16,9 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tarantella import _native, settings, variables
+from tarantella import _native, reporting, settings, variables
 from tarantella.environment import in_job, join_address
-from tarantella.errors import TarantellaError, UnsupportedError, from_message
+from tarantella.errors import TarantellaError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,13 +39,15 @@ def world() -> _native.Communicator:
     if _world is None:
         _refuse_program_of_rank()
         if in_job():
-            _report_uncaught_exceptions()
+            reporting.install()
+            _abort_by_uncaught_exceptions()
         _native.init()
         _world = _native.Communicator.world()
         _tell_launcher_of_joining()
         _configure_logging(_world.rank)
         atexit.register(_leave, os.getpid())
         if in_job():
+            reporting.keep_from_programs()
             os.environ[variables.JOINED] = f"{_world.rank} {os.getpid()}"
     return _world
 
@@ -89,7 +90,7 @@ def _configure_logging(rank: int) -> None:
         logger.propagate = False
 
 
-def _report_uncaught_exceptions() -> None:
+def _abort_by_uncaught_exceptions() -> None:
     """An exception that ends this rank's script aborts the job: the waits of the other ranks fail with its text."""
     previous = sys.excepthook
     rank = os.getpid()
@@ -98,12 +99,8 @@ def _report_uncaught_exceptions() -> None:
         previous(kind, value, traceback)
         if os.getpid() != rank:  # the script of a fork of the rank, which is not the rank's
             return
-        text = f"{kind.__name__}: {value}" if str(value) else kind.__name__
-        # an error of ours that comes out of a graph is inside a message of TensorFlow
-        from_library = isinstance(value, TarantellaError) or from_message(text) is not None
-        _report_to_launcher("secondary" if from_library else "primary", text)
         if _world is not None:
-            _world.abort(f"the script ended with {text}")
+            _world.abort(f"the script ended with {reporting.described(value)}")
 
     sys.excepthook = hook
 
@@ -115,16 +112,6 @@ def _tell_launcher_of_joining() -> None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):  # another rank was first
         notice.sendto(b"joined", socket.MSG_DONTWAIT, join_address(launcher))
-
-
-def _report_to_launcher(kind: str, message: str) -> None:
-    descriptor = os.environ.get(variables.REPORT_FD, "")
-    if not descriptor.isdigit():
-        return
-    try:
-        os.write(int(descriptor), (json.dumps({"kind": kind, "message": message[:1500]}) + "\n").encode())
-    except OSError as error:
-        print(f"tarantella: cannot report the failure to the launcher: {error}", file=sys.stderr)
 
 
 def get_rank() -> int:

@@ -35,7 +35,7 @@ def install() -> None:
 
     On a job of one rank it chooses GPUs if TNT_GPUS_PER_NODE is set, and threads if TNT_REPRODUCIBLE is, and nothing else.
     """
-    if not (environment.in_job() or settings.is_set("TNT_REPRODUCIBLE")) and settings.gpus_per_node() is None:
+    if not (environment.in_job() or settings.is_set("TNT_REPRODUCIBLE") or settings.is_set("TNT_GPUS_PER_NODE")):
         return
     if "tensorflow" in sys.modules:
         _prepare(sys.modules["tensorflow"])

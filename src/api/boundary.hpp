@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 
+#include "base/cancellation.hpp"
 #include "base/error.hpp"
 #include "base/forks.hpp"
 
@@ -25,10 +26,9 @@ inline void refuse_forks() {
     fail_in_fork();
 }
 
-// Runs body and converts its exceptions to a status. For functions that forks of a rank may call: those that need no job, and
-// those that only read what a fork has a copy of.
+// Runs body and converts its exceptions to a status. A body in which a thread can be cancelled defers that itself.
 template <typename Body>
-tnt_status_t guarded_in_forks(Body&& body) noexcept {
+tnt_status_t with_status(Body&& body) noexcept {
   try {
     body();
     return TNT_SUCCESS;
@@ -44,10 +44,27 @@ tnt_status_t guarded_in_forks(Body&& body) noexcept {
   }
 }
 
-// The same for all other functions.
+// For functions that forks of a rank may call: those that need no job, and those that only read what a fork has a copy of.
+template <typename Body>
+tnt_status_t guarded_in_forks(Body&& body) noexcept {
+  const CancellationDeferral deferral;
+  return with_status(body);
+}
+
+// For all other functions.
 template <typename Body>
 tnt_status_t guarded(Body&& body) noexcept {
-  return guarded_in_forks([&] {
+  const CancellationDeferral deferral;
+  return with_status([&] {
+    refuse_forks();
+    body();
+  });
+}
+
+// For collectives, which take less time than a deferral where they can: body defers cancellation where it has to.
+template <typename Body>
+tnt_status_t guarded_collective(Body&& body) noexcept {
+  return with_status([&] {
     refuse_forks();
     body();
   });

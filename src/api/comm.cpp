@@ -1,5 +1,7 @@
 // The C functions of communicators and collectives.
 #include <cmath>
+#include <deque>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -16,15 +18,40 @@ namespace {
 
 using namespace tnt;
 
-// For a single buffer, pass it twice.
-void check_buffers(const void* in, const void* out, std::size_t count, tnt_dtype_t dtype) {
+// blocks: how often the buffer has count elements.
+void check_buffer(const void* buffer, const char* what, std::size_t count, tnt_dtype_t dtype, std::size_t blocks = 1) {
   if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "dtype {} is not a tnt_dtype_t", static_cast<int>(dtype));
-  if (count > SIZE_MAX / 16) fail(TNT_INVALID_ARGUMENT, "count {} is too large", count);
-  if (count > 0) {
-    required(static_cast<const std::byte*>(in), "in");
-    required(static_cast<const std::byte*>(out), "out");
+  constexpr std::size_t largest_element = 16;
+  if (std::size_t bytes = 0; __builtin_mul_overflow(count, largest_element * blocks, &bytes)) {
+    fail(TNT_INVALID_ARGUMENT, "count {} is too large", count);
   }
+  if (count > 0) required(static_cast<const std::byte*>(buffer), what);
 }
+
+// Buffers of a collective, of in_blocks and out_blocks times count elements. Results are written while inputs are still read,
+// so they must not overlap, unless in is the part of out that begins with element `in_place`.
+void check_buffers(const void* in, std::size_t in_blocks, const void* out, std::size_t out_blocks, std::size_t count,
+                   tnt_dtype_t dtype, std::optional<std::size_t> in_place) {
+  check_buffer(in, "in", count, dtype, in_blocks);
+  check_buffer(out, "out", count, dtype, out_blocks);
+  const std::size_t size = dtype_size(dtype);
+  const auto from = reinterpret_cast<std::uintptr_t>(in);
+  const auto to = reinterpret_cast<std::uintptr_t>(out);
+  if (in_place && from == to + *in_place * size) return;
+  const bool overlap = from < to ? to - from < in_blocks * count * size : from - to < out_blocks * count * size;
+  if (!overlap) return;
+  fail(TNT_INVALID_ARGUMENT,
+       "in and out overlap: out begins {} bytes {} in. Use separate buffers, or in place those that the call's comment in "
+       "tarantella.h names",
+       from < to ? to - from : from - to, from < to ? "after" : "before");
+}
+
+// The same size: in == out is in place.
+void check_equal_buffers(const void* in, const void* out, std::size_t count, tnt_dtype_t dtype, std::size_t blocks = 1) {
+  check_buffers(in, blocks, out, blocks, count, dtype, 0);
+}
+
+std::size_t size_of(const Communicator& communicator) { return static_cast<std::size_t>(communicator.size()); }
 
 void check_op(tnt_op_t op) {
   if (!is_op(op)) fail(TNT_INVALID_ARGUMENT, "op {} is not a tnt_op_t", static_cast<int>(op));
@@ -55,6 +82,18 @@ tnt_work_t make_work(std::shared_ptr<Waitable> state) {
   return make_handle(std::make_unique<tnt_work>(tnt_work{std::move(state)}));
 }
 
+void check_unused(tnt_comm_t comm) {
+  if (comm == nullptr) return;
+  const Live on(comm);
+  const std::scoped_lock lock(on->device_mutex);
+  const std::size_t captured = on->device_collectives ? on->device_collectives->captured_operations() : 0;
+  if (captured == 0) return;
+  fail(TNT_INVALID_ARGUMENT,
+       "CUDA graphs with {} operations of this communicator still exist: destroy them first (cudaGraphExecDestroy and "
+       "cudaGraphDestroy)",
+       captured);
+}
+
 CallContext context() { return Runtime::get().context(); }
 
 // Created by the first call with a stream, which all ranks make.
@@ -62,20 +101,23 @@ std::shared_ptr<DeviceCollectives> device_collectives_of(tnt_comm& on, StreamHan
   const std::scoped_lock lock(on.device_mutex);
   if (on.device_collectives) return on.device_collectives;
   const CallContext call{.timeout = Runtime::get().settings().timeout, .detail = "connecting devices"};
+  const int index = device_of_stream(stream);  // in this thread, which may have other default streams than the executor's
   on.executor.run([&] {
-    on.device_collectives = std::make_shared<DeviceCollectives>(
-        connect_devices(device_index_of(stream), *on.communicator, Runtime::get().settings(), call));
+    const auto connect = [&] { return connect_devices(index, *on.communicator, Runtime::get().settings(), call); };
+    std::optional<DeviceGroup> upward;
+    if (on.communicator->size() > 1) upward = connect();
+    on.device_collectives = std::make_shared<DeviceCollectives>(connect(), std::move(upward));
   });
   return on.device_collectives;
 }
 
-// With a stream, on_device(DeviceCommunicator&) enqueues. Without one, on_host(Communicator&, context) blocks: it runs in this
-// thread, or in the executor's if the caller wants a handle.
+// With a stream, on_device(DeviceCommunicator&) enqueues on the lane. Without one, on_host(Communicator&, context) blocks: it
+// runs in this thread, or in the executor's if the caller wants a handle.
 template <typename OnDevice, typename OnHost>
-void run(tnt_comm& on, Executor& executor, StreamHandle stream, tnt_work_t* work, const OnDevice& on_device,
+void run(tnt_comm& on, Executor& executor, Lane lane, StreamHandle stream, tnt_work_t* work, const OnDevice& on_device,
          const OnHost& on_host) {
   if (stream != nullptr) {
-    auto state = device_collectives_of(on, stream)->enqueue(stream, work != nullptr, on_device);
+    auto state = device_collectives_of(on, stream)->enqueue(lane, stream, work != nullptr, on_device);
     if (work != nullptr) *work = make_work(std::move(state));
     return;
   }
@@ -94,14 +136,18 @@ void run_collective(tnt_comm_t comm, StreamHandle stream, tnt_work_t* work, cons
   if (stream == nullptr && work == nullptr) {
     const Turn turn(comm);
     if (turn.began()) {
+      std::optional<CancellationDeferral> deferral;
+      if (!turn->defers_cancellation) deferral.emplace();
       check(*turn->communicator);
       return on_host(*turn->communicator, context());
     }
   }
+  const CancellationDeferral deferral;
   const Live on(comm);
   check(*on->communicator);
   run(
-      *on, on->executor, stream, work, [&](DeviceCommunicator& devices) { on_device(*on, devices); }, on_host);
+      *on, on->executor, Lane::collectives, stream, work, [&](DeviceCommunicator& devices) { on_device(*on, devices); },
+      on_host);
 }
 
 template <typename Check>
@@ -173,20 +219,30 @@ tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason) {
   });
 }
 
+tnt_status_t tnt_comm_check(tnt_comm_t comm) {
+  return guarded([&] {
+    const Live on(comm);
+    if (const auto error = on->communicator->async_error()) throw Error(*error);
+    const std::scoped_lock lock(on->device_mutex);
+    if (on->device_collectives) on->device_collectives->check();
+  });
+}
+
 tnt_status_t tnt_comm_destroy(tnt_comm_t comm) {
   if (is_fork_of_rank()) return TNT_SUCCESS;
   return guarded([&] {
     if (Runtime::is_world(comm)) fail(TNT_INVALID_ARGUMENT, "the world communicator ends with tnt_finalize");
+    check_unused(comm);
     destroy_handle(comm);
   });
 }
 
 tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
                             tnt_stream_t stream, tnt_work_t* work) {
-  return guarded([&] {
+  return guarded_collective([&] {
     const auto check = [&](const Communicator& /*communicator*/) {
       check_op(op);
-      check_buffers(in, out, count, dtype);
+      check_equal_buffers(in, out, count, dtype);
     };
     run_collective(comm, {.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, in, out, stream, work, check);
   });
@@ -194,10 +250,11 @@ tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t c
 
 tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
                                 tnt_stream_t stream, tnt_work_t* work) {
-  return guarded([&] {
-    const auto check = [&](const Communicator& /*communicator*/) {
+  return guarded_collective([&] {
+    const auto check = [&](const Communicator& communicator) {
       check_op(op);
-      check_buffers(in, out, count, dtype);
+      const std::size_t n = size_of(communicator);
+      check_buffers(in, n, out, 1, count, dtype, n == 1 ? std::optional<std::size_t>(0) : std::nullopt);
     };
     run_collective(comm, {.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, in, out, stream, work,
                    check);
@@ -206,25 +263,27 @@ tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size
 
 tnt_status_t tnt_all_gather(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_stream_t stream,
                             tnt_work_t* work) {
-  return guarded([&] {
-    const auto check = [&](const Communicator& /*communicator*/) { check_buffers(in, out, count, dtype); };
+  return guarded_collective([&] {
+    const auto check = [&](const Communicator& communicator) {
+      check_buffers(in, 1, out, size_of(communicator), count, dtype, static_cast<std::size_t>(communicator.rank()) * count);
+    };
     run_collective(comm, {.kind = Call::all_gather, .dtype = dtype, .count = count}, in, out, stream, work, check);
   });
 }
 
 tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
                            tnt_stream_t stream, tnt_work_t* work) {
-  return guarded([&] {
+  return guarded_collective([&] {
     const auto check = [&](const Communicator& communicator) {
       check_rank(communicator, root, "root");
-      check_buffers(communicator.rank() == root ? in : out, out, count, dtype);
+      check_equal_buffers(communicator.rank() == root ? in : out, out, count, dtype);
     };
     run_collective(comm, {.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, in, out, stream, work, check);
   });
 }
 
 tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work) {
-  return guarded([&] {
+  return guarded_collective([&] {
     const auto check = [](const Communicator& /*communicator*/) {};
     const auto on_device = [](tnt_comm& on, DeviceCommunicator& devices) {
       void* const buffer = on.device_collectives->barrier_buffer();
@@ -237,8 +296,10 @@ tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work)
 
 tnt_status_t tnt_all_to_all(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_stream_t stream,
                             tnt_work_t* work) {
-  return guarded([&] {
-    const auto check = [&](const Communicator& /*communicator*/) { check_buffers(in, out, count, dtype); };
+  return guarded_collective([&] {
+    const auto check = [&](const Communicator& communicator) {
+      check_equal_buffers(in, out, count, dtype, size_of(communicator));
+    };
     run_collective(comm, {.kind = Call::all_to_all, .dtype = dtype, .count = count}, in, out, stream, work, check);
   });
 }
@@ -248,9 +309,9 @@ tnt_status_t tnt_send(tnt_comm_t comm, const void* in, size_t count, tnt_dtype_t
   return guarded([&] {
     const Live on(comm);
     check_peer(*on->communicator, to, "to");
-    check_buffers(in, in, count, dtype);
+    check_buffer(in, "in", count, dtype);
     run(
-        *on, on->channels.of(to, Executors::Direction::to), stream, work,
+        *on, on->channels.of(to, Executors::Direction::to), lane_of(on->communicator->rank(), to), stream, work,
         [&](DeviceCommunicator& devices) { devices.send(in, count, dtype, to, {}); },
         [=](Communicator& communicator, const CallContext& call) { communicator.send(in, count, dtype, to, call); });
   });
@@ -261,9 +322,9 @@ tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtyp
   return guarded([&] {
     const Live on(comm);
     check_peer(*on->communicator, from, "from");
-    check_buffers(out, out, count, dtype);
+    check_buffer(out, "out", count, dtype);
     run(
-        *on, on->channels.of(from, Executors::Direction::from), stream, work,
+        *on, on->channels.of(from, Executors::Direction::from), lane_of(from, on->communicator->rank()), stream, work,
         [&](DeviceCommunicator& devices) { devices.recv(out, count, dtype, from, {}); },
         [=](Communicator& communicator, const CallContext& call) { communicator.recv(out, count, dtype, from, call); });
   });
@@ -273,6 +334,24 @@ tnt_status_t tnt_work_wait(tnt_work_t work, double seconds) {
   return guarded([&] {
     if (std::isnan(seconds)) fail(TNT_INVALID_ARGUMENT, "seconds is not a number");
     if (!Live(work)->state->wait(seconds)) fail(TNT_TIMEOUT, "the operation has not finished within {} s", seconds);
+  });
+}
+
+tnt_status_t tnt_work_wait_any(const tnt_work_t* works, size_t n, double seconds, size_t* index) {
+  return guarded([&] {
+    required(index, "index") = n;
+    if (std::isnan(seconds)) fail(TNT_INVALID_ARGUMENT, "seconds is not a number");
+    if (n > 0) required(works, "works");
+    std::deque<Live<tnt_work>> live;  // none of them is destroyed meanwhile
+    std::vector<Waitable*> states;
+    for (const tnt_work_t work : std::span(works, n)) {
+      states.push_back(work == nullptr ? nullptr : live.emplace_back(work)->state.get());
+    }
+    if (live.empty()) fail(TNT_INVALID_ARGUMENT, "works has no operation to wait for");
+    const auto finished = wait_any(states, seconds);
+    if (!finished) fail(TNT_TIMEOUT, "none of {} operations has finished within {} s", live.size(), seconds);
+    *index = finished->index;
+    if (finished->error) throw Error(*finished->error);
   });
 }
 

@@ -15,22 +15,24 @@ namespace {
 // The work that was enqueued on the communicator's stream so far.
 class StreamWork final : public Waitable {
  public:
-  explicit StreamWork(std::shared_ptr<DeviceCollectives> collectives)
-      : collectives_(std::move(collectives)), event_(collectives_->device()) {
-    event_.record(collectives_->comm().stream());
+  StreamWork(std::shared_ptr<DeviceCollectives> collectives, DeviceCommunicator& comm)
+      : collectives_(std::move(collectives)), comm_(comm), event_(collectives_->device()) {
+    event_.record(comm_.stream());
   }
   [[nodiscard]] bool wait(double seconds) override {
     const Deadline deadline(std::isfinite(seconds) && seconds >= 0 ? seconds : 1e9);
     while (!event_.completed()) {
-      collectives_->comm().throw_if_aborted();
+      comm_.throw_if_aborted();
       if (deadline.passed()) return false;
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
+    comm_.check();
     return true;
   }
 
  private:
   std::shared_ptr<DeviceCollectives> collectives_;
+  DeviceCommunicator& comm_;
   Event event_;
 };
 
@@ -60,23 +62,29 @@ DeviceGroup connect_devices(int index, Communicator& host, const Settings& setti
   return group;
 }
 
-DeviceCollectives::DeviceCollectives(DeviceGroup group)
-    : group_(std::move(group)),
-      order_(*group_.device, *group_.comm),
-      barrier_buffer_(*group_.device, sizeof(std::int64_t), group_.comm->stream()) {}
-
-void DeviceCollectives::check_stream(StreamHandle stream) {
-  const int index = group_.device->device_of(stream);
-  if (index == group_.device->index()) return;
-  fail(TNT_INVALID_ARGUMENT, "the stream is of device {}, but this communicator works on device {} since its first stream",
-       index, group_.device->index());
+DeviceCollectives::DeviceCollectives(DeviceGroup collectives, std::optional<DeviceGroup> upward)
+    : collectives_(std::move(collectives)), barrier_buffer_(device(), sizeof(std::int64_t), comm().stream()) {
+  if (upward) upward_.emplace(std::move(*upward));
 }
 
-std::shared_ptr<Waitable> DeviceCollectives::make_work() { return std::make_shared<StreamWork>(shared_from_this()); }
+void DeviceCollectives::check_stream(StreamHandle stream) const {
+  const int index = device().device_of(stream);
+  if (index == device().index()) return;
+  fail(TNT_INVALID_ARGUMENT, "the stream is of device {}, but this communicator works on device {} since its first stream",
+       index, device().index());
+}
 
-int device_index_of(StreamHandle stream) {
-  if (device_count() == 0) fail(TNT_UNSUPPORTED, "stream is not NULL, but there is no CUDA device: {}", why_no_device());
-  return open_device(0)->device_of(stream);
+std::shared_ptr<Waitable> DeviceCollectives::make_work(DeviceCommunicator& comm) {
+  return std::make_shared<StreamWork>(shared_from_this(), comm);
+}
+
+void DeviceCollectives::check() {
+  comm().check();
+  if (upward_) upward_->group.comm->check();
+}
+
+std::size_t DeviceCollectives::captured_operations() {
+  return comm().captured_operations() + (upward_ ? upward_->group.comm->captured_operations() : 0);
 }
 
 }  // namespace tnt

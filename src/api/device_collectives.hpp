@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "base/settings.hpp"
 #include "comm/communicator.hpp"
@@ -25,42 +27,54 @@ struct DeviceGroup {
 [[nodiscard]] DeviceGroup connect_devices(int index, Communicator& host, const Settings& settings, const CallContext& call,
                                           bool deterministic = false, int max_ctas = 0);
 
+// A device runs the operations of one communicator one after another. If messages in both directions took one communicator, two
+// ranks that send to each other would wait for each other, so those to a higher rank have one of their own.
+enum class Lane { collectives, upward };
+[[nodiscard]] inline Lane lane_of(int from, int to) noexcept { return from < to ? Lane::upward : Lane::collectives; }
+
 class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives> {
  public:
-  explicit DeviceCollectives(DeviceGroup group);
+  // upward: another group of the same ranks and devices; none for one rank.
+  DeviceCollectives(DeviceGroup collectives, std::optional<DeviceGroup> upward);
 
-  [[nodiscard]] Device& device() const noexcept { return *group_.device; }
-  [[nodiscard]] DeviceCommunicator& comm() const noexcept { return *group_.comm; }
+  [[nodiscard]] Device& device() const noexcept { return *collectives_.group.device; }
+  [[nodiscard]] DeviceCommunicator& comm() const noexcept { return *collectives_.group.comm; }
 
-  // operation(DeviceCommunicator&) enqueues, in the order of the calls. Without `start`, the caller's stream waits for the
-  // operation; with it, the returned handle does.
+  // operation(DeviceCommunicator&) enqueues, in the order of the lane's calls. Without `start`, the caller's stream waits for
+  // the operation; with it, the returned handle does.
   template <typename Operation>
-  [[nodiscard]] std::shared_ptr<Waitable> enqueue(StreamHandle caller, bool start, Operation&& operation) {
-    const std::scoped_lock lock(mutex_);
+  [[nodiscard]] std::shared_ptr<Waitable> enqueue(Lane lane, StreamHandle caller, bool start, Operation&& operation) {
+    Ordered& on = lane == Lane::upward ? *upward_ : collectives_;
+    const std::scoped_lock lock(on.mutex);
     check_stream(caller);
-    group_.comm->check_capture(caller);
+    on.group.comm->check_capture(caller);
     if (!start) {
-      order_(caller, [&] { operation(*group_.comm); });
+      on.order(caller, [&] { operation(*on.group.comm); });
       return nullptr;
     }
-    order_.after(caller);
-    operation(*group_.comm);
-    return make_work();
+    on.order.after(caller);
+    operation(*on.group.comm);
+    return make_work(*on.group.comm);
   }
   // Eight bytes of device memory for a barrier.
   [[nodiscard]] void* barrier_buffer() const noexcept { return barrier_buffer_.get(); }
 
- private:
-  void check_stream(StreamHandle stream);
-  [[nodiscard]] std::shared_ptr<Waitable> make_work();
+  void check();                                     // as DeviceCommunicator::check
+  [[nodiscard]] std::size_t captured_operations();  // likewise
 
-  DeviceGroup group_;
-  std::mutex mutex_;
-  StreamOrder order_;
+ private:
+  struct Ordered {
+    explicit Ordered(DeviceGroup with) : group(std::move(with)), order(*group.device, *group.comm) {}
+    DeviceGroup group;
+    std::mutex mutex;
+    StreamOrder order;
+  };
+  void check_stream(StreamHandle stream) const;
+  [[nodiscard]] std::shared_ptr<Waitable> make_work(DeviceCommunicator& comm);
+
+  Ordered collectives_;
+  std::optional<Ordered> upward_;
   DeviceBuffer barrier_buffer_;
 };
-
-// The device index of the stream. Throws TNT_UNSUPPORTED with the reason if this machine has no device.
-[[nodiscard]] int device_index_of(StreamHandle stream);
 
 }  // namespace tnt

@@ -262,6 +262,10 @@ tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t stream) {
   return guarded([&] { Live(reducer)->reducer->finish(stream); });
 }
 
+tnt_status_t tnt_reducer_check(tnt_reducer_t reducer) {
+  return guarded([&] { Live(reducer)->reducer->check(); });
+}
+
 tnt_status_t tnt_reducer_gradient_buffer(tnt_reducer_t reducer, size_t tensor, void** buffer) {
   return guarded([&] { required(buffer, "buffer") = Live(reducer)->reducer->gradient_buffer(tensor); });
 }
@@ -295,7 +299,10 @@ tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats
 
 tnt_status_t tnt_reducer_destroy(tnt_reducer_t reducer) {
   if (is_fork_of_rank()) return TNT_SUCCESS;
-  return guarded([&] { destroy_handle(reducer); });
+  return guarded([&] {
+    if (reducer != nullptr) Live(reducer)->reducer->check_unused();
+    destroy_handle(reducer);
+  });
 }
 
 }  // extern "C"

@@ -156,6 +156,8 @@ tnt_status_t tnt_finalize(void) {
 
 const char* tnt_version(void) { return TNT_VERSION_TEXT; }
 
+int tnt_version_number(void) { return TNT_VERSION_NUMBER; }
+
 tnt_status_t tnt_setting(const char* name, const char* value, const char** canonical) {
   return guarded_in_forks([&] {
     thread_local std::string text;

@@ -16,7 +16,7 @@
 // The object behind a tnt_comm_t.
 struct tnt_comm {
   tnt_comm(std::unique_ptr<tnt::Communicator> with, std::shared_ptr<tnt::Network> over)
-      : network(std::move(over)), communicator(std::move(with)) {}
+      : network(std::move(over)), communicator(std::move(with)), defers_cancellation(communicator->defers_cancellation()) {}
   tnt_comm(const tnt_comm&) = delete;
   tnt_comm& operator=(const tnt_comm&) = delete;
   ~tnt_comm() {
@@ -25,6 +25,7 @@ struct tnt_comm {
 
   std::shared_ptr<tnt::Network> network;  // of the communicator of all ranks, if mpirun or srun started the job
   std::unique_ptr<tnt::Communicator> communicator;
+  bool defers_cancellation;  // the communicator's answer
   // the following members are destroyed first, which waits for operations that were started on the communicator
   std::mutex device_mutex;
   std::shared_ptr<tnt::DeviceCollectives> device_collectives;  // created by the first call with a stream

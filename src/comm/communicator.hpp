@@ -48,6 +48,9 @@ class Communicator {
   [[nodiscard]] virtual int local_rank() const noexcept = 0;
   [[nodiscard]] virtual int local_size() const noexcept = 0;
   [[nodiscard]] virtual const char* transport() const noexcept = 0;
+  // Whether collectives defer a cancellation of the thread themselves wherever they sleep (base/cancellation.hpp), so that
+  // short ones need not pay for it.
+  [[nodiscard]] virtual bool defers_cancellation() const noexcept { return false; }
 
   // The collectives of tarantella.h. all_reduce takes a fused buffer and packs and unpacks it as its copies in and out.
   // Reductions are taken in the tree of kernels/cpu/register_sums.hpp over ranks, or over each node's ranks and then over the

@@ -77,6 +77,11 @@ class DeviceCommunicator {
   virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
   // Throws the error of an abort. A caller that waits on the host calls this from time to time.
   virtual void throw_if_aborted() = 0;
+  // Throws the error of the work that the device has passed, which may have ended without a result.
+  virtual void check() { throw_if_aborted(); }
+
+  // The number of operations in CUDA graphs that still exist. Waits a moment for graphs that were just destroyed.
+  [[nodiscard]] virtual std::size_t captured_operations() { return 0; }
 
   // Collective; nullptr for a negative colour. host: the host communicator of the same split, which must outlive the result;
   // null for a negative colour.

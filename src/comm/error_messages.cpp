@@ -1,6 +1,18 @@
 #include "comm/error_messages.hpp"
 
+#include <algorithm>
+#include <span>
+
 namespace tnt {
+
+std::string name_ranks(const std::vector<int>& ranks) {
+  constexpr std::size_t most = 16;
+  std::string names;
+  for (const int rank : std::span(ranks).first(std::min(most, ranks.size()))) {
+    names += fmt::format("{}rank {}", names.empty() ? "" : ", ", rank);
+  }
+  return ranks.size() <= most ? names : fmt::format("{} and {} others", names, ranks.size() - most);
+}
 
 std::string mismatch_message(int rank, const Call& call, int other_rank, const Call& other_call, std::uint64_t number) {
   return fmt::format(
@@ -14,12 +26,10 @@ std::string left_message(int rank, const std::string& waiter) {
 }
 
 std::string timeout_message(const std::vector<int>& missing, double seconds, const std::string& waiter) {
-  std::string who;
-  for (const int rank : missing) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", rank);
   return fmt::format(
       "{} did not arrive within {} s while {} waited for it (the process may be stopped or busy; TNT_TIMEOUT sets the "
       "deadline)",
-      who, seconds, waiter);
+      name_ranks(missing), seconds, waiter);
 }
 
 }  // namespace tnt

@@ -9,6 +9,9 @@
 
 namespace tnt {
 
+// "rank 1, rank 2 and 40 others": the first ones of a long list.
+[[nodiscard]] std::string name_ranks(const std::vector<int>& ranks);
+
 // number: of the call on the communicator. waiter: the waiting rank and its call, "rank 0 in barrier (call 7)".
 [[nodiscard]] std::string mismatch_message(int rank, const Call& call, int other_rank, const Call& other_call,
                                            std::uint64_t number);

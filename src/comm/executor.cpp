@@ -1,16 +1,85 @@
 #include "comm/executor.hpp"
 
+#include <algorithm>
 #include <chrono>
 
+#include "base/clock.hpp"
 #include "base/thread.hpp"
 
 namespace tnt {
+namespace {
+
+// The ends of all works of this process, for those that wait for one of several.
+struct WorkEnds {
+  std::atomic<int> waiters{0};
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t count = 0;  // while somebody waits
+};
+
+WorkEnds& work_ends() {
+  static auto* const instance = new WorkEnds;  // never destroyed: works may end while the process exits
+  return *instance;
+}
+
+// Who waits is counted before it looks at the work, and the work has ended before this: one of the two sees the other.
+void announce_end() {
+  WorkEnds& ends = work_ends();
+  if (ends.waiters.load() == 0) return;
+  const std::scoped_lock lock(ends.mutex);
+  ++ends.count;
+  ends.changed.notify_all();
+}
+
+std::optional<FinishedWork> find_finished(std::span<Waitable* const> works) {
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    try {
+      if (works[i] != nullptr && works[i]->wait(0)) return FinishedWork{i, std::nullopt};
+    } catch (const Error& error) {
+      return FinishedWork{i, error};
+    }
+  }
+  return std::nullopt;
+}
+
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& number) noexcept : number_(number) { ++number_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { --number_; }
+
+ private:
+  std::atomic<int>& number_;
+};
+
+}  // namespace
+
+std::optional<FinishedWork> wait_any(std::span<Waitable* const> works, double seconds) {
+  constexpr double longest = 1e9;  // a longer wait would overflow the clock
+  constexpr std::chrono::milliseconds between_looks{1};
+  const Deadline deadline(seconds < 0 ? longest : std::min(seconds, longest));
+  WorkEnds& ends = work_ends();
+  const Counted counted(ends.waiters);
+  std::unique_lock lock(ends.mutex);
+  while (true) {
+    const std::uint64_t seen = ends.count;
+    lock.unlock();
+    if (auto finished = find_finished(works)) return finished;
+    if (deadline.passed()) return std::nullopt;
+    lock.lock();
+    (void)ends.changed.wait_for(lock, between_looks, [&] { return ends.count != seen; });
+  }
+}
 
 void Work::finish(std::optional<Error> error) {
-  const std::scoped_lock lock(mutex_);
-  finished_ = true;
-  error_ = std::move(error);
-  changed_.notify_all();
+  {
+    const std::scoped_lock lock(mutex_);
+    finished_ = true;
+    error_ = std::move(error);
+    changed_.notify_all();
+  }
+  announce_end();
 }
 
 bool Work::wait(double seconds) {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -29,6 +30,14 @@ class Waitable {
   // error.
   [[nodiscard]] virtual bool wait(double seconds) = 0;
 };
+
+// Waits until one of the works, which may be null, has finished; nothing after this many seconds (negative: no limit). Works of
+// executors wake the waiter; those on devices are looked at every millisecond.
+struct FinishedWork {
+  std::size_t index;
+  std::optional<Error> error;
+};
+[[nodiscard]] std::optional<FinishedWork> wait_any(std::span<Waitable* const> works, double seconds);
 
 // An operation of an executor: whether it has finished, and its error.
 class Work final : public Waitable {

@@ -20,6 +20,7 @@ class LocalCommunicator final : public Communicator {
   [[nodiscard]] int local_rank() const noexcept override { return 0; }
   [[nodiscard]] int local_size() const noexcept override { return 1; }
   [[nodiscard]] const char* transport() const noexcept override { return "local"; }
+  [[nodiscard]] bool defers_cancellation() const noexcept override { return true; }
 
   void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
   void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,

@@ -17,6 +17,8 @@ struct CudaPlugin {
   int (*count)(std::string* why_none);
   // Returns a new device, owned by the caller, or nullptr with the reason in *status and *message.
   Device* (*open)(int index, tnt_status_t* status, std::string* message);
+  // The index of the stream's device, which need not be open; -1 with the reason in *status and *message.
+  int (*device_of)(StreamHandle stream, tnt_status_t* status, std::string* message);
 };
 
 }  // namespace tnt

@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "kernels/cuda/bucket_kernels.hpp"
@@ -18,6 +20,16 @@ namespace tnt {
 
 using StreamHandle = void*;  // cudaStream_t, never null: use cudaStreamLegacy for CUDA's default stream
 using EventHandle = void*;   // cudaEvent_t, without timing
+
+// CUDA's default streams belong to the current device of the thread that names them, cudaStreamPerThread also to the thread.
+inline constexpr std::uintptr_t legacy_stream = 1;      // cudaStreamLegacy
+inline constexpr std::uintptr_t per_thread_stream = 2;  // cudaStreamPerThread
+[[nodiscard]] inline bool is_per_thread_stream(const void* stream) {
+  return reinterpret_cast<std::uintptr_t>(stream) == per_thread_stream;
+}
+[[nodiscard]] inline bool is_default_stream(const void* stream) {
+  return is_per_thread_stream(stream) || reinterpret_cast<std::uintptr_t>(stream) == legacy_stream;
+}
 
 enum class Priority { normal, high };
 
@@ -55,7 +67,7 @@ class Device {
   virtual void destroy_stream(StreamHandle stream) noexcept = 0;  // work on it still runs to its end
   [[nodiscard]] virtual bool idle(StreamHandle stream) = 0;       // all work on it has ended
   virtual void synchronize(StreamHandle stream) = 0;              // waits until it is idle
-  [[nodiscard]] virtual int device_of(StreamHandle stream) = 0;   // index of the stream's device
+  [[nodiscard]] virtual int device_of(StreamHandle stream) = 0;   // index; of a default stream, for the calling thread
   [[nodiscard]] virtual bool capturing(StreamHandle stream) = 0;  // into a graph
 
   [[nodiscard]] virtual EventHandle make_event() = 0;
@@ -69,6 +81,10 @@ class Device {
   virtual void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) = 0;
   // Calls function(data) on a thread of the device, in stream order. The function must not call the device.
   virtual void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) = 0;
+
+  // Keeps the object until the graph that the stream is captured into, and all instances of it, have been destroyed. A thread
+  // of the device may release it, a moment later.
+  virtual void keep_in_graph(StreamHandle stream, std::shared_ptr<void> object) = 0;
 
   // See kernels/cuda/bucket_kernels.hpp.
   virtual void pack(const gpu::BucketLaunch& launch, StreamHandle stream) = 0;

@@ -24,12 +24,21 @@ std::shared_ptr<Device> open_cuda_device(const CudaPlugin& plugin, int index) {
   return std::shared_ptr<Device>(device);
 }
 
+int device_of_cuda_stream(const CudaPlugin& plugin, StreamHandle stream) {
+  tnt_status_t status = TNT_SYSTEM;
+  std::string message;
+  const int index = plugin.device_of(stream, &status, &message);
+  if (index < 0) throw Error(status, message);
+  return index;
+}
+
 DeviceSource machine_devices() {
   DeviceSource source;
   try {
     const auto& plugin = load_plugin_as<CudaPlugin>(cuda_plugin);
     source.count = plugin.count(&source.why_none);
     source.open = [&plugin](int index) { return open_cuda_device(plugin, index); };
+    source.device_of = [&plugin](StreamHandle stream) { return device_of_cuda_stream(plugin, stream); };
   } catch (const Error& error) {
     source.why_none = error.what();
   }
@@ -80,6 +89,14 @@ std::shared_ptr<Device> open_device(int index) {
   auto device = all.open[index].lock();
   if (device == nullptr) all.open[index] = device = source.open(index);
   return device;
+}
+
+int device_of_stream(StreamHandle stream) {
+  Registry& all = registry();
+  const std::scoped_lock lock(all.mutex);
+  const DeviceSource& source = all.source();
+  if (source.count == 0) fail(TNT_UNSUPPORTED, "stream is not NULL, but there is no CUDA device: {}", source.why_none);
+  return source.device_of(stream);
 }
 
 void set_device_source_for_tests(const DeviceSource* source) {

@@ -20,11 +20,16 @@ namespace tnt {
 // devices, TNT_INVALID_ARGUMENT for an invalid index.
 [[nodiscard]] std::shared_ptr<Device> open_device(int index);
 
+// The index of the stream's device, which is not opened; of a default stream, for the calling thread. Throws TNT_UNSUPPORTED
+// with the reason if there are no devices.
+[[nodiscard]] int device_of_stream(StreamHandle stream);
+
 // Replaces the machine's devices in tests; nullptr restores them.
 struct DeviceSource {
   int count = 0;
   std::string why_none;
   std::function<std::shared_ptr<Device>(int index)> open;
+  std::function<int(StreamHandle stream)> device_of = {};
 };
 void set_device_source_for_tests(const DeviceSource* source);
 

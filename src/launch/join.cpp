@@ -1,20 +1,37 @@
 #include "launch/join.hpp"
 
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
 #include "base/log.hpp"
 #include "comm/local.hpp"
 #include "comm/mpi/load.hpp"
 #include "comm/shm/shm_communicator.hpp"
 #include "launch/join_network.hpp"
+#include "launch/join_watch.hpp"
 #include "launch/mpi_environment.hpp"
 #include "launch/node.hpp"
 
 namespace tnt {
+namespace {
+
+// The start of MPI is no wait for another rank alone: on a busy machine it takes seconds by itself.
+constexpr double min_seconds_in_mpi = 10.0;
+
+}  // namespace
 
 JoinedJob join_job(Settings& settings, bool explicit_place) {
   configure_log(settings);
   if (settings.ranks == 1 && !explicit_place) {
-    if (const std::string mpi_variable = mpi_launcher_variable(); !mpi_variable.empty())
-      return join_network(open_mpi_network(), mpi_variable, settings);
+    if (const std::string mpi_variable = mpi_launcher_variable(); !mpi_variable.empty()) {
+      const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
+      const double seconds = std::max(settings.join_seconds(), min_seconds_in_mpi);
+      JoinWatch watch(read_mpi_place(environment), seconds, end_process_that_cannot_join);
+      std::shared_ptr<Network> network = open_mpi_network();
+      watch.joined();
+      return join_network(std::move(network), mpi_variable, settings);
+    }
   }
   if (settings.transport == TransportChoice::mpi || settings.transport == TransportChoice::hierarchical) {
     fail(TNT_INVALID_ARGUMENT, "TNT_TRANSPORT={}: this process was not started by mpirun or srun",

@@ -60,6 +60,7 @@ std::string node_identity(const Settings& settings) {
 }
 
 std::shared_ptr<ShmWorld> join_node(const Settings& settings) {
+  ShmWorld::check_ranks(settings.ranks);  // before this rank waits for the others
   return std::make_shared<ShmWorld>(share_segment(settings), settings.rank, settings.ranks,
                                     ShmCommunicator::world_bytes(settings.ranks));
 }

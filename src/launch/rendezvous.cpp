@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -22,6 +23,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "comm/error_messages.hpp"
 
 namespace tnt {
 namespace {
@@ -29,6 +31,7 @@ namespace {
 constexpr std::size_t max_line = 2048;
 constexpr std::size_t max_token = 1024;
 constexpr double request_timeout = 2.0;    // seconds for a connected process to send its request
+constexpr std::size_t max_requests = 256;  // connections that have not sent theirs yet; the oldest makes room for another
 constexpr double latecomer_timeout = 2.0;  // seconds for a late rank to connect and receive the error
 constexpr double grace_for_rank_0 = 5.0;   // seconds after the deadline for rank 0's message, which names the missing ranks
 
@@ -60,18 +63,14 @@ int milliseconds_left(const Deadline& deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
 }
 
-// Returns the bytes before the newline; nothing at end of file, on an error or after the deadline. A descriptor that comes with
-// them is moved to *received.
-std::optional<std::string> read_line(const FileDescriptor& socket, const Deadline& deadline,
-                                     FileDescriptor* received = nullptr) {
-  std::string line;
-  while (line.size() < max_line) {
-    pollfd wait{socket.get(), POLLIN, 0};
-    if (::poll(&wait, 1, milliseconds_left(deadline)) < 0 && errno != EINTR) return std::nullopt;
-    if ((wait.revents & (POLLIN | POLLHUP | POLLERR)) == 0) {
-      if (deadline.passed()) return std::nullopt;
-      continue;
-    }
+// Text that arrives at a socket, up to the first newline.
+class LineReader {
+ public:
+  enum class State { incomplete, complete, failed };
+
+  // Reads what is there; blocks if there is nothing. Fails at the end of the file, on an error, and if the line is too long. A
+  // descriptor that comes with the text is moved to *received.
+  State read(const FileDescriptor& socket, FileDescriptor* received = nullptr) {
     std::array<char, 256> buffer{};
     iovec part{buffer.data(), buffer.size()};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -81,7 +80,7 @@ std::optional<std::string> read_line(const FileDescriptor& socket, const Deadlin
     message.msg_control = control.data();
     message.msg_controllen = control.size();
     const ssize_t n = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
-    if (n <= 0) return std::nullopt;
+    if (n <= 0) return State::failed;
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
       int fd = -1;
@@ -89,10 +88,32 @@ std::optional<std::string> read_line(const FileDescriptor& socket, const Deadlin
       FileDescriptor owned(fd);
       if (received != nullptr) *received = std::move(owned);
     }
-    line.append(buffer.data(), static_cast<std::size_t>(n));
-    if (const auto end = line.find('\n'); end != std::string::npos) return line.substr(0, end);
+    text_.append(buffer.data(), static_cast<std::size_t>(n));
+    if (text_.find('\n') != std::string::npos) return State::complete;
+    return text_.size() < max_line ? State::incomplete : State::failed;
   }
-  return std::nullopt;
+
+  [[nodiscard]] std::string line() const { return text_.substr(0, text_.find('\n')); }
+
+ private:
+  std::string text_;
+};
+
+// Returns the bytes before the newline; nothing at end of file, on an error or after the deadline. A descriptor that comes with
+// them is moved to *received.
+std::optional<std::string> read_line(const FileDescriptor& socket, const Deadline& deadline, FileDescriptor* received) {
+  LineReader reader;
+  while (true) {
+    pollfd wait{socket.get(), POLLIN, 0};
+    if (::poll(&wait, 1, milliseconds_left(deadline)) < 0 && errno != EINTR) return std::nullopt;
+    if (wait.revents == 0) {
+      if (deadline.passed()) return std::nullopt;
+      continue;
+    }
+    const auto state = reader.read(socket, received);
+    if (state == LineReader::State::complete) return reader.line();
+    if (state == LineReader::State::failed) return std::nullopt;
+  }
 }
 
 // Ignores errors: a peer that has gone cannot be told, and will be noticed elsewhere.
@@ -156,7 +177,7 @@ class RendezvousServer {
     listen();
     const Deadline deadline(settings_.join_seconds());
     while (joined_.size() + 1 < static_cast<std::size_t>(settings_.ranks)) {
-      if (deadline.passed()) fail(TNT_TIMEOUT, "{} did not join within {} s", missing(), deadline.seconds());
+      if (deadline.passed()) fail(TNT_TIMEOUT, "{} did not join within {} s{}", missing(), deadline.seconds(), strangers());
       wait(deadline);
     }
     if (prepare) prepare();
@@ -172,9 +193,7 @@ class RendezvousServer {
     const Deadline deadline(latecomer_timeout);
     while (may_receive_more() && !deadline.passed()) {
       report_to_joined(line);
-      pollfd wait{listener_.get(), POLLIN, 0};
-      if (::poll(&wait, 1, milliseconds_left(deadline)) != 1) continue;
-      if (auto request = receive_request(); request && request->verb == "join") {
+      if (auto request = next_request(deadline); request && request->verb == "join") {
         joined_.insert_or_assign(request->rank, std::move(request->socket));
         informed_.erase(request->rank);
       }
@@ -183,6 +202,13 @@ class RendezvousServer {
   }
 
  private:
+  // A connection of which the request has not arrived yet. It costs nobody else time, however long it stays silent.
+  struct Connection {
+    FileDescriptor socket;
+    Deadline deadline{request_timeout};
+    LineReader request;
+  };
+
   struct PeerRequest {
     FileDescriptor socket;
     std::string protocol;
@@ -213,43 +239,90 @@ class RendezvousServer {
   }
 
   void wait(const Deadline& deadline) {
+    auto request = next_request(deadline);
+    if (request && request->verb == "exit") on_exit(*request);
+    if (request && request->verb == "join") on_join(*request);
+  }
+
+  // Returns the next complete request; nothing if none came until something else happened, or until the deadline. Throws as
+  // `receive` does.
+  std::optional<PeerRequest> next_request(const Deadline& deadline) {
+    if (requests_.empty()) receive(deadline);
+    if (requests_.empty()) return std::nullopt;
+    PeerRequest request = std::move(requests_.front());
+    requests_.pop_front();
+    return request;
+  }
+
+  // Waits until something happens, at most until the deadline, and reads from all connections that have sent something. Throws
+  // TNT_PEER_LOST if a rank that had joined has gone and has not received an error.
+  void receive(const Deadline& deadline) {
     std::vector<pollfd> waits{{listener_.get(), POLLIN, 0}};
+    for (const Connection& connection : connections_) waits.push_back({connection.socket.get(), POLLIN, 0});
     std::vector<int> ranks;
     for (const auto& [rank, socket] : joined_) {
+      if (informed_.contains(rank)) continue;
       waits.push_back({socket.get(), POLLIN, 0});  // a joined rank sends nothing more, so readable means gone
       ranks.push_back(rank);
     }
-    (void)::poll(waits.data(), waits.size(), milliseconds_left(deadline));
-    for (std::size_t i = 1; i < waits.size(); ++i) {
-      if (waits[i].revents != 0) fail(TNT_PEER_LOST, "rank {} ended before all ranks had joined", ranks[i - 1]);
+    int timeout = milliseconds_left(deadline);
+    for (const Connection& connection : connections_) timeout = std::min(timeout, milliseconds_left(connection.deadline));
+    (void)::poll(waits.data(), waits.size(), timeout);
+    const std::size_t first_joined = 1 + connections_.size();
+    for (std::size_t i = first_joined; i < waits.size(); ++i) {
+      if (waits[i].revents != 0) fail(TNT_PEER_LOST, "rank {} ended before all ranks had joined", ranks[i - first_joined]);
     }
-    if (waits[0].revents != 0) handle_connection();
+    std::vector<Connection> incomplete;
+    for (std::size_t i = 0; i < connections_.size(); ++i) {
+      Connection& connection = connections_[i];
+      auto state = LineReader::State::incomplete;
+      if (waits[i + 1].revents != 0) state = connection.request.read(connection.socket);
+      if (state == LineReader::State::complete) {
+        if (auto request = parse(std::move(connection))) requests_.push_back(std::move(*request));
+      } else if (state == LineReader::State::incomplete && !connection.deadline.passed()) {
+        incomplete.push_back(std::move(connection));
+      }
+    }
+    connections_ = std::move(incomplete);
+    if (waits[0].revents != 0) accept();
   }
 
-  void handle_connection() {
-    auto request = receive_request();
-    if (!request) return;
-    if (request->verb == "exit") on_exit(*request);
-    if (request->verb == "join") on_join(*request);
+  void accept() {
+    Connection connection;
+    connection.socket = FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!connection.socket || !same_user(connection.socket)) return;
+    if (connections_.size() == max_requests) connections_.erase(connections_.begin());
+    connections_.push_back(std::move(connection));
   }
 
-  // Accepts the next connection; nothing if it is not a process of this job.
-  std::optional<PeerRequest> receive_request() {
+  // Returns nothing if the request is not one of a process of this job.
+  std::optional<PeerRequest> parse(Connection connection) {
     PeerRequest request;
-    request.socket = FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!request.socket || !same_user(request.socket)) return std::nullopt;
-    const auto line = read_line(request.socket, Deadline(request_timeout));
-    request.words.str(line.value_or(""));
+    request.socket = std::move(connection.socket);
+    request.words.str(connection.request.line());
     std::string name;
     std::string token;
     request.words >> name >> request.protocol >> token >> request.verb >> request.rank;
-    if (!request.words || name != "tarantella" || token != settings_.token) return std::nullopt;
+    if (!request.words || name != "tarantella") return std::nullopt;
+    if (token != settings_.token) {
+      refuse_token(request);
+      return std::nullopt;
+    }
     if (request.rank < 1 || request.rank >= settings_.ranks) {
       const std::string message = fmt::format("rank {} is not a rank of this job of {}", request.rank, settings_.ranks);
       send_line(request.socket, error_line(TNT_MISMATCH, message));
       return std::nullopt;
     }
     return request;
+  }
+
+  // The job goes on: the process may be of another one.
+  void refuse_token(const PeerRequest& request) {
+    refused_.insert(request.rank);
+    send_line(request.socket,
+              error_line(TNT_MISMATCH, fmt::format("rank {} has another token than rank 0: give all ranks the same "
+                                                   "(TNT_INTERNAL_TOKEN, or tnt_init_options_t.token)",
+                                                   request.rank)));
   }
 
   void on_exit(PeerRequest& request) {
@@ -280,18 +353,27 @@ class RendezvousServer {
   }
 
   [[nodiscard]] std::string missing() const {
-    std::string text;
+    std::vector<int> ranks;
     for (int rank = 1; rank < settings_.ranks; ++rank) {
-      if (!joined_.contains(rank)) text += fmt::format("{}{}", text.empty() ? "rank " : ", ", rank);
+      if (!joined_.contains(rank)) ranks.push_back(rank);
     }
-    return text;
+    return name_ranks(ranks);
+  }
+
+  // What is known of why they are missing.
+  [[nodiscard]] std::string strangers() const {
+    if (refused_.empty()) return "";
+    return fmt::format("; a process with another token came as {}", name_ranks({refused_.begin(), refused_.end()}));
   }
 
   const Settings& settings_;
   const FileDescriptor& segment_;
   FileDescriptor listener_;
+  std::vector<Connection> connections_;  // the oldest first
+  std::deque<PeerRequest> requests_;     // have arrived and not been handled yet
   std::map<int, FileDescriptor> joined_;
   std::set<int> exited_;    // the launcher has reported that they will not come
+  std::set<int> refused_;   // as which processes with another token came
   std::set<int> informed_;  // have received the error
 };
 

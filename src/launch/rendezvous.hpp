@@ -13,7 +13,7 @@ namespace tnt {
 //   to rank 0:  "tarantella 1 <token> join <rank> <ranks> <library version>\n"
 //               "tarantella 1 <token> exit <rank> <exit code>\n"     from the launcher: this rank will not come
 //   back:       "ok\n" with the descriptor, or "error [<status> ]<message>\n" with the name of the status
-// Connections without the job's token or from another user are closed without an answer.
+// Connections from another user are closed without an answer. A process with another token is told so and sent away.
 
 // Rank 0: waits for all other ranks and sends them the segment. prepare is called after all ranks have joined and before they
 // receive it; if it throws, all ranks throw. Throws TNT_TIMEOUT, TNT_PEER_LOST or TNT_MISMATCH, names the rank, and reports the

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -160,6 +161,7 @@ void DeviceReducer::check_stream(StreamHandle stream) {
     fail(TNT_INVALID_ARGUMENT, "the stream is of device {}, the gradients of {} are on device {}", index, options_.name,
          device_->index());
   }
+  if (is_default_stream(stream)) return;  // another stream for a thread with another current device
   if (known_streams_.size() == max_known_streams) known_streams_.erase(known_streams_.begin());
   known_streams_.push_back(stream);
 }
@@ -201,8 +203,9 @@ void DeviceReducer::ready(std::size_t tensor, const TensorView& view, StreamHand
   const bool in_place = in_bucket && view.scale == 1.0;
   state.table.set(slot.position,
                   {.in = in_place ? nullptr : view.in, .out = in_bucket ? nullptr : view.out, .scale = view.scale});
+  if (steps_.completes(slot) && device_->capturing(stream)) state.table.check_capture();  // before anything is enqueued
   state.in_place += in_place ? 1 : 0;
-  if (std::find(state.streams.begin(), state.streams.end(), stream) == state.streams.end()) state.streams.push_back(stream);
+  state.streams.add(*device_, stream);
   if (steps_.mark_ready(slot)) launch_due(stream);
 }
 
@@ -229,11 +232,7 @@ void DeviceReducer::launch(std::size_t bucket, bool capturing) {
   State& state = states_[bucket];
   const StreamHandle packing = pack_stream_.get();
   const StreamHandle unpacking = unpack_stream_.get();
-  while (ready_events_.size() < state.streams.size()) ready_events_.emplace_back(*device_);
-  for (std::size_t i = 0; i < state.streams.size(); ++i) {
-    ready_events_[i].record(state.streams[i]);
-    ready_events_[i].wait_on(packing);
-  }
+  state.streams.join(*device_, packing);
   pack(bucket, capturing);
   state.packed.record(packing, capturing);
   state.packed.wait_on(comm_->stream(), capturing);
@@ -243,7 +242,6 @@ void DeviceReducer::launch(std::size_t bucket, bool capturing) {
   unpack(bucket);
   buffer_of(bucket).free.record(unpacking, capturing);
   state.done.record(unpacking, capturing);
-  state.streams.clear();
   state.in_place = 0;
 }
 
@@ -343,6 +341,21 @@ void DeviceReducer::finish(StreamHandle stream) {
     steps_.waited_for(bucket);
     steps_.finished(bucket);
   }
+}
+
+void DeviceReducer::check() {
+  const std::scoped_lock lock(mutex_);
+  throw_if_failed();
+  comm_->check();
+}
+
+void DeviceReducer::check_unused() {
+  const std::size_t captured = comm_->captured_operations();
+  if (captured == 0) return;
+  fail(TNT_INVALID_ARGUMENT,
+       "{}: CUDA graphs with {} reductions of buckets of this reducer still exist and use its memory: destroy them first "
+       "(cudaGraphExecDestroy and cudaGraphDestroy)",
+       options_.name, captured);
 }
 
 const gpu::Statistics* DeviceReducer::statistics() const noexcept {

@@ -14,6 +14,7 @@
 #include "device/handles.hpp"
 #include "kernels/cuda/bucket_layout.hpp"
 #include "reducer/gradient_reducer.hpp"
+#include "reducer/gradient_streams.hpp"
 #include "reducer/step_state.hpp"
 #include "reducer/tensor_table.hpp"
 
@@ -51,6 +52,8 @@ class DeviceReducer final : public GradientReducer {
   void ready(std::size_t tensor, const TensorView& view, StreamHandle stream) override;
   void wait_bucket(std::size_t bucket, StreamHandle stream) override;
   void finish(StreamHandle stream) override;
+  void check() override;
+  void check_unused() override;
   // The address of the tensor in its bucket. A gradient with in == out == this address is neither packed nor unpacked. Allowed
   // before the first step, for tensors that travel in their own type.
   [[nodiscard]] void* gradient_buffer(std::size_t tensor) override;
@@ -86,8 +89,8 @@ class DeviceReducer final : public GradientReducer {
     DeviceBuffer tiles;
     std::optional<DeviceBuffer> partials;  // statistics of each tile
     TensorTable table;
-    std::vector<StreamHandle> streams;  // the streams of this step's gradients
-    std::size_t in_place = 0;           // number of this step's gradients that are in the bucket, unscaled
+    GradientStreams streams;   // of this step
+    std::size_t in_place = 0;  // number of this step's gradients that are in the bucket, unscaled
     CaptureEvent packed, reduced, done;
   };
   struct CheckedAddresses {  // the addresses of the last lookup
@@ -125,7 +128,6 @@ class DeviceReducer final : public GradientReducer {
   std::vector<State> states_;
   std::vector<Buffer> buffers_;
   std::optional<DeviceBuffer> statistics_;
-  std::vector<Event> ready_events_;                 // one for each stream of a launch
   std::vector<CheckedAddresses> checked_;           // of each tensor
   std::vector<StreamHandle> known_streams_;         // streams of this device
   std::vector<const gpu::TensorArgument*> tables_;  // of each bucket in this step

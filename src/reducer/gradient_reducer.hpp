@@ -45,6 +45,8 @@ class GradientReducer {
   virtual void ready(std::size_t tensor, const TensorView& view, StreamHandle stream) = 0;
   virtual void wait_bucket(std::size_t bucket, StreamHandle stream) = 0;
   virtual void finish(StreamHandle stream) = 0;
+  virtual void check() = 0;
+  virtual void check_unused() {}  // throws TNT_INVALID_ARGUMENT if a CUDA graph that exists still refers to the reducer
   [[nodiscard]] virtual void* gradient_buffer(std::size_t tensor) = 0;
   [[nodiscard]] virtual std::uint64_t tensor_steps(std::size_t tensor) const = 0;
   [[nodiscard]] virtual ReducerStats stats() const = 0;

@@ -81,6 +81,12 @@ void Reducer::throw_if_failed() const {
   if (error_) throw Error(*error_);
 }
 
+void Reducer::check() {
+  const std::scoped_lock lock(mutex_);
+  throw_if_failed();
+  if (const auto error = comm_->async_error()) throw Error(*error);
+}
+
 void Reducer::check_stream(StreamHandle stream) const {
   if (stream == nullptr) return;
   fail(TNT_INVALID_ARGUMENT,

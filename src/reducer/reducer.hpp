@@ -44,6 +44,7 @@ class Reducer final : public GradientReducer {
   void ready(std::size_t tensor, const TensorView& view, StreamHandle stream = nullptr) override;
   void wait_bucket(std::size_t bucket, StreamHandle stream = nullptr) override;
   void finish(StreamHandle stream = nullptr) override;
+  void check() override;
   [[nodiscard]] void* gradient_buffer(std::size_t tensor) override;  // TNT_UNSUPPORTED
   [[nodiscard]] std::uint64_t tensor_steps(std::size_t tensor) const override;
   [[nodiscard]] ReducerStats stats() const override;

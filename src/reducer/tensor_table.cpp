@@ -48,18 +48,24 @@ const gpu::TensorArgument* TensorTable::upload(StreamHandle stream, bool capturi
   return table;
 }
 
+std::vector<TensorTable::Captured>::iterator TensorTable::find_captured() {
+  return std::find_if(captured_.begin(), captured_.end(), [&](const Captured& captured) {
+    return captured.arguments.empty() || std::equal(arguments_.begin(), arguments_.end(), captured.arguments.begin(), same);
+  });
+}
+
+void TensorTable::check_capture() {
+  if (find_captured() != captured_.end()) return;
+  fail(TNT_UNSUPPORTED,
+       "graphs with {} different sets of gradient addresses or scales were captured already: capture again with the "
+       "addresses of one of them, or make another reducer",
+       captures);
+}
+
 // A graph contains the upload, so its pinned memory must never be written again.
 const gpu::TensorArgument* TensorTable::upload_captured(StreamHandle stream) {
-  const auto fits = [&](const Captured& captured) {
-    return captured.arguments.empty() || std::equal(arguments_.begin(), arguments_.end(), captured.arguments.begin(), same);
-  };
-  const auto captured = std::find_if(captured_.begin(), captured_.end(), fits);
-  if (captured == captured_.end()) {
-    fail(TNT_UNSUPPORTED,
-         "graphs with {} different sets of gradient addresses or scales were captured already: capture again with the "
-         "addresses of one of them, or make another reducer",
-         captures);
-  }
+  check_capture();
+  const auto captured = find_captured();
   captured->arguments = arguments_;
   std::memcpy(captured->pinned, arguments_.data(), bytes());
   device_.copy(captured->table, captured->pinned, bytes(), stream);

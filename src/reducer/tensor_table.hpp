@@ -21,8 +21,11 @@ class TensorTable {
 
   // The table in device memory, after an upload on the stream if anything has changed. Kernels that read its old content must
   // come earlier on the stream. wait: called while the host waits for the device, which happens only if the device is several
-  // steps behind. Throws TNT_UNSUPPORTED if too many different sets of addresses were captured.
+  // steps behind. In a capture, after check_capture().
   [[nodiscard]] const gpu::TensorArgument* upload(StreamHandle stream, bool capturing, const std::function<void()>& wait);
+
+  // Throws TNT_UNSUPPORTED if too many different sets of addresses were captured for these to be captured, too.
+  void check_capture();
 
   static constexpr std::size_t versions = 4;
   static constexpr std::size_t captures = 4;
@@ -39,6 +42,7 @@ class TensorTable {
     std::vector<gpu::TensorArgument> arguments;  // empty: unused
   };
   [[nodiscard]] const gpu::TensorArgument* upload_captured(StreamHandle stream);
+  [[nodiscard]] std::vector<Captured>::iterator find_captured();  // with these addresses, or unused
   [[nodiscard]] std::size_t bytes() const noexcept { return arguments_.size() * sizeof(gpu::TensorArgument); }
 
   Device& device_;

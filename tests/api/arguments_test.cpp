@@ -116,6 +116,17 @@ const Misuse misuses[] = {
      "comm is NULL"},
     {"AllReduceIn", [] { return tnt_all_reduce(comm, nullptr, results, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
      "in is NULL"},
+    {"AllReduceOverlap", [] { return tnt_all_reduce(comm, values, values + 1, 2, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
+     "in and out overlap: out begins 4 bytes after in."},
+    {"ReduceScatterOverlap",
+     [] { return tnt_reduce_scatter(comm, values + 1, values, 2, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
+     "in and out overlap: out begins 4 bytes before in."},
+    {"AllGatherOverlap", [] { return tnt_all_gather(comm, values, values + 2, 3, TNT_FLOAT32, nullptr, nullptr); },
+     "in and out overlap: out begins 8 bytes after in."},
+    {"AllToAllOverlap", [] { return tnt_all_to_all(comm, values + 2, values, 3, TNT_FLOAT32, nullptr, nullptr); },
+     "in and out overlap: out begins 8 bytes before in."},
+    {"BroadcastOverlap", [] { return tnt_broadcast(comm, values, values + 1, 2, TNT_FLOAT32, 0, nullptr, nullptr); },
+     "in and out overlap: out begins 4 bytes after in."},
     {"AllReduceOut", [] { return tnt_all_reduce(comm, values, nullptr, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
      "out is NULL"},
     {"AllReduceDtype", [] { return tnt_all_reduce(comm, values, results, 4, no_dtype, TNT_SUM, nullptr, nullptr); }, "dtype 8"},
@@ -143,6 +154,16 @@ const Misuse misuses[] = {
     {"RecvFrom", [] { return tnt_recv(comm, results, 4, TNT_FLOAT32, -1, nullptr, nullptr); },
      "from -1 is not one of the communicator's 1 ranks"},
     {"BarrierStream", [] { return tnt_barrier(comm, stream, nullptr); }, "stream", TNT_UNSUPPORTED},
+    {"WaitAnyIndexNull", [] { return tnt_work_wait_any(nullptr, 0, -1, nullptr); }, "index is NULL"},
+    {"WaitAnyOfNone",
+     [] {
+       const tnt_work_t none[] = {nullptr, nullptr};
+       std::size_t index = 0;
+       const tnt_status_t status = tnt_work_wait_any(none, 2, -1, &index);
+       EXPECT_EQ(index, 2U);
+       return status;
+     },
+     "works has no operation to wait for"},
     {"WaitNull", [] { return tnt_work_wait(nullptr, -1); }, "work is NULL"},
     {"TestNull",
      [] {

@@ -37,6 +37,15 @@ void check_all(tnt_comm_t comm, int rank, int ranks, tnt_dtype_t dtype, tnt_op_t
   check(tnt_all_gather(comm, in[self].data(), gathered.data(), count, dtype, nullptr, nullptr));
   for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(gathered.part(i * count, count), in[i]) << "all_gather of " << count;
 
+  Array in_place(dtype, count * n);
+  in_place.place(self * count, in[self]);
+  auto* const own_part = static_cast<std::byte*>(in_place.data()) + self * count * tnt_dtype_size(dtype);
+  check(tnt_all_gather(comm, own_part, in_place.data(), count, dtype, nullptr, nullptr));
+  EXPECT_EQ(in_place, gathered) << "all_gather in place of " << count;
+  if (count > 0 && ranks > 1) {
+    EXPECT_EQ(tnt_reduce_scatter(comm, in_place.data(), own_part, count, dtype, op, nullptr, nullptr), TNT_INVALID_ARGUMENT);
+  }
+
   const int root = static_cast<int>(count) % ranks;
   const void* source = rank == root ? in[self].data() : nullptr;
   check(tnt_broadcast(comm, source, out.data(), count, dtype, root, nullptr, nullptr));

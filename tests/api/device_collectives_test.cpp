@@ -9,6 +9,7 @@
 namespace tnt {
 namespace {
 
+using testing::Array;
 using testing::SimulatedDevice;
 
 class DeviceSideTest : public testing::NcclTest {
@@ -36,14 +37,14 @@ TEST_F(DeviceSideTest, IsCarriedByWhatTheSettingsSay) {
                                         std::pair(DeviceTransport::hierarchical, "hierarchical")}) {
     testing::run_threads(4, [transport = transport, name = name](Communicator& host) {
       const auto collectives = std::make_shared<DeviceCollectives>(
-          connect_devices(host.rank(), host, settings(transport, host.rank()), testing::call()));
+          connect_devices(host.rank(), host, settings(transport, host.rank()), testing::call()), std::nullopt);
       EXPECT_STREQ(collectives->comm().transport(), name);
       auto& device = dynamic_cast<SimulatedDevice&>(collectives->device());
       const Stream caller(device);
       const auto in = testing::inputs(4, TNT_FLOAT32, 9, 1);
       const testing::OnDevice data(device, caller.get(), in[testing::at(host.rank())]);
       const auto sum = [&](DeviceCommunicator& comm) { comm.all_reduce(data.get(), data.get(), 9, TNT_FLOAT32, TNT_SUM, ""); };
-      EXPECT_EQ(collectives->enqueue(caller.get(), false, sum), nullptr);
+      EXPECT_EQ(collectives->enqueue(Lane::collectives, caller.get(), false, sum), nullptr);
       EXPECT_EQ(data.read(), testing::reduced(in, TNT_SUM));
     });
   }
@@ -54,7 +55,7 @@ TEST_F(DeviceSideTest, OnlyNcclIsCaptured) {
   for (const auto transport : {DeviceTransport::nccl, DeviceTransport::staged, DeviceTransport::hierarchical}) {
     testing::run_threads(4, [transport](Communicator& host) {
       const auto collectives = std::make_shared<DeviceCollectives>(
-          connect_devices(host.rank(), host, settings(transport, host.rank()), testing::call()));
+          connect_devices(host.rank(), host, settings(transport, host.rank()), testing::call()), std::nullopt);
       auto& device = dynamic_cast<SimulatedDevice&>(collectives->device());
       const Stream caller(device);
       const testing::OnDevice data(device, caller.get(), testing::repeated(TNT_FLOAT32, 4, [](auto) { return 1.0; }));
@@ -62,17 +63,42 @@ TEST_F(DeviceSideTest, OnlyNcclIsCaptured) {
       device.synchronize(caller.get());
       device.begin_capture(caller.get());
       try {
-        (void)collectives->enqueue(caller.get(), false, sum);
+        (void)collectives->enqueue(Lane::collectives, caller.get(), false, sum);
         EXPECT_EQ(transport, DeviceTransport::nccl);
       } catch (const Error& error) {
         EXPECT_EQ(error.status(), TNT_UNSUPPORTED) << error.what();
         EXPECT_NE(transport, DeviceTransport::nccl);
       }
       (void)device.end_capture(caller.get());
-      (void)collectives->enqueue(caller.get(), false, sum);
+      (void)collectives->enqueue(Lane::collectives, caller.get(), false, sum);
       EXPECT_EQ(data.read().get(3), 4.0);
     });
   }
+}
+
+// As in NCCL, a send does not end before its receive has begun, and a communicator runs one operation after another.
+TEST_F(DeviceSideTest, TwoRanksMaySendToEachOtherFirst) {
+  testing::run_threads(2, [](Communicator& host) {
+    const auto connect = [&] {
+      return connect_devices(host.rank(), host, settings(DeviceTransport::nccl, host.rank()), testing::call());
+    };
+    auto upward = connect();
+    const auto collectives = std::make_shared<DeviceCollectives>(connect(), std::move(upward));
+    auto& device = dynamic_cast<SimulatedDevice&>(collectives->device());
+    const Stream caller(device);
+    const int self = host.rank();
+    const int peer = 1 - self;
+    const auto in = testing::inputs(2, TNT_FLOAT32, 9, 1);
+    const testing::OnDevice own(device, caller.get(), in[testing::at(self)]);
+    const testing::OnDevice received(device, caller.get(), Array(TNT_FLOAT32, 9));
+    const auto send = [&](DeviceCommunicator& comm) { comm.send(own.get(), 9, TNT_FLOAT32, peer, ""); };
+    const auto receive = [&](DeviceCommunicator& comm) { comm.recv(received.get(), 9, TNT_FLOAT32, peer, ""); };
+    const auto sent = collectives->enqueue(lane_of(self, peer), caller.get(), true, send);
+    (void)collectives->enqueue(lane_of(peer, self), caller.get(), false, receive);
+    EXPECT_EQ(received.read(), in[testing::at(peer)]);
+    EXPECT_TRUE(sent->wait(testing::default_timeout));
+    EXPECT_NO_THROW(collectives->check());
+  });
 }
 
 TEST_F(DeviceSideTest, ARankWithoutADeviceIsNamed) {

@@ -103,6 +103,7 @@ void expect_everything_refused(const Joined& job, const Used& used, pid_t proces
       tnt_comm_split(job.world, 0, 0, &comm),
       tnt_comm_create_group(job.world, members.data(), 1, 0, &comm),
       tnt_comm_abort(job.world, "from a fork"),
+      tnt_comm_check(job.world),
       tnt_all_reduce(job.world, &value, &value, 1, type, TNT_SUM, nullptr, nullptr),
       tnt_all_reduce(job.world, &value, &value, 1, type, TNT_SUM, nullptr, &work),
       tnt_reduce_scatter(job.world, &value, &value, 0, type, TNT_SUM, nullptr, nullptr),
@@ -113,6 +114,7 @@ void expect_everything_refused(const Joined& job, const Used& used, pid_t proces
       tnt_send(job.world, &value, 1, type, peer, nullptr, nullptr),
       tnt_recv(job.world, &value, 1, type, peer, nullptr, nullptr),
       tnt_work_wait(used.work, -1),
+      tnt_work_wait_any(&used.work, 1, -1, &size),
       tnt_work_test(used.work, &number),
       tnt_reducer_create(job.world, tensors, 2, nullptr, &reducer),
       tnt_reducer_bucket_count(used.reducer, &size),
@@ -120,6 +122,7 @@ void expect_everything_refused(const Joined& job, const Used& used, pid_t proces
       tnt_reducer_ready(used.reducer, 0, &value, &value, 1.0, nullptr),
       tnt_reducer_wait_bucket(used.reducer, 0, nullptr),
       tnt_reducer_finish(used.reducer, nullptr),
+      tnt_reducer_check(used.reducer),
   };
   for (const tnt_status_t status : statuses) expect_refused(status, job.rank, process);
   EXPECT_EQ(number, 1) << "who asks until a work has finished must not ask for ever";

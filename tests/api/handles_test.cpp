@@ -57,6 +57,7 @@ const Use uses[] = {
     {"comm_local_size", [](const Handles& of) { return tnt_comm_local_size(of.comm, &number); }},
     {"comm_transport", [](const Handles& of) { return tnt_comm_transport(of.comm, &text); }},
     {"comm_abort", [](const Handles& of) { return tnt_comm_abort(of.comm, "reason"); }},
+    {"comm_check", [](const Handles& of) { return tnt_comm_check(of.comm); }},
     {"comm_destroy", [](const Handles& of) { return tnt_comm_destroy(of.comm); }},
     {"all_reduce",
      [](const Handles& of) { return tnt_all_reduce(of.comm, values, values, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); }},
@@ -72,6 +73,11 @@ const Use uses[] = {
     {"send", [](const Handles& of) { return tnt_send(of.comm, values, 4, TNT_FLOAT32, 0, nullptr, nullptr); }},
     {"recv", [](const Handles& of) { return tnt_recv(of.comm, values, 4, TNT_FLOAT32, 0, nullptr, nullptr); }},
     {"reducer_create", [](const Handles& of) { return tnt_reducer_create(of.comm, tensors, 2, nullptr, &reducer_made); }},
+    {"work_wait_any",
+     [](const Handles& of) {
+       std::size_t index = 0;
+       return tnt_work_wait_any(&of.work, 1, -1, &index);
+     }},
     {"work_wait", [](const Handles& of) { return tnt_work_wait(of.work, -1); }},
     {"work_test", [](const Handles& of) { return tnt_work_test(of.work, &number); }},
     {"work_destroy", [](const Handles& of) { return tnt_work_destroy(of.work); }},
@@ -86,6 +92,7 @@ const Use uses[] = {
     {"reducer_ready", [](const Handles& of) { return tnt_reducer_ready(of.reducer, 0, values, values, 1.0, nullptr); }},
     {"reducer_wait_bucket", [](const Handles& of) { return tnt_reducer_wait_bucket(of.reducer, 0, nullptr); }},
     {"reducer_finish", [](const Handles& of) { return tnt_reducer_finish(of.reducer, nullptr); }},
+    {"reducer_check", [](const Handles& of) { return tnt_reducer_check(of.reducer); }},
     {"reducer_gradient_buffer",
      [](const Handles& of) {
        void* buffer = nullptr;

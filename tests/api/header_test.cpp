@@ -36,6 +36,7 @@ TEST(Header, DeclaresWhatIsExportedAndUsed) {
 TEST(Header, HasTheLibrarysVersion) {
   EXPECT_EQ(tnt_version(), std::to_string(TNT_VERSION_MAJOR) + "." + std::to_string(TNT_VERSION_MINOR) + "." +
                                std::to_string(TNT_VERSION_PATCH));
+  EXPECT_EQ(tnt_version_number(), TNT_VERSION_NUMBER);
 }
 
 }  // namespace

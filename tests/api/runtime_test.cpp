@@ -76,6 +76,10 @@ TEST_F(RuntimeTest, OptionsAreChecked) {
     expect_error(tnt_init(&options), TNT_INVALID_ARGUMENT, "join_timeout");
   }
   options = TNT_INIT_OPTIONS_INITIALIZER;
+  options.ranks = 9999;
+  options.rendezvous = options.token = "name";
+  expect_error(tnt_init(&options), TNT_UNSUPPORTED, "9999 ranks on one node: at most 512 are supported");  // does not wait
+  options = TNT_INIT_OPTIONS_INITIALIZER;
   EXPECT_EQ(tnt_init(&options), TNT_SUCCESS);
 }
 
@@ -123,7 +127,9 @@ TEST_F(RuntimeTest, AnAbortEndsTheJobOfOneToo) {
   ASSERT_EQ(tnt_comm_world(&world), TNT_SUCCESS);
   tnt_comm_t part = nullptr;
   ASSERT_EQ(tnt_comm_split(world, 3, 0, &part), TNT_SUCCESS);
+  EXPECT_EQ(tnt_comm_check(world), TNT_SUCCESS);
   ASSERT_EQ(tnt_comm_abort(world, "the loss is not a number"), TNT_SUCCESS);
+  EXPECT_EQ(tnt_comm_check(world), TNT_ABORTED);
   ASSERT_EQ(tnt_comm_abort(world, "too late"), TNT_SUCCESS);
   for (tnt_comm_t comm : {world, part}) {
     EXPECT_EQ(tnt_barrier(comm, nullptr, nullptr), TNT_ABORTED);

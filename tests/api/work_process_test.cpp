@@ -64,6 +64,37 @@ TEST_P(WorkProcessTest, AShortWaitLeavesTheOperationRunning) {
   });
 }
 
+// Messages from the other ranks, which are told one by one to send theirs, in descending order.
+TEST_P(WorkProcessTest, TheOneThatHasFinishedIsFound) {
+  Shared<std::atomic<int>> next;
+  *next = 0;
+  run_processes(GetParam(), [&](int rank) {
+    const Joined job;
+    if (rank > 0) {
+      wait_for([&] { return *next == rank; });
+      check(tnt_send(job.world, &rank, 1, TNT_INT32, 0, nullptr, nullptr));
+      return check(tnt_barrier(job.world, nullptr, nullptr));
+    }
+    std::vector<int> received(static_cast<std::size_t>(job.size), -1);
+    std::vector<tnt_work_t> works(received.size(), nullptr);
+    for (std::size_t from = 1; from < works.size(); ++from) {
+      check(tnt_recv(job.world, &received[from], 1, TNT_INT32, static_cast<int>(from), nullptr, &works[from]));
+    }
+    std::size_t index = 0;
+    EXPECT_EQ(tnt_work_wait_any(works.data(), works.size(), 0.05, &index), TNT_TIMEOUT);
+    EXPECT_EQ(index, works.size());
+    for (std::size_t expected = works.size() - 1; expected > 0; --expected) {
+      *next = static_cast<int>(expected);
+      check(tnt_work_wait_any(works.data(), works.size(), -1, &index));
+      EXPECT_EQ(index, expected);
+      EXPECT_EQ(received[index], static_cast<int>(expected));
+      check(tnt_work_destroy(works[index]));
+      works[index] = nullptr;
+    }
+    check(tnt_barrier(job.world, nullptr, nullptr));
+  });
+}
+
 TEST_P(WorkProcessTest, AHandleGivenBackEarlyStopsNothing) {
   run_processes(GetParam(), [](int rank) {
     const Joined job;

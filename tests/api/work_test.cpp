@@ -52,6 +52,10 @@ TEST_F(WorkTest, ReturnsTheOperationsError) {
   int finished = 0;
   EXPECT_EQ(tnt_work_test(work, &finished), TNT_ABORTED);
   EXPECT_EQ(finished, 1);
+  const tnt_work_t works[] = {nullptr, work};
+  std::size_t index = 0;
+  expect_error(tnt_work_wait_any(works, 2, -1, &index), TNT_ABORTED, "rank 0: aborted");
+  EXPECT_EQ(index, 1U);
   EXPECT_EQ(tnt_work_destroy(work), TNT_SUCCESS);
 }
 

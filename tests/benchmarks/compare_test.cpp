@@ -99,6 +99,13 @@ TEST_F(CompareTest, BadFilesAreNamedWithTheLine) {
             std::string::npos);
 }
 
+// Printed in the error, it would overflow the stack.
+TEST_F(CompareTest, EndlessNestingIsRefused) {
+  const std::string deep = R"({"schema": )" + std::string(200'000, '[') + std::string(200'000, ']') + "}";
+  const std::string file = scratch_.write("deep", deep);
+  EXPECT_EQ(refused(file, file), file + ":1: more than 16 levels of lists and objects");
+}
+
 TEST_F(CompareTest, TheCommandLine) {
   const std::string a = write("a", {row_of(4, false, 10)});
   const std::string b = write("b", {row_of(4, false, 13)});

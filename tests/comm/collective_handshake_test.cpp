@@ -66,6 +66,15 @@ TEST_P(HandshakeTest, LargeDataHasOneMessageMore) {
   EXPECT_EQ(sent, ranks == 1 ? 0 : n + of_data);
 }
 
+// A message down each edge of the tree, and one header from each rank.
+TEST_P(HandshakeTest, ABroadcastHasOneMessageForEachReceiverAndChunk) {
+  const std::size_t sent = messages([](Communicator& comm) {
+    std::vector<float> data(8000);  // one chunk
+    comm.broadcast(data.data(), data.data(), data.size(), TNT_FLOAT32, 0, call());
+  });
+  EXPECT_EQ(sent, ranks == 1 ? 0 : n + n - 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, HandshakeTest, ::testing::Values(1, 2, 3, 5, 8, 13));
 
 TEST(HandshakeFailure, OnlyTheRankThatDidNotComeIsNamed) {

@@ -4,16 +4,26 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
+#include <string>
+#include <vector>
 
 #include "base/error.hpp"
 
 namespace tnt {
 namespace {
+
+std::int64_t cpu_ns() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+}
 
 TEST(Segment, IsZeroAndShared) {
   FileDescriptor descriptor = Segment::create();
@@ -70,6 +80,41 @@ TEST(Segment, EndsWithAMessage) {
   const std::uint64_t end = std::uint64_t{1} << 42;
   EXPECT_NO_THROW((void)segment.map(end - page_size(), page_size()));
   EXPECT_THROW((void)segment.map(end, page_size()), Error);
+}
+
+// Without a look at the limit, the kernel ends the process by SIGXFSZ.
+TEST(Segment, IsAsLargeAsFilesMayBe) {
+  const std::size_t limit = 4 * page_size() + 100;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit low{.rlim_cur = limit, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+  Segment segment(Segment::create());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto mapping = segment.map(3 * page_size(), page_size());
+  mapping->data()[page_size() - 1] = std::byte{7};
+  try {
+    (void)segment.map(4 * page_size(), page_size());
+    ADD_FAILURE() << "mapped what is not there";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), TNT_SYSTEM);
+    EXPECT_EQ(std::string(error.what()),
+              fmt::format("the job's shared memory may have {} bytes, which is too little, because rank 0 of this node was "
+                          "started with a limit on file sizes: raise it (ulimit -f unlimited)",
+                          4 * page_size()));
+  }
+}
+
+// A look at all mappings for each new one would make this quadratic: minutes.
+TEST(Segment, ManyMappingsCostLittleEach) {
+  Segment segment(Segment::create());
+  std::vector<std::shared_ptr<Mapping>> mappings;
+  const std::int64_t begin = cpu_ns();
+  constexpr std::size_t many = 20'000;
+  for (std::size_t i = 0; i < many; ++i) mappings.push_back(segment.map(i * page_size(), page_size()));
+  EXPECT_LT(cpu_ns() - begin, 2'000'000'000);
+  mappings.clear();
+  EXPECT_NE(segment.map(0, page_size()), nullptr);
 }
 
 }  // namespace

@@ -104,6 +104,17 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{R"({"schema": 2, "entries": [{"ranks": 2}, {"ranks": 2}]})", "entries[1].ranks is 2 for the second time"},
         Nonsense{R"({"schema": 2, "entries": [{"ranks": 2, "line": 1}]})", "unknown key entries[0].\"line\""}));
 
+// Printed in the error, it would overflow the stack.
+TEST(TuningTable, EndlessNestingIsRefused) {
+  try {
+    (void)TuningTable::from_json(R"({"schema": 2, "entries": [)" + std::string(200'000, '[') + std::string(200'000, ']') +
+                                 "]}");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "the text has more than 16 levels of lists and objects");
+  }
+}
+
 TEST(TuningFile, ThatIsNotThereIsNamed) {
   try {
     (void)read_tuning_file("/no/such/file.json");

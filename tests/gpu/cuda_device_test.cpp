@@ -88,6 +88,7 @@ TEST_F(RealDevice, AnEventHoldsAnotherStreamBack) {
   EXPECT_TRUE(event.completed());  // never recorded
   const DeviceBuffer memory(*device, sizeof(float), one->get());
   write(memory.get(), {1.0F}, *one);
+  multiply(memory.get(), 1, *one);  // the first launch of a kernel may load it, which would wait for the gate
   Gate gate(*device, *one);
   multiply(memory.get(), 2, *one);
   event.record(one->get());
@@ -104,8 +105,10 @@ TEST_F(RealDevice, AnEventHoldsAnotherStreamBack) {
 
 TEST_F(RealDevice, StreamsRunBesideEachOther) {
   const DeviceBuffer memory(*device, sizeof(float), two->get());
+  const PinnedBuffer pinned(*device, sizeof(float));  // is released after the gate: cudaFreeHost waits for all streams
   Gate gate(*device, *one);
-  write(memory.get(), {3.0F}, *two);  // returns although the other stream is blocked
+  device->copy(memory.get(), pinned.get(), sizeof(float), two->get());
+  device->synchronize(two->get());  // returns although the other stream is blocked
   EXPECT_FALSE(device->idle(one->get()));
   gate.open();
   device->synchronize(one->get());

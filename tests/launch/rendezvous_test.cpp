@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -100,7 +101,13 @@ TEST_F(RendezvousTest, EveryRankGetsTheSameSegment) {
 TEST_F(RendezvousTest, WhoDoesNotComeIsNamedToAll) {
   std::vector<std::future<Outcome>> outcomes;
   for (const int rank : {0, 2}) outcomes.push_back(start(settings(rank, 5, 0.5)));
-  expect_all(outcomes, TNT_TIMEOUT, "rank 1, 3, 4 did not join within 0.5 s");
+  expect_all(outcomes, TNT_TIMEOUT, "rank 1, rank 3, rank 4 did not join within 0.5 s");
+}
+
+TEST_F(RendezvousTest, OfManyThatDoNotComeTheFirstAreNamed) {
+  const std::string message = start(settings(0, 300, 0.1)).get().message;
+  EXPECT_EQ(message.find("rank 1, rank 2, rank 3, "), 0U) << message;
+  EXPECT_NE(message.find(", rank 16 and 283 others did not join within 0.1 s"), std::string::npos) << message;
 }
 
 TEST_F(RendezvousTest, JoiningMayHaveADeadlineOfItsOwn) {
@@ -155,7 +162,10 @@ TEST_F(RendezvousTest, AnotherTokenIsSentAwayAndTheJobGoesOn) {
   auto leader = start(settings(0, 2));
   Settings wrong = settings(1, 2);
   wrong.token = "guess";
-  EXPECT_EQ(start(wrong).get().status, TNT_PEER_LOST);
+  const Outcome refused = start(wrong).get();
+  EXPECT_EQ(refused.status, TNT_MISMATCH);
+  EXPECT_EQ(refused.message,
+            "rank 1 has another token than rank 0: give all ranks the same (TNT_INTERNAL_TOKEN, or tnt_init_options_t.token)");
   EXPECT_EQ(start(settings(1, 2)).get().status, TNT_SUCCESS);
   EXPECT_EQ(leader.get().status, TNT_SUCCESS);
 }
@@ -218,6 +228,30 @@ TEST_F(RendezvousTest, StrangersAreNotHeard) {
   (void)connected(std::string(5000, 'x'));
   EXPECT_EQ(start(settings(1, 2)).get().status, TNT_SUCCESS);
   EXPECT_EQ(leader.get().status, TNT_SUCCESS);
+}
+
+TEST_F(RendezvousTest, SilentStrangersDelayNobody) {
+  auto leader = start(settings(0, 3, 5));
+  std::vector<FileDescriptor> silent;  // more than it listens to at a time, and more than have time before the deadline
+  for (int i = 0; i < 300; ++i) silent.push_back(connected(i % 2 == 0 ? "" : "tarantella 1 sec"));
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::future<Outcome>> outcomes;
+  for (const int rank : {1, 2}) outcomes.push_back(start(settings(rank, 3, 5)));
+  outcomes.push_back(std::move(leader));
+  for (auto& outcome : outcomes) EXPECT_EQ(outcome.get().status, TNT_SUCCESS);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));  // of one silent stranger
+}
+
+TEST_F(RendezvousTest, ARequestMayComeInPieces) {
+  auto leader = start(settings(0, 2));
+  const FileDescriptor socket = connected("tarantella 1 secr");
+  EXPECT_EQ(start(settings(1, 3)).get().status, TNT_MISMATCH);  // has been heard meanwhile
+  EXPECT_EQ(leader.get().status, TNT_MISMATCH);
+  auto next = start(settings(0, 2));
+  const std::string whole = "tarantella 1 secret join 1 2 " + std::string(tnt_version()) + "\n";
+  const FileDescriptor rank = connected(whole.substr(0, 25));
+  ASSERT_GT(send(rank.get(), whole.data() + 25, whole.size() - 25, MSG_NOSIGNAL), 0);
+  EXPECT_EQ(next.get().status, TNT_SUCCESS);
 }
 
 TEST_F(RendezvousTest, WhoStandsInForRankZeroIsHeard) {

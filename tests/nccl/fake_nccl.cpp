@@ -32,14 +32,31 @@ bool idle(Comm& comm, const char* function) {
   return false;
 }
 
+// Blocks inside a call of the communicator until done() or its abort.
+template <typename Done>
+void block(Comm& comm, Lock& lock, Done&& done) {
+  ++comm.inside;
+  State::get().changed.wait(lock, [&] { return comm.ended() || done(); });
+  --comm.inside;
+}
+
+// How long an operation is in progress. A communicator of several ranks that does not block starts a thread for each one.
+long launch_polls(Comm& comm) {
+  State& state = State::get();
+  if (comm.blocking || comm.group->members.size() == 1) return 0;
+  if (state.version() < 22300) return state.setting("enqueue_polls", comm.rank);
+  state.counted("threads");
+  return state.setting("enqueue_polls", comm.rank, 3);
+}
+
 // The return value of an operation's call. prepare() makes its work.
 template <typename Prepare>
 nccl::ncclResult_t take(Comm& comm, Lock& lock, const char* function, Prepare&& prepare) {
-  State& state = State::get();
   if (comm.error != nccl::ncclSuccess) {
     last_words = comm.words;
     return comm.error;
   }
+  if (comm.blocking) block(comm, lock, [&] { return comm.group->complete(); });
   if (!idle(comm, function)) return nccl::ncclInvalidUsage;
   ++comm.operations;
   if (wished(comm, "fails_at")) {
@@ -47,11 +64,11 @@ nccl::ncclResult_t take(Comm& comm, Lock& lock, const char* function, Prepare&& 
     return nccl::ncclInvalidArgument;
   }
   if (wished(comm, "blocks_at")) {
-    state.changed.wait(lock, [&] { return comm.life == Life::aborted; });
+    block(comm, lock, [] { return false; });
     return nccl::ncclUnhandledCudaError;
   }
   Enqueue enqueue = prepare();
-  comm.busy_polls = state.setting("enqueue_polls", comm.rank);
+  comm.busy_polls = launch_polls(comm);
   if (comm.busy_polls > 0) {
     comm.deferred = std::move(enqueue);
     return nccl::ncclInProgress;
@@ -94,7 +111,7 @@ nccl::ncclResult_t init(nccl::ncclComm_t* result, int ranks, const nccl::ncclUni
   State& state = State::get();
   const Lock lock(state.mutex);
   if (config == nullptr || config->magic != nccl::config_magic || config->blocking != 0) {
-    state.misused("a communicator that blocks");
+    state.misused("a communicator that blocks while it connects");
     return nccl::ncclInvalidUsage;
   }
   std::shared_ptr<Group>& group = state.meeting_places[id.internal];
@@ -103,6 +120,7 @@ nccl::ncclResult_t init(nccl::ncclComm_t* result, int ranks, const nccl::ncclUni
     group->members.resize(static_cast<std::size_t>(ranks));
   }
   Comm& comm = state.make(group, rank);
+  comm.shares = config->splitShare == 1;
   comm.busy_polls = state.setting("init_polls", rank);
   comm.waits_for_members = true;
   if (state.setting("never_joins", rank) == 0) state.join(group, comm);
@@ -129,7 +147,9 @@ bool complete_split(Comm& comm) {
   }
   State& state = State::get();
   Comm& own = state.make(part, static_cast<int>(std::find(ranks.begin(), ranks.end(), comm.rank) - ranks.begin()));
-  own.waits_for_members = true;
+  own.blocking = comm.split_blocking;
+  if (comm.shares) own.abort_flag = comm.abort_flag;
+  own.waits_for_members = !own.blocking;
   state.join(part, own);
   *result = handle_of(own);
   return true;
@@ -143,7 +163,7 @@ bool in_progress(Comm& comm) {
   if (comm.waits_for_members && !comm.group->complete()) return true;
   comm.waits_for_members = false;
   if (comm.split_result != nullptr && !complete_split(comm)) return true;
-  return comm.life == Life::finalized && comm.on_the_way > 0;
+  return comm.life == Life::finalized && (comm.on_the_way > 0 || comm.persistent > 0);
 }
 
 }  // namespace
@@ -151,7 +171,7 @@ bool in_progress(Comm& comm) {
 FAKE_EXPORT nccl::ncclResult_t ncclGetVersion(int* version) {
   State& state = State::get();
   const Lock lock(state.mutex);
-  *version = static_cast<int>(state.setting("version", -1, 22809));
+  *version = static_cast<int>(state.version());
   return nccl::ncclSuccess;
 }
 
@@ -213,14 +233,16 @@ FAKE_EXPORT nccl::ncclResult_t ncclCommInitRankScalable(nccl::ncclComm_t* comm, 
 }
 
 FAKE_EXPORT nccl::ncclResult_t ncclCommSplit(nccl::ncclComm_t handle, int color, int key, nccl::ncclComm_t* part,
-                                             nccl::ncclConfig_t*) {
+                                             nccl::ncclConfig_t* config) {
   State& state = State::get();
   const Lock lock(state.mutex);
   if (!state.usable(handle, "ncclCommSplit")) return nccl::ncclInvalidArgument;
   Comm& comm = *comm_of(handle);
   if (comm.error != nccl::ncclSuccess) return comm.error;
   if (!idle(comm, "ncclCommSplit")) return nccl::ncclInvalidUsage;
+  if (comm.blocking) state.misused("ncclCommSplit of a communicator that blocks");
   comm.split_number = ++comm.splits;
+  comm.split_blocking = config != nullptr && config->blocking == 1;
   comm.split_color = color;
   comm.split_result = part;
   comm.group->splits[comm.split_number][comm.rank] = {color, key};
@@ -248,14 +270,18 @@ FAKE_EXPORT nccl::ncclResult_t ncclCommGetAsyncError(nccl::ncclComm_t handle, nc
 
 FAKE_EXPORT nccl::ncclResult_t ncclCommFinalize(nccl::ncclComm_t handle) {
   State& state = State::get();
-  const Lock lock(state.mutex);
+  Lock lock(state.mutex);
   if (!state.usable(handle, "ncclCommFinalize")) return nccl::ncclInvalidArgument;
   Comm& comm = *comm_of(handle);
   if (comm.life == Life::finalized) state.misused("ncclCommFinalize twice");
   if (comm.error != nccl::ncclSuccess) return comm.error;
   comm.life = Life::finalized;
+  if (comm.blocking) {
+    block(comm, lock, [&] { return comm.on_the_way == 0 && comm.persistent == 0; });
+    return nccl::ncclSuccess;
+  }
   comm.busy_polls = state.setting("finalize_polls", comm.rank);
-  return comm.busy_polls > 0 || comm.on_the_way > 0 ? nccl::ncclInProgress : nccl::ncclSuccess;
+  return comm.busy_polls > 0 || comm.on_the_way > 0 || comm.persistent > 0 ? nccl::ncclInProgress : nccl::ncclSuccess;
 }
 
 FAKE_EXPORT nccl::ncclResult_t ncclCommDestroy(nccl::ncclComm_t handle) {
@@ -274,9 +300,11 @@ FAKE_EXPORT nccl::ncclResult_t ncclCommAbort(nccl::ncclComm_t handle) {
   const Lock lock(state.mutex);
   if (!state.usable(handle, "ncclCommAbort")) return nccl::ncclInvalidArgument;
   Comm& comm = *comm_of(handle);
+  if (comm.inside > 0) state.misused("ncclCommAbort while another thread is inside a call of the communicator");
+  if (comm.persistent > 0) state.misused("ncclCommAbort while a graph uses the communicator: it waits for the graph's end");
   comm.life = Life::aborted;
+  *comm.abort_flag = true;
   comm.deferred = nullptr;
-  comm.group->dead = true;
   state.changed.notify_all();
   return nccl::ncclSuccess;
 }

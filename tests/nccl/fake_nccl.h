@@ -7,7 +7,9 @@ typedef void tnt_fake_nccl_reset_t(void);
 
 /* key, for the calls of one rank or of all (-1):
  *   version                                       the library's: 21805, 23003, ...
- *   init_polls enqueue_polls split_polls finalize_polls   how often such a call is still in progress when it is asked for
+ *   init_polls enqueue_polls split_polls finalize_polls   how often such a call is still in progress when it is asked for; as
+ *                                                 with NCCL, only calls of communicators that do not block. From 2.23 on their
+ *                                                 operations start a thread each and are in progress for a while in any case
  *   never_joins                                   the rank's initialisation stays in progress
  *   fails_at                                      the n-th operation of the rank's communicators (from 1) returns
  *                                                 ncclInvalidArgument
@@ -20,7 +22,8 @@ typedef void tnt_fake_nccl_reset_t(void);
  * The environment variable FAKE_NCCL="key=value,key@rank=value" says the same when the library is loaded. */
 typedef void tnt_fake_nccl_set_t(const char* key, int rank, long value);
 
-/* How often a function was called: "ncclCommAbort"; and "communicators": how many were neither destroyed nor aborted. */
+/* How often a function was called: "ncclCommAbort"; "communicators": how many were neither destroyed nor aborted; "threads":
+ * how many threads the operations of communicators that do not block have started. */
 typedef long tnt_fake_nccl_count_t(const char* what);
 
 /* What no program may do to NCCL: "ncclAllReduce on a communicator that was aborted"; "" if nothing was. */

@@ -16,6 +16,10 @@ bool Group::complete() const {
   return std::all_of(members.begin(), members.end(), [](const Comm* member) { return member != nullptr; });
 }
 
+bool Group::dead() const {
+  return std::any_of(members.begin(), members.end(), [](const Comm* member) { return member != nullptr && member->ended(); });
+}
+
 State& State::get() {
   static State* instance = new State();  // work on the last streams may outlive static objects
   return *instance;

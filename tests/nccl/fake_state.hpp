@@ -52,7 +52,6 @@ using Enqueue = std::function<void()>;
 
 // The ranks of one communicator. Everything is protected by the library's one mutex.
 struct Group {
-  bool dead = false;           // a rank has aborted: no operation completes
   std::vector<Comm*> members;  // by rank; null until the rank has joined
   // by number: the call of the first rank, and which rank that was
   std::map<std::uint64_t, std::pair<Signature, int>> calls;
@@ -62,6 +61,7 @@ struct Group {
   std::map<std::uint64_t, std::map<int, std::pair<int, int>>> splits;  // by number: rank -> colour, key
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Group>> parts;
   [[nodiscard]] bool complete() const;
+  [[nodiscard]] bool dead() const;  // a rank has aborted: no operation completes
 };
 
 enum class Life { open, finalized, destroyed, aborted };
@@ -71,19 +71,26 @@ struct Comm {
   std::shared_ptr<Group> group;
   int rank = 0;
   Life life = Life::open;
+  bool blocking = false;
+  bool shares = false;  // config.splitShare: children share the abort flag
+  std::shared_ptr<bool> abort_flag = std::make_shared<bool>(false);
+  int inside = 0;       // threads that a call of it holds
   long busy_polls = 0;  // how many more queries return "in progress"
   bool waits_for_members = false;
   nccl::ncclComm_t* split_result = nullptr;  // filled when the split has completed
   std::uint64_t split_number = 0;
   int split_color = 0;
+  bool split_blocking = false;
   nccl::ncclResult_t error = nccl::ncclSuccess;
   std::string words;
   Enqueue deferred;               // what a call in progress will enqueue
   long on_the_way = 0;            // operations that have not ended on the device
+  long persistent = 0;            // operations in graphs that exist
   std::uint64_t operations = 0;   // of any kind
   std::uint64_t collectives = 0;  // calls
   std::uint64_t device_collectives = 0;
   std::uint64_t splits = 0;
+  [[nodiscard]] bool ended() const { return life == Life::aborted || *abort_flag; }
 };
 
 class State {
@@ -95,6 +102,7 @@ class State {
   void reset();
   void set(const std::string& key, int rank, long value) { settings_[{key, rank}] = value; }
   [[nodiscard]] long setting(const std::string& key, int rank, long otherwise = 0) const;
+  [[nodiscard]] long version() const { return setting("version", -1, 22809); }
   void counted(const std::string& function) { ++counts_[function]; }
   [[nodiscard]] long count(const std::string& function) const;
   [[nodiscard]] long alive() const;

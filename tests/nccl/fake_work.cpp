@@ -24,29 +24,40 @@ T combined(T a, T b, int op) {
   }
 }
 
-// One element reduced over all ranks, in rank order, in T; load(rank) returns the rank's value.
-template <typename T, typename Load>
-T reduce_element(std::size_t ranks, int op, Load&& load) {
-  T value = load(0);
-  for (std::size_t rank = 1; rank < ranks; ++rank) value = combined<T>(value, load(rank), op);
+// One element reduced over all ranks, in T, as NCCL's ring does: it begins at rank `first`, and each rank rounds its partial
+// sum to the type of the data. load(rank) returns the rank's value.
+template <typename T, typename Load, typename Round>
+T reduce_element(std::size_t ranks, std::size_t first, int op, Load&& load, Round&& round) {
+  T value = load(first);
+  for (std::size_t hop = 1; hop < ranks; ++hop) value = round(combined<T>(value, load((first + hop) % ranks), op));
   return op == nccl::ncclAvg ? static_cast<T>(value / static_cast<T>(ranks)) : value;
+}
+
+// Each rank of the ring ends with one part of the sum, and the next rank began it.
+std::size_t first_rank(const PendingCollective& pending, std::size_t element, std::size_t count) {
+  const std::size_t ranks = pending.inputs.size();
+  return (element * ranks / count + 1) % ranks;
 }
 
 template <typename T>
 void reduce_as(PendingCollective& pending, std::size_t count) {
   auto* out = reinterpret_cast<T*>(pending.result.data());
   for (std::size_t i = 0; i < count; ++i) {
-    out[i] = reduce_element<T>(pending.inputs.size(), pending.signature.op_or_root,
-                               [&](std::size_t rank) { return static_cast<const T*>(pending.inputs[rank])[i]; });
+    const auto load = [&](std::size_t rank) { return static_cast<const T*>(pending.inputs[rank])[i]; };
+    out[i] = reduce_element<T>(pending.inputs.size(), first_rank(pending, i, count), pending.signature.op_or_root, load,
+                               [](T value) { return value; });
   }
 }
 
 void reduce_half(PendingCollective& pending, std::size_t count, const HalfFormat& format) {
   auto* out = reinterpret_cast<std::uint16_t*>(pending.result.data());
   for (std::size_t i = 0; i < count; ++i) {
-    out[i] = format.encode(reduce_element<double>(pending.inputs.size(), pending.signature.op_or_root, [&](std::size_t rank) {
+    const auto load = [&](std::size_t rank) {
       return format.decode(static_cast<const std::uint16_t*>(pending.inputs[rank])[i]);
-    }));
+    };
+    const auto round = [&](double value) { return format.decode(format.encode(value)); };
+    out[i] = format.encode(reduce_element<double>(pending.inputs.size(), first_rank(pending, i, count),
+                                                  pending.signature.op_or_root, load, round));
   }
 }
 
@@ -82,13 +93,16 @@ struct Work {
   Comm* comm;
   bool never = false;  // set by a test
   bool on_the_way = true;
+  bool persistent = false;                                  // in a graph
   explicit Work(Comm& of) : comm(&of) { ++of.on_the_way; }  // called with the mutex held
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
   virtual ~Work() = default;
   [[nodiscard]] virtual bool go_on() = 0;  // called with the mutex held
   void arrive() {
-    if (std::exchange(on_the_way, false)) --comm->on_the_way;
+    if (!std::exchange(on_the_way, false)) return;
+    --comm->on_the_way;
+    State::get().changed.notify_all();
   }
 };
 
@@ -96,7 +110,7 @@ struct Work {
 int try_run(void* data) {
   const std::scoped_lock lock(State::get().mutex);
   Work& work = **static_cast<std::shared_ptr<Work>*>(data);
-  const bool over = work.comm->life == Life::aborted || (!work.never && !work.comm->group->dead && work.go_on());
+  const bool over = work.comm->ended() || (!work.never && !work.comm->group->dead() && work.go_on());
   if (over) work.arrive();
   return over ? 1 : 0;
 }
@@ -105,7 +119,9 @@ void destroy(void* data) {
   auto* work = static_cast<std::shared_ptr<Work>*>(data);
   {
     const std::scoped_lock lock(State::get().mutex);
+    if ((*work)->persistent) --(*work)->comm->persistent;
     (*work)->arrive();
+    State::get().changed.notify_all();
   }
   delete work;
 }
@@ -187,6 +203,18 @@ tnt_simulated_enqueue_fn simulated_enqueue() {
   return found;
 }
 
+bool is_captured(nccl::ncclStream_t stream) {
+  static const auto found = reinterpret_cast<tnt_simulated_capturing_fn>(dlsym(RTLD_DEFAULT, "tnt_simulated_capturing"));
+  return found(stream) == 1;
+}
+
+void count_in_graph(Work& work) {
+  const std::scoped_lock lock(State::get().mutex);
+  work.persistent = true;
+  ++work.comm->persistent;
+  work.arrive();
+}
+
 Enqueue on_stream(std::unique_ptr<Work> work, const std::vector<Buffers>& buffers, nccl::ncclStream_t stream,
                   const std::string& what) {
   return [work = std::shared_ptr<Work>(std::move(work)), buffers, stream, what] {
@@ -198,6 +226,7 @@ Enqueue on_stream(std::unique_ptr<Work> work, const std::vector<Buffers>& buffer
       if (each.in_bytes > 0) reads.push_back(each.in), read_bytes.push_back(each.in_bytes);
       if (each.out_bytes > 0) writes.push_back(each.out), write_bytes.push_back(each.out_bytes);
     }
+    if (is_captured(stream)) count_in_graph(*work);
     simulated_enqueue()(stream, reads.data(), read_bytes.data(), reads.size(), writes.data(), write_bytes.data(), writes.size(),
                         try_run, destroy, new std::shared_ptr<Work>(work), what.c_str());
   };

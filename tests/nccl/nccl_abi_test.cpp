@@ -39,7 +39,7 @@ SAME_VALUE(ncclAvg);
 SAME_VALUE(ncclTimeout);
 #endif
 
-static_assert(ours::undefined_int == NCCL_CONFIG_UNDEF_INT && ours::no_color == NCCL_SPLIT_NOCOLOR);
+static_assert(ours::undefined_int == NCCL_CONFIG_UNDEF_INT);
 
 static_assert(sizeof(ours::ncclUniqueId) == sizeof(::ncclUniqueId) && sizeof(::ncclUniqueId) == 128);
 static_assert(sizeof(ours::ncclResult_t) == sizeof(::ncclResult_t));

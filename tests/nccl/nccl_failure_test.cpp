@@ -22,9 +22,10 @@ using testing::options;
 
 class NcclFailureTest : public NcclTest {
  protected:
-  // After a failure all communicators were aborted and none was finalized.
-  static void expect_aborted(int communicators) {
-    EXPECT_EQ(FakeNccl::count("ncclCommAbort"), communicators);
+  // After a failure all communicators were aborted and none was finalized. Each of ours has two of NCCL's, unless it failed
+  // while it connected.
+  static void expect_aborted(int communicators, int parts = 2) {
+    EXPECT_EQ(FakeNccl::count("ncclCommAbort"), parts * communicators);
     EXPECT_EQ(FakeNccl::count("ncclCommFinalize"), 0);
   }
 };
@@ -106,6 +107,37 @@ TEST_F(NcclFailureTest, WhatNeverEndsIsEndedAtTheDeadline) {
   expect_aborted(3);
 }
 
+// The stream of an aborted operation ends without an error, and its buffer has no result.
+TEST_F(NcclFailureTest, AnAbortIsKnownOnceTheStreamHasEnded) {
+  FakeNccl::set("never_ends_at", 2, 1);
+  const std::string message = common_nccl_error(2, TNT_TIMEOUT, [](NcclRank& rank) {
+    const OnDevice data = data_of(rank);
+    all_reduce(rank, data);
+    EXPECT_NO_THROW(rank.comm.check());
+    all_reduce(rank, data, "the last step");
+    rank.device.synchronize(rank.comm.stream());
+    rank.comm.check();
+    ADD_FAILURE() << "a lost result is not known";
+  });
+  EXPECT_NE(message.find("the last step"), std::string::npos) << message;
+  expect_aborted(2);
+}
+
+// NCCL knows of an error that the watchdog has not reported yet.
+TEST_F(NcclFailureTest, AnErrorOfNcclIsKnownToACheck) {
+  FakeNccl::set("remote_error_at", 1, 0);
+  const std::string message = common_nccl_error(
+      1, TNT_SYSTEM,
+      [](NcclRank& rank) {
+        const OnDevice data = data_of(rank);
+        all_reduce(rank, data);
+        rank.comm.check();
+        ADD_FAILURE() << "a lost result is not known";
+      },
+      options(30.0));
+  EXPECT_NE(message.find("connection closed by the fake's peer"), std::string::npos) << message;
+}
+
 TEST_F(NcclFailureTest, WhoHasNotCalledIsNamed) {
   const std::string message = common_nccl_error(
       3, TNT_TIMEOUT,
@@ -185,7 +217,7 @@ TEST_F(NcclFailureTest, ARankThatNeverJoinsEndsTheInitialisation) {
   FakeNccl::set("never_joins", 1, 1);
   const std::string message = common_nccl_error(3, TNT_TIMEOUT, [](NcclRank&) { ADD_FAILURE(); });
   EXPECT_NE(message.find("NCCL's initialisation of NCCL 2.28.9 has not finished within 0.4 s"), std::string::npos) << message;
-  expect_aborted(3);
+  expect_aborted(3, 1);
 }
 
 // Like a kernel launch when the device's queue is full of work that waits for the collective.

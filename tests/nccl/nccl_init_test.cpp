@@ -145,7 +145,7 @@ TEST(RealNccl, TakesOurCalls) {
   });
 }
 
-TEST(NcclConfig, NeverBlocksAndLeavesTheRestToNccl) {
+TEST(NcclConfig, DoesNotBlockWhileItConnectsAndLeavesTheRestToNccl) {
   const nccl::ncclConfig_t config = nccl_config({});
   EXPECT_EQ(config.size, sizeof(config));
   EXPECT_EQ(config.blocking, 0);

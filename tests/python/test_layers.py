@@ -22,8 +22,8 @@ Graph = dict[str, dict[str, int]]
 
 # rooms of python/tarantella; "." is its __init__.py, and "keras/." that of keras
 PYTHON = [
-    ["errors", "strategy", "variables", "_native"],
-    ["mpi", "settings"],
+    ["errors", "start", "strategy", "variables", "_native"],
+    ["mpi", "reporting", "settings"],
     ["environment", "interrupts", "threads"],
     ["gpus", "runtime"],
     ["collectives"],

@@ -124,6 +124,30 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path, transport: str):
     )
 
 
+@pytest.mark.parametrize("stopped", ["before", "inside"])
+def test_a_rank_that_is_stopped_before_or_in_mpi_init_is_named(tmp_path: Path, stopped: str):
+    """MPI_Init itself waits for ever. TNT_TIMEOUT is too short for it: 10 s count."""
+    source = f"""
+        import os, signal, threading, time
+        import tarantella as tnt
+        rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"])
+        def stop():
+            def names(): return open("/proc/net/unix").read()
+            while {stopped == "inside"} and f"tarantella-join-{{os.geteuid()}}-1-" not in names(): pass
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if rank == 1:
+            threading.Thread(target=stop, daemon=True).start() if {stopped == "inside"} else stop()
+        elif {stopped == "inside"}:
+            time.sleep(1)  # so that rank 1 waits inside
+        tnt.barrier()
+        """
+    result = mpirun(2, _script(tmp_path, source), timeout=20, env={"TNT_TIMEOUT": "2"})
+    assert result.code != 0
+    inside = "called MPI_Init, and does not answer, as if it were stopped"
+    why = inside if stopped == "inside" else "has not called MPI_Init"
+    assert f"tarantella: rank 1 did not join within 10 s: {why}" in result.stderr, result.said
+
+
 def test_transports_that_differ_are_refused(tmp_path: Path):
     source = """
         import os

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <latch>
 #include <numeric>
 #include <random>
 #include <span>
@@ -183,6 +184,19 @@ class FiveTensors : public NcclTest {
                      trainer.stream.get());
     }
   }
+  // Of the sums of a step, when the trainer's stream has waited for it.
+  static void expect_statistics(Trainer& trainer, int ranks, unsigned step) {
+    trainer.device->synchronize(trainer.stream.get());
+    const auto found = trainer.device->values<gpu::Statistics>(trainer.reducer.statistics(), 3);
+    for (std::size_t bucket = 0; bucket < 3; ++bucket) {
+      double squares = 0;
+      for (const std::size_t tensor : trainer.reducer.plan().buckets()[bucket].tensors) {
+        for (std::size_t i = 0; i < count; ++i) squares += std::pow(sum(ranks, tensor, step).get(i), 2);
+      }
+      EXPECT_EQ(found[bucket].sum_of_squares, squares) << bucket;  // whole numbers: exact
+      EXPECT_EQ(found[bucket].non_finite, 0U);
+    }
+  }
 };
 
 TEST_F(FiveTensors, TravelInAWireDtype) {
@@ -192,6 +206,33 @@ TEST_F(FiveTensors, TravelInAWireDtype) {
       for (unsigned i = 0; i < 2; ++i) step(trainer, rank, 2, i, memory);  // small whole numbers: exact in 16 bits
     });
   }
+}
+
+// Each thread has its own cudaStreamPerThread, on which only the thread itself can record an event.
+TEST_F(FiveTensors, ThreadsMayUseTheirDefaultStreams) {
+  run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
+    auto* const own = reinterpret_cast<StreamHandle>(per_thread_stream);  // NOLINT(performance-no-int-to-ptr)
+    const auto memory = buffers(trainer);
+    trainer.device->synchronize(trainer.stream.get());
+    for (unsigned i = 0; i < 2; ++i) {
+      std::latch all(5);  // a thread that has ended may leave its stream to the next one
+      std::vector<std::thread> threads;
+      for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+        threads.emplace_back([&, tensor] {
+          SimulatedDevice::set_current(rank);
+          trainer.compute(memory[tensor].get(), gradient(rank, tensor, i), own);
+          trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, own);
+          all.arrive_and_wait();
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      trainer.reducer.finish(trainer.stream.get());
+      for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+        trainer.expect(memory[tensor].get(), sum(2, tensor, i), fmt::format("tensor {}", tensor), trainer.stream.get());
+      }
+      trainer.device->synchronize(trainer.stream.get());
+    }
+  });
 }
 
 // On the caller's stream: an event before each bucket, one wait at the end, and nothing else. The host never waits.
@@ -260,6 +301,7 @@ TEST_F(FiveTensors, GradientsMayLieInTheBucket) {
                    }
                    EXPECT_EQ(trainer.device->calls(testing::Call::pack), 3);  // of the bucket with tensor 2
                    EXPECT_EQ(trainer.device->calls(testing::Call::unpack), statistics ? 9 : 3);
+                   if (statistics) expect_statistics(trainer, 2, 2);
                  },
                  {.statistics = statistics});
   }
@@ -285,17 +327,7 @@ TEST_F(FiveTensors, StatisticsAreOfTheSums) {
                  const auto memory = buffers(trainer);
                  step(trainer, rank, 2, 0, memory);
                  trainer.device->synchronize(trainer.stream.get());
-                 const auto found = trainer.device->values<gpu::Statistics>(trainer.reducer.statistics(), 3);
-                 std::array<double, 3> squares{};
-                 for (std::size_t bucket = 0; bucket < 3; ++bucket) {
-                   for (const std::size_t tensor : trainer.reducer.plan().buckets()[bucket].tensors) {
-                     for (std::size_t i = 0; i < count; ++i) squares[bucket] += std::pow(sum(2, tensor).get(i), 2);
-                   }
-                 }
-                 for (std::size_t bucket = 0; bucket < 3; ++bucket) {
-                   EXPECT_EQ(found[bucket].sum_of_squares, squares[bucket]);  // whole numbers: exact
-                   EXPECT_EQ(found[bucket].non_finite, 0U);
-                 }
+                 expect_statistics(trainer, 2, 0);
                },
                {.statistics = true});
 }
@@ -349,6 +381,16 @@ TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
   run(4, Backend::hierarchical);
 }
 
+void expect_refused(const std::function<void()>& body, const std::string& part, tnt_status_t status = TNT_INVALID_ARGUMENT) {
+  try {
+    body();
+    ADD_FAILURE() << "accepted, no error with: " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), status);
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
 // Replays are equivalent to steps, and steps outside the graph continue between them, with gradients at other addresses.
 TEST_F(FiveTensors, AStepCanBeCaptured) {
   run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
@@ -373,13 +415,88 @@ TEST_F(FiveTensors, AStepCanBeCaptured) {
   });
 }
 
-void expect_refused(const std::function<void()>& body, const std::string& part, tnt_status_t status = TNT_INVALID_ARGUMENT) {
-  try {
-    body();
-    ADD_FAILURE() << "accepted, no error with: " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), status);
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+// One set of addresses more than there is room for: the call is refused and the step goes on without the capture.
+TEST_F(FiveTensors, ACaptureTooManyIsRefused) {
+  run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
+    std::vector<std::vector<DeviceBuffer>> memory;
+    for (std::size_t i = 0; i <= TensorTable::captures; ++i) memory.push_back(buffers(trainer));
+    step(trainer, rank, 2, 0, memory.back());
+    std::vector<SimulatedDevice::Graph> graphs;
+    const StreamHandle stream = trainer.stream.get();
+    for (std::size_t i = 0; i < TensorTable::captures; ++i) {
+      trainer.device->begin_capture(stream);
+      step(trainer, rank, 2, 1, memory[i]);
+      graphs.push_back(trainer.device->end_capture(stream));
+    }
+    const auto& last = memory.back();
+    trainer.device->begin_capture(stream);
+    trainer.reducer.ready(4, {.in = last[4].get(), .out = last[4].get()}, stream);
+    try {
+      trainer.reducer.ready(3, {.in = last[3].get(), .out = last[3].get()}, stream);
+      ADD_FAILURE() << "one more set of addresses than there is room for";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), TNT_UNSUPPORTED) << error.what();
+    }
+    (void)trainer.device->end_capture(stream);
+    for (std::size_t tensor = 5; tensor-- > 0;) {
+      trainer.compute(last[tensor].get(), gradient(rank, tensor, 2), stream);
+      if (tensor < 4) trainer.reducer.ready(tensor, {.in = last[tensor].get(), .out = last[tensor].get()}, stream);
+    }
+    trainer.reducer.finish(stream);
+    for (std::size_t tensor = 0; tensor < 5; ++tensor) trainer.expect(last[tensor].get(), sum(2, tensor, 2), "a step", stream);
+    trainer.device->synchronize(stream);
+  });
+}
+
+TEST_F(FiveTensors, AGraphThatExistsKeepsTheReducer) {
+  run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
+    const auto memory = buffers(trainer);
+    step(trainer, rank, 2, 0, memory);
+    trainer.device->begin_capture(trainer.stream.get());
+    step(trainer, rank, 2, 1, memory);
+    auto graph = trainer.device->end_capture(trainer.stream.get());
+    trainer.device->replay(graph, trainer.stream.get());
+    trainer.device->synchronize(trainer.stream.get());
+    expect_refused([&] { trainer.reducer.check_unused(); },
+                   "CUDA graphs with 3 reductions of buckets of this reducer still exist");
+    graph.reset();
+    EXPECT_NO_THROW(trainer.reducer.check_unused());
+  });
+}
+
+// NCCL's ring rounds each partial sum; the sum that is promised for any number of ranks is rounded once.
+TEST_F(FiveTensors, AWireDtypeIsRoundedAsPromised) {
+  constexpr int ranks = 5;
+  constexpr double u = 0x1p-8;
+  const auto value = [](int rank, std::size_t i) {
+    return 1.0 + static_cast<double>((7 * i + 31 * static_cast<std::size_t>(rank)) % 128) / 128;
+  };
+  for (const bool promised : {false, true}) {
+    run_trainers(ranks, five_tensors(TNT_BFLOAT16),
+                 [&](Trainer& trainer, int rank) {
+                   const auto memory = buffers(trainer);
+                   const Array own = testing::repeated(TNT_FLOAT32, count, [&](std::size_t i) { return value(rank, i); });
+                   for (std::size_t tensor = 5; tensor-- > 0;) {
+                     trainer.compute(memory[tensor].get(), own, trainer.stream.get());
+                     trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()},
+                                           trainer.stream.get());
+                   }
+                   trainer.reducer.finish(trainer.stream.get());
+                   trainer.device->synchronize(trainer.stream.get());
+                   const auto found = trainer.device->values<float>(memory[0].get(), count);
+                   double worst = 0;
+                   for (std::size_t i = 0; i < count; ++i) {
+                     double exact = 0;
+                     for (int each = 0; each < ranks; ++each)
+                       exact += value(each, i);  // all positive: also the sum of absolute values
+                     worst = std::max(worst, std::abs(found[i] - exact) / (u * exact));
+                   }
+                   EXPECT_LE(worst, promised ? 1.0 : ranks);
+                   if (!promised) {
+                     EXPECT_GT(worst, 1.0);
+                   }
+                 },
+                 {.rank_invariant = promised});
   }
 }
 

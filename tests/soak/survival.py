@@ -69,8 +69,8 @@ class Start:
         )
 
     def ranks(self) -> list[int]:
-        """The processes of the job beside the launcher."""
-        return [pid for pid in self.processes() if pid != self.launcher.pid]
+        """The processes of the job beside the launcher's two."""
+        return [pid for pid in self.processes() if b"TNT_INTERNAL_RANK=" in _environment(Path(f"/proc/{pid}"))]
 
     def processes(self) -> list[int]:
         """All that run."""
@@ -78,7 +78,7 @@ class Start:
 
     def _is_ours(self, entry: Path) -> bool:
         try:
-            ours = f"{MARK}={self._mark}".encode() in (entry / "environ").read_bytes()
+            ours = f"{MARK}={self._mark}".encode() in _environment(entry)
             return ours and (entry / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
         except OSError:  # gone meanwhile
             return False
@@ -106,6 +106,14 @@ class Start:
             raise Wrong("the launcher has not ended")
         if left:
             raise Wrong(f"{len(left)} processes are left {GONE_SECONDS} s after the launcher")
+
+
+def _environment(entry: Path) -> bytes:
+    """Of a process, given its folder; empty if it has gone, or is another user's."""
+    try:
+        return (entry / "environ").read_bytes()
+    except OSError:
+        return b""
 
 
 class Run:

@@ -46,9 +46,8 @@ std::shared_ptr<FakeHub::State> FakeHub::send(const Place& place, const void* da
   ++messages_;
   const bool late = static_cast<int>(random_() % 100) < late_percent_;
   message->ready_ns = now_ns() + (late ? static_cast<std::int64_t>(random_() % latest_ns) : 0);
-  Channel& channel = channels_[place];
-  channel.sent.push_back(message);
-  deliver(channel);
+  channels_[place].sent.push_back(message);
+  deliver(place);
   return sender;
 }
 
@@ -59,15 +58,14 @@ std::shared_ptr<FakeHub::State> FakeHub::receive(const Place& place, void* data,
   wanted->data = static_cast<std::byte*>(data);
   wanted->bytes = bytes;
   const std::scoped_lock lock(mutex_);
-  Channel& channel = channels_[place];
-  channel.wanted.push_back(wanted);
-  deliver(channel);
+  channels_[place].wanted.push_back(wanted);
+  deliver(place);
   return wanted;
 }
 
 bool FakeHub::test(const Place& place, State& state) {
   const std::scoped_lock lock(mutex_);
-  if (!state.done) deliver(channels_[place]);
+  if (!state.done) deliver(place);
   return state.done;
 }
 
@@ -81,14 +79,26 @@ void FakeHub::give_up(State& state) {
   state.given_up = !state.done;
 }
 
-void FakeHub::deliver(Channel& channel) {
+// A message goes to a receive that names its sender, else to one for any sender.
+void FakeHub::deliver(const Place& place) {
+  const auto [from, to, tag] = place;
+  auto& wanted_from_any = channels_[{any_rank, to, tag}].wanted;
+  for (int sender = from == any_rank ? 0 : from; sender <= (from == any_rank ? ranks_ - 1 : from); ++sender) {
+    const auto channel = channels_.find({sender, to, tag});
+    if (channel == channels_.end()) continue;
+    deliver(channel->second, channel->second.wanted);
+    deliver(channel->second, wanted_from_any);
+  }
+}
+
+void FakeHub::deliver(Channel& channel, std::deque<std::shared_ptr<State>>& receives) {
   while (!channel.sent.empty() && channel.sent.front()->ready_ns <= now_ns()) {
-    while (!channel.wanted.empty() && channel.wanted.front()->given_up) channel.wanted.pop_front();
-    if (channel.wanted.empty()) return;
+    while (!receives.empty() && receives.front()->given_up) receives.pop_front();
+    if (receives.empty()) return;
     const auto message = channel.sent.front();
-    const auto wanted = channel.wanted.front();
+    const auto wanted = receives.front();
     channel.sent.pop_front();
-    channel.wanted.pop_front();
+    receives.pop_front();
     if (message->bytes > wanted->bytes) {
       ADD_FAILURE() << "a message of " << message->bytes << " bytes in room for " << wanted->bytes;
     } else if (message->bytes > 0) {

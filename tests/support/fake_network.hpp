@@ -44,7 +44,8 @@ class FakeHub {
     std::deque<std::shared_ptr<State>> sent;
     std::deque<std::shared_ptr<State>> wanted;
   };
-  void deliver(Channel& channel);
+  void deliver(const Place& place);
+  void deliver(Channel& channel, std::deque<std::shared_ptr<State>>& receives);
 
   int ranks_;
   int late_percent_;

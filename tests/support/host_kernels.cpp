@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <vector>
 
 #include "base/dtype.hpp"
 #include "kernels/cpu/half.hpp"
@@ -65,10 +66,14 @@ void unpack(const gpu::BucketLaunch& launch) {
   for (std::uint32_t i = 0; i < launch.n_tiles; ++i) {
     const Part part(launch, i);
     const std::size_t count = part.tile.count;
-    if (launch.statistics != nullptr) launch.statistics[i] = {};
-    if (part.tensor.out == nullptr) continue;
-    scale(part.out(), part.dtype, part.bucket, part.wire, count, 1.0);
-    if (launch.statistics != nullptr) launch.statistics[i] = statistics_of(part.out(), part.dtype, count);
+    std::vector<std::byte> unwanted;
+    if (part.tensor.out == nullptr) {
+      if (launch.statistics == nullptr) continue;
+      unwanted.resize(count * dtype_size(part.dtype));
+    }
+    void* const out = part.tensor.out == nullptr ? unwanted.data() : part.out();
+    scale(out, part.dtype, part.bucket, part.wire, count, 1.0);
+    if (launch.statistics != nullptr) launch.statistics[i] = statistics_of(out, part.dtype, count);
   }
 }
 

@@ -58,6 +58,13 @@ void SimulatedStreams::replay(const std::shared_ptr<Capture>& graph, StreamHandl
   }
 }
 
+void SimulatedStreams::keep_in_graph(StreamHandle handle, std::shared_ptr<void> object) {
+  const std::scoped_lock lock(mutex_);
+  const auto stream = find(handle);
+  if (stream->capture == nullptr) fail(TNT_SYSTEM, "{} is not being captured", stream->name);
+  stream->capture->kept.push_back(std::move(object));
+}
+
 bool SimulatedStreams::capturing(StreamHandle stream) {
   const std::scoped_lock lock(mutex_);
   return find(stream)->capture != nullptr;

@@ -16,6 +16,8 @@ constexpr const char* call_names[] = {
     "allocate", "allocate_pinned", "make_stream", "idle", "synchronize", "make_event",     "record", "wait", "completed",
     "copy",     "fill_zero",       "call",        "pack", "unpack",      "sum_statistics", "reduce"};
 
+thread_local int current_device = 0;
+
 SimulatedMemory& memory_of_all() { return SimulatedMemory::of_process(); }
 
 void append(std::vector<Access>& accesses, const std::vector<Bytes>& ranges, bool write) {
@@ -173,7 +175,17 @@ void SimulatedDevice::synchronize(StreamHandle stream) {
   streams_->synchronize(stream);
 }
 
+void SimulatedDevice::set_current(int index) { current_device = index; }
+
+void SimulatedDevice::with_current_device(const std::function<void()>& body) {
+  const int before = std::exchange(current_device, index_);
+  const auto restore = [&](void*) { current_device = before; };
+  const std::unique_ptr<void, decltype(restore)> guard(this, restore);
+  body();
+}
+
 int SimulatedDevice::device_of(StreamHandle stream) {
+  if (is_default_stream(stream)) return current_device;
   const SimulatedStreams* owner = SimulatedStreams::of(stream);
   if (owner == nullptr) fail(TNT_SYSTEM, "{} is no stream", stream);
   return static_cast<const SimulatedDevice*>(owner->owner())->index();
@@ -288,4 +300,9 @@ void tnt_simulated_enqueue(void* stream, const void* const* reads, const size_t*
     return;
   }
   streams->enqueue(stream, {what, [accesses] { return accesses; }, [held, try_run] { return try_run(held.get()) != 0; }});
+}
+
+int tnt_simulated_capturing(void* stream) {
+  auto* const streams = tnt::testing::SimulatedStreams::of(stream);
+  return streams != nullptr && streams->capturing(stream) ? 1 : 0;
 }

@@ -8,6 +8,9 @@
 //   captures       calls that CUDA refuses while a stream is captured
 //   progress       work that never ends
 //
+// The default streams are those of CUDA: they belong to the calling thread's current device, cudaStreamPerThread also to the
+// thread. That the legacy one waits for other streams is not imitated.
+//
 // The host's own accesses to pinned memory are checked if they are declared with host_reads and host_writes. All threads of the
 // host count as one here, in the order of their calls: the thread sanitizer checks their order.
 #pragma once
@@ -82,7 +85,10 @@ class SimulatedDevice final : public Device {
   void name_memory(const void* memory, const std::string& name);  // for reports
   void name_stream(StreamHandle stream, const std::string& name) { streams_->name(stream, name); }
 
+  static void set_current(int index);  // the calling thread's current device, 0 at first
+
   [[nodiscard]] int index() const noexcept override { return index_; }
+  void with_current_device(const std::function<void()>& body) override;
   [[nodiscard]] void* allocate(std::size_t bytes, StreamHandle stream) override;
   void release(void* memory, StreamHandle stream) noexcept override;
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
@@ -102,6 +108,9 @@ class SimulatedDevice final : public Device {
   void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) override;
   void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
   void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) override;
+  void keep_in_graph(StreamHandle stream, std::shared_ptr<void> object) override {
+    streams_->keep_in_graph(stream, std::move(object));
+  }
   void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void unpack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) override;

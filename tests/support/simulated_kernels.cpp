@@ -47,9 +47,11 @@ struct BucketRanges {
       if (tensor.in != nullptr && tensor.scale != 0.0) tensors_read.add(tensor.in, tile.first * size, tile.count * size);
       const std::size_t stays = tensor.in == nullptr && tensor.scale != 0.0 ? tile.count : 0;
       bucket_written.add(launch.bucket, (tile.slot + stays) * wire, (tile.count + tile.padding - stays) * wire);
-    } else if (tensor.out != nullptr) {
+      return;
+    }
+    if (tensor.out != nullptr) tensors_written.add(tensor.out, tile.first * size, tile.count * size);
+    if (tensor.out != nullptr || launch.statistics != nullptr) {
       bucket_read.add(launch.bucket, tile.slot * wire, tile.count * wire);
-      tensors_written.add(tensor.out, tile.first * size, tile.count * size);
     }
   }
 };

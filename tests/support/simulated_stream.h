@@ -25,6 +25,10 @@ typedef void (*tnt_simulated_enqueue_fn)(void* stream, const void* const* reads,
                                          void* const* writes, const size_t* write_bytes, size_t n_writes,
                                          int (*try_run)(void* data), void (*destroy)(void* data), void* data, const char* what);
 
+/* 1 while the stream is being captured into a graph. */
+__attribute__((visibility("default"))) int tnt_simulated_capturing(void* stream);
+typedef int (*tnt_simulated_capturing_fn)(void* stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -59,11 +59,19 @@ std::shared_ptr<SimulatedStreams::Stream> SimulatedStreams::new_stream(const std
 }
 
 std::shared_ptr<SimulatedStreams::Stream> SimulatedStreams::find(StreamHandle stream) {
+  if (is_default_stream(stream)) return default_stream(stream);
   const auto found = by_handle_.find(stream);
   if (found != by_handle_.end()) return found->second;
   const std::string message = fmt::format("{} is no stream of this device, or was destroyed", stream);
   add_report(message);
   throw Error(TNT_SYSTEM, message);
+}
+
+std::shared_ptr<SimulatedStreams::Stream> SimulatedStreams::default_stream(StreamHandle stream) {
+  const bool of_thread = is_per_thread_stream(stream);
+  std::shared_ptr<Stream>& found = default_streams_[of_thread ? std::this_thread::get_id() : std::thread::id()];
+  if (found == nullptr) found = new_stream(of_thread ? "a thread's default stream" : "the default stream");
+  return found;
 }
 
 StreamHandle SimulatedStreams::make_stream(Priority priority) {

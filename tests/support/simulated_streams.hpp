@@ -68,6 +68,7 @@ class SimulatedStreams {
   [[nodiscard]] std::shared_ptr<Capture> end_capture(StreamHandle stream);
   void replay(const std::shared_ptr<Capture>& graph, StreamHandle stream);
   [[nodiscard]] bool capturing(StreamHandle stream);
+  void keep_in_graph(StreamHandle stream, std::shared_ptr<void> object);
   [[nodiscard]] bool any_capture();
 
   // The host accesses memory now.
@@ -87,6 +88,7 @@ class SimulatedStreams {
   using Lock = std::unique_lock<std::mutex>;
 
   [[nodiscard]] std::shared_ptr<Stream> find(StreamHandle stream);
+  [[nodiscard]] std::shared_ptr<Stream> default_stream(StreamHandle stream);
   [[nodiscard]] std::shared_ptr<Stream> new_stream(const std::string& name);
   [[nodiscard]] std::shared_ptr<Moment>& moment_of(EventHandle event);
   void put(const std::shared_ptr<Stream>& stream, Step step);
@@ -113,6 +115,7 @@ class SimulatedStreams {
   std::condition_variable changed_;
   std::mt19937 random_;
   std::map<StreamHandle, std::shared_ptr<Stream>> by_handle_;
+  std::map<std::thread::id, std::shared_ptr<Stream>> default_streams_;  // of each thread; of no thread: the legacy one
   std::vector<std::shared_ptr<Stream>> streams_;  // including those of graphs, and destroyed streams with unfinished work
   std::map<EventHandle, std::shared_ptr<Moment>> events_;
   std::size_t components_ = 1;  // the host is component 0

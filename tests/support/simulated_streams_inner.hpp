@@ -59,6 +59,7 @@ class SimulatedStreams::Capture {
   std::vector<Part> parts;  // [0]: the stream on which the capture began
   std::vector<Call> calls;
   bool ended = false;
+  std::vector<std::shared_ptr<void>> kept;  // released with the graph
 
   [[nodiscard]] Part& part_of(const std::shared_ptr<Stream>& stream) {
     for (Part& part : parts) {

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gpu_check.bundle import BUNDLE, make_bundle
 from gpu_check.machine import NoGpu, find_gpu, find_nccl, find_tool, output, toolkit_version
 from gpu_check.parts import PARTS, Check
 from gpu_check.run import ROOT, Clock, Failed, Line, Skipped
@@ -20,10 +23,15 @@ from gpu_check.targets import buckets_table, judge, others_table, table, targets
 def read_options(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="tools/gpu-check",
-        description="Builds, tests and measures the GPU path on this machine's GPU, in less than nine minutes.",
+        description="Builds, tests and measures the GPU path on this machine's GPU, in less than nine minutes a command.",
         epilog="Exit code 0: nothing failed and no target was missed; what was skipped is said. 1: something was. 2: no GPU.",
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them if none is named")
+    parser.add_argument(
+        "--bundle",
+        action="store_true",
+        help="only copy what the build needs into build/gpu-bundle, for a machine without network",
+    )
     parser.add_argument("--name", help="of the result, gpu-NAME.json (default: the GPU's)")
     options = parser.parse_args(words)
     if unknown := [part for part in options.parts if part not in PARTS]:
@@ -32,7 +40,7 @@ def read_options(words: Sequence[str]) -> argparse.Namespace:
 
 
 def run_part(name: str, check: Check, built: bool) -> Line:
-    start = time.monotonic()
+    start, known = time.monotonic(), len(check.lines)
     try:
         if not built:
             raise Skipped("the build failed")
@@ -42,17 +50,41 @@ def run_part(name: str, check: Check, built: bool) -> Line:
         result, words = "skipped", str(skipped)
     except Failed as failed:
         result, words = "FAILED", str(failed)
+    except Exception as error:  # a fault of this program: the other parts have results nevertheless
+        traceback.print_exc()
+        result, words = "FAILED", f"gpu-check itself failed: {type(error).__name__}: {error}"
+    for measured in check.lines[known:]:
+        measured.setdefault("part", name)
     line = {"part": name, "result": result, "words": words, "seconds": round(time.monotonic() - start, 1)}
     print(f"{name}: {result}, {line['seconds']:.0f} s: {words}", flush=True)
     return line
 
 
-def run_parts(names: Sequence[str], check: Check) -> list[Line]:
-    """The requested parts in their order; all need the build."""
-    done = [run_part("build", check, built=True)]
-    built = done[0]["result"] == "ok"
-    done += [run_part(name, check, built) for name in PARTS if name in names and name != "build"]
+def run_parts(names: Sequence[str], check: Check, keep: Callable[[list[Line]], None]) -> list[Line]:
+    """The requested parts in their order; all need the build. keep: called with the results so far after each part."""
+    done: list[Line] = []
+    for name in PARTS:
+        if name == "build" or name in names:
+            built = name == "build" or done[0]["result"] == "ok"
+            done.append(run_part(name, check, built))
+            keep(done)
     return done
+
+
+def write_result(file: Path, machine: Line, parts: Sequence[Line], lines: Sequence[Line]) -> None:
+    """Writes what is known. Other parts that an earlier command has checked on the same machine and commit stay."""
+    parts, lines = list(parts), list(lines)
+    names = {part["part"] for part in parts}
+    with contextlib.suppress(OSError, ValueError):  # there is none, or it was not written to its end
+        before = json.loads(file.read_text())
+        if all(before["machine"].get(key) == value for key, value in machine.items() if key != "date"):
+            parts += [part for part in before["parts"] if part["part"] not in names]
+            lines += [line for line in before["measurements"] if line.get("part") not in names]
+    parts.sort(key=lambda part: list(PARTS).index(part["part"]))
+    result = {"schema": "tnt-gpu-check/1", "machine": machine, "parts": parts, "targets": judge(lines), "measurements": lines}
+    beside = file.with_suffix(".part")
+    beside.write_text(json.dumps(result, indent=1) + "\n")
+    beside.replace(file)
 
 
 def describe(check: Check) -> Line:
@@ -82,6 +114,13 @@ def show(check: Check, parts: Sequence[Line], targets: Sequence[Line]) -> None:
 
 def main(words: Sequence[str]) -> int:
     options = read_options(words)
+    if options.bundle:
+        try:
+            print(f"gpu-check: {BUNDLE} has {make_bundle() / 2**20:.1f} MiB: bring it along with the checkout")
+        except Failed as failed:
+            print(f"gpu-check: {failed}", file=sys.stderr)
+            return 1
+        return 0
     try:
         gpu = find_gpu()
     except NoGpu as reason:
@@ -90,12 +129,10 @@ def main(words: Sequence[str]) -> int:
     check = Check(gpu, find_nccl(), Clock())
     machine = describe(check)
     print("gpu-check: " + ", ".join(f"{key} {value}" for key, value in machine.items() if value), flush=True)
-    parts = run_parts(options.parts or list(PARTS), check)
+    file = Path(os.environ.get("OUT") or ROOT / "benchmarks" / "results") / f"gpu-{options.name or gpu.slug}.json"
+    parts = run_parts(options.parts or list(PARTS), check, lambda done: write_result(file, machine, done, check.lines))
     targets = judge(check.lines)
     show(check, parts, targets)
-    file = Path(os.environ.get("OUT") or ROOT / "benchmarks" / "results") / f"gpu-{options.name or gpu.slug}.json"
-    result = {"schema": "tnt-gpu-check/1", "machine": machine, "parts": parts, "targets": targets, "measurements": check.lines}
-    file.write_text(json.dumps(result, indent=1) + "\n")
     failed = [line["part"] for line in parts if line["result"] == "FAILED"]
     missed = sum(not line["ok"] for line in targets)
     skipped = [line["part"] for line in parts if line["result"] == "skipped"]

@@ -5,17 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
+from gpu_check.bundle import HEADERS, prefixes
 from gpu_check.machine import Gpu, find_tool
 from gpu_check.run import BUILD, ROOT, Clock, Failed, call
 
-HEADERS = {
-    "fmt/format.h": "libfmt-dev",
-    "nlohmann/json.hpp": "nlohmann-json3-dev",
-    "CLI/CLI.hpp": "libcli11-dev",
-    "gtest/gtest.h": "libgtest-dev",
-}
 TARGETS = ("tarantella", "tarantella_cuda", "tnt_gpu_bench", "tnt_gpu_tests")
 BENCH = BUILD / "benchmarks" / "gpu" / "tnt_gpu_bench"
 TESTS = BUILD / "src" / "tnt_gpu_tests"
@@ -25,7 +19,7 @@ TRAINER = BUILD / "cuda_trainer"
 def missing_headers() -> list[str]:
     """The Debian packages of the libraries that the compiler does not find."""
     compiler = os.environ.get("CXX", "c++")
-    folders = [f"-I{Path(prefix) / 'include'}" for prefix in os.environ.get("CMAKE_PREFIX_PATH", "").split(":") if prefix]
+    folders = [f"-I{prefix}/include" for prefix in prefixes()]
     missing = []
     for header, package in HEADERS.items():
         words = [compiler, *folders, "-std=c++20", "-E", "-x", "c++", "-", "-o", os.devnull]
@@ -57,8 +51,8 @@ def install_headers(clock: Clock) -> None:
         missing = missing_headers()
     if missing:
         raise Failed(
-            f"headers are missing: install {' '.join(missing)}, or name a folder that has them below include and lib "
-            "in CMAKE_PREFIX_PATH"
+            f"headers are missing: install {' '.join(missing)}, bring along the folder that `tools/gpu-check --bundle` makes "
+            "on a machine that has them, or name a folder that has them below include and lib in CMAKE_PREFIX_PATH"
         )
 
 
@@ -75,7 +69,8 @@ def build(gpu: Gpu, clock: Clock) -> str:
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     definitions = [f"-D{key}={value}" for key, value in options.items()]
     configured = (BUILD / "CMakeCache.txt").exists()  # by whatever generator
-    call("configure", ["cmake", "-S", ROOT, "-B", BUILD, *([] if configured else generator), *definitions], clock.limit(60))
+    configure = ["cmake", "-S", ROOT, "-B", BUILD, *([] if configured else generator), *definitions]
+    call("configure", configure, clock.limit(60), {"CMAKE_PREFIX_PATH": ":".join(prefixes())})
     jobs = str(os.cpu_count() or 1)
     call("build", ["cmake", "--build", BUILD, "--parallel", jobs, "--target", *TARGETS], clock.limit(300))
     example = ROOT / "examples" / "cuda_trainer" / "cuda_trainer.cu"

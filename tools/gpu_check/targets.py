@@ -46,6 +46,8 @@ TARGETS = (
     Target("ResNet-50 beside _foreach_copy_", "foreach/pack/resnet50/float32/all", "ratio_to_foreach", 1.3, "x"),
     Target("host time of ready", r"reducer/\w+/1 ranks", "ready_host_us", 1, "us", at_least=False),
     Target("host time of a bucket's launch", r"reducer/\w+/1 ranks", "bucket_host_us", 10, "us", at_least=False),
+    Target("host time of ready on several ranks", r"reducer/\w+/[2-9] ranks", "ready_host_us", 1, "us", at_least=False),
+    Target("the same of a bucket's launch", r"reducer/\w+/[2-9] ranks", "bucket_host_us", 10, "us", at_least=False),
 )
 
 

@@ -120,5 +120,6 @@ NB_MODULE(_native, module) {
       .def_prop_ro("buckets", &Reducer::buckets)
       .def_prop_ro("descriptions", &Reducer::descriptions)
       .def("tensor_steps", &Reducer::tensor_steps, "tensor"_a)
+      .def("check", &Reducer::check_results)
       .def("stats", &Reducer::stats);
 }

@@ -76,6 +76,9 @@ class Reducer {
     check(tnt_reducer_tensor_steps(reducer_, tensor, &steps));
     return steps;
   }
+  void check_results() const {
+    check_released([&] { return tnt_reducer_check(reducer_); });
+  }
   [[nodiscard]] nb::dict stats() const {
     tnt_reducer_stats_t stats = TNT_REDUCER_STATS_INITIALIZER;
     check(tnt_reducer_stats(reducer_, &stats));

@@ -1,5 +1,7 @@
 #include "attachments.hpp"
 
+#include <iterator>
+
 namespace tnt_tensorflow {
 namespace {
 
@@ -44,7 +46,8 @@ std::shared_ptr<Entry> find(std::int64_t id) {
 
 void Attachment::hold(std::int64_t bucket, std::vector<Tensor> tensors) {
   const std::scoped_lock lock(mutex_);
-  held_[bucket] = std::move(tensors);
+  std::vector<Tensor>& held = held_[bucket];
+  held.insert(held.end(), std::make_move_iterator(tensors.begin()), std::make_move_iterator(tensors.end()));
 }
 
 void Attachment::release(std::int64_t bucket) {

@@ -29,7 +29,7 @@ class Attachment {
   [[nodiscard]] Where where() const { return where_; }
 
   // Keeps the buffers of a started bucket alive until it is finished, because TensorFlow frees the tensors of a step that fails
-  // or is cancelled between Start and Finish.
+  // or is cancelled between Start and Finish. A later step that begins nevertheless does not release them.
   void hold(std::int64_t bucket, std::vector<Tensor> tensors);
   void release(std::int64_t bucket);
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,27 +15,34 @@ _NONE = -(1 << 62)
 """Stands for a number that a rank does not have."""
 _MESSAGE_BYTES = 1000
 _NAME_BYTES = 64
+_VALUES = 8
+"""So many numbers a call may have that ranks compare when it begins: all calls gather equally many bytes."""
 _SCRIPT_ENDED = " left the job "
 """In the error of a rank that waits for one whose script has ended."""
 
 
-def meet(call: str) -> None:
+def meet(call: str, **values: int | None) -> None:
     """Begins a call that all ranks must make, and names it if a rank does not. Collective.
 
     Args:
         call: such as ``"tnt.Model.fit"``, which may be something else on other ranks.
+        values: at most `_VALUES` numbers that must be the same on all ranks, as for `require_same`.
 
     Raises:
-        MismatchError: ranks called different things. PeerLostError, DeadlineError: a rank did not call it.
+        MismatchError: ranks called different things, or with other values. PeerLostError, DeadlineError: a rank is missing.
     """
     if runtime.get_size() == 1:
         return
+    own = np.full(_VALUES, _NONE, np.int64)
+    own[: len(values)] = _as_numbers(values)
+    name = np.frombuffer(call.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0"), np.uint8)
     with explained(call, MismatchError):
-        own = np.frombuffer(call.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0"), np.uint8)
-        names = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in all_gather(own)]
-        for rank, name in enumerate(names):
-            if name != names[0]:
-                raise MismatchError(f"rank {rank} called {name} while rank 0 called {names[0]}")
+        on_ranks = all_gather(np.concatenate([name, own.view(np.uint8)]))
+        names = [bytes(row[:_NAME_BYTES]).rstrip(b"\0").decode(errors="replace") for row in on_ranks]
+        for rank, name_there in enumerate(names):
+            if name_there != names[0]:
+                raise MismatchError(f"rank {rank} called {name_there} while rank 0 called {names[0]}")
+    _compare(call.removeprefix("tnt.Model."), values, [row[_NAME_BYTES:].view(np.int64).tolist() for row in on_ranks])
 
 
 @contextmanager
@@ -65,10 +72,16 @@ def require_same(what: str, **values: int | None) -> None:
     Raises:
         MismatchError: on all ranks; names the first number that differs, and the ranks.
     """
-    own = np.array([_NONE if value is None else value for value in values.values()], np.int64)
-    on_ranks = all_gather(own)
+    _compare(what, values, all_gather(np.array(_as_numbers(values), np.int64)).tolist())
+
+
+def _as_numbers(values: Mapping[str, int | None]) -> list[int]:
+    return [_NONE if value is None else value for value in values.values()]
+
+
+def _compare(what: str, names: Iterable[str], on_ranks: Sequence[list[int]]) -> None:
     for rank, others in enumerate(on_ranks):
-        for name, first, other in zip(values, on_ranks[0].tolist(), others.tolist(), strict=True):
+        for name, first, other in zip(names, on_ranks[0], others, strict=False):
             if first != other:
                 shown = ["none" if value == _NONE else value for value in (other, first)]
                 raise MismatchError(

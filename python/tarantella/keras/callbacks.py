@@ -165,11 +165,8 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
         )
         if self.verbose and runtime.is_master_rank():
             share = lap.exposed / lap.seconds if lap.seconds > 0 else 0.0
-            print(
-                f"\nepoch {self._epoch + 1}, {what} of {lap.steps} steps: {speed:.1f} samples/s, "
-                f"{share:.1%} of the time waiting for gradients",
-                flush=True,
-            )
+            waiting = f", {share:.1%} of the time waiting for gradients" if self.tnt_stats()["busy_seconds"] > 0 else ""
+            print(f"\nepoch {self._epoch + 1}, {what} of {lap.steps} steps: {speed:.1f} samples/s{waiting}", flush=True)
 
 
 class _Lap:

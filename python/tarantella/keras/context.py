@@ -79,8 +79,8 @@ def refuse_in_shards(what: str) -> None:
         )
 
 
-class CollectiveInTrial(Exception):
-    """What is tried on one rank asked for numbers of others."""
+class RefusedInTrial(Exception):
+    """What is tried does what no trial can do, such as asking for numbers of other ranks; the text says what."""
 
 
 def trial() -> AbstractContextManager[None]:
@@ -91,7 +91,7 @@ def trial() -> AbstractContextManager[None]:
 def refuse_in_trial(what: str) -> None:
     """Raises inside `trial`."""
     if _open["trial"]:
-        raise CollectiveInTrial(f"it calls {what.replace('tnt_', 'tnt.')}")
+        raise RefusedInTrial(f"it calls {what.replace('tnt_', 'tnt.')}")
 
 
 def refuse_in_model_step(what: str, instead: str) -> None:

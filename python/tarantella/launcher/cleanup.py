@@ -1,8 +1,7 @@
 """`tarantella --cleanup`: ends left-over processes of jobs, on this machine or on all hosts of a hostfile.
 
 A left-over process belongs to this user, was a rank or was started by one, and its launcher has gone. It is found by the mark
-in its environment (`mark.py`), never by its name. On other hosts mpirun starts this module as
-`python -m tarantella.launcher.cleanup`.
+in its environment (`mark.py`), never by its name. On other hosts mpirun starts this module (`own_program.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -118,7 +116,3 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:SHOWN]
     except OSError:
         return "gone"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -39,8 +39,11 @@ def shared_environment(options: Options, inherited: Mapping[str, str], cores: in
 
 
 def mpi_environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The same where mpirun starts the ranks. Only the host of a rank knows its number of threads (tarantella.threads)."""
-    return _always(inherited) | options.variables
+    """The same where mpirun starts the ranks. Only the host of a rank knows its number of threads (tarantella.threads).
+
+    The name of the job is what its ranks know each other by before MPI is initialised (src/launch/join_watch.hpp).
+    """
+    return _always(inherited) | {variables.JOB: secrets.token_hex(8)} | options.variables
 
 
 def _always(inherited: Mapping[str, str]) -> dict[str, str]:
@@ -50,6 +53,6 @@ def _always(inherited: Mapping[str, str]) -> dict[str, str]:
 def rank_environment(
     shared: Mapping[str, str], size: int, rendezvous: Rendezvous, rank: int, report: str
 ) -> dict[str, str]:
-    """All that the launcher sets for one rank. report: the descriptor for its report."""
+    """All that the launcher sets for one rank. report: the name of the pipe for its report."""
     values = (rank, size, rank, size, rendezvous.name, rendezvous.token, report, mark.own_mark())
     return {**shared, **dict(zip(variables.OF_RANK, map(str, values), strict=True))}

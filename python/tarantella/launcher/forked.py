@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from tarantella import interrupts, tensorflow_import
+from tarantella import interrupts, reporting, tensorflow_import
 from tarantella.launcher import main_program
 from tarantella.launcher.signals import ENDING
 
@@ -75,6 +75,7 @@ class ForkedRank(BaseException):
         _seed_anew()
         tensorflow_import.install()  # when tarantella was imported, this process was the launcher and no rank
         interrupts.install()
+        reporting.install(only_if_leader=True)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._signals)
         main_program.run(self._program, self._source)
 

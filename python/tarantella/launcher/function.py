@@ -25,6 +25,7 @@ from tarantella import environment
 from tarantella.errors import DeadlineError, InvalidArgumentError, RankFailedError, TarantellaError, UnsupportedError
 from tarantella.launcher.arguments import MAX_RANKS
 from tarantella.launcher.devices import visible_gpus
+from tarantella.launcher.own_program import own_program
 from tarantella.launcher.results import JobResult
 
 READ_BYTES = 64 * 1024
@@ -158,7 +159,7 @@ def _run(folder: Folder, ranks: int, timeout: float | None) -> int:
     Returns its exit code.
     """
     launcher = subprocess.Popen(
-        [sys.executable, "-m", "tarantella.launcher.function_job", str(folder.path), str(ranks), str(os.getpid())],
+        own_program("launcher.function_job", str(folder.path), str(ranks), str(os.getpid())),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""`python -m tarantella.launcher.function_job FOLDER RANKS PARENT`: the launcher of the ranks of `tnt.launch`.
+"""The program `function_job FOLDER RANKS PARENT` (`own_program.py`): the launcher of the ranks of `tnt.launch`.
 
 It is a process of its own because the caller's belongs to a notebook, with threads, signal handlers and TensorFlow.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import sys
 from pathlib import Path
 
+from tarantella.launcher import supervision
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.function import Folder
 from tarantella.launcher.launch import launch
 from tarantella.launcher.options import Options, parse
 from tarantella.launcher.output import Console
+from tarantella.launcher.own_program import own_program
 from tarantella.launcher.process import PR_SET_PDEATHSIG
 from tarantella.launcher.results import JobResult
 
@@ -29,15 +30,12 @@ def main(argv: list[str]) -> int:
     if os.getppid() != parent:  # the caller died before prctl
         return 1
     console = Console()
+    supervision.split(console)
     try:
-        options = parse(["-n", ranks, "--", "-m", "tarantella.launcher.function_rank", str(folder.path)])
+        options = parse(["-n", ranks, "--", *own_program("launcher.function_rank", str(folder.path))[1:]])
         assert isinstance(options, Options)
         result = launch(options, console)
     except UsageError as error:  # such as a setting of the environment that makes no sense
         result = JobResult(USAGE_ERROR, str(error), started=False)
     folder.write_job(result)
     return result.code
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""`python -m tarantella.launcher.function_rank FOLDER`: a rank of `tnt.launch`. It calls the function and leaves its value."""
+"""The program `function_rank FOLDER` (`own_program.py`): a rank of `tnt.launch`. It calls the function and leaves its value."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from tarantella import variables
 from tarantella.launcher.function import Folder
 
 
-def main(folder: Folder, rank: int) -> None:
-    """Raises what the function raises, after its traceback has been left for the caller, who shows it."""
+def main(argv: list[str]) -> int:
+    """Returns 0. Raises what the function raises, after its traceback has been left for the caller, who shows it."""
+    folder, rank = Folder(Path(argv[0])), int(os.environ[variables.RANK])
     shown = sys.excepthook
     sys.excepthook = lambda *_: None
     try:
@@ -29,6 +30,7 @@ def main(folder: Folder, rank: int) -> None:
         folder.traceback(rank).write_text(_described(error), errors="backslashreplace")
         raise
     _leave(folder.value(rank), value)
+    return 0
 
 
 def _call(file: Path) -> Any:
@@ -61,7 +63,3 @@ def _leave(file: Path, data: bytes) -> None:
     part = file.with_suffix(".part")
     part.write_bytes(data)
     part.rename(file)
-
-
-if __name__ == "__main__":
-    main(Folder(Path(sys.argv[1])), int(os.environ[variables.RANK]))

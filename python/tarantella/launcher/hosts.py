@@ -32,8 +32,11 @@ class Host:
         return f"{self.name}:{self.slots}"
 
 
-def read_hostfile(path: str) -> tuple[Host, ...]:
-    """The hosts of a file. Raises UsageError with the number of the line that makes no sense."""
+def read_hostfile(path: str, per_node: int | None = None) -> tuple[Host, ...]:
+    """The hosts of a file. Raises UsageError with the number of the line that makes no sense.
+
+    per_node: how many ranks each takes, whatever the file says.
+    """
     try:
         lines = Path(path).read_text().splitlines()
     except OSError as error:
@@ -47,12 +50,12 @@ def read_hostfile(path: str) -> tuple[Host, ...]:
             hosts.append(_host(words, f"{path}:{number}"))
     if not hosts:
         raise UsageError(f"--hostfile: {path!r} names no host")
-    return _merged(hosts)
+    return _merged(hosts, per_node)
 
 
-def read_hosts(text: str) -> tuple[Host, ...]:
-    """The hosts of a list such as a:2,b:2. Raises UsageError."""
-    return _merged([_host([word.strip()], "--hosts") for word in text.split(",")])
+def read_hosts(text: str, per_node: int | None = None) -> tuple[Host, ...]:
+    """The hosts of a list such as a:2,b:2. Raises UsageError. per_node: how many ranks each takes, whatever the list says."""
+    return _merged([_host([word.strip()], "--hosts") for word in text.split(",")], per_node)
 
 
 def assign_ranks(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
@@ -109,8 +112,8 @@ def _host(words: Sequence[str], where: str) -> Host:
     return Host(host["name"], int(count or 1))
 
 
-def _merged(hosts: Iterable[Host]) -> tuple[Host, ...]:
+def _merged(hosts: Iterable[Host], per_node: int | None) -> tuple[Host, ...]:
     found: dict[str, int] = {}
     for host in hosts:
         found[host.name] = found.get(host.name, 0) + host.slots
-    return tuple(Host(name, count) for name, count in found.items())
+    return tuple(Host(name, per_node or count) for name, count in found.items())

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from tarantella.launcher import supervision
 from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.forked import ForkedRank
 from tarantella.launcher.joining import JoinWatch
@@ -120,6 +121,8 @@ class Job:
             if self._refusal:
                 self._refusal.close()
         result = self._result() if started else JobResult(CANNOT_START, started=False)
+        if result.code != 0:  # what has left the session of its rank
+            supervision.end_adopted()
         if result.code == 0 and warning is not None:
             self._console.message(warning)
         self._console.drain()  # signals have their handlers of before, so Ctrl-C ends this
@@ -167,6 +170,7 @@ class Job:
         if self._check_children or not events:
             self._check_children = False
             self._reap()
+            supervision.reap_adopted([rank.process.pid for rank in self._running.values()])
         if self._only is not None and os.getppid() != self._parent and not self._ending():
             self._interrupt(signal.SIGTERM)
         now = time.monotonic()
@@ -206,6 +210,9 @@ class Job:
 
     def _interrupt(self, number: int) -> None:
         self._interrupted = number
+        if self._only is None and os.getppid() != self._parent:  # the supervisor was killed: there is no time to lose
+            self._signal_all(signal.SIGKILL)
+            return
         if self._only is None:
             self._console.message(f"interrupted; ending {counted(len(self._running), 'rank')}")
         self._signal_all(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
@@ -258,7 +265,9 @@ class Job:
         if failed is None:
             return JobResult(0)
         killed = frozenset(rank.rank for rank in self._exits if rank.killed)
-        result = JobResult(failed.exit_code, str(failed), self._asked_to_end, killed=killed, failed=failed.rank)
+        result = JobResult(
+            failed.exit_code, str(failed), self._asked_to_end, killed=killed, failed=failed.rank, error=failed.error
+        )
         if self._only is not None and not failed.failed_first:
             return result
         for line in self._tails[failed.rank]:

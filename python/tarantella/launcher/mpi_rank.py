@@ -1,4 +1,4 @@
-"""`python -m tarantella.launcher.mpi_rank [options] -- COMMAND...`: watches one rank of a job on several hosts.
+"""The program `mpi_rank [options] -- COMMAND...` (`own_program.py`): watches one rank of a job on several hosts.
 
 mpirun starts it once for each rank. Like the launcher on one node, it shows, hides or prefixes the output of the rank and
 reports its failure. It ends the rank and all that it started when mpirun asks for that or has gone.
@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 from collections.abc import Mapping
 
 from tarantella import variables
 from tarantella.environment import local_rank
-from tarantella.launcher import mark
+from tarantella.launcher import mark, supervision
 from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.job import Job
@@ -33,6 +32,7 @@ def main(argv: list[str]) -> int:
     at = argv.index("--")
     flags, command = argv[:at], argv[at + 1 :]
     share_cores()
+    supervision.adopt()
     options = Options(
         ranks=1,
         command=tuple(command),
@@ -74,7 +74,3 @@ def _rank() -> int:
 
 def _environment(_rank: int, report: str) -> Mapping[str, str]:
     return {variables.REPORT_FD: report, variables.LAUNCHER: mark.own_mark()}
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

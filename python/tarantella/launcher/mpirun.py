@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, slots
 from tarantella.launcher.options import Cleanup, Options
+from tarantella.launcher.own_program import own_program
 
 VERSION_SECONDS = 30
 PASSED_ON = ("TNT_", "TF_", "KERAS_", "OMP_", "XLA_", "CUDA_", "NCCL_", "PYTHON")
@@ -68,18 +68,18 @@ def rank_command(options: Options) -> list[str]:
     flags = ["--output-on-all-devices"] * options.output_on_all_devices + ["--log-on-all-devices"] * options.log_on_all_devices
     flags += [options.pin.option] if options.pin else []
     flags += [f"{JOINING}{options.ranks}"] if options.is_python else []
-    return [sys.executable, "-m", "tarantella.launcher.mpi_rank", *flags, "--", *options.command]
+    return own_program("launcher.mpi_rank", *flags, "--", *options.command)
 
 
 def cleanup_command(options: Cleanup) -> list[str]:
     """What mpirun starts on each host to clean it up."""
     flags = ["--force"] * options.force + ["--dry-run"] * options.dry_run
-    return [sys.executable, "-m", "tarantella.launcher.cleanup", *flags]
+    return own_program("launcher.cleanup", *flags)
 
 
 def end_job_command(job: str) -> list[str]:
     """What mpirun starts on each host to end what is left there of one job."""
-    return [sys.executable, "-m", "tarantella.launcher.cleanup", "--job", job]
+    return own_program("launcher.cleanup", "--job", job)
 
 
 def mpirun_command(

@@ -66,6 +66,12 @@ class Options:
     """With how few ranks it may go on after a failure; None: with all."""
     all_hosts: tuple[Host, ...] = ()
     """Those that were given, with the ones that get no rank."""
+    hostfile: str | None = None
+    """Where they are given; it is read again before a restart."""
+    per_node: int | None = None
+    """How many ranks each host takes, whatever the hostfile says; None: as many as that says."""
+    lost_hosts: frozenset[str] = frozenset()
+    """Those on which a rank was killed; a restart with --min-ranks does without them."""
     requested_ranks: int = 0
     """As many as the command line asked for; a restart may have fewer."""
     preload: tuple[str, ...] = ()
@@ -100,13 +106,9 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         raise UsageError("--force: is for --cleanup")
     if given.per_node is not None and given.ranks is not None:
         raise UsageError("-n and --devices-per-node: give one of them")
-    if given.per_node is not None and not hosts:
-        given.ranks = given.per_node
     if not after:
         raise UsageError(f"no script to run: put it after `--`, as in {EXAMPLE}")
-    if given.ranks is None and not hosts:
-        given.ranks = max(1, 0 if given.no_gpu else visible_gpus())
-    ranks = slots(hosts) if given.ranks is None else given.ranks
+    ranks = _ranks(given, hosts)
     _check_slots(ranks, hosts)
     _check_restarts(given, ranks)
     variables = _variables(given)
@@ -131,12 +133,23 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         max_restarts=given.max_restarts or 0,
         min_ranks=given.min_ranks,
         all_hosts=hosts if by_mpirun else (),
+        hostfile=given.hostfile,
+        per_node=given.per_node,
         requested_ranks=ranks,
         preload=given.preload,
         program=command.program,
         source=command.source,
         is_python=command.is_python,
     )
+
+
+def _ranks(given: argparse.Namespace, hosts: Sequence[Host]) -> int:
+    """How many ranks are asked for."""
+    if given.ranks is not None:
+        return int(given.ranks)
+    if hosts:
+        return slots(hosts)
+    return int(given.per_node or max(1, 0 if given.no_gpu else visible_gpus()))
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
@@ -151,13 +164,10 @@ def split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
 def _hosts(given: argparse.Namespace) -> tuple[Host, ...]:
     if given.hostfile is not None and given.hosts is not None:
         raise UsageError("--hostfile and --hosts: give one of them")
-    hosts: tuple[Host, ...] = ()
     if given.hostfile is not None:
-        hosts = read_hostfile(given.hostfile)
-    elif given.hosts is not None:
-        hosts = read_hosts(given.hosts)
-    if hosts:
-        return hosts if given.per_node is None else tuple(Host(host.name, given.per_node) for host in hosts)
+        return read_hostfile(given.hostfile, given.per_node)
+    if given.hosts is not None:
+        return read_hosts(given.hosts, given.per_node)
     if given.mpirun is not None:
         raise UsageError("--mpirun: give the hosts to start ranks on, too, with --hostfile or --hosts")
     return ()

@@ -5,8 +5,10 @@ A line of one rank never contains text of another rank.
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
+import stat
 from collections import deque
 from collections.abc import Callable
 
@@ -88,6 +90,8 @@ class Console:
         self._size = 0
         self._registered: int | None = None
         self._broken: set[int] = set()
+        self.lost = False
+        """Whether output was lost, though somebody may want to read it."""
 
     @property
     def full(self) -> bool:
@@ -122,9 +126,13 @@ class Console:
             written = os.write(descriptor, text[:WRITE_AT_ONCE])
         except BlockingIOError:  # another process made the terminal non-blocking: try later
             return
-        except OSError:  # the reader has gone (as with `| head`); the training goes on
+        except OSError as error:  # the training goes on
             self._broken.add(descriptor)
             written = len(text)
+            if not _reader_gone(descriptor, error):
+                self.lost = True
+                name = {STDOUT: "standard output", STDERR: "standard error"}[descriptor]
+                self.message(f"cannot write to {name}: {error.strerror}; what was to come there from now on is lost")
         del text[:written]
         self._size -= written
         if not text:
@@ -139,3 +147,8 @@ class Console:
                 selector.select()
                 selector.unregister(self._queue[0][0])
                 self.write_some()
+
+
+def _reader_gone(descriptor: int, error: OSError) -> bool:
+    """Whether nobody wants the output any more: a pipe without a reader, as of `| head`, or a terminal that was closed."""
+    return error.errno == errno.EPIPE or (error.errno == errno.EIO and stat.S_ISCHR(os.fstat(descriptor).st_mode))

@@ -18,6 +18,7 @@ from tarantella import tensorflow_import
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.main_program import search_for
 from tarantella.launcher.mark import own_mark
+from tarantella.launcher.own_program import own_program
 from tarantella.variables import JOB, LAUNCHER, LAUNCHER_ADDED
 
 FIXED_BY_IMPORT = (
@@ -92,7 +93,7 @@ def restart_with(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     own = {LAUNCHER: own_mark(), JOB: secrets.token_hex(8)}
     added = [name for name in (*environment, *own) if name not in os.environ]
     everything = {**os.environ, **environment, **own, LAUNCHER_ADDED: ",".join(added)}
-    os.execve(sys.executable, [sys.executable, "-m", "tarantella", *argv], everything)
+    os.execve(sys.executable, own_program("cli", *argv), everything)
 
 
 def load(modules: Sequence[str], program: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tarantella import reporting
 from tarantella.launcher.command import file_of
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.forked import Forked, fork_rank
@@ -90,7 +91,7 @@ class RankSpec:
     command: tuple[str, ...]
     """Interpreter, script, arguments."""
     environment: Callable[[int, str], Mapping[str, str]]
-    """The variables to set for a rank, given its number and its report descriptor."""
+    """The variables to set for a rank, given its number and the name of its report pipe (`reporting.named`)."""
     output_on_all_devices: bool = False
     """Whether the output of all ranks comes by pipes; else rank 0 has the launcher's own."""
     inherited: tuple[int, ...] = ()
@@ -129,7 +130,7 @@ class RankStarter:
         if spec.source is not None:
             closing.append(stdin := file_of(spec.source) if spec.preloaded is None else os.open(os.devnull, os.O_RDONLY))
         streams = (stdin, stdout_write, stderr_write)
-        environment = {**os.environ, **spec.environment(rank, str(report_write))}
+        environment = {**os.environ, **spec.environment(rank, reporting.named(report_write))}
         inherited = (report_write, *spec.inherited)
         prepare = _preparation(self._file_limit, None if spec.prepare is None else spec.prepare(rank))
         launcher = os.getpid()

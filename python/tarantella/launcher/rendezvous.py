@@ -6,8 +6,10 @@ never join: without a notice the others would wait until the timeout.
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
+import struct
 from collections.abc import Callable
 
 from tarantella.launcher.environment import Rendezvous
@@ -53,10 +55,19 @@ class ExitNotices:
             connection.setblocking(False)  # a full backlog must not block the launcher
             try:
                 connection.connect(f"\0{self._rendezvous.name}")
+                if not _same_user(connection):  # has taken the name, and must not learn the token
+                    return False
                 connection.sendall(line)
             except OSError:
                 return False
         return True
+
+
+def _same_user(connection: socket.socket) -> bool:
+    """Whether the process that listens at the other end is this user's."""
+    credentials = struct.Struct("3i")  # pid, uid and gid
+    _, uid, _ = credentials.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))
+    return bool(uid == os.geteuid())
 
 
 class Refusal:

@@ -1,30 +1,42 @@
 """`tarantella --max-restarts K`: starts the ranks again after a failure, with `--min-ranks` on the remaining ranks or hosts.
 
 An interrupted job, or a script that cannot be started, is no failure. A restart runs the script from its first line; the script
-continues from its last checkpoint. `TNT_RESTART` is the number of restarts.
+continues from its last checkpoint. `TNT_RESTART` is the number of restarts. Starts that fail soon are made at growing
+intervals. A failure that every start will meet again ends the job.
 """
 
 from __future__ import annotations
 
 import os
+import select
+import signal
+import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tarantella import variables
 from tarantella.launcher.cleanup import end_job
-from tarantella.launcher.hosts import Host, assign_ranks, host_of, slots
+from tarantella.launcher.errors import UsageError
+from tarantella.launcher.hosts import Host, assign_ranks, host_of, read_hostfile, slots
 from tarantella.launcher.launch import launch
 from tarantella.launcher.mpi_job import MpiJob
 from tarantella.launcher.mpirun import end_job_command, find_mpirun, mpirun_command
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import Console
 from tarantella.launcher.preload import job_name
-from tarantella.launcher.results import JobResult
+from tarantella.launcher.results import HOPELESS, JobResult
+from tarantella.launcher.signals import SignalPipe
 from tarantella.launcher.text import counted
 from tarantella.settings import reproducible
 
 PROBE_SECONDS = 30.0
 """Seconds after which a host that does not answer counts as gone."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before the second of several restarts in a row, and the most before any. The first is made at once."""
+STEADY = 600.0
+"""After a start that ran so many seconds, the next restart is a first one."""
 
 
 class _CannotContinue(Exception):
@@ -36,7 +48,9 @@ def run(options: Options, console: Console) -> JobResult:
     if options.max_restarts == 0 or options.dry_run:
         return launch(options, console)
     job = job_name()
+    failures = _Failures()
     for restart in range(options.max_restarts + 1):
+        began = time.monotonic()
         own = {variables.RESTART: str(restart), variables.JOB: job}
         result = launch(replace(options, variables=options.variables | own), console)
         if result.code == 0 or result.interrupted or not result.started:
@@ -45,13 +59,74 @@ def run(options: Options, console: Console) -> JobResult:
             console.message(f"not restarted: {restart} of {counted(restart, 'restart')} made")
             break
         try:
+            pause = failures.note(options, result, time.monotonic() - began)
             options = _next_options(options, result, job, console)
         except _CannotContinue as reason:
             console.message(f"not restarted: {reason}")
             break
+        interrupted = _wait(pause, console)
+        if interrupted:
+            return JobResult(128 + interrupted, interrupted=True)
         console.message(f"restart {restart + 1} of {options.max_restarts} on {_where(options)}: {result.reason}")
     console.drain()
     return result
+
+
+class _Failures:
+    """The failures of a job so far: how long to wait before the next start, and whether it would fail like the last one."""
+
+    def __init__(self) -> None:
+        self._error = ""
+        self._pause = 0.0
+
+    def note(self, options: Options, result: JobResult, seconds: float) -> float:
+        """Returns the seconds to wait before the next start. Raises _CannotContinue. seconds: how long the last one ran."""
+        wrong = _syntax_error(options)
+        if wrong:
+            raise _CannotContinue(f"{wrong}: correct the script")
+        said = result.reason.rpartition(" exited with code ")[2].partition(": ")[2]  # by mpirun the reason alone is known
+        if HOPELESS.match(said):
+            raise _CannotContinue(f"the next start would fail alike: {said}")
+        if result.error and result.error == self._error:
+            raise _CannotContinue(f"the last start has failed alike: {result.error}")
+        self._error = result.error
+        pause = 0.0 if seconds >= STEADY else self._pause
+        self._pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
+        return pause
+
+
+def _syntax_error(options: Options) -> str:
+    """What is wrong with the text of a script that our own interpreter runs; empty if nothing, or if it runs something else."""
+    name = options.program[0] if options.program else ""
+    try:
+        text = Path(name).read_bytes() if options.source is None and name.endswith(".py") else options.source or b""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(text, name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:  # a ValueError: of a NUL in the text
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return f"{name}{line} has a {type(error).__name__}"
+    except OSError:  # it has been removed
+        return ""
+    return ""
+
+
+def _wait(seconds: float, console: Console) -> int:
+    """Waits before a restart. Returns the number of the signal that asked for the job's end, or 0."""
+    if seconds == 0:
+        return 0
+    console.message(f"the next start is in {seconds:g} s")
+    console.drain()
+    deadline = time.monotonic() + seconds
+    with SignalPipe() as signals:
+        while (left := deadline - time.monotonic()) > 0:
+            select.select([signals.descriptor], [], [], left)
+            ending = [number for number in signals.read() if number != signal.SIGCHLD]
+            if ending:
+                console.message("interrupted")
+                console.drain()
+                return ending[0]
+    return 0
 
 
 def _next_options(options: Options, result: JobResult, job: str, console: Console) -> Options:
@@ -68,14 +143,28 @@ def _next_options(options: Options, result: JobResult, job: str, console: Consol
 
 
 def _options_on_hosts(options: Options, result: JobResult, job: str, console: Console) -> Options:
+    lost = options.lost_hosts | {host_of(options.hosts, rank) for rank in result.killed}
+    options = replace(options, all_hosts=_hosts_by_now(options, console), lost_hosts=lost)
     gone = _unreachable_hosts(options, job, console)
-    if options.min_ranks is None:
-        return options  # the host may be back when mpirun asks
-    gone |= {host_of(options.hosts, rank) for rank in result.killed}
+    if options.min_ranks is None:  # a host may be back when mpirun asks
+        enough = slots(options.all_hosts) >= options.ranks
+        return replace(options, hosts=assign_ranks(options.all_hosts, options.ranks)) if enough else options
+    gone |= lost
     hosts = tuple(host for host in options.all_hosts if host.name not in gone)
     wanted = min(options.requested_ranks, slots(hosts))
     ranks = _usable_ranks(wanted, options, f"gone: {', '.join(sorted(gone))}" if gone else "no host has gone")
-    return replace(options, ranks=ranks, all_hosts=hosts, hosts=assign_ranks(hosts, ranks))
+    return replace(options, ranks=ranks, hosts=assign_ranks(hosts, ranks))
+
+
+def _hosts_by_now(options: Options, console: Console) -> tuple[Host, ...]:
+    """The hosts that the hostfile names now: a host may have been added, or taken out for a while."""
+    if options.hostfile is None:
+        return options.all_hosts
+    try:
+        return read_hostfile(options.hostfile, options.per_node)
+    except UsageError as error:
+        console.message(f"{error}; the hosts are those of the last start")
+        return options.all_hosts
 
 
 def _unreachable_hosts(options: Options, job: str, console: Console) -> set[str]:

@@ -7,12 +7,15 @@ on a pipe why it ends: by its own failure ("primary"), or because another one fa
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tarantella.launcher.process import ExitStatus
 
 MAX_MESSAGE = 1000
+HOPELESS = re.compile(r"(SyntaxError|IndentationError|TabError|ImportError|ModuleNotFoundError)\b")
+"""How the message of an error begins that every start of the same script meets at once."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Report:
 
     secondary: bool
     message: str
+    step: int | None = None
+    """Of training, if the rank was in `fit`."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class JobResult:
     """Ranks that were killed by a signal which the launcher had not sent."""
     failed: int | None = None
     """The rank whose failure was the first."""
+    error: str = ""
+    """The exception that ended its script, and the step, if it was an exception of its own."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,13 @@ class RankExit:
         return bool(self.status.signal) and not self.signalled
 
     @property
+    def error(self) -> str:
+        """The exception of its own that ended its script, and the step; empty if it said none."""
+        if self.report is None or self.report.secondary:
+            return ""
+        return self.report.message + ("" if self.report.step is None else f" (step {self.report.step})")
+
+    @property
     def exit_code(self) -> int:
         return self.status.exit_code if not self.signalled else self.status.code or 1
 
@@ -86,7 +100,8 @@ def read_report(lines: Iterable[bytes]) -> Report | None:
             continue
         if isinstance(found, dict) and found.get("kind") in ("primary", "secondary"):
             message = " ".join(str(found.get("message") or "").split())
-            return Report(found["kind"] == "secondary", message[:MAX_MESSAGE])
+            step = found.get("step")
+            return Report(found["kind"] == "secondary", message[:MAX_MESSAGE], step if isinstance(step, int) else None)
     return None
 
 

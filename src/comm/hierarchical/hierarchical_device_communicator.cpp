@@ -118,6 +118,11 @@ void HierarchicalDeviceCommunicator::throw_if_aborted() {
   global_->throw_if_aborted();
 }
 
+void HierarchicalDeviceCommunicator::check() {
+  throw_if_aborted();
+  local_->check();
+}
+
 // The steps of one call. Each is enqueued on the stream of the communicator that performs it.
 class HierarchicalDeviceCommunicator::AllReduce {
  public:

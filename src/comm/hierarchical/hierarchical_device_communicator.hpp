@@ -48,6 +48,7 @@ class HierarchicalDeviceCommunicator final : public DeviceCommunicator {
 
   void abort(tnt_status_t status, const std::string& message) noexcept override { host_.abort(status, message); }
   void throw_if_aborted() override;
+  void check() override;
   void check_capture(StreamHandle stream) override { refuse_capture(device_, stream); }
 
  private:

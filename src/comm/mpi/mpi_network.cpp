@@ -114,8 +114,9 @@ std::unique_ptr<Request> MpiNetwork::isend(const void* data, std::size_t bytes, 
 
 std::unique_ptr<Request> MpiNetwork::irecv(void* data, std::size_t bytes, int from, int tag, std::shared_ptr<void> memory) {
   auto request = std::make_unique<MpiRequest>(channel_, std::move(memory), true);
+  const int source = from == any_rank ? MPI_ANY_SOURCE : from;
   channel_->use(
-      [&] { TNT_MPI(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, tag, channel_->comm, &request->handle)); });
+      [&] { TNT_MPI(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, source, tag, channel_->comm, &request->handle)); });
   return request;
 }
 

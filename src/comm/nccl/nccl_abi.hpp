@@ -16,7 +16,6 @@ typedef struct ncclComm* ncclComm_t;
 typedef void* ncclStream_t;  // cudaStream_t
 
 constexpr int undefined_int = INT_MIN;  // NCCL_CONFIG_UNDEF_INT
-constexpr int no_color = -1;            // NCCL_SPLIT_NOCOLOR
 constexpr unsigned int config_magic = 0xcafebeefU;
 constexpr unsigned int config_version = 22800;
 

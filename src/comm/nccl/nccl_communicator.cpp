@@ -1,10 +1,14 @@
 #include "comm/nccl/nccl_communicator.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
+#include "base/log.hpp"
 #include "comm/abort_job.hpp"
 #include "comm/nccl/nccl_init.hpp"
 
@@ -36,6 +40,9 @@ nccl::ncclRedOp_t nccl_op(tnt_op_t op) {
   fail(TNT_INVALID_ARGUMENT, "{} is not an operation", static_cast<int>(op));
 }
 
+// CUDA releases what a graph holds a moment after the graph was destroyed.
+constexpr double graph_release_seconds = 2.0;
+
 // One block of the same size to and from each rank.
 std::vector<Message> all_to_all_messages(int ranks, const void* in, void* out, std::size_t count, std::size_t bytes) {
   std::vector<Message> messages;
@@ -58,9 +65,15 @@ NcclCommunicator::NcclCommunicator(Device& device, Communicator& host, const Ncc
       job_rank_(job_rank),
       library_(std::move(library)),
       stream_(device, Priority::high),
-      handle_(library_, options.timeout, [this] { throw_if_aborted(); }) {
+      root_(library_, options.timeout, [this] { throw_if_aborted(); }),
+      in_graphs_(std::make_shared<int>()) {
   try {
-    device_.with_current_device([&] { open(handle_); });
+    device_.with_current_device([&] {
+      open(root_);
+      if (!library_->launches_in_threads() || host_.size() == 1) return;
+      blocking_.emplace(library_, options.timeout, [this] { throw_if_aborted(); });
+      blocking_->make_blocking_child(root_, host_.rank(), nccl_config(options_));
+    });
   } catch (const Error& error) {
     throw Error(abort_job(host_, error.status(), fmt::format("rank {}: {}", job_rank_, error.what())));
   }
@@ -71,10 +84,71 @@ NcclCommunicator::NcclCommunicator(Device& device, Communicator& host, const Ncc
                                          options_.timeout, static_cast<WatchedComm&>(*this));
 }
 
-// A communicator that was not closed is aborted.
+// A communicator that was not closed is aborted. Closing a blocking one waits for its work, which nothing could interrupt, so
+// the work is waited for first.
 NcclCommunicator::~NcclCommunicator() {
-  if (!watchdog_->aborted() && !host_.async_error()) handle_.close();
+  const std::size_t captured = captured_operations();
+  if (captured > 0) {
+    log(LogLevel::warning,
+        "rank {}: a CUDA graph with {} operations of a communicator of {} still exists: the communicator is not freed, and the "
+        "graph must not run again (destroy graphs before what they use)",
+        job_rank_, captured, version());
+    if (!blocking_) root_.leave();  // its abort would wait for the graph
+  } else if (wait_until_idle()) {
+    device_.with_current_device([&] {
+      if (blocking_) blocking_->close();
+      root_.close();
+    });
+  }
   watchdog_->stop();
+  abort();
+}
+
+bool NcclCommunicator::wait_until_idle() {
+  try {
+    for (const Deadline deadline(options_.timeout); !deadline.passed();) {
+      throw_if_aborted();
+      if (device_.idle(stream())) return true;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    log(LogLevel::warning, "rank {}: the work of a communicator has not ended within {} s: it is aborted", job_rank_,
+        options_.timeout);
+  } catch (const Error& error) {
+    log(LogLevel::info, "{}", error.what());
+  }
+  return false;
+}
+
+void NcclCommunicator::check() {
+  throw_if_aborted();
+  if (const auto error = async_error()) {
+    throw Error(error->status(), fmt::format("rank {}: {}", job_rank_, error->what()));
+  }
+}
+
+std::size_t NcclCommunicator::operations_in_graphs() const noexcept {
+  return static_cast<std::size_t>(in_graphs_.use_count()) - 1;
+}
+
+std::size_t NcclCommunicator::captured_operations() {
+  for (const Deadline deadline(graph_release_seconds); operations_in_graphs() > 0 && !deadline.passed();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return operations_in_graphs();
+}
+
+// A graph that still exists holds the child, and NCCL would wait for it in the child's abort. The root's abort is enough to end
+// the child's work.
+void NcclCommunicator::abort() noexcept {
+  try {
+    device_.with_current_device([&] {
+      root_.abort();
+      if (!blocking_) return;
+      operations_in_graphs() > 0 ? blocking_->leave() : blocking_->abort();
+    });
+  } catch (const Error& error) {
+    log(LogLevel::warning, "rank {}: the communicator of {} is not aborted: {}", job_rank_, version(), error.what());
+  }
 }
 
 void NcclCommunicator::throw_if_aborted() {
@@ -87,9 +161,10 @@ void NcclCommunicator::watched(const Call& call, const char* what, std::string_v
   const std::scoped_lock lock(mutex_);
   watchdog_->throw_if_aborted();
   try {
-    (*watchdog_)(call, detail, [&] {
-      if (call.count > 0) handle_.call(what, std::forward<Use>(use));
+    const bool captured = !(*watchdog_)(call, detail, [&] {
+      if (call.count > 0) device_.with_current_device([&] { handle().call(what, std::forward<Use>(use)); });
     });
+    if (captured) device_.keep_in_graph(stream(), in_graphs_);
   } catch (const Error& error) {
     watchdog_->wait_for_cause(error);
     watchdog_->abort_and_throw(error.status(),
@@ -158,22 +233,11 @@ nccl::ncclResult_t NcclCommunicator::send_and_receive(nccl::ncclComm_t comm, std
   return check_nccl(result, "ncclGroupEnd", *library_, __FILE__, __LINE__);
 }
 
-std::unique_ptr<DeviceCommunicator> NcclCommunicator::create_child(int color, int key, Communicator* host) {
-  const bool by_nccl = (*library_)->CommSplit != nullptr;
-  const std::scoped_lock lock(mutex_);
-  if (host != nullptr) {
-    return std::make_unique<NcclCommunicator>(device_, *host, options_, library_, job_rank_, [&](NcclHandle& handle) {
-      by_nccl ? handle.split(handle_, color, key) : init_nccl(handle, *host, options_);
-    });
-  }
-  if (!by_nccl) return nullptr;
-  try {
-    NcclHandle none(library_, options_.timeout, [this] { throw_if_aborted(); });
-    none.split(handle_, nccl::no_color, key);
-  } catch (const Error& error) {
-    watchdog_->abort_and_throw(error.status(), fmt::format("rank {}: {}", job_rank_, error.what()));
-  }
-  return nullptr;
+// Connects anew: a part that shared the whole's resources (ncclCommSplit) would run in turn with it on the device.
+std::unique_ptr<DeviceCommunicator> NcclCommunicator::create_child(int /*color*/, int /*key*/, Communicator* host) {
+  if (host == nullptr) return nullptr;
+  return std::make_unique<NcclCommunicator>(device_, *host, options_, library_, job_rank_,
+                                            [&](NcclHandle& handle) { init_nccl(handle, *host, options_); });
 }
 
 }  // namespace tnt

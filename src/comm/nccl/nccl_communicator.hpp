@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,22 +44,28 @@ class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
   [[nodiscard]] int rank() const noexcept override { return host_.rank(); }
   [[nodiscard]] int size() const noexcept override { return host_.size(); }
   [[nodiscard]] const char* transport() const noexcept override { return "nccl"; }
-  [[nodiscard]] std::string version() const override { return handle_.library().name(); }
+  [[nodiscard]] std::string version() const override { return library_->name(); }
   [[nodiscard]] StreamHandle stream() const noexcept override { return stream_.get(); }
 
   void abort(tnt_status_t status, const std::string& message) noexcept override { host_.abort(status, message); }
   void throw_if_aborted() override;
+  void check() override;
+  [[nodiscard]] std::size_t captured_operations() override;
 
  private:
   void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
   void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
   std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) override;
-  [[nodiscard]] std::optional<Error> async_error() override { return handle_.async_error(); }
-  void abort() noexcept override { handle_.abort(); }
+  [[nodiscard]] std::optional<Error> async_error() override { return handle().async_error(); }
+  void abort() noexcept override;
 
   // use(ncclComm_t) calls NCCL. A call without elements is counted and enqueues nothing.
   template <typename Use>
   void watched(const Call& call, const char* what, std::string_view detail, Use&& use);
+  // Collectives are called on it.
+  [[nodiscard]] NcclHandle& handle() noexcept { return blocking_ ? *blocking_ : root_; }
+  [[nodiscard]] bool wait_until_idle();
+  [[nodiscard]] std::size_t operations_in_graphs() const noexcept;
   nccl::ncclResult_t send_and_receive(nccl::ncclComm_t comm, std::span<const Message> messages, nccl::ncclDataType_t type);
 
   Device& device_;
@@ -67,8 +74,10 @@ class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
   int job_rank_;
   std::shared_ptr<const NcclLibrary> library_;
   Stream stream_;
-  std::mutex mutex_;  // keeps an operation and its events together
-  NcclHandle handle_;
+  std::mutex mutex_;                    // keeps an operation and its events together
+  NcclHandle root_;                     // connects the ranks and aborts, and never blocks
+  std::optional<NcclHandle> blocking_;  // its child, where a call of a non-blocking communicator would cost a thread
+  std::shared_ptr<void> in_graphs_;     // each captured operation has a copy as long as its graph exists
   std::unique_ptr<Watchdog> watchdog_;
 };
 

@@ -16,6 +16,7 @@ bool is_error(nccl::ncclResult_t state) { return state != nccl::ncclSuccess && s
 
 // How long an abort waits for a thread that is inside a call.
 constexpr double abort_grace_seconds = 1.0;
+constexpr double blocked_call_seconds = 10.0;  // it returns by itself
 
 }  // namespace
 
@@ -61,14 +62,14 @@ void NcclHandle::open(const char* what, const std::function<nccl::ncclResult_t(n
   synchronise_state(what);
 }
 
-// The parent is in progress until the child's handle is known; then the child may still be in progress.
-void NcclHandle::split(NcclHandle& parent, int color, int key) {
+// The parent is in progress until the child's handle is known.
+void NcclHandle::make_blocking_child(NcclHandle& parent, int rank, nccl::ncclConfig_t config) {
+  config.blocking = 1;
   parent.new_comm_ = nullptr;
-  parent.call("ncclCommSplit", [&](nccl::ncclComm_t comm) {
-    return TNT_NCCL(*library_, CommSplit, comm, color, key, &parent.new_comm_, nullptr);
-  });
+  parent.call("ncclCommSplit",
+              [&](nccl::ncclComm_t comm) { return TNT_NCCL(*library_, CommSplit, comm, 0, rank, &parent.new_comm_, &config); });
+  blocking_ = true;
   comm_ = parent.new_comm_;
-  if (comm_ != nullptr) synchronise_state("ncclCommSplit");
 }
 
 std::optional<Error> NcclHandle::async_error() {
@@ -85,17 +86,27 @@ std::optional<Error> NcclHandle::async_error() {
   }
 }
 
-// First lets a thread that is inside a call return. A thread that does not return waits for the device, and the device waits
-// for missing ranks; only the abort can free it.
+// First lets a thread that is inside a call return. In a call of a communicator that does not block, a thread can only wait for
+// the device, and the device for missing ranks: the abort frees it. In a call of a blocking one, NCCL's own code still uses the
+// communicator, which the abort would free; the abort of the parent has told it to return.
 void NcclHandle::abort() noexcept {
   std::unique_lock lock(mutex_, std::defer_lock);
-  for (const Deadline deadline(abort_grace_seconds); !lock.try_lock() && !deadline.passed();) sleep_briefly();
+  const Deadline deadline(blocking_ ? blocked_call_seconds : abort_grace_seconds);
+  while (!lock.try_lock() && !deadline.passed()) sleep_briefly();
+  if (!lock && blocking_) return leave();
   const nccl::ncclComm_t comm = comm_.exchange(nullptr);
   if (comm == nullptr) return;
   const nccl::ncclResult_t result = (*library_)->CommAbort(comm);
   if (is_error(result)) {
     log(LogLevel::warning, "ncclCommAbort failed: {}", (*library_)->GetErrorString(result));
   }
+}
+
+void NcclHandle::leave() noexcept {
+  const nccl::ncclComm_t comm = comm_.exchange(nullptr);
+  if (comm == nullptr) return;
+  log(LogLevel::warning, "a communicator of {} is not freed: a call of it does not return, or a CUDA graph still uses it",
+      library_->name());
 }
 
 void NcclHandle::close() noexcept {

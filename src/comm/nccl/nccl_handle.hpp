@@ -1,5 +1,5 @@
-// A non-blocking NCCL communicator. Any call may be in progress when it returns; it is then polled until it is done,
-// interrupted or out of time. This makes it possible to abort while another thread is inside a call.
+// An NCCL communicator. It is made without blocking: a call may be in progress when it returns, and is then polled until it is
+// done, interrupted or out of time. A blocking child of it can take the collectives.
 #pragma once
 
 #include <atomic>
@@ -39,13 +39,16 @@ class NcclHandle {
     if (result == nccl::ncclInProgress) synchronise_state(what);
   }
 
-  // Creates a child of the parent. On return both can be used.
-  void split(NcclHandle& parent, int color, int key);
+  // Makes this handle a communicator of the same ranks as the parent, which blocks in its calls. They share their resources and
+  // their abort: aborting the parent ends the child's work on the device, and a call in which the child blocks returns.
+  void make_blocking_child(NcclHandle& parent, int rank, nccl::ncclConfig_t config);
 
   // An asynchronous error of NCCL, if one is known; does not wait.
   [[nodiscard]] std::optional<Error> async_error();
 
-  void abort() noexcept;  // from any thread; work on the device ends soon
+  // From any thread; work on the device ends soon. A child is aborted after its parent.
+  void abort() noexcept;
+  void leave() noexcept;  // forgets the communicator, which is not freed; after its parent's abort
   void close() noexcept;  // finalizes and destroys; aborts after an interruption or its deadline
 
  private:
@@ -57,6 +60,7 @@ class NcclHandle {
   std::function<void()> interrupt_;
   std::mutex mutex_;  // NCCL calls on a communicator are not thread-safe
   std::atomic<nccl::ncclComm_t> comm_{nullptr};
+  bool blocking_ = false;
   nccl::ncclComm_t new_comm_ = nullptr;  // NCCL writes a new handle here, possibly long after the call, from its own thread
 };
 

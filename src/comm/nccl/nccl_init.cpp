@@ -117,12 +117,12 @@ nccl::ncclConfig_t nccl_config(const NcclOptions& options) {
   nccl::ncclConfig_t config{.size = sizeof(config),
                             .magic = nccl::config_magic,
                             .version = nccl::config_version,
-                            .blocking = 0,
+                            .blocking = 0,  // connecting can be interrupted
                             .cgaClusterSize = unset,
                             .minCTAs = unset,
                             .maxCTAs = options.max_ctas > 0 ? options.max_ctas : unset,
                             .netName = nullptr,
-                            .splitShare = unset,
+                            .splitShare = 1,  // a child is this communicator's way to block (NcclCommunicator)
                             .trafficClass = unset,
                             .commName = nullptr,
                             .collnetEnable = unset,

@@ -61,7 +61,7 @@ void* open_found() {
 
 }  // namespace
 
-// own_file: .../site-packages/tarantella/libtarantella.so.0, possibly one directory deeper
+// own_file: .../site-packages/tarantella/libtarantella.so.0.1, possibly one directory deeper
 std::vector<std::string> nccl_wheels(const std::string& own_file) {
   std::vector<std::string> files;
   fs::path folder = fs::path(own_file).parent_path();
@@ -108,11 +108,11 @@ void NcclLibrary::resolve(void* handle) {
     file_ = file_of(reinterpret_cast<const void*>(functions_.GetVersion));
     if (functions_.GetVersion(&version_) != nccl::ncclSuccess) version_ = 0;
   }
+  if (launches_in_threads()) need(functions_.CommSplit, "ncclCommSplit");
   if (!missing.empty() || version_ < min_version) {
     fail(TNT_UNSUPPORTED, "{} is NCCL {}{}{}, but {} or newer is needed: {}", file_.empty() ? file_name : file_,
          nccl_version_text(version_), missing.empty() ? "" : " without ", missing, nccl_version_text(min_version), advice);
   }
-  if (version_ >= 21800) find(functions_.CommSplit, "ncclCommSplit");
   if (version_ >= 22300) find(functions_.CommInitRankScalable, "ncclCommInitRankScalable");
 }
 

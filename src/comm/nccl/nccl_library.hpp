@@ -20,7 +20,7 @@ struct NcclFunctions {
   nccl::ncclGetUniqueId_t* GetUniqueId = nullptr;
   nccl::ncclCommInitRankConfig_t* CommInitRankConfig = nullptr;
   nccl::ncclCommInitRankScalable_t* CommInitRankScalable = nullptr;  // 2.23
-  nccl::ncclCommSplit_t* CommSplit = nullptr;                        // 2.18
+  nccl::ncclCommSplit_t* CommSplit = nullptr;                        // where launches_in_threads()
   nccl::ncclCommGetAsyncError_t* CommGetAsyncError = nullptr;
   nccl::ncclCommFinalize_t* CommFinalize = nullptr;
   nccl::ncclCommDestroy_t* CommDestroy = nullptr;
@@ -49,6 +49,8 @@ class NcclLibrary {
   [[nodiscard]] int version() const noexcept { return version_; }  // 22809
   [[nodiscard]] std::string name() const;                          // "NCCL 2.28.9"
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
+  // From 2.23 on a non-blocking communicator starts a thread for each collective (groupLaunchNonBlocking in NCCL's group.cc).
+  [[nodiscard]] bool launches_in_threads() const noexcept { return version_ >= 22300; }
   // NCCL's text for a result: its name and NCCL's last error message. comm: null if it may have been destroyed.
   [[nodiscard]] std::string error_text(nccl::ncclResult_t result, nccl::ncclComm_t comm) const;
 

@@ -44,12 +44,13 @@ class Watchdog {
   ~Watchdog();
 
   // Enqueues an operation with enqueue() and watches it. Operations of a captured stream are not watched, because a replay has
-  // no fixed time. One thread at a time.
+  // no fixed time: returns false then. One thread at a time.
   template <typename Enqueue>
-  void operator()(const Call& call, std::string_view detail, Enqueue&& enqueue) {
+  bool operator()(const Call& call, std::string_view detail, Enqueue&& enqueue) {
     const bool followed = begin(call, detail);
     enqueue();
     if (followed) end();
+    return followed;
   }
 
   void throw_if_aborted() const;

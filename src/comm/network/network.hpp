@@ -37,7 +37,8 @@ class Network {
   // memory: owns the data. At most max_message_bytes bytes; tags from 0 to max_tag.
   [[nodiscard]] virtual std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,
                                                        std::shared_ptr<void> memory) = 0;
-  // bytes: the capacity; the message may be shorter.
+  // bytes: the capacity; the message may be shorter. from: a rank, or any_rank for messages of all senders with this tag, of
+  // which each sender's keep their order.
   [[nodiscard]] virtual std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,
                                                        std::shared_ptr<void> memory) = 0;
 
@@ -45,6 +46,7 @@ class Network {
   virtual void skip_finalize() noexcept = 0;
 };
 
+inline constexpr int any_rank = -1;
 inline constexpr std::size_t max_message_bytes = std::size_t{1} << 30;
 
 }  // namespace tnt

@@ -1,6 +1,7 @@
 // all_gather, broadcast and all_to_all over a network.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "comm/network/block_exchange.hpp"
@@ -84,8 +85,9 @@ void NetworkCommunicator::all_gather(const void* in, void* out, std::size_t coun
   }
 }
 
-// start(): the root sends each rank its slice of a chunk. advance(): each rank sends its slice on to the others, so that no
-// rank sends more than twice the data. finish() copies the whole chunk out.
+// A binary tree over the members, with the root at its top: chunks move down it one after another. start() sends a chunk of the
+// root, or receives one. advance() sends it on and copies it out. No rank sends more than twice the data, in two messages for
+// each chunk; the last rank has a chunk after log2 n steps.
 class NetworkCommunicator::Broadcast {
  public:
   Broadcast(NetworkCommunicator& comm, const void* in, void* out, std::size_t bytes, std::size_t root)
@@ -95,56 +97,46 @@ class NetworkCommunicator::Broadcast {
         out_(out),
         bytes_(bytes),
         root_(root),
-        per_chunk_(slice_bytes(bytes, group_.size()) * group_.size()) {}
+        place_((group_.self + group_.size() - root) % group_.size()),
+        per_chunk_(slice_bytes(bytes, static_cast<std::size_t>(std::bit_width(group_.size())))) {}
   [[nodiscard]] std::size_t chunks() const { return chunk_count(bytes_, per_chunk_); }
 
   void start(std::size_t index) {
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
-    chunk.bytes = std::min(per_chunk_, bytes_ - index * per_chunk_);
-    chunk.data = comm_.staging_.acquire(chunk.bytes);
-    if (group_.self == root_) {
-      std::memcpy(chunk.data.get(), at(in_, index * per_chunk_), chunk.bytes);
-      for (std::size_t member = 0; member < group_.size(); ++member) {
-        const BufferSlice part = slice(member, chunk);
-        if (member != root_ && part.bytes > 0) chunk.scatter.send(part, member, scatter_tag);
-      }
-    } else if (const BufferSlice own = slice(group_.self, chunk); own.bytes > 0) {
-      chunk.scatter.receive(own, root_, scatter_tag);
-    }
+    const std::size_t first = index * per_chunk_;
+    chunk.data.bytes = std::min(per_chunk_, bytes_ - first);
+    chunk.data.buffer = comm_.staging_.acquire(chunk.data.bytes);
+    if (place_ > 0) return chunk.batch.receive(chunk.data, member((place_ - 1) / 2), scatter_tag);
+    std::memcpy(chunk.data.data(), at(in_, first), chunk.data.bytes);
+    send_on(chunk);
+    if (out_ != in_) std::memcpy(at(out_, first), chunk.data.data(), chunk.data.bytes);
   }
 
   void advance(std::size_t index) {
+    if (place_ == 0) return;
     Chunk& chunk = *chunks_[index % chunks_in_flight];
-    const BufferSlice own = slice(group_.self, chunk);
-    for (std::size_t member = 0; member < group_.size() && group_.self != root_; ++member) {
-      const BufferSlice part = slice(member, chunk);
-      if (member != group_.self && part.bytes > 0) chunk.gather.receive(part, member, gather_tag);
-    }
-    comm_.handshake_.wait(chunk.scatter);
-    for (std::size_t i = 1; i < group_.size() && own.bytes > 0; ++i) {
-      const std::size_t member = (group_.self + i) % group_.size();
-      if (member != root_) chunk.gather.send(own, member, gather_tag);
-    }
+    comm_.handshake_.wait(chunk.batch);
+    send_on(chunk);
+    std::memcpy(at(out_, index * per_chunk_), chunk.data.data(), chunk.data.bytes);
   }
 
   void finish(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
-    comm_.handshake_.wait(chunk->gather);
-    std::memcpy(at(out_, index * per_chunk_), chunk->data.get(), chunk->bytes);
+    comm_.handshake_.wait(chunk->batch);
     chunk.reset();
   }
 
  private:
   struct Chunk {
-    explicit Chunk(Group& group) : scatter(group), gather(group) {}
-    std::size_t bytes = 0;
-    StagingBuffer data;
-    RequestBatch scatter;
-    RequestBatch gather;
+    explicit Chunk(Group& group) : batch(group) {}
+    BufferSlice data;
+    RequestBatch batch;
   };
-  [[nodiscard]] BufferSlice slice(std::size_t member, const Chunk& chunk) const {
-    const auto [first, last] = slice_of(member, group_.size(), chunk.bytes, 1);
-    return {chunk.data, first, last - first};
+  [[nodiscard]] std::size_t member(std::size_t place) const { return (place + root_) % group_.size(); }
+  void send_on(Chunk& chunk) {
+    for (std::size_t child = 2 * place_ + 1; child <= std::min(2 * place_ + 2, group_.size() - 1); ++child) {
+      chunk.batch.send(chunk.data, member(child), scatter_tag);
+    }
   }
 
   NetworkCommunicator& comm_;
@@ -153,6 +145,7 @@ class NetworkCommunicator::Broadcast {
   void* out_;
   std::size_t bytes_;
   std::size_t root_;
+  std::size_t place_;  // in the tree: children of p are 2p + 1 and 2p + 2
   std::size_t per_chunk_;
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };

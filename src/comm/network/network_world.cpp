@@ -28,17 +28,16 @@ void sleep_1ms() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 struct NetworkWorld::ControlMessage {
   enum Kind : std::uint32_t { none, aborted, left, roll_call, waits_there, waits_elsewhere };
   Kind kind = none;
+  int sender = 0;
   tnt_status_t status = TNT_SUCCESS;
   WaitingCall call;  // of a roll call and its answers
   std::array<char, 2040> message{};
 };
 
 NetworkWorld::NetworkWorld(std::shared_ptr<Network> network)
-    : network_(std::move(network)), nodes_(static_cast<std::size_t>(ranks())), peers_(static_cast<std::size_t>(ranks())) {
+    : network_(std::move(network)), nodes_(static_cast<std::size_t>(ranks())), left_ns_(static_cast<std::size_t>(ranks())) {
   std::iota(nodes_.begin(), nodes_.end(), 0);
-  for (int other = 0; other < ranks(); ++other) {
-    if (other != rank()) post_receive(other);
-  }
+  if (ranks() > 1) post_receive();
 }
 
 NetworkWorld::~NetworkWorld() {
@@ -57,16 +56,16 @@ NetworkWorld::~NetworkWorld() {
   }
 }
 
-void NetworkWorld::post_receive(int rank) {
-  PeerControl& peer = peers_[static_cast<std::size_t>(rank)];
-  peer.notice = std::make_shared<ControlMessage>();
-  peer.request = network_->irecv(peer.notice.get(), sizeof(ControlMessage), rank, control_tag, peer.notice);
+void NetworkWorld::post_receive() {
+  incoming_ = std::make_shared<ControlMessage>();
+  receive_ = network_->irecv(incoming_.get(), sizeof(ControlMessage), any_rank, control_tag, incoming_);
 }
 
 void NetworkWorld::send_to(int rank, const ControlMessage& notice) noexcept {
   const std::size_t length = offsetof(ControlMessage, message) + std::strlen(notice.message.data()) + 1;
   try {
     const auto copy = std::make_shared<ControlMessage>(notice);
+    copy->sender = this->rank();
     sent_notices_.push_back(network_->isend(copy.get(), length, rank, control_tag, copy));
   } catch (const std::exception&) {  // this rank cannot be told; the others can
   }
@@ -91,39 +90,35 @@ int NetworkWorld::tag(std::uint64_t context, int kind) const {
 }
 
 void NetworkWorld::poll() {
-  for (int other = 0; other < ranks(); ++other) {
-    PeerControl& peer = peers_[static_cast<std::size_t>(other)];
-    while (peer.request && peer.request->test()) {
-      const auto notice = peer.notice;
-      peer.request.reset();
-      if (notice->kind != ControlMessage::left) post_receive(other);
-      take(other, *notice);
-    }
+  while (receive_ && receive_->test()) {
+    const auto notice = incoming_;
+    post_receive();
+    take(*notice);
   }
   std::erase_if(sent_notices_, [](const auto& request) { return request->test(); });
   polled_ns_ = now_ns();
 }
 
-void NetworkWorld::take(int sender, const ControlMessage& notice) {
+void NetworkWorld::take(const ControlMessage& notice) {
   switch (notice.kind) {
-    case ControlMessage::left: peers_[static_cast<std::size_t>(sender)].left_ns = now_ns(); return;
+    case ControlMessage::left: left_ns_[static_cast<std::size_t>(notice.sender)] = now_ns(); return;
     case ControlMessage::roll_call: {
       if (waits_.empty()) return;
       const bool there = std::find(waits_.begin(), waits_.end(), notice.call) != waits_.end();
       ControlMessage answer;
       answer.kind = there ? ControlMessage::waits_there : ControlMessage::waits_elsewhere;
       answer.call = notice.call;
-      return send_to(sender, answer);
+      return send_to(notice.sender, answer);
     }
     case ControlMessage::waits_there:
     case ControlMessage::waits_elsewhere:
       if (const auto asked = answers_.find(notice.call); asked != answers_.end()) {
-        asked->second[sender] = notice.kind == ControlMessage::waits_there;
+        asked->second[notice.sender] = notice.kind == ControlMessage::waits_there;
       }
       return;
     case ControlMessage::aborted:
       if (messages_.empty()) first_message_ns_ = now_ns();
-      messages_.emplace(sender, Error(notice.status, notice.message.data()));
+      messages_.emplace(notice.sender, Error(notice.status, notice.message.data()));
       aborted_ = true;
       return;
     case ControlMessage::none: return;
@@ -232,7 +227,7 @@ std::optional<Error> NetworkWorld::async_error() noexcept {
 
 bool NetworkWorld::left(int rank) {
   const std::scoped_lock lock(mutex_);
-  const std::int64_t since = peers_[static_cast<std::size_t>(rank)].left_ns;
+  const std::int64_t since = left_ns_[static_cast<std::size_t>(rank)];
   return since != 0 && now_ns() - since > in_flight_ns;
 }
 

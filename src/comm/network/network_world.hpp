@@ -75,16 +75,11 @@ class NetworkWorld {
 
  private:
   struct ControlMessage;
-  struct PeerControl {  // of one other rank
-    std::shared_ptr<ControlMessage> notice;
-    std::unique_ptr<Request> request;
-    std::int64_t left_ns = 0;
-  };
   void poll();  // call with the mutex held
-  void post_receive(int rank);
+  void post_receive();
   void send_to_all(const ControlMessage& notice) noexcept;
   void send_to(int rank, const ControlMessage& notice) noexcept;
-  void take(int sender, const ControlMessage& notice);
+  void take(const ControlMessage& notice);
   [[nodiscard]] std::map<int, bool> ask(const WaitingCall& call, const std::vector<int>& ranks);
 
   std::shared_ptr<Network> network_;
@@ -93,7 +88,10 @@ class NetworkWorld {
   std::atomic<bool> aborted_{false};  // at least one abort notice is known
   std::atomic<std::int64_t> polled_ns_{0};
   std::mutex mutex_;
-  std::vector<PeerControl> peers_;
+  // One receive for all senders, so that neither a poll nor the memory grows with the number of ranks.
+  std::shared_ptr<ControlMessage> incoming_;
+  std::unique_ptr<Request> receive_;
+  std::vector<std::int64_t> left_ns_;  // by rank: when its last notice came; 0 before
   std::vector<std::unique_ptr<Request>> sent_notices_;
   std::map<int, Error> messages_;  // by the rank that sent it
   std::int64_t first_message_ns_ = 0;

@@ -43,7 +43,8 @@ class Segment {
   FileDescriptor descriptor_;
   ClosedInForks closed_in_forks_;
   std::mutex mutex_;
-  std::map<std::uint64_t, std::weak_ptr<Mapping>> mappings_;
+  std::map<std::uint64_t, std::weak_ptr<Mapping>> mappings_;  // those that have ended are erased now and then:
+  std::size_t sweep_at_ = 16;                                 // when there are so many
 };
 
 [[nodiscard]] std::size_t page_size() noexcept;

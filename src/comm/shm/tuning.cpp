@@ -43,6 +43,14 @@ std::string shown(const Json& json) {
   return text.size() <= max_length ? text : text.substr(0, max_length) + "...";
 }
 
+// Printing a value takes stack for each of its levels.
+bool refuse_depth(int depth, Json::parse_event_t event, const Json& /*parsed*/) {
+  constexpr int max_depth = 16;  // a table has 3
+  const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+  if (opens && depth >= max_depth) refuse("the text has more than {} levels of lists and objects", max_depth);
+  return true;
+}
+
 std::size_t read_whole(const Json& json, const std::string& where, std::size_t min, std::size_t max) {
   if (json.is_number_unsigned()) {
     if (const auto value = json.get<std::uint64_t>(); value >= min && value <= max) return value;
@@ -100,7 +108,7 @@ bool TuningTable::operator==(const TuningTable& other) const noexcept {
 }
 
 TuningTable TuningTable::from_json(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = Json::parse(text, refuse_depth, false);
   if (json.is_discarded()) refuse("the text is not JSON");
   if (!json.is_object()) refuse("the text is {}: expected an object", shown(json));
   if (!json.contains("schema") || json["schema"] != schema) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/cancellation.hpp"
 #include "base/clock.hpp"
 
 namespace tnt {
@@ -71,6 +72,7 @@ void wait_until(EventCount& event_count, const BackoffPolicy& backoff, Ready&& r
       if (waited < backoff.spin_ns) cpu_pause();
     }
   }
+  const CancellationDeferral deferral;  // check() opens and reads what it looks at
   const SleeperGuard counted(event_count);
   for (std::int64_t limit_ns = first_sleep_ns;; limit_ns = sleep_ns) {
     const std::uint32_t ticket = event_count.count.load();

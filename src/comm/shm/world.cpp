@@ -60,7 +60,7 @@ ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::s
       ranks_(ranks),
       first_region_(round_up(first_region)),
       processes_(static_cast<std::size_t>(ranks)) {
-  if (ranks > max_ranks) fail(TNT_UNSUPPORTED, "{} ranks on one node: at most {} are supported", ranks, max_ranks);
+  check_ranks(ranks);
   mapping_ = segment_->map(0, sizeof(Header));
   header_ = reinterpret_cast<Header*>(mapping_->data());
   if (header_->has_tuning != 0) tuning_ = header_->tuning;
@@ -70,6 +70,10 @@ ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::s
 }
 
 ShmWorld::~ShmWorld() { header_->ranks[static_cast<std::size_t>(rank_)].presence.store(Presence::left); }
+
+void ShmWorld::check_ranks(int ranks) {
+  if (ranks > max_ranks) fail(TNT_UNSUPPORTED, "{} ranks on one node: at most {} are supported", ranks, max_ranks);
+}
 
 void ShmWorld::publish_tuning(const FileDescriptor& segment, const TuningTable& tuning) {
   const Mapping mapping(segment, 0, sizeof(Header));

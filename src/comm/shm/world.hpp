@@ -41,6 +41,9 @@ class ShmWorld {
   ShmWorld& operator=(const ShmWorld&) = delete;
   ~ShmWorld();  // tells the other ranks that this rank has left
 
+  // Throws TNT_UNSUPPORTED if one node cannot have so many.
+  static void check_ranks(int ranks);
+
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] Segment& segment() const noexcept { return *segment_; }

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "base/error.hpp"
 #include "device/cuda/guards.hpp"
@@ -30,6 +32,18 @@ cudaMemPool_t make_pool(int device) {
   return pool;
 }
 
+cudaGraph_t captured_graph(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t graph = nullptr;
+#if CUDART_VERSION >= 13000
+  TNT_CUDA(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr));
+#else
+  TNT_CUDA(cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph, nullptr, nullptr));
+#endif
+  if (status != cudaStreamCaptureStatusActive) fail(TNT_SYSTEM, "the stream is not being captured into a graph");
+  return graph;
+}
+
 // "Not ready" is an answer, but CUDA also stores it as the thread's last error, where the next launch would find it.
 bool not_ready(cudaError_t answer) {
   if (answer != cudaErrorNotReady) return false;
@@ -42,8 +56,8 @@ bool not_ready(cudaError_t answer) {
 // Functions that release resources are noexcept and ignore CUDA's errors. With our own handles an error can only be a sticky
 // one, which the next call reports too, or a consequence of the process ending.
 
-CudaDevice::CudaDevice(int index) : index_(index) {
-  const DeviceGuard current(index_);
+CudaDevice::CudaDevice(int index) : index_(index), context_(index) {
+  const ContextGuard current(context_);
   TNT_CUDA(cudaDeviceGetStreamPriorityRange(&normal_priority_, &high_priority_));
   pool_ = make_pool(index_);
 }
@@ -55,39 +69,53 @@ std::string CudaDevice::bus_id() const {
 }
 
 void CudaDevice::with_current_device(const std::function<void()>& body) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   body();
 }
 
-CudaDevice::~CudaDevice() { cudaMemPoolDestroy(pool_); }
+CudaDevice::~CudaDevice() {
+  release_in_context([&] { cudaMemPoolDestroy(pool_); });
+}
+
+// A call without a context would create one on device 0. The context is retained, so pushing it cannot fail unless the process
+// is ending.
+template <typename Release>
+void CudaDevice::release_in_context(Release&& release) noexcept {
+  try {
+    const ContextGuard current(context_);
+    std::forward<Release>(release)();
+  } catch (const Error&) {  // the driver has gone, and the resource with it
+  }
+}
 
 void* CudaDevice::allocate(std::size_t bytes, StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   void* memory = nullptr;
   TNT_CUDA(cudaMallocFromPoolAsync(&memory, bytes, pool_, cuda(stream)));
   return memory;
 }
 
-void CudaDevice::release(void* memory, StreamHandle stream) noexcept { cudaFreeAsync(memory, cuda(stream)); }
+void CudaDevice::release(void* memory, StreamHandle stream) noexcept {
+  release_in_context([&] { cudaFreeAsync(memory, cuda(stream)); });
+}
 
 void* CudaDevice::allocate_pinned(std::size_t bytes) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   const RelaxedCaptureGuard relaxed;
   void* memory = nullptr;
   TNT_CUDA(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable));
   return memory;
 }
 
-// Relaxes the capture mode as allocate_pinned does; errors are ignored.
 void CudaDevice::release_pinned(void* memory) noexcept {
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  cudaThreadExchangeStreamCaptureMode(&mode);
-  cudaFreeHost(memory);
-  cudaThreadExchangeStreamCaptureMode(&mode);
+  release_in_context([&] {
+    const RelaxedCaptureGuard relaxed;
+    cudaFreeHost(memory);
+  });
 }
 
 PointerAttributes CudaDevice::pointer_attributes(const void* memory) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   cudaPointerAttributes attributes{};
   TNT_CUDA(cudaPointerGetAttributes(&attributes, memory));
   switch (attributes.type) {
@@ -100,17 +128,19 @@ PointerAttributes CudaDevice::pointer_attributes(const void* memory) {
 }
 
 StreamHandle CudaDevice::make_stream(Priority priority) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   cudaStream_t stream = nullptr;
   TNT_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                         priority == Priority::high ? high_priority_ : normal_priority_));
   return stream;
 }
 
-void CudaDevice::destroy_stream(StreamHandle stream) noexcept { cudaStreamDestroy(cuda(stream)); }
+void CudaDevice::destroy_stream(StreamHandle stream) noexcept {
+  release_in_context([&] { cudaStreamDestroy(cuda(stream)); });
+}
 
 bool CudaDevice::idle(StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   const RelaxedCaptureGuard relaxed;
   const cudaError_t answer = cudaStreamQuery(cuda(stream));
   if (not_ready(answer)) return false;
@@ -119,44 +149,43 @@ bool CudaDevice::idle(StreamHandle stream) {
 }
 
 void CudaDevice::synchronize(StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   const RelaxedCaptureGuard relaxed;
   TNT_CUDA(cudaStreamSynchronize(cuda(stream)));
 }
 
-int CudaDevice::device_of(StreamHandle stream) {
-  const DeviceGuard current(index_);
-  return device_of_stream(cuda(stream));
-}
+int CudaDevice::device_of(StreamHandle stream) { return device_of_stream(cuda(stream)); }
 
 bool CudaDevice::capturing(StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   TNT_CUDA(cudaStreamIsCapturing(cuda(stream), &status));
   return status != cudaStreamCaptureStatusNone;
 }
 
 EventHandle CudaDevice::make_event() {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   cudaEvent_t event = nullptr;
   TNT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   return event;
 }
 
-void CudaDevice::destroy_event(EventHandle event) noexcept { cudaEventDestroy(cuda_event(event)); }
+void CudaDevice::destroy_event(EventHandle event) noexcept {
+  release_in_context([&] { cudaEventDestroy(cuda_event(event)); });
+}
 
 void CudaDevice::record(EventHandle event, StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   TNT_CUDA(cudaEventRecord(cuda_event(event), cuda(stream)));
 }
 
 void CudaDevice::wait(StreamHandle stream, EventHandle event) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   TNT_CUDA(cudaStreamWaitEvent(cuda(stream), cuda_event(event), 0));
 }
 
 bool CudaDevice::completed(EventHandle event) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   const RelaxedCaptureGuard relaxed;
   const cudaError_t answer = cudaEventQuery(cuda_event(event));
   if (not_ready(answer)) return false;
@@ -165,38 +194,49 @@ bool CudaDevice::completed(EventHandle event) {
 }
 
 void CudaDevice::copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   TNT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda(stream)));
 }
 
 void CudaDevice::fill_zero(void* memory, std::size_t bytes, StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   TNT_CUDA(cudaMemsetAsync(memory, 0, bytes, cuda(stream)));
 }
 
 void CudaDevice::launch_host_func(void (*function)(void*), void* data, StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   TNT_CUDA(cudaLaunchHostFunc(cuda(stream), function, data));
 }
 
+void CudaDevice::keep_in_graph(StreamHandle stream, std::shared_ptr<void> object) {
+  const ContextGuard current(context_);
+  const cudaGraph_t graph = captured_graph(cuda(stream));
+  auto owned = std::make_unique<std::shared_ptr<void>>(std::move(object));
+  const auto release = [](void* data) { delete static_cast<std::shared_ptr<void>*>(data); };
+  cudaUserObject_t holder = nullptr;
+  TNT_CUDA(cudaUserObjectCreate(&holder, owned.get(), release, 1, cudaUserObjectNoDestructorSync));
+  (void)owned.release();
+  TNT_CUDA(cudaGraphRetainUserObject(graph, holder, 1, cudaGraphUserObjectMove));
+}
+
 void CudaDevice::pack(const gpu::BucketLaunch& launch, StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   gpu::pack(launch, stream);
 }
 
 void CudaDevice::unpack(const gpu::BucketLaunch& launch, StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   gpu::unpack(launch, stream);
 }
 
 void CudaDevice::sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   gpu::sum_statistics(partials, n, total, stream);
 }
 
 void CudaDevice::reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype,
                         StreamHandle stream) {
-  const DeviceGuard current(index_);
+  const ContextGuard current(context_);
   gpu::reduce(out, sources, n, count, dtype, stream);
 }
 

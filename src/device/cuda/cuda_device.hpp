@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "device/cuda/guards.hpp"
 #include "device/device.hpp"
 
 namespace tnt {
@@ -42,6 +43,7 @@ class CudaDevice final : public Device {
   void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) override;
   void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
   void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) override;
+  void keep_in_graph(StreamHandle stream, std::shared_ptr<void> object) override;
 
   void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void unpack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
@@ -49,7 +51,11 @@ class CudaDevice final : public Device {
   void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) override;
 
  private:
+  template <typename Release>
+  void release_in_context(Release&& release) noexcept;
+
   int index_;
+  PrimaryContext context_;
   cudaMemPool_t pool_ = nullptr;
   int normal_priority_ = 0;
   int high_priority_ = 0;

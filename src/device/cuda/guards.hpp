@@ -1,27 +1,51 @@
-// Guards for CUDA state that each thread has: the current device and the stream capture mode.
+// Guards for CUDA state that each thread has: the current context and the stream capture mode.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include "device/cuda/driver.hpp"
 #include "kernels/cuda/cuda_call.hpp"
 
 namespace tnt {
 
-class DeviceGuard {
+// A device's primary context, which the CUDA runtimes of the process share.
+class PrimaryContext {
  public:
-  explicit DeviceGuard(int index) : now_(index) {
-    TNT_CUDA(cudaGetDevice(&before_));
-    if (before_ != now_) TNT_CUDA(cudaSetDevice(now_));
+  explicit PrimaryContext(int index) {
+    check_driver(driver().DeviceGet(&device_, index), "cuDeviceGet");
+    check_driver(driver().DevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
   }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-  ~DeviceGuard() {
-    if (before_ != now_) cudaSetDevice(before_);  // it was current before, so this cannot fail for the first time
+  PrimaryContext(const PrimaryContext&) = delete;
+  PrimaryContext& operator=(const PrimaryContext&) = delete;
+  ~PrimaryContext() { driver().DevicePrimaryCtxRelease(device_); }
+  [[nodiscard]] CUcontext get() const noexcept { return context_; }
+
+ private:
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+};
+
+// Makes a context the thread's current one. Leaves the current device as it is: to restore it by cudaSetDevice would create a
+// context on it, which is device 0 for a thread that has never used a device.
+class ContextGuard {
+ public:
+  explicit ContextGuard(CUcontext context) {
+    CUcontext current = nullptr;
+    check_driver(driver().CtxGetCurrent(&current), "cuCtxGetCurrent");
+    if (current == context) return;
+    check_driver(driver().CtxPushCurrent(context), "cuCtxPushCurrent");
+    pushed_ = true;
+  }
+  explicit ContextGuard(const PrimaryContext& context) : ContextGuard(context.get()) {}
+  ContextGuard(const ContextGuard&) = delete;
+  ContextGuard& operator=(const ContextGuard&) = delete;
+  ~ContextGuard() {
+    CUcontext popped = nullptr;
+    if (pushed_) driver().CtxPopCurrent(&popped);  // it was pushed, so this cannot fail
   }
 
  private:
-  int before_ = 0;
-  int now_;
+  bool pushed_ = false;
 };
 
 // While a thread captures a stream in CUDA's global mode, other threads may not even query an event: it would fail the capture.

@@ -2,15 +2,18 @@
 #include "device/cuda_plugin.hpp"
 
 #include "device/cuda/cuda_device.hpp"
+#include "device/cuda/stream_device.hpp"
 
 namespace tnt {
 namespace {
 
 int count(std::string* why_none) { return count_cuda_devices(*why_none); }
 
-Device* open(int index, tnt_status_t* status, std::string* message) {
+// Calls body; otherwise is the result if it throws.
+template <typename Result, typename Body>
+Result guarded(Result otherwise, tnt_status_t* status, std::string* message, const Body& body) {
   try {
-    return new CudaDevice(index);
+    return body();
   } catch (const Error& error) {
     *status = error.status();
     *message = error.what();
@@ -18,10 +21,18 @@ Device* open(int index, tnt_status_t* status, std::string* message) {
     *status = TNT_SYSTEM;
     *message = error.what();
   }
-  return nullptr;
+  return otherwise;
 }
 
-constexpr CudaPlugin plugin{TNT_VERSION_TEXT, count, open};
+Device* open(int index, tnt_status_t* status, std::string* message) {
+  return guarded<Device*>(nullptr, status, message, [&] { return new CudaDevice(index); });
+}
+
+int device_of(StreamHandle stream, tnt_status_t* status, std::string* message) {
+  return guarded(-1, status, message, [&] { return device_of_stream(static_cast<cudaStream_t>(stream)); });
+}
+
+constexpr CudaPlugin plugin{TNT_VERSION_TEXT, count, open, device_of};
 
 }  // namespace
 }  // namespace tnt

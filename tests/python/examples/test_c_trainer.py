@@ -3,16 +3,20 @@ error on all of them when one fails."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from support.c_programs import BUILDERS, ROOT, build_with_cmake, install_release, run, wheel_prefix
+from support.c_programs import BUILDERS, RELEASE, ROOT, build_with_cmake, install_release, run, wheel_library, wheel_prefix
 from support.launch import Result, run_ranks
 from support.mpirun import mpirun, needs_mpirun
 
+TNT_BENCH = RELEASE / "benchmarks" / "tnt-bench"
 BUCKETS = {"TNT_FUSION_THRESHOLD": "20", "TNT_TIMEOUT": "20"}  # three of them
 
 
@@ -56,6 +60,19 @@ def test_the_benchmark_is_installed_with_its_peers(prefix: Path) -> None:
     assert bool(against) == ("Ratio to mpi" in done.stdout), done.stdout
 
 
+@pytest.mark.skipif(not TNT_BENCH.exists(), reason="no release build of tnt-bench")
+def test_a_plot_without_the_python_package_is_one_sentence(tmp_path: Path) -> None:
+    """The installation's bin with a Python that has no such package; the package in the working directory is not taken."""
+    (tmp_path / "tarantella" / "bench").mkdir(parents=True)
+    (tmp_path / "tarantella" / "bench" / "__main__.py").write_text("raise SystemExit('code of the working directory')")
+    (tmp_path / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: without installed packages
+    (tmp_path / "python3").chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": ""}
+    done = subprocess.run([TNT_BENCH, "plot", "a.jsonl"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert re.fullmatch(r"tnt-bench plot: needs the Python package: install tarantella for \S+, or .*\n", done.stderr), done
+
+
 def test_the_package_has_a_version(tmp_path: Path) -> None:
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.16)\nproject(p C)\nfind_package(tarantella 0.1 REQUIRED)\n"
@@ -76,11 +93,21 @@ def test_losses_are_those_of_one_rank(trainer: Path, options: tuple[object, ...]
 def test_the_program_in_the_documentation(tmp_path: Path) -> None:
     program = re.findall(r"^```c\n(.*?)^```", (ROOT / "docs" / "c-api.md").read_text(), re.DOTALL | re.MULTILINE)[0]
     (tmp_path / "step.c").write_text(program)
-    library = wheel_prefix() / "libtarantella.so.0"
+    library = wheel_library()
     words = ("-std=c99", "-Wall", "-Wextra", "-Werror", f"-I{wheel_prefix() / 'include'}", f"-Wl,-rpath,{library.parent}")
     run("cc", *words, tmp_path / "step.c", library, "-o", tmp_path / "step")
     assert run(tmp_path / "step").stdout == "0.000 -1.000\n"
     assert run_ranks(3, tmp_path / "step", env=BUCKETS).good().stdout == "-1.000 -1.000\n"
+
+
+def test_the_cpp_program_in_the_documentation(tmp_path: Path) -> None:
+    (program,) = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "docs" / "c-api.md").read_text(), re.DOTALL | re.MULTILINE)
+    (tmp_path / "sums.cpp").write_text(program)
+    library = wheel_library()
+    words = ("-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{wheel_prefix() / 'include'}", f"-Wl,-rpath,{library.parent}")
+    run("g++", *words, tmp_path / "sums.cpp", library, "-o", tmp_path / "sums")
+    assert run(tmp_path / "sums").stdout == "1 0\n"
+    assert run_ranks(3, tmp_path / "sums", env=BUCKETS).good().stdout == "6 4\n"
 
 
 @needs_mpirun

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.c_programs import EXAMPLES, ROOT, build_with_cmake, run, wheel_prefix
+from support.c_programs import EXAMPLES, ROOT, build_with_cmake, run, wheel_library, wheel_prefix
 from support.launch import run_ranks
 from test_c_trainer import BUCKETS, numbers
 
@@ -26,7 +26,7 @@ def build_for_host(folder: Path) -> Path:
     source = source.replace("choose_device();", "(choose_device(), TNT_DEVICE_HOST);")
     (folder / "trainer.cpp").write_text(source)
     folders = [f"-I{folder}" for folder in (HOST, EXAMPLES / "cuda_trainer", EXAMPLES / "common", wheel_prefix() / "include")]
-    library = wheel_prefix() / "libtarantella.so.0"
+    library = wheel_library()
     program = folder / "trainer"
     compiler = ("g++", "-std=c++17", "-O2", "-Wall", "-Wextra", f"-Wl,-rpath,{library.parent}")
     run(*compiler, *folders, folder / "trainer.cpp", library, "-o", program)

@@ -25,6 +25,13 @@ def test_save_writes_one_plain_file(found):
         assert same_optimizer
 
 
+def test_lost_sums_are_neither_saved_nor_returned(found):
+    for saved, trained, kept, exists in found["lost_sums_are_neither_saved_nor_returned"]:
+        assert saved == trained == ["TarantellaError", "the sums are lost"]
+        assert "the sums are lost" in kept[1]
+        assert not exists
+
+
 def test_the_older_format(found):
     assert found["save_as_h5"] == [["model.h5"]] * SIZE
 

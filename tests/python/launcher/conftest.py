@@ -27,7 +27,7 @@ def wait_for(name):
 def report(kind, message=None):
     import json
     line = json.dumps({"kind": kind, "message": message}) + "\\n"
-    os.write(int(os.environ["TNT_INTERNAL_REPORT_FD"]), line.encode())
+    os.write(int(os.environ["TNT_INTERNAL_REPORT_FD"].partition(":")[0]), line.encode())
 def join():  # what a rank that joins tells the launcher
     import socket
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice:
@@ -117,6 +117,7 @@ FORKS_TOO = (
     "test_launcher_environment",
     "test_launcher_output",
     "test_launcher_signals",
+    "test_supervision",
 )
 
 

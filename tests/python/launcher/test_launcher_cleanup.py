@@ -12,13 +12,15 @@ import time
 import pytest
 
 from tarantella.launcher.mark import is_left_over, mark_of, own_mark, running
+from tarantella.launcher.own_program import START
 from tarantella.variables import LAUNCHER
 
 HOST = socket.gethostname()
-# a rank that leaves its process group, whose child lives on when the launcher is killed
+# a rank whose child lives on when the launcher and its supervisor are killed at once
 LEAVES = """
 import subprocess
 child = subprocess.Popen([sys.executable, "-c", CHILD], start_new_session=True)
+mark("launcher", os.environ["TNT_INTERNAL_LAUNCHER"].partition(":")[0])
 mark(f"child{rank}", child.pid); time.sleep(60)
 """
 WAITS = "import time; time.sleep(60)"
@@ -34,6 +36,8 @@ def children(here):
         launcher = here.start("-n", ranks, "--", here.script(f"CHILD = {child!r}\n{LEAVES}"))
         found.extend(here.pids(*(f"child{rank}" for rank in range(ranks))))
         if kill:
+            launcher.send_signal(signal.SIGSTOP)  # else the supervisor would end them
+            os.kill(int(here.read("launcher")), signal.SIGKILL)
             launcher.kill()
             launcher.wait()
         return found
@@ -112,11 +116,11 @@ def test_the_hosts_are_cleaned_by_mpirun(here):
     path = here.folder / "mpirun"
     path.write_text(
         "#!/bin/sh\n[ $1 = --version ] && exec echo 'mpirun (Open MPI) 4.1.4'\n"
-        "echo \"$@\"\nwhile [ $1 != -m ]; do shift; done\nshift; exec " + sys.executable + " -m \"$@\"\n"
+        "echo \"$@\"\nwhile [ $1 != " + sys.executable + " ]; do shift; done\nexec \"$@\"\n"
     )
     path.chmod(0o755)
     result = here.run("--hostfile", "hosts", "--mpirun", "./mpirun", "--cleanup", "--force", "--dry-run")
     assert result.returncode == 0, result.stderr
     assert " --host a:1,b:1 -n 2 " in result.stdout
-    assert result.stdout.endswith(f" {sys.executable} -m tarantella.launcher.cleanup --force --dry-run\n")
+    assert result.stdout.endswith(f" {sys.executable} {START} tarantella.launcher.cleanup --force --dry-run\n")
     assert f" on {HOST}" in result.stderr

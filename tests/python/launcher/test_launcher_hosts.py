@@ -15,6 +15,7 @@ import pytest
 
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, all_here, assign_ranks, describe, read_hostfile, read_hosts
+from tarantella.launcher.own_program import START
 from tarantella.launcher.sockets import find_sockets
 
 EXPECTED = "`name`, `name slots=2` or `name:2`"
@@ -142,7 +143,7 @@ def shown(here, version: str, *words: str) -> tuple[list[str], list[str], str]:
     return line[:at], line[at:], result.stderr
 
 
-WATCHED = [sys.executable, "-m", "tarantella.launcher.mpi_rank"]
+WATCHED = [sys.executable, START, "tarantella.launcher.mpi_rank"]
 COMMAND = ["--", sys.executable, "rank.py", "two words"]
 
 

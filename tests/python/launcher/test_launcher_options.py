@@ -214,3 +214,11 @@ def test_only_the_standard_library_is_imported(here):
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
     assert result.stdout == "set()\n", result.stderr
+
+
+@pytest.mark.parametrize("name", ["TNT_GPUS_PER_NODE", "TNT_LOG_LEVEL", "TNT_REPRODUCIBLE", "TNT_TIMEOUT"])
+def test_a_setting_that_makes_no_sense_is_one_sentence(here, monkeypatch, name):
+    monkeypatch.setenv(name, "zz")
+    result = here.run("-n", 1, "--", here.script(""))
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1 and result.stderr.startswith(f"tarantella: {name}=zz: expected "), result.stderr

@@ -124,6 +124,17 @@ def test_the_job_outlives_its_reader(here):
     assert here.read("done0") == here.read("done1") == ""
 
 
+@pytest.mark.parametrize("full", ["stdout", "stderr"])
+def test_output_to_a_full_device_is_an_error(here, full):
+    with open("/dev/full", "wb") as device:
+        result = here.ranks(2, "print('out'); mark(f'done{rank}')", "--output-on-all-devices", **{full: device})
+    assert result.returncode == 1
+    assert here.read("done0") == here.read("done1") == ""  # the training went on
+    if full == "stdout":
+        lost = "cannot write to standard output: No space left on device; what was to come there from now on is lost"
+        assert result.stderr.splitlines()[1:] == [f"tarantella: {lost}"]
+
+
 def test_output_to_a_file(here):
     with (here.folder / "log").open("w") as log:
         result = here.ranks(2, "print(rank)", "--output-on-all-devices", stdout=log, stderr=subprocess.STDOUT)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
 SOCKET = """
 import socket
 name = "\\0" + os.environ["TNT_INTERNAL_RENDEZVOUS"]
@@ -79,3 +83,18 @@ with socket.socket(socket.AF_UNIX) as connection:
 """
     assert here.ranks(3, SOCKET + body).returncode == 0
     assert here.read("heard") == "to rank 1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's process")
+def test_the_token_is_not_told_to_another_user(here):
+    body = """
+if rank == 0:
+    if os.fork() == 0:
+        os.setuid(65534)
+        listener = listen(); print("listening", flush=True)
+        told = heard(listener); print("told", repr(told), flush=True); os._exit(0)
+    time.sleep(1); sys.exit(0)
+time.sleep(0.3); sys.exit(0)
+"""
+    result = here.ranks(2, SOCKET + body)
+    assert (result.returncode, result.stdout) == (0, "listening\ntold ''\n"), result.stderr

@@ -49,6 +49,7 @@ def test_a_failed_job_is_started_again_until_it_ends_well(here):
     assert starts(here) == [2, 2, 2]
     why = "rank 1 (pid N) exited with code 3"
     assert restarts(result) == [f"restart 1 of 5 on 2 ranks: {why}", f"restart 2 of 5 on 2 ranks: {why}"]
+    assert result.stderr.count("tarantella: the next start is in 1 s\n") == 1  # the first is made at once
 
 
 def test_what_was_drawn_without_a_seed_is_drawn_again(here):
@@ -83,11 +84,43 @@ def test_without_the_option_nothing_is_started_again(here):
     assert (result.returncode, here.read("started"), restarts(result)) == (3, "None", [])
 
 
-def test_the_script_s_own_error_counts_as_well(here):
-    result = here.ranks(1, counted("1 +"), "--max-restarts", 1)
+def test_a_script_with_a_syntax_error_is_not_started_again(here):
+    result = here.ranks(1, counted("1 +"), "--max-restarts", 3)
     assert result.returncode == 1
-    assert restarts(result) == ["restart 1 of 1 on 1 rank: rank 0 (pid N) exited with code 1",
-                                "not restarted: 1 of 1 restart made"]  # fmt: skip
+    [said] = restarts(result)
+    assert re.fullmatch(rf"not restarted: {here.folder}/rank.py, line \d+ has a SyntaxError: correct the script", said)
+
+
+def test_a_failed_import_is_not_started_again(here):
+    """The script reports it, as `import tarantella` has seen to it, though it has not joined."""
+    result = here.ranks(1, "import tarantella\nimport no_such_module", "--max-restarts", 3)
+    assert result.returncode == 1
+    why = "ModuleNotFoundError: No module named 'no_such_module'"
+    assert restarts(result) == [f"not restarted: the next start would fail alike: {why}"]
+
+
+def test_the_same_error_in_the_same_step_is_not_met_a_third_time(here):
+    body = "from tarantella import reporting\n" \
+           "with reporting.step_of_failure(lambda: 7 + (number == 0)): raise ValueError('a bad sample')"
+    result = here.ranks(1, counted(body), "--max-restarts", 9)
+    assert starts(here) == [1, 1, 1]
+    why = "rank 0 (pid N) exited with code 1: ValueError: a bad sample"
+    assert restarts(result) == [
+        f"restart 1 of 9 on 1 rank: {why}",
+        f"restart 2 of 9 on 1 rank: {why}",
+        "not restarted: the last start has failed alike: ValueError: a bad sample (step 7)",
+    ]
+
+
+def test_a_pause_grows_and_ends_with_a_signal(here):
+    launcher = here.start("-n", 1, "--max-restarts", 9, "--", here.script(counted("sys.exit(3)")))
+    assert launcher.stderr is not None
+    said = ""
+    while "the next start is in 2 s\n" not in said:
+        said += launcher.stderr.readline()
+    launcher.send_signal(signal.SIGTERM)
+    assert launcher.wait(timeout=10) == 128 + signal.SIGTERM
+    assert starts(here) == [1, 1, 1]
 
 
 def test_a_script_that_cannot_be_started_is_not_started_again(here):
@@ -207,7 +240,7 @@ from pathlib import Path
 words = sys.argv[1:]
 if words == ["--version"]:
     sys.exit(print("mpirun (Open MPI) 4.1.4"))
-command = words[words.index("-m") - 1:]
+command = words[words.index("{python}"):]
 slots = [word.split(":") for word in words[words.index("--host") + 1].split(",")]
 hosts = [host for host, count in slots for _ in range(int(count))]
 for host in hosts:
@@ -245,10 +278,10 @@ def on_hosts(here):
     mpirun.write_text(STARTS_ALL_HERE.format(python=sys.executable))
     mpirun.chmod(0o755)
 
-    def run(hosts: str, body: str, *options: object):
+    def run(hosts: str | None, body: str, *options: object):
         script = here.folder / "rank.py"
         script.write_text(ON_HOSTS + dedent(body))
-        return here.run("--mpirun", mpirun, "--hosts", hosts, *options, "--", script)
+        return here.run("--mpirun", mpirun, *(["--hosts", hosts] if hosts else []), *options, "--", script)
 
     return run
 
@@ -279,6 +312,18 @@ def test_a_host_that_does_not_answer_is_left_out(here, on_hosts):
     assert result.returncode == 0, result.stderr
     assert asked(here) == ["a a b b starts", "b ends", "b b starts"]
     assert "restart 1 of 1 on 2 ranks (b:2)" in restarts(result)[0]
+
+
+def test_a_host_that_is_back_is_used_again_and_the_hostfile_is_read_again(here, on_hosts):
+    body = """
+        if number == 0 and rank == 0: Path("gone-a").touch(); sys.exit(1)
+        if number == 1 and rank == 0:
+            os.remove("gone-a"); Path("hosts").write_text("a\\nb\\nc\\n"); sys.exit(2)
+        """
+    (here.folder / "hosts").write_text("a\nb\n")
+    result = on_hosts(None, body, "--hostfile", "hosts", "--max-restarts", 2, "--min-ranks", 1)
+    assert result.returncode == 0, result.stderr
+    assert asked(here) == ["a b starts", "b ends", "b starts", "a b c ends", "a b starts"]
 
 
 def test_too_few_hosts_end_the_job(here, on_hosts):

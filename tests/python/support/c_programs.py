@@ -39,6 +39,12 @@ def wheel_prefix() -> Path:
     return Path(tarantella.__file__).parent
 
 
+def wheel_library() -> Path:
+    """Its name has the version of the API."""
+    (library,) = wheel_prefix().glob("libtarantella.so.*")
+    return library
+
+
 def build_with_cmake(prefix: Path, example: str, folder: Path, options: Sequence[str] = ()) -> Path:
     """The example, by its own CMakeLists.txt."""
     definitions = {

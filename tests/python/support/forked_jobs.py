@@ -1,8 +1,9 @@
 """Jobs as forks of a process that has imported TensorFlow once: without it, each rank of each test would import it anew.
 
-`python forked_jobs.py SOCKET MODULE...` is that process. For each connection it takes one job: words, environment, folder and
-the three standard streams. A keeper is forked for it, and from the keeper the launcher (whose ranks are forks in turn, by
-`--preload`) or one script. What a job leaves behind becomes the keeper's child, however it has hidden.
+`python forked_jobs.py SOCKET SESSION MODULE...` is that process. It ends with the process whose number is SESSION. For each
+connection it takes one job: words, environment, folder and the three standard streams. A keeper is forked for it, and from the
+keeper the launcher (whose ranks are forks in turn, by `--preload`) or one script. What a job leaves behind becomes the keeper's
+child, however it has hidden.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -50,19 +52,23 @@ def request(connection: socket.socket, job: dict[str, Any], streams: list[int]) 
     connection.sendall(text)
 
 
-def serve(path: str) -> None:
+def serve(path: str, session: int) -> None:
     """Takes jobs until the test session's process ends; each is kept by a fork."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers tell their outcome themselves
+    session_ended = os.pidfd_open(session)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(16)
         print("ready", flush=True)
-        while True:
+        while select.select([listener, session_ended], [], [])[0] == [listener]:
             connection, _ = listener.accept()
             if os.fork() == 0:
+                os.close(session_ended)
                 listener.close()
                 keep(connection)
             connection.close()
+    shutil.rmtree(os.path.dirname(path), ignore_errors=True)  # the session's other servers may be removing it, too
+    os._exit(0)
 
 
 def keep(connection: socket.socket) -> None:
@@ -132,9 +138,9 @@ class Launch(BaseException):
 
 
 if __name__ == "__main__":
-    preload.load(sys.argv[2:], [__file__])
+    preload.load(sys.argv[3:], [__file__])
     try:
-        serve(sys.argv[1])
+        serve(sys.argv[1], int(sys.argv[2]))
     except ForkedRank as forked:
         script = forked
     except Launch as launch:

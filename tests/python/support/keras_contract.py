@@ -92,7 +92,10 @@ TABLE = [
     (KERAS_3, "model", "_compile_loss _compile_metrics", "find the losses and metrics given to compile"),
     (KERAS_3, "losses", "_flat_losses", "weight each loss by the samples of all ranks"),
     (KERAS_3, "keras.src.losses.loss", "apply_mask", "know what a masked loss divides by"),
+    (BOTH, "loss", "_fn_kwargs", "know along which axis a loss of Keras computes"),
+    (LEGACY, "losses", "_output_names", "name the output of a loss"),
     (LEGACY, "losses", "_losses", "weight each loss by the samples of all ranks"),
+    (LEGACY, "tf_keras.src.engine.base_layer", "AddLoss", "try models that have losses of model.add_loss"),
     (BOTH, "metrics", "_user_metrics _user_weighted_metrics", "check the metrics given to compile"),
     (LEGACY, "tf_keras.src.utils.tf_utils", "sync_to_numpy_or_python_type", ON_BATCH),
     (LEGACY, "tf_keras.src.engine.training", "flatten_metrics_in_order", ON_BATCH),
@@ -264,6 +267,10 @@ class Owners(TensorFlowOwners):
     @property
     def random_generator(self) -> Any:
         return self.dropout._random_generator
+
+    @property
+    def loss(self) -> Any:
+        return self.keras.losses.MeanSquaredError()
 
     @property
     def losses(self) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
+import fcntl
+import hashlib
 import json
 import os
 import socket
@@ -41,6 +42,8 @@ def run(
     kind: str, options: list[str], words: list[str], environment: Mapping[str, str], folder: str, timeout: float
 ) -> Outcome:
     """Runs the launcher, or a script without it, and waits for its end."""
+    if environment.get("TF_USE_LEGACY_KERAS") in ("", "0"):  # as if it were not set
+        environment = {name: value for name, value in environment.items() if name != "TF_USE_LEGACY_KERAS"}
     fixed = {**ALWAYS, **{name: environment[name] for name in FIXED_BY_IMPORT if name in environment}}
     path = _server(tuple(sorted(fixed.items())))
     job = {"kind": kind, "words": [*options, *words], "environment": dict(environment), "folder": folder}
@@ -73,25 +76,27 @@ def _text(descriptor: int) -> str:
 
 @cache
 def _server(fixed: tuple[tuple[str, str], ...]) -> str:
-    """The socket of the process that has imported with these variables."""
+    """The socket of the process that has imported with these variables. All workers of a test session share it."""
+    session = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    folder = Path(tempfile.gettempdir(), f"jobs-{session}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / hashlib.sha256(repr(fixed).encode()).hexdigest()[:16]
+    with open(path.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            _start_server(path, dict(fixed), session)
+    return str(path)
+
+
+def _start_server(path: Path, fixed: dict[str, str], session: int) -> None:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TNT_")}
-    environment = {name: value for name, value in inherited.items() if name not in FIXED_BY_IMPORT} | dict(fixed)
-    folder = tempfile.TemporaryDirectory(prefix="jobs-")
-    path = os.path.join(folder.name, "socket")
+    environment = {name: value for name, value in inherited.items() if name not in FIXED_BY_IMPORT} | fixed
     process = subprocess.Popen(
-        [sys.executable, SERVER, path, *MODULES],
+        [sys.executable, SERVER, path, str(session), *MODULES],
         env={**environment, "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-
-    def end() -> None:
-        process.kill()
-        process.wait()
-        folder.cleanup()
-
-    atexit.register(end)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n", "the process that imports TensorFlow for the tests has ended"
-    return path

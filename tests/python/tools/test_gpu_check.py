@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,6 +46,61 @@ def test_a_part_that_does_not_exist_is_named() -> None:
 GOOD = {"case": "pack/resnet50/float32/all", "percent_of_copy": 91.0, "launches": 1, "host_us": 3.0}
 
 
+def with_parts(gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path, run_it: Callable[[str, Any], str]) -> None:
+    gpu = type(gpu_check)("gpu")
+    gpu.name, gpu.slug, gpu.architecture, gpu.driver, gpu.driver_cuda = "A GPU", "a-gpu", "90", "580.1", "13.0"
+    monkeypatch.setattr(gpu_check, "find_gpu", lambda: gpu)
+    names = ("build", "unit", "bench", "foreach")
+    monkeypatch.setattr(gpu_check, "PARTS", {name: functools.partial(run_it, name) for name in names})
+    monkeypatch.setattr(gpu_check, "buckets_table", lambda lines: "")
+    monkeypatch.setenv("OUT", str(out))
+
+
+def test_no_failure_hides_the_results_of_another_part(
+    gpu_check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_it(name: str, check: Any) -> str:
+        if name in ("unit", "bench"):
+            check.lines.append({**GOOD, "case": f"case of {name}"})
+        if name == "unit":
+            raise KeyError("a fault of gpu-check itself")
+        if name == "foreach":
+            raise KeyboardInterrupt  # as if somebody ended the command
+        return "well"
+
+    with_parts(gpu_check, monkeypatch, tmp_path, run_it)
+    with pytest.raises(KeyboardInterrupt):
+        gpu_check.main([])
+    file = tmp_path / "gpu-a-gpu.json"
+    result = json.loads(file.read_text())
+    assert {part["part"]: part["result"] for part in result["parts"]} == {"build": "ok", "unit": "FAILED", "bench": "ok"}
+    assert "KeyError" in result["parts"][1]["words"]
+    assert [(line["part"], line["case"]) for line in result["measurements"]] == [
+        ("unit", "case of unit"), ("bench", "case of bench")
+    ]  # fmt: skip
+    # a later command with other parts keeps them, and replaces its own
+    with_parts(gpu_check, monkeypatch, tmp_path, lambda name, check: "better")
+    assert gpu_check.main(["unit", "foreach"]) == 0
+    result = json.loads(file.read_text())
+    assert {part["part"]: part["words"] for part in result["parts"]} == {
+        "build": "better", "unit": "better", "bench": "well", "foreach": "better"
+    }  # fmt: skip
+    assert [line["case"] for line in result["measurements"]] == ["case of bench"]
+
+
+def test_a_bundle_has_what_the_build_needs(gpu_check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = importlib.import_module("gpu_check.bundle")
+    folder = tmp_path / "bundle"
+    assert bundle.make_bundle(folder) < bundle.LARGEST
+    for header in bundle.HEADERS:
+        assert (folder / "usr" / "include" / header).is_file()
+    assert list(folder.rglob("libgtest.a")) and list(folder.rglob("fmt-config.cmake"))
+    monkeypatch.setattr(bundle, "BUNDLE", folder)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CMAKE_PREFIX_PATH", "own")
+    assert bundle.prefixes() == [str(tmp_path / "own"), str(folder / "usr")]
+
+
 @pytest.mark.parametrize(
     ("wrong", "failure", "code", "last"),
     [
@@ -65,24 +122,16 @@ def test_a_gpu_check_is_ok_if_nothing_failed_or_was_missed(
     code: int,
     last: str,
 ) -> None:
-    def part(name: str) -> Any:
-        def run_it(check: Any) -> str:
-            if name == failure:
-                raise gpu_check.Failed("it is broken")
-            if name == "foreach":
-                raise gpu_check.Skipped("no PyTorch")
-            if name == "bench":
-                check.lines += [GOOD, GOOD | wrong]
-            return "well"
+    def run_it(name: str, check: Any) -> str:
+        if name == failure:
+            raise gpu_check.Failed("it is broken")
+        if name == "foreach":
+            raise gpu_check.Skipped("no PyTorch")
+        if name == "bench":
+            check.lines += [{**GOOD}, GOOD | wrong]
+        return "well"
 
-        return run_it
-
-    gpu = type(gpu_check)("gpu")
-    gpu.name, gpu.slug, gpu.architecture, gpu.driver, gpu.driver_cuda = "A GPU", "a-gpu", "90", "580.1", "13.0"
-    monkeypatch.setattr(gpu_check, "find_gpu", lambda: gpu)
-    monkeypatch.setattr(gpu_check, "PARTS", {name: part(name) for name in ("build", "unit", "bench", "foreach")})
-    monkeypatch.setattr(gpu_check, "buckets_table", lambda lines: "")
-    monkeypatch.setenv("OUT", str(tmp_path))
+    with_parts(gpu_check, monkeypatch, tmp_path, run_it)
     assert gpu_check.main([]) == code
     out = capsys.readouterr().out
     assert out.splitlines()[-1].startswith(f"gpu-check: {last}; "), out

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,10 @@ _NAMES = {
 SEEDS = {name: seeds for seeds, names in _NAMES.items() for name in names.split() if hasattr(tf.raw_ops, name)}
 """Where each operation that draws random numbers has its seed. Not in here: those of datasets and of queues."""
 
+_PLAIN = re.compile(
+    "(Random|StatelessRandom|Stateful)(Uniform|StandardNormal|Normal)(Int)?(V2)?|(Stateless|Stateful)?TruncatedNormal(V2)?"
+)
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -66,6 +71,11 @@ class Draw:
     def seeds(self) -> Seeds:
         """Where the operation has its seed."""
         return SEEDS[self.operation]
+
+    @property
+    def has_plain_numbers(self) -> bool:
+        """Whether each element is drawn by itself, from one normal or uniform distribution for all."""
+        return _PLAIN.fullmatch(self.operation) is not None
 
     def run(self, **changed: Any) -> Any:
         """Draws, with some arguments changed."""

@@ -17,6 +17,7 @@ from tarantella import runtime
 from tarantella.keras import adapter, files
 from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement.agreement import BATCH_HOOKS, HOOKS, AfterCallbacks, Agreement, BeforeCallbacks
+from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.step.patch import Patch
 from tarantella.settings import on_all_ranks
 
@@ -234,6 +235,7 @@ def _replacing_files(callback: Any, model: Any) -> Iterator[None]:
 
     def atomic(save: Callable[..., Any]) -> Callable[..., Any]:
         def save_and_rename(filepath: Any, *args: Any, **kwargs: Any) -> None:
+            check_all()
             path = os.fspath(filepath)
             if not path.endswith((".keras", ".h5")) or "://" in path:  # a folder, or not in a file system
                 save(filepath, *args, **kwargs)

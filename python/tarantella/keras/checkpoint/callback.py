@@ -91,7 +91,7 @@ def without(callbacks: Any) -> list[Any]:
 
 
 def described(settings: Checkpoint | None) -> dict[str, int | None]:
-    """The settings that must be the same on all ranks, as numbers for `collectives.require_same`."""
+    """The settings that must be the same on all ranks, as numbers for `collectives.meet`."""
     if settings is None:
         return {"Checkpoint callbacks": 0}
     seconds = settings.every_seconds

@@ -44,8 +44,11 @@ class Folder:
         """The path of the checkpoint after this many steps."""
         return self._path / f"fit{self._fit}-step{step:09d}.npz"
 
-    def newest(self) -> tuple[Path, dict[str, Any]] | None:
+    def newest(self, check: Callable[[dict[str, Any]], None] | None = None) -> tuple[Path, dict[str, Any]] | None:
         """The last good checkpoint and its content; None if there is none.
+
+        Args:
+            check: raises `DamagedError` for a content that is not one of a checkpoint.
 
         Raises:
             OSError: a file cannot be read, so it is unknown whether it is good.
@@ -53,6 +56,8 @@ class Folder:
         for path in reversed(self._complete()):
             try:
                 tree = file_format.read(path)
+                if check is not None:
+                    check(tree)
             except file_format.DamagedError as damage:
                 self._damaged.add(path)
                 self._warn(f"the checkpoint {path} is damaged and is not used: {damage}")

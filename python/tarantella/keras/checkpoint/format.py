@@ -8,10 +8,13 @@ of every byte before the checksum itself. So damage anywhere is detected, and `n
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib
 import json
+import math
 import os
+import struct
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -31,6 +34,20 @@ _MARK = b"sha256:"
 _DIGITS = 64
 _BLOCK = 4 << 20
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+# What Python's and NumPy's readers raise for a file that somebody has made up.
+_NO_CHECKPOINT = (
+    zipfile.BadZipFile,
+    EOFError,
+    ImportError,
+    LookupError,
+    RuntimeError,  # also of too much nesting
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
 
 
 class DamagedError(Exception):
@@ -78,16 +95,40 @@ def read(path: Path) -> dict[str, Any]:
             raise DamagedError("its end, with the checksum, is missing")
         if _digest(file, size - _DIGITS) != stored:
             raise DamagedError("its checksum is not that of its bytes")
-        file.seek(0)
-        with zipfile.ZipFile(file) as archive:
-            tree = json.loads(archive.read(_TEXT))
-            if tree.get("format") != _NAME or tree.get("version", 0) > VERSION:
-                raise InvalidArgumentError(
-                    f"{path} is of version {tree.get('version')} of the format, and this library reads up to {VERSION}: use "
-                    "the version of Tarantella that wrote it, or another folder"
-                )
-            result: dict[str, Any] = _decoded(tree, archive)
-            return result
+        try:
+            return _content(file, size, path)
+        except (InvalidArgumentError, DamagedError):
+            raise
+        except _NO_CHECKPOINT as error:
+            raise DamagedError(f"its checksum is right, but it is no checkpoint ({type(error).__name__}: {error})") from error
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise DamagedError("its checksum is right, but its archive points outside of it") from error
+
+
+def _content(file: BinaryIO, size: int, path: Path) -> dict[str, Any]:
+    """The tree in a file of this size, whose checksum is right. The file may still be anything.
+
+    Members are stored as they are and each array is read once, so no more memory is needed than the file has bytes.
+    """
+    file.seek(0)
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise DamagedError("its checksum is right, but a checkpoint is not compressed")
+        if sum(member.file_size for member in members) > size:
+            raise DamagedError("its checksum is right, but its members are larger than the file")
+        tree = json.loads(archive.read(_TEXT))
+        if not isinstance(tree, dict) or tree.get("format") != _NAME or not isinstance(tree.get("version"), int):
+            raise DamagedError(f"its checksum is right, but {_TEXT} is not of a {_NAME}")
+        if tree["version"] > VERSION:
+            raise InvalidArgumentError(
+                f"{path} is of version {tree['version']} of the format, and this library reads up to {VERSION}: use "
+                "the version of Tarantella that wrote it, or another folder"
+            )
+        result: dict[str, Any] = _decoded(tree, archive, set())
+        return result
 
 
 def _digest(file: BinaryIO, size: int) -> bytes:
@@ -126,16 +167,32 @@ def encode(value: Any, arrays: dict[str, NDArray[Any]], path: str = "") -> Any:
     raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}{where}: use numbers, strings, arrays, lists and dicts")
 
 
-def _decoded(value: Any, archive: zipfile.ZipFile) -> Any:
+def _decoded(value: Any, archive: zipfile.ZipFile, seen: set[str]) -> Any:
+    """seen: the names of the arrays that were read."""
     if isinstance(value, list):
-        return [_decoded(item, archive) for item in value]
+        return [_decoded(item, archive, seen) for item in value]
     if not isinstance(value, dict):
         return value
     if "array" not in value or not set(value) <= {"array", "dtype"}:
-        return {key: _decoded(item, archive) for key, item in value.items()}
-    with archive.open(f"{value['array']}.npy") as member:
-        array = np.lib.format.read_array(member, allow_pickle=False)
+        return {key: _decoded(item, archive, seen) for key, item in value.items()}
+    name = str(value["array"])
+    if name in seen:
+        raise DamagedError(f"its checksum is right, but the array {name} is in it twice")
+    seen.add(name)
+    array = _array(archive, f"{name}.npy")
     if "dtype" in value:
         importlib.import_module("ml_dtypes")  # by which NumPy knows it
         array = array.view(np.dtype(value["dtype"]))
     return array if array.ndim else array[()]
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """NumPy takes memory for the shape in the header before it finds out that there is less data, so that is compared first."""
+    with archive.open(name) as member:
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, _, dtype = read_header[np.lib.format.read_magic(member)](member)
+        if member.tell() + math.prod(shape) * dtype.itemsize != archive.getinfo(name).file_size:
+            raise DamagedError(f"its checksum is right, but {name} has not the size of an array of shape {shape}")
+    with archive.open(name) as member:
+        array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+    return array

@@ -44,6 +44,15 @@ def restore(stored: dict[str, Any], python: bool = True) -> None:
         generator.setstate(_state(operations))
 
 
+def try_out(stored: dict[str, Any]) -> None:
+    """Raises what `restore` would raise for these states, and changes no generator that is in use."""
+    random.Random().setstate(_state(stored["python"]))
+    np.random.RandomState().set_state(stored["numpy"])
+    operations = stored["tensorflow"]["operations"]
+    if operations is not None:
+        random.Random().setstate(_state(operations))
+
+
 def _state(stored: list[Any]) -> tuple[Any, ...]:
     version, numbers, gauss = stored
     return version, tuple(numbers.tolist()), gauss

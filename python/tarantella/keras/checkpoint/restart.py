@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarantella import collectives, runtime
 from tarantella.errors import InvalidArgumentError
-from tarantella.keras.checkpoint import callback_states, randomness, state
+from tarantella.keras.checkpoint import callback_states, layout, randomness, state
 from tarantella.keras.checkpoint.folder import Folder
 from tarantella.keras.checkpoint.position import Position
 
@@ -111,7 +111,7 @@ def open_folder(path: str, fit: int, keep: int) -> tuple[Folder | None, StoredTr
     if runtime.is_master_rank():
         try:
             folder = Folder(Path(path), fit, keep, runtime.logger.warning)
-            found = folder.newest()
+            found = folder.newest(layout.check)
         except Exception as error:
             failure = error
     collectives.agree_on_failure(failure)

@@ -19,6 +19,7 @@ from tarantella.keras.checkpoint.replay import Replay, data_changed
 from tarantella.keras.checkpoint.restart import Beginning, open_folder
 from tarantella.keras.checkpoint.schedule import Schedule
 from tarantella.keras.checkpoint.writer import SharedWriter, Writer
+from tarantella.keras.reduction.reducer import check_all
 from tarantella.seeding import global_seed
 
 if TYPE_CHECKING:
@@ -263,6 +264,7 @@ class CheckpointSession(NullSession):
         if not self._writer.is_free():
             runtime.logger.info("no checkpoint at %s: the one before is still being written", position)
             return
+        check_all()
         variables = state.collect(self._model, state.is_per_rank(self._hooks))
         self._writer.begin(position.steps_done, lambda: {**self._described(position, stopped), "variables": variables})
 

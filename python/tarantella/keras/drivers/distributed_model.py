@@ -14,6 +14,7 @@ from tarantella.keras import adapter, context, files
 from tarantella.keras.data import split
 from tarantella.keras.loops import optimizers
 from tarantella.keras.reduction import ops, statistics, weights
+from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint, options, shard_state
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.step import accumulation, losses, metric_check, noise, unwrapped_models
@@ -137,7 +138,7 @@ class DistributedModel:
         """Raises if the model cannot be trained or evaluated as it was compiled."""
         if not adapter.is_compiled(self.keras_model):
             raise RuntimeError(f"the model must be compiled before {method}: call tnt.Model.compile")
-        losses.refuse_unreduced(self.keras_model.loss)
+        losses.refuse_unreduced(self.keras_model)
         for name, optimizer in adapter.named_optimizers(self.keras_model).items():
             if optimizers.is_distributed(optimizer):
                 raise UnsupportedError(
@@ -168,6 +169,11 @@ class DistributedModel:
         hooks, answer = self.open_hooks(), Answer(self.options.across_ranks, self.options.accept_approximate)
         hooks.loss_trial.run(batch_spec)
         hooks.loss_trial.check(is_divided, answer)
+        for name in steps:
+            hooks.added_losses.run(name, batch_spec)
+        hooks.added_losses.check(is_divided, answer)
+        hooks.forward_trial.run(batch_spec)
+        hooks.forward_trial.check(is_divided, answer)
         for name in steps:
             hooks.step_trial.run(name, batch_spec)
         if "train_step" in steps:
@@ -207,6 +213,7 @@ class DistributedModel:
         collectives.meet(f"tnt.Model.{method}")
         if self.hooks is not None:
             self.hooks.synchronise_state()
+        check_all()
         files.write(filepath, write_to, on_all_ranks)
 
 

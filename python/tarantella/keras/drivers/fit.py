@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from tarantella import collectives, seeding
+from tarantella import collectives, reporting, seeding
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback as checkpoint
@@ -14,6 +14,7 @@ from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches
 from tarantella.keras.drivers.distributed_model import verbosity
 from tarantella.keras.reduction import statistics
+from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step import normalization, unwrapped_models
 from tarantella.keras.step.checks import StepChecks
@@ -112,13 +113,23 @@ def fit(model: DistributedModel, arguments: FitArguments, training: Sharing, val
     Args:
         training, validation: how ranks share these data.
     """
+    with reporting.step_of_failure(lambda: _steps_done(model)):
+        return _fit(model, arguments, training, validation)
+
+
+def _steps_done(model: DistributedModel) -> int | None:
+    optimizer = getattr(model.keras_model, "optimizer", None)  # none before the model is compiled
+    return None if optimizer is None else int(optimizer.iterations)
+
+
+def _fit(model: DistributedModel, arguments: FitArguments, training: Sharing, validation: Sharing) -> Any:
     placement.refuse_unsupported(arguments.callbacks)
     arguments = arguments.with_micro_batches(training, validation)
     settings = checkpoint.of(adapter.callback_list(arguments.callbacks))
     if settings is not None or not model.is_plain:
         model.require_compiled("fit")
     if not model.is_plain:
-        collectives.meet("tnt.Model.fit")
+        _meet(arguments, settings)
         return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training.distribute, validation.distribute)
     keras_model = model.keras_model
     arguments = replace(arguments, callbacks=fingerprint.with_callbacks(arguments.callbacks, keras_model))
@@ -160,13 +171,12 @@ def _fit_on_all_ranks(
     distribute: bool,
     distribute_validation: bool,
 ) -> Any:
-    _require_same(arguments, settings)
     hooks, others = model.open_hooks(), checkpoint.without(arguments.callbacks)
     session = open_session(settings, others, model.keras_model, hooks, arguments.initial_epoch, arguments.epochs)
     seeding.agree_on_global_seed(session.seed)
     batches = arguments.training_batches(model.keras_model)
     if distribute:
-        normalization.warn_of_small_batches(model.keras_model, batches.batch_size, model.shards)
+        normalization.warn_of_local_statistics(model.keras_model, batches.batch_size, model.shards)
     training = session.fingerprinted(batches.parts(distribute, model.shards, in_lockstep=True), batches.steps)
     validation, validation_parts = arguments.validation_batches(), None
     if validation is not None:
@@ -183,9 +193,9 @@ def _fit_on_all_ranks(
     return _run(model, arguments, session, others, batches, training, validation_parts)
 
 
-def _require_same(arguments: FitArguments, settings: Checkpoint | None) -> None:
-    collectives.require_same(
-        "fit",
+def _meet(arguments: FitArguments, settings: Checkpoint | None) -> None:
+    collectives.meet(
+        "tnt.Model.fit",
         epochs=arguments.epochs,
         initial_epoch=arguments.initial_epoch,
         steps_per_epoch=arguments.steps_per_epoch,
@@ -214,4 +224,6 @@ def _run(
     callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.EpochNotifier(batches.source))
     keywords = arguments.keywords_for(training, batches.steps, verbose=verbose, callbacks=callbacks, validation_data=validation)
     with checks.locating_timeouts(), model.running([training, validation]), statistics.logged(model.stats), session.running():
-        return keras_fit(**keywords)
+        history = keras_fit(**keywords)
+        check_all()
+        return history

@@ -27,8 +27,8 @@ def train_on_batch(
     first = not hooks.weights_synchronised
     if first:
         collectives.meet("tnt.Model.train_on_batch")
-        model.start_alike(_spec(part[0][0]))
-    model.try_out(_spec(part[0][0]), True, ["train_step"])
+        model.start_alike(_step_spec(part))
+    model.try_out(_step_spec(part), True, ["train_step"])
     hooks.has_local_state = True
     keras_train_on_batch = hooks.original("train_on_batch")
     recorded = fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of)
@@ -45,9 +45,9 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
     part = _part(adapter.batch_of(x, y, sample_weight, None), model.shards)
     collectives.meet("tnt.Model.test_on_batch")
     hooks, keras_model = model.open_hooks(), model.keras_model
-    model.build(_spec(part[0][0]), "test_step")
+    model.build(_step_spec(part), "test_step")
     model.broadcast_weights()
-    model.try_out(_spec(part[0][0]), True, ["test_step"])
+    model.try_out(_step_spec(part), True, ["test_step"])
     keras_test_on_batch = hooks.original("test_on_batch")
     with model.running(), hooks.single_batch():
         keras_test_on_batch(adapter.pack_batch(part), return_dict=True, **options)
@@ -71,6 +71,11 @@ def _part(batch: Any, shards: int | None) -> Any:
     """This rank's shards of a batch with their shares."""
     split.check_batched(_spec(batch))
     return split.own_shards(batch, split.Division.among(runtime.get_size(), runtime.get_rank(), shards))
+
+
+def _step_spec(part: Any) -> Any:
+    """The spec of what a training or test step gets."""
+    return adapter.batch_for_step(_spec(part[0][0]))
 
 
 def _spec(batch: Any) -> Any:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tarantella import runtime
@@ -77,7 +78,7 @@ def _entries(level: int = logging.WARNING) -> list[dict[str, Any]]:
         return []
     try:
         return _checked(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # the last one: lists in lists in lists
         runtime.logger.log(level, "%s cannot be understood and will be written anew: %s", file, error)
         return []
 
@@ -93,6 +94,9 @@ def _checked(content: Any) -> list[dict[str, Any]]:
             if not isinstance(entry, dict) or not isinstance(entry.get(name), kind):
                 raise ValueError(f"entries[{number}].{name} is missing or no {name}")
         threshold = entry["fusion_threshold"]
-        if threshold != "inf" and (isinstance(threshold, (str, bool)) or threshold < 0):
-            raise ValueError(f"entries[{number}].fusion_threshold is {threshold!r}: expected bytes or 'inf'")
-    return entries
+        if threshold != "inf" and (isinstance(threshold, (str, bool)) or not 0 <= threshold <= sys.maxsize):
+            raise ValueError(f"entries[{number}].fusion_threshold is {threshold!r:.40}: expected bytes or 'inf'")
+        step_ms = entry.get("step_ms")
+        if not isinstance(step_ms, dict) or not all(isinstance(time, (int, float)) for time in step_ms.values()):
+            raise ValueError(f"entries[{number}].step_ms is missing or no step_ms")
+    return [{name: entry[name] for name in (*_KINDS, "step_ms")} for entry in entries]

@@ -13,6 +13,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -35,7 +36,11 @@ def load() -> ctypes.CDLL:
     """
     file = compiled()
     try:
-        loaded = ctypes.CDLL(str(file))
+        # Stays open: for the loader, what is opened later by this name would be the same library
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        if not _trusted(os.fstat(descriptor)):
+            raise _unsupported(f"{file} belongs to another user, or others may write to it: delete that file")
+        loaded = ctypes.CDLL(f"/proc/self/fd/{descriptor}")  # the file that was looked at, whatever its name is by now
         getattr(loaded, FUNCTION)
     except (OSError, AttributeError) as error:
         raise _unsupported(f"{file} does not fit it ({error}): delete that file") from error
@@ -51,13 +56,13 @@ def compiled() -> Path:
         raise _unsupported("neither XDG_CACHE_HOME nor HOME is set: there is no folder to keep it in")
     made_of = "\n".join([source.read_text(encoding="utf-8"), platform.machine(), *flags])
     file = folder / f"gpu_stream-{tf.__version__}-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.so"
-    if file.exists():
+    if _trusted_file(file):
         return file
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with open(file.with_suffix(".lock"), "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not file.exists():
+            if not _trusted_file(file):
                 _compile(source, flags, file)
     except OSError as error:
         raise _unsupported(str(error)) from error
@@ -77,7 +82,21 @@ def _compile(source: Path, flags: list[str], file: Path) -> None:
             said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
             first = next((line for line in said if "error" in line), said[0])
             raise _unsupported(f"{command[0]} failed: {first}")
+        os.chmod(beside, 0o755)  # a umask of 002 lets the group write
         os.replace(beside, file)
+
+
+def _trusted_file(file: Path) -> bool:
+    """Whether the library is there, and nobody else can have written it. One that another may have written is made anew."""
+    try:
+        return _trusted(os.stat(file, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _trusted(status: os.stat_result) -> bool:
+    mine = status.st_uid in (os.geteuid(), 0)
+    return stat.S_ISREG(status.st_mode) and mine and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _compiler() -> list[str]:

@@ -36,7 +36,7 @@ def check_version(version: str) -> None:
 
 @functools.cache
 def _path() -> Path:
-    # imported first, so that the loader finds libtarantella.so.0 already there
+    # imported first, so that the loader finds libtarantella already there
     from tarantella import _native
 
     return Path(_native.__file__).with_name("libtarantella_tensorflow.so")

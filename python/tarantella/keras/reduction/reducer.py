@@ -104,6 +104,10 @@ class Reducer:
         """How often the tensor was reduced so far."""
         return int(self._native.tensor_steps(index))
 
+    def check(self) -> None:
+        """Raises the error of a step that has ended without a result."""
+        self._native.check()
+
     def stats(self) -> dict[str, float]:
         """Totals so far: ``steps``, ``bytes``, ``busy_seconds`` and ``exposed_seconds`` of this rank."""
         return dict(self._native.stats())
@@ -117,6 +121,19 @@ class Reducer:
 
     def __del__(self) -> None:
         self.close()
+
+
+def check_all() -> None:
+    """Raises the error of a step whose sums on the GPU are lost. Called before its weights are saved or returned.
+
+    CUDA reports no error of a collective that was aborted: the work ends, and the optimizer uses what is in the buffer. Waits
+    for the GPU, if there are reducers of its memory.
+    """
+    on_gpu = [reducer for reducer in _live if reducer.device != device_placement.HOST]
+    if on_gpu:
+        tf.test.experimental.sync_devices()
+    for reducer in on_gpu:
+        reducer.check()
 
 
 def close_all(reducers: Iterable[Reducer] | None = None) -> None:

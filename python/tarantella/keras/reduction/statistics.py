@@ -26,13 +26,18 @@ def logged(stats: Callable[[], dict[str, float]]) -> Iterator[None]:
 
 
 def describe(stats: dict[str, float]) -> str:
-    """``"20 steps reduced 16.5 MiB each in 4.1 ms, of which 2.9 ms were exposed (29 % hidden)"``."""
+    """``"20 steps reduced 16.5 MiB each in 4.1 ms, of which 2.9 ms were exposed (29 % hidden)"``.
+
+    On a GPU the time is not measured, and only the first half is said.
+    """
     steps = stats["steps"]
     busy, exposed = stats["busy_seconds"] / steps * 1e3, stats["exposed_seconds"] / steps * 1e3
     hidden = max(0.0, 1 - exposed / busy) if busy > 0 else 0.0
     mib = stats["bytes"] / steps / (1 << 20)
-    took = f"{steps:.0f} steps reduced {_format(mib)} MiB each in {_format(busy)} ms"
-    return f"{took}, of which {_format(exposed)} ms were exposed ({hidden:.0%} hidden)"
+    reduced = f"{steps:.0f} steps reduced {_format(mib)} MiB each"
+    if busy == 0:
+        return reduced
+    return f"{reduced} in {_format(busy)} ms, of which {_format(exposed)} ms were exposed ({hidden:.0%} hidden)"
 
 
 def _format(value: float) -> str:

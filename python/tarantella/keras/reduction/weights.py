@@ -39,10 +39,12 @@ def broadcast(variables: Sequence[Any], root: int = 0) -> None:
             inner.assign(value)
 
 
-def average(variables: Sequence[Any]) -> None:
-    """Replaces each variable that differs between ranks by its mean over them. Collective."""
-    for index, mean in means(variables).items():
+def average(variables: Sequence[Any]) -> list[Any]:
+    """Replaces each variable that differs between ranks by its mean over them, and returns these variables. Collective."""
+    found = means(variables)
+    for index, mean in found.items():
         adapter.unwrap(variables[index]).assign(mean)
+    return [variables[index] for index in found]
 
 
 def means(variables: Sequence[Any]) -> dict[int, NDArray[Any]]:

@@ -222,4 +222,5 @@ def _after(tensors: Sequence[tf.Tensor], batch: Any) -> Any:
     if context.graph() is None or not tensors:
         return batch
     with tf.control_dependencies(tensors):
-        return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+        # Keras 3 gives a step None in the place of labels and weights that there are not
+        return tf.nest.map_structure(lambda t: None if t is None else tf.identity(t), batch, expand_composites=True)

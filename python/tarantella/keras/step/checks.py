@@ -9,7 +9,7 @@ from tarantella import _native, runtime
 from tarantella.errors import DeadlineError, TarantellaError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
-from tarantella.keras.step import accumulation
+from tarantella.keras.step import accumulation, moving_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,11 +82,11 @@ class StepChecks(adapter.Callback):
     # BatchNormalization's averages are of each rank's own samples; validation and files get their mean
     def on_test_begin(self, logs: Any = None) -> None:
         if not self._hooks.reproducible:
-            weights.average(adapter.moving_statistics(self.model))
+            moving_statistics.average(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if not self._hooks.reproducible:
-            weights.average(adapter.moving_statistics(self.model))
+            moving_statistics.average(self.model)
             accumulation.collect_on_rank_0(self.model)
             if self._not_reduced:
                 weights.compare(self._not_reduced, "at the end of the epoch, though the step does not reduce their gradients")

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from tarantella.keras import adapter, context
 from tarantella.keras.data import gather, split
-from tarantella.keras.reduction import autotune, weights
+from tarantella.keras.reduction import autotune
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
-from tarantella.keras.step import accumulation, losses, noise, normalization
+from tarantella.keras.step import accumulation, losses, moving_statistics, noise, normalization
 from tarantella.keras.step.accumulation import OptimizerHooks
+from tarantella.keras.step.added_losses import AddedLosses
 from tarantella.keras.step.current_step import CurrentStep
+from tarantella.keras.step.forward_trial import ForwardTrial
 from tarantella.keras.step.gradient_reduction import GradientReduction
 from tarantella.keras.step.loss_trial import LossTrial
 from tarantella.keras.step.metric_reduction import MetricReduction
@@ -43,7 +45,8 @@ class StepHooks:
     Attributes:
         reducers: all reducers of the model.
         gradients: reduces the gradients of its steps.
-        loss_trial, step_trial: find out before the first step how losses and gradients are made of those of a batch's parts.
+        loss_trial, added_losses, forward_trial, step_trial: find out before the first step how losses, outputs and gradients
+            are made of those of a batch's parts.
         autotune: tries fusion thresholds while `fit` trains; None if it is not asked for.
         weights_synchronised: whether all ranks have been given rank 0's weights and optimizer state.
         has_local_state: whether single steps left state on each rank that the end of an epoch would bring together.
@@ -60,6 +63,8 @@ class StepHooks:
         self.gradients = gradients
         self.loss_trial = LossTrial(model, step.loss_kinds)
         self.step_trial = StepTrial(model, step.loss_kinds)
+        self.added_losses = AddedLosses(model, step.loss_kinds)
+        self.forward_trial = ForwardTrial(model)
         self.autotune: Autotune | None = None
         self.weights_synchronised = False
         self.has_local_state = False
@@ -85,7 +90,7 @@ class StepHooks:
     def synchronise_state(self) -> None:
         """Brings together what steps of `train_on_batch` left on each rank, as the end of an epoch does. Collective."""
         if self.has_local_state and not self.reproducible:
-            weights.average(adapter.moving_statistics(self._model))
+            moving_statistics.average(self._model)
             accumulation.collect_on_rank_0(self._model)
         self.has_local_state = False
 
@@ -122,6 +127,7 @@ class StepHooks:
             (model, "predict_step", self._predict_step(model.predict_step)),
             *self._metrics.hooks(),
             *normalization.hooks(model),
+            *self.added_losses.hooks(self._step),
             *adapter.loss_hooks(model, lambda loss: losses.across_ranks(loss, self._step)),
             *(hook for optimizer in adapter.held_optimizers(model) for hook in self._optimizer_hooks(optimizer)),
             *([] if self._compiled is None else self._compiled.functions()),
@@ -190,12 +196,16 @@ class StepHooks:
             self._is_single_batch = False
 
     def _unpacked(self, element: Any) -> list[tuple[Any, split.Share]]:
-        return split.unpack(adapter.unpack_batch(element) if self._is_single_batch else element)
+        """The batch of each shard, as a training or test step of Keras gets it, and its share."""
+        if not self._is_single_batch:
+            return split.unpack(element)
+        return [(adapter.batch_for_step(batch), share) for batch, share in split.unpack(adapter.unpack_batch(element))]
 
     @contextmanager
     def _running(self, share: split.Share, training: bool) -> Iterator[None]:
         """In this context the model computes its share of a batch."""
         self._metrics.begin_step()
+        self.added_losses.begin_step()
         compiled = nullcontext() if self._compiled is None else self._compiled.step(training)
         with self._step.running(share, training), compiled, self.noise():
             yield
@@ -232,7 +242,7 @@ class StepHooks:
 
     def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def predict_step(element: Any) -> Any:
-            ((batch, share),) = self._unpacked(element)
+            ((batch, share),) = split.unpack(adapter.unpack_batch(element) if self._is_single_batch else element)
             with noise.noise_by_rank():  # in shards it is not, in reproducible mode either
                 return gather.with_sizes(original(batch), share)
 

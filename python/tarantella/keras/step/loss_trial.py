@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tarantella import collectives, runtime
-from tarantella.errors import UnsupportedError
+from tarantella import runtime
 from tarantella.keras import adapter, context
-from tarantella.keras.step import losses, trial
+from tarantella.keras.step import losses, trial, verdict
 from tarantella.keras.step.trial import Kind, NotComparable, Parts
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from tarantella.keras.step.trial import Answer
 
 PARTS = Parts(5, 3)
+_SAME_VALUE = 1e-4  # relative: rounding is much less
 
 
 @dataclass
@@ -58,7 +58,7 @@ class LossTrial:
         self._calls: dict[int, tuple[Any, Any]] = {}  # the loss and the specs of its arguments, by the loss's id
         self._found: dict[int, Finding] = {}
         self._was_traced = False
-        self._warned = False
+        self._verdict = verdict.Verdict(verdict.WAYS_OUT_OF_LOSS, "the mean of the ranks' losses is trained")
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -110,16 +110,9 @@ class LossTrial:
                 self._kinds.summed.add(key)
                 runtime.logger.info("the loss %r is a sum over samples: ranks add up their parts", _name(loss))
             if finding.kind is Kind.UNKNOWN:
-                runtime.logger.info(
-                    "the loss %r could not be compared with those of parts of a batch: %s. On several ranks it is right if it "
-                    "is a mean over samples",
-                    _name(loss),
-                    finding.reason,
-                )
+                verdict.say_not_compared(f"the loss {_name(loss)!r}", finding.reason)
         if new:
-            number = {kind: i for i, kind in enumerate(Kind)}
-            kinds = {f"the kind of loss {i}": number[self._found[key].kind] for i, key in enumerate(new)}
-            collectives.require_same("the trial of losses on made-up samples", **kinds)
+            verdict.require_same("the trial of losses", [self._found[key].kind for key in new])
 
     def _trace(self, batch_spec: Any) -> None:
         """Records the calls of losses that were built before this trial, in a graph that is thrown away."""
@@ -149,17 +142,17 @@ class LossTrial:
         if answer.across_ranks:
             self._kinds.gathered.update(coupled)
             return
-        loss, finding = self._calls[coupled[0]][0], self._found[coupled[0]]
-        said = (
-            f"the loss {_name(loss)!r} couples the samples of a batch: of {PARTS.whole} made-up samples it is "
-            f"{finding.whole:.4g}, and the mean of its values of {PARTS.first} and {PARTS.second} of them, weighted by "
-            f"samples, is {finding.of_parts:.4g} ({finding.difference():.2g} % off)"
+        self._verdict.refuse([self._said(key) for key in coupled], answer)
+
+    def _said(self, key: int) -> str:
+        """What was compared of a loss that couples samples."""
+        finding, output = self._found[key], adapter.outputs_of_losses(self._model).get(key)
+        of_output = "" if output is None else f" of the output {output!r}"
+        return (
+            f"the loss {_name(self._calls[key][0])!r}{of_output} couples the samples of a batch: of {PARTS.whole} made-up "
+            f"samples it is {finding.whole:.4g}, and the mean of its values of {PARTS.first} and {PARTS.second} of them, "
+            f"weighted by samples, is {finding.of_parts:.4g} ({finding.difference():.2g} % off)"
         )
-        if not answer.accept_approximate:
-            raise UnsupportedError(f"{said}. {trial.WAYS_OUT_OF_LOSS}")
-        if not self._warned:
-            self._warned = True
-            runtime.logger.warning("%s. accept_approximate=True: the mean of the ranks' losses is trained instead", said)
 
 
 def _spec(value: Any) -> Any:
@@ -171,7 +164,9 @@ def _spec(value: Any) -> Any:
 
 
 def _tried(model: Any, loss: Any, specs: Any) -> Finding:
-    """The worst that is found on several kinds of made-up samples."""
+    """The worst that is found on several kinds of made-up samples. Most losses of Keras need no trial."""
+    if adapter.is_computed_per_sample(loss, *specs[:2]):
+        return Finding(Kind.MEAN)  # a reduction="sum" is known without a trial as well
     worst, reason = None, "it is zero or not finite on made-up samples"
     function = getattr(loss, "fn", loss)
     variables = [*adapter.metric_variables(model), *adapter.seed_variables(model), *trial.variables_in([loss, function])]
@@ -179,7 +174,7 @@ def _tried(model: Any, loss: Any, specs: Any) -> Finding:
         for arguments in _made_up(specs):
             try:
                 finding = _compare(loss, *arguments())
-            except (context.CollectiveInTrial, NotComparable) as error:
+            except (context.RefusedInTrial, NotComparable) as error:
                 return Finding(Kind.UNKNOWN, reason=str(error))
             except Exception as error:  # a loss may refuse made-up numbers in any way
                 reason = f"{type(error).__name__} on made-up samples: {str(error).splitlines()[0] if str(error) else ''}"
@@ -200,12 +195,12 @@ def _compare(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> Finding
 
     def value(arguments: Any, weight: float) -> float:
         with step.computing(weight):
-            return float(np.asarray(scaled(*arguments), np.float64))
+            return float(np.asarray(scaled(*tf.nest.map_structure(trial.tensor, arguments)), np.float64))
 
     arguments = (y_true, y_pred, sample_weight)
     whole, weights = value(arguments, 1.0), PARTS.weights()
     parts = [value(part, weight) for part, weight in zip(PARTS.of(arguments), weights, strict=True)]
-    kind = trial.compared(np.array([whole]), [np.array([part]) for part in parts], weights)
+    kind = trial.compared(np.array([whole]), [np.array([part]) for part in parts], weights, tolerance=_SAME_VALUE)
     if kind is Kind.COUPLED and abs(value(arguments, 1.0) - whole) > 1e-6 * abs(whole):
         raise NotComparable("it draws random numbers")
     return Finding(kind, whole, sum(w * p for w, p in zip(weights, parts, strict=True)))
@@ -235,7 +230,7 @@ def _arguments(specs: Any, predictions: Callable[..., Any], labels: Callable[...
             return None
         dtype, shape = trial.full_type(spec.dtype), shapes.of(spec)
         scale = np.linspace(0.05, 3.0, shape[0]).reshape(-1, *[1] * (len(shape) - 1)) if shape else np.ones(())
-        return tf.cast(make(random, shape, scale, dtype, classes), dtype)
+        return np.asarray(make(random, shape, scale, dtype, classes), dtype.as_numpy_dtype)
 
     return (
         tf.nest.map_structure(lambda spec: made(spec, labels), y_true),
@@ -261,10 +256,9 @@ def _any_number(random: np.random.Generator, shape: Any, scale: Any, dtype: tf.D
 
 
 def _some_zero(random: np.random.Generator, shape: Any, scale: Any, dtype: tf.DType, classes: int) -> Any:
-    """Integers that are classes; or numbers between 0 and 1, or 0: of the first samples few are 0, of the last ones many."""
-    if not dtype.is_floating:
-        return random.integers(0, classes, shape)
-    return random.random(shape) * (random.random(shape) > 0.3 * scale)
+    """Integers that are classes, or numbers between 0 and 1: of the first samples few are 0, of the last ones many."""
+    numbers = random.random(shape) if dtype.is_floating else random.integers(0, classes, shape)
+    return numbers * (random.random(shape) > 0.3 * scale)
 
 
 def _classes(random: np.random.Generator, shape: Any, scale: Any, dtype: tf.DType, classes: int) -> Any:

@@ -29,6 +29,8 @@ class LossKinds:
     """They return one number, which is a sum over samples."""
     gathered: set[int] = field(default_factory=set)
     """They couple samples, and shall be computed from those of all ranks."""
+    summed_added: set[tuple[bool, int, int]] = field(default_factory=set)
+    """In training, or not, the layer of this id adds a sum in the call of this number of its `add_loss`."""
     summed_gradients: bool = False
     """The gradients of a training step of the user's own are sums over samples."""
     summed_updates: set[tuple[str, int, int]] = field(default_factory=set)
@@ -93,13 +95,17 @@ def _of_all_ranks(tensors: Any, total: tf.Tensor) -> Any:
     return tf.nest.map_structure(gathered, tensors)
 
 
-def refuse_unreduced(losses: Any) -> None:
+def refuse_unreduced(model: Any) -> None:
     """Refuses a loss that gives one number for each sample: it has no mean over the global batch.
+
+    A training step of the user's own may reduce it in any way: the step is tried as a whole (`step_trial`).
 
     Raises:
         UnsupportedError: its reduction is ``None`` or ``"none"``.
     """
-    for reduction in adapter.loss_reductions(losses):
+    if adapter.has_own(model, "train_step", "compute_loss"):
+        return
+    for reduction in adapter.loss_reductions(model.loss):
         if reduction.lower() == "none":
             raise UnsupportedError(
                 f"a loss with reduction={reduction!r} is not one number: use 'sum_over_batch_size', 'mean', 'sum' or "

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _SCOPE = "tnt_noise"  # part of the name of each operation that drew in one of the contexts below
 _SPREAD = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: its multiples are far from each other, and from small numbers
 
-_BY_RANK, _SAME, _BY_SHARD, _UNCHANGED = "by rank", "same", "by shard", "unchanged"
+_BY_RANK, _SAME, _BY_SHARD, _UNCHANGED, _CONSTANT = "by rank", "same", "by shard", "unchanged", "constant"
+_NUMBER = 0.7  # in the place of each random number of a trial: a dropout of one's own at a rate of 0.5 leaves something
 
 
 @dataclass(frozen=True)
@@ -116,10 +117,22 @@ def same_noise() -> Iterator[None]:
             "tnt.same_noise() in a reproducible model: each shard draws from generators of its own. Compute what a whole batch "
             "has in common before the step, in the dataset or in a callback"
         )
-    if inside is None or inside.kind == _UNCHANGED:
+    if inside is None or inside.kind in (_UNCHANGED, _CONSTANT):
         yield
         return
     with _enter(_SAME):
+        yield
+
+
+@contextmanager
+def constant_noise() -> Iterator[None]:
+    """Context of a trial, in which random numbers are all the same: what is computed of samples does not depend on their place.
+
+    Raises:
+        RefusedInTrial: (from the calls inside) for an operation that has no such number, such as a shuffle.
+    """
+    _install()
+    with _enter(_CONSTANT):
         yield
 
 
@@ -167,6 +180,8 @@ def _mark() -> tuple[str, int] | None:
 
 def _draw(draw: Draw) -> Any:
     inside = _innermost()
+    if inside is not None and inside.kind == _CONSTANT:
+        return _constant(draw)
     with tf.name_scope(_SCOPE):
         if inside is None or inside.kind == _SAME:
             if draw.seeds is Seeds.ATTRIBUTES:
@@ -178,6 +193,19 @@ def _draw(draw: Draw) -> Any:
                 )
             return draw.run()
         return draw.run() if not inside.change else _FOLDED[draw.seeds](draw, inside.change)
+
+
+def _constant(draw: Draw) -> Any:
+    """Of the shape of the draw: 0.7, or the integer as far between the limits."""
+    arguments = draw.arguments
+    if not draw.has_plain_numbers:
+        raise context.RefusedInTrial(f"it draws random numbers by {draw.operation}")
+    if "minval" in arguments:
+        low, high = (tf.convert_to_tensor(arguments[name]) for name in ("minval", "maxval"))
+        number = low + tf.cast(_NUMBER * tf.cast(high - low, tf.float64), low.dtype)
+    else:
+        number = tf.cast(_NUMBER, arguments.get("dtype", tf.float32))
+    return tf.fill(arguments["shape"], number)
 
 
 def _by_attributes(draw: Draw, change: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -85,28 +86,45 @@ def _sum_over_ranks(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.T
     return collectives.all_reduce(x, "sum"), gradient
 
 
-# ------------------------------------------------------------------------------------------------------ small batches
+# ---------------------------------------------------------------------------------------- statistics of each rank's own part
 
 MIN_SAMPLES = 16  # on each rank: BatchNormalization works well with so many samples
+_told: weakref.WeakSet[Any] = weakref.WeakSet()  # the models
 
 
-def warn_of_small_batches(model: Any, batch_size: int | None, shards: int | None = None) -> None:
-    """Warns of layers that take their statistics over too few samples.
+def warn_of_local_statistics(model: Any, batch_size: int | None, shards: int | None = None) -> None:
+    """Warns of layers that take their statistics over a part of the batch: each time of small parts, else once for a model.
 
     Args:
         batch_size: of all ranks together; None if it is not known.
         shards: the number of parts of a batch; None: one for each rank.
     """
-    parts, what = (runtime.get_size(), "ranks") if shards is None else (shards, "shards")
-    if batch_size is None or batch_size // parts >= MIN_SAMPLES:
+    local = [
+        layer
+        for layer in adapter.layers_of(model)
+        if isinstance(layer, adapter.keras.layers.BatchNormalization) and layer.trainable and not layer.synchronized
+    ]
+    if not local:
         return
-    local = (layer for layer in adapter.layers_of(model) if isinstance(layer, adapter.keras.layers.BatchNormalization))
-    if any(not layer.synchronized for layer in local):
+    parts, what = (runtime.get_size(), "rank") if shards is None else (shards, "shard")
+    remedy = "" if shards else ". tnt.keras.layers.SyncBatchNormalization takes its statistics over the whole batch"
+    if batch_size is not None and batch_size // parts < MIN_SAMPLES:
+        _told.add(model)
         runtime.logger.warning(
-            "Micro batch size should be at least %d when using Batch Normalization: %d %s share %d samples%s",
+            "Micro batch size should be at least %d when using Batch Normalization: %d %ss share %d samples%s",
             MIN_SAMPLES,
             parts,
             what,
             batch_size,
-            "" if shards else ". tnt.keras.layers.SyncBatchNormalization takes its statistics over all of them",
+            remedy,
+        )
+    elif model not in _told:
+        _told.add(model)
+        runtime.logger.warning(
+            "%s%s: Batch Normalization takes its statistics over the samples of each %s, so results differ from those of one "
+            "device%s",
+            local[0].name,
+            f" and {len(local) - 1} others" if len(local) > 1 else "",
+            what,
+            remedy,
         )

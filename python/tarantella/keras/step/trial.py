@@ -7,6 +7,7 @@ coupled.
 
 from __future__ import annotations
 
+import functools
 import random
 from contextlib import contextmanager
 from enum import Enum
@@ -17,6 +18,7 @@ import tensorflow as tf
 
 from tarantella.keras import adapter, context
 from tarantella.keras.adapter.tensorflow import operation_seeds
+from tarantella.keras.step import noise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,19 +29,6 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-3  # relative, in float32; what couples samples is off by more on samples that differ as much as the made-up ones
 _SEED = 20
-
-
-WAYS_OUT_OF_LOSS = (
-    "Ranks cannot compute it from their own samples. Without reproducible, tnt.Model(model, across_ranks=True) computes it on "
-    "each rank from the outputs of all ranks, as tnt.all_gather inside the loss does; with fit(..., "
-    "tnt_distribute_dataset=False) each rank has batches of its own; tnt.Model(model, accept_approximate=True) trains the mean "
-    "of the ranks' losses"
-)
-WAYS_OUT_OF_STEP = (
-    "Ranks cannot compute it from their own samples. Let the loss be a mean or a sum over samples, or bring the samples of all "
-    "ranks together by tnt.all_gather inside the step (not with reproducible); with fit(..., tnt_distribute_dataset=False) "
-    "each rank has batches of its own; tnt.Model(model, accept_approximate=True) trains with the mean of the ranks' gradients"
-)
 
 
 class Kind(Enum):
@@ -86,18 +75,25 @@ class Parts(NamedTuple):
         return first, second
 
 
-def compared(whole: NDArray[Any], parts: Sequence[NDArray[Any]], weights: Sequence[float], floor: float = 0.0) -> Kind:
+def compared(
+    whole: NDArray[Any],
+    parts: Sequence[NDArray[Any]],
+    weights: Sequence[float],
+    floor: float = 0.0,
+    tolerance: float = TOLERANCE,
+) -> Kind:
     """How the numbers of the whole are made of those of the parts.
 
     Args:
         floor: differences up to this one are rounding.
+        tolerance: so are those up to this part of the numbers.
     """
     if not all(np.isfinite(n).all() for n in (whole, *parts)):
         return Kind.UNKNOWN
     size = max(float(np.linalg.norm(n)) for n in (whole, *parts))
     if size <= floor or size == 0:
         return Kind.UNKNOWN
-    allowed = TOLERANCE * size + floor
+    allowed = tolerance * size + floor
     if np.linalg.norm(whole - sum(w * p for w, p in zip(weights, parts, strict=True))) <= allowed:
         return Kind.MEAN
     return Kind.SUM if np.linalg.norm(whole - sum(parts)) <= allowed else Kind.COUPLED
@@ -185,6 +181,11 @@ class Shapes:
         return [self._samples, *dims] if spec.shape.rank else []
 
 
+def tensor(value: Any) -> Any:
+    """A made-up array as a tensor."""
+    return None if value is None else tf.convert_to_tensor(value)
+
+
 def full_type(dtype: tf.DType) -> tf.DType:
     """The type in which numbers of this one are compared: a float of 16 bits has too few for that."""
     return tf.float32 if dtype.is_floating and dtype.size < 4 else dtype
@@ -195,7 +196,7 @@ def full_type(dtype: tf.DType) -> tf.DType:
 
 @contextmanager
 def leaving_no_trace(variables: Sequence[Any]) -> Iterator[None]:
-    """In this context nothing communicates. Afterwards the variables and all random states are as they were."""
+    """In this context nothing communicates, and random numbers are constant. Variables and random states are restored."""
     variables = list({id(v): v for v in (*variables, *adapter.common_seed_variables())}.values())
     unwrapped = [adapter.unwrap(v) for v in variables]
     before = [v.read_value() for v in unwrapped]  # no copies: TensorFlow makes one if the variable is written to
@@ -204,7 +205,7 @@ def leaving_no_trace(variables: Sequence[Any]) -> Iterator[None]:
     if seeds is not None:
         seeds.seed(_SEED)  # other seeds than the program's: TensorFlow would go on with generators that have one of them
     try:
-        with context.trial():
+        with context.trial(), noise.constant_noise(), _restoring_generators():
             yield
     finally:
         random.setstate(of_python)
@@ -213,6 +214,37 @@ def leaving_no_trace(variables: Sequence[Any]) -> Iterator[None]:
             seeds.setstate(of_operations)
         for variable, value in zip(unwrapped, before, strict=True):
             variable.assign(value)
+
+
+@contextmanager
+def _restoring_generators() -> Iterator[None]:
+    """Each random generator that draws in this context has its state back afterwards, whoever holds it."""
+    before: dict[int, tuple[Any, Any]] = {}
+    methods = [(tf.random.Generator, "skip"), (tf.random.Generator, "binomial")]  # what advances the state
+    if hasattr(adapter.keras, "random"):  # not in legacy Keras
+        methods.append((adapter.keras.random.SeedGenerator, "next"))
+    originals = [getattr(owner, name) for owner, name in methods]
+
+    def noting(method: Any) -> Any:
+        @functools.wraps(method)
+        def noted(generator: Any, *args: Any, **kwargs: Any) -> Any:
+            state = adapter.unwrap(generator.state)
+            if id(state) not in before:
+                with tf.init_scope():
+                    before[id(state)] = state, np.array(state)  # a copy: some operations write to a state in its place
+            return method(generator, *args, **kwargs)
+
+        return tf.autograph.experimental.do_not_convert(noted)
+
+    for (owner, name), method in zip(methods, originals, strict=True):
+        setattr(owner, name, noting(method))
+    try:
+        yield
+    finally:
+        for (owner, name), method in zip(methods, originals, strict=True):
+            setattr(owner, name, method)
+        for state, value in before.values():
+            state.assign(value)
 
 
 def variables_in(objects: Sequence[Any]) -> list[Any]:

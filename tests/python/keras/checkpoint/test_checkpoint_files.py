@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import resource
@@ -9,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
+from functools import reduce
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -19,6 +22,7 @@ import pytest
 
 from tarantella.errors import InvalidArgumentError, TarantellaError
 from tarantella.keras.checkpoint import format as file_format
+from tarantella.keras.checkpoint import layout, randomness
 from tarantella.keras.checkpoint.folder import Folder
 from tarantella.keras.checkpoint.writer import Writer
 
@@ -112,6 +116,109 @@ def test_a_later_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(file_format, "VERSION", 1)
     with pytest.raises(InvalidArgumentError, match="is of version 2 of the format, and this library reads up to 1"):
         file_format.read(path)
+
+
+def npy(array: np.ndarray, shape: str | None = None) -> bytes:
+    """A member; shape: another one than the array's in its header, of as many characters."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue().replace(str(array.shape).encode(), (shape or str(array.shape)).encode())
+
+
+def crafted(text: str | None, members: dict[str, bytes] | None = None, how: int = zipfile.ZIP_STORED) -> bytes:
+    """A file with a right checksum and this content."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", how) as archive:
+        archive.comment = b"sha256:" + b"0" * 64
+        for name, content in {**({} if text is None else {"checkpoint.json": text}), **(members or {})}.items():
+            archive.writestr(name, content)
+    return signed(file.getvalue())
+
+
+def signed(content: bytes) -> bytes:
+    return content[:-64] + hashlib.sha256(content[:-64]).hexdigest().encode()
+
+
+def tree_text(**more: Any) -> str:
+    return json.dumps({"format": "tarantella checkpoint", "version": 1, **more})
+
+
+ONE = {"a": {"array": "a"}}
+DEEP = 100_000
+CRAFTED = {
+    "no archive": (signed(b"0" * 1000 + b"sha256:" + b"0" * 64), "BadZipFile"),
+    "no text": (crafted(None), "KeyError"),
+    "no JSON": (crafted("{"), "JSONDecodeError"),
+    "no object": (crafted("[]"), r"checkpoint\.json is not of a tarantella checkpoint"),
+    "no version": (crafted('{"format": "tarantella checkpoint", "version": "1"}'), "is not of a tarantella checkpoint"),
+    "nested": (crafted('{"a":' * DEEP + "1" + "}" * DEEP), "RecursionError"),
+    "no member": (crafted(tree_text(**ONE)), "KeyError"),
+    "no array": (crafted(tree_text(**ONE), {"a.npy": b"text"}), "ValueError"),
+    "no type": (crafted(tree_text(a={"array": "a", "dtype": "none"}), {"a.npy": npy(np.ones(2))}), "TypeError"),
+    "objects": (crafted(tree_text(**ONE), {"a.npy": npy(np.array([0])).replace(b"<i8", b"|O8")}), "ValueError"),
+    "twice": (crafted(tree_text(a=ONE["a"], b=ONE["a"]), {"a.npy": npy(np.ones(2))}), "the array a is in it twice"),
+    "larger": (crafted(tree_text(**ONE), {"a.npy": npy(np.ones(2), "(9,)")}), r"not the size of an array of shape \(9,\)"),
+    "expands": (crafted(tree_text(**ONE), {"a.npy": npy(np.zeros(1 << 20))}, zipfile.ZIP_DEFLATED), "is not compressed"),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_right_checksum_makes_no_checkpoint(tmp_path, name):
+    """All is told as damage, by which the one before is used; and no memory is taken for what is not in the file."""
+    content, sentence = CRAFTED[name]
+    good, bad = folder_at(tmp_path), tmp_path / "fit1-step000000002.npz"
+    good.write(1, {"n": 1})
+    bad.write_bytes(content)
+    with pytest.raises(file_format.DamagedError, match=sentence):
+        file_format.read(bad)
+    warnings: list[str] = []
+    found = folder_at(tmp_path, warnings).newest()
+    assert found is not None and found[1]["n"] == 1
+    assert len(warnings) == 1 and "is damaged and is not used: its checksum is right, but " in warnings[0]
+
+
+def whole_tree() -> dict[str, Any]:
+    """As `fit` writes it."""
+    states = randomness.states()
+    return {
+        "position": {"epoch": 0, "step": 1, "steps_done": 1},
+        "stopped": False,
+        "fit": {"initial_epoch": 0, "steps": None, "seed": None, "alike": True, "random": states},
+        "batches": [1, 2],
+        "random": states,
+        "history": {"epochs": [], "logs": {}},
+        "callbacks": {"Mine 1": {"own": 3}},
+        "common_seed": False,
+        "variables": {"weights": [{"path": "a", "value": np.ones(2)}], "common seed": []},
+    }
+
+
+def test_what_is_no_checkpoint_of_fit_is_not_used(tmp_path):
+    """Each place without its value, and with a value of another kind."""
+    folder = folder_at(tmp_path)
+    folder.write(1, whole_tree())
+    layout.check(file_format.read(folder.place(1)))
+    places = [(), ("position",), ("fit",), ("random",), ("random", "tensorflow"), ("history",), ("variables", "weights", 0)]
+    for place in places:
+        for name in reduce(lambda tree, key: tree[key], place, whole_tree()):
+            for change in ({}, {name: "other"}):
+                tree = whole_tree()
+                inner = reduce(lambda tree, key: tree[key], place, tree)
+                del inner[name]
+                inner.update(change)
+                if (name, change) == ("path", {name: "other"}):
+                    continue
+                with pytest.raises(file_format.DamagedError):
+                    layout.check(tree)
+    fit = {**whole_tree()["fit"], "steps": True}
+    for nonsense in ({"batches": [1]}, {"callbacks": {"Mine 1": 3}}, {"stopped": 0}, {"fit": fit}):
+        with pytest.raises(file_format.DamagedError):
+            layout.check({**whole_tree(), **nonsense})
+    folder.write(2, {"n": 2})
+    warnings: list[str] = []
+    found = folder_at(tmp_path, warnings).newest(layout.check)
+    assert found is not None and found[0] == folder.place(1)
+    assert warnings[0].endswith("is damaged and is not used: position is missing")
 
 
 # ------------------------------------------------------------------------------------------------------------ the folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -41,7 +42,10 @@ def missing_symbols(library: Path) -> set[str]:
 
 @needs_compiler
 def test_it_is_compiled_once_and_needs_what_tensorflow_exports(environment: pytest.MonkeyPatch, cache: Path) -> None:
+    before = os.umask(0o002)
     file = gpu_stream.compiled()
+    os.umask(before)
+    assert file.stat().st_mode & 0o022 == 0
     assert file.parent == cache / "tarantella" and tf.__version__ in file.name
     framework = Path(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
     exported = {line.split()[-1] for line in run("nm", "-D", "--defined-only", framework).stdout.splitlines()}
@@ -121,4 +125,34 @@ def test_a_library_that_does_not_fit_is_named(environment: pytest.MonkeyPatch, t
     environment.setattr(gpu_stream, "compiled", lambda: tmp_path / "gpu_stream.so")
     (tmp_path / "gpu_stream.so").write_text("no library")
     with pytest.raises(UnsupportedError, match=r"gpu_stream.so does not fit it \(.*\): delete that file"):
+        gpu_stream.load()
+
+
+def test_a_library_that_others_may_have_written_is_made_anew(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    environment.setenv("XDG_CACHE_HOME", str(tmp_path))
+    whole = b"compiled"
+
+    def compile_fast(_source: Path, _flags: list[str], file: Path) -> None:
+        (tmp_path / "beside").write_bytes(whole)
+        os.replace(tmp_path / "beside", file)
+
+    environment.setattr(gpu_stream, "_compile", compile_fast)
+    file = gpu_stream.compiled()
+    for planted in ("mode", "owner", "link"):
+        file.unlink()
+        if planted == "link":
+            (tmp_path / "planted.so").write_bytes(b"planted")
+            file.symlink_to(tmp_path / "planted.so")
+        else:
+            file.write_bytes(b"planted")
+            file.chmod(0o777 if planted == "mode" else 0o755)
+        if planted == "owner" and os.geteuid() == 0:
+            os.chown(file, 65534, 65534)
+        elif planted == "owner":
+            continue
+        assert gpu_stream.compiled() == file
+        assert file.read_bytes() == whole and not file.is_symlink()
+    file.chmod(0o777)
+    environment.setattr(gpu_stream, "compiled", lambda: file)  # changed after it was looked at
+    with pytest.raises(UnsupportedError, match="belongs to another user, or others may write to it: delete that file"):
         gpu_stream.load()

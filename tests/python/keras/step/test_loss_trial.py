@@ -34,7 +34,28 @@ def test_a_sum_is_summed(found, name):
         same_as_serial(on_rank[name])
 
 
-@pytest.mark.parametrize("name", ["rmse", "ratio", "contrastive", "dice"])
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_a_loss_that_a_layer_adds_is_summed_or_not(found, name):
+    for on_rank in found["added"]:
+        same_as_serial(on_rank[name])
+
+
+def test_a_loss_that_a_layer_adds_and_couples_samples_is_refused(found):
+    for kind, text in found["added_and_coupled"]:
+        assert kind == "UnsupportedError"
+        assert "adds by add_loss couples the samples of a batch: of 3 made-up samples it is" in text
+        assert "accept_approximate=True" in text
+
+
+def test_a_model_whose_output_couples_samples_is_refused(found):
+    for on_rank in found["outputs_that_couple"]:
+        for kind, text in on_rank:
+            assert kind == "UnsupportedError"
+            assert "for a sample depends on the other samples of its batch: of 3 made-up samples it differs by" in text
+            assert "accept_approximate=True" in text
+
+
+@pytest.mark.parametrize("name", ["rmse", "ratio", "contrastive", "dice", "masked"])
 def test_a_loss_that_couples_samples_is_refused(found, name):
     for on_rank in found["refused"]:
         kind, text = on_rank[name]
@@ -90,13 +111,77 @@ def test_no_loss_of_keras_is_refused(found):
 
 
 def test_what_cannot_be_compared_is_said_once(found):
-    for noise, noise_in_a_step, gathers in found["not_compared"]:
-        assert [len(said) for said in (noise, noise_in_a_step, gathers)] == [1, 1, 1], (noise, noise_in_a_step, gathers)
+    for noise, noise_in_a_step, shuffled, gathers in found["not_compared"]:
+        assert [len(said) for said in (noise, noise_in_a_step, shuffled, gathers)] == [1, 1, 2, 1]
         assert "it draws random numbers" in noise[0]
         assert "it draws random numbers" in noise_in_a_step[0]
+        assert shuffled[0].startswith("train_step could")
+        assert shuffled[1].startswith("test_step could")
+        assert "it draws random numbers by RandomShuffle" in shuffled[0]
         assert "it calls tnt.all_reduce" in gathers[0]
+
+
+def test_random_numbers_forbid_no_comparison(found):
+    for of_loss, of_step in found["compared_without_noise"]:
+        assert len(of_loss) == len(of_step) == 1
+        assert "the loss 'noisy_sum' is a sum" in of_loss[0]
+        assert "the gradients of train_step are sums" in of_step[0]
+
+
+def test_all_losses_that_couple_samples_are_named(found):
+    for kind, text in found["several_outputs"]:
+        assert kind == "UnsupportedError"
+        assert "the loss 'rmse' of the output 'first' couples" in text
+        assert "the loss 'ratio' of the output 'third' couples" in text
+        assert "second" not in text
+
+
+def test_a_step_gets_a_single_batch_as_from_keras(found):
+    for on_rank in found["single_batches"]:
+        ours, plain = on_rank[:4], on_rank[4:]
+        assert ours == plain
+        assert sum(map(len, ours)) == 2  # one of the two numbers of parts is wrong, in training and in the test
 
 
 def test_a_trial_leaves_no_trace(found):
     for on_rank in found["no_trace"]:
         assert on_rank == [True, True, True]
+
+
+# ------------------------------------------------------------------------------------ layers and steps of the user's own
+
+
+@pytest.mark.parametrize("kind", ["centred", "product", "regularizer", "lambda"])
+def test_a_layer_that_couples_samples_is_refused(found, kind):
+    for on_rank in found["layers_that_couple"]:
+        error, text = on_rank[kind]
+        assert error == "UnsupportedError"
+        said = "couples the samples of a batch" if kind == "regularizer" else "depends on the other samples of its batch"
+        assert said in text
+        assert "accept_approximate=True" in text
+
+
+@pytest.mark.parametrize("kind", ["nothing", "added mean", "added sum", "unreduced"])
+def test_other_layers_are_as_on_one_device(found, kind):
+    for on_rank in found["layers_that_do_not"]:
+        ours, truth = on_rank[kind]
+        assert len(ours) == len(truth) > 3
+        for mine, theirs in zip(ours, truth, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=1e-6)
+
+
+def test_batches_without_an_axis_of_samples_are_told_of(found):
+    for error, messages in found["no_axis_of_samples"]:
+        assert error
+        assert len(messages) == 1
+        assert "train_step can be run on 3 made-up samples, and not on 2 or 1 of them" in messages[0]
+        assert "tnt_distribute_dataset=False" in messages[0]
+
+
+def test_variables_of_each_ranks_samples_are_told_of_once(found):
+    for own, of_all in found["variables_of_samples"]:
+        assert len(own) == 1
+        assert "rows" in own[0]
+        assert "means" in own[0]
+        assert "tnt.all_gather" in own[0]
+        assert not of_all

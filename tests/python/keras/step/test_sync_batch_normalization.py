@@ -47,9 +47,13 @@ def test_copies_and_files(found):
     assert found["copies_and_files"] == [["True", "BatchNormalization", "True"]] * SIZE
 
 
-def test_warning_of_small_batches(found):
+def test_warning_of_statistics_of_parts(found):
+    """Once for a model whose batches are large enough; of the whole batch none is needed."""
     for *enough, by_array, by_dataset, sync_by_array, sync_by_dataset in found["small_batches"]:
-        assert enough == [[], []]
+        for warnings in enough:
+            (warning,) = warnings
+            assert "Batch Normalization takes its statistics over the samples of each rank" in warning
+            assert "tnt.keras.layers.SyncBatchNormalization" in warning
         assert sync_by_array == sync_by_dataset == []
         for warnings in (by_array, by_dataset):
             (warning,) = warnings

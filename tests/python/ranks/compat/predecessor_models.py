@@ -20,7 +20,7 @@ from checks import check, log_messages, raised, run
 from tarantella.keras import adapter
 
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
-LEGACY = os.environ["TF_USE_LEGACY_KERAS"] == "1"
+LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 LAST = SIZE - 1
 of_models = adapter.keras.models
 folder = Path(sys.argv[1])

@@ -15,6 +15,7 @@ from keras import layers
 import tarantella as tnt
 from checks import check, raised, run
 from tarantella.keras import files
+from tarantella.keras.reduction import reducer
 
 RANK = tnt.get_rank()
 folder = Path(sys.argv[1])
@@ -62,6 +63,31 @@ def save() -> list[Any]:
         bool(same),
         flat(of_optimizer) == flat([np.asarray(v) for v in model.optimizer.variables]),
     ]
+
+
+class LostSums:
+    """In the place of a reducer of a GPU whose last step was aborted."""
+
+    device = 0
+
+    def check(self) -> None:
+        raise tnt.TarantellaError("the sums are lost")
+
+
+@check
+def lost_sums_are_neither_saved_nor_returned() -> list[Any]:
+    lost, path = LostSums(), Path(folder, "files", "lost.keras")
+    reducer._live.add(lost)
+    try:
+        checkpoint = keras.callbacks.ModelCheckpoint(path)
+        return [
+            raised(lambda: model.save(path)),
+            raised(lambda: model.fit(dataset, verbose=0)),
+            raised(lambda: model.fit(dataset, verbose=0, callbacks=[checkpoint])),
+            path.exists(),
+        ]
+    finally:
+        reducer._live.discard(lost)
 
 
 @check

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 ALL_ELEMENTS = "the number of all elements"
 NO_DIVISOR = "nothing"
 
+_PER_SAMPLE = (
+    *("mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error"),
+    *("huber", "log_cosh", "poisson", "kl_divergence", "hinge", "squared_hinge", "categorical_hinge", "cosine_similarity"),
+    *("binary_crossentropy", "categorical_crossentropy"),
+)
+
 
 def loss_and_elements(
     loss: Any, call: Callable[..., Any], y_true: Any, y_pred: Any, sample_weight: Any
@@ -42,6 +48,22 @@ def loss_and_elements(
     return value, elements[-1], tf.math.logical_and(masks[0], masks[-1]) if masks else None
 
 
+def is_computed_per_sample(loss: Any, y_true: Any, y_pred: Any) -> bool:
+    """Whether this is a loss of Keras that computes each sample's number from that sample alone, of tensors with these specs.
+
+    Keras keeps a loss's arguments, such as the axis, in a private attribute.
+    """
+    function, axis = getattr(loss, "fn", None), getattr(loss, "_fn_kwargs", {}).get("axis", -1)
+    if not is_builtin(loss) or axis != -1 or not all(isinstance(spec, tf.TensorSpec) for spec in (y_true, y_pred)):
+        return False
+    wanted, found = y_true.shape.rank, y_pred.shape.rank
+    if wanted is None or found is None or found < 2:
+        return False
+    if function is keras.losses.sparse_categorical_crossentropy:
+        return bool(wanted == found - 1 or (wanted == found and y_true.shape[-1] == 1))
+    return wanted == found and any(function is getattr(keras.losses, name, None) for name in _PER_SAMPLE)
+
+
 def divisor_of_mean(mask: Any) -> Any:
     """What a mean over the elements that the mask leaves divides by."""
     return ALL_ELEMENTS if mask is None else tf.math.count_nonzero(mask)
@@ -52,9 +74,9 @@ def mean_metrics(model: Any) -> list[Any]:
     return [metric for metric in model.metrics if type(metric) is keras.metrics.Mean]
 
 
-def is_builtin(metric: Any) -> bool:
-    """Whether the metric's class comes with Keras."""
-    return type(metric).__module__.partition(".")[0] in ("keras", "tf_keras")
+def is_builtin(value: Any) -> bool:
+    """Whether the class of a metric, layer or loss comes with Keras."""
+    return type(value).__module__.partition(".")[0] in ("keras", "tf_keras")
 
 
 def metric_results(model: Any) -> dict[int, list[Any]]:

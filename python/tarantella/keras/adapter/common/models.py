@@ -53,7 +53,7 @@ def weights(model: Any) -> list[Any]:
 
     Variables that are none of a layer's count as well if an optimizer of the model changes them.
     """
-    known = {id(_tensor_flow_variable(variable)): variable for variable in model.weights}
+    known = {id(_tensor_flow_variable(variable)): variable for variable in _without_tables(model.weights)}
     for variable in trained_by(held_optimizers(model)):
         known.setdefault(id(_tensor_flow_variable(variable)), variable)
     return _without_metrics(model, list(known.values()))
@@ -87,7 +87,12 @@ def untrained_weights(model: Any) -> list[Any]:
 def _without_metrics(model: Any, weights: Sequence[Any]) -> list[Any]:
     """Without the states of metrics, which legacy Keras counts among the weights if a metric is an attribute of the model."""
     states = {id(variable) for variable in metric_variables(model)}
-    return [variable for variable in weights if id(variable) not in states]
+    return [variable for variable in _without_tables(weights) if id(variable) not in states]
+
+
+def _without_tables(weights: Sequence[Any]) -> list[Any]:
+    """Without the tables of words that preprocessing layers of legacy Keras have among their weights."""
+    return [variable for variable in weights if hasattr(variable, "shape")]
 
 
 def metric_variables(model: Any) -> list[Any]:
@@ -117,6 +122,40 @@ def without_jit(model: Any) -> list[tuple[Any, str, Any]]:
 def layers_of(model: Any) -> list[Any]:
     """The model and all layers in it, however deep; the public ``layers`` go one level down only."""
     return list(model._flatten_layers())
+
+
+def may_couple_samples(model: Any) -> bool:
+    """Whether a layer of the model is not known to compute each sample from that sample alone.
+
+    Those are layers whose class is none of Keras', functions and operations in their place, and those that work along the
+    first axis.
+    """
+    return any(_is_unknown(layer) or _works_along_batch(layer) or _has_operations(layer) for layer in layers_of(model))
+
+
+_FUNCTIONS = {
+    "Lambda",
+    "TFOpLambda",
+    "ClassMethod",
+    "InstanceMethod",
+    "InstanceProperty",
+    "SlicingOpLambda",
+    "TorchModuleWrapper",
+}
+
+
+def _is_unknown(layer: Any) -> bool:
+    return type(layer).__module__.partition(".")[0] not in ("keras", "tf_keras") or type(layer).__name__ in _FUNCTIONS
+
+
+def _works_along_batch(layer: Any) -> bool:
+    axes = [getattr(layer, name, None) for name in ("axis", "axes")]
+    return any(0 in (axis if isinstance(axis, (list, tuple)) else (axis,)) for axis in axes)
+
+
+def _has_operations(layer: Any) -> bool:
+    """Whether it is a functional model with operations of `keras.ops` between its layers."""
+    return any(not isinstance(operation, keras.layers.Layer) for operation in getattr(layer, "operations", []))
 
 
 def swap_functions(model: Any, functions: tuple[Any, ...]) -> tuple[Any, ...]:

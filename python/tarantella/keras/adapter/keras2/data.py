@@ -86,6 +86,11 @@ def unpack_batch(element: Any) -> Any:
     return tf.nest.map_structure(lambda tensor: tensor[0], element[0])
 
 
+def batch_for_step(batch: Any) -> Any:
+    """One batch as Keras gives it to the model's training or test step: here it is as the user gave it."""
+    return batch
+
+
 def logs_of_outputs(outputs: Any) -> dict[str, Any]:
     """The logs that a callback sees after a batch of `predict`."""
     return {"outputs": outputs}

@@ -53,6 +53,14 @@ def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str
     return [(container, "_losses", replaced)]
 
 
+def outputs_of_losses(model: Any) -> dict[int, str]:
+    """The name of each loss's output, by the loss's id; empty if there is one output."""
+    container = loss_container(model)
+    if container is None or not container.built or len(container._losses) < 2:
+        return {}
+    return {id(loss): name for loss, name in zip(container._losses, container._output_names, strict=True) if loss is not None}
+
+
 def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
     """The loss, and the divisor by which it made the weighted sum of its elements one number.
 

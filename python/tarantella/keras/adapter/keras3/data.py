@@ -69,6 +69,11 @@ def unpack_batch(element: Any) -> Any:
     return element[0]
 
 
+def batch_for_step(batch: Any) -> Any:
+    """One batch as Keras gives it to the model's training or test step: always with labels and weights, which may be None."""
+    return keras.utils.unpack_x_y_sample_weight(batch)
+
+
 def logs_of_outputs(outputs: Any) -> dict[str, Any]:
     """The logs that a callback sees after a batch of `predict`."""
     return outputs if isinstance(outputs, dict) else {"outputs": outputs}

@@ -41,6 +41,12 @@ def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str
     return [(container, "_flat_losses", replaced)]
 
 
+def outputs_of_losses(model: Any) -> dict[int, str]:
+    """The name of each loss's output, by the loss's id; empty if there is one output."""
+    found = (loss_container(model) and loss_container(model)._flat_losses) or []
+    return {} if len(found) < 2 else {id(item.loss): str(item.name or "/".join(map(str, item.path))) for item in found}
+
+
 def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
     """The loss, and the divisor by which it made the weighted sum of its elements one number.
 

@@ -64,7 +64,8 @@ def build_to_call(model: Any, batch_spec: Any) -> None:
 
 def _symbolic(batch_spec: Any) -> Any:
     return tf.nest.map_structure(
-        lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name, sparse=isinstance(spec, tf.SparseTensorSpec)), batch_spec
+        lambda spec: spec and keras.KerasTensor(spec.shape, spec.dtype.name, sparse=isinstance(spec, tf.SparseTensorSpec)),
+        batch_spec,
     )
 
 

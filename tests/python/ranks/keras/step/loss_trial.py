@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
+import layer_trials  # noqa: F401
 import tarantella as tnt
 from checks import check, log_messages, raised, run
 from tarantella.keras.step import unwrapped_models
@@ -51,6 +52,13 @@ def ratio(wanted: Any, found: Any) -> Any:
     return tf.reduce_sum(tf.square(wanted - found) * counted) / tf.reduce_sum(counted)
 
 
+def masked(wanted: Any, found: Any) -> Any:
+    """The mean over the words that are not 0, which are not as many in all sentences."""
+    of_words = keras.losses.sparse_categorical_crossentropy(wanted, found)
+    counted = tf.cast(wanted > 0, of_words.dtype)
+    return tf.reduce_sum(of_words * counted) / tf.reduce_sum(counted)
+
+
 def contrastive(wanted: Any, found: Any) -> Any:
     """Supervised: samples of the same class attract each other."""
     rows = tf.math.l2_normalize(found, 1)
@@ -64,7 +72,15 @@ def gathered(wanted: Any, found: Any) -> Any:
 
 
 def noisy(wanted: Any, found: Any) -> Any:
-    return tf.reduce_mean(tf.square(wanted - found * tf.random.uniform(tf.shape(found))))
+    return tf.reduce_mean(tf.square(wanted - found * np.random.random()))
+
+
+def noisy_sum(wanted: Any, found: Any) -> Any:
+    return tf.reduce_sum(tf.square(wanted - found * tf.random.uniform(tf.shape(found))))
+
+
+def shuffled(wanted: Any, found: Any) -> Any:
+    return tf.reduce_mean(tf.square(tf.random.shuffle(wanted) - found))
 
 
 class Subclassed(keras.Model):
@@ -158,7 +174,51 @@ def refused() -> dict[str, Any]:
     losses = {"rmse": rmse, "ratio": ratio, "contrastive": contrastive, "dice": dice()}
     steps = {"step": (ratio, OwnStep), "compute_loss": (rmse, OwnLoss)}
     found = {name: raised(trained, loss) for name, loss in losses.items()}
+    words = np.arange(SAMPLES * 6, dtype=np.int32).reshape(SAMPLES, 6) % 9
+    model = tnt.Model(keras.Sequential([keras.Input((6,)), keras.layers.Embedding(9, 4), keras.layers.Dense(9, "softmax")]))
+    model.compile("sgd", masked)
+    found["masked"] = raised(model.train_on_batch, words, words)
     return {**found, **{name: raised(trained, *what) for name, what in steps.items()}}
+
+
+class Adds(Subclassed):
+    """Its only losses are those that it adds, and those of regularizers."""
+
+    def __init__(self, loss_of: Callable[..., Any]) -> None:
+        super().__init__(loss_of)
+        self.out = keras.layers.Dense(3, kernel_regularizer="l2", activity_regularizer="l2")
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        outputs = self.out(inputs)
+        if training:
+            self.add_loss(0.1 * self.loss_of(1.0, outputs))
+        self.add_loss(tf.reduce_mean(outputs))
+        return outputs
+
+
+@check
+def added() -> dict[str, Any]:
+    return {"sum": both(reduce_sum, kind=Adds, eagerly=False), "mean": both(rmse_of_each, kind=Adds)}
+
+
+@check
+def added_and_coupled() -> list[str]:
+    return raised(trained, rmse, Adds)
+
+
+class OfBatch(keras.layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        return inputs - tf.reduce_mean(inputs, 0, keepdims=True)
+
+
+@check
+def outputs_that_couple() -> list[list[str]]:
+    found = []
+    for layer in (OfBatch(), keras.layers.Softmax(axis=0)):
+        model = tnt.Model(keras.Sequential([keras.Input((4,)), layer, keras.layers.Dense(3)]))
+        model.compile("sgd", "mse")
+        found.append(raised(model.train_on_batch, x[:5], y[:5]))
+    return found
 
 
 @check
@@ -240,10 +300,62 @@ def losses_of_keras() -> list[list[str]]:
 @check
 def not_compared() -> list[list[str]]:
     found = []
-    for loss, kind in ((noisy, None), (noisy, OwnStep), (gathered, None)):
+    for loss, kind in ((noisy, None), (noisy, OwnStep), (shuffled, OwnStep), (gathered, None)):
         messages.clear()
         trained(loss, kind)
         found.append([message for message in messages if "could not be compared" in message])
+    return found
+
+
+@check
+def compared_without_noise() -> list[list[str]]:
+    """What draws random numbers is known all the same: they are constant in a trial."""
+    found = []
+    for loss, kind in ((noisy_sum, None), (noisy_sum, OwnStep)):
+        messages.clear()
+        trained(loss, kind)
+        found.append([message for message in messages if "could not be compared" in message or "ranks add up" in message])
+    return found
+
+
+@check
+def several_outputs() -> list[str]:
+    inputs = keras.Input((4,))
+    outputs = [keras.layers.Dense(3, name=name)(inputs) for name in ("first", "second", "third")]
+    model = tnt.Model(keras.Model(inputs, outputs))
+    model.compile("sgd", [rmse, "mse", ratio])
+    return raised(model.train_on_batch, x[:5], [y[:5]] * 3)
+
+
+class Unpacks(Subclassed):
+    """Its steps take what Keras gives them for one batch: labels and weights, too, or not."""
+
+    def __init__(self, parts: int) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def _checked(self, data: Any) -> Any:
+        if len(data) != self.parts:
+            raise ValueError(f"a step got {len(data)} things")
+        return data
+
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(self._checked(data))
+
+    def test_step(self, data: Any) -> Any:
+        return super().test_step(self._checked(data))
+
+
+@check
+def single_batches() -> list[list[str]]:
+    """Keras 3 gives a step labels and weights of a single batch always, legacy Keras those that were given. So do we."""
+    found = []
+    for strategy in (tnt.ParallelStrategy.DATA, tnt.ParallelStrategy.NONE):
+        for parts in (2, 3):
+            model = tnt.Model(Unpacks(parts), parallel_strategy=strategy)
+            model.compile("sgd", "mse")
+            for step in (model.train_on_batch, model.test_on_batch):
+                found.append([line.split(":")[0] for line in raised(step, x[:5], y[:5])[1:]])
     return found
 
 

@@ -1,0 +1,57 @@
+"""What a checkpoint of `fit` holds, checked before anything of it is used: a file with a right checksum may still be none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tarantella.keras.checkpoint import randomness
+from tarantella.keras.checkpoint.format import DamagedError
+
+_NONE = type(None)
+_RANDOM = {"python": list, "numpy": dict, "tensorflow": {"seed": (int, _NONE), "operations": (list, _NONE)}}
+_KINDS: dict[str, Any] = {  # as `CheckpointSession` writes them
+    "position": {"epoch": int, "step": int, "steps_done": int},
+    "stopped": bool,
+    "fit": {"initial_epoch": int, "steps": (int, _NONE), "seed": (int, _NONE), "alike": bool, "random": _RANDOM},
+    "batches": list,
+    "random": _RANDOM,
+    "history": {"epochs": list, "logs": dict},
+    "callbacks": dict,
+    "common_seed": bool,
+    "variables": {"weights": list, "common seed": list},
+}
+
+
+def check(tree: dict[str, Any]) -> None:
+    """Raises `DamagedError` if something is missing or of another kind."""
+    _check(tree, _KINDS, "")
+    if len(tree["batches"]) != 2 or not all(isinstance(fingerprint, int) for fingerprint in tree["batches"]):
+        raise DamagedError("batches are no two fingerprints")
+    for name, state in tree["callbacks"].items():
+        if not isinstance(state, dict):
+            raise DamagedError(f"callbacks.{name} is no state")
+    for group, items in tree["variables"].items():
+        for number, item in enumerate(items if isinstance(items, list) else [None]):
+            if not isinstance(item, dict) or not isinstance(item.get("path"), str) or not _is_array(item.get("value")):
+                raise DamagedError(f"variables.{group}.{number} is no variable")
+    for where, states in (("random", tree["random"]), ("fit.random", tree["fit"]["random"])):
+        try:
+            randomness.try_out(states)
+        except Exception as error:  # of Python's and NumPy's generators, each of another kind
+            raise DamagedError(f"{where} holds no states of random generators ({error})") from error
+
+
+def _check(value: Any, kinds: dict[str, Any], where: str) -> None:
+    for name, kind in kinds.items():
+        if not isinstance(value, dict) or name not in value:
+            raise DamagedError(f"{where}{name} is missing")
+        if isinstance(kind, dict):
+            _check(value[name], kind, f"{where}{name}.")
+        elif not isinstance(value[name], kind) or (isinstance(value[name], bool) and kind is not bool):
+            raise DamagedError(f"{where}{name} is a {type(value[name]).__name__}")
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, np.generic))

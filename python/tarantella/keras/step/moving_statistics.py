@@ -1,0 +1,43 @@
+"""What a step changes without an optimizer, such as BatchNormalization's averages: each rank has that of its own samples.
+
+Ranks take the mean of such weights at the end of an epoch, for validation, and for files. For BatchNormalization this is what
+is usual. For anything else, such as a queue of features or a table of codes, it is not what one device has: the log says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.keras import adapter
+from tarantella.keras.reduction import weights
+from tarantella.keras.step import trial
+
+_warned: set[str] = set()
+
+
+def average(model: Any) -> None:
+    """Replaces each of these weights that differs between ranks by its mean over them. Collective."""
+    layers = adapter.layers_of(model)
+    differing = weights.average(adapter.moving_statistics(model))
+    known = {id(adapter.unwrap(variable)) for variable in (*adapter.weights(model), *adapter.metric_variables(model))}
+    # Keras 3 does not count TensorFlow's variables among the weights
+    others = [v for v in trial.attributes_of(layers) if isinstance(v, tf.Variable) and id(v) not in known]
+    differing += weights.differing(others)
+    of_batch_normalization = {
+        id(weight)
+        for layer in layers
+        if isinstance(layer, adapter.keras.layers.BatchNormalization)
+        for weight in layer.non_trainable_weights
+    }
+    paths = {adapter.path(variable) for variable in differing if id(variable) not in of_batch_normalization}
+    if paths - _warned:
+        _warned.update(paths)
+        runtime.logger.warning(
+            "variables that differ between ranks: %s. The step changes them by each rank's samples, where one device would do "
+            "so by those of the whole batch. Compute them from the samples of all ranks: tnt.all_gather, or tnt.all_reduce, in "
+            "the step or layer that assigns them",
+            ", ".join(sorted(paths)),
+        )

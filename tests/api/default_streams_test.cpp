@@ -1,0 +1,77 @@
+// CUDA's default streams in the C API: they belong to the device that is current in the calling thread, which is not device 0.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "device/devices.hpp"
+#include "nccl/nccl_job.hpp"
+#include "tarantella/tarantella.h"
+
+namespace tnt {
+namespace {
+
+using testing::Array;
+using testing::SimulatedDevice;
+
+class DefaultStreams : public testing::NcclTest {
+ protected:
+  void SetUp() override {
+    NcclTest::SetUp();
+    setenv("TNT_NCCL_LIBRARY", TNT_FAKE_NCCL, 1);
+    set_device_source_for_tests(&source_);
+    ASSERT_EQ(tnt_init(nullptr), TNT_SUCCESS) << tnt_last_error();
+  }
+  void TearDown() override {
+    SimulatedDevice::set_current(0);
+    EXPECT_EQ(tnt_finalize(), TNT_SUCCESS) << tnt_last_error();
+    set_device_source_for_tests(nullptr);
+    NcclTest::TearDown();
+  }
+
+  std::shared_ptr<SimulatedDevice> open(int index) {
+    opened_.insert(index);
+    auto device = devices_[index].lock();
+    if (device == nullptr) {
+      device = std::make_shared<SimulatedDevice>(index, testing::SimulationOptions{.progress = testing::Progress::thread});
+      devices_[index] = device;
+    }
+    return device;
+  }
+
+  std::set<int> opened_;
+  std::map<int, std::weak_ptr<SimulatedDevice>> devices_;
+  SimulatedDevice any_{0};  // answers as every device
+  DeviceSource source_{2, "", [this](int index) { return open(index); },
+                       [this](StreamHandle stream) { return any_.device_of(stream); }};
+};
+
+TEST_F(DefaultStreams, AreOfTheCallersDevice) {
+  for (const std::uintptr_t number : {legacy_stream, per_thread_stream}) {
+    auto* const stream = reinterpret_cast<tnt_stream_t>(number);  // NOLINT(performance-no-int-to-ptr)
+    tnt_comm_t world = nullptr;
+    tnt_comm_t comm = nullptr;
+    ASSERT_EQ(tnt_comm_world(&world), TNT_SUCCESS);
+    ASSERT_EQ(tnt_comm_split(world, 0, 0, &comm), TNT_SUCCESS);
+    SimulatedDevice::set_current(1);
+    const auto device = open(1);
+    {
+      const Stream own(*device);
+      const testing::OnDevice data(*device, own.get(), testing::repeated(TNT_FLOAT32, 4, [](auto) { return 3.0; }));
+      EXPECT_EQ(tnt_all_reduce(comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, stream, nullptr), TNT_SUCCESS)
+          << tnt_last_error();
+      device->synchronize(stream);
+      EXPECT_EQ(data.read().get(3), 3.0);
+      SimulatedDevice::set_current(0);
+      EXPECT_EQ(tnt_all_reduce(comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, stream, nullptr), TNT_INVALID_ARGUMENT);
+      EXPECT_STREQ(tnt_last_error(),
+                   "the stream is of device 0, but this communicator works on device 1 since its first stream");
+    }
+    EXPECT_EQ(tnt_comm_destroy(comm), TNT_SUCCESS);
+  }
+  EXPECT_EQ(opened_, std::set<int>{1});
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,139 @@
+// tarantella.hpp as C++17: each of its functions on one rank, the errors, and what becomes of handles.
+#include <cstdio>
+#include <cstring>
+#include <type_traits>
+
+#include "tarantella/tarantella.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using tarantella::Comm;
+using tarantella::Reducer;
+using tarantella::View;
+using tarantella::Work;
+
+int failed = 0;
+
+void expect(bool ok, const char* what) {
+  if (!ok) std::printf("not so: %s\n", what);
+  failed += ok ? 0 : 1;
+}
+#define EXPECT(...) expect((__VA_ARGS__), #__VA_ARGS__)
+
+template <typename Call>
+void expect_error(const Call& call, tnt_status_t status, const char* part) {
+  try {
+    call();
+    expect(false, part);
+  } catch (const tarantella::Error& error) {
+    expect(error.status() == status && std::strstr(error.what(), part) != nullptr, error.what());
+  }
+}
+
+static_assert(std::is_nothrow_move_constructible_v<Work> && !std::is_copy_constructible_v<Work>);
+static_assert(std::is_nothrow_move_constructible_v<Comm> && !std::is_copy_constructible_v<Comm>);
+static_assert(std::is_convertible_v<std::vector<int>&, View<const int>> &&
+              !std::is_convertible_v<const std::vector<int>&, View<int>>);
+static_assert(!std::is_convertible_v<std::vector<int>&, View<float>>);
+
+void use_collectives(const Comm& world) {
+  const std::vector<float> in{1, 2, 3};
+  std::array<float, 3> out{};
+  const auto is_in = [&] { return std::equal(in.begin(), in.end(), out.begin()) && (out = {}, true); };
+  world.all_reduce(in, out);
+  EXPECT(is_in());
+  world.reduce_scatter(in, out, TNT_MAX);
+  EXPECT(is_in());
+  world.all_gather(in, View<float>(out.data(), 3));
+  EXPECT(is_in());
+  world.all_to_all(in, out);
+  EXPECT(is_in());
+  world.broadcast(out, 0);
+  world.barrier();
+  expect_error([&] { world.all_reduce(in, View<float>(out.data(), 2)); }, TNT_INVALID_ARGUMENT,
+               "all_reduce: in has 3 elements and out 2");
+  expect_error([&] { world.broadcast(out, 7); }, TNT_INVALID_ARGUMENT, "root 7 is not one of");
+  expect_error([&] { world.send(in, 0); }, TNT_INVALID_ARGUMENT, "to 0 is the calling rank itself");
+  expect_error([&] { world.recv(out, 0); }, TNT_INVALID_ARGUMENT, "from 0 is the calling rank itself");
+  expect_error([&] { (void)world.start_send(in, 0); }, TNT_INVALID_ARGUMENT, "to 0 is the calling rank itself");
+  expect_error([&] { (void)world.start_recv(out, 0); }, TNT_INVALID_ARGUMENT, "from 0 is the calling rank itself");
+}
+
+void use_works(const Comm& world) {
+  const std::vector<std::int64_t> in{1, 2};
+  std::vector<std::int64_t> out(2);
+  std::vector<Work> works(2);
+  expect_error([&] { (void)Work::wait_any(works); }, TNT_INVALID_ARGUMENT, "works has no operation to wait for");
+  works.push_back(world.start_all_reduce(in, out));
+  works.push_back(world.start_reduce_scatter(in, out));
+  works.push_back(world.start_all_gather(in, out));
+  works.push_back(world.start_all_to_all(in, out));
+  works.push_back(world.start_broadcast(out, 0));
+  works.push_back(world.start_barrier());
+  works.back().wait();
+  EXPECT(out == in);
+  EXPECT(works[2].wait_for(10s));
+  EXPECT(works[3].test());
+  EXPECT(Work::wait_any(works) == 2);
+  works[2] = {};
+  EXPECT(works[2].get() == nullptr && Work::wait_any_for(works, 1ms) == 3U);
+  expect_error([&] { works[2].wait(); }, TNT_INVALID_ARGUMENT, "work is NULL");
+}
+
+void use_groups(const Comm& world) {
+  const std::vector<int> all{0};
+  const Comm group = world.create_group(all);
+  std::optional<Comm> part = world.split(0);
+  EXPECT(group.size() == 1 && part.has_value() && part->get() != world.get() && !world.split(-1).has_value());
+  const tnt_comm_t handle = part->get();
+  Comm moved = std::move(*part);
+  part.reset();
+  moved.barrier();
+  EXPECT(moved.get() == handle);
+  moved = Comm::world();
+  int rank = 0;
+  EXPECT(tnt_comm_rank(handle, &rank) == TNT_INVALID_ARGUMENT);  // its owner has ended
+}
+
+void use_a_reducer(const Comm& world) {
+  const std::array<tnt_tensor_t, 2> tensors{{{"a", 2, TNT_FLOAT32}, {"b", 1, TNT_FLOAT32}}};
+  const Reducer reducer(world, tensors);
+  std::array<float, 2> a{1, 2};
+  float b = 3;
+  reducer.ready(1, &b, &b, 0.5);
+  reducer.ready(0, a.data(), a.data());
+  reducer.wait_bucket(0);
+  reducer.finish();
+  EXPECT(a[1] == 2 && b == 1.5F);
+  EXPECT(reducer.bucket_count() == 1 && reducer.bucket(0).n_tensors == 2 && reducer.stats().steps == 1);
+  expect_error([&] { (void)reducer.bucket(1); }, TNT_INVALID_ARGUMENT, "bucket 1 is not in the plan");
+}
+
+}  // namespace
+
+int main() {
+  tnt_init_options_t options = TNT_INIT_OPTIONS_INITIALIZER;
+  options.rank = 1;
+  expect_error([&] { const tarantella::Job job(options); }, TNT_INVALID_ARGUMENT, "rank 1 of 1 ranks is invalid");
+  expect_error([] { (void)Comm::world(); }, TNT_INVALID_ARGUMENT, "tnt_init has not been called");
+  Work left;
+  {
+    tarantella::Job job;
+    const Comm world = Comm::world();
+    EXPECT(world.rank() == 0 && world.size() == 1 && world.local_rank() == 0 && world.local_size() == 1);
+    EXPECT(std::strcmp(world.transport(), "local") == 0);
+    use_collectives(world);
+    use_works(world);
+    use_groups(world);
+    use_a_reducer(world);
+    left = world.start_barrier();
+    world.abort("enough");
+    expect_error([&] { world.barrier(); }, TNT_ABORTED, "rank 0: enough");
+    const std::array<Work, 1> works{world.start_barrier()};
+    EXPECT(Work::wait_any(works) == 0);
+    expect_error([&] { (void)works[0].wait_for(1s); }, TNT_ABORTED, "rank 0: enough");
+    job.finalize();
+  }  // works and the job end after tnt_finalize, which has destroyed their handles
+  return failed != 0 ? 1 : 0;
+}

@@ -1,0 +1,118 @@
+// The CUDA device leaves contexts on its own device only, whatever thread calls it, and knows to which device a stream belongs.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "base/error.hpp"
+#include "device/cuda/cuda_device.hpp"
+#include "device/cuda/stream_device.hpp"
+#include "device/fake_cuda.hpp"
+#include "device/handles.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::FakeCuda;
+using Devices = std::set<int>;
+
+class CudaContexts : public ::testing::Test {
+ protected:
+  void SetUp() override { FakeCuda::reset(2); }
+  void TearDown() override { EXPECT_EQ(FakeCuda::misuse(), std::vector<std::string>{}); }
+};
+
+// A thread of the library has never chosen a device, so a call without a context would create one on device 0.
+void in_new_thread(const std::function<void()>& body) { std::thread(body).join(); }
+
+void use(CudaDevice& device) {
+  const Stream stream(device, Priority::high);
+  const Stream other(device);
+  const Event event(device);
+  const PinnedBuffer pinned(device, 64);
+  const DeviceBuffer memory(device, 64, stream.get());
+  device.fill_zero(memory.get(), 64, stream.get());
+  device.copy(pinned.get(), memory.get(), 64, stream.get());
+  event.record(stream.get());
+  event.wait_on(other.get());
+  EXPECT_TRUE(event.completed());
+  EXPECT_TRUE(device.idle(other.get()));
+  device.synchronize(other.get());
+  EXPECT_FALSE(device.capturing(stream.get()));
+  EXPECT_EQ(device.pointer_attributes(memory.get()).device, 1);
+  EXPECT_EQ(device.device_of(stream.get()), 1);
+  device.launch_host_func([](void*) {}, nullptr, stream.get());
+  device.pack({}, stream.get());
+  device.unpack({}, stream.get());
+  device.sum_statistics(nullptr, 0, nullptr, stream.get());
+  device.reduce(nullptr, nullptr, 0, 0, TNT_FLOAT32, stream.get());
+  device.with_current_device([] {
+    int current = -1;
+    EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
+    EXPECT_EQ(current, 1);
+    EXPECT_EQ(cudaSetDevice(current), cudaSuccess);  // as NCCL does at the end of a call
+  });
+}
+
+TEST_F(CudaContexts, AreOnTheDeviceThatIsUsed) {
+  in_new_thread([] {
+    auto device = std::make_unique<CudaDevice>(1);
+    use(*device);
+    in_new_thread([&] { use(*device); });
+    in_new_thread([&] { device.reset(); });
+  });
+  EXPECT_EQ(FakeCuda::devices_with_contexts(), Devices{1});
+}
+
+TEST_F(CudaContexts, TheCallersDeviceStaysCurrent) {
+  in_new_thread([] {
+    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+    CudaDevice device(1);
+    use(device);
+    int current = -1;
+    EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
+    EXPECT_EQ(current, 0);
+  });
+}
+
+TEST_F(CudaContexts, AreNotCreatedToFindAStreamsDevice) {
+  in_new_thread([] {
+    CudaDevice device(1);
+    const Stream stream(device);
+    in_new_thread([&] { EXPECT_EQ(device_of_stream(static_cast<cudaStream_t>(stream.get())), 1); });
+    EXPECT_EQ(device_of_stream(static_cast<cudaStream_t>(stream.get())), 1);
+  });
+  EXPECT_EQ(FakeCuda::devices_with_contexts(), Devices{1});
+}
+
+TEST_F(CudaContexts, AGraphKeepsWhatItIsGiven) {
+  CudaDevice device(1);
+  const Stream stream(device);
+  auto object = std::make_shared<int>();
+  const std::weak_ptr<int> seen = object;
+  EXPECT_THROW(device.keep_in_graph(stream.get(), object), Error);  // it is not being captured
+  FakeCuda::begin_capture();
+  device.keep_in_graph(stream.get(), std::move(object));
+  EXPECT_FALSE(seen.expired());
+  FakeCuda::destroy_graph();
+  EXPECT_TRUE(seen.expired());
+}
+
+TEST_F(CudaContexts, ADefaultStreamIsOfTheCallersDevice) {
+  for (const cudaStream_t stream : {cudaStreamLegacy, cudaStreamPerThread}) {
+    in_new_thread([&] {
+      CudaDevice device(1);
+      EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+      EXPECT_EQ(device_of_stream(stream), 1);
+      EXPECT_EQ(device.device_of(stream), 1);
+      EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+      EXPECT_EQ(device_of_stream(stream), 0);
+      EXPECT_EQ(device.device_of(stream), 0);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tnt

@@ -1,0 +1,145 @@
+"""Layers and steps of the user's own: what they may do with the samples of a batch (checks of `loss_trial`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+import tarantella as tnt
+from checks import check, log_messages, raised
+
+SAMPLES, BATCH = 20, 7
+x = np.random.default_rng(1).normal(size=(SAMPLES, 4)).astype(np.float32)
+y = np.random.default_rng(2).normal(size=(SAMPLES, 3)).astype(np.float32)
+logged = log_messages()
+
+
+class Own(keras.layers.Layer):
+    """kind: what it does with the samples."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def call(self, inputs: Any) -> Any:
+        if self.kind == "centred":
+            return inputs - tf.reduce_mean(inputs, 0)
+        if self.kind == "product":
+            return inputs * tf.tensordot(inputs, inputs, 2)
+        if self.kind == "added sum":
+            self.add_loss(0.1 * tf.reduce_sum(tf.square(inputs)))
+        if self.kind == "added mean":
+            self.add_loss(0.1 * tf.reduce_mean(tf.square(inputs)))
+        return inputs
+
+
+def pairs(rows: Any) -> Any:
+    """A regularizer of activities that takes products of samples."""
+    return 0.1 * tf.reduce_sum(tf.square(tf.matmul(rows, rows, transpose_b=True)))
+
+
+def model_of(kind: str) -> Any:
+    keras.utils.set_random_seed(3)
+    how = {"activity_regularizer": pairs} if kind == "regularizer" else {}
+    middle = keras.layers.Lambda(lambda rows: rows - tf.reduce_mean(rows, 0)) if kind == "lambda" else Own(kind)
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, **how), middle, keras.layers.Dense(3)])
+
+
+def trained(model: Any, loss: Any = "mse", **options: Any) -> list[Any]:
+    model = tnt.Model(model, **options)
+    model.compile(keras.optimizers.SGD(0.02), loss, run_eagerly=True)
+    history = model.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0, validation_data=(x, y)).history
+    return [*history.values(), *(np.asarray(v).tolist() for v in model.trainable_variables)]
+
+
+@check
+def layers_that_couple() -> dict[str, list[str]]:
+    kinds = ("centred", "product", "regularizer", "lambda")
+    return {kind: raised(trained, model_of(kind)) for kind in kinds}
+
+
+@check
+def layers_that_do_not() -> dict[str, list[Any]]:
+    alone = {"parallel_strategy": tnt.ParallelStrategy.NONE}
+    kinds = ("nothing", "added mean", "added sum")
+    found = {kind: [trained(model_of(kind)), trained(model_of(kind), **alone)] for kind in kinds}
+    unreduced = keras.losses.MeanSquaredError(reduction="none")
+    return {**found, "unreduced": [trained(reducing_step(), unreduced), trained(reducing_step(), unreduced, **alone)]}
+
+
+def reducing_step() -> Any:
+    class ReducingStep(keras.Model):
+        """Takes the mean of what a loss without a reduction gives."""
+
+        def train_step(self, data: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(self.loss(data[1], self(data[0], training=True)))
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+            return {"now": loss}
+
+        def test_step(self, data: Any) -> Any:
+            return {"now": tf.reduce_mean(self.loss(data[1], self(data[0])))}
+
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((4,))
+    return ReducingStep(inputs, keras.layers.Dense(3)(inputs))
+
+
+class OfTwoRows(keras.Model):
+    """The first axis of its batches is none of samples: it has the anchors, and what is near them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = keras.layers.Dense(2)
+
+    def call(self, rows: Any) -> Any:
+        return self.out(rows)
+
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(data[0]) - self(data[1])))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"now": loss}
+
+
+@check
+def no_axis_of_samples() -> list[Any]:
+    """The kind of the error, and what was said before."""
+    logged.clear()
+    model = tnt.Model(OfTwoRows())
+    model.compile("sgd", run_eagerly=True)
+    error = raised(model.fit, tf.data.Dataset.from_tensors(np.ones((2, 5, 4), np.float32)), verbose=0)
+    return [error[:1], [message for message in logged if "made-up samples, and not on" in message]]
+
+
+class Queue(keras.Model):
+    """Keeps rows of the batches, and the means of them all in a variable that Keras 3 does not know."""
+
+    def __init__(self, from_all_ranks: bool) -> None:
+        super().__init__()
+        self.out, self.from_all_ranks = keras.layers.Dense(3), from_all_ranks
+        self.rows = self.add_weight(shape=(4,), initializer="zeros", trainable=False, name="rows")
+        self.means = tf.Variable(tf.zeros([4]), trainable=False, name="means")
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        if training:
+            mean = tf.reduce_mean(tnt.all_gather(inputs) if self.from_all_ranks else inputs, 0)
+            self.rows.assign(mean)
+            self.means.assign(mean)
+        return self.out(inputs)
+
+
+@check
+def variables_of_samples() -> list[list[str]]:
+    """What is said of them, of a model that computes them from each rank's own samples or from all."""
+    found = []
+    for from_all_ranks in (False, True):
+        logged.clear()
+        trained(Queue(from_all_ranks))
+        found.append([message for message in logged if "differ between ranks" in message])
+    return found
