@@ -81,7 +81,7 @@ TEST(HandshakeFailure, OnlyTheRankThatDidNotComeIsNamed) {
   for (const int absent : {0, 3, 6}) {
     const std::string message = common_error(7, TNT_TIMEOUT, [absent](Communicator& comm) {
       comm.barrier(call());
-      if (comm.rank() == absent) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      if (comm.rank() == absent) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
       comm.barrier({.timeout = 0.3});
     });
     EXPECT_EQ(message.find(fmt::format("rank {} did not arrive within 0.3 s while rank ", absent)), 0U) << message;

@@ -148,7 +148,7 @@ TEST(Hierarchical, AnEndingElsewhereReachesWhoWaitsInSharedMemory) {
 TEST(Hierarchical, ALateRankIsNamedByItsPlaceInTheJob) {
   const std::string message = common_error(4, TNT_TIMEOUT, [](Communicator& comm) {
     const auto node = comm.split(comm.rank() % 2, 0, call());
-    if (comm.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    if (comm.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     (comm.rank() % 2 == 1 ? *node : comm).barrier({.timeout = 0.3});
   });
   EXPECT_NE(message.find("did not arrive within 0.3 s while rank "), std::string::npos) << message;
@@ -162,11 +162,11 @@ TEST(Hierarchical, WhoWaitsForSomebodyWhoWaitsIsNotNamed) {
     auto& own = data[static_cast<std::size_t>(comm.rank())];
     const TensorView view{.in = own.data(), .out = own.data(), .count = own.size()};
     for (int step = 0; step < 3; ++step) {
-      if (comm.rank() == 3 && step == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = step == 2 ? 0.4 : 50.0});
+      if (comm.rank() == 3 && step == 2) std::this_thread::sleep_for(std::chrono::milliseconds(6000));
+      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = step == 2 ? 1.5 : 50.0});
     }
   });
-  EXPECT_EQ(message.find("rank 3 did not arrive within 0.4 s while rank "), 0U) << message;
+  EXPECT_EQ(message.find("rank 3 did not arrive within 1.5 s while rank "), 0U) << message;
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ TEST(NetworkMessages, ALargeMessageThatNobodyTakesIsATimeout) {
 TEST(NetworkFailure, ALateRankOfALargeCallIsNamed) {
   const std::string message = common_error(3, TNT_TIMEOUT, [](Communicator& comm) {
     std::vector<float> data(300'000);
-    if (comm.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    if (comm.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
     comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = 0.3, .detail = "bucket 3"});
   });

@@ -18,7 +18,7 @@ constexpr std::int64_t poll_every_ns = 1'000'000;        // limits the cost of p
 constexpr std::int64_t error_agreement_ns = 60'000'000;  // about ten times the delay of an abort notice at a waiting rank
 constexpr std::int64_t in_flight_ns =
     100'000'000;  // for data that was sent before a rank's last notice, but travels on another path
-constexpr std::int64_t answer_ns = 250'000'000;  // for the answer of a rank that waits: it polls every few milliseconds
+constexpr std::int64_t answer_ns = 1'000'000'000;  // for the answer of a rank that waits, on a core that others use too
 constexpr double leave_timeout_seconds = 2.0;
 
 void sleep_1ms() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
