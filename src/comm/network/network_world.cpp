@@ -135,7 +135,7 @@ NetworkWorld::Waiting::~Waiting() {
   world_.waits_.erase(std::find(world_.waits_.begin(), world_.waits_.end(), call_));
 }
 
-// The answers, by rank, that came within a moment: whether it waits in this call or in another one.
+// The answers, by rank, that came in time: whether it waits in this call or in another one.
 std::map<int, bool> NetworkWorld::ask(const WaitingCall& call, const std::vector<int>& ranks) {
   ControlMessage notice;
   notice.kind = ControlMessage::roll_call;

@@ -90,24 +90,30 @@ def test_losses_are_those_of_one_rank(trainer: Path, options: tuple[object, ...]
         assert_same(run_ranks(ranks, trainer, *options, env=BUCKETS), serial)
 
 
+def programs_in_documentation(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "c-api.md").read_text(), re.DOTALL | re.MULTILINE)
+
+
+def compiled(program: str, source: Path, compiler: str, standard: str) -> Path:
+    """The program of this text, beside its source."""
+    source.write_text(program)
+    library, built = wheel_library(), source.with_suffix("")
+    words = (standard, "-Wall", "-Wextra", "-Werror", f"-I{wheel_prefix() / 'include'}", f"-Wl,-rpath,{library.parent}")
+    run(compiler, *words, source, library, "-o", built)
+    return built
+
+
 def test_the_program_in_the_documentation(tmp_path: Path) -> None:
-    program = re.findall(r"^```c\n(.*?)^```", (ROOT / "docs" / "c-api.md").read_text(), re.DOTALL | re.MULTILINE)[0]
-    (tmp_path / "step.c").write_text(program)
-    library = wheel_library()
-    words = ("-std=c99", "-Wall", "-Wextra", "-Werror", f"-I{wheel_prefix() / 'include'}", f"-Wl,-rpath,{library.parent}")
-    run("cc", *words, tmp_path / "step.c", library, "-o", tmp_path / "step")
-    assert run(tmp_path / "step").stdout == "0.000 -1.000\n"
-    assert run_ranks(3, tmp_path / "step", env=BUCKETS).good().stdout == "-1.000 -1.000\n"
+    step = compiled(programs_in_documentation("c")[0], tmp_path / "step.c", "cc", "-std=c99")
+    assert run(step).stdout == "0.000 -1.000\n"
+    assert run_ranks(3, step, env=BUCKETS).good().stdout == "-1.000 -1.000\n"
 
 
 def test_the_cpp_program_in_the_documentation(tmp_path: Path) -> None:
-    (program,) = re.findall(r"^```cpp\n(.*?)^```", (ROOT / "docs" / "c-api.md").read_text(), re.DOTALL | re.MULTILINE)
-    (tmp_path / "sums.cpp").write_text(program)
-    library = wheel_library()
-    words = ("-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{wheel_prefix() / 'include'}", f"-Wl,-rpath,{library.parent}")
-    run("g++", *words, tmp_path / "sums.cpp", library, "-o", tmp_path / "sums")
-    assert run(tmp_path / "sums").stdout == "1 0\n"
-    assert run_ranks(3, tmp_path / "sums", env=BUCKETS).good().stdout == "6 4\n"
+    (program,) = programs_in_documentation("cpp")
+    sums = compiled(program, tmp_path / "sums.cpp", "g++", "-std=c++17")
+    assert run(sums).stdout == "1 0\n"
+    assert run_ranks(3, sums, env=BUCKETS).good().stdout == "6 4\n"
 
 
 @needs_mpirun

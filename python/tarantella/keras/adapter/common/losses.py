@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.keras.adapter.common.models import mask_of
+from tarantella.keras.adapter.common.models import is_builtin, mask_of
 from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
@@ -72,11 +72,6 @@ def divisor_of_mean(mask: Any) -> Any:
 def mean_metrics(model: Any) -> list[Any]:
     """The model's metrics of class `Mean`, such as those of the losses of several outputs."""
     return [metric for metric in model.metrics if type(metric) is keras.metrics.Mean]
-
-
-def is_builtin(value: Any) -> bool:
-    """Whether the class of a metric, layer or loss comes with Keras."""
-    return type(value).__module__.partition(".")[0] in ("keras", "tf_keras")
 
 
 def metric_results(model: Any) -> dict[int, list[Any]]:

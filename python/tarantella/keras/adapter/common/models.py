@@ -124,6 +124,11 @@ def layers_of(model: Any) -> list[Any]:
     return list(model._flatten_layers())
 
 
+def is_builtin(value: Any) -> bool:
+    """Whether the class of a metric, layer or loss comes with Keras."""
+    return type(value).__module__.partition(".")[0] in ("keras", "tf_keras")
+
+
 def may_couple_samples(model: Any) -> bool:
     """Whether a layer of the model is not known to compute each sample from that sample alone.
 
@@ -145,7 +150,7 @@ _FUNCTIONS = {
 
 
 def _is_unknown(layer: Any) -> bool:
-    return type(layer).__module__.partition(".")[0] not in ("keras", "tf_keras") or type(layer).__name__ in _FUNCTIONS
+    return not is_builtin(layer) or type(layer).__name__ in _FUNCTIONS
 
 
 def _works_along_batch(layer: Any) -> bool:
