@@ -16,6 +16,7 @@ namespace tnt::bench {
 namespace {
 
 constexpr std::size_t max_sizes = 10'000;
+constexpr std::size_t max_steps = 1'000'000;  // of a range; several give one size if they are smaller than an element
 constexpr std::string_view example = "not a size above 0, like 4, 1K, 64M or 1.5G";
 
 // 0 for an unknown suffix. "K", "KB" and "KiB" are the same: sizes are binary, as in nccl-tests.
@@ -96,10 +97,11 @@ std::string format_size(std::size_t bytes) {
 std::vector<Size> sizes_of(const Range& range, std::size_t element) {
   std::vector<Size> sizes;
   auto exact = static_cast<double>(range.begin);
-  while (exact <= static_cast<double>(range.end)) {
+  for (std::size_t step = 0; exact <= static_cast<double>(range.end); ++step) {
     const std::size_t bytes = static_cast<std::size_t>(exact) / element * element;
     if (bytes > 0 && (sizes.empty() || sizes.back().bytes != bytes)) sizes.push_back({bytes, ""});
-    if (sizes.size() > max_sizes) throw Failure(fmt::format("more than {} sizes: take a larger -f or -i", max_sizes), 2);
+    if (sizes.size() > max_sizes || step == max_steps)
+      throw Failure(fmt::format("more than {} sizes: take a larger -f or -i", max_sizes), 2);
     exact = range.step > 0 ? exact + static_cast<double>(range.step) : exact * range.factor;
   }
   return sizes;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -15,21 +14,18 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "comm/error_messages.hpp"
+#include "launch/rendezvous_lines.hpp"
 
 namespace tnt {
 namespace {
 
-constexpr std::size_t max_line = 2048;
-constexpr std::size_t max_token = 1024;
 constexpr double request_timeout = 2.0;    // seconds for a connected process to send its request
 constexpr std::size_t max_requests = 256;  // connections that have not sent theirs yet; the oldest makes room for another
 constexpr double latecomer_timeout = 2.0;  // seconds for a late rank to connect and receive the error
@@ -62,42 +58,6 @@ int milliseconds_left(const Deadline& deadline) {
   const std::int64_t left = (deadline.end_ns() - now_ns()) / 1'000'000 + 1;
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
 }
-
-// Text that arrives at a socket, up to the first newline.
-class LineReader {
- public:
-  enum class State { incomplete, complete, failed };
-
-  // Reads what is there; blocks if there is nothing. Fails at the end of the file, on an error, and if the line is too long. A
-  // descriptor that comes with the text is moved to *received.
-  State read(const FileDescriptor& socket, FileDescriptor* received = nullptr) {
-    std::array<char, 256> buffer{};
-    iovec part{buffer.data(), buffer.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    const ssize_t n = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
-    if (n <= 0) return State::failed;
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-      FileDescriptor owned(fd);
-      if (received != nullptr) *received = std::move(owned);
-    }
-    text_.append(buffer.data(), static_cast<std::size_t>(n));
-    if (text_.find('\n') != std::string::npos) return State::complete;
-    return text_.size() < max_line ? State::incomplete : State::failed;
-  }
-
-  [[nodiscard]] std::string line() const { return text_.substr(0, text_.find('\n')); }
-
- private:
-  std::string text_;
-};
 
 // Returns the bytes before the newline; nothing at end of file, on an error or after the deadline. A descriptor that comes with
 // them is moved to *received.
@@ -143,31 +103,6 @@ bool same_user(const FileDescriptor& socket) {
   return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
 }
 
-// The token must be a single word of a line.
-void check_token(const std::string& token) {
-  const bool printable = std::all_of(token.begin(), token.end(), [](unsigned char c) { return std::isgraph(c) != 0; });
-  if (token.empty() || !printable || token.size() > max_token) {
-    fail(TNT_INVALID_ARGUMENT, "TNT_INTERNAL_TOKEN: expected 1 to {} characters without blanks", max_token);
-  }
-}
-
-constexpr std::string_view error_prefix = "error ";
-
-std::string error_line(tnt_status_t status, const std::string& message) {
-  return fmt::format("{}{} {}", error_prefix, status_name(status), message);
-}
-
-// Throws the error of an error line. The launcher answers in place of a rank 0 that has exited, without a status.
-[[noreturn]] void throw_reply(std::string_view reply) {
-  reply.remove_prefix(error_prefix.size());
-  for (int status = TNT_SUCCESS + 1; status <= TNT_UNSUPPORTED; ++status) {
-    const auto known = static_cast<tnt_status_t>(status);
-    const std::string start = fmt::format("{} ", status_name(known));
-    if (reply.starts_with(start)) fail(known, "{}", reply.substr(start.size()));
-  }
-  fail(TNT_PEER_LOST, "{}", reply);
-}
-
 // Rank 0's side: the ranks that have joined, and the error if a rank cannot.
 class RendezvousServer {
  public:
@@ -209,12 +144,8 @@ class RendezvousServer {
     LineReader request;
   };
 
-  struct PeerRequest {
+  struct PeerRequest : RendezvousRequest {
     FileDescriptor socket;
-    std::string protocol;
-    std::string verb;
-    int rank = -1;
-    std::istringstream words;  // the remaining words
   };
 
   [[nodiscard]] bool may_receive_more() const {
@@ -297,14 +228,10 @@ class RendezvousServer {
 
   // Returns nothing if the request is not one of a process of this job.
   std::optional<PeerRequest> parse(Connection connection) {
-    PeerRequest request;
-    request.socket = std::move(connection.socket);
-    request.words.str(connection.request.line());
-    std::string name;
-    std::string token;
-    request.words >> name >> request.protocol >> token >> request.verb >> request.rank;
-    if (!request.words || name != "tarantella") return std::nullopt;
-    if (token != settings_.token) {
+    std::optional<RendezvousRequest> read = parse_request(connection.request.line());
+    if (!read) return std::nullopt;
+    PeerRequest request{std::move(*read), std::move(connection.socket)};
+    if (request.token != settings_.token) {
       refuse_token(request);
       return std::nullopt;
     }
@@ -325,19 +252,15 @@ class RendezvousServer {
                                                    request.rank)));
   }
 
-  void on_exit(PeerRequest& request) {
-    std::string code;
-    request.words >> code;
+  void on_exit(const PeerRequest& request) {
     if (joined_.contains(request.rank)) return;
     exited_.insert(request.rank);
-    fail(TNT_PEER_LOST, "rank {} exited with code {} before it joined", request.rank, code);
+    fail(TNT_PEER_LOST, "rank {} exited with code {} before it joined", request.rank, request.exit_code());
   }
 
   void on_join(PeerRequest& request) {
     const int rank = request.rank;
-    int ranks = 0;
-    std::string version;
-    request.words >> ranks >> version;
+    const auto [ranks, version] = request.size_and_version();
     if (joined_.contains(rank)) {
       const std::string message = fmt::format("two processes claim to be rank {}", rank);
       send_line(request.socket, error_line(TNT_MISMATCH, message));
@@ -413,7 +336,7 @@ FileDescriptor join_rendezvous(const Settings& settings) {
   if (!reply && deadline.passed())
     fail(TNT_TIMEOUT, "rank 0 did not report within {} s that all ranks had joined", deadline.seconds());
   if (!reply) fail(TNT_PEER_LOST, "rank 0 ended, or refused this process, before all ranks had joined");
-  if (reply->starts_with(error_prefix)) throw_reply(*reply);
+  throw_if_error(*reply);
   if (*reply != "ok" || !segment) fail(TNT_SYSTEM, "rank 0 answered '{}' instead of sending the shared segment", *reply);
   return segment;
 }

@@ -63,6 +63,15 @@ TEST(Sizes, TooManyAreRefused) {
             std::string::npos);
 }
 
+// Found by fuzzing: steps of less than an element gave no size, and went on for hours.
+TEST(Sizes, StepsThatLeadNowhereAreRefused) {
+  for (const Range& range :
+       {Range{.begin = 4, .end = 64 << 20, .factor = 1 + 1e-12}, Range{.begin = 4, .end = 64 << 20, .factor = 1 + 1e-16},
+        Range{.begin = 8, .end = std::size_t{1} << 50, .step = 1}}) {
+    EXPECT_NE(refusal([&] { (void)sizes_of(range, 8); }).find("take a larger -f or -i"), std::string::npos);
+  }
+}
+
 TEST(Sizes, Lists) {
   EXPECT_EQ(bytes_of(parse_sizes("1M,1K,1K,4", 4)), (std::vector<std::size_t>{1 << 20, 1024, 4}));
   for (const char* text : {"1K,", ",", "1K,x", "-1"}) {

@@ -293,5 +293,23 @@ TEST_F(RendezvousTest, NamesAndTokensThatCannotWorkAreRefusedAtOnce) {
   EXPECT_EQ(start(wrong).get().status, TNT_INVALID_ARGUMENT);
 }
 
+// Found by fuzzing: the other ranks took no reply that was longer, or had a newline, and said that rank 0 had ended.
+TEST_F(RendezvousTest, AnErrorOfAnyLengthReachesTheOthers) {
+  const std::string path(3000, 'x');
+  auto rank0 = std::async(std::launch::async, [&] {
+    const FileDescriptor segment = Segment::create();
+    try {
+      lead_rendezvous(settings(0, 2), segment, [&] { fail(TNT_INVALID_ARGUMENT, "tuning file {}\n cannot be read", path); });
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), TNT_INVALID_ARGUMENT);
+    }
+  });
+  const Outcome rank1 = start(settings(1, 2)).get();
+  rank0.get();
+  EXPECT_EQ(rank1.status, TNT_INVALID_ARGUMENT) << rank1.message;
+  EXPECT_TRUE(rank1.message.starts_with("tuning file xxx")) << rank1.message;
+  EXPECT_TRUE(rank1.message.ends_with("xxx...")) << rank1.message;
+}
+
 }  // namespace
 }  // namespace tnt
