@@ -305,8 +305,8 @@ TEST(ReducerProcess, ItsEndDoesNotWaitForOthers) {
   run_processes(2, [](int rank) {
     const Joined job;
     {
+      Array bias = gradient(3, rank, 0);  // the reducer may read it until its end
       const Reducer reducer = make(job.world, 0);
-      Array bias = gradient(3, rank, 0);
       if (rank == 0) check(tnt_reducer_ready(reducer.get(), 3, bias.data(), bias.data(), 1.0, nullptr));
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
     }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import tarantella as tnt
-from tarantella import _native
+from tarantella import _native, settings
 from tarantella.errors import from_message, from_status, mark
 
 CLASSES = {
@@ -60,3 +64,14 @@ def test_strategies():
     assert tnt.ParallelStrategy.ALL == tnt.ParallelStrategy.DATA | tnt.ParallelStrategy.PIPELINING
     assert tnt.ParallelStrategy.PIPELINING not in tnt.ParallelStrategy.DATA
     assert not tnt.ParallelStrategy.NONE & tnt.ParallelStrategy.ALL
+
+
+def test_bytes_that_are_no_text_are_taken_and_named(monkeypatch):
+    """Found by fuzzing: file names and variables may be any bytes, and were a TypeError of the extension."""
+    name = os.fsdecode(b"a\xff.jsonl")
+    monkeypatch.setenv("TNT_FINGERPRINT", name)
+    assert settings.fingerprint() == Path(name)
+    with pytest.raises(tnt.InvalidArgumentError, match=re.escape(f"TNT_TIMEOUT={name}: expected a number of seconds")):
+        settings.check({"TNT_TIMEOUT": name})
+    with pytest.raises(tnt.InvalidArgumentError, match="is not a setting of Tarantella"):
+        settings.check({f"TNT_{name}": "1"})

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "native/text.hpp"
 #include "tarantella/tarantella.h"
 
 namespace tnt::native {
@@ -14,7 +15,7 @@ namespace nb = nanobind;
 
 inline void check(tnt_status_t status) {
   if (status == TNT_SUCCESS) return;
-  const std::string message = tnt_last_error();
+  const nb::str message = decoded(tnt_last_error());
   const nb::object error = nb::module_::import_("tarantella.errors").attr("from_status")(tnt_status_name(status), message);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   throw nb::python_error();

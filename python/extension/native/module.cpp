@@ -74,10 +74,11 @@ NB_MODULE(_native, module) {
   });
   module.def(
       "setting",
-      [](const std::string& name, const std::optional<std::string>& value) {
+      [](const nb::str& name, const std::optional<nb::str>& value) {
         const char* canonical = "";
-        check(tnt_setting(name.c_str(), value ? value->c_str() : nullptr, &canonical));
-        return std::string(canonical);
+        const std::string text = value ? encoded(*value) : "";
+        check(tnt_setting(encoded(name).c_str(), value ? text.c_str() : nullptr, &canonical));
+        return decoded(canonical);
       },
       "name"_a, "value"_a = nb::none());
   module.def("clock_ns", &tnt_clock_ns);

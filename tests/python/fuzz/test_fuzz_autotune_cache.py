@@ -1,4 +1,4 @@
-"""Fuzzing of the file of fusion thresholds: a threshold or none, a warning for what cannot be understood, and never an error."""
+"""Fuzzing of the file of fusion thresholds: a threshold or none, a warning for what is no cache, and never an error."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ KEY = {"model": "m", "ranks": 2, "ranks_per_node": 2, "transport": "shm"}
 WORDS = [b"[", b"]", b"{", b"}", b'"', b",", b":", b"-", b"1e999", b"NaN", b"Infinity", b"true", b"null", b"9" * 40, b"\xff"]
 ENTRY = st.fixed_dictionaries(
     {name: st.one_of(st.just(value), json_values()) for name, value in KEY.items()}
-    | {"fusion_threshold": st.one_of(st.just("inf"), st.integers(), json_values()), "step_ms": st.one_of(st.just({}), json_values())}
+    | {"fusion_threshold": st.one_of(st.just("inf"), st.integers(), json_values())}
+    | {"step_ms": st.one_of(st.just({}), json_values())}
 )
 
 
 @pytest.fixture(autouse=True)
 def file(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)  # takes most of the time, and nothing crashes here
     path = autotune_cache.path()
     assert path is not None
     path.parent.mkdir(parents=True)

@@ -27,6 +27,7 @@ def stages(tmp_path: Path) -> Path:
         (tree / folder).mkdir(parents=True, exist_ok=True)
     program(tree / "tools/setup", 'echo "setup $*" >>called')
     program(tree / "tools/tidy", "echo clang-tidy: 0 files looked at")
+    program(tree / "tools/fuzz", 'echo "fuzz $*" >>called; [[ ! -e fuzzy ]]')
     bin = tree / ".venv/bin"
     for name in ("ruff", "mypy"):
         program(bin / name, f'echo "{name} $*" >>called')
@@ -75,6 +76,7 @@ def test_all_stages_run_and_are_summed_up(stages: Path) -> None:
     assert re.search(r"c\+\+ +ok +\d+ s +\d+ s, \d+ % +12 tests\n", summary) or re.search(r"c\+\+ +ok .* 12 tests\n", summary)
     assert "3 passed, 1 skipped in 3.21s\n" in summary and "100% tests passed, 0 tests failed out of 12\n" in summary
     assert summary.index("c++ ") < summary.index("python ") < summary.index("c++-asan") < summary.index("clang-tidy")
+    assert "fuzz --only c++ --seconds 4" in called and re.search(r"fuzz +ok ", summary), summary
 
 
 def test_a_stage_that_fails_shows_why_and_the_others_go_on(stages: Path) -> None:
