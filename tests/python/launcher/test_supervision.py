@@ -8,6 +8,8 @@ import signal
 
 import pytest
 
+from conftest import TIMEOUT
+
 # a rank with a child in a session of its own, of which the environment tells nothing, and with a child of that
 WITH_CHILDREN = """
     import subprocess
@@ -46,8 +48,9 @@ def test_nothing_outlives_a_job_that_fails(here, gone):
 
 def test_what_has_left_its_session_may_outlive_a_job_that_ends_well(here):
     """Such as a service that sends what is left to send."""
-    assert here.ranks(2, WITH_CHILDREN).returncode == 0
-    for pid in here.pids(*NAMES):
+    launcher = here.start("-n", 2, "--", here.script(WITH_CHILDREN))
+    assert launcher.wait(TIMEOUT) == 0
+    for pid in here.pids(*NAMES):  # they have the launcher's streams, which would be read until they end
         os.kill(pid, signal.SIGKILL)
 
 
