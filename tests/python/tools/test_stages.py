@@ -66,8 +66,8 @@ def test_all_stages_run_and_are_summed_up(stages: Path) -> None:
     assert said.endswith("tools/test: ok\n")
     for line in (
         "ctest --preset release -j",
-        "ctest --preset asan -j 4 --no-tests=error",
-        "ctest --preset tsan -j 4 --no-tests=error",
+        "ctest --preset asan -j 3 --no-tests=error",
+        "ctest --preset tsan -j 3 --no-tests=error",
     ):
         assert any(call.startswith(line) for call in called), (line, called)
     assert "cmake --build --preset asan --target tnt_sanitized" in called
@@ -75,6 +75,8 @@ def test_all_stages_run_and_are_summed_up(stages: Path) -> None:
     assert re.search(r"python +ok +\d+ s +- +3 passed, 1 skipped\n", summary), summary
     assert re.search(r"c\+\+ +ok +\d+ s +\d+ s, \d+ % +12 tests\n", summary) or re.search(r"c\+\+ +ok .* 12 tests\n", summary)
     assert "3 passed, 1 skipped in 3.21s\n" in summary and "100% tests passed, 0 tests failed out of 12\n" in summary
+    assert re.search(r"c\+\+-asan +ok +\d+ s +\d+ s, \d+ %, beside +12 tests\n", summary), summary
+    assert re.search(r"clang-tidy +ok +\d+ s +-, beside", summary), summary
     assert summary.index("c++ ") < summary.index("python ") < summary.index("c++-asan") < summary.index("clang-tidy")
     assert "fuzz --only c++ --seconds 4" in called and re.search(r"fuzz +ok ", summary), summary
 
