@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from checks import check, log_messages, raised
 SAMPLES, BATCH = 20, 7
 x = np.random.default_rng(1).normal(size=(SAMPLES, 4)).astype(np.float32)
 y = np.random.default_rng(2).normal(size=(SAMPLES, 3)).astype(np.float32)
+data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
 logged = log_messages()
 
 
@@ -42,6 +44,7 @@ def pairs(rows: Any) -> Any:
 
 
 def model_of(kind: str) -> Any:
+    keras.backend.clear_session()  # layers get the same names on all ranks
     keras.utils.set_random_seed(3)
     how = {"activity_regularizer": pairs} if kind == "regularizer" else {}
     middle = keras.layers.Lambda(lambda rows: rows - tf.reduce_mean(rows, 0)) if kind == "lambda" else Own(kind)
@@ -51,7 +54,7 @@ def model_of(kind: str) -> Any:
 def trained(model: Any, loss: Any = "mse", **options: Any) -> list[Any]:
     model = tnt.Model(model, **options)
     model.compile(keras.optimizers.SGD(0.02), loss, run_eagerly=True)
-    history = model.fit(x, y, batch_size=BATCH, epochs=1, shuffle=False, verbose=0, validation_data=(x, y)).history
+    history = model.fit(data, epochs=1, verbose=0, validation_data=data).history
     return [*history.values(), *(np.asarray(v).tolist() for v in model.trainable_variables)]
 
 
@@ -63,11 +66,15 @@ def layers_that_couple() -> dict[str, list[str]]:
 
 @check
 def layers_that_do_not() -> dict[str, list[Any]]:
-    alone = {"parallel_strategy": tnt.ParallelStrategy.NONE}
-    kinds = ("nothing", "added mean", "added sum")
-    found = {kind: [trained(model_of(kind)), trained(model_of(kind), **alone)] for kind in kinds}
     unreduced = keras.losses.MeanSquaredError(reduction="none")
-    return {**found, "unreduced": [trained(reducing_step(), unreduced), trained(reducing_step(), unreduced, **alone)]}
+    cases = {kind: ((lambda kind=kind: model_of(kind)), "mse") for kind in ("nothing", "added mean", "added sum")}
+    return {name: both(*case) for name, case in {**cases, "unreduced": (reducing_step, unreduced)}.items()}
+
+
+def both(make: Callable[[], Any], loss: Any) -> list[Any]:
+    """On all ranks, and on rank 0 as plain Keras, too."""
+    ours = trained(make(), loss)
+    return [ours, None if tnt.get_rank() else trained(make(), loss, parallel_strategy=tnt.ParallelStrategy.NONE)]
 
 
 def reducing_step() -> Any:
@@ -84,6 +91,7 @@ def reducing_step() -> Any:
         def test_step(self, data: Any) -> Any:
             return {"now": tf.reduce_mean(self.loss(data[1], self(data[0])))}
 
+    keras.backend.clear_session()  # layers get the same names on all ranks
     keras.utils.set_random_seed(3)
     inputs = keras.Input((4,))
     return ReducingStep(inputs, keras.layers.Dense(3)(inputs))
