@@ -23,7 +23,8 @@ TREE = {
     "scalar": np.float64(0.1),
     "nothing": np.zeros((0, 3), np.int64),
 }
-JSON_WORDS = [b'{"array": "a"}', b'"array"', b'"dtype"', b"[", b"]", b"{", b"}", b'"', b",", b":", b"null", b"NaN", b"1e999", b"-1", b"\xff"]
+JSON_WORDS = [b'{"array": "a"}', b'"array"', b'"dtype"', b"[", b"]", b"{", b"}", b'"', b",", b":", b"null", b"NaN", b"1e999"]
+JSON_WORDS += [b"-1", b"\xff"]
 ZIP_WORDS = [b"\x00" * 4, b"\xff" * 4, b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"]
 FILE_WORDS = [*ZIP_WORDS, b"(2, 3)", b"(9999999999,)", b"'|O'", b"'<U9'", b"-1", b"\x93NUMPY"]
 END = len(b"sha256:") + 64
