@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from tarantella.keras.adapter.front_end import LEGACY, keras
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_SIMPLE = frozenset([type(None), bool, int, float, str])
+"""Types of which most attributes of a model are, and no optimizer is."""
 
 
 def optimizer_of(model: Any) -> Any:
@@ -26,7 +30,12 @@ def optimizers_of(optimizer: Any) -> list[Any]:
 
 def is_optimizer(value: Any) -> bool:
     """Whether it is one of Keras' optimizers; in legacy Keras of the new kind or the old."""
-    return isinstance(value, tuple(optimizer_classes()))
+    return isinstance(value, _optimizer_classes())
+
+
+@functools.cache
+def _optimizer_classes() -> tuple[type, ...]:
+    return tuple(optimizer_classes())
 
 
 def held_optimizers(model: Any) -> list[Any]:
@@ -58,6 +67,8 @@ def named_optimizers(model: Any) -> dict[str, Any]:
 
 
 def _optimizers_in(value: Any, name: str, containers: set[int]) -> Iterator[tuple[str, Any]]:
+    if type(value) in _SIMPLE:  # soon said: callbacks of the user's own have this asked at each step
+        return
     if is_optimizer(value):
         yield name, value
     elif isinstance(value, (Mapping, list, tuple)) and id(value) not in containers:
