@@ -12,7 +12,7 @@
 namespace tnt {
 
 enum class LogLevel { debug, info, warning, error };
-enum class TransportChoice { automatic, shm, mpi, hierarchical };
+enum class TransportChoice { automatic, shm, mpi, tcp, hierarchical };
 enum class DeviceTransport { nccl, staged, hierarchical };
 enum class Overlap { automatic, on, off };  // whether a thread reduces gradients during the step
 
@@ -35,7 +35,7 @@ struct Settings {
   bool log_on_all_ranks = false;                             // TNT_ON_ALL_RANKS=log
   bool output_on_all_ranks = false;                          // TNT_ON_ALL_RANKS=output
   bool tensorboard_on_all_ranks = false;                     // TNT_ON_ALL_RANKS=tensorboard
-  TransportChoice transport = TransportChoice::automatic;    // TNT_TRANSPORT, under mpirun and srun
+  TransportChoice transport = TransportChoice::automatic;    // TNT_TRANSPORT, of jobs with a network
   DeviceTransport device_transport = DeviceTransport::nccl;  // TNT_DEVICE_TRANSPORT
   std::string nccl_library;                                  // TNT_NCCL_LIBRARY, a file
   std::optional<int> gpus_per_node;                          // TNT_GPUS_PER_NODE; none: all

@@ -21,6 +21,10 @@ std::string mismatch_message(int rank, const Call& call, int other_rank, const C
       rank, describe(call), other_rank, describe(other_call), number);
 }
 
+std::string lost_message(int rank, const std::string& waiter) {
+  return fmt::format("rank {} was lost (it or its host has died) while {} waited for it", rank, waiter);
+}
+
 std::string left_message(int rank, const std::string& waiter) {
   return fmt::format("rank {} left the job (its script has ended) while {} waited for it", rank, waiter);
 }

@@ -15,6 +15,7 @@ namespace tnt {
 // number: of the call on the communicator. waiter: the waiting rank and its call, "rank 0 in barrier (call 7)".
 [[nodiscard]] std::string mismatch_message(int rank, const Call& call, int other_rank, const Call& other_call,
                                            std::uint64_t number);
+[[nodiscard]] std::string lost_message(int rank, const std::string& waiter);  // its connection has ended
 [[nodiscard]] std::string left_message(int rank, const std::string& waiter);
 [[nodiscard]] std::string timeout_message(const std::vector<int>& missing, double seconds, const std::string& waiter);
 

@@ -12,6 +12,8 @@
 #include "launch/join_watch.hpp"
 #include "launch/mpi_environment.hpp"
 #include "launch/node.hpp"
+#include "launch/tcp_join.hpp"
+#include "launch/tcp_socket.hpp"
 
 namespace tnt {
 namespace {
@@ -33,8 +35,10 @@ JoinedJob join_job(Settings& settings, bool explicit_place) {
       return join_network(std::move(network), mpi_variable, settings);
     }
   }
-  if (settings.transport == TransportChoice::mpi || settings.transport == TransportChoice::hierarchical) {
-    fail(TNT_INVALID_ARGUMENT, "TNT_TRANSPORT={}: this process was not started by mpirun or srun",
+  if (settings.ranks > 1 && is_tcp_address(settings.rendezvous)) return join_network(join_by_tcp(settings), "", settings);
+  if (settings.transport != TransportChoice::automatic && settings.transport != TransportChoice::shm) {
+    fail(TNT_INVALID_ARGUMENT,
+         "TNT_TRANSPORT={}: this process was not started by mpirun or srun, or with a rendezvous tcp://host:port",
          transport_name(settings.transport));
   }
   if (settings.ranks == 1) return {std::make_unique<LocalCommunicator>(), nullptr};

@@ -14,12 +14,13 @@ namespace tnt {
 
 struct JoinedJob {
   std::unique_ptr<Communicator> communicator;  // of all ranks
-  std::shared_ptr<Network> network;            // under mpirun and srun; else null
+  std::shared_ptr<Network> network;            // under mpirun and srun, and with a rendezvous tcp://host:port; else null
 };
 
-// Started by our launcher, or with a place that the caller gives (explicit_place): shared memory. Started by mpirun or srun:
-// MPI gives rank and size, which are written to settings, and TNT_TRANSPORT chooses the transport. Otherwise this process is a
-// job of one rank.
+// Started by our launcher, or with a place that the caller gives (explicit_place): shared memory, or with a rendezvous
+// tcp://host:port a network of TCP. Started by mpirun or srun: MPI gives rank and size, which are written to settings, and
+// carries the messages. Where there is a network, TNT_TRANSPORT chooses the transport. Otherwise this process is a job of one
+// rank.
 [[nodiscard]] JoinedJob join_job(Settings& settings, bool explicit_place);
 
 }  // namespace tnt

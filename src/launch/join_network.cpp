@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "base/log.hpp"
@@ -71,18 +72,24 @@ std::vector<int> number_nodes(const std::vector<PeerInfo>& all) {
   return nodes;
 }
 
-TransportChoice choose_transport(TransportChoice wanted, const std::vector<int>& nodes) {
+// flat: messages from rank to rank, over the network that is there.
+TransportChoice choose_transport(TransportChoice wanted, TransportChoice flat, const std::vector<int>& nodes) {
   const bool one_node = std::all_of(nodes.begin(), nodes.end(), [](int node) { return node == 0; });
   if (wanted == TransportChoice::automatic) {
     if (one_node) return TransportChoice::shm;
-    return nodes.size() <= static_cast<std::size_t>(max_ranks) ? TransportChoice::hierarchical : TransportChoice::mpi;
+    return nodes.size() <= static_cast<std::size_t>(max_ranks) ? TransportChoice::hierarchical : flat;
   }
   if (wanted == TransportChoice::hierarchical && nodes.size() > static_cast<std::size_t>(max_ranks)) {
-    fail(TNT_UNSUPPORTED, "TNT_TRANSPORT=hierarchical: {} ranks, at most {} are supported; use mpi", nodes.size(), max_ranks);
+    fail(TNT_UNSUPPORTED, "TNT_TRANSPORT=hierarchical: {} ranks, at most {} are supported; use {}", nodes.size(), max_ranks,
+         transport_name(flat));
   }
   if (wanted == TransportChoice::shm && !one_node) {
     fail(TNT_INVALID_ARGUMENT, "TNT_TRANSPORT=shm: the {} ranks are on {} nodes, which share no memory; use auto", nodes.size(),
          *std::max_element(nodes.begin(), nodes.end()) + 1);
+  }
+  if ((wanted == TransportChoice::mpi || wanted == TransportChoice::tcp) && wanted != flat) {
+    fail(TNT_INVALID_ARGUMENT, "TNT_TRANSPORT={}: the ranks of this job are connected by {}; use auto, {}, hierarchical or shm",
+         transport_name(wanted), flat == TransportChoice::tcp ? "TCP" : "MPI", transport_name(flat));
   }
   return wanted;
 }
@@ -95,13 +102,14 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
   const std::vector<int> nodes = number_nodes(peers);
   settings.rendezvous = peers[0].rendezvous.data();
   settings.token = peers[0].token.data();
-  const TransportChoice transport = choose_transport(settings.transport, nodes);
+  const TransportChoice flat = network->transport() == std::string_view("tcp") ? TransportChoice::tcp : TransportChoice::mpi;
+  const TransportChoice transport = choose_transport(settings.transport, flat, nodes);
   log(LogLevel::info, "{} ranks on {} nodes, transport {}: {}", nodes.size(), *std::max_element(nodes.begin(), nodes.end()) + 1,
       transport_name(transport), network->name());
   if (transport == TransportChoice::shm) return std::make_unique<ShmCommunicator>(join_node(settings));
   world->set_nodes(nodes);
   auto over_network = std::make_unique<NetworkCommunicator>(world);
-  if (transport == TransportChoice::mpi) return over_network;
+  if (transport == flat) return over_network;
 
   std::vector<int> members;  // of this node
   for (int rank = 0; rank < settings.ranks; ++rank) {

@@ -8,8 +8,8 @@
 
 namespace tnt {
 
-// mpi_variable: the environment variable that showed that there are several ranks. Collective. Writes rank, ranks, rendezvous
-// and token to settings. Throws the same message on all ranks.
+// mpi_variable: the environment variable that showed that there are several ranks, if MPI connects them. Collective. Writes
+// rank, ranks, rendezvous and token to settings. Throws the same message on all ranks.
 [[nodiscard]] JoinedJob join_network(std::shared_ptr<Network> network, const std::string& mpi_variable, Settings& settings);
 
 }  // namespace tnt

@@ -1,11 +1,13 @@
 #include "launch/rendezvous_lines.hpp"
 
 #include <fmt/core.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <cstring>
 #include <sstream>
 #include <string_view>
@@ -36,7 +38,11 @@ void take_descriptors(msghdr& message, FileDescriptor* received) {
 
 LineReader::State LineReader::read(const FileDescriptor& socket, FileDescriptor* received) {
   std::array<char, 256> buffer{};
-  iovec part{buffer.data(), buffer.size()};
+  const ssize_t there = ::recv(socket.get(), buffer.data(), buffer.size(), MSG_PEEK);
+  if (there <= 0) return State::failed;
+  const std::string_view text(buffer.data(), static_cast<std::size_t>(there));
+  const std::size_t newline = text.find('\n');
+  iovec part{buffer.data(), newline == std::string_view::npos ? text.size() : newline + 1};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part;
@@ -47,14 +53,55 @@ LineReader::State LineReader::read(const FileDescriptor& socket, FileDescriptor*
   if (n <= 0) return State::failed;
   take_descriptors(message, received);
   text_.append(buffer.data(), static_cast<std::size_t>(n));
-  if (text_.find('\n') != std::string::npos) return State::complete;
-  return text_.size() < max_rendezvous_line ? State::incomplete : State::failed;
+  if (text_.ends_with('\n')) return State::complete;
+  return text_.size() < max_bytes_ ? State::incomplete : State::failed;
 }
 
-std::pair<int, std::string> RendezvousRequest::size_and_version() const {
+std::optional<std::string> read_line(const FileDescriptor& socket, const Deadline& deadline, FileDescriptor* received,
+                                     std::size_t max_bytes) {
+  LineReader reader(max_bytes);
+  while (true) {
+    pollfd wait{socket.get(), POLLIN, 0};
+    if (::poll(&wait, 1, milliseconds_left(deadline)) < 0 && errno != EINTR) return std::nullopt;
+    if (wait.revents == 0) {
+      if (deadline.passed()) return std::nullopt;
+      continue;
+    }
+    const auto state = reader.read(socket, received);
+    if (state == LineReader::State::complete) return reader.line();
+    if (state == LineReader::State::failed) return std::nullopt;
+  }
+}
+
+void send_line(const FileDescriptor& socket, const std::string& line, const FileDescriptor* descriptor) {
+  std::string text = line + "\n";
+  iovec part{text.data(), text.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  if (descriptor != nullptr) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = descriptor->get();
+    std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  }
+  (void)::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
+}
+
+int milliseconds_left(const Deadline& deadline) {
+  const std::int64_t left = (deadline.end_ns() - now_ns()) / 1'000'000 + 1;
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
+}
+
+RendezvousRequest::Join RendezvousRequest::join() const {
   std::istringstream words(rest);
-  std::pair<int, std::string> found;
-  words >> found.first >> found.second;
+  Join found;
+  words >> found.ranks >> found.version >> found.port;
   return found;
 }
 
@@ -63,6 +110,10 @@ std::string RendezvousRequest::exit_code() const {
   std::string code;
   words >> code;
   return code;
+}
+
+std::string join_line(const std::string& token, int rank, int ranks, const std::string& port) {
+  return fmt::format("tarantella 1 {} join {} {} {} {}", token, rank, ranks, tnt_version(), port);
 }
 
 std::optional<RendezvousRequest> parse_request(const std::string& line) {

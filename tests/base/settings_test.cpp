@@ -83,6 +83,7 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   EXPECT_EQ(read({{"TNT_TRANSPORT", "AUTO"}}).transport, TransportChoice::automatic);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "shm"}}).transport, TransportChoice::shm);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "Mpi"}}).transport, TransportChoice::mpi);
+  EXPECT_EQ(read({{"TNT_TRANSPORT", "tcp"}}).transport, TransportChoice::tcp);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "hierarchical"}}).transport, TransportChoice::hierarchical);
   EXPECT_EQ(read({{"TNT_INTERNAL_OVERLAP", "Auto"}}).overlap, Overlap::automatic);
   EXPECT_EQ(read({{"TNT_INTERNAL_OVERLAP", "on"}}).overlap, Overlap::on);
@@ -137,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{{{"TNT_FUSION_THRESHOLD", "1e30"}}, "TNT_FUSION_THRESHOLD=1e30"},
         Nonsense{{{"TNT_FUSION_THRESHOLD", "nan"}}, "TNT_FUSION_THRESHOLD=nan"},
         Nonsense{{{"TNT_FUSION_THRESHOLD", ""}}, "TNT_FUSION_THRESHOLD="},
-        Nonsense{{{"TNT_LOG_LEVEL", "loud"}}, "TNT_LOG_LEVEL=loud"}, Nonsense{{{"TNT_TRANSPORT", "tcp"}}, "TNT_TRANSPORT=tcp"},
+        Nonsense{{{"TNT_LOG_LEVEL", "loud"}}, "TNT_LOG_LEVEL=loud"}, Nonsense{{{"TNT_TRANSPORT", "udp"}}, "TNT_TRANSPORT=udp"},
         Nonsense{{{"TNT_DEVICE_TRANSPORT", "shm"}}, "TNT_DEVICE_TRANSPORT=shm"},
         Nonsense{{{"TNT_GRADIENT_DTYPE", "float32"}}, "TNT_GRADIENT_DTYPE=float32: expected bfloat16, float16 or none"},
         Nonsense{{{"TNT_GRADIENT_DTYPE", ""}}, "TNT_GRADIENT_DTYPE="},

@@ -38,7 +38,7 @@ void check_request(const std::string& line) {
   const auto request = tnt::parse_request(line);
   if (!request) return;
   require(line.find(request->token) != std::string::npos, "the token is that of the line");
-  (void)request->size_and_version();
+  (void)request->join();
   require(request->exit_code().size() <= line.size(), "the code is that of the line");
   try {
     tnt::check_token(request->token);

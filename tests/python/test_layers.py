@@ -60,7 +60,7 @@ CPP = [
     ["src/device/cuda", "src/comm"],
     ["src/comm/shm", "src/comm/nccl", "src/comm/staged"],
     ["src/comm/network"],
-    ["src/comm/mpi", "src/comm/hierarchical"],
+    ["src/comm/mpi", "src/comm/tcp", "src/comm/hierarchical"],
     ["src/launch", "src/reducer"],
     ["src/api"],
     ["benchmarks"],

@@ -61,6 +61,7 @@ class FakeNetwork final : public Network {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return hub_->ranks(); }
   [[nodiscard]] std::string name() const override { return "the tests' network"; }
+  [[nodiscard]] const char* transport() const noexcept override { return "mpi"; }
   [[nodiscard]] int max_tag() const noexcept override { return 32767; }  // the smallest value that MPI allows
   [[nodiscard]] std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,
                                                std::shared_ptr<void> memory) override;

@@ -90,9 +90,10 @@ void RequestBatch::check_peers(double timeout, bool passed, std::optional<Waitin
   world.throw_if_aborted();
   if (group_->cancelled) fail(TNT_ABORTED, "{} was cancelled: its communicator is being destroyed", waiter());
   for (const int rank : missing()) {
-    if (!world.left(rank)) continue;
+    const bool lost = world.lost(rank);
+    if (!lost && !world.left(rank)) continue;
     if (poll()) return;  // its message came before it left: poll again
-    abort_and_throw(world, TNT_PEER_LOST, left_message(rank, waiter()));
+    abort_and_throw(world, TNT_PEER_LOST, lost ? lost_message(rank, waiter()) : left_message(rank, waiter()));
   }
   if (!passed) return;
   std::vector<int> named = missing();

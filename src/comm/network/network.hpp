@@ -1,5 +1,5 @@
-// A network: messages between ranks that share no memory, matched by sender, receiver and tag, in the order of sending. MPI is
-// one implementation (src/comm/mpi); the tests have another.
+// A network: messages between ranks that share no memory, matched by sender, receiver and tag, in the order of sending. MPI
+// (src/comm/mpi) and TCP (src/comm/tcp) are implementations; the tests have another.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,7 @@ class Network {
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
   [[nodiscard]] virtual std::string name() const = 0;  // for the log: library, version and thread level
+  [[nodiscard]] virtual const char* transport() const noexcept = 0;  // as in TNT_TRANSPORT; static text
   [[nodiscard]] virtual int max_tag() const noexcept = 0;
 
   // memory: owns the data. At most max_message_bytes bytes; tags from 0 to max_tag.
@@ -41,6 +42,10 @@ class Network {
   // which each sender's keep their order.
   [[nodiscard]] virtual std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,
                                                        std::shared_ptr<void> memory) = 0;
+
+  // The connection to the rank has ended, and everything that it has sent is here. A network that ends the whole job when it
+  // loses a rank, as MPI does, need not know.
+  [[nodiscard]] virtual bool lost(int /*rank*/) { return false; }
 
   // After an abort: the process must not wait for other ranks when it exits.
   virtual void skip_finalize() noexcept = 0;

@@ -225,6 +225,13 @@ std::optional<Error> NetworkWorld::async_error() noexcept {
   }
 }
 
+bool NetworkWorld::lost(int rank) {
+  if (!network_->lost(rank)) return false;
+  const std::scoped_lock lock(mutex_);
+  poll();  // its last notice came before the end of its connection
+  return left_ns_[static_cast<std::size_t>(rank)] == 0;
+}
+
 bool NetworkWorld::left(int rank) {
   const std::scoped_lock lock(mutex_);
   const std::int64_t since = left_ns_[static_cast<std::size_t>(rank)];
