@@ -110,7 +110,8 @@ typedef struct {
   size_t size;            /* sizeof(tnt_init_options_t) of the caller's header                               */
   int rank;               /* this process, from 0                                                            */
   int ranks;              /* processes in the job                                                            */
-  const char* rendezvous; /* name of the abstract Unix socket where rank 0 listens; NULL for one rank        */
+  const char* rendezvous; /* where rank 0 listens: the name of an abstract Unix socket, for ranks of one     */
+                          /* node, or tcp://host:port, for ranks on any nodes; NULL for one rank             */
   const char* token;      /* secret of the job, which a process must know to join; NULL for one rank         */
   double join_timeout;    /* seconds until all ranks must have joined; 0: TNT_TIMEOUT                        */
 } tnt_init_options_t;
