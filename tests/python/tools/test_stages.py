@@ -97,6 +97,7 @@ def test_a_stage_that_fails_shows_why_and_the_others_go_on(stages: Path) -> None
 def test_quick_leaves_sanitizers_and_tidy_out(stages: Path) -> None:
     code, said, called = run_stages(stages, "quick")
     assert code == 0 and "clang-tidy" not in said and not any("asan" in call for call in called)
+    assert re.search(r"c\+\+ +ok +\d+ s +\d+ s, \d+ %, beside +12 tests\n", said[said.index("\nSummary") :]), said
 
 
 def test_a_python_file_alone_builds_no_test_in_cplusplus(stages: Path) -> None:

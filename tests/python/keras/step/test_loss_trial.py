@@ -9,6 +9,8 @@ from support.findings import Findings
 from support.launch import RANKS
 
 LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
+pytestmark = pytest.mark.long
+
 JOBS = [pytest.param((3, {}), id="3-ranks"), pytest.param((2, LEGACY), id="2-ranks-legacy-keras")]
 
 

@@ -8,6 +8,8 @@ from support.findings import Findings
 from support.front_ends import needs_tf_keras
 from support.launch import RANKS
 
+pytestmark = pytest.mark.long
+
 SCRIPT = RANKS / "keras/step/noise.py"
 ON_THREE = ["steps", "dropout_gradients", "states", "the_same_noise"]  # for all else two ranks are enough
 INDEPENDENT = 0.25  # 400 numbers: five standard deviations
