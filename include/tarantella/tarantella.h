@@ -414,11 +414,17 @@ TNT_EXPORT tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_h
  * tnt_reducer_wait_bucket of its bucket. Until then both buffers belong to the reducer. Does not block.
  * stream, for options->device: the stream that computes the gradient; all work on it so far is done first. The call enqueues
  * the bucket when it is full. A step can be captured in a CUDA graph, including tnt_reducer_finish, after one step has run
- * without capture on the same stream. A graph keeps the addresses and scales of its capture; up to four different sets of them
- * can be captured, else TNT_UNSUPPORTED. Destroy the graph before the reducer. TNT_INVALID_ARGUMENT: the tensor was already
- * marked ready in this step. */
+ * without capture on the same stream. A graph keeps the addresses and scales of its capture. Destroy the graph before the
+ * reducer. TNT_INVALID_ARGUMENT: the tensor was already marked ready in this step. */
 TNT_EXPORT tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, const void* gradient, void* out, double scale,
                                           tnt_stream_t stream);
+
+/* Marks n gradients of the current step as ready, in this order: the same as n calls of tnt_reducer_ready with tensors[i],
+ * gradients[i], outs[i] and scales[i], in one call. outs NULL: no result is wanted. scales NULL: all are 1. The arrays are read
+ * before the call returns. After an error about one tensor, those before it in the list are marked. Cost on a device: one check
+ * of the handle, the stream and the communicator for all of them. */
+TNT_EXPORT tnt_status_t tnt_reducer_ready_many(tnt_reducer_t reducer, const size_t* tensors, const void* const* gradients,
+                                               void* const* outs, const double* scales, size_t n, tnt_stream_t stream);
 
 /* Waits until the bucket's current reduction has finished. May be called before all its gradients are ready (another thread
  * must then supply them), but not before the bucket's first step has begun. With a stream, the stream waits and the host does

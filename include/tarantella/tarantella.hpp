@@ -367,6 +367,11 @@ class Reducer {
   void ready(std::size_t tensor, const T* gradient, T* out, double scale = 1.0, tnt_stream_t stream = nullptr) const {
     check(tnt_reducer_ready(get(), tensor, gradient, out, scale, stream));
   }
+  // outs and scales may be null: no results are wanted, all scales are 1.
+  void ready_many(const std::size_t* tensors, const void* const* gradients, void* const* outs, const double* scales,
+                  std::size_t n, tnt_stream_t stream = nullptr) const {
+    check(tnt_reducer_ready_many(get(), tensors, gradients, outs, scales, n, stream));
+  }
   void wait_bucket(std::size_t bucket, tnt_stream_t stream = nullptr) const {
     check(tnt_reducer_wait_bucket(get(), bucket, stream));
   }

@@ -254,6 +254,23 @@ tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, const void*
   });
 }
 
+tnt_status_t tnt_reducer_ready_many(tnt_reducer_t reducer, const size_t* tensors, const void* const* gradients,
+                                    void* const* outs, const double* scales, size_t n, tnt_stream_t stream) {
+  return guarded([&] {
+    const Live live(reducer);
+    if (n == 0) return;
+    required(tensors, "tensors");
+    required(gradients, "gradients");
+    std::vector<TensorView> views(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      views[i] = {.in = gradients[i], .out = outs == nullptr ? nullptr : outs[i], .scale = scales == nullptr ? 1.0 : scales[i]};
+      if (!std::isfinite(views[i].scale))
+        fail(TNT_INVALID_ARGUMENT, "scales[{}] is {}, not a finite number", i, views[i].scale);
+    }
+    live->reducer->ready_many({tensors, n}, views, stream);
+  });
+}
+
 tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bucket, tnt_stream_t stream) {
   return guarded([&] { Live(reducer)->reducer->wait_bucket(bucket, stream); });
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -43,6 +44,10 @@ class GradientReducer {
   [[nodiscard]] virtual const std::string& description(std::size_t bucket) const = 0;
   virtual void set_hook(BucketHook hook) = 0;
   virtual void ready(std::size_t tensor, const TensorView& view, StreamHandle stream) = 0;
+  // The same as ready() of one after another, with as many views as tensors.
+  virtual void ready_many(std::span<const std::size_t> tensors, std::span<const TensorView> views, StreamHandle stream) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) ready(tensors[i], views[i], stream);
+  }
   virtual void wait_bucket(std::size_t bucket, StreamHandle stream) = 0;
   virtual void finish(StreamHandle stream) = 0;
   virtual void check() = 0;

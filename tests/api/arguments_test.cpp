@@ -55,6 +55,15 @@ TEST_P(ArgumentsTest, AreNamedAndHarmless) {
   EXPECT_EQ(tnt_reducer_finish(reducer, nullptr), TNT_SUCCESS) << tnt_last_error();
 }
 
+constexpr std::size_t first = 0;
+const void* const some = values;
+tnt_status_t ready_two(tnt_reducer_t of, double last_scale) {
+  const std::size_t both[] = {0, 1};
+  const void* const gradients[] = {values, values};
+  const double scales[] = {1.0, last_scale};
+  return tnt_reducer_ready_many(of, both, gradients, nullptr, scales, 2, nullptr);
+}
+
 constexpr auto no_dtype = static_cast<tnt_dtype_t>(8);
 constexpr auto no_op = static_cast<tnt_op_t>(5);
 constexpr std::size_t too_many = SIZE_MAX / 8;
@@ -284,6 +293,12 @@ const Misuse misuses[] = {
     {"ReadyScale", [] { return tnt_reducer_ready(reducer, 0, values, results, NAN, nullptr); }, "scale nan"},
     {"ReadyInfiniteScale", [] { return tnt_reducer_ready(reducer, 0, values, results, INFINITY, nullptr); }, "scale inf"},
     {"ReadyStream", [] { return tnt_reducer_ready(reducer, 0, values, results, 1, stream); }, "stream", TNT_INVALID_ARGUMENT},
+    {"ReadyManyReducer", [] { return ready_two(nullptr, 1.0); }, "reducer is NULL"},
+    {"ReadyManyTensors", [] { return tnt_reducer_ready_many(reducer, nullptr, &some, nullptr, nullptr, 1, nullptr); },
+     "tensors is NULL"},
+    {"ReadyManyGradients", [] { return tnt_reducer_ready_many(reducer, &first, nullptr, nullptr, nullptr, 1, nullptr); },
+     "gradients is NULL"},
+    {"ReadyManyScale", [] { return ready_two(reducer, NAN); }, "scales[1] is nan"},
     {"WaitBucketIndex", [] { return tnt_reducer_wait_bucket(reducer, 2, nullptr); }, "bucket 2"},
     {"WaitBucketEarly", [] { return tnt_reducer_wait_bucket(reducer, 0, nullptr); }, "waiting for bucket 0"},
     {"WaitBucketStream", [] { return tnt_reducer_wait_bucket(reducer, 0, stream); }, "stream", TNT_INVALID_ARGUMENT},

@@ -90,6 +90,8 @@ const Use uses[] = {
      }},
     {"reducer_set_hook", [](const Handles& of) { return tnt_reducer_set_hook(of.reducer, nullptr, nullptr); }},
     {"reducer_ready", [](const Handles& of) { return tnt_reducer_ready(of.reducer, 0, values, values, 1.0, nullptr); }},
+    {"reducer_ready_many",
+     [](const Handles& of) { return tnt_reducer_ready_many(of.reducer, nullptr, nullptr, nullptr, nullptr, 0, nullptr); }},
     {"reducer_wait_bucket", [](const Handles& of) { return tnt_reducer_wait_bucket(of.reducer, 0, nullptr); }},
     {"reducer_finish", [](const Handles& of) { return tnt_reducer_finish(of.reducer, nullptr); }},
     {"reducer_check", [](const Handles& of) { return tnt_reducer_check(of.reducer); }},

@@ -51,8 +51,21 @@ void run_step(tnt_reducer_t reducer, int rank, int ranks, int step) {
   std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(rank * 100 + step)));
   std::vector<Array> values;
   for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) values.push_back(gradient(tensor, rank, step));
-  for (const std::size_t tensor : order) {
-    check(tnt_reducer_ready(reducer, tensor, values[tensor].data(), values[tensor].data(), scale, nullptr));
+  if (step % 3 == 2) {  // all but the first in one call
+    std::vector<const void*> gradients;
+    std::vector<void*> outs;
+    for (const std::size_t tensor : order) {
+      gradients.push_back(values[tensor].data());
+      outs.push_back(values[tensor].data());
+    }
+    const std::vector<double> scales(order.size(), scale);
+    check(tnt_reducer_ready(reducer, order[0], gradients[0], outs[0], scale, nullptr));
+    check(tnt_reducer_ready_many(reducer, order.data() + 1, gradients.data() + 1, outs.data() + 1, scales.data(),
+                                 order.size() - 1, nullptr));
+  } else {
+    for (const std::size_t tensor : order) {
+      check(tnt_reducer_ready(reducer, tensor, values[tensor].data(), values[tensor].data(), scale, nullptr));
+    }
   }
   check(tnt_reducer_finish(reducer, nullptr));
   for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
