@@ -62,7 +62,7 @@ void run_case(const Model& model, const Cut& cut, const Variant& variant, double
   const double n = static_cast<double>(set.buckets().size());
   const double moved = static_cast<double>(set.moved()) / n;
   const double copy = runs.copy_us();
-  const bool is_copy = variant.wire == TNT_FLOAT32;
+  const bool is_copy = variant.wire == TNT_FLOAT32 && !variant.statistics && variant.max_ctas == 0;
   const double tensors = is_copy ? runs.memcpy_us() : 0.0;
   for (const bool packs : {true, false}) {
     const auto launch = [&](const Bucket& bucket) {
@@ -104,6 +104,11 @@ void run_bucket_cases(const Model& model, double seconds) {
   for (const Cut& cut : cuts) {
     for (const Variant& variant : variants) run_case(model, cut, variant, seconds);
   }
+  const std::vector<Variant> of_large_buckets{{.name = "statistics", .statistics = true},
+                                              {.name = "8_ctas", .max_ctas = 8},
+                                              {.name = "16_ctas", .max_ctas = 16},
+                                              {.name = "32_ctas", .max_ctas = 32}};
+  for (const Variant& variant : of_large_buckets) run_case(model, cuts[1], variant, seconds);
 }
 
 }  // namespace tnt::bench

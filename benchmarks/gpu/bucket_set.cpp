@@ -106,12 +106,13 @@ void BucketSet::add_copy(const Model& model, const std::vector<std::vector<std::
       bucket.moved += own + own / sizeof(float) * dtype_size(variant.wire);
       at += rounded_up(own + variant.misaligned * sizeof(float));
     }
-    memory_.push_back(uploaded(arguments));
-    bucket.launch = {.tiles = tiles_[run],
-                     .n_tiles = static_cast<std::uint32_t>(layout.tiles.size()),
-                     .tensors = reinterpret_cast<const gpu::TensorArgument*>(memory_.back().get()),
-                     .bucket = memory,
-                     .wire = variant.wire};
+    arguments_.push_back(std::move(arguments));
+    bucket.launch = layout.launch(tiles_[run], arguments_.back().data(), memory);
+    bucket.launch.max_ctas = variant.max_ctas;
+    if (variant.statistics) {
+      memory_.emplace_back(layout.tiles.size() * sizeof(gpu::Statistics));
+      bucket.launch.statistics = reinterpret_cast<gpu::Statistics*>(memory_.back().get());
+    }
     buckets_.push_back(std::move(bucket));
   }
 }

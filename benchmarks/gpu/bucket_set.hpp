@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ struct Variant {
   std::string name;
   tnt_dtype_t wire = TNT_FLOAT32;
   std::size_t misaligned = 0;  // offset of every tensor from its alignment, in elements
+  bool statistics = false;
+  std::uint32_t max_ctas = 0;
 };
 
 class BucketSet {
@@ -53,6 +56,7 @@ class BucketSet {
   std::vector<Memory> memory_;
   std::vector<gpu::BucketLayout> layouts_;
   std::vector<const gpu::Tile*> tiles_;
+  std::deque<std::vector<gpu::TensorArgument>> arguments_;  // of each bucket, in host memory
   std::vector<Bucket> buckets_;
 };
 

@@ -1,8 +1,11 @@
-// The kernels on a bucket in device memory: pack, unpack, reduce, sum_statistics. Each call launches one kernel on a stream and
-// returns. Nothing is uploaded, so a launch can be captured in a CUDA graph. nvcc compiles the sources for
-// libtarantella_cuda.so; the tests compile the same sources for the CPU (tests/simt). The results equal those of kernels/cpu
-// bit for bit, except for the bits of a NaN. Pointers to tensors and buffers need no alignment, but are slow if they lack their
-// type's alignment; a missing 16-byte alignment costs almost nothing.
+// The kernels on a bucket in device memory: pack, unpack, reduce, sum_statistics. Each call launches a kernel on a stream and
+// returns. Addresses and scales travel in the kernel's parameters, so nothing is uploaded, and a CUDA graph keeps those of its
+// capture. A bucket of more tensors than parameters hold takes several launches: one for every max_tensors_per_launch(), with
+// the general kernels one for every few_tensors. nvcc compiles the sources for libtarantella_cuda.so; the tests compile the
+// same sources for the CPU (tests/simt). The results equal those of kernels/cpu bit for bit, except for the bits of a NaN.
+// Pointers to tensors and buffers need no alignment, but are slow if they lack their type's alignment. Where all are aligned to
+// 16 bytes, all tensors have one type and no statistics are asked for, lean kernels run, which keep twice as many bytes in
+// flight (kernel_of).
 //
 // kernels/cuda knows neither devices' settings nor ranks; src/device calls it.
 #pragma once
@@ -24,8 +27,12 @@ struct TensorArgument {
   double scale = 1.0;
 };
 
-// A part of a tensor that one thread block moves. Static: made with the plan (bucket_layout.hpp).
-struct Tile {
+// 4 loads of 16 bytes for each of 256 threads.
+inline constexpr std::size_t max_tile_bytes = std::size_t{16} * 1024;
+
+// A part of a tensor that one thread block moves: max_tile_bytes at most, in the tensor and in the bucket. Static: made with
+// the plan (bucket_layout.hpp). Read as two vectors.
+struct alignas(16) Tile {
   std::uint64_t first = 0;    // first element in the tensor
   std::uint64_t slot = 0;     // first element in the bucket
   std::uint32_t tensor = 0;   // index among the bucket's tensors
@@ -43,16 +50,46 @@ struct Statistics {
   std::uint64_t non_finite = 0;
 };
 
-// All pointers are to device memory.
+inline constexpr int mixed_dtypes = -1;
+
+// BucketLayout::launch makes one.
 struct BucketLaunch {
-  const Tile* tiles = nullptr;
-  std::uint32_t n_tiles = 0;
+  // in host memory, read before the call returns
   const TensorArgument* tensors = nullptr;
+  const std::uint32_t* first_tiles = nullptr;  // the first tile of each tensor, then n_tiles: n_tensors + 1 entries
+  std::uint32_t n_tensors = 0;
+  std::uint32_t n_tiles = 0;
+  int dtype = mixed_dtypes;        // the tnt_dtype_t of all tensors, if they have one
+  tnt_dtype_t wire = TNT_FLOAT32;  // the bucket's type; tensors of other floating-point types are cast
+  std::uint32_t max_ctas = 0;      // leaves multiprocessors to other work; 0: no limit
+  // in device memory
+  const Tile* tiles = nullptr;
   void* bucket = nullptr;
-  tnt_dtype_t wire = TNT_FLOAT32;    // the bucket's type; tensors of other floating-point types are cast
   Statistics* statistics = nullptr;  // n_tiles partials, or nullptr
-  std::uint32_t max_ctas = 0;        // leaves multiprocessors to other work; 0: no limit
 };
+
+enum class Direction { pack, unpack };
+
+// Whether the current device has cp.async.bulk (compute capability 9.0), by which few blocks keep many bytes in flight.
+[[nodiscard]] bool has_bulk_copies();
+
+// Whether max_ctas gives a launch fewer blocks than tiles.
+[[nodiscard]] inline bool is_limited(const BucketLaunch& launch) {
+  return launch.max_ctas != 0 && launch.max_ctas < launch.n_tiles;
+}
+
+// The kernel that a launch takes. general: any types, alignments, statistics. cast: lean, converts or scales. copy: lean.
+enum class KernelKind { general, cast, copy };
+[[nodiscard]] KernelKind kernel_of(const BucketLaunch& launch, Direction direction);
+
+// Kernels take 4 KiB of parameters, from CUDA 12.1 on (toolkit and driver) 32,764 bytes. Few parameters cost less to launch.
+inline constexpr std::uint32_t few_tensors = 240;
+inline constexpr std::uint32_t many_tensors = 2000;
+[[nodiscard]] std::uint32_t max_tensors_per_launch();
+
+// Loads all kernels for the current context. CUDA loads a kernel when it is first launched, and may wait for the device then:
+// behind a collective that waits for another rank, for ever.
+void load_kernels();
 
 // bucket[slot] = scale * in[first], rounded as in tnt::scale of kernels/cpu/pack.hpp; zeros in the padding.
 void pack(const BucketLaunch& launch, Stream stream);

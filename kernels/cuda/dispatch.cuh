@@ -23,6 +23,15 @@ void dispatch_wire(tnt_dtype_t wire, const F& f) {
   refuse_dtype(wire);
 }
 
+// Calls f with an element of each type.
+template <typename F>
+void for_each_dtype(const F& f) {
+  for (const tnt_dtype_t dtype :
+       {TNT_FLOAT32, TNT_FLOAT64, TNT_FLOAT16, TNT_BFLOAT16, TNT_INT8, TNT_UINT8, TNT_INT32, TNT_INT64}) {
+    dispatch_wire(dtype, f);
+  }
+}
+
 // Calls f with an element of a tensor's type. Integers travel unchanged (make_layout checks it).
 template <typename Wire, typename F>
 __device__ __forceinline__ void dispatch_tensor(std::uint32_t dtype, const F& f) {

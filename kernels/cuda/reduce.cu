@@ -1,6 +1,7 @@
 #include "kernels/cuda/arguments.hpp"
 #include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/dispatch.cuh"
+#include "kernels/cuda/load.hpp"
 #include "kernels/cuda/sum_order.cuh"
 #include "kernels/cuda/transform.cuh"
 
@@ -117,6 +118,10 @@ void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt
     auto* to = static_cast<std::byte*>(out);
     TNT_LAUNCH(blocks, stream, (reduce_kernel<T>), to, copied, count);
   });
+}
+
+void load_reduce() {
+  for_each_dtype([](auto element) { TNT_LOAD(reduce_kernel<decltype(element)>); });
 }
 
 }  // namespace tnt::gpu

@@ -1,3 +1,4 @@
+#include "kernels/cuda/load.hpp"
 #include "kernels/cuda/statistics.cuh"
 
 namespace tnt::gpu {
@@ -15,5 +16,7 @@ __global__ void __launch_bounds__(threads) sum_kernel(const Statistics* partials
 void sum_statistics(const Statistics* partials, std::uint32_t n, Statistics* total, Stream stream) {
   TNT_LAUNCH(1, stream, sum_kernel, partials, n, total);
 }
+
+void load_statistics() { TNT_LOAD(sum_kernel); }
 
 }  // namespace tnt::gpu

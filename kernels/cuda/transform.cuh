@@ -61,10 +61,7 @@ __device__ __forceinline__ Vector<Unit<To, From>::to_bytes> apply_to_unit(const 
   std::memcpy(from, &in, sizeof(in));
   TNT_UNROLL
   for (unsigned i = 0; i < n; ++i) to[i] = function(from[i]);
-  if (stats.enabled()) {
-    TNT_UNROLL
-    for (unsigned i = 0; i < n; ++i) stats.add(to[i]);
-  }
+  if (stats.enabled()) stats.add_unit(to);
   Vector<Unit<To, From>::to_bytes> out;
   std::memcpy(&out, to, sizeof(out));
   return out;
@@ -126,13 +123,17 @@ __device__ __forceinline__ void transform(std::byte* to, const std::byte* from, 
   from += split.head * sizeof(From);
   if (misalignment(from, U::from_bytes) == 0) return transform_units<true, To, From>(to, from, split.units, function, stats);
 
-  // The first and the last unit are moved one by one, by the thread that owns them.
+  // The first and the last unit are read one by one, by the thread that owns them.
   const auto transform_unit = [&](std::uint32_t unit) {
     if (threadIdx.x != unit % threads) return;
-    TNT_NO_UNROLL
+    const std::size_t first = std::size_t{unit} * U::elements;
+    To result[U::elements];
+    TNT_UNROLL
     for (unsigned i = 0; i < U::elements; ++i) {
-      transform_element<To, From>(to, from, std::size_t{unit} * U::elements + i, function, stats);
+      result[i] = function(load_element<From>(from + (first + i) * sizeof(From)));
+      store_element(to + (first + i) * sizeof(To), result[i]);
     }
+    if (stats.enabled()) stats.add_unit(result);
   };
   transform_unit(0);
   transform_units<false, To, From>(to, from, split.units, function, stats);

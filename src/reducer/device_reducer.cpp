@@ -20,6 +20,7 @@ std::vector<gpu::TensorShape> shapes_of(const Plan& plan, std::size_t bucket) {
 }
 
 constexpr std::size_t max_known_streams = 16;
+constexpr std::size_t max_known_addresses = 16;  // for each tensor: of several graphs, and of an allocator that varies
 
 std::size_t rounded_up(std::size_t count, std::size_t unit) { return (count + unit - 1) / unit * unit; }
 
@@ -43,9 +44,7 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
       options_(std::move(options)),
       pack_stream_(*device_, Priority::high),
       unpack_stream_(*device_, Priority::high),
-      steps_(plan_),
-      checked_(plan_.tensors().size()),
-      tables_(plan_.buckets().size()) {
+      steps_(plan_) {
   if (options_.rank_invariant && comm_->size() > gpu::max_sources) {
     fail(TNT_UNSUPPORTED, "{}: sums that do not depend on the number of ranks support up to {} ranks, not {}", options_.name,
          gpu::max_sources, comm_->size());
@@ -83,7 +82,7 @@ DeviceReducer::State DeviceReducer::make_state(std::size_t bucket) {
               .count = 0,
               .tiles = DeviceBuffer(*device_, n_tiles * sizeof(gpu::Tile), stream),
               .partials = std::nullopt,
-              .table = TensorTable(*device_, plan_.buckets()[bucket].tensors.size(), stream),
+              .arguments = std::vector<gpu::TensorArgument>(plan_.buckets()[bucket].tensors.size()),
               .streams = {},
               .packed = CaptureEvent(*device_),
               .reduced = CaptureEvent(*device_),
@@ -106,7 +105,7 @@ void DeviceReducer::make_buffers(std::size_t n) {
   const StreamHandle stream = pack_stream_.get();
   for (std::size_t i = 0; i < n; ++i) {
     const std::size_t bytes = n == states_.size() ? bytes_of(i) : largest;
-    Buffer& buffer = buffers_.emplace_back(Buffer{DeviceBuffer(*device_, bytes, stream), std::nullopt, CaptureEvent(*device_)});
+    Buffer& buffer = buffers_.emplace_back(Buffer{DeviceBuffer(*device_, bytes, stream), std::nullopt, std::nullopt});
     if (options_.rank_invariant && comm_->size() > 1) buffer.gathered.emplace(*device_, bytes, stream);
     device_->fill_zero(buffer.memory.get(), bytes, stream);  // the padding between tensors travels, too
   }
@@ -178,32 +177,48 @@ void DeviceReducer::check_address(const void* memory, const char* what, const st
   }
 }
 
-// Looks up only addresses that have changed, because a lookup takes as long as the rest of ready().
+// Looks up only new addresses, because a lookup takes as long as the rest of ready(). An address of this device stays one:
+// CUDA gives host memory addresses of other ranges.
 void DeviceReducer::check_memory(std::size_t tensor, const TensorView& view) {
   const TensorSpec& spec = plan_.tensors()[tensor];
   if (spec.count == 0) return;
   if (view.in == nullptr && view.scale != 0.0) fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' is NULL", spec.name);
-  CheckedAddresses& checked = checked_[tensor];
-  if (view.in != nullptr && view.in != checked.in) check_address(view.in, "gradient", spec.name);
-  if (view.out != nullptr && view.out != checked.out) check_address(view.out, "result", spec.name);
-  checked = {view.in, view.out};
+  for (const auto& [memory, what] : {std::pair{view.in, "gradient"}, std::pair{static_cast<const void*>(view.out), "result"}}) {
+    if (memory == nullptr || known_addresses_.contains(memory)) continue;
+    check_address(memory, what, spec.name);
+    if (known_addresses_.size() >= max_known_addresses * plan_.tensors().size()) known_addresses_.clear();
+    known_addresses_.insert(memory);
+  }
 }
 
 void DeviceReducer::ready(std::size_t tensor, const TensorView& view, StreamHandle stream) {
-  const StepState::Slot slot = steps_.slot(tensor);
   const std::scoped_lock lock(mutex_);
+  check_call(stream);
+  mark_ready(tensor, view, stream);
+}
+
+void DeviceReducer::ready_many(std::span<const std::size_t> tensors, std::span<const TensorView> views, StreamHandle stream) {
+  const std::scoped_lock lock(mutex_);
+  check_call(stream);
+  for (std::size_t i = 0; i < tensors.size(); ++i) mark_ready(tensors[i], views[i], stream);
+}
+
+void DeviceReducer::check_call(StreamHandle stream) {
   throw_if_failed();
   comm_->throw_if_aborted();
   check_stream(stream);
   comm_->check_capture(stream);
+}
+
+void DeviceReducer::mark_ready(std::size_t tensor, const TensorView& view, StreamHandle stream) {
+  const StepState::Slot slot = steps_.slot(tensor);
   check_memory(tensor, view);
   steps_.check_not_ready(slot);
   State& state = states_[slot.bucket];
   const bool in_bucket = buffers_.size() == states_.size() && view.in == slot_of(slot) && view.out == view.in;
   const bool in_place = in_bucket && view.scale == 1.0;
-  state.table.set(slot.position,
-                  {.in = in_place ? nullptr : view.in, .out = in_bucket ? nullptr : view.out, .scale = view.scale});
-  if (steps_.completes(slot) && device_->capturing(stream)) state.table.check_capture();  // before anything is enqueued
+  state.arguments[slot.position] = {
+      .in = in_place ? nullptr : view.in, .out = in_bucket ? nullptr : view.out, .scale = view.scale};
   state.in_place += in_place ? 1 : 0;
   state.streams.add(*device_, stream);
   if (steps_.mark_ready(slot)) launch_due(stream);
@@ -213,8 +228,9 @@ void DeviceReducer::ready(std::size_t tensor, const TensorView& view, StreamHand
 void DeviceReducer::launch_due(StreamHandle stream) {
   try {
     const bool capturing = device_->capturing(stream);
+    std::vector<StreamHandle> joined;  // one record on a caller's stream for all buckets that are due
     while (steps_.stage(next_) == StepState::Stage::full) {
-      launch(next_, capturing);
+      launch(next_, capturing, joined);
       steps_.done(next_);
       ++stats_.steps;
       stats_.bytes += plan_.buckets()[next_].bytes();
@@ -228,11 +244,11 @@ void DeviceReducer::launch_due(StreamHandle stream) {
   }
 }
 
-void DeviceReducer::launch(std::size_t bucket, bool capturing) {
+void DeviceReducer::launch(std::size_t bucket, bool capturing, std::vector<StreamHandle>& joined) {
   State& state = states_[bucket];
   const StreamHandle packing = pack_stream_.get();
   const StreamHandle unpacking = unpack_stream_.get();
-  state.streams.join(*device_, packing);
+  state.streams.join(*device_, packing, joined);
   pack(bucket, capturing);
   state.packed.record(packing, capturing);
   state.packed.wait_on(comm_->stream(), capturing);
@@ -240,31 +256,23 @@ void DeviceReducer::launch(std::size_t bucket, bool capturing) {
   state.reduced.record(comm_->stream(), capturing);
   state.reduced.wait_on(unpacking, capturing);
   unpack(bucket);
-  buffer_of(bucket).free.record(unpacking, capturing);
   state.done.record(unpacking, capturing);
+  buffer_of(bucket).last_user = bucket;
   state.in_place = 0;
 }
 
 gpu::BucketLaunch DeviceReducer::launch_of(std::size_t bucket) {
   const State& state = states_[bucket];
-  return {.tiles = static_cast<const gpu::Tile*>(state.tiles.get()),
-          .n_tiles = static_cast<std::uint32_t>(state.layout.tiles.size()),
-          .tensors = tables_[bucket],
-          .bucket = buffer_of(bucket).memory.get(),
-          .wire = plan_.buckets()[bucket].dtype,
-          .statistics = nullptr,
-          .max_ctas = options_.max_ctas};
+  gpu::BucketLaunch launch = state.layout.launch(static_cast<const gpu::Tile*>(state.tiles.get()), state.arguments.data(),
+                                                 buffer_of(bucket).memory.get());
+  launch.max_ctas = options_.max_ctas;
+  return launch;
 }
 
 void DeviceReducer::pack(std::size_t bucket, bool capturing) {
   State& state = states_[bucket];
   const StreamHandle packing = pack_stream_.get();
-  // after the last unpacking of this buffer, all earlier work is done, including reads of the table
-  buffer_of(bucket).free.wait_on(packing, capturing);
-  tables_[bucket] = state.table.upload(packing, capturing, [&] {
-    comm_->throw_if_aborted();
-    std::this_thread::yield();
-  });
+  if (const auto user = buffer_of(bucket).last_user) states_[*user].done.wait_on(packing, capturing);
   if (state.in_place < plan_.buckets()[bucket].tensors.size()) device_->pack(launch_of(bucket), packing);
 }
 
@@ -311,7 +319,6 @@ void DeviceReducer::wait_for(std::size_t bucket, StreamHandle stream) {
   for (State& state : states_) {
     for (CaptureEvent* event : {&state.packed, &state.reduced, &state.done}) event->forget();
   }
-  for (Buffer& buffer : buffers_) buffer.free.forget();
 }
 
 void DeviceReducer::wait_bucket(std::size_t bucket, StreamHandle stream) {

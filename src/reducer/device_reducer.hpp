@@ -7,7 +7,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "comm/device_communicator.hpp"
@@ -16,7 +18,6 @@
 #include "reducer/gradient_reducer.hpp"
 #include "reducer/gradient_streams.hpp"
 #include "reducer/step_state.hpp"
-#include "reducer/tensor_table.hpp"
 
 namespace tnt {
 
@@ -31,7 +32,7 @@ struct DeviceReducerOptions {
 // Three streams form a pipeline of three stages: while one bucket travels, the next is packed and the previous one is unpacked.
 //
 //   caller      ready ─┐                                     ┌─ finish
-//   pack stream        └ wait, upload addresses, pack ─┐     │
+//   pack stream        └ wait, pack ───────────────────┐     │
 //   communicator's                                     └ reduce ─┐
 //   unpack stream                                                └ unpack ┘
 //
@@ -50,6 +51,7 @@ class DeviceReducer final : public GradientReducer {
   [[nodiscard]] const std::string& description(std::size_t bucket) const override { return descriptions_[bucket]; }
   void set_hook(BucketHook hook) override;  // TNT_UNSUPPORTED
   void ready(std::size_t tensor, const TensorView& view, StreamHandle stream) override;
+  void ready_many(std::span<const std::size_t> tensors, std::span<const TensorView> views, StreamHandle stream) override;
   void wait_bucket(std::size_t bucket, StreamHandle stream) override;
   void finish(StreamHandle stream) override;
   void check() override;
@@ -81,33 +83,30 @@ class DeviceReducer final : public GradientReducer {
   struct Buffer {  // memory that buckets use in turn
     DeviceBuffer memory;
     std::optional<DeviceBuffer> gathered;  // for rank_invariant: the slices of all ranks
-    CaptureEvent free;
+    std::optional<std::size_t> last_user;  // the bucket whose unpacking frees it
   };
   struct State {  // of one bucket
     gpu::BucketLayout layout;
     std::size_t count;  // elements that travel, padding included
     DeviceBuffer tiles;
-    std::optional<DeviceBuffer> partials;  // statistics of each tile
-    TensorTable table;
-    GradientStreams streams;   // of this step
-    std::size_t in_place = 0;  // number of this step's gradients that are in the bucket, unscaled
+    std::optional<DeviceBuffer> partials;        // statistics of each tile
+    std::vector<gpu::TensorArgument> arguments;  // of this step
+    GradientStreams streams;                     // of this step
+    std::size_t in_place = 0;                    // number of this step's gradients that are in the bucket, unscaled
     CaptureEvent packed, reduced, done;
   };
-  struct CheckedAddresses {  // the addresses of the last lookup
-    const void* in = nullptr;
-    const void* out = nullptr;
-  };
-
   [[nodiscard]] State make_state(std::size_t bucket);
   void make_buffers(std::size_t n);
   [[nodiscard]] Buffer& buffer_of(std::size_t bucket) { return buffers_[bucket % buffers_.size()]; }
   [[nodiscard]] std::byte* slot_of(StepState::Slot slot);
+  void check_call(StreamHandle stream);
+  void mark_ready(std::size_t tensor, const TensorView& view, StreamHandle stream);
   void check_stream(StreamHandle stream);
   void check_memory(std::size_t tensor, const TensorView& view);
   void check_address(const void* memory, const char* what, const std::string& name);
   void throw_if_failed() const;
   void launch_due(StreamHandle stream);
-  void launch(std::size_t bucket, bool capturing);
+  void launch(std::size_t bucket, bool capturing, std::vector<StreamHandle>& joined);
   void pack(std::size_t bucket, bool capturing);
   void reduce(std::size_t bucket);
   void unpack(std::size_t bucket);
@@ -128,10 +127,9 @@ class DeviceReducer final : public GradientReducer {
   std::vector<State> states_;
   std::vector<Buffer> buffers_;
   std::optional<DeviceBuffer> statistics_;
-  std::vector<CheckedAddresses> checked_;           // of each tensor
-  std::vector<StreamHandle> known_streams_;         // streams of this device
-  std::vector<const gpu::TensorArgument*> tables_;  // of each bucket in this step
-  std::size_t next_ = 0;                            // the next bucket to launch
+  std::unordered_set<const void*> known_addresses_;  // in the memory of this device
+  std::vector<StreamHandle> known_streams_;          // streams of this device
+  std::size_t next_ = 0;                             // the next bucket to launch
   std::optional<Error> error_;
   ReducerStats stats_;
 };

@@ -25,9 +25,11 @@ void GradientStreams::add_of_thread(Device& device, StreamHandle stream) {
   entry->used = true;
 }
 
-void GradientStreams::join(Device& device, StreamHandle stream) {
+void GradientStreams::join(Device& device, StreamHandle stream, std::vector<StreamHandle>& joined) {
   while (events_.size() < streams_.size()) events_.emplace_back(device);
   for (std::size_t i = 0; i < streams_.size(); ++i) {
+    if (std::find(joined.begin(), joined.end(), streams_[i]) != joined.end()) continue;
+    joined.push_back(streams_[i]);
     events_[i].record(streams_[i]);
     events_[i].wait_on(stream);
   }

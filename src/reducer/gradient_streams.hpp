@@ -13,8 +13,9 @@ class GradientStreams {
   // Called by the thread that hands the gradient over.
   void add(Device& device, StreamHandle stream);
   // Makes `stream` wait for what was enqueued on all of them so far, on a thread's cudaStreamPerThread for what was enqueued
-  // when it was added. Then there are none.
-  void join(Device& device, StreamHandle stream);
+  // when it was added. Then there are none. joined: the streams that it waits for already, since all gradients were added;
+  // those of this call are appended.
+  void join(Device& device, StreamHandle stream, std::vector<StreamHandle>& joined);
 
  private:
   struct ThreadStream {  // only the thread itself can name its stream, so its event is recorded at once

@@ -33,11 +33,6 @@ void StepState::check_not_ready(Slot slot) const {
        plan_.tensors()[plan_.buckets()[slot.bucket].tensors[slot.position]].name);
 }
 
-bool StepState::completes(Slot slot) const noexcept {
-  const Bucket& bucket = buckets_[slot.bucket];
-  return (begins(bucket) ? 0 : bucket.n_ready) + 1 == bucket.ready.size();
-}
-
 bool StepState::mark_ready(Slot slot) {
   Bucket& bucket = buckets_[slot.bucket];
   if (begins(bucket)) {

@@ -30,8 +30,6 @@ class StepState {
 
   // Throws TNT_INVALID_ARGUMENT if the tensor is already ready. Changes nothing.
   void check_not_ready(Slot slot) const;
-  // After check_not_ready: whether the bucket lacks only this tensor.
-  [[nodiscard]] bool completes(Slot slot) const noexcept;
   // After check_not_ready. True: the bucket is now full.
   bool mark_ready(Slot slot);
   void done(std::size_t bucket);

@@ -37,6 +37,7 @@ struct Process {
   int devices = 0;
   std::map<int, int> retained;  // references to primary contexts; a context of the runtime has one for ever
   std::set<int> created;
+  std::set<int> loaded;  // the devices on which our kernels are
   std::vector<std::string> misuse;
 };
 Process& process() {
@@ -155,6 +156,7 @@ void FakeCuda::reset(int devices) {
   process().devices = devices;
   process().retained.clear();
   process().created.clear();
+  process().loaded.clear();
   process().misuse.clear();
 }
 
@@ -354,9 +356,26 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 
 namespace tnt::gpu {
 
-void pack(const BucketLaunch&, Stream) { use_context(); }
-void unpack(const BucketLaunch&, Stream) { use_context(); }
-void sum_statistics(const Statistics*, std::uint32_t, Statistics*, Stream) { use_context(); }
-void reduce(void*, const void* const*, int, std::size_t, tnt_dtype_t, Stream) { use_context(); }
+void load_kernels() {
+  const int device = use_context();
+  const std::scoped_lock lock(process().mutex);
+  process().loaded.insert(device);
+}
+
+namespace {
+
+// A kernel that CUDA has not loaded yet may wait for the device when it is launched.
+void launch() {
+  const int device = use_context();
+  const std::scoped_lock lock(process().mutex);
+  if (!process().loaded.contains(device)) process().misuse.emplace_back("a kernel is loaded when it is launched");
+}
+
+}  // namespace
+
+void pack(const BucketLaunch&, Stream) { launch(); }
+void unpack(const BucketLaunch&, Stream) { launch(); }
+void sum_statistics(const Statistics*, std::uint32_t, Statistics*, Stream) { launch(); }
+void reduce(void*, const void* const*, int, std::size_t, tnt_dtype_t, Stream) { launch(); }
 
 }  // namespace tnt::gpu

@@ -30,12 +30,8 @@ class HostBucket : public ::testing::Test {
     bucket.assign(layout.count, bfloat16{0xFFFF});
     statistics.resize(layout.tiles.size());
     arguments = {{values.data(), values.data(), 0.5}, {halves.data(), halves.data(), 2.0}};
-    launch = {.tiles = layout.tiles.data(),
-              .n_tiles = static_cast<std::uint32_t>(layout.tiles.size()),
-              .tensors = arguments.data(),
-              .bucket = bucket.data(),
-              .wire = TNT_BFLOAT16,
-              .statistics = statistics.data()};
+    launch = layout.launch(layout.tiles.data(), arguments.data(), bucket.data());
+    launch.statistics = statistics.data();
   }
 
   std::vector<float> values = counting(20'000);

@@ -145,18 +145,11 @@ TEST_F(RealDevice, PackAndUnpackAreOneKernelEachInAGraph) {
     arguments.push_back({.in = tensors.back().get(), .out = tensors.back().get(), .scale = 2.0});
   }
   const std::size_t tile_bytes = n_tiles * sizeof(gpu::Tile);
-  const std::size_t table_bytes = arguments.size() * sizeof(gpu::TensorArgument);
   const DeviceBuffer tiles(*device, tile_bytes, one->get());
-  const DeviceBuffer table(*device, table_bytes, one->get());
   const DeviceBuffer bucket(*device, layout.count * 2, one->get());
   device->copy(tiles.get(), layout.tiles.data(), tile_bytes, one->get());
-  device->copy(table.get(), arguments.data(), table_bytes, one->get());
   device->synchronize(one->get());
-  const gpu::BucketLaunch launch{.tiles = static_cast<const gpu::Tile*>(tiles.get()),
-                                 .n_tiles = static_cast<std::uint32_t>(n_tiles),
-                                 .tensors = static_cast<const gpu::TensorArgument*>(table.get()),
-                                 .bucket = bucket.get(),
-                                 .wire = TNT_BFLOAT16};
+  const gpu::BucketLaunch launch = layout.launch(static_cast<const gpu::Tile*>(tiles.get()), arguments.data(), bucket.get());
   const testing::Graph pack(cuda(*one), [&] {
     EXPECT_TRUE(device->capturing(one->get()));
     device->pack(launch, one->get());

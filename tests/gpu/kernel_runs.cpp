@@ -36,7 +36,7 @@ enum class Side { in, out };
 gpu::BucketLaunch on_device(const gpu::BucketLaunch& launch, std::vector<gpu::TensorArgument>& arguments, DeviceCopies& copies,
                             Side side) {
   const std::vector<std::size_t> bytes = tensor_bytes(launch);
-  arguments.assign(launch.tensors, launch.tensors + bytes.size());
+  arguments.assign(launch.tensors, launch.tensors + launch.n_tensors);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     gpu::TensorArgument& argument = arguments[i];
     const bool is_read = argument.in != nullptr && argument.scale != 0.0;  // otherwise even an invalid address is allowed
@@ -45,7 +45,7 @@ gpu::BucketLaunch on_device(const gpu::BucketLaunch& launch, std::vector<gpu::Te
   }
   gpu::BucketLaunch moved = launch;
   moved.tiles = copies.of(launch.tiles, launch.n_tiles * sizeof(gpu::Tile));
-  moved.tensors = copies.of(arguments.data(), arguments.size() * sizeof(gpu::TensorArgument));
+  moved.tensors = arguments.data();
   moved.bucket = copies.of(launch.bucket, bucket_bytes(launch));
   if (launch.statistics != nullptr) {
     moved.statistics = copies.of(launch.statistics, launch.n_tiles * sizeof(gpu::Statistics));

@@ -55,21 +55,40 @@ void expect_covers_once(const BucketLayout& layout, const std::vector<TensorShap
   EXPECT_EQ(layout.count * wire_size % 16, 0U);
 }
 
+// A 256th of all bytes, from 4 to 16 KiB, in steps of a kilobyte.
+std::size_t tile_bytes_of(const std::vector<TensorShape>& tensors, tnt_dtype_t wire) {
+  std::size_t bytes = 0;
+  for (const TensorShape& tensor : tensors) bytes += tensor.count * larger_size(tensor, wire);
+  return std::clamp<std::size_t>((bytes / 256 + 1023) / 1024 * 1024, 4096, 16'384);
+}
+
 void expect_balanced(const BucketLayout& layout, const std::vector<TensorShape>& tensors, tnt_dtype_t wire) {
+  const std::size_t most = tile_bytes_of(tensors, wire);
   for (const Tile& tile : layout.tiles) {
     const TensorShape& tensor = tensors[tile.tensor];
     const std::size_t size = larger_size(tensor, wire);
-    EXPECT_LE(tile.count * size, 32U * 1024);
+    const std::size_t slack = 128 * size;
+    EXPECT_LE(tile.count * size, most);
     EXPECT_LT(tile.padding * dtype_size(wire), 128U);
-    if (tensor.count * size <= 32 * 1024) {
+    if (tensor.count * size <= most) {
       EXPECT_EQ(tile.count, tensor.count);
     } else if (tile.first + tile.count < tensor.count) {
-      EXPECT_GE(tile.count * size, 16U * 1024);
+      EXPECT_GE(tile.count * size + slack, most / 2);
       EXPECT_EQ(tile.count % 128, 0U);
     } else {
-      EXPECT_GT((tile.count + 128) * size, 16U * 1024);
+      EXPECT_GT(tile.count * size + 2 * slack, most / 2);
     }
   }
+}
+
+void expect_first_tiles(const BucketLayout& layout, const std::vector<TensorShape>& tensors) {
+  ASSERT_EQ(layout.first_tiles.size(), tensors.size() + 1);
+  for (std::size_t index = 0; index < tensors.size(); ++index) {
+    for (std::uint32_t i = layout.first_tiles[index]; i < layout.first_tiles[index + 1]; ++i) {
+      ASSERT_EQ(layout.tiles[i].tensor, index);
+    }
+  }
+  ASSERT_EQ(layout.first_tiles.back(), layout.tiles.size());
 }
 
 TEST(Tiles, CoverEveryElementOnce) {
@@ -86,6 +105,7 @@ TEST(Tiles, CoverEveryElementOnce) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     expect_covers_once(layout, tensors, wire);
     expect_balanced(layout, tensors, wire);
+    expect_first_tiles(layout, tensors);
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -100,16 +120,34 @@ TEST(Tiles, AreCutAtTheBordersThatArePromised) {
   };
   EXPECT_EQ(counts(0), (std::vector<std::size_t>{}));
   EXPECT_EQ(counts(1), (std::vector<std::size_t>{1}));
-  EXPECT_EQ(counts(8192), (std::vector<std::size_t>{8192}));  // 32 KiB
-  EXPECT_EQ(counts(8193), (std::vector<std::size_t>{4224, 3969}));
-  EXPECT_EQ(counts(3 * 8192), (std::vector<std::size_t>{8192, 8192, 8192}));
-  EXPECT_EQ(counts(3 * 8192 + 1), (std::vector<std::size_t>{6272, 6144, 6144, 6017}));
+  EXPECT_EQ(counts(1024), (std::vector<std::size_t>{1024}));  // 4 KiB
+  EXPECT_EQ(counts(1025), (std::vector<std::size_t>{640, 385}));
+  EXPECT_EQ(counts(3 * 1024), (std::vector<std::size_t>{1024, 1024, 1024}));
+  EXPECT_EQ(counts(3 * 1024 + 1), (std::vector<std::size_t>{896, 768, 768, 641}));
+}
+
+// 1 MiB gives work to every multiprocessor, and a large bucket has tiles that cost little each.
+TEST(Tiles, AreSmallInSmallBuckets) {
+  const auto n_tiles = [](std::size_t bytes) {
+    return make_layout(std::vector<TensorShape>{{bytes / 4, TNT_FLOAT32}}, TNT_FLOAT32).tiles.size();
+  };
+  EXPECT_EQ(n_tiles(std::size_t{1} << 20), 256U);
+  EXPECT_EQ(n_tiles(std::size_t{2} << 20), 256U);
+  EXPECT_EQ(n_tiles(std::size_t{4} << 20), 256U);
+  EXPECT_EQ(n_tiles(std::size_t{64} << 20), 4096U);
+}
+
+TEST(Tiles, KnowTheTypeThatAllTensorsHave) {
+  using Shapes = std::vector<TensorShape>;
+  EXPECT_EQ(make_layout(Shapes{{3, TNT_FLOAT16}, {0, TNT_FLOAT64}, {5, TNT_FLOAT16}}, TNT_FLOAT32).dtype, TNT_FLOAT16);
+  EXPECT_EQ(make_layout(Shapes{{3, TNT_FLOAT16}, {1, TNT_FLOAT64}}, TNT_FLOAT32).dtype, mixed_dtypes);
+  EXPECT_EQ(make_layout(Shapes{}, TNT_FLOAT32).dtype, mixed_dtypes);
 }
 
 TEST(Tiles, CountBytesOfTheLargerSide) {
-  const std::vector<TensorShape> doubles{{8192, TNT_FLOAT64}};
+  const std::vector<TensorShape> doubles{{1024, TNT_FLOAT64}};
   EXPECT_EQ(make_layout(doubles, TNT_FLOAT16).tiles.size(), 2U);
-  const std::vector<TensorShape> halves{{8192, TNT_FLOAT16}};
+  const std::vector<TensorShape> halves{{1024, TNT_FLOAT16}};
   EXPECT_EQ(make_layout(halves, TNT_FLOAT64).tiles.size(), 2U);
   EXPECT_EQ(make_layout(halves, TNT_FLOAT16).tiles.size(), 1U);
 }

@@ -59,13 +59,9 @@ BucketCase::BucketCase(const CaseOptions& chosen)
 }
 
 gpu::BucketLaunch BucketCase::launch(std::uint32_t max_ctas) {
-  return {.tiles = layout.tiles.data(),
-          .n_tiles = static_cast<std::uint32_t>(layout.tiles.size()),
-          .tensors = arguments.data(),
-          .bucket = bucket.data(),
-          .wire = options.wire,
-          .statistics = nullptr,
-          .max_ctas = max_ctas};
+  gpu::BucketLaunch launch = layout.launch(layout.tiles.data(), arguments.data(), bucket.data());
+  launch.max_ctas = max_ctas;
+  return launch;
 }
 
 std::vector<std::byte> BucketCase::packed() const {

@@ -71,11 +71,7 @@ TEST_P(Buckets, LieAnywhere) {
           const BucketLayout layout = make_layout(std::vector<TensorShape>{{count, own}}, wire);
           Guarded bucket(layout.count * dtype_size(wire), bucket_at);
           const TensorArgument argument{.in = in.data(), .out = out.data(), .scale = 0.75};
-          const BucketLaunch launch{.tiles = layout.tiles.data(),
-                                    .n_tiles = static_cast<std::uint32_t>(layout.tiles.size()),
-                                    .tensors = &argument,
-                                    .bucket = bucket.data(),
-                                    .wire = wire};
+          const BucketLaunch launch = layout.launch(layout.tiles.data(), &argument, bucket.data());
           run_pack(launch);
           run_unpack(launch);
           std::vector<std::byte> packed(bucket.bytes());
@@ -149,11 +145,7 @@ void expect_converted(tnt_dtype_t wire, tnt_dtype_t own, const std::vector<From>
   const BucketLayout layout = make_layout(std::vector<TensorShape>{{values.size(), own}}, wire);
   std::vector<To> bucket(layout.count);
   const TensorArgument argument{.in = values.data()};
-  run_pack({.tiles = layout.tiles.data(),
-            .n_tiles = static_cast<std::uint32_t>(layout.tiles.size()),
-            .tensors = &argument,
-            .bucket = bucket.data(),
-            .wire = wire});
+  run_pack(layout.launch(layout.tiles.data(), &argument, bucket.data()));
   std::vector<To> expected(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) expected[i] = Accumulator<To>::store(Accumulator<From>::load(values[i]));
   const auto* got = reinterpret_cast<const std::byte*>(bucket.data());

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -255,6 +256,47 @@ void wait_for_block(std::source_location at) { current->wait(State::waits_for_bl
 std::uint64_t exchange(std::uint32_t mask, std::uint64_t value, unsigned from, std::source_location at) {
   if (mask != 0xffffffff) throw Error(name_of(at) + ": only whole warps exchange values here");
   return current->exchange(value, from, at);
+}
+
+namespace {
+
+struct Copy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::uint32_t bytes = 0;
+};
+struct CopyBarrier {
+  unsigned completed = 0;    // phases
+  std::vector<Copy> copies;  // of the next ones
+};
+thread_local std::map<const std::uint64_t*, CopyBarrier> copy_barriers;
+
+}  // namespace
+
+void init_barriers(std::uint64_t* barriers, unsigned n) {
+  for (unsigned i = 0; i < n; ++i) copy_barriers[barriers + i] = {};
+}
+
+void start_copy(void* to, const void* from, std::uint32_t bytes, std::uint64_t* barrier) {
+  for (const std::uintptr_t each : {reinterpret_cast<std::uintptr_t>(to),
+                                    reinterpret_cast<std::uintptr_t>(bytes > 0 ? from : nullptr), std::uintptr_t{bytes}}) {
+    if (each % 16 != 0) throw Error(fmt::format("a bulk copy of {} bytes from {} to {} is not aligned to 16", bytes, from, to));
+  }
+  CopyBarrier& at = copy_barriers.at(barrier);
+  if (!at.copies.empty()) throw Error("a bulk copy is started while another one of its barrier was not waited for");
+  if (schedule == Schedule::ascending && bytes > 0) std::memcpy(to, from, bytes);
+  at.copies.push_back({to, from, bytes});
+}
+
+void wait_for_copy(std::uint64_t* barrier, std::uint32_t parity) {
+  CopyBarrier& at = copy_barriers.at(barrier);
+  if (at.completed % 2 != parity) return;
+  if (at.copies.empty())
+    throw Error(fmt::format("thread {} waits for a bulk copy that nobody has started", here().thread_index.x));
+  const Copy copy = at.copies.front();
+  at.copies.clear();
+  ++at.completed;
+  if (schedule != Schedule::ascending && copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);
 }
 
 void check_alignment(const void* address, std::size_t alignment) {

@@ -58,6 +58,12 @@ template <typename T>
 // The running thread gives a value to its warp and gets the value of thread `from` of its block. The warp waits.
 [[nodiscard]] std::uint64_t exchange(std::uint32_t mask, std::uint64_t value, unsigned from, std::source_location at);
 
+// Bulk copies and their barriers, in the order of one thread that starts them. The bytes arrive at once if threads run in
+// ascending order, else when a thread waits for them, so that both a missing wait and a missing barrier become visible.
+void init_barriers(std::uint64_t* barriers, unsigned n);
+void start_copy(void* to, const void* from, std::uint32_t bytes, std::uint64_t* barrier);
+void wait_for_copy(std::uint64_t* barrier, std::uint32_t parity);
+
 template <typename T>
 [[nodiscard]] T shuffle_down(std::uint32_t mask, T value, unsigned delta, std::source_location at) {
   static_assert(sizeof(T) <= sizeof(std::uint64_t));

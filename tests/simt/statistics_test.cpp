@@ -95,6 +95,22 @@ TEST(Statistics, CountWhatIsNotFinite) {
   }
 }
 
+// Squares that float32 cannot hold, beside some that it can.
+TEST(Statistics, NeitherOverflowNorVanish) {
+  for (const float value : {3e30F, 2e-30F, 1e-42F}) {
+    BucketCase test({.tensors = {{5003, TNT_FLOAT32}}, .tensors_lie = Misalignment::no});
+    std::vector<float> values(5003, value);
+    for (std::size_t i = 0; i < values.size(); i += 7) values[i] = 0.0F;
+    std::memcpy(test.in[0].data(), values.data(), test.in[0].bytes());
+    test.arguments[0] = {.in = test.in[0].data()};
+    const Statistics total = packed_statistics(test);
+    double expected = 0.0;
+    for (const float x : values) expected += static_cast<double>(x) * x;
+    EXPECT_NEAR(total.sum_of_squares / expected, 1.0, 1e-9) << value;
+    EXPECT_EQ(total.non_finite, 0U);
+  }
+}
+
 std::vector<Statistics> partials_of(Misalignment lie, std::uint32_t max_ctas, Schedule schedule) {
   const std::vector<TensorShape> tensors{{70'001, TNT_FLOAT32}, {333, TNT_BFLOAT16}, {9'999, TNT_FLOAT64}};
   BucketCase test({.wire = TNT_FLOAT32, .tensors = tensors, .tensors_lie = lie, .seed = 2});

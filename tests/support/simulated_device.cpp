@@ -154,6 +154,7 @@ void SimulatedDevice::release_pinned(void* memory) noexcept {
 }
 
 PointerAttributes SimulatedDevice::pointer_attributes(const void* memory) {
+  count(Call::pointer_attributes);
   const auto block = memory_of_all().block_of(memory);
   return block && !block->released && memory < block->end() ? block->place : PointerAttributes{};
 }
@@ -248,16 +249,41 @@ void SimulatedDevice::launch_host_func(void (*function)(void*), void* data, Stre
   streams_->enqueue(stream, {.what = "call", .accesses = nullptr, .run = run, .of_host = true});
 }
 
+namespace {
+
+// A launch that owns what lies in host memory: the caller's arrays may change once the call has returned.
+struct KeptLaunch {
+  explicit KeptLaunch(const gpu::BucketLaunch& launch)
+      : tensors(launch.tensors, launch.tensors + launch.n_tensors),
+        first_tiles(launch.first_tiles, launch.first_tiles + launch.n_tensors + 1),
+        kept(launch) {
+    kept.tensors = tensors.data();
+    kept.first_tiles = first_tiles.data();
+  }
+  KeptLaunch(const KeptLaunch&) = delete;
+  KeptLaunch& operator=(const KeptLaunch&) = delete;
+
+  std::vector<gpu::TensorArgument> tensors;
+  std::vector<std::uint32_t> first_tiles;
+  gpu::BucketLaunch kept;
+};
+
+}  // namespace
+
 void SimulatedDevice::pack(const gpu::BucketLaunch& launch, StreamHandle stream) {
   count(Call::pack);
+  const auto own = std::make_shared<const KeptLaunch>(launch);
   put(
-      stream, "pack", [launch] { return bucket_accesses(launch, Direction::pack); }, [this, launch] { kernels_.pack(launch); });
+      stream, "pack", [own] { return bucket_accesses(own->kept, gpu::Direction::pack); },
+      [this, own] { kernels_.pack(own->kept); });
 }
 
 void SimulatedDevice::unpack(const gpu::BucketLaunch& launch, StreamHandle stream) {
   count(Call::unpack);
+  const auto own = std::make_shared<const KeptLaunch>(launch);
   put(
-      stream, "unpack", [=] { return bucket_accesses(launch, Direction::unpack); }, [=, this] { kernels_.unpack(launch); });
+      stream, "unpack", [own] { return bucket_accesses(own->kept, gpu::Direction::unpack); },
+      [this, own] { kernels_.unpack(own->kept); });
 }
 
 void SimulatedDevice::sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total,

@@ -43,7 +43,8 @@ enum class Call {
   unpack,
   sum_statistics,
   reduce,
-  last = reduce
+  pointer_attributes,
+  last = pointer_attributes
 };
 
 struct Bytes {

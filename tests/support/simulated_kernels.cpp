@@ -40,10 +40,11 @@ struct BucketRanges {
   Ranges bucket_read{false};
   Ranges bucket_written{true};
 
-  void add(const gpu::Tile& tile, const gpu::TensorArgument& tensor, const gpu::BucketLaunch& launch, Direction direction) {
+  void add(const gpu::Tile& tile, const gpu::TensorArgument& tensor, const gpu::BucketLaunch& launch,
+           gpu::Direction direction) {
     const std::size_t size = dtype_size(static_cast<tnt_dtype_t>(tile.dtype));
     const std::size_t wire = dtype_size(launch.wire);
-    if (direction == Direction::pack) {
+    if (direction == gpu::Direction::pack) {
       if (tensor.in != nullptr && tensor.scale != 0.0) tensors_read.add(tensor.in, tile.first * size, tile.count * size);
       const std::size_t stays = tensor.in == nullptr && tensor.scale != 0.0 ? tile.count : 0;
       bucket_written.add(launch.bucket, (tile.slot + stays) * wire, (tile.count + tile.padding - stays) * wire);
@@ -63,15 +64,11 @@ const Kernels& cpu_kernels() {
   return kernels;
 }
 
-std::vector<Access> bucket_accesses(const gpu::BucketLaunch& launch, Direction direction) {
+std::vector<Access> bucket_accesses(const gpu::BucketLaunch& launch, gpu::Direction direction) {
   std::vector<Access> accesses;
   accesses.push_back({launch.tiles, launch.n_tiles * sizeof(gpu::Tile), false});
   if (!readable(accesses.back())) return accesses;
   const std::span tiles(launch.tiles, launch.n_tiles);
-  std::size_t tensors = 0;
-  for (const gpu::Tile& tile : tiles) tensors = std::max(tensors, std::size_t{tile.tensor} + 1);
-  accesses.push_back({launch.tensors, tensors * sizeof(gpu::TensorArgument), false});
-  if (!readable(accesses.back())) return accesses;
   if (launch.statistics != nullptr) {
     accesses.push_back({launch.statistics, launch.n_tiles * sizeof(gpu::Statistics), true});
   }

@@ -1,5 +1,5 @@
 // The bucket kernels (kernels/cuda/bucket_kernels.hpp) of a simulated device: which memory they access, and the implementations
-// that do the work. Called when the work runs, because tiles and tensors are in device memory and may have changed.
+// that do the work. Called when the work runs, because tiles are in device memory and may have changed.
 #pragma once
 
 #include <vector>
@@ -20,9 +20,7 @@ struct Kernels {
 // the GPU's kernels compiled for the CPU; only in programs with simt_kernels.cpp
 [[nodiscard]] const Kernels& simt_kernels();
 
-enum class Direction { pack, unpack };
-
-// The accesses of a launch. If tiles or tensors are not entirely in simulated memory: only the accesses that show this.
-[[nodiscard]] std::vector<Access> bucket_accesses(const gpu::BucketLaunch& launch, Direction direction);
+// The accesses of a launch. If tiles are not entirely in simulated memory: only the access that shows this.
+[[nodiscard]] std::vector<Access> bucket_accesses(const gpu::BucketLaunch& launch, gpu::Direction direction);
 
 }  // namespace tnt::testing

@@ -39,8 +39,11 @@ TARGETS = (
     Target("float32 from 16 MiB, of the device's copy", rf"(un)?pack/\w+/float32/{LARGE}", "percent_of_copy", 85, "%"),
     Target("cast to bfloat16, of the device's copy", rf"(un)?pack/\w+/bfloat16/{LARGE}", "percent_of_copy", 80, "%"),
     Target("misaligned by one element, of the copy", rf"(un)?pack/\w+/misaligned/{LARGE}", "percent_of_copy", 70, "%"),
+    Target("16 blocks, bytes read and written", r"(un)?pack/\w+/16_ctas/16MiB", "gb_per_s", 1000, "GB/s"),
     Target("float32 up to 1 MiB", r"(un)?pack/\w+/float32/1MiB", "us", 5, "us", at_least=False),
-    Target("kernels for a bucket and direction", r"(un)?pack/.*", "launches", 1, "", at_least=False),
+    Target(
+        "lean kernels for a bucket and direction", r"(un)?pack/\w+/(float32|bfloat16)/.*", "launches", 1, "", at_least=False
+    ),
     Target("host time of pack or unpack", r"(un)?pack/.*", "host_us", 10, "us", at_least=False),
     Target("ResNet-50 beside cudaMemcpyAsync per tensor", "pack/resnet50/float32/all", "ratio_to_memcpy_per_tensor", 5, "x"),
     Target("ResNet-50 beside _foreach_copy_", "foreach/pack/resnet50/float32/all", "ratio_to_foreach", 1.3, "x"),

@@ -59,6 +59,7 @@ bool not_ready(cudaError_t answer) {
 CudaDevice::CudaDevice(int index) : index_(index), context_(index) {
   const ContextGuard current(context_);
   TNT_CUDA(cudaDeviceGetStreamPriorityRange(&normal_priority_, &high_priority_));
+  gpu::load_kernels();
   pool_ = make_pool(index_);
 }
 
