@@ -6,32 +6,19 @@
 
 #include "benchmarks/buffers.hpp"
 #include "benchmarks/measure.hpp"
+#include "benchmarks/rows.hpp"
 #include "benchmarks/shape.hpp"
 #include "benchmarks/verify.hpp"
 
 namespace tnt::bench {
 namespace {
 
-bool has_in_place(Collective collective) { return collective == Collective::all_reduce || collective == Collective::broadcast; }
-
-Problem problem_of(const Row& row, const Team& team, std::uint64_t seed) {
-  const Shape shape = shape_of(row.collective, row.bytes, tnt_dtype_size(row.dtype), team.ranks());
-  return {.collective = row.collective,
-          .ranks = team.ranks(),
-          .rank = team.rank(),
-          .count = shape.count,
-          .dtype = row.dtype,
-          .op = row.op,
-          .root = std::max(row.root, 0),
-          .seed = seed};
-}
-
 // The buffers of one row, and one operation on them.
 class Bench {
  public:
   Bench(const Row& row, const Team& team)
       : row_(row),
-        problem_(problem_of(row, team, 1)),
+        problem_(problem_of(row, team.rank())),
         shape_(shape_of(row.collective, row.bytes, tnt_dtype_size(row.dtype), team.ranks())),
         in_(shape_.in * tnt_dtype_size(row.dtype), row.unalign * tnt_dtype_size(row.dtype), row.cache),
         out_(shape_.out * tnt_dtype_size(row.dtype), row.unalign * tnt_dtype_size(row.dtype), row.cache) {}
@@ -143,16 +130,6 @@ Verdict verify(Backend& backend, const Row& row, const Options& options, const T
 
 namespace {
 
-void add_bandwidth(Row& row, const Backends& backends) {
-  const double seconds = row.times.p50 * 1e-6;
-  if (row.bytes == 0 || seconds <= 0) return;
-  const auto bytes = static_cast<double>(row.bytes);
-  row.algbw_gbps = bytes / seconds * 1e-9;
-  row.busbw_gbps = *row.algbw_gbps * busbw_factor(row.collective, row.ranks);
-  const double traffic = min_traffic(row.collective, bytes, row.ranks, row.in_place);
-  if (backends.bytes_per_second && traffic > 0) row.limit_percent = 100.0 * traffic / *backends.bytes_per_second / seconds;
-}
-
 int run_row(const Row& plan, const Options& options, const Team& team, Backends& backends, Report& report) {
   std::vector<Times> times;
   const bool with_reference = backends.reference && backends.reference->supports(plan.collective, plan.dtype, plan.op);
@@ -174,7 +151,7 @@ int run_row(const Row& plan, const Options& options, const Team& team, Backends&
       row.against_times = times.back();
       row.ratio = times.back().p50 / row.times.p50;
     }
-    add_bandwidth(row, backends);
+    add_bandwidth(row, backends.bytes_per_second);
     row.verdict = verify(*backends.tarantella[i], row, options, team);
     failures += row.verdict.check == "wrong" ? 1 : 0;
     if (team.leads()) report.row(row);
@@ -186,31 +163,7 @@ int run_row(const Row& plan, const Options& options, const Team& team, Backends&
 
 int run_collective(const Options& options, const Team& team, Backends& backends, Report& report) {
   int failures = 0;
-  std::vector<bool> places;
-  if (options.place != Place::in) places.push_back(false);
-  if (options.place != Place::out && has_in_place(options.collective)) places.push_back(true);
-  const std::vector<tnt_op_t> ops = reduces(options.collective) ? options.ops : std::vector<tnt_op_t>{TNT_SUM};
-  for (const tnt_dtype_t dtype : options.dtypes) {
-    for (const tnt_op_t op : ops) {
-      for (const Size& size : options.sizes) {
-        for (const bool in_place : places) {
-          const Shape shape = shape_of(options.collective, size.bytes, tnt_dtype_size(dtype), team.ranks());
-          const Row row{.collective = options.collective,
-                        .ranks = team.ranks(),
-                        .bytes = std::max(shape.in, shape.out) * tnt_dtype_size(dtype),  // a count that n ranks can divide
-                        .count = shape.count,
-                        .label = size.label,
-                        .dtype = dtype,
-                        .op = op,
-                        .root = options.collective == Collective::broadcast ? options.root : -1,
-                        .in_place = in_place,
-                        .cache = options.cache,
-                        .unalign = options.unalign};
-          failures += run_row(row, options, team, backends, report);
-        }
-      }
-    }
-  }
+  for (const Row& row : planned_rows(options, team.ranks())) failures += run_row(row, options, team, backends, report);
   return failures;
 }
 

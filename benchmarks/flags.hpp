@@ -14,7 +14,7 @@ struct Flags {
   std::string collective = "all_reduce";
   Text minbytes, maxbytes, stepfactor, stepbytes, sizes;
   Text datatype, op, root, model, tensors, fusion_threshold, wire_dtype, determinism, compute_ms;
-  Text ranks, backend, against;
+  Text ranks, backend, platform, against;
   Text iters, warmup_iters, target, max_time, timeout, cache, place, unalign, check, limit, seed;
   Text output, format;
   bool dry_run = false;

@@ -81,8 +81,19 @@ bool needs_mpi(const Options& options) {
   return options.against == "mpi" || std::any_of(options.backends.begin(), options.backends.end(), over_mpi);
 }
 
+// SimGrid is in a program of its own, which takes the same command line. Returns only if it cannot be started.
+void become_simulation(char** argv) {
+  const std::string here = beside_this_program("tnt-simulated");
+  const std::string program =
+      access(here.c_str(), X_OK) == 0 ? here : beside_this_program(TNT_PROGRAM_TO_PEERS "/tnt-simulated");
+  execv(program.c_str(), argv);
+  throw Failure(
+      "--backend simulated: built without SimGrid: install it (Debian: libsimgrid-dev) and build with -DTNT_SIMGRID=ON", 2);
+}
+
 int measure_main(int argc, char** argv) {
   const Options options = parse(argc, argv);
+  if (!options.platform.empty()) become_simulation(argv);
   const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
   Start start = find_start(options, environment);
   check_ranks(options, start.ranks);

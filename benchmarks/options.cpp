@@ -146,13 +146,44 @@ void read_subject(const Flags& flags, Options& options) {
   if (flags.compute_ms) options.compute_ms = parse_positive("--compute-ms", *flags.compute_ms);
 }
 
+// In simulated time every iteration takes equally long, and neither caches nor other processes have an influence.
+void read_simulation(const Flags& flags, Options& options) {
+  if (options.backends.size() > 1) refuse("--backend", *flags.backend, "simulated time does not stand beside real time");
+  if (!flags.platform) refuse("--backend", "simulated", "needs --platform FILE, the machine to simulate");
+  if (!flags.ranks) refuse("--backend", "simulated", "needs --ranks N, how many ranks to simulate");
+  if (options.collective == Collective::bucket || options.collective == Collective::overlap) {
+    refuse("--backend", "simulated",
+           fmt::format("not of {}: `tarantella simulate` takes a whole step", name(options.collective)));
+  }
+  for (const auto& [flag, text] : {std::pair<const char*, const Text&>{"--target", flags.target},
+                                   {"--max-time", flags.max_time},
+                                   {"--cache", flags.cache},
+                                   {"--unalign", flags.unalign}}) {
+    if (text) refuse(flag, *text, "says nothing about a simulation");
+  }
+  if (flags.against && options.collective != Collective::all_reduce) {
+    refuse("--against", *flags.against, "simulated libraries are compared in all_reduce only");
+  }
+  options.platform = *flags.platform;
+  options.cache = Cache::hot;
+  if (!flags.iters) options.iterations = 1;
+  if (!flags.warmup_iters) options.warmup = 0;
+  if (!flags.place) options.place = Place::out;
+}
+
 void read_start(const Flags& flags, Options& options) {
-  if (flags.ranks) options.ranks = static_cast<int>(parse_whole("--ranks", *flags.ranks, 1, max_ranks));
   if (flags.backend) options.backends = parse_backends("--backend", *flags.backend);
+  const bool simulated = std::count(options.backends.begin(), options.backends.end(), "simulated") > 0;
+  const std::uint64_t most = simulated ? max_simulated_ranks : max_ranks;
+  if (flags.ranks) options.ranks = static_cast<int>(parse_whole("--ranks", *flags.ranks, 1, most));
   if (flags.against) {
-    static_cast<void>(parse_choice("--against", *flags.against, {"mpi", "gloo", "nccl"}));
+    using Choices = std::vector<std::string>;
+    const Choices libraries = simulated ? Choices{"ompi", "mpich", "mvapich2", "impi"} : Choices{"mpi", "gloo", "nccl"};
+    static_cast<void>(parse_choice("--against", *flags.against, libraries));
     options.against = flags.against;
   }
+  if (simulated) return read_simulation(flags, options);
+  if (flags.platform) refuse("--platform", *flags.platform, "needs --backend simulated");
 }
 
 void read_checks(const std::string& text, Options& options) {
@@ -207,8 +238,8 @@ Options parse(int argc, const char* const* argv) {
   const Flags flags = read_flags(argc, argv);
   Options options;
   read_subject(flags, options);
-  read_start(flags, options);
   read_method(flags, options);
+  read_start(flags, options);
   read_output(flags, options);
   if (options.ranks) check_ranks(options, *options.ranks);
   return options;

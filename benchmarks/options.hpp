@@ -6,6 +6,7 @@
 namespace tnt::bench {
 
 constexpr int max_ranks = 512;
+constexpr int max_simulated_ranks = 65536;
 
 // Checks everything that can be checked before ranks start and memory is allocated. Throws Failure with code 2 that names flag
 // and value, or with code 0 the text of --help or --version for standard output.

@@ -26,7 +26,8 @@ struct Size {
 struct Options {
   Collective collective = Collective::all_reduce;
   std::vector<std::string> backends{"shm"};
-  std::optional<std::string> against{};  // "mpi", "gloo", "nccl"
+  std::optional<std::string> against{};  // "mpi", "gloo", "nccl"; simulated: "ompi", "mpich", "mvapich2", "impi"
+  std::string platform{};                // the file of a simulated machine; empty: this machine
   std::optional<int> ranks{};            // number of ranks to fork on this host
   std::vector<Size> sizes{};
   std::string model{};  // for bucket and overlap: "resnet50"; empty: equal tensors of the given sizes

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/half.hpp"
 #include "kernels/cpu/half_block.hpp"
+#include "kernels/cpu/memory_model.hpp"
 
 namespace tnt {
 namespace {
@@ -144,6 +145,7 @@ void FusedBuffer::for_each_part(std::size_t begin, std::size_t count, Use&& use)
 }
 
 void FusedBuffer::pack(std::size_t begin, std::size_t count, void* to, Store store) const {
+  if (!touches_memory(2 * count * dtype_size(dtype_))) return;
   for_each_part(begin, count, [&](const TensorView& view, std::size_t first, std::size_t part, std::size_t offset) {
     const tnt_dtype_t own = dtype_of(view);
     const auto* from = view.in == nullptr ? nullptr : static_cast<const std::byte*>(view.in) + first * dtype_size(own);
@@ -152,6 +154,7 @@ void FusedBuffer::pack(std::size_t begin, std::size_t count, void* to, Store sto
 }
 
 void FusedBuffer::unpack(std::size_t begin, std::size_t count, const void* from, Store store) const {
+  if (!touches_memory(2 * count * dtype_size(dtype_))) return;
   for_each_part(begin, count, [&](const TensorView& view, std::size_t first, std::size_t part, std::size_t offset) {
     if (view.out == nullptr) return;
     const tnt_dtype_t own = dtype_of(view);

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/half.hpp"
 #include "kernels/cpu/half_block.hpp"
+#include "kernels/cpu/memory_model.hpp"
 #include "kernels/cpu/register_sums.hpp"
 
 namespace tnt {
@@ -191,6 +192,7 @@ void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::siz
 
 void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, Isa isa,
             std::size_t groups) {
+  if (!touches_memory((sources.size() + 1) * count * dtype_size(dtype))) return;
   dispatch(dtype, [&]<typename T>() {
     auto* typed = static_cast<Unaligned<T>*>(out);
     switch (op) {

@@ -73,7 +73,7 @@ void RequestBatch::wait(const CallContext& context, std::optional<WaitingCall> c
       }
       if (poll()) {
         quiet_since = now;
-      } else {
+      } else if (!items_.front().request->wait()) {
         rest(group_->backoff, context.wait_hint, now - quiet_since);
       }
     }

@@ -2,9 +2,11 @@
 // (src/comm/mpi) and TCP (src/comm/tcp) are implementations; the tests have another.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <thread>
 
 namespace tnt {
 
@@ -19,6 +21,10 @@ class Request {
 
   // True once the message has been received, or the memory of a sent message may be reused. Never blocks.
   [[nodiscard]] virtual bool test() = 0;
+
+  // Blocks until test() returns true, on a network on which time passes only while ranks block: a simulated one. False at once
+  // on all others, which must be polled.
+  [[nodiscard]] virtual bool wait() { return false; }
 };
 
 // All functions are thread-safe. They throw TNT_SYSTEM.
@@ -46,6 +52,9 @@ class Network {
   // The connection to the rank has ended, and everything that it has sent is here. A network that ends the whole job when it
   // loses a rank, as MPI does, need not know.
   [[nodiscard]] virtual bool lost(int /*rank*/) { return false; }
+
+  // Of the calling thread, in the network's time.
+  virtual void sleep(std::chrono::nanoseconds time) { std::this_thread::sleep_for(time); }
 
   // After an abort: the process must not wait for other ranks when it exits.
   virtual void skip_finalize() noexcept = 0;

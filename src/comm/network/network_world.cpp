@@ -5,7 +5,6 @@
 #include <cstring>
 #include <iterator>
 #include <numeric>
-#include <thread>
 
 #include "base/clock.hpp"
 
@@ -21,7 +20,7 @@ constexpr std::int64_t in_flight_ns =
 constexpr std::int64_t answer_ns = 1'000'000'000;  // for the answer of a rank that waits, on a core that others use too
 constexpr double leave_timeout_seconds = 2.0;
 
-void sleep_1ms() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+void sleep_1ms(Network& network) { network.sleep(std::chrono::milliseconds(1)); }
 
 }  // namespace
 
@@ -49,7 +48,7 @@ NetworkWorld::~NetworkWorld() {
   try {
     std::erase_if(sent_notices_, [](const auto& request) { return request->test(); });
     while (!sent_notices_.empty() && !deadline.passed()) {
-      sleep_1ms();
+      sleep_1ms(*network_);
       std::erase_if(sent_notices_, [](const auto& request) { return request->test(); });
     }
   } catch (const Error&) {  // the network has failed, and nobody waits for this rank
@@ -146,7 +145,7 @@ std::map<int, bool> NetworkWorld::ask(const WaitingCall& call, const std::vector
   for (const std::int64_t begin = now_ns();
        now_ns() - begin < answer_ns && answers_[call].size() < ranks.size() && !aborted_;) {
     lock.unlock();
-    sleep_1ms();
+    sleep_1ms(*network_);
     lock.lock();
     poll();
   }
@@ -208,7 +207,7 @@ void NetworkWorld::throw_if_aborted() {
   if (!aborted_) return;
   while (!agreed_error_ && now_ns() - first_message_ns_ < error_agreement_ns) {
     lock.unlock();
-    sleep_1ms();
+    sleep_1ms(*network_);
     lock.lock();
     if (!agreed_error_) poll();
   }
