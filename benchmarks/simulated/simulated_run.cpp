@@ -49,7 +49,7 @@ class SharedMemoryBandwidth final : public MemoryModel {
   explicit SharedMemoryBandwidth(double bytes_per_second) : bytes_per_second_(bytes_per_second) {}
   [[nodiscard]] bool touch(std::size_t bytes) override {
     if (bytes_per_second_ > 0) s4u::this_actor::sleep_for(static_cast<double>(bytes) / bytes_per_second_);
-    return data_is_carried || bytes < 2 * small_message;
+    return data_is_carried;
   }
 
  private:
@@ -118,6 +118,7 @@ class Simulation {
     if (rank == 0) {
       data_is_carried = checked;
       scratch_ = std::make_unique<Scratch>(checked ? 1 : (shape.in + shape.out) * element);
+      SimulatedNetwork::discard_data(checked ? nullptr : scratch_->data());
     }
     barrier_->wait();
     std::vector<std::byte> own(checked ? (shape.in + shape.out) * element : 0);

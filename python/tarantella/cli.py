@@ -19,6 +19,7 @@ from tarantella.launcher.mpi_job import GRACE, MpiJob
 from tarantella.launcher.mpirun import cleanup_command, find_mpirun, mpirun_command
 from tarantella.launcher.options import Cleanup, Options, parse
 from tarantella.launcher.output import Console
+from tarantella.scaling.command import simulate
 from tarantella.threads import usable_cores
 from tarantella.verify.command import verify
 
@@ -48,6 +49,9 @@ def _run(argv: list[str], console: Console) -> int:
     if argv[:1] == ["verify"]:
         supervision.split(console)
         return verify(argv[1:], console)
+    if argv[:1] == ["simulate"]:
+        print(simulate(argv[1:]), end="")
+        return 0
     options = parse(argv)
     if isinstance(options, Cleanup):
         return _clean_up(options, console)

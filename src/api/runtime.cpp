@@ -194,7 +194,7 @@ tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_n
     Trace& trace = Runtime::get().trace();
     required(track, "track");
     required(name, "name");
-    if (trace.enabled()) trace.add({track, name, begin_ns, end_ns});
+    if (trace.enabled()) trace.add({.track = track, .name = name, .begin_ns = begin_ns, .end_ns = end_ns});
   });
 }
 

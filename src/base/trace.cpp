@@ -84,6 +84,7 @@ std::vector<std::string> Trace::lines() {
       line["dur"] = static_cast<double>(event.end_ns - event.begin_ns) / 1e3;
     }
     if (event.bucket >= 0) line["args"] = {{"bucket", event.bucket}};
+    if (event.bytes >= 0) line["args"]["bytes"] = event.bytes;
     result.push_back(text_of(line));
   }
   events_.clear();

@@ -16,6 +16,7 @@ struct TraceEvent {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;  // equal to begin_ns for an instant event
   std::int64_t bucket = -1;
+  std::int64_t bytes = -1;  // of the bucket as it travels
 };
 
 // Collects events in memory and appends them to the file in write(). Recording an event is a push under a lock. The file is

@@ -36,7 +36,11 @@ class BucketObserver final : public PhaseObserver {
     const auto index = static_cast<std::size_t>(std::find(phase_names.begin(), phase_names.end(), name) - phase_names.begin());
     if (index < sums_.size()) sums_[index] += end_ns - begin_ns;
     if (trace_ == nullptr) return;
-    trace_->add({track_, fmt::format("{} {}", name, bucket_), begin_ns, end_ns, static_cast<std::int64_t>(bucket_)});
+    trace_->add({.track = track_,
+                 .name = fmt::format("{} {}", name, bucket_),
+                 .begin_ns = begin_ns,
+                 .end_ns = end_ns,
+                 .bucket = static_cast<std::int64_t>(bucket_)});
   }
   [[nodiscard]] const std::array<std::int64_t, 4>& sums() const noexcept { return sums_; }
 
@@ -129,8 +133,12 @@ void Reducer::ready(std::size_t tensor, const TensorView& view, StreamHandle str
   if (!steps_.mark_ready(slot)) return;
   state.full_ns = last_full_ns_ = now_ns();
   if (trace_ != nullptr) {
-    trace_->add(
-        {options_.name, fmt::format("ready {}", bucket), last_full_ns_, last_full_ns_, static_cast<std::int64_t>(bucket)});
+    trace_->add({.track = options_.name,
+                 .name = fmt::format("ready {}", bucket),
+                 .begin_ns = last_full_ns_,
+                 .end_ns = last_full_ns_,
+                 .bucket = static_cast<std::int64_t>(bucket),
+                 .bytes = static_cast<std::int64_t>(plan_.buckets()[bucket].bytes())});
   }
   if (waiting_ > 0) changed_.notify_all();
   if (bucket == next_ && is_for_thread(bucket)) due_.notify_one();

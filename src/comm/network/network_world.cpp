@@ -12,7 +12,6 @@ namespace tnt {
 namespace {
 
 constexpr int control_tag = 0;
-constexpr int tags_per_communicator = 5;                  // tag values of one communicator
 constexpr std::int64_t poll_every_ns = 1'000'000;         // limits the cost of polling for messages that rarely come
 constexpr std::int64_t error_agreement_ns = 240'000'000;  // a waiting rank polls every few milliseconds if it has a core
 constexpr std::int64_t in_flight_ns =

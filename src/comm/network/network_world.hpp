@@ -31,6 +31,8 @@ struct WaitingCall {
 // notices and then takes the message of the lowest rank, so that all ranks report the same error.
 class NetworkWorld {
  public:
+  static constexpr int tags_per_communicator = 5;  // tag values of one communicator: its context and a TagKind
+
   explicit NetworkWorld(std::shared_ptr<Network> network);
   NetworkWorld(const NetworkWorld&) = delete;
   NetworkWorld& operator=(const NetworkWorld&) = delete;

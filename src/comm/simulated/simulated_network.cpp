@@ -3,12 +3,18 @@
 #include <simgrid/s4u/Actor.hpp>
 
 #include "base/error.hpp"
+#include "comm/network/exchange.hpp"
 
 namespace tnt {
 namespace {
 
 void check(int status, const char* call) {
   if (status != MPI_SUCCESS) fail(TNT_SYSTEM, "SimGrid: {} failed with status {}", call, status);
+}
+
+bool is_data(int tag) {
+  const int kind = (tag - 1) % NetworkWorld::tags_per_communicator;
+  return tag > 0 && (kind == scatter_tag || kind == gather_tag);
 }
 
 class SimulatedRequest final : public Request {
@@ -55,6 +61,7 @@ SimulatedNetwork::SimulatedNetwork() {
 std::unique_ptr<Request> SimulatedNetwork::isend(const void* data, std::size_t bytes, int to, int tag,
                                                  std::shared_ptr<void> memory) {
   auto request = std::make_unique<SimulatedRequest>(std::move(memory), false);
+  if (discarded_ != nullptr && is_data(tag)) data = discarded_;
   check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, comm_, &request->handle), "MPI_Isend");
   return request;
 }
@@ -62,6 +69,7 @@ std::unique_ptr<Request> SimulatedNetwork::isend(const void* data, std::size_t b
 std::unique_ptr<Request> SimulatedNetwork::irecv(void* data, std::size_t bytes, int from, int tag,
                                                  std::shared_ptr<void> memory) {
   auto request = std::make_unique<SimulatedRequest>(std::move(memory), true);
+  if (discarded_ != nullptr && is_data(tag)) data = discarded_;
   const int source = from == any_rank ? MPI_ANY_SOURCE : from;
   check(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, source, tag, comm_, &request->handle), "MPI_Irecv");
   return request;

@@ -1,0 +1,102 @@
+"""How long an all_reduce takes, from latencies and bandwidths: the algorithms of src/comm/network, written as formulas.
+
+Used where the simulated back end is not built. Data that all ranks' buffers hold in 64 KiB is gathered in log2 n rounds. Larger
+data goes directly among up to seven ranks, else by recursive halving and doubling, neighbours first, in a pipeline of chunks:
+network and memory then work at the same time, and the slower one counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tarantella.scaling.platform import Machine
+
+GATHERED = 64 * 1024
+MIN_HALVING = 8
+MAX_DIRECT_GATHER = 4
+SMALLEST_CHUNK, LARGEST_CHUNK = 128 * 1024, 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The parts of a time, in seconds. ``seconds`` is less than their sum where they overlap."""
+
+    latency: float
+    link: float
+    memory: float
+    seconds: float
+
+    @property
+    def limit(self) -> str:
+        """The largest part."""
+        return max(("latency", "link", "memory"), key=lambda part: getattr(self, part))
+
+
+def all_reduce(machine: Machine, ranks: int, size: int) -> Cost:
+    """Of ``size`` bytes, one rank after the other on each node."""
+    if ranks == 1:
+        return Cost(0.0, 0.0, 0.0, 0.0)
+    if ranks * size <= GATHERED:
+        return _gather(machine, ranks, size)
+    return _halving(machine, ranks, size) if ranks >= MIN_HALVING else _direct(machine, ranks, size)
+
+
+def _gather(machine: Machine, ranks: int, size: int) -> Cost:
+    if ranks <= MAX_DIRECT_GATHER:
+        latency = _latency(machine, ranks) + 2 * (ranks - 1) * machine.overhead
+        return _sum(latency, (ranks - 1) * size / _rate(machine, ranks), 0.0)
+    latency = link = 0.0
+    for level in range(math.ceil(math.log2(ranks))):
+        distance = 2**level
+        latency += _latency(machine, 2 * distance) + 2 * machine.overhead
+        link += min(distance, ranks - distance) * size / _rate(machine, min(2 * distance, ranks))
+    return _sum(latency, link, _memory(machine, (ranks + 1) * size))
+
+
+def _direct(machine: Machine, ranks: int, size: int) -> Cost:
+    latency = 2 * (_latency(machine, ranks) + 2 * (ranks - 1) * machine.overhead)
+    link = 2 * (ranks - 1) / ranks * size / _rate(machine, ranks)
+    memory = _memory(machine, 2 * size + (ranks + 1) * size / ranks + 2 * size)
+    return _pipelined(latency, link, memory, size)
+
+
+def _halving(machine: Machine, ranks: int, size: int) -> Cost:
+    levels = int(math.log2(ranks))
+    latency = link = 0.0
+    for level in range(levels):
+        latency += 2 * (_latency(machine, 2 ** (level + 1)) + 2 * machine.overhead)
+        link += 2 * size / 2 ** (level + 1) / _rate(machine, 2 ** (level + 1))
+    if ranks != 2**levels:  # the ranks beyond hand all of their data to a partner, and get the result
+        latency += 2 * (_latency(machine, 2) + 2 * machine.overhead)
+        link += 2 * size / _rate(machine, 2)
+    memory = _memory(machine, 2 * size + 3 * size * (1 - 1 / ranks) + 2 * size)
+    return _pipelined(latency, link, memory, size)
+
+
+def _latency(machine: Machine, span: int) -> float:
+    """Of a message to a rank this far away."""
+    return machine.node_latency if span <= machine.ranks_per_node else machine.latency
+
+
+def _rate(machine: Machine, span: int) -> float:
+    """What one rank gets while all exchange with ranks this far away."""
+    shared = machine.ranks_per_node
+    if span <= machine.ranks_per_node:
+        return machine.node_rate / shared
+    far = span > machine.leaf_nodes * machine.ranks_per_node
+    return machine.link * (machine.taper if far else 1.0) / shared
+
+
+def _memory(machine: Machine, touched: float) -> float:
+    return touched * machine.ranks_per_node / machine.memory if machine.memory > 0 else 0.0
+
+
+def _sum(latency: float, link: float, memory: float) -> Cost:
+    return Cost(latency, link, memory, latency + link + memory)
+
+
+def _pipelined(latency: float, link: float, memory: float, size: int) -> Cost:
+    chunk = min(max(size / 4, SMALLEST_CHUNK), LARGEST_CHUNK, size)
+    filling = min(link, memory) * chunk / size  # the first chunk has nothing to overlap with
+    return Cost(latency, link, memory, latency + max(link, memory) + filling)
