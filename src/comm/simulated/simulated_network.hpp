@@ -17,8 +17,8 @@ class SimulatedNetwork final : public Network {
  public:
   SimulatedNetwork();
 
-  // From now on the data of collectives is not moved: its messages take their time, and lead from this memory, which is as large
-  // as any of them, into it. What algorithms tell each other is still moved. nullptr: all data is moved, as at the start.
+  // From now on the data of collectives is not moved: its messages take their time, and lead from this memory, which is as
+  // large as any of them, into it. What algorithms tell each other is still moved. nullptr: all data is moved, as at the start.
   static void discard_data(void* memory) noexcept { discarded_ = memory; }
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
