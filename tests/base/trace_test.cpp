@@ -43,7 +43,7 @@ TEST_F(TraceTest, WithoutAFileNothingIsWritten) {
 TEST_F(TraceTest, SpansInstantsAndBucketsAreKept) {
   Trace trace(file, "job", 2);
   trace.add({"step", "step 1", 1'000'000, 3'500'000, -1});
-  trace.add({"gradients", "ready 4", 2'000'000, 2'000'000, 4});
+  trace.add({"gradients", "ready 4", 2'000'000, 2'000'000, 4, 65536});
   trace.write();
   const auto events = spans();
   ASSERT_EQ(events.size(), 2U);
@@ -55,6 +55,7 @@ TEST_F(TraceTest, SpansInstantsAndBucketsAreKept) {
   EXPECT_FALSE(events[0].contains("args"));
   EXPECT_EQ(events[1]["ph"], "i");
   EXPECT_EQ(events[1]["args"]["bucket"], 4);
+  EXPECT_EQ(events[1]["args"]["bytes"], 65536);
   EXPECT_NE(events[0]["tid"], events[1]["tid"]);
 }
 

@@ -103,6 +103,16 @@ TEST(Options, OnlySomeCollectivesWorkInPlace) {
   }
 }
 
+TEST(Options, ASimulationRunsOnceOnMoreRanksThanAMachineHas) {
+  const Options options = parse_line("all_reduce --backend simulated --platform p.xml --ranks 1024 --against mpich -b 1K");
+  EXPECT_EQ(options.platform, "p.xml");
+  EXPECT_EQ(options.ranks, 1024);
+  EXPECT_EQ(options.against, "mpich");
+  EXPECT_EQ(options.iterations, 1);
+  EXPECT_EQ(options.warmup, 0);
+  EXPECT_EQ(options.place, Place::out);
+}
+
 TEST(Options, RanksMustFit) {
   EXPECT_EQ(refusal([] { (void)parse_line("broadcast -r 2 --ranks 2"); }), "-r 2: no rank of 2");
   EXPECT_NO_THROW((void)parse_line("all_gather --ranks 512 -d f64"));
@@ -140,6 +150,16 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"--ranks 2.5", "--ranks 2.5: "}, Nonsense{"--backend tcp", "--backend tcp: 'tcp' is none of"},
         Nonsense{"--backend shm,", "--backend shm,: '' is none of"},
         Nonsense{"--against shm", "--against shm: none of mpi, gloo, nccl"},
+        Nonsense{"--platform p.xml --ranks 2", "--platform p.xml: needs --backend simulated"},
+        Nonsense{"--backend simulated --ranks 2", "--backend simulated: needs --platform FILE"},
+        Nonsense{"--backend simulated --platform p.xml", "--backend simulated: needs --ranks N"},
+        Nonsense{"--backend simulated --platform p.xml --ranks 0", "--ranks 0: "},
+        Nonsense{"--backend shm,simulated --platform p.xml --ranks 2", "--backend shm,simulated: simulated time does not"},
+        Nonsense{"--backend simulated --platform p.xml --ranks 2 --against mpi", "--against mpi: none of ompi"},
+        Nonsense{"--backend simulated --platform p.xml --ranks 2 --cache hot", "--cache hot: says nothing about a simulation"},
+        Nonsense{"bucket --backend simulated --platform p.xml --ranks 2", "--backend simulated: not of bucket"},
+        Nonsense{"barrier --backend simulated --platform p.xml --ranks 2 --against ompi",
+                 "--against ompi: simulated libraries"},
         Nonsense{"-d f31", "-d f31: 'f31' is none of float32"}, Nonsense{"-d f32,x", "-d f32,x: 'x' is none of"},
         Nonsense{"-O add", "-O add: 'add' is none of sum"}, Nonsense{"-o sum", "-o sum: the output file here"},
         Nonsense{"-o /no/such/file", "-o /no/such/file: there is no directory"},

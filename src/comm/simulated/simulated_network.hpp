@@ -24,6 +24,7 @@ class SimulatedNetwork final : public Network {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return size_; }
   [[nodiscard]] std::string name() const override { return "SimGrid"; }
+  [[nodiscard]] const char* transport() const noexcept override { return "simulated"; }
   [[nodiscard]] int max_tag() const noexcept override { return max_tag_; }
   [[nodiscard]] std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,
                                                std::shared_ptr<void> memory) override;
