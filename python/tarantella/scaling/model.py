@@ -56,22 +56,46 @@ def _gather(machine: Machine, ranks: int, size: int) -> Cost:
 
 def _direct(machine: Machine, ranks: int, size: int) -> Cost:
     latency = 2 * (_latency(machine, ranks) + 2 * (ranks - 1) * machine.overhead)
-    link = 2 * (ranks - 1) / ranks * size / _rate(machine, ranks)
+    traffic = _Traffic(machine)
+    traffic.add(ranks, 2 * (ranks - 1) / ranks * size)
     memory = _memory(machine, 2 * size + (ranks + 1) * size / ranks + 2 * size)
-    return _pipelined(latency, link, memory, size)
+    return _pipelined(latency, traffic, memory, size)
 
 
 def _halving(machine: Machine, ranks: int, size: int) -> Cost:
     levels = int(math.log2(ranks))
-    latency = link = 0.0
+    latency, traffic = 0.0, _Traffic(machine)
     for level in range(levels):
-        latency += 2 * (_latency(machine, 2 ** (level + 1)) + 2 * machine.overhead)
-        link += 2 * size / 2 ** (level + 1) / _rate(machine, 2 ** (level + 1))
+        span = 2 ** (level + 1)
+        latency += 2 * (_latency(machine, span) + 2 * machine.overhead)
+        traffic.add(span, 2 * size / span)
     if ranks != 2**levels:  # the ranks beyond hand all of their data to a partner, and get the result
         latency += 2 * (_latency(machine, 2) + 2 * machine.overhead)
-        link += 2 * size / _rate(machine, 2)
+        traffic.add(2, 2 * size)
     memory = _memory(machine, 2 * size + 3 * size * (1 - 1 / ranks) + 2 * size)
-    return _pipelined(latency, link, memory, size)
+    return _pipelined(latency, traffic, memory, size)
+
+
+class _Traffic:
+    """Of one rank, in seconds of each resource. Chunks of different levels use different ones at the same time."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.node = self.link = self.uplink = 0.0
+
+    def add(self, span: int, size: float) -> None:
+        """So many bytes to ranks this far away, while all ranks do the same."""
+        machine, shared = self._machine, self._machine.ranks_per_node
+        if span <= shared:
+            self.node += size / machine.node_rate
+            return
+        self.link += size * shared / machine.link
+        if span > machine.leaf_nodes * shared:
+            self.uplink += size * shared / (machine.link * machine.taper)
+
+    @property
+    def parts(self) -> tuple[float, float, float]:
+        return self.node, self.link, self.uplink
 
 
 def _latency(machine: Machine, span: int) -> float:
@@ -81,11 +105,10 @@ def _latency(machine: Machine, span: int) -> float:
 
 def _rate(machine: Machine, span: int) -> float:
     """What one rank gets while all exchange with ranks this far away."""
-    shared = machine.ranks_per_node
     if span <= machine.ranks_per_node:
-        return machine.node_rate / shared
+        return machine.node_rate
     far = span > machine.leaf_nodes * machine.ranks_per_node
-    return machine.link * (machine.taper if far else 1.0) / shared
+    return machine.link * (machine.taper if far else 1.0) / machine.ranks_per_node
 
 
 def _memory(machine: Machine, touched: float) -> float:
@@ -96,7 +119,8 @@ def _sum(latency: float, link: float, memory: float) -> Cost:
     return Cost(latency, link, memory, latency + link + memory)
 
 
-def _pipelined(latency: float, link: float, memory: float, size: int) -> Cost:
+def _pipelined(latency: float, traffic: _Traffic, memory: float, size: int) -> Cost:
     chunk = min(max(size / 4, SMALLEST_CHUNK), LARGEST_CHUNK, size)
-    filling = min(link, memory) * chunk / size  # the first chunk has nothing to overlap with
-    return Cost(latency, link, memory, latency + max(link, memory) + filling)
+    busy = [*traffic.parts, memory]
+    filling = (sum(busy) - max(busy)) * chunk / size  # the first chunk has nothing to overlap with
+    return Cost(latency, max(traffic.parts), memory, latency + max(busy) + filling)

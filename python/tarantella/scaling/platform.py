@@ -30,7 +30,7 @@ class Machine:
     overhead: float
     """A rank's time to send or to receive a message."""
     node_rate: float
-    """Between the ranks of a node, all together."""
+    """Of each message between ranks of a node: SimGrid lets them not disturb one another."""
     node_latency: float
     memory: float
     """Of a node, read and written; 0: not modelled."""
