@@ -112,17 +112,13 @@ def times_of(setting: Setting, step: Step, ranks: Sequence[int], program: Path |
     return times
 
 
-def table(setting: Setting, curve: Sequence[Prediction], shares: float) -> str:
-    lines = [
-        f"{setting.title} (simulated)",
-        "",
-        "| ranks | speed-up | efficiency | exposed | predecessor |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for one in curve:
+def table(setting: Setting, curve: Sequence[Prediction], serialized: Sequence[float], share: float) -> str:
+    lines = [f"{setting.title} (simulated)", "", "| ranks | speed-up | efficiency | without overlap | exposed | predecessor |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for one, lower in zip(curve, serialized, strict=True):
         published = setting.published.get(one.ranks)
         lines.append(
-            f"| {one.ranks} | {one.speed_up * shares:.1f} | {one.efficiency:.1%} | {one.exposed * 1e3:.1f} ms "
+            f"| {one.ranks} | {one.speed_up * share:.1f} | {one.efficiency:.1%} | {lower:.1%} | {one.exposed * 1e3:.1f} ms "
             f"| {'-' if published is None else f'{published:.1f}'} |"
         )
     return "\n".join(lines) + "\n"
@@ -168,10 +164,13 @@ def main() -> None:
     for setting in SETTINGS:
         step = step_of(setting)
         ranks = sorted({*setting.published, 1024})
-        curve = predict(step, ranks, times_of(setting, step, ranks, given.simulator), strong=False)
+        times = times_of(setting, step, ranks, given.simulator)
+        curve = predict(step, ranks, times, strong=False)
+        all_times = [sum(times(n, bucket.bytes)[0] for bucket in step.buckets) for n in ranks]
+        serialized = [step.compute / (step.compute + seconds) for seconds in all_times]
         share = setting.throughput / setting.serial
         curves.append((setting, curve, share))
-        print(table(setting, curve, share))
+        print(table(setting, curve, serialized, share))
     draw(curves, given.output)
 
 
