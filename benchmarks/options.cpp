@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "benchmarks/flags.hpp"
 #include "benchmarks/models.hpp"
@@ -164,6 +165,8 @@ void read_simulation(const Flags& flags, Options& options) {
   if (flags.against && options.collective != Collective::all_reduce) {
     refuse("--against", *flags.against, "simulated libraries are compared in all_reduce only");
   }
+  std::error_code ignored;
+  if (!std::filesystem::exists(*flags.platform, ignored)) refuse("--platform", *flags.platform, "there is no such file");
   options.platform = *flags.platform;
   options.cache = Cache::hot;
   if (!flags.iters) options.iterations = 1;

@@ -62,6 +62,7 @@ const std::map<std::string, Example>& examples() {
       {"--sizes", {"all_reduce", "1K,1M", "@vgg"}},
       {"--ranks", {"all_reduce", "2", "0"}},
       {"--backend", {"all_reduce", "shm,mpi", "tcp"}},
+      {"--platform", {"all_reduce --backend simulated --ranks 2", "/dev/null", "/no/such/file"}},
       {"--against", {"all_reduce", "gloo", "tcp"}},
       {"--iters", {"all_reduce", "10", "0"}},
       {"--warmup_iters", {"all_reduce", "10", "-1"}},

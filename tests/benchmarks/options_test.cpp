@@ -104,8 +104,8 @@ TEST(Options, OnlySomeCollectivesWorkInPlace) {
 }
 
 TEST(Options, ASimulationRunsOnceOnMoreRanksThanAMachineHas) {
-  const Options options = parse_line("all_reduce --backend simulated --platform p.xml --ranks 1024 --against mpich -b 1K");
-  EXPECT_EQ(options.platform, "p.xml");
+  const Options options = parse_line("all_reduce --backend simulated --platform /dev/null --ranks 1024 --against mpich -b 1K");
+  EXPECT_EQ(options.platform, "/dev/null");
   EXPECT_EQ(options.ranks, 1024);
   EXPECT_EQ(options.against, "mpich");
   EXPECT_EQ(options.iterations, 1);
@@ -150,15 +150,17 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"--ranks 2.5", "--ranks 2.5: "}, Nonsense{"--backend tcp", "--backend tcp: 'tcp' is none of"},
         Nonsense{"--backend shm,", "--backend shm,: '' is none of"},
         Nonsense{"--against shm", "--against shm: none of mpi, gloo, nccl"},
-        Nonsense{"--platform p.xml --ranks 2", "--platform p.xml: needs --backend simulated"},
+        Nonsense{"--platform /dev/null --ranks 2", "--platform /dev/null: needs --backend simulated"},
+        Nonsense{"--backend simulated --platform /no/file --ranks 2", "--platform /no/file: there is no such file"},
         Nonsense{"--backend simulated --ranks 2", "--backend simulated: needs --platform FILE"},
-        Nonsense{"--backend simulated --platform p.xml", "--backend simulated: needs --ranks N"},
-        Nonsense{"--backend simulated --platform p.xml --ranks 0", "--ranks 0: "},
-        Nonsense{"--backend shm,simulated --platform p.xml --ranks 2", "--backend shm,simulated: simulated time does not"},
-        Nonsense{"--backend simulated --platform p.xml --ranks 2 --against mpi", "--against mpi: none of ompi"},
-        Nonsense{"--backend simulated --platform p.xml --ranks 2 --cache hot", "--cache hot: says nothing about a simulation"},
-        Nonsense{"bucket --backend simulated --platform p.xml --ranks 2", "--backend simulated: not of bucket"},
-        Nonsense{"barrier --backend simulated --platform p.xml --ranks 2 --against ompi",
+        Nonsense{"--backend simulated --platform /dev/null", "--backend simulated: needs --ranks N"},
+        Nonsense{"--backend simulated --platform /dev/null --ranks 0", "--ranks 0: "},
+        Nonsense{"--backend shm,simulated --platform /dev/null --ranks 2", "--backend shm,simulated: simulated time does not"},
+        Nonsense{"--backend simulated --platform /dev/null --ranks 2 --against mpi", "--against mpi: none of ompi"},
+        Nonsense{"--backend simulated --platform /dev/null --ranks 2 --cache hot",
+                 "--cache hot: says nothing about a simulation"},
+        Nonsense{"bucket --backend simulated --platform /dev/null --ranks 2", "--backend simulated: not of bucket"},
+        Nonsense{"barrier --backend simulated --platform /dev/null --ranks 2 --against ompi",
                  "--against ompi: simulated libraries"},
         Nonsense{"-d f31", "-d f31: 'f31' is none of float32"}, Nonsense{"-d f32,x", "-d f32,x: 'x' is none of"},
         Nonsense{"-O add", "-O add: 'add' is none of sum"}, Nonsense{"-o sum", "-o sum: the output file here"},
