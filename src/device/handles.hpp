@@ -1,4 +1,4 @@
-// Owning handles of streams, events and memory.
+// Owning handles of streams, events and memory; ranges for profilers.
 #pragma once
 
 #include <cstddef>
@@ -83,6 +83,17 @@ class PinnedBuffer {
  private:
   Device* device_;
   void* memory_;
+};
+
+class DeviceRange {
+ public:
+  DeviceRange(Device& device, const char* name) : device_(&device) { device.begin_range(name); }
+  DeviceRange(const DeviceRange&) = delete;
+  DeviceRange& operator=(const DeviceRange&) = delete;
+  ~DeviceRange() { device_->end_range(); }
+
+ private:
+  Device* device_;
 };
 
 }  // namespace tnt

@@ -245,6 +245,7 @@ void DeviceReducer::launch_due(StreamHandle stream) {
 }
 
 void DeviceReducer::launch(std::size_t bucket, bool capturing, std::vector<StreamHandle>& joined) {
+  const DeviceRange range(*device_, details_[bucket].c_str());
   State& state = states_[bucket];
   const StreamHandle packing = pack_stream_.get();
   const StreamHandle unpacking = unpack_stream_.get();
@@ -270,6 +271,7 @@ gpu::BucketLaunch DeviceReducer::launch_of(std::size_t bucket) {
 }
 
 void DeviceReducer::pack(std::size_t bucket, bool capturing) {
+  const DeviceRange range(*device_, "pack");
   State& state = states_[bucket];
   const StreamHandle packing = pack_stream_.get();
   if (const auto user = buffer_of(bucket).last_user) states_[*user].done.wait_on(packing, capturing);
@@ -279,6 +281,7 @@ void DeviceReducer::pack(std::size_t bucket, bool capturing) {
 // The ranks exchange slices, one for each rank, and our kernel sums each slice in a tree that does not depend on the transport.
 // As many bytes travel as in a ring.
 void DeviceReducer::reduce(std::size_t bucket) {
+  const DeviceRange range(*device_, "reduce");
   Buffer& buffer = buffer_of(bucket);
   const State& state = states_[bucket];
   const tnt_dtype_t dtype = plan_.buckets()[bucket].dtype;
@@ -300,6 +303,7 @@ void DeviceReducer::reduce(std::size_t bucket) {
 }
 
 void DeviceReducer::unpack(std::size_t bucket) {
+  const DeviceRange range(*device_, "unpack");
   State& state = states_[bucket];
   const StreamHandle unpacking = unpack_stream_.get();
   gpu::BucketLaunch launch = launch_of(bucket);

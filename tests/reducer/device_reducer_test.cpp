@@ -391,6 +391,27 @@ void expect_refused(const std::function<void()>& body, const std::string& part, 
   }
 }
 
+// A range for each bucket, which ends even if the device refuses a call inside.
+TEST_F(FiveTensors, AProfilerSeesEachBucket) {
+  run_trainers(1, five_tensors(), [&](Trainer& trainer, int rank) {
+    trainer.gradients = buffers(trainer);  // a step fails
+    const auto& memory = trainer.gradients;
+    (void)trainer.device->take_ranges();
+    step(trainer, rank, 1, 0, memory);
+    const auto ranges = trainer.device->take_ranges();
+    ASSERT_EQ(ranges.size(), 3 * 8U) << fmt::format("{}", fmt::join(ranges, ", "));
+    EXPECT_NE(ranges[8].find("gradients bucket 1"), std::string::npos) << ranges[8];
+    EXPECT_EQ(std::vector<std::string>(ranges.begin() + 9, ranges.begin() + 16),
+              (std::vector<std::string>{"begin pack", "end", "begin reduce", "end", "begin unpack", "end", "end"}));
+    trainer.device->synchronize(trainer.stream.get());
+    trainer.device->fail_at(testing::Call::unpack);
+    EXPECT_THROW(step(trainer, rank, 1, 1, memory), Error);
+    const auto failed = trainer.device->take_ranges();
+    EXPECT_EQ(std::count(failed.begin(), failed.end(), "end"), std::ssize(failed) / 2);
+    EXPECT_FALSE(failed.empty());
+  });
+}
+
 // Buckets that become due together take one event on the caller's stream.
 TEST_F(FiveTensors, BucketsThatAreDueTogetherShareAnEvent) {
   run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {

@@ -12,9 +12,23 @@
 namespace tnt::testing {
 namespace {
 
-constexpr const char* call_names[] = {
-    "allocate", "allocate_pinned", "make_stream", "idle", "synchronize", "make_event",     "record", "wait", "completed",
-    "copy",     "fill_zero",       "call",        "pack", "unpack",      "sum_statistics", "reduce"};
+constexpr const char* call_names[] = {"allocate",
+                                      "allocate_pinned",
+                                      "make_stream",
+                                      "idle",
+                                      "synchronize",
+                                      "make_event",
+                                      "record",
+                                      "wait",
+                                      "completed",
+                                      "copy",
+                                      "fill_zero",
+                                      "call",
+                                      "pack",
+                                      "unpack",
+                                      "sum_statistics",
+                                      "reduce",
+                                      "pointer_attributes"};
 
 thread_local int current_device = 0;
 
@@ -49,6 +63,21 @@ void SimulatedDevice::count(Call kind) {
   const std::scoped_lock lock(mutex_);
   const auto index = static_cast<std::size_t>(kind);
   if (++counts_[index].calls == counts_[index].fail_at) fail(TNT_SYSTEM, "{} failed: injected by the test", call_names[index]);
+}
+
+void SimulatedDevice::begin_range(const char* name) noexcept {
+  const std::scoped_lock lock(mutex_);
+  ranges_.push_back(std::string("begin ") + name);
+}
+
+void SimulatedDevice::end_range() noexcept {
+  const std::scoped_lock lock(mutex_);
+  ranges_.emplace_back("end");
+}
+
+std::vector<std::string> SimulatedDevice::take_ranges() {
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(ranges_, {});
 }
 
 void SimulatedDevice::fail_at(Call kind, int nth) {

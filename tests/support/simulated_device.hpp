@@ -80,6 +80,7 @@ class SimulatedDevice final : public Device {
   void fail_at(Call kind, int nth = 1);  // the nth such call from now on throws TNT_SYSTEM and does nothing
   [[nodiscard]] int calls(Call kind);    // so far
   [[nodiscard]] std::vector<std::string> enqueued_on(StreamHandle stream) { return streams_->enqueued_on(stream); }
+  [[nodiscard]] std::vector<std::string> take_ranges();  // "begin NAME" and "end", in the order of the calls
   [[nodiscard]] Priority priority_of(StreamHandle stream) { return streams_->priority_of(stream); }
   void run_all() { streams_->run_all(); }
   [[nodiscard]] std::vector<std::string> take_reports() { return streams_->take_reports(); }
@@ -109,6 +110,8 @@ class SimulatedDevice final : public Device {
   void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) override;
   void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
   void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) override;
+  void begin_range(const char* name) noexcept override;
+  void end_range() noexcept override;
   void keep_in_graph(StreamHandle stream, std::shared_ptr<void> object) override {
     streams_->keep_in_graph(stream, std::move(object));
   }
@@ -129,7 +132,8 @@ class SimulatedDevice final : public Device {
 
   int index_;
   const Kernels& kernels_;
-  std::mutex mutex_;  // of counts_
+  std::mutex mutex_;  // of counts_ and ranges_
+  std::vector<std::string> ranges_;
   std::array<Count, static_cast<std::size_t>(Call::last) + 1> counts_{};
   std::unique_ptr<SimulatedStreams> streams_;
 };

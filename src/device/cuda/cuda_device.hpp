@@ -43,6 +43,8 @@ class CudaDevice final : public Device {
   void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) override;
   void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
   void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) override;
+  void begin_range(const char* name) noexcept override;
+  void end_range() noexcept override;
   void keep_in_graph(StreamHandle stream, std::shared_ptr<void> object) override;
 
   void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
