@@ -80,6 +80,10 @@ class DeviceCommunicator {
   // Throws the error of the work that the device has passed, which may have ended without a result.
   virtual void check() { throw_if_aborted(); }
 
+  // Makes the stream wait for the last operation, by an event that the communicator has recorded after it anyway. False: it
+  // has none, as in a capture.
+  [[nodiscard]] virtual bool follow_last(StreamHandle /*stream*/) { return false; }
+
   // The number of operations in CUDA graphs that still exist. Waits a moment for graphs that were just destroyed.
   [[nodiscard]] virtual std::size_t captured_operations() { return 0; }
 

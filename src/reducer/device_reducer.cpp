@@ -254,8 +254,10 @@ void DeviceReducer::launch(std::size_t bucket, bool capturing, std::vector<Strea
   state.packed.record(packing, capturing);
   state.packed.wait_on(comm_->stream(), capturing);
   reduce(bucket);
-  state.reduced.record(comm_->stream(), capturing);
-  state.reduced.wait_on(unpacking, capturing);
+  if (!comm_->follow_last(unpacking)) {
+    state.reduced.record(comm_->stream(), capturing);
+    state.reduced.wait_on(unpacking, capturing);
+  }
   unpack(bucket);
   state.done.record(unpacking, capturing);
   buffer_of(bucket).last_user = bucket;

@@ -244,13 +244,16 @@ TEST_F(FiveTensors, CallersGetEventsAndWaitsOnly) {
     const int synchronized = trainer.device->calls(testing::Call::synchronize);
     const int packs = trainer.device->calls(testing::Call::pack);
     const int copies = trainer.device->calls(testing::Call::copy);
+    const int records = trainer.device->calls(testing::Call::record);
     for (std::size_t tensor = 5; tensor-- > 0;) {
       trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, trainer.stream.get());
     }
     trainer.reducer.finish(trainer.stream.get());
     EXPECT_EQ(trainer.device->calls(testing::Call::synchronize), synchronized);
     EXPECT_EQ(trainer.device->calls(testing::Call::pack), packs + 3);  // one launch for each bucket
-    EXPECT_EQ(trainer.device->calls(testing::Call::copy), copies);     // same addresses: nothing is uploaded
+    EXPECT_EQ(trainer.device->calls(testing::Call::copy), copies);     // nothing is uploaded
+    // for each bucket: on the caller's stream, when it is packed, before and after NCCL's work, when it is unpacked
+    EXPECT_EQ(trainer.device->calls(testing::Call::record), records + 3 * 5);
     const auto enqueued = trainer.device->enqueued_on(trainer.stream.get());
     EXPECT_EQ(std::count(enqueued.end() - 4, enqueued.end(), "record"), 3) << fmt::format("{}", fmt::join(enqueued, ", "));
     EXPECT_EQ(enqueued.back(), "wait");

@@ -126,6 +126,11 @@ void NcclCommunicator::check() {
   }
 }
 
+bool NcclCommunicator::follow_last(StreamHandle stream) {
+  const std::scoped_lock lock(mutex_);
+  return watchdog_->follow_last(stream);
+}
+
 std::size_t NcclCommunicator::operations_in_graphs() const noexcept {
   return static_cast<std::size_t>(in_graphs_.use_count()) - 1;
 }

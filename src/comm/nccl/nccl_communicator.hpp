@@ -50,6 +50,7 @@ class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
   void abort(tnt_status_t status, const std::string& message) noexcept override { host_.abort(status, message); }
   void throw_if_aborted() override;
   void check() override;
+  [[nodiscard]] bool follow_last(StreamHandle stream) override;
   [[nodiscard]] std::size_t captured_operations() override;
 
  private:

@@ -89,6 +89,7 @@ void Watchdog::end() {
     last = &operations_.back();
   }
   last->finished.record(stream_);
+  last_finished_ = last->finished.get();
   const std::scoped_lock lock(mutex_);
   last->enqueued = true;
 }

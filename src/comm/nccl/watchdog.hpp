@@ -47,10 +47,19 @@ class Watchdog {
   // no fixed time: returns false then. One thread at a time.
   template <typename Enqueue>
   bool operator()(const Call& call, std::string_view detail, Enqueue&& enqueue) {
+    last_finished_ = nullptr;
     const bool followed = begin(call, detail);
     enqueue();
     if (followed) end();
     return followed;
+  }
+
+  // Makes another stream wait for the last operation, by the event after it. False: it has none. Called by the thread that
+  // enqueues; the event is not recorded again before the next operation.
+  [[nodiscard]] bool follow_last(StreamHandle stream) {
+    if (last_finished_ == nullptr) return false;
+    device_.wait(stream, last_finished_);
+    return true;
   }
 
   void throw_if_aborted() const;
@@ -92,7 +101,8 @@ class Watchdog {
   WatchedComm& watched_;
   int rank_;
   double timeout_;
-  double period_;  // of the progress exchange
+  double period_;                        // of the progress exchange
+  EventHandle last_finished_ = nullptr;  // after the last operation; for the thread that enqueues
 
   mutable std::mutex mutex_;  // protects the members below, except atomics
   std::deque<Operation> operations_;
