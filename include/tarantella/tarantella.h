@@ -191,6 +191,12 @@ TNT_EXPORT tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name); 
  * collective, never blocks, may be called from any thread. */
 TNT_EXPORT tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason);
 
+/* Collective. Connects the communicator's GPUs now; each rank names its own, by the index of a CUDA device. Without this call
+ * the first call with a stream connects them, on the stream's device, and waits for the other ranks meanwhile. Connecting again
+ * with the same device succeeds and does nothing. TNT_INVALID_ARGUMENT: there is no such device (on all ranks, if one rank has
+ * none), or the communicator works on another one already. Cost: up to seconds, in NCCL. */
+TNT_EXPORT tnt_status_t tnt_comm_connect_device(tnt_comm_t comm, int device);
+
 /* The error of the communicator's work so far: TNT_SUCCESS if all operations whose stream has been synchronised have a result.
  * Not collective, does not wait. */
 TNT_EXPORT tnt_status_t tnt_comm_check(tnt_comm_t comm);

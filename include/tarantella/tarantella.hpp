@@ -203,6 +203,7 @@ class Comm {
     check(tnt_comm_create_group(handle_, ranks.data(), ranks.size(), tag, &group));
     return Comm(Owner(group));
   }
+  void connect_device(int device) const { check(tnt_comm_connect_device(handle_, device)); }
   void abort(const std::string& reason) const { check(tnt_comm_abort(handle_, reason.c_str())); }
 
   void barrier(tnt_stream_t stream = nullptr) const { check(tnt_barrier(handle_, stream, nullptr)); }

@@ -96,19 +96,25 @@ void check_unused(tnt_comm_t comm) {
 
 CallContext context() { return Runtime::get().context(); }
 
-// Created by the first call with a stream, which all ranks make.
-std::shared_ptr<DeviceCollectives> device_collectives_of(tnt_comm& on, StreamHandle stream) {
+// index(): this rank's device, asked for in this thread, which may have other default streams than the executor's.
+template <typename Index>
+std::shared_ptr<DeviceCollectives> connected_devices(tnt_comm& on, const Index& index) {
   const std::scoped_lock lock(on.device_mutex);
   if (on.device_collectives) return on.device_collectives;
   const CallContext call{.timeout = Runtime::get().settings().timeout, .detail = "connecting devices"};
-  const int index = device_of_stream(stream);  // in this thread, which may have other default streams than the executor's
+  const int own = index();
   on.executor.run([&] {
-    const auto connect = [&] { return connect_devices(index, *on.communicator, Runtime::get().settings(), call); };
+    const auto connect = [&] { return connect_devices(own, *on.communicator, Runtime::get().settings(), call); };
     std::optional<DeviceGroup> upward;
     if (on.communicator->size() > 1) upward = connect();
     on.device_collectives = std::make_shared<DeviceCollectives>(connect(), std::move(upward));
   });
   return on.device_collectives;
+}
+
+// Created by the first call with a stream, which all ranks make, or by tnt_comm_connect_device.
+std::shared_ptr<DeviceCollectives> device_collectives_of(tnt_comm& on, StreamHandle stream) {
+  return connected_devices(on, [&] { return device_of_stream(stream); });
 }
 
 // With a stream, on_device(DeviceCommunicator&) enqueues on the lane. Without one, on_host(Communicator&, context) blocks: it
@@ -216,6 +222,15 @@ tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason) {
     const Live on(comm);
     on->communicator->abort(TNT_ABORTED,
                             fmt::format("rank {}: {}", Runtime::get().settings().rank, reason == nullptr ? "aborted" : reason));
+  });
+}
+
+tnt_status_t tnt_comm_connect_device(tnt_comm_t comm, int device) {
+  return guarded([&] {
+    const Live on(comm);
+    const int connected = connected_devices(*on, [&] { return device; })->device().index();
+    if (connected == device) return;
+    fail(TNT_INVALID_ARGUMENT, "device is {}, but this communicator works on device {} already", device, connected);
   });
 }
 

@@ -70,8 +70,8 @@ DeviceCollectives::DeviceCollectives(DeviceGroup collectives, std::optional<Devi
 void DeviceCollectives::check_stream(StreamHandle stream) const {
   const int index = device().device_of(stream);
   if (index == device().index()) return;
-  fail(TNT_INVALID_ARGUMENT, "the stream is of device {}, but this communicator works on device {} since its first stream",
-       index, device().index());
+  fail(TNT_INVALID_ARGUMENT, "the stream is of device {}, but this communicator works on device {} already", index,
+       device().index());
 }
 
 std::shared_ptr<Waitable> DeviceCollectives::make_work(DeviceCommunicator& comm) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <string>
 
 #include "device/devices.hpp"
 #include "nccl/nccl_job.hpp"
@@ -65,12 +66,37 @@ TEST_F(DefaultStreams, AreOfTheCallersDevice) {
       EXPECT_EQ(data.read().get(3), 3.0);
       SimulatedDevice::set_current(0);
       EXPECT_EQ(tnt_all_reduce(comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, stream, nullptr), TNT_INVALID_ARGUMENT);
-      EXPECT_STREQ(tnt_last_error(),
-                   "the stream is of device 0, but this communicator works on device 1 since its first stream");
+      EXPECT_STREQ(tnt_last_error(), "the stream is of device 0, but this communicator works on device 1 already");
     }
     EXPECT_EQ(tnt_comm_destroy(comm), TNT_SUCCESS);
   }
   EXPECT_EQ(opened_, std::set<int>{1});
+}
+
+class ConnectedDevices : public DefaultStreams {};
+
+TEST_F(ConnectedDevices, AreThoseThatAreNamed) {
+  tnt_comm_t world = nullptr;
+  tnt_comm_t comm = nullptr;
+  ASSERT_EQ(tnt_comm_world(&world), TNT_SUCCESS);
+  ASSERT_EQ(tnt_comm_split(world, 0, 0, &comm), TNT_SUCCESS);
+  EXPECT_EQ(tnt_comm_connect_device(comm, 2), TNT_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(tnt_last_error()).find("there is no device 2"), std::string::npos) << tnt_last_error();
+  EXPECT_TRUE(opened_.empty());
+  EXPECT_EQ(tnt_comm_connect_device(comm, 1), TNT_SUCCESS) << tnt_last_error();
+  EXPECT_EQ(opened_, std::set<int>{1});  // before any call with a stream
+  EXPECT_EQ(tnt_comm_connect_device(comm, 1), TNT_SUCCESS) << tnt_last_error();
+  EXPECT_EQ(tnt_comm_connect_device(comm, 0), TNT_INVALID_ARGUMENT);
+  EXPECT_STREQ(tnt_last_error(), "device is 0, but this communicator works on device 1 already");
+  const auto device = open(1);
+  {
+    const Stream stream(*device);
+    const testing::OnDevice data(*device, stream.get(), testing::repeated(TNT_FLOAT32, 4, [](auto) { return 3.0; }));
+    EXPECT_EQ(tnt_all_reduce(comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, stream.get(), nullptr), TNT_SUCCESS)
+        << tnt_last_error();
+    EXPECT_EQ(data.read().get(3), 3.0);
+  }
+  EXPECT_EQ(tnt_comm_destroy(comm), TNT_SUCCESS);
 }
 
 }  // namespace

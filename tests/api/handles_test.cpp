@@ -57,6 +57,7 @@ const Use uses[] = {
     {"comm_local_size", [](const Handles& of) { return tnt_comm_local_size(of.comm, &number); }},
     {"comm_transport", [](const Handles& of) { return tnt_comm_transport(of.comm, &text); }},
     {"comm_abort", [](const Handles& of) { return tnt_comm_abort(of.comm, "reason"); }},
+    {"comm_connect_device", [](const Handles& of) { return tnt_comm_connect_device(of.comm, 0); }},
     {"comm_check", [](const Handles& of) { return tnt_comm_check(of.comm); }},
     {"comm_destroy", [](const Handles& of) { return tnt_comm_destroy(of.comm); }},
     {"all_reduce",
