@@ -92,6 +92,12 @@ void use_groups(const Comm& world) {
   moved.barrier();
   EXPECT(moved.get() == handle);
   moved = Comm::world();
+  try {
+    moved.connect_device(-1);
+    EXPECT(false);
+  } catch (const tarantella::Error& error) {
+    EXPECT(error.status() == TNT_INVALID_ARGUMENT || error.status() == TNT_UNSUPPORTED);  // without a GPU
+  }
   int rank = 0;
   EXPECT(tnt_comm_rank(handle, &rank) == TNT_INVALID_ARGUMENT);  // its owner has ended
 }
@@ -106,7 +112,14 @@ void use_a_reducer(const Comm& world) {
   reducer.wait_bucket(0);
   reducer.finish();
   EXPECT(a[1] == 2 && b == 1.5F);
-  EXPECT(reducer.bucket_count() == 1 && reducer.bucket(0).n_tensors == 2 && reducer.stats().steps == 1);
+  const std::size_t both[] = {1, 0};
+  const void* const gradients[] = {&b, a.data()};
+  void* const outs[] = {&b, nullptr};
+  const double scales[] = {2.0, 0.5};
+  reducer.ready_many(both, gradients, outs, scales, 2);
+  reducer.finish();
+  EXPECT(b == 3 && a[1] == 2);
+  EXPECT(reducer.bucket_count() == 1 && reducer.bucket(0).n_tensors == 2 && reducer.stats().steps == 2);
   expect_error([&] { (void)reducer.bucket(1); }, TNT_INVALID_ARGUMENT, "bucket 1 is not in the plan");
 }
 
