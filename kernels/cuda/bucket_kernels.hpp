@@ -70,7 +70,8 @@ struct BucketLaunch {
 
 enum class Direction { pack, unpack };
 
-// Whether the current device has cp.async.bulk (compute capability 9.0), by which few blocks keep many bytes in flight.
+// Whether the kernels have cp.async.bulk on the current device, by which few blocks keep many bytes in flight: machine code or
+// PTX for compute capability 9.0 or newer.
 [[nodiscard]] bool has_bulk_copies();
 
 // Whether max_ctas gives a launch fewer blocks than tiles.

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/launch.cuh"
 
-#if !defined(__CUDACC__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
+#if !defined(__CUDACC__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ >= 12)
 #define TNT_HAS_BULK_COPIES 1
 #else
 #define TNT_HAS_BULK_COPIES 0

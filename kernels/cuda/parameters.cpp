@@ -1,4 +1,3 @@
-// What the driver and the current device can.
 #include "kernels/cuda/bucket_kernels.hpp"
 #include "kernels/cuda/cuda_call.hpp"
 
@@ -11,14 +10,6 @@ std::uint32_t max_tensors_per_launch() {
     return CUDART_VERSION >= 12010 && driver >= 12010;
   }();
   return large ? many_tensors : few_tensors;
-}
-
-bool has_bulk_copies() {
-  int device = 0;
-  int major = 0;
-  TNT_CUDA(cudaGetDevice(&device));
-  TNT_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  return major >= 9;
 }
 
 }  // namespace tnt::gpu
