@@ -149,6 +149,10 @@ TNT_EXPORT int64_t tnt_clock_ns(void);
  * as "step". */
 TNT_EXPORT tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_ns, int64_t end_ns);
 
+/* Says how far this rank's training is, for `tarantella status`: the number of steps it has done, and of samples of all ranks
+ * in them. Not collective. Costs about 0.1 us; does nothing if the launcher has not started this process. */
+TNT_EXPORT tnt_status_t tnt_progress(uint64_t step, double samples);
+
 /* -------------------------------------------------------------------------------------------- streams
  * A function with a stream takes buffers in the memory of the stream's CUDA device and only enqueues the operation. Work that
  * is on the stream before the call is done first, and work that is enqueued later is done afterwards; the operation itself runs

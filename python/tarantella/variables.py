@@ -19,6 +19,8 @@ TOKEN = "TNT_INTERNAL_TOKEN"
 """The job's secret: a process that does not know it cannot join."""
 REPORT_FD = "TNT_INTERNAL_REPORT_FD"
 """A pipe on which a rank tells the launcher why its script failed: as `reporting.py` writes it."""
+FLIGHT_RECORD = "TNT_INTERNAL_FLIGHT_RECORD"
+"""Memory in which a rank records its calls, named as the pipe is: the launcher reads it (`launcher/flight_memory.py`)."""
 JOINED = "TNT_INTERNAL_JOINED"
 """The rank and the number of the process that has joined as this rank. The programs that it starts inherit all that a rank is
 given, but are no ranks."""
@@ -36,5 +38,5 @@ LAUNCHER_ADDED = "TNT_INTERNAL_LAUNCHER_ADDED"
 
 OF_RANK = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, RENDEZVOUS, TOKEN, REPORT_FD, LAUNCHER)
 """What each rank is given."""
-OF_LAUNCHER = (*OF_RANK, THREADS_CHOSEN, RESTART, JOB, JOINED)
+OF_LAUNCHER = (*OF_RANK, FLIGHT_RECORD, THREADS_CHOSEN, RESTART, JOB, JOINED)
 """What the launcher sets and -x must not."""

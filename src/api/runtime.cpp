@@ -93,8 +93,10 @@ void fail_in_fork() {
        registry().pid.load());
 }
 
-Runtime::Runtime(Settings settings)
-    : settings_(std::move(settings)), trace_(settings_.timeline, job_name(settings_), settings_.rank) {}
+Runtime::Runtime(Settings settings, std::shared_ptr<FlightRecorder> recorder)
+    : settings_(std::move(settings)),
+      trace_(settings_.timeline, job_name(settings_), settings_.rank),
+      recorder_(std::move(recorder)) {}
 
 Runtime& Runtime::get() { return required(registry().current.load(), "tnt_init has not been called: the runtime"); }
 
@@ -128,7 +130,7 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
     set_rank(true);
     try {
       JoinedJob joined = join_job(settings, options != nullptr);
-      auto runtime = std::make_unique<Runtime>(std::move(settings));
+      auto runtime = std::make_unique<Runtime>(std::move(settings), std::move(joined.recorder));
       const tnt_comm_t world = make_comm(std::move(joined.communicator), std::move(joined.network));
       registry().runtime = std::move(runtime);
       registry().current = registry().runtime.get();
@@ -195,6 +197,14 @@ tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_n
     required(track, "track");
     required(name, "name");
     if (trace.enabled()) trace.add({.track = track, .name = name, .begin_ns = begin_ns, .end_ns = end_ns});
+  });
+}
+
+tnt_status_t tnt_progress(uint64_t step, double samples) {
+  return guarded([&] {
+    if (!(samples >= 0)) fail(TNT_INVALID_ARGUMENT, "samples is {}, not a number of samples", samples);
+    const Live world(Runtime::world_handle());  // keeps the runtime
+    if (FlightRecorder* const recorder = Runtime::get().recorder()) recorder->progress(step, samples);
   });
 }
 

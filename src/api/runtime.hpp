@@ -39,10 +39,11 @@ namespace tnt {
 // All but the communicators, reducers and works, which belong to their handles (handles.hpp).
 class Runtime {
  public:
-  explicit Runtime(Settings settings);
+  Runtime(Settings settings, std::shared_ptr<FlightRecorder> recorder);
 
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   [[nodiscard]] Trace& trace() noexcept { return trace_; }
+  [[nodiscard]] FlightRecorder* recorder() noexcept { return recorder_.get(); }  // nullptr without our launcher
   [[nodiscard]] CallContext context() const noexcept { return {.timeout = settings_.timeout}; }
 
   // The runtime of this process; throws TNT_INVALID_ARGUMENT before tnt_init and after tnt_finalize. It exists as long as a
@@ -55,6 +56,7 @@ class Runtime {
  private:
   Settings settings_;
   Trace trace_;
+  std::shared_ptr<FlightRecorder> recorder_;
 };
 
 // A new handle. network: as in tnt_comm.

@@ -20,13 +20,16 @@ inline std::int64_t (*simulated_clock)() noexcept = nullptr;
 
 class Deadline {
  public:
-  explicit Deadline(double seconds) noexcept : seconds_(seconds), end_(now_ns() + static_cast<std::int64_t>(seconds * 1e9)) {}
+  explicit Deadline(double seconds) noexcept
+      : seconds_(seconds), begin_(now_ns()), end_(begin_ + static_cast<std::int64_t>(seconds * 1e9)) {}
   [[nodiscard]] bool passed() const noexcept { return now_ns() >= end_; }
   [[nodiscard]] double seconds() const noexcept { return seconds_; }
+  [[nodiscard]] std::int64_t begin_ns() const noexcept { return begin_; }
   [[nodiscard]] std::int64_t end_ns() const noexcept { return end_; }
 
  private:
   double seconds_;
+  std::int64_t begin_;
   std::int64_t end_;
 };
 

@@ -37,7 +37,7 @@ constexpr std::array<Variable, 4> place_variables{{
     {"TNT_INTERNAL_TOKEN", [](S& s, Name, Text t) { s.token = t; }, nullptr},
 }};
 
-constexpr std::array<Variable, 27> variables{{
+constexpr std::array<Variable, 28> variables{{
     // users'
     {"TNT_TIMEOUT", [](S& s, Name n, Text t) { s.timeout = parse_seconds(n, t); },
      [](const S& s) { return fmt::format("{}", s.timeout); }},
@@ -63,6 +63,7 @@ constexpr std::array<Variable, 27> variables{{
     {"TNT_INTERNAL_LOCAL_RANK", nothing, nullptr},
     {"TNT_INTERNAL_LOCAL_SIZE", nothing, nullptr},
     {"TNT_INTERNAL_REPORT_FD", nothing, nullptr},
+    {"TNT_INTERNAL_FLIGHT_RECORD", [](S& s, Name, Text t) { s.flight_record = t; }, nullptr},
     {"TNT_INTERNAL_LAUNCHER", nothing, nullptr},
     {"TNT_INTERNAL_LAUNCHER_ADDED", nothing, nullptr},
     {"TNT_INTERNAL_JOB", nothing, nullptr},
@@ -172,6 +173,14 @@ Settings read_settings(Place place) {
     if (name.starts_with("TNT_")) (void)find_variable(name);
   }
   return read_settings([](const char* name) { return std::getenv(name); }, place);
+}
+
+bool is_launched_as(const Settings& settings) {
+  const auto is = [](const char* name, const std::string& value) {
+    const char* const text = std::getenv(name);
+    return text != nullptr && text == value;
+  };
+  return is("TNT_INTERNAL_RANK", std::to_string(settings.rank)) && is("TNT_INTERNAL_RENDEZVOUS", settings.rendezvous);
 }
 
 std::string canonical_setting(const char* name, const char* value) {

@@ -18,11 +18,12 @@ enum class Overlap { automatic, on, off };  // whether a thread reduces gradient
 
 struct Settings {
   // the place of this process in the job; set by the launcher
-  int rank = 0;             // TNT_INTERNAL_RANK
-  int ranks = 1;            // TNT_INTERNAL_SIZE
-  std::string rendezvous;   // TNT_INTERNAL_RENDEZVOUS
-  std::string token;        // TNT_INTERNAL_TOKEN
-  double join_timeout = 0;  // seconds until all ranks must have joined; 0: as timeout
+  int rank = 0;               // TNT_INTERNAL_RANK
+  int ranks = 1;              // TNT_INTERNAL_SIZE
+  std::string rendezvous;     // TNT_INTERNAL_RENDEZVOUS
+  std::string token;          // TNT_INTERNAL_TOKEN
+  std::string flight_record;  // TNT_INTERNAL_FLIGHT_RECORD: memory of the launcher's, "descriptor:device:inode"
+  double join_timeout = 0;    // seconds until all ranks must have joined; 0: as timeout
   // what the user may set
   double timeout = 600;                                      // TNT_TIMEOUT, seconds, for every wait
   std::optional<std::size_t> fusion_threshold;               // TNT_FUSION_THRESHOLD, kilobytes or with suffix; here bytes
@@ -57,6 +58,10 @@ enum class Place { from_environment, from_caller };                // where the 
 [[nodiscard]] Settings read_settings(const Environment& environment, Place place = Place::from_environment);
 // The same from the environment of the process. Throws also if a TNT_ variable is set that nothing reads.
 [[nodiscard]] Settings read_settings(Place place = Place::from_environment);
+
+// Whether our launcher has started this process as the rank in these settings. A caller that gives places may as well have made
+// several ranks of the one process that was started.
+[[nodiscard]] bool is_launched_as(const Settings& settings);
 
 // What tnt_setting says (tarantella.h): value in one spelling, or the default if value is nullptr.
 [[nodiscard]] std::string canonical_setting(const char* name, const char* value);

@@ -23,8 +23,18 @@ constexpr double min_seconds_in_mpi = 10.0;
 
 }  // namespace
 
+std::shared_ptr<FlightRecorder> open_flight_recorder(const Settings& settings) {
+  try {
+    return FlightRecorder::open(settings.flight_record, settings.rank, settings.ranks);
+  } catch (const Error& error) {
+    log(LogLevel::warning, "rank {} records no calls: {}", settings.rank, error.what());
+    return nullptr;
+  }
+}
+
 JoinedJob join_job(Settings& settings, bool explicit_place) {
   configure_log(settings);
+  if (explicit_place && !is_launched_as(settings)) settings.flight_record.clear();
   if (settings.ranks == 1 && !explicit_place) {
     if (const std::string mpi_variable = mpi_launcher_variable(); !mpi_variable.empty()) {
       const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
@@ -41,8 +51,10 @@ JoinedJob join_job(Settings& settings, bool explicit_place) {
          "TNT_TRANSPORT={}: this process was not started by mpirun or srun, or with a rendezvous tcp://host:port",
          transport_name(settings.transport));
   }
-  if (settings.ranks == 1) return {std::make_unique<LocalCommunicator>(), nullptr};
-  return {std::make_unique<ShmCommunicator>(join_node(settings)), nullptr};
+  auto recorder = open_flight_recorder(settings);
+  if (settings.ranks == 1) return {std::make_unique<LocalCommunicator>(), nullptr, std::move(recorder)};
+  auto communicator = std::make_unique<ShmCommunicator>(join_node(settings, recorder));
+  return {std::move(communicator), nullptr, std::move(recorder)};
 }
 
 }  // namespace tnt

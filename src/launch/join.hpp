@@ -8,6 +8,7 @@
 
 #include "base/settings.hpp"
 #include "comm/communicator.hpp"
+#include "comm/flight_recorder.hpp"
 #include "comm/network/network.hpp"
 
 namespace tnt {
@@ -15,6 +16,7 @@ namespace tnt {
 struct JoinedJob {
   std::unique_ptr<Communicator> communicator;  // of all ranks
   std::shared_ptr<Network> network;            // under mpirun and srun, and with a rendezvous tcp://host:port; else null
+  std::shared_ptr<FlightRecorder> recorder;    // of this rank's calls; null without our launcher
 };
 
 // Started by our launcher, or with a place that the caller gives (explicit_place): shared memory, or with a rendezvous

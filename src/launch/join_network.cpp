@@ -94,8 +94,9 @@ TransportChoice choose_transport(TransportChoice wanted, TransportChoice flat, c
   return wanted;
 }
 
-std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& network, Settings& settings) {
-  auto world = std::make_shared<NetworkWorld>(network);
+std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& network, Settings& settings,
+                                                const std::shared_ptr<FlightRecorder>& recorder) {
+  auto world = std::make_shared<NetworkWorld>(network, recorder);
   NetworkCommunicator all(world);
   const auto peers = exchange_peer_info(all, settings);
   compare(peers);
@@ -106,7 +107,7 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
   const TransportChoice transport = choose_transport(settings.transport, flat, nodes);
   log(LogLevel::info, "{} ranks on {} nodes, transport {}: {}", nodes.size(), *std::max_element(nodes.begin(), nodes.end()) + 1,
       transport_name(transport), network->name());
-  if (transport == TransportChoice::shm) return std::make_unique<ShmCommunicator>(join_node(settings));
+  if (transport == TransportChoice::shm) return std::make_unique<ShmCommunicator>(join_node(settings, recorder));
   world->set_nodes(nodes);
   auto over_network = std::make_unique<NetworkCommunicator>(world);
   if (transport == flat) return over_network;
@@ -115,7 +116,7 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
   for (int rank = 0; rank < settings.ranks; ++rank) {
     if (world->node(rank) == world->node(settings.rank)) members.push_back(rank);
   }
-  auto node = join_node(settings, members, world->node(settings.rank));
+  auto node = join_node(settings, members, world->node(settings.rank), recorder);
   node->set_remote_abort_link(remote_abort_link(world));
   return HierarchicalCommunicator::make(std::move(over_network), std::make_unique<ShmCommunicator>(node, members));
 }
@@ -134,8 +135,9 @@ JoinedJob join_network(std::shared_ptr<Network> network, const std::string& mpi_
          mpi_variable, network->name());
   }
   try {
-    auto communicator = make_communicator(network, settings);
-    return {std::move(communicator), std::move(network)};
+    auto recorder = open_flight_recorder(settings);
+    auto communicator = make_communicator(network, settings, recorder);
+    return {std::move(communicator), std::move(network), std::move(recorder)};
   } catch (const Error&) {
     network->skip_finalize();
     throw;

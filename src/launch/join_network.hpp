@@ -12,4 +12,7 @@ namespace tnt {
 // rank, ranks, rendezvous and token to settings. Throws the same message on all ranks.
 [[nodiscard]] JoinedJob join_network(std::shared_ptr<Network> network, const std::string& mpi_variable, Settings& settings);
 
+// The recorder of the rank that settings say. Null, with a line in the log if that is a fault, if nothing can be recorded.
+[[nodiscard]] std::shared_ptr<FlightRecorder> open_flight_recorder(const Settings& settings);
+
 }  // namespace tnt

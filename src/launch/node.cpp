@@ -59,19 +59,20 @@ std::string node_identity(const Settings& settings) {
   return fmt::format("{} {} {} {}", boot_id(), read_link("/proc/self/ns/net"), read_link("/proc/self/ns/pid"), settings.node);
 }
 
-std::shared_ptr<ShmWorld> join_node(const Settings& settings) {
+std::shared_ptr<ShmWorld> join_node(const Settings& settings, std::shared_ptr<FlightRecorder> recorder) {
   ShmWorld::check_ranks(settings.ranks);  // before this rank waits for the others
   return std::make_shared<ShmWorld>(share_segment(settings), settings.rank, settings.ranks,
-                                    ShmCommunicator::world_bytes(settings.ranks));
+                                    ShmCommunicator::world_bytes(settings.ranks), std::move(recorder));
 }
 
-std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<int>& members, int node) {
+std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<int>& members, int node,
+                                    std::shared_ptr<FlightRecorder> recorder) {
   Settings local = settings;
   local.rank = static_cast<int>(std::find(members.begin(), members.end(), settings.rank) - members.begin());
   local.ranks = static_cast<int>(members.size());
   local.rendezvous += fmt::format("-{}", node);
   return std::make_shared<ShmWorld>(share_segment(local), settings.rank, settings.ranks,
-                                    ShmCommunicator::world_bytes(local.ranks));
+                                    ShmCommunicator::world_bytes(local.ranks), std::move(recorder));
 }
 
 }  // namespace tnt

@@ -23,7 +23,7 @@ Graph = dict[str, dict[str, int]]
 # rooms of python/tarantella; "." is its __init__.py, and "keras/." that of keras
 PYTHON = [
     ["errors", "start", "strategy", "variables", "_native"],
-    ["mpi", "reporting", "settings"],
+    ["mpi", "reporting", "settings", "flight"],
     ["environment", "interrupts", "threads"],
     ["gpus", "runtime"],
     ["collectives"],
@@ -44,7 +44,7 @@ PYTHON = [
     ["keras/model"],
     ["keras/models"],
     ["launcher"],
-    ["verify", "scaling"],
+    ["verify", "scaling", "inspection"],
     ["cli"],
     ["__main__"],
     ["."],

@@ -82,6 +82,8 @@ NB_MODULE(_native, module) {
       },
       "name"_a, "value"_a = nb::none());
   module.def("clock_ns", &tnt_clock_ns);
+  module.def(
+      "progress", [](std::uint64_t step, double samples) { check(tnt_progress(step, samples)); }, "step"_a, "samples"_a);
   module.def("trace_span", [](const std::string& track, const std::string& name, std::int64_t begin_ns, std::int64_t end_ns) {
     check(tnt_trace_span(track.c_str(), name.c_str(), begin_ns, end_ns));
   });

@@ -56,8 +56,7 @@ def launcher_parser() -> argparse.ArgumentParser:
     """The parser of everything before `--`."""
     parser = Parser(
         prog="tarantella",
-        usage="tarantella -n N [options] -- SCRIPT [args...]\n       tarantella verify --help\n"
-        "       tarantella simulate --help",
+        usage="tarantella -n N [options] -- SCRIPT [args...]\n       tarantella status|explain|verify|simulate --help",
         description="Starts N ranks of SCRIPT, on this node or on several hosts, and ends them together when one fails. SCRIPT "
         "is a .py file or another program, or what may follow `python`: -m MODULE, -c TEXT, or - for standard input.",
         allow_abbrev=False,
@@ -132,6 +131,9 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
         help="after a failure, start all ranks again, K times at most; the script goes on from its last checkpoint")
     add("--min-ranks", metavar="M", type=rank_count,
         help="with --max-restarts: go on without killed ranks, or without hosts that are gone, while M ranks are left")
+    add("--flight-recorder", metavar="FOLDER", type=_folder,
+        help="if the job fails, write the last calls of each rank there; `tarantella explain FOLDER` tells which rank fell "
+        "out of step")
     add("--cleanup", action="store_true",
         help="start nothing: end your processes that are left over from jobs whose launcher has gone, on all hosts given")
     add("--force", action="store_true", help="with --cleanup: by SIGKILL")
@@ -197,3 +199,10 @@ def _timeline(text: str) -> str:
     if not text or os.path.isdir(path) or not os.path.isdir(path.parent):
         raise argparse.ArgumentTypeError(f"must name a file in a folder that exists, not {text!r}")
     return str(path)
+
+
+def _folder(text: str) -> Path:
+    path = Path(text).absolute()
+    if not text or (path.exists() and not path.is_dir()):
+        raise argparse.ArgumentTypeError(f"must name a folder, not {text!r}")
+    return path

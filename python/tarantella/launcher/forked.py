@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from tarantella import interrupts, reporting, tensorflow_import
 from tarantella.launcher import main_program
-from tarantella.launcher.signals import ENDING
+from tarantella.launcher.signals import ASKING, ENDING
 
 CANNOT_START = 126
 _kept: list[object] = []
@@ -62,7 +62,7 @@ class ForkedRank(BaseException):
     def run(self) -> NoReturn:
         """Runs the script; never returns."""
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, *ENDING):
+        for number in (signal.SIGCHLD, ASKING, *ENDING):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         for descriptor, source in enumerate(self._streams):

@@ -12,16 +12,18 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from tarantella import variables
 from tarantella.launcher import supervision
 from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.forked import ForkedRank
+from tarantella.launcher.job_view import JobView
 from tarantella.launcher.joining import JoinWatch
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDERR, STDOUT, Console, Stream
 from tarantella.launcher.process import ExitStatus, RankProcess, RankSpec, RankStarter
 from tarantella.launcher.rendezvous import ExitNotices, Refusal
 from tarantella.launcher.results import JobResult, RankExit, first_failure, read_report
-from tarantella.launcher.signals import SignalPipe
+from tarantella.launcher.signals import ASKING, SignalPipe
 from tarantella.launcher.text import counted
 
 CANNOT_START = 126
@@ -92,6 +94,8 @@ class Job:
         self._console = console
         self._selector = selectors.PollSelector()  # epoll refuses files, and output may go to one
         self._joining = JoinWatch(joining, self._selector)
+        job = os.environ.get(variables.JOB, rendezvous.name) if only is not None else rendezvous.name
+        self._view = JobView(options, job, only, self._selector)
         self._running: dict[int, _Rank] = {}
         self._exits: list[RankExit] = []
         self._tails: dict[int, list[bytes]] = {}
@@ -120,7 +124,10 @@ class Job:
             self._joining.close()
             if self._refusal:
                 self._refusal.close()
-        result = self._result() if started else JobResult(CANNOT_START, started=False)
+            result = self._result() if started else JobResult(CANNOT_START, started=False)
+            if result.code != 0:
+                self._write_records(result.reason)
+            self._view.close()
         if result.code != 0:  # what has left the session of its rank
             supervision.end_adopted()
         if result.code == 0 and warning is not None:
@@ -142,6 +149,7 @@ class Job:
                 return False
             rank = _Rank(number, process, self._console, self._options.log_on_all_devices)
             self._running[number] = rank
+            self._view.started(number, process.pid, process.memory)
             for stream in rank.streams:
                 self._watch(stream)
         for descriptor in self._spec.inherited:
@@ -198,6 +206,9 @@ class Job:
             if number == signal.SIGCHLD:
                 self._check_children = True
                 continue
+            if number == ASKING:
+                self._view.print_on(self._console)
+                continue
             self._asked_to_end = True
             if not self._ending():
                 self._interrupt(number)
@@ -215,8 +226,15 @@ class Job:
             return
         if self._only is None:
             self._console.message(f"interrupted; ending {counted(len(self._running), 'rank')}")
+        self._view.failed()
+        if self._only is not None:  # mpirun may not leave the time for it when the rank has ended
+            self._write_records("the job was ended")
         self._signal_all(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
         self._end_soon()
+
+    def _write_records(self, reason: str) -> None:
+        if self._options.flight_recorder is not None:
+            self._view.write(self._options.flight_recorder, reason or "the job was interrupted", self._console)
 
     def _end_soon(self) -> None:
         now = time.monotonic()
@@ -242,6 +260,7 @@ class Job:
                 self._paused.remove(stream)
             stream.finish()
         del self._running[rank.number]
+        self._view.ended(rank.number, "was ended by the launcher" if rank.signalled else str(status))
         report = read_report(rank.reports)
         host = "" if self._only is None else socket.gethostname()
         self._exits.append(RankExit(rank.number, rank.process.pid, status, rank.signalled, report, host))
@@ -250,6 +269,7 @@ class Job:
             self._notices.clear()
         if not status.success:
             if not self._ending():
+                self._view.failed()
                 self._failed_among = len(self._running) + 1
                 self._end_soon()
         elif rank.number == 0 and self._running:

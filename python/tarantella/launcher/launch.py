@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Mapping
 from functools import partial
 
@@ -11,6 +12,7 @@ from tarantella import variables
 from tarantella.launcher.environment import Rendezvous, mpi_environment, rank_environment, shared_environment
 from tarantella.launcher.hosts import describe as describe_hosts
 from tarantella.launcher.job import Job
+from tarantella.launcher.job_view import describe_launch
 from tarantella.launcher.mpi_job import MpiJob
 from tarantella.launcher.mpirun import find_mpirun, mpirun_command, rank_command
 from tarantella.launcher.options import Options
@@ -65,11 +67,12 @@ def _on_hosts(options: Options, console: Console) -> JobResult:
     console.message(f"{describe_hosts(options.hosts)}, started by {mpirun}")
     console.drain()
     if options.dry_run:
-        variables = "".join(f"{key}={shlex.quote(value)} " for key, value in added.items())
-        console.write(STDOUT, os.fsencode(f"{variables}{shlex.join(command)}\n"))
+        assignments = "".join(f"{key}={shlex.quote(value)} " for key, value in added.items())
+        console.write(STDOUT, os.fsencode(f"{assignments}{shlex.join(command)}\n"))
         console.drain()
         return JobResult(0)
-    return MpiJob(command, everything, options.ranks, console).run()
+    describe = partial(describe_launch, options, everything[variables.JOB], time.time())
+    return MpiJob(command, everything, options.ranks, console, describe=describe).run()
 
 
 def _describe_rank(rank: int, environment: Mapping[str, str], options: Options, pinning: Pinning | None) -> bytes:

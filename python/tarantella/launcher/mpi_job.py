@@ -15,11 +15,13 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from tarantella.launcher.output import STDERR, Console
 from tarantella.launcher.process import PR_SET_PDEATHSIG
 from tarantella.launcher.results import JobResult
-from tarantella.launcher.signals import SignalPipe
+from tarantella.launcher.signals import ASKING, SignalPipe
+from tarantella.launcher.status_socket import StatusSocket
 from tarantella.launcher.text import counted
 
 CANNOT_START = 126
@@ -54,8 +56,9 @@ class MpiJob:
         console: Console,
         *,
         timeout: float = float("inf"),
+        describe: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
-        """timeout: seconds after which it is killed."""
+        """timeout: seconds after which it is killed. describe: what it tells of the job if it is asked for its status."""
         self._command = command
         self._environment = environment
         self._ranks = ranks
@@ -68,6 +71,7 @@ class MpiJob:
         self._partial_line = b""
         self._killed: set[int] = set()
         self._reason = ""
+        self._describe = describe
 
     def run(self) -> JobResult:
         """Its code is what mpirun returns, or 128 + the number of the signal that ended the job."""
@@ -88,6 +92,7 @@ class MpiJob:
             output = mpirun.stderr.fileno()
             os.set_blocking(output, False)
             selector.register(signals.descriptor, selectors.EVENT_READ, lambda: self._on_signals(mpirun, signals.read()))
+            status = StatusSocket(os.getppid(), self._describe, selector) if self._describe else None
             try:
                 while not _ended(mpirun):
                     _watch(selector, output, None if self._console.full else lambda: self._copy_output(selector, output))
@@ -97,6 +102,8 @@ class MpiJob:
                     if time.monotonic() > self._deadline:
                         self._give_up(mpirun)
             finally:
+                if status is not None:
+                    status.close()
                 _kill_group(mpirun)  # before it is reaped: until then its number cannot be another's
                 code = mpirun.wait()
             self._console.drain()  # makes room for the last output
@@ -135,6 +142,9 @@ class MpiJob:
         for number in numbers:
             if number == signal.SIGCHLD:
                 continue
+            if number == ASKING:
+                self._ask(mpirun)
+                continue
             if not self._interrupted:
                 self._interrupted = number
                 self._end_soon()
@@ -143,6 +153,12 @@ class MpiJob:
                     os.kill(mpirun.pid, signal.SIGTERM)  # to mpirun alone: it needs its ssh connections to end the ranks
             elif number == signal.SIGINT:  # asked again: do not wait any longer
                 self._deadline = 0
+
+    def _ask(self, mpirun: subprocess.Popen[bytes]) -> None:
+        """The processes beside the ranks print what these do: Open MPI passes the signal on to them."""
+        self._console.message(f"asking {counted(self._ranks, 'rank')} on all hosts")
+        with suppress(ProcessLookupError):
+            os.kill(mpirun.pid, ASKING)
 
     def _end_soon(self) -> None:
         if time.monotonic() + GRACE < self._deadline:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from tarantella import variables
 from tarantella.environment import local_rank
@@ -17,7 +18,7 @@ from tarantella.launcher import mark, supervision
 from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.job import Job
-from tarantella.launcher.mpirun import JOINING
+from tarantella.launcher.mpirun import FLIGHT_RECORDER, JOINING, RANKS
 from tarantella.launcher.options import Options, Pin
 from tarantella.launcher.output import Console
 from tarantella.launcher.process import RankSpec
@@ -34,13 +35,14 @@ def main(argv: list[str]) -> int:
     share_cores()
     supervision.adopt()
     options = Options(
-        ranks=1,
+        ranks=int(_value(flags, RANKS) or 1),
         command=tuple(command),
         variables={},
         output_on_all_devices="--output-on-all-devices" in flags,
         log_on_all_devices="--log-on-all-devices" in flags,
         dry_run=False,
         pin=next((pin for pin in Pin if pin.option in flags), None),
+        flight_recorder=Path(folder) if (folder := _value(flags, FLIGHT_RECORDER)) else None,
     )
     console = Console()
     try:
@@ -57,7 +59,7 @@ def main(argv: list[str]) -> int:
         inherited=(int(pmi),) if pmi.isdigit() else (),
         prepare=None if pinning is None else lambda _: pinning.preparation(local_rank() or 0),
     )
-    joining = sum(int(flag.removeprefix(JOINING)) for flag in flags if flag.startswith(JOINING))
+    joining = int(_value(flags, JOINING) or 0)
     # what rank 0 says of itself holds for all: none joins without it
     job = Job(options, spec, Rendezvous.random(), console, joining=joining if _rank() == 0 else 0, only=_rank())
     code = job.run().code
@@ -66,6 +68,10 @@ def main(argv: list[str]) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
     return code
+
+
+def _value(flags: Sequence[str], name: str) -> str:
+    return next((flag.removeprefix(name) for flag in flags if flag.startswith(name)), "")
 
 
 def _rank() -> int:

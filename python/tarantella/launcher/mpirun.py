@@ -19,8 +19,8 @@ PASSED_ON = ("TNT_", "TF_", "KERAS_", "OMP_", "XLA_", "CUDA_", "NCCL_", "PYTHON"
 PASSED_ON_WHOLE = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 
-JOINING = "--joining="
-"""The option of mpi_rank.py that says how many ranks are expected to join."""
+RANKS, JOINING, FLIGHT_RECORDER = "--ranks=", "--joining=", "--flight-recorder="
+"""Options of mpi_rank.py: how many ranks the job has, how many of them are expected to join, where flight records go."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ def rank_command(options: Options) -> list[str]:
     """What mpirun starts for each rank: the launcher's process on the rank's host (mpi_rank.py)."""
     flags = ["--output-on-all-devices"] * options.output_on_all_devices + ["--log-on-all-devices"] * options.log_on_all_devices
     flags += [options.pin.option] if options.pin else []
+    flags += [f"{RANKS}{options.ranks}"]
     flags += [f"{JOINING}{options.ranks}"] if options.is_python else []
+    flags += [f"{FLIGHT_RECORDER}{options.flight_recorder}"] if options.flight_recorder else []
     return own_program("launcher.mpi_rank", *flags, "--", *options.command)
 
 

@@ -11,6 +11,7 @@ import enum
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tarantella import settings
 from tarantella.errors import InvalidArgumentError
@@ -82,6 +83,8 @@ class Options:
     """The script, if it came from standard input."""
     is_python: bool = False
     """Whether the command is a Python program."""
+    flight_recorder: Path | None = None
+    """The folder that gets the ranks' flight records if the job fails."""
 
 
 def parse(argv: Sequence[str]) -> Options | Cleanup:
@@ -140,6 +143,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         program=command.program,
         source=command.source,
         is_python=command.is_python,
+        flight_recorder=given.flight_recorder,
     )
 
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tarantella import reporting
+from tarantella import reporting, variables
 from tarantella.launcher.command import file_of
 from tarantella.launcher.errors import UsageError
+from tarantella.launcher.flight_memory import FlightMemory
 from tarantella.launcher.forked import Forked, fork_rank
 from tarantella.launcher.preload import Preloaded
 
@@ -61,10 +62,12 @@ class Pipes:
 class RankProcess:
     """A started rank."""
 
-    def __init__(self, process: subprocess.Popen[bytes] | Forked, pipes: Pipes) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, pipes: Pipes, memory: FlightMemory | None) -> None:
+        """memory: in which the rank records its calls."""
         self._process = process
         self.pid = process.pid
         self.pipes = pipes
+        self.memory = memory
 
     def signal(self, number: int) -> None:
         """Sends a signal to the rank and all that it has started. Not to be called after `poll` has returned a status."""
@@ -111,7 +114,7 @@ class RankStarter:
 
     def __init__(self, spec: RankSpec, ranks: int) -> None:
         self._spec = spec
-        self._file_limit = _raise_file_limit(3 * ranks)
+        self._file_limit = _raise_file_limit(4 * ranks)
 
     def start(self, rank: int) -> RankProcess:
         """Starts one rank. Raises OSError; UsageError where it cannot be a fork; ForkedRank in a forked rank itself."""
@@ -130,8 +133,10 @@ class RankStarter:
         if spec.source is not None:
             closing.append(stdin := file_of(spec.source) if spec.preloaded is None else os.open(os.devnull, os.O_RDONLY))
         streams = (stdin, stdout_write, stderr_write)
-        environment = {**os.environ, **spec.environment(rank, reporting.named(report_write))}
-        inherited = (report_write, *spec.inherited)
+        memory = _flight_memory()
+        recording = {variables.FLIGHT_RECORD: "" if memory is None else memory.name()}
+        environment = {**os.environ, **spec.environment(rank, reporting.named(report_write)), **recording}
+        inherited = (report_write, *spec.inherited, *([] if memory is None else [memory.descriptor]))
         prepare = _preparation(self._file_limit, None if spec.prepare is None else spec.prepare(rank))
         launcher = os.getpid()
         try:
@@ -142,12 +147,13 @@ class RankStarter:
             )
         except (OSError, subprocess.SubprocessError, UsageError):
             closing += [end for end in (report, stdout, stderr) if end is not None]
+            closing += [] if memory is None else [memory.descriptor]
             raise
         finally:
             if os.getpid() == launcher:
                 for end in closing:
                     os.close(end)
-        return RankProcess(process, Pipes(report, stdout, stderr))
+        return RankProcess(process, Pipes(report, stdout, stderr), memory)
 
     def _execute(
         self,
@@ -186,6 +192,14 @@ class RankStarter:
             streams = [nothing if stream == subprocess.DEVNULL else stream for stream in streams]
         kept = preloaded.descriptors | set(inherited)
         return fork_rank(self._spec.program, self._spec.source, environment, streams, kept, prepare)
+
+
+def _flight_memory() -> FlightMemory | None:
+    """None where the system refuses it, as under a small limit on file sizes: the rank runs all the same."""
+    try:
+        return FlightMemory()
+    except OSError:
+        return None
 
 
 def _raise_file_limit(descriptors: int) -> tuple[int, int]:

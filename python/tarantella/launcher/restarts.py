@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
 import warnings
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from tarantella.launcher.options import Options
 from tarantella.launcher.output import Console
 from tarantella.launcher.preload import job_name
 from tarantella.launcher.results import HOPELESS, JobResult
-from tarantella.launcher.signals import SignalPipe
+from tarantella.launcher.signals import ASKING, ENDING, SignalPipe
 from tarantella.launcher.text import counted
 from tarantella.settings import reproducible
 
@@ -121,7 +120,11 @@ def _wait(seconds: float, console: Console) -> int:
     with SignalPipe() as signals:
         while (left := deadline - time.monotonic()) > 0:
             select.select([signals.descriptor], [], [], left)
-            ending = [number for number in signals.read() if number != signal.SIGCHLD]
+            numbers = signals.read()
+            if ASKING in numbers:
+                console.message(f"no rank runs: the next start is in {max(0.0, deadline - time.monotonic()):.0f} s")
+                console.drain()
+            ending = [number for number in numbers if number in ENDING]
             if ending:
                 console.message("interrupted")
                 console.drain()

@@ -9,10 +9,12 @@ from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask the launcher to end the job."""
+ASKING = signal.SIGUSR1
+"""Asks it what the ranks do."""
 
 
 class SignalPipe:
-    """A context in which SIGCHLD and the ending signals arrive at `descriptor`.
+    """A context in which SIGCHLD, ASKING and the ending signals arrive at `descriptor`.
 
     An ending signal that was ignored when the launcher started stays ignored: nohup relies on that.
     """
@@ -23,8 +25,8 @@ class SignalPipe:
         os.set_blocking(self._write, False)
         self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._before: dict[signal.Signals, Any] = {}
-        for number in (signal.SIGCHLD, *ENDING):
-            if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
+        for number in (signal.SIGCHLD, ASKING, *ENDING):
+            if number not in ENDING or signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, _noted)
         return self
 
@@ -41,6 +43,11 @@ class SignalPipe:
             return list(os.read(self.descriptor, 4096))
         except BlockingIOError:
             return []
+
+
+def survive_asking() -> None:
+    """From now on ASKING does nothing outside of a `SignalPipe`, where it would end the process."""
+    signal.signal(ASKING, _noted)
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:

@@ -20,7 +20,7 @@ from typing import NoReturn
 from tarantella.launcher import mark
 from tarantella.launcher.output import Console
 from tarantella.launcher.process import PR_SET_PDEATHSIG, ExitStatus
-from tarantella.launcher.signals import ENDING, SignalPipe
+from tarantella.launcher.signals import ASKING, ENDING, SignalPipe, survive_asking
 from tarantella.launcher.text import counted
 from tarantella.variables import LAUNCHER
 
@@ -41,9 +41,11 @@ def split(console: Console, grace: float = 0.0) -> None:
     """
     if os.environ.get(LAUNCHER) == mark.own_mark():  # `preload.restart_with` has started the launcher anew
         adopt()
+        survive_asking()
         return
     supervisor = os.getpid()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, signal.SIGCHLD))
+    survive_asking()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, ASKING, signal.SIGCHLD))
     launcher = os.fork()
     adopt()
     if launcher != 0:

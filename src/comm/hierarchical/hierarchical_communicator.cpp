@@ -243,6 +243,7 @@ void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op,
   AllReduce stages(*this, inside, dtype, narrows ? fused.dtype() : dtype, op,
                    {.timeout = context.timeout, .detail = detail, .observer = context.observer});
   run_pipeline(stages, stages.chunks(), [] {});
+  global_->end_call();
 }
 
 }  // namespace tnt

@@ -12,6 +12,7 @@ void CollectiveHandshake::start_call(const Call& call, const CallContext& contex
   call_ = call;
   context_ = context;
   ++calls_;
+  group_.calls.begin(call, calls_, context.detail, now_ns());
   batch_.reset();
   outgoing_.reset();
   incoming_.reset();

@@ -35,6 +35,8 @@ class CollectiveHandshake {
   [[nodiscard]] const std::byte* gathered(std::size_t member) const;
 
   void wait(RequestBatch& batch) const;  // for later messages of the same call
+  // The end of the call, for the record. A call that fails has none there.
+  void end() noexcept { group_.calls.end(now_ns()); }
 
  private:
   struct Header {

@@ -68,6 +68,7 @@ void RequestBatch::wait(const CallContext& context, std::optional<WaitingCall> c
       const std::int64_t now = now_ns();
       if (now - last_check_ns > check_every_ns) {
         if (!waiting) waiting.emplace(*group_->world, call.value_or(WaitingCall{}));
+        (call ? group_->calls : group_->messages).still_waits(now);
         check_peers(context.timeout, now >= deadline.end_ns(), call, waiter);
         last_check_ns = now;
       }

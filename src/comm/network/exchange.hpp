@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/flight_recorder.hpp"
 #include "comm/network/network_world.hpp"
 #include "comm/network/staging.hpp"
 #include "comm/shm/wait.hpp"
@@ -25,6 +26,8 @@ struct Group {
   std::vector<int> involved;  // other ranks without which no call ends: those that share nodes with the members
   BackoffPolicy backoff{};
   std::atomic<bool> cancelled{false};
+  FlightLane calls{};     // the record of the collectives
+  FlightLane messages{};  // and of the messages
 
   [[nodiscard]] std::size_t size() const noexcept { return members.size(); }
 };

@@ -31,11 +31,17 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, st
     if (member < self) ++local_rank_;
     ++local_size_;
   }
+  const auto lane = [&](bool messages) {
+    return open_lane(group_.world->recorder(), context, group_.members, self, transport(), messages);
+  };
+  group_.calls = lane(false);
+  group_.messages = lane(true);
   group_.backoff = backoff_policy_for(std::vector<int>(static_cast<std::size_t>(local_size_), 0));
 }
 
 void NetworkCommunicator::barrier(const CallContext& context) {
   handshake_.gather({.kind = Call::barrier}, context, 0, [](std::byte*) {});
+  handshake_.end();
 }
 
 void NetworkCommunicator::send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) {

@@ -54,7 +54,7 @@ class NetworkCommunicator final : public Communicator {
 
   // For the hierarchical communicator. split_network: split with its concrete type. subgroup: a communicator of these ranks,
   // including this one, made without communication; each rank may be in one of each index, 0 and 1. begin_handshake,
-  // finish_handshake: the handshake of a collective whose data travels elsewhere.
+  // finish_handshake, end_call: of a collective whose data travels elsewhere.
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> split_network(int color, int key, const CallContext& context);
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> create_network_group(std::span<const int> members, int tag,
                                                                           const CallContext& context);
@@ -67,6 +67,7 @@ class NetworkCommunicator final : public Communicator {
   }
   void begin_handshake(const Call& call, const CallContext& context) { handshake_.begin(call, context); }
   void finish_handshake() { handshake_.finish(); }
+  void end_call() noexcept { handshake_.end(); }
   [[nodiscard]] NetworkWorld& world() const noexcept { return *group_.world; }
   [[nodiscard]] const std::vector<int>& members() const noexcept { return group_.members; }
 

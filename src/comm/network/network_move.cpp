@@ -77,12 +77,14 @@ void NetworkCommunicator::all_gather(const void* in, void* out, std::size_t coun
   if (!CollectiveHandshake::gathers(group_.size(), bytes)) {
     AllGather stages(*this, in, out, bytes);
     handshake_.begin(call, context);
-    return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+    run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+    return handshake_.end();
   }
   handshake_.gather(call, context, bytes, [&](std::byte* to) { std::memcpy(to, in, bytes); });
   for (std::size_t member = 0; member < group_.size() && bytes > 0; ++member) {
     std::memcpy(at(out, member * bytes), handshake_.gathered(member), bytes);
   }
+  handshake_.end();
 }
 
 // A binary tree over the members, with the root at its top: chunks move down it one after another. start() sends a chunk of the
@@ -160,11 +162,12 @@ void NetworkCommunicator::broadcast(const void* in, void* out, std::size_t count
       if (rank() == root) std::memcpy(to, in, bytes);
     });
     if (bytes > 0) std::memcpy(out, handshake_.gathered(static_cast<std::size_t>(root)), bytes);
-    return;
+    return handshake_.end();
   }
   Broadcast stages(*this, in, out, bytes, static_cast<std::size_t>(root));
   handshake_.begin(call, context);
   run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  handshake_.end();
 }
 
 // advance() copies a chunk out after start() has sent the same part of the next chunk, so the call works in place.
@@ -201,6 +204,7 @@ void NetworkCommunicator::all_to_all(const void* in, void* out, std::size_t coun
   AllToAll stages(*this, in, out, bytes);
   handshake_.begin(call, context);
   run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  handshake_.end();
 }
 
 }  // namespace tnt

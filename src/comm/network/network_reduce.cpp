@@ -111,11 +111,13 @@ void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, cons
     if (group_.size() >= HalvingAllReduce::min_members && reduction_groups_ == 1 && HalvingAllReduce::can(fused.dtype(), op)) {
       HalvingAllReduce stages(group_, handshake_, staging_, fused, op, phases);
       handshake_.begin(call, context);
-      return stages.run([&] { handshake_.finish(); });
+      stages.run([&] { handshake_.finish(); });
+      return handshake_.end();
     }
     AllReduce stages(*this, fused, op, phases);
     handshake_.begin(call, context);
-    return run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+    run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+    return handshake_.end();
   }
   handshake_.gather(call, context, bytes, [&](std::byte* to) {
     fused.pack(0, fused.count(), to);
@@ -128,6 +130,7 @@ void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, cons
   phases.end("reduce");
   fused.unpack(0, fused.count(), result.get());
   phases.end("unpack");
+  handshake_.end();
 }
 
 // advance() sums the received blocks straight into the output.
@@ -168,6 +171,7 @@ void NetworkCommunicator::reduce_scatter(const void* in, void* out, std::size_t 
   ReduceScatter stages(*this, in, out, call);
   handshake_.begin(call, context);
   run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  handshake_.end();
 }
 
 }  // namespace tnt

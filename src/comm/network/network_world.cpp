@@ -32,8 +32,11 @@ struct NetworkWorld::ControlMessage {
   std::array<char, 2040> message{};
 };
 
-NetworkWorld::NetworkWorld(std::shared_ptr<Network> network)
-    : network_(std::move(network)), nodes_(static_cast<std::size_t>(ranks())), left_ns_(static_cast<std::size_t>(ranks())) {
+NetworkWorld::NetworkWorld(std::shared_ptr<Network> network, std::shared_ptr<FlightRecorder> recorder)
+    : network_(std::move(network)),
+      recorder_(std::move(recorder)),
+      nodes_(static_cast<std::size_t>(ranks())),
+      left_ns_(static_cast<std::size_t>(ranks())) {
   std::iota(nodes_.begin(), nodes_.end(), 0);
   if (ranks() > 1) post_receive();
 }

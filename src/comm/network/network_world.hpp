@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "comm/flight_recorder.hpp"
 #include "comm/network/network.hpp"
 
 namespace tnt {
@@ -33,12 +34,14 @@ class NetworkWorld {
  public:
   static constexpr int tags_per_communicator = 5;  // tag values of one communicator: its context and a TagKind
 
-  explicit NetworkWorld(std::shared_ptr<Network> network);
+  // recorder: gets the calls of the communicators; may be null.
+  explicit NetworkWorld(std::shared_ptr<Network> network, std::shared_ptr<FlightRecorder> recorder = nullptr);
   NetworkWorld(const NetworkWorld&) = delete;
   NetworkWorld& operator=(const NetworkWorld&) = delete;
   ~NetworkWorld();  // tells the other ranks that this rank leaves
 
   [[nodiscard]] Network& network() const noexcept { return *network_; }
+  [[nodiscard]] const std::shared_ptr<FlightRecorder>& recorder() const noexcept { return recorder_; }
   [[nodiscard]] int rank() const noexcept { return network_->rank(); }
   [[nodiscard]] int ranks() const noexcept { return network_->size(); }
 
@@ -86,6 +89,7 @@ class NetworkWorld {
   [[nodiscard]] std::map<int, bool> ask(const WaitingCall& call, const std::vector<int>& ranks);
 
   std::shared_ptr<Network> network_;
+  std::shared_ptr<FlightRecorder> recorder_;
   std::vector<int> nodes_;
   std::atomic<std::uint64_t> contexts_{0};
   std::atomic<bool> aborted_{false};  // at least one abort notice is known

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <optional>
 
+#include "base/clock.hpp"
+
 namespace tnt {
 namespace {
 
@@ -22,16 +24,24 @@ std::string PointToPoint::waiter(const std::string& what, const CallContext& con
   return fmt::format("rank {} in {}{}", group_.members[group_.self], what, detail);
 }
 
+FlightLane::Message PointToPoint::record(Call::Kind kind, std::size_t count, tnt_dtype_t dtype, std::size_t peer,
+                                         const CallContext& context) {
+  if (tag_ != point_to_point_tag) return {};
+  const Call call{.kind = kind, .dtype = dtype, .root = group_.members[peer], .count = count};
+  return group_.messages.begin_message(call, context.detail, now_ns());
+}
+
 void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) {
   group_.world->throw_if_aborted();
+  const auto message = record(Call::send, count, dtype, to, context);
   const auto here = [&] { return waiter(describe("send", count, dtype, "to", group_.members[to]), context); };
   const std::size_t size = count * dtype_size(dtype);
   const Header header{count, static_cast<std::uint64_t>(dtype)};
   std::size_t part = std::min(first_bytes, size);
   std::array<std::optional<RequestBatch>, 2> batches;
-  const auto begin = [&](std::size_t number, const BufferSlice& message) {
+  const auto begin = [&](std::size_t number, const BufferSlice& next) {
     if (auto& before = batches[number % 2]) before->wait(context, std::nullopt, here);
-    batches[number % 2].emplace(group_).send(message, to, tag_);
+    batches[number % 2].emplace(group_).send(next, to, tag_);
   };
   const BufferSlice first{staging_.acquire(sizeof(header) + part), 0, sizeof(header) + part};
   std::memcpy(first.data(), &header, sizeof(header));
@@ -40,17 +50,19 @@ void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, st
   std::size_t number = 1;
   for (std::size_t at = part; at < size; at += part, ++number) {
     part = std::min(chunk_bytes, size - at);
-    const BufferSlice message{staging_.acquire(part), 0, part};
-    std::memcpy(message.data(), static_cast<const std::byte*>(in) + at, part);
-    begin(number, message);
+    const BufferSlice next{staging_.acquire(part), 0, part};
+    std::memcpy(next.data(), static_cast<const std::byte*>(in) + at, part);
+    begin(number, next);
   }
   for (std::size_t i : {number, number + 1}) {
     if (auto& last = batches[i % 2]) last->wait(context, std::nullopt, here);
   }
+  FlightLane::end_message(message, now_ns());
 }
 
 void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) {
   group_.world->throw_if_aborted();
+  const auto message = record(Call::recv, count, dtype, from, context);
   const auto what = [&] { return describe("recv", count, dtype, "from", group_.members[from]); };
   const auto here = [&] { return waiter(what(), context); };
   const std::size_t size = count * dtype_size(dtype);
@@ -91,6 +103,7 @@ void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::si
     next.reset();
     expect(at + 2 * chunk_bytes);
   }
+  FlightLane::end_message(message, now_ns());
 }
 
 }  // namespace tnt

@@ -22,6 +22,8 @@ class PointToPoint final : public MessageChannel {
     std::uint64_t count;
     std::uint64_t dtype;
   };
+  [[nodiscard]] FlightLane::Message record(Call::Kind kind, std::size_t count, tnt_dtype_t dtype, std::size_t peer,
+                                           const CallContext& context);
   [[nodiscard]] std::string waiter(const std::string& what, const CallContext& context) const;
 
   Group& group_;

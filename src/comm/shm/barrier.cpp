@@ -8,13 +8,14 @@ namespace tnt {
 
 std::size_t ShmBarrier::bytes(std::size_t members) noexcept { return sizeof(Control) + members * sizeof(Member); }
 
-ShmBarrier::ShmBarrier(PeerMonitor& monitor, std::byte* memory, std::vector<int> members, std::size_t self)
+ShmBarrier::ShmBarrier(PeerMonitor& monitor, std::byte* memory, std::vector<int> members, std::size_t self, FlightLane lane)
     : monitor_(monitor),
       control_(reinterpret_cast<Control*>(memory)),
       members_memory_(reinterpret_cast<Member*>(memory + sizeof(Control))),
       members_(std::move(members)),
       self_(self),
-      backoff_(monitor.world().backoff_policy(members_)) {}
+      backoff_(monitor.world().backoff_policy(members_)),
+      lane_(std::move(lane)) {}
 
 bool ShmBarrier::leave() noexcept { return control_->left.fetch_add(1) + 1 == members_.size(); }
 
@@ -27,6 +28,10 @@ void ShmBarrier::begin(const Call& call, const CallContext& context) {
   Member& self = members_memory_[self_];
   self.calls[++calls_ % 2] = call;
   self.begun.store(calls_, std::memory_order_release);
+  waited_until_ = 0;
+  exact_ = lane_.enabled() && FlightLane::is_exact(call, context);
+  recorded_ = !lane_.enabled();
+  if (exact_) record(now_ns());
 }
 
 void ShmBarrier::arrive_and_wait() {
@@ -39,6 +44,7 @@ void ShmBarrier::arrive_and_wait() {
 
 // A rank in another call may never arrive. The waiting ranks must find out.
 void ShmBarrier::check_progress(const WaitInfo& info, const Deadline& deadline) {
+  lane_.still_waits(now_ns());
   if (!compared_) compare_calls();
   monitor_.check(info, deadline);
 }

@@ -10,6 +10,7 @@
 
 #include "comm/call.hpp"
 #include "comm/communicator.hpp"
+#include "comm/flight_recorder.hpp"
 #include "comm/shm/peer_monitor.hpp"
 #include "comm/shm/wait.hpp"
 
@@ -20,10 +21,13 @@ class ShmBarrier {
   [[nodiscard]] static std::size_t bytes(std::size_t members) noexcept;
 
   // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into members.
-  ShmBarrier(PeerMonitor& monitor, std::byte* memory, std::vector<int> members, std::size_t self);
+  // lane: records the calls.
+  ShmBarrier(PeerMonitor& monitor, std::byte* memory, std::vector<int> members, std::size_t self, FlightLane lane = {});
 
   // Begins a call. If a member has made another call, the first arrive_and_wait fails on all ranks.
   void begin(const Call& call, const CallContext& context);
+  // Ends it in the record. A call that fails has no end there.
+  void end() noexcept { lane_.end(exact_ ? now_ns() : waited_until_); }
 
   // Returns when all members have arrived as often as this rank. Their earlier writes are then visible. Throws and aborts the
   // job: TNT_MISMATCH, TNT_PEER_LOST, TNT_TIMEOUT. Also throws the error of another rank's abort.
@@ -59,6 +63,7 @@ class ShmBarrier {
   [[nodiscard]] bool missing(std::size_t member) const noexcept {
     return members_memory_[member].arrived.load(std::memory_order_acquire) < round_;
   }
+  void record(std::int64_t begin_ns) noexcept;
   [[nodiscard]] std::string waiter() const;  // "rank 0, all_reduce sum of 10 float32 (call 7, bucket 3 ...)"
 
   PeerMonitor& monitor_;
@@ -72,21 +77,33 @@ class ShmBarrier {
   bool compared_ = true;
   Call call_;
   CallContext context_{0.0};
+  FlightLane lane_;
+  bool exact_ = false;             // the record has the times of the call as the clock says
+  bool recorded_ = true;           // the call is in the record
+  std::int64_t waited_until_ = 0;  // the end of the call's last wait, if the clock was read
 };
+
+inline void ShmBarrier::record(std::int64_t begin_ns) noexcept {
+  lane_.begin(call_, calls_, context_.detail, begin_ns);
+  recorded_ = true;
+}
 
 template <typename Missing>
 void ShmBarrier::await(const Missing& missing) {
-  std::size_t next = 0;  // all members before it have arrived
+  if (!recorded_) record(0);  // here, where a rank mostly waits, it costs the call no time
+  std::size_t next = 0;       // all members before it have arrived
   const auto all_here = [&] {
     while (next < members_.size() && !missing(next)) ++next;
     return next == members_.size();
   };
   if (all_here()) return;
   const Deadline deadline(context_.timeout);
+  lane_.waits(deadline.begin_ns());
   const WaitInfo info{.members = members_, .missing = missing, .waiter = [&] { return waiter(); }};
   const bool near = compared_;  // all members are in this call
-  wait_until(control_->event_count, near && context_.wait_hint == WaitHint::idle ? backoff_.spinning() : backoff_, all_here,
-             [&] { check_progress(info, deadline); });
+  waited_until_ =
+      wait_until(control_->event_count, near && context_.wait_hint == WaitHint::idle ? backoff_.spinning() : backoff_, all_here,
+                 [&] { check_progress(info, deadline); });
 }
 
 }  // namespace tnt

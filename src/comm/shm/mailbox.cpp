@@ -27,13 +27,15 @@ std::size_t ShmMailbox::channel_bytes(std::size_t members) noexcept {
 
 std::size_t ShmMailbox::bytes(std::size_t members) noexcept { return members * members * channel_bytes(members); }
 
-ShmMailbox::ShmMailbox(PeerMonitor& monitor, std::byte* memory, const std::vector<int>& members, std::size_t self)
+ShmMailbox::ShmMailbox(PeerMonitor& monitor, std::byte* memory, const std::vector<int>& members, std::size_t self,
+                       FlightLane lane)
     : monitor_(monitor),
       memory_(memory),
       members_(members),
       self_(self),
       packet_bytes_(packet_bytes(members.size())),
-      backoff_(monitor.world().backoff_policy(members)) {}
+      backoff_(monitor.world().backoff_policy(members)),
+      lane_(std::move(lane)) {}
 
 ShmMailbox::Channel& ShmMailbox::channel(std::size_t from, std::size_t to) const noexcept {
   return *reinterpret_cast<Channel*>(memory_ + (from * members_.size() + to) * channel_bytes(members_.size()));
@@ -48,18 +50,27 @@ std::string ShmMailbox::waiter(const std::string& what, const CallContext& conte
   return fmt::format("rank {} in {}{}", members_[self_], what, detail);
 }
 
+void ShmMailbox::check(const WaitInfo& info, const Deadline& deadline) {
+  lane_.still_waits(now_ns());
+  monitor_.check(info, deadline);
+}
+
 void ShmMailbox::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) {
   monitor_.throw_if_aborted();
   Channel& ring = channel(self_, to);
   const Deadline deadline(context.timeout);
+  const auto message = lane_.begin_message({.kind = Call::send, .dtype = dtype, .root = members_[to], .count = count},
+                                           context.detail, deadline.begin_ns());
   const auto has_space = [&] { return ring.written.load() - ring.consumed.load() < n_slots; };
   const WaitInfo info{.members = members_,
                       .missing = [&](std::size_t member) { return member == to && !has_space(); },
                       .waiter = [&] { return waiter(describe("send", count, dtype, "to", members_[to]), context); }};
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
+  std::int64_t waited_until = 0;
   do {  // an empty message is one packet
-    wait_until(ring.event_count, backoff_, has_space, [&] { monitor_.check(info, deadline); });
+    const std::int64_t now = wait_until(ring.event_count, backoff_, has_space, [&] { check(info, deadline); });
+    waited_until = std::max(waited_until, now);
     const std::uint64_t number = ring.written.load();
     const std::size_t part = std::min(packet_bytes_, size - begin);
     if (begin == 0) ring.messages[number % n_slots] = {count, dtype};
@@ -68,12 +79,15 @@ void ShmMailbox::send(const void* in, std::size_t count, tnt_dtype_t dtype, std:
     notify_all(ring.event_count);
     begin += part;
   } while (begin < size);
+  FlightLane::end_message(message, waited_until);
 }
 
 void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) {
   monitor_.throw_if_aborted();
   Channel& ring = channel(from, self_);
   const Deadline deadline(context.timeout);
+  const auto message = lane_.begin_message({.kind = Call::recv, .dtype = dtype, .root = members_[from], .count = count},
+                                           context.detail, deadline.begin_ns());
   const auto has_packet = [&] { return ring.written.load() > ring.consumed.load(); };
   const auto own_call = [&] { return describe("recv", count, dtype, "from", members_[from]); };
   const WaitInfo info{.members = members_,
@@ -81,8 +95,10 @@ void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size
                       .waiter = [&] { return waiter(own_call(), context); }};
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
+  std::int64_t waited_until = 0;
   do {
-    wait_until(ring.event_count, backoff_, has_packet, [&] { monitor_.check(info, deadline); });
+    const std::int64_t now = wait_until(ring.event_count, backoff_, has_packet, [&] { check(info, deadline); });
+    waited_until = std::max(waited_until, now);
     const std::uint64_t number = ring.consumed.load();
     const Message sent = ring.messages[number % n_slots];
     if (begin == 0 && sent != Message{count, dtype}) {
@@ -97,6 +113,7 @@ void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size
     notify_all(ring.event_count);
     begin += part;
   } while (begin < size);
+  FlightLane::end_message(message, waited_until);
 }
 
 }  // namespace tnt

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/flight_recorder.hpp"
 #include "comm/message_channel.hpp"
 #include "comm/shm/peer_monitor.hpp"
 #include "comm/shm/wait.hpp"
@@ -21,7 +22,8 @@ class ShmMailbox final : public MessageChannel {
   [[nodiscard]] static std::size_t bytes(std::size_t members) noexcept;
 
   // memory: bytes(members) zero bytes that all members share. members: their ranks in the job; self: an index into members.
-  ShmMailbox(PeerMonitor& monitor, std::byte* memory, const std::vector<int>& members, std::size_t self);
+  // lane: records the messages.
+  ShmMailbox(PeerMonitor& monitor, std::byte* memory, const std::vector<int>& members, std::size_t self, FlightLane lane = {});
 
   // Returns when all of the message is in the ring or was received.
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) override;
@@ -43,6 +45,7 @@ class ShmMailbox final : public MessageChannel {
 
   [[nodiscard]] static std::size_t packet_bytes(std::size_t members) noexcept;
   [[nodiscard]] static std::size_t channel_bytes(std::size_t members) noexcept;
+  void check(const WaitInfo& info, const Deadline& deadline);
   [[nodiscard]] std::string waiter(const std::string& what, const CallContext& context) const;
   [[nodiscard]] Channel& channel(std::size_t from, std::size_t to) const noexcept;
   [[nodiscard]] std::byte* packet(Channel& channel, std::uint64_t number) const noexcept;
@@ -53,6 +56,7 @@ class ShmMailbox final : public MessageChannel {
   std::size_t self_;
   std::size_t packet_bytes_;
   BackoffPolicy backoff_;
+  FlightLane lane_;
 };
 
 }  // namespace tnt

@@ -64,10 +64,11 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
       self_(self),
       tuning_(world_->tuning(members.size())),
       monitor_(world_),
-      barrier_(monitor_, mapping_->data(), std::move(members), self),
+      barrier_(monitor_, mapping_->data(), members, self, open_lane(world_->recorder(), offset, members, self, "shm")),
       slots_(mapping_->data() + control_bytes(barrier_.members().size())),
       ll_(mapping_->data() + ll_offset(barrier_.members().size()), self),
-      mailbox_(monitor_, mapping_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self),
+      mailbox_(monitor_, mapping_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self,
+               open_lane(world_->recorder(), offset, barrier_.members(), self, "shm", true)),
       group_mailbox_(monitor_, mapping_->data() + group_mailbox_offset(barrier_.members().size()), barrier_.members(), self),
       group_ids_(*this, group_mailbox_, barrier_.members()) {}
 
@@ -80,12 +81,14 @@ void ShmCommunicator::abort(tnt_status_t status, const std::string& message) noe
 void ShmCommunicator::barrier(const CallContext& context) {
   barrier_.begin({.kind = Call::barrier}, context);
   barrier_.arrive_and_wait();
+  barrier_.end();
 }
 
 void ShmCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
   barrier_.begin({.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()}, context);
   Phases phases(context);
   ShmAllReduce(barrier_, slots_, ll_, store_tuner_, tuning_, self_, fused, op, phases)();
+  barrier_.end();
 }
 
 // Each rank writes a chunk of every destination's block. Each rank then reduces the chunk of its own block straight into its
@@ -109,6 +112,7 @@ void ShmCommunicator::reduce_scatter(const void* in, void* out, std::size_t coun
     slots_.advance();
     begin += part;
   } while (begin < count);
+  barrier_.end();
 }
 
 void ShmCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) {
@@ -124,6 +128,7 @@ void ShmCommunicator::all_gather(const void* in, void* out, std::size_t count, t
     slots_.advance();
     begin += part;
   } while (begin < bytes);
+  barrier_.end();
 }
 
 void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
@@ -141,6 +146,7 @@ void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tn
     begin += part;
   } while (begin < bytes);
   if (is_root && in != out) copy_bytes(out, in, bytes);
+  barrier_.end();
 }
 
 // Each destination has a block of this rank's slot. Works in place, because a rank's chunks are sent before other chunks arrive
@@ -162,6 +168,7 @@ void ShmCommunicator::all_to_all(const void* in, void* out, std::size_t count, t
     slots_.advance();
     begin += part;
   } while (begin < bytes);
+  barrier_.end();
 }
 
 void ShmCommunicator::send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) {

@@ -58,17 +58,17 @@ struct BackoffPolicy {
 // as this process.
 [[nodiscard]] BackoffPolicy backoff_policy_for(const std::vector<int>& pids) noexcept;
 
-// Returns when ready() is true. check() is called before each long sleep and may throw to end the wait; it notices a change
-// within 20 ms.
+// Returns when ready() is true: the last reading of the clock, which is less than a microsecond old, or 0 if the clock was not
+// read. check() is called before each long sleep and may throw to end the wait; it notices a change within 20 ms.
 template <typename Ready, typename Check>
-void wait_until(EventCount& event_count, const BackoffPolicy& backoff, Ready&& ready, Check&& check) {
+std::int64_t wait_until(EventCount& event_count, const BackoffPolicy& backoff, Ready&& ready, Check&& check) {
   constexpr int polls_per_clock_read = 16;  // reading the clock costs as much as several polls
-  if (ready()) return;
+  if (ready()) return 0;
   const std::int64_t begin = now_ns();
   for (std::int64_t waited = 0; waited < backoff.yield_ns; waited = now_ns() - begin) {
     if (waited >= backoff.spin_ns) yield_core();
     for (int i = 0; i < polls_per_clock_read; ++i) {
-      if (ready()) return;
+      if (ready()) return begin + waited;
       if (waited < backoff.spin_ns) cpu_pause();
     }
   }
@@ -76,9 +76,9 @@ void wait_until(EventCount& event_count, const BackoffPolicy& backoff, Ready&& r
   const SleeperGuard counted(event_count);
   for (std::int64_t limit_ns = first_sleep_ns;; limit_ns = sleep_ns) {
     const std::uint32_t ticket = event_count.count.load();
-    if (ready()) return;
+    if (ready()) return now_ns();
     wait_on_futex(event_count, ticket, limit_ns);
-    if (ready()) return;
+    if (ready()) return now_ns();
     if (limit_ns == sleep_ns) check();
   }
 }

@@ -54,8 +54,10 @@ struct ShmWorld::Header {
 
 std::uint64_t ShmWorld::first_offset() noexcept { return round_up(sizeof(Header)); }
 
-ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::size_t first_region)
+ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::size_t first_region,
+                   std::shared_ptr<FlightRecorder> recorder)
     : segment_(std::move(segment)),
+      recorder_(std::move(recorder)),
       rank_(rank),
       ranks_(ranks),
       first_region_(round_up(first_region)),

@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/file_descriptor.hpp"
+#include "comm/flight_recorder.hpp"
 #include "comm/shm/segment.hpp"
 #include "comm/shm/tuning.hpp"
 #include "comm/shm/wait.hpp"
@@ -35,8 +36,9 @@ class RemoteAbortLink {
 class ShmWorld {
  public:
   // Every rank of the job makes one, with the same segment fresh from Segment::create. first_region: bytes of the region at
-  // first_offset(), whose offset all ranks know.
-  ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::size_t first_region);
+  // first_offset(), whose offset all ranks know. recorder: gets the calls of the communicators; may be null.
+  ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::size_t first_region,
+           std::shared_ptr<FlightRecorder> recorder = nullptr);
   ShmWorld(const ShmWorld&) = delete;
   ShmWorld& operator=(const ShmWorld&) = delete;
   ~ShmWorld();  // tells the other ranks that this rank has left
@@ -47,6 +49,7 @@ class ShmWorld {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] Segment& segment() const noexcept { return *segment_; }
+  [[nodiscard]] const std::shared_ptr<FlightRecorder>& recorder() const noexcept { return recorder_; }
 
   // Writes the tuning table into a new segment before any rank makes its world, because all ranks must make the same choices.
   // Without this call, all ranks use the defaults.
@@ -82,6 +85,7 @@ class ShmWorld {
   Header* header_;
   TuningTable tuning_;
   std::shared_ptr<RemoteAbortLink> remote_abort_link_;
+  std::shared_ptr<FlightRecorder> recorder_;
   int rank_;
   int ranks_;
   std::size_t first_region_;

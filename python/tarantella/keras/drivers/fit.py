@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from tarantella import collectives, reporting, seeding
+from tarantella import collectives, reporting, runtime, seeding
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback as checkpoint
@@ -216,7 +216,7 @@ def _run(
     """Runs Keras' `fit` with the hooks, on this rank's parts of the batches."""
     hooks, verbose = model.open_hooks(), verbosity(arguments.verbose)
     keras_fit = hooks.original("fit")
-    checks = StepChecks(hooks)
+    checks = StepChecks(hooks, (batches.batch_size or 0) * (1 if hooks.distributed else runtime.get_size()))
     first = [checks, *fingerprint.callbacks(model.keras_model, hooks.reducers.bucket_of)]
     if hooks.autotune is not None and not hooks.autotune.finished:
         first.append(hooks.autotune)

@@ -1,0 +1,102 @@
+"""Who waits for whom, from the records of several ranks.
+
+A rank that waits in a call looks around some fifty times a second and writes the time. A rank that is in the same call and does
+not, or has not come to it, is the one that is waited for. A rank that waits for others itself is not to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tarantella.flight.record import Call, Key, Lane, Record
+
+STALE_NS = 2_000_000_000
+"""A rank that has not looked around for so long does not wait: it is stopped, or dead."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A call that a rank is in."""
+
+    key: Key
+    call: Call
+    waits: bool
+    """Whether the rank is seen to wait in it for others."""
+    last_seen_ns: int
+    """When it was last seen to wait in it, or began it; on the clock of its host."""
+
+
+class Waits:
+    """The open calls of the ranks whose records there are."""
+
+    def __init__(self, records: Mapping[int, Record], now_ns: int | None = None) -> None:
+        """now_ns: the time, for ranks of this host that are running; None: the last time that the records have."""
+        self._records = records
+        self._now = {rank: self._newest(record, now_ns) for rank, record in records.items()}
+        self._lanes = {rank: {lane.key: lane for lane in record.lanes} for rank, record in records.items()}
+        self.of = {rank: tuple(self._waits(rank)) for rank in records}
+
+    def main(self, rank: int) -> Wait | None:
+        """The call that says best what the rank does: one in which it waits, else the last one that has begun."""
+        return max(self.of.get(rank, ()), key=lambda wait: (wait.waits, wait.call.begin_ns), default=None)
+
+    def waits_for(self, rank: int) -> list[int]:
+        """The ranks that keep a rank from going on; none if it does not wait."""
+        wait = self.main(rank)
+        if wait is None or not wait.waits:
+            return []
+        late = [member for member in self.others(wait, rank) if self._keeps_waiting(member, wait)]
+        return [member for member in late if not self._is_waiting(member)] or late
+
+    @staticmethod
+    def others(wait: Wait, rank: int) -> list[int]:
+        if wait.key.messages:
+            return [wait.call.peer]
+        return [member for member in wait.key.members if member != rank]
+
+    def last(self, rank: int, key: Key) -> Call | None:
+        """The last call of a rank in a communicator."""
+        lane = self._lanes.get(rank, {}).get(key)
+        return None if lane is None else lane.last
+
+    def communicators(self) -> list[Key]:
+        """The communicators of which there is a record, the largest ones first."""
+        found = dict.fromkeys(key for lanes in self._lanes.values() for key in lanes)
+        return sorted(found, key=lambda key: -len(key.members))
+
+    def lane(self, rank: int, key: Key) -> Lane | None:
+        return self._lanes.get(rank, {}).get(key)
+
+    def age_ns(self, rank: int, at_ns: int) -> int:
+        """How long ago a time of a rank's record was."""
+        return max(0, self._now[rank] - at_ns)
+
+    def _newest(self, record: Record, now_ns: int | None) -> int:
+        """On the clock of the record's host."""
+        if now_ns is not None:
+            return now_ns
+        newest = max(other.newest_ns() + other.wall_offset_ns for other in self._records.values())
+        return newest - record.wall_offset_ns
+
+    def _waits(self, rank: int) -> Iterator[Wait]:
+        for key, lane in self._lanes[rank].items():
+            still = [call for call in lane.calls if call.is_open]
+            for call in still if key.messages else [call for call in still if call is lane.last]:
+                seen = max(lane.waiting_ns, call.begin_ns)
+                waits = 0 < call.begin_ns <= lane.waiting_ns and self._now[rank] - lane.waiting_ns < STALE_NS
+                yield Wait(key, call, waits, seen)
+
+    def _is_waiting(self, rank: int) -> bool:
+        return any(wait.waits for wait in self.of.get(rank, ()))
+
+    def _keeps_waiting(self, member: int, wait: Wait) -> bool:
+        if member not in self._records:
+            return False  # on another host: nothing is known of it
+        if wait.key.messages:
+            return True
+        last = self.last(member, wait.key)
+        if last is None or last.number < wait.call.number:
+            return True
+        own = [other for other in self.of[member] if other.key == wait.key]
+        return last.number == wait.call.number and any(not other.waits for other in own)
