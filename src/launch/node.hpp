@@ -15,10 +15,10 @@ namespace tnt {
 [[nodiscard]] std::string node_identity(const Settings& settings);
 
 // Connects the ranks at settings.rendezvous and shares memory among them. recorder: as for ShmWorld.
-[[nodiscard]] std::shared_ptr<ShmWorld> join_node(const Settings& settings, std::shared_ptr<FlightRecorder> recorder);
+[[nodiscard]] std::shared_ptr<ShmWorld> join_node(const Settings& settings, std::shared_ptr<FlightRecorder> recorder = nullptr);
 
 // The same for the ranks of one node of a larger job. members: the ranks of this node in ascending order; node: its number.
 [[nodiscard]] std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<int>& members, int node,
-                                                  std::shared_ptr<FlightRecorder> recorder);
+                                                  std::shared_ptr<FlightRecorder> recorder = nullptr);
 
 }  // namespace tnt

@@ -136,6 +136,7 @@ def test_names_of_the_package_exist(page: Path) -> None:
 LAUNCHER = [*ROOT.glob("python/tarantella/launcher/*.py")]
 SIMULATE = [*ROOT.glob("python/tarantella/scaling/*.py")]
 VERIFY = [*LAUNCHER, *ROOT.glob("python/tarantella/verify/*.py")]
+INSPECTION = [*LAUNCHER, *ROOT.glob("python/tarantella/inspection/*.py")]
 TNT_BENCH = [ROOT / "benchmarks/flags.cpp", *ROOT.glob("python/tarantella/bench/*.py")]
 
 
@@ -144,7 +145,8 @@ def parser_of(words: list[str]) -> tuple[list[Path], list[str]] | None:
     program = words[0].removeprefix(".venv/bin/")
     own = words[1 : words.index("--")] if "--" in words else words[1:]
     if program == "tarantella":
-        return {"verify": VERIFY, "simulate": SIMULATE}.get(own[0] if own else "", LAUNCHER), own
+        commands_of = {"verify": VERIFY, "simulate": SIMULATE, "status": INSPECTION, "explain": INSPECTION}
+        return commands_of.get(own[0] if own else "", LAUNCHER), own
     if program == "tnt-bench":
         return TNT_BENCH, own
     scripts = [at for at, word in enumerate(words) if re.match(r"(benchmarks|tests|tools)/.*\.py$", word)]

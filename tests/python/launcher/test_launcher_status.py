@@ -91,7 +91,8 @@ def assert_refused(pid):
             os.setgid(65534)
             os.setuid(65534)
             answers = jobs.ask_all()
-            name = next(line.rpartition("@")[2] for line in Path("/proc/net/unix").read_text().splitlines() if f"{PREFIX}{pid}-" in line)
+            sockets = Path("/proc/net/unix").read_text().splitlines()
+            name = next(line.rpartition("@")[2] for line in sockets if f"{PREFIX}{pid}-" in line)
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(f"\0{name}")
                 code = 0 if not connection.recv(1) and pid in answers.strangers and not answers.jobs else 2
