@@ -157,8 +157,8 @@ def test_the_command_of_open_mpi(here, monkeypatch):
     start = ["./mpirun", "--own", "1"] + ["--allow-run-as-root"] * (os.geteuid() == 0)
     start += ["--host", "a:2,b:1", "-n", "3", "--map-by", "slot", "--bind-to", "none", "--wdir", str(here.folder)]
     assert command[: len(start)] == start
-    assert command[-len(WATCHED + COMMAND) - 2 :] == [*WATCHED, "--output-on-all-devices", "--joining=3", *COMMAND]
-    passed_on = command[len(start) : -len(WATCHED + COMMAND) - 2]
+    assert command[-len(WATCHED + COMMAND) - 3 :] == [*WATCHED, "--output-on-all-devices", "--ranks=3", "--joining=3", *COMMAND]
+    passed_on = command[len(start) : -len(WATCHED + COMMAND) - 3]
     assert set(passed_on[::2]) == {"-x"}
     assert {"A", "PATH", "TNT_FUSION_THRESHOLD", "TNT_LOG_LEVEL", "TNT_ON_ALL_RANKS", "TNT_TIMELINE", "TNT_TIMEOUT",
             "PYTHONUNBUFFERED", "TF_CPP_MIN_LOG_LEVEL"} <= set(passed_on[1::2])
@@ -169,9 +169,9 @@ def test_so_many_ranks_on_each_host(here):
     hostfile(here.folder, "a slots=5\nb\na\n")
     _, command, line = shown(here, "mpirun (Open MPI) 4.1.4", "--hostfile", "hosts", "--npernode", "2", "--pin-to-socket")
     assert line == "tarantella: 4 ranks on 2 hosts (a: 2, b: 2), started by Open MPI's mpirun\n"
-    assert command[-len(COMMAND) - 2 :] == ["--pin-to-socket", "--joining=4", *COMMAND]
+    assert command[-len(COMMAND) - 3 :] == ["--pin-to-socket", "--ranks=4", "--joining=4", *COMMAND]
     _, command, _ = shown(here, "mpirun (Open MPI) 4.1.4", "--hostfile", "hosts", "--pin-to-socket", "--pin-memory-to-socket")
-    assert command[-len(COMMAND) - 3 :] == [WATCHED[-1], "--pin-memory-to-socket", "--joining=7", *COMMAND]
+    assert command[-len(COMMAND) - 4 :] == [WATCHED[-1], "--pin-memory-to-socket", "--ranks=7", "--joining=7", *COMMAND]
 
 
 def test_the_command_of_mpich(here):
@@ -179,7 +179,7 @@ def test_the_command_of_mpich(here):
     assert "TNT_ON_ALL_RANKS=log" in variables
     assert line == "tarantella: 4 ranks on 2 hosts (a: 2, b: 2), started by MPICH's mpirun\n"
     start = ["./mpirun", "--own", "1", "-hosts", "a:2,b:2", "-n", "4", "-bind-to", "none", "-wdir", str(here.folder)]
-    assert command == [*start, *WATCHED, "--log-on-all-devices", "--joining=4", *COMMAND]
+    assert command == [*start, *WATCHED, "--log-on-all-devices", "--ranks=4", "--joining=4", *COMMAND]
 
 
 def test_hosts_that_are_this_one_need_no_mpi(here):
