@@ -44,7 +44,7 @@ def all_reduce(machine: Machine, ranks: int, size: int) -> Cost:
 
 def _gather(machine: Machine, ranks: int, size: int) -> Cost:
     if ranks <= MAX_DIRECT_GATHER:
-        latency = _latency(machine, ranks) + 2 * (ranks - 1) * machine.overhead
+        latency = _latency(machine, ranks) + ranks * machine.overhead  # while it sends, most messages arrive
         return _sum(latency, (ranks - 1) * size / _rate(machine, ranks), 0.0)
     latency = link = 0.0
     for level in range(math.ceil(math.log2(ranks))):
@@ -55,7 +55,7 @@ def _gather(machine: Machine, ranks: int, size: int) -> Cost:
 
 
 def _direct(machine: Machine, ranks: int, size: int) -> Cost:
-    latency = 2 * (_latency(machine, ranks) + 2 * (ranks - 1) * machine.overhead)
+    latency = 2 * (_latency(machine, ranks) + ranks * machine.overhead)
     traffic = _Traffic(machine)
     traffic.add(ranks, 2 * (ranks - 1) / ranks * size)
     memory = _memory(machine, 2 * size + (ranks + 1) * size / ranks + 2 * size)

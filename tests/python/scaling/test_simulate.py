@@ -187,6 +187,15 @@ def test_simulated_times_keep_to_what_the_links_allow(file):
 
 
 @needs_simgrid
+@pytest.mark.parametrize("ranks", [4, 32])
+def test_the_formulas_are_close_to_the_simulation(ranks):
+    file = SHIPPED / "ethernet-10g.xml"
+    simulated = simulator.all_reduce_seconds(PROGRAM, file, ranks, [1024, 64 * 1024, MIB])
+    for size, seconds in simulated.items():
+        assert model.all_reduce(read_machine(file), ranks, size).seconds == pytest.approx(seconds, rel=0.2)
+
+
+@needs_simgrid
 def test_simulator_refuses_bad_platforms(tmp_path):
     (tmp_path / "text").write_text("no XML")
     for file, ranks, says in ((tmp_path / "text", 2, "no platform file"), (SHIPPED / "ethernet-10g.xml", 1025, "1024 in all")):
