@@ -52,8 +52,8 @@ def test_a_rank_that_ends_is_named(tmp_path, rank, when, how):
     for error in errors.values():
         assert error["kind"] in ("PeerLostError", "AbortedError"), error
         assert f"rank {rank}" in error["text"], error
-        assert error["seconds"] < 4, error
-    assert result.seconds < 8, result.said
+        assert error["seconds"] < 30, error  # not the 120 of TNT_TIMEOUT
+    assert result.seconds < 60, result.said
 
 
 @pytest.mark.parametrize("rank", [0, 2])

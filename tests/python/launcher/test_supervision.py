@@ -28,8 +28,8 @@ def test_nothing_outlives_the_launcher(here, gone, number, whom):
     pids = here.pids(*NAMES, "pid0", "pid1", "launcher")
     assert pids[-1] != started.pid
     os.kill(started.pid if whom == "supervisor" else pids[-1], number)
-    _, said = started.communicate(timeout=20)
-    gone(pids, within=2)
+    _, said = started.communicate(timeout=TIMEOUT)
+    gone(pids, within=10)
     if whom == "launcher" and number == signal.SIGKILL:
         assert started.returncode == 128 + number
         last = re.sub(r"\d+ processes", "N processes", said.splitlines()[-1])
