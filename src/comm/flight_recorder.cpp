@@ -48,6 +48,8 @@ std::uint16_t FlightLane::name_of(std::string_view name) noexcept {
   return known.plus;
 }
 
+std::uint16_t FlightLane::name_of_message(std::string_view name) const noexcept { return recorder_->intern(name); }
+
 FlightRecorder::FlightRecorder(const FileDescriptor& memory, int rank, int ranks) {
   struct stat status {};
   if (fstat(memory.get(), &status) != 0) fail_errno("cannot look at the memory of the flight recorder");

@@ -114,7 +114,7 @@ class FlightLane {
     entry_ = &entries_[recorded_ % FlightRecord::n_entries];
     number_ = number;
     begin_ns_ = begin_ns;
-    write(*entry_, call, number, name, begin_ns);
+    write(*entry_, call, number, name.empty() ? 0 : name_of(name), begin_ns);
     lane_->recorded.store(++recorded_, std::memory_order_release);
   }
   // The rank begins to wait in the call: its begin, if that is not known.
@@ -145,16 +145,15 @@ class FlightLane {
   static constexpr std::size_t exact_count = std::size_t{16} * 1024;
 
   void swap(FlightLane& other) noexcept;
-  void write(FlightRecord::Entry& entry, const Call& call, std::uint64_t number, std::string_view name,
-             std::int64_t begin_ns) noexcept {
+  static void write(FlightRecord::Entry& entry, const Call& call, std::uint64_t number, std::uint64_t name_plus,
+                    std::int64_t begin_ns) noexcept {
     constexpr auto relaxed = std::memory_order_relaxed;
     const std::uint64_t kinds = std::uint64_t{call.kind} | std::uint64_t{static_cast<std::uint8_t>(call.dtype)} << 8 |
                                 std::uint64_t{static_cast<std::uint8_t>(call.op)} << 16;
-    const std::uint64_t plus = name.empty() ? 0 : name_of(name);
     entry.begin_ns.store(begin_ns, relaxed);
     entry.count.store(call.count, relaxed);
     entry.number_and_duration.store(number_and(number, FlightRecord::Entry::open), relaxed);
-    entry.what.store(kinds | std::uint64_t{static_cast<std::uint16_t>(call.root)} << 32 | plus << 48, relaxed);
+    entry.what.store(kinds | std::uint64_t{static_cast<std::uint16_t>(call.root)} << 32 | name_plus << 48, relaxed);
   }
   static std::uint64_t number_and(std::uint64_t number, std::uint32_t duration) noexcept {
     return std::uint64_t{static_cast<std::uint32_t>(number)} | std::uint64_t{duration} << 32;
@@ -165,6 +164,7 @@ class FlightLane {
     entry.number_and_duration.store(number_and(number, static_cast<std::uint32_t>(us)), std::memory_order_relaxed);
   }
   [[nodiscard]] std::uint16_t name_of(std::string_view name) noexcept;
+  [[nodiscard]] std::uint16_t name_of_message(std::string_view name) const noexcept;  // from any thread
 
   struct KnownName {
     const char* text;
@@ -224,9 +224,10 @@ class FlightRecorder : public std::enable_shared_from_this<FlightRecorder> {
 
 inline FlightLane::Message FlightLane::begin_message(const Call& call, std::string_view name, std::int64_t begin_ns) noexcept {
   if (lane_ == nullptr) return {};
+  const std::uint64_t name_plus = name.empty() ? 0 : name_of_message(name);  // first: it takes a lock
   const std::uint64_t index = lane_->recorded.fetch_add(1, std::memory_order_relaxed);
   const Message message{&entries_[index % FlightRecord::n_entries], index + 1, begin_ns};
-  write(*message.entry, call, index + 1, name, begin_ns);
+  write(*message.entry, call, index + 1, name_plus, begin_ns);
   return message;
 }
 

@@ -29,9 +29,7 @@ class NetworkCommunicator final : public Communicator {
   [[nodiscard]] int size() const noexcept override { return static_cast<int>(group_.size()); }
   [[nodiscard]] int local_rank() const noexcept override { return local_rank_; }
   [[nodiscard]] int local_size() const noexcept override { return local_size_; }
-  [[nodiscard]] const char* transport() const noexcept override {
-    return group_.world->network().transport();
-  }
+  [[nodiscard]] const char* transport() const noexcept override { return group_.world->network().transport(); }
 
   void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
   void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,

@@ -60,6 +60,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("tarantella --hosts localhost --mpirun E/mpirun --cleanup --dry-run", ""),
         ("tarantella --hosts localhost --mpirun E/mpirun --max-restarts 1 -- E/train.py", "trained\n"),
         ("python E/launches.py", "['called']\n"),
+        ("tarantella status --help", "usage"),
+        ("tarantella explain --help", "usage"),
         ("tnt-bench plot --help", "usage"),
     ],
 )
