@@ -1,7 +1,8 @@
 """How far `tarantella simulate` is off on two hosts: `python tests/multihost/predicted_step.py`.
 
-One rank alone writes a timeline. From it the step of two ranks is predicted, one on each of two namespaces with a link of
-1 Gbit/s (two_hosts.py), and then measured. Says both for each batch; asserts nothing. The machine must have nothing else to do.
+Two ranks of one host write a timeline. From it their step is predicted for two namespaces with a link of 1 Gbit/s
+(two_hosts.py), one rank on each, and then measured. Says both for each batch; asserts nothing. The machine must have nothing
+else to do.
 """
 
 from __future__ import annotations
@@ -52,15 +53,15 @@ def train(batch: int) -> None:
     network.fit(x, np.arange(len(x)) % 10, batch_size=whole, verbose=0, shuffle=False)
 
 
-def run(hosts: TwoHosts, ranks: int, batch: int, timeline: Path) -> None:
-    """Each rank has one core, alone as beside the other."""
+def run(hosts: TwoHosts, apart: bool, batch: int, timeline: Path) -> None:
+    """Two ranks, each with one thread: on one host, or apart on two."""
     launcher = [str(Path(sys.executable).with_name("tarantella")), "--timeline", str(timeline)]
-    where = ["--hosts", ",".join(f"{address}:1" for address in ADDRESSES)] if ranks == 2 else ["-n", "1"]
+    where = ["--hosts", ",".join(f"{address}:1" for address in ADDRESSES)] if apart else ["-n", "2"]
     own = ["--", str(Path(__file__).resolve()), "--train", str(batch)]
     one_thread = ["-x", "OMP_NUM_THREADS=1", "TF_NUM_INTRAOP_THREADS=1", "TF_NUM_INTEROP_THREADS=1"]
     ended = hosts.run([*launcher, *where, *one_thread, *own], timeout=RUN_SECONDS, env={"CUDA_VISIBLE_DEVICES": "-1"})
     if ended.code != 0:
-        raise SystemExit(f"the run on {ranks} ranks failed: {ended.said}")
+        raise SystemExit(f"the run failed: {ended.said}")
 
 
 def compare(hosts: TwoHosts, batches: Sequence[int], folder: Path) -> None:
@@ -73,10 +74,10 @@ def compare(hosts: TwoHosts, batches: Sequence[int], folder: Path) -> None:
         return cost.seconds, cost.limit
 
     for batch in batches:
-        for ranks in (1, 2):
-            run(hosts, ranks, batch, folder / f"{batch}-{ranks}.json")
-        (predicted,) = predict(read_step(folder / f"{batch}-1.json"), [2], times, strong=False)
-        measured = read_step(folder / f"{batch}-2.json").measured
+        for apart in (False, True):
+            run(hosts, apart, batch, folder / f"{batch}-{apart}.json")
+        (predicted,) = predict(read_step(folder / f"{batch}-False.json"), [2], times, strong=False)
+        measured = read_step(folder / f"{batch}-True.json").measured
         print(
             f"batch {batch}: predicted {predicted.step * 1e3:.1f} ms ({predicted.exposed * 1e3:.1f} exposed), "
             f"measured {measured * 1e3:.1f} ms, off by {predicted.step / measured - 1:+.1%}",

@@ -52,7 +52,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=Path,
         required=True,
         metavar="FILE",
-        help="of a run on one or two ranks: `tarantella --timeline FILE`",
+        help="of a run on two ranks: `tarantella -n 2 --timeline FILE`",
     )
     add("--platform", required=True, metavar="FILE", help="a platform file of SimGrid, or the name of a shipped one")
     add("--ranks", type=_ranks, required=True, metavar="LIST", help="numbers of ranks: 1,2,4,8")

@@ -64,12 +64,18 @@ def read_step(file: Path) -> Step:
     steps = sorted((e["ts"], e["ts"] + e.get("dur", 0)) for e in events if _of_rank_0(e, tracks) == "step")
     buckets = [e for e in events if e.get("pid") == 0 and "bucket" in e.get("args", {})]
     if not steps:
-        raise TimelineError(f"{file}: no steps: write it with `tarantella --timeline FILE` around a script that calls fit")
+        raise TimelineError(
+            f"{file}: no steps: write it with `tarantella -n 2 --timeline FILE`; one rank alone reduces nothing"
+        )
     if not buckets:
         raise TimelineError(f"{file}: no buckets: the run reduced no gradients (a tnt.Model must be trained by fit)")
     if not any("bytes" in e["args"] for e in buckets):
         raise TimelineError(f"{file}: its buckets have no sizes: it was written by an older Tarantella; write it anew")
-    return _median_step(file, steps, buckets, ranks)
+    sizes: defaultdict[Any, int] = defaultdict(int)
+    for event in buckets:
+        sizes[event.get("tid")] += event["args"].get("bytes", 0)
+    gradients = max(sizes, key=lambda track: sizes[track])  # others, such as metrics, are part of the rest
+    return _median_step(file, steps, [e for e in buckets if e.get("tid") == gradients], ranks)
 
 
 def _events(file: Path) -> list[dict[str, Any]]:
@@ -92,26 +98,25 @@ def _of_rank_0(event: dict[str, Any], tracks: dict[tuple[Any, Any], str]) -> str
 
 def _median_step(file: Path, steps: list[tuple[float, float]], events: list[dict[str, Any]], ranks: int) -> Step:
     begins = [begin for begin, _ in steps]
-    ready: defaultdict[tuple[Any, int], dict[int, float]] = defaultdict(dict)  # by reducer and bucket: by step
-    sizes: dict[tuple[Any, int], int] = {}
+    ready: defaultdict[int, dict[int, float]] = defaultdict(dict)  # by bucket: by step
+    sizes: dict[int, int] = {}
     arrived: dict[int, float] = {}
     for event in events:
         index = bisect_right(begins, event["ts"]) - 1
         if index < 0 or event["ts"] > steps[index][1]:
             continue
-        key = (event.get("tid"), event["args"]["bucket"])
+        key = event["args"]["bucket"]
         if "bytes" in event["args"]:
             sizes[key] = event["args"]["bytes"]
             ready[key][index] = (event["ts"] - begins[index]) * 1e-6
         end = event["ts"] + event.get("dur", 0)
         arrived[index] = max(arrived.get(index, 0.0), end)
-    # a reducer that has no bucket in most steps is that of metrics at the end of an epoch
     used = sorted(index for index in arrived if index >= min(WARM_UP_STEPS, len(steps) - 1))
     counted = {key: [times[i] for i in used if i in times] for key, times in ready.items()}
     whole = [key for key, times in counted.items() if times and len(times) >= len(used) / 2]
     if not whole:
         raise TimelineError(f"{file}: no step has buckets: train for more than {WARM_UP_STEPS} steps")
-    buckets = [Bucket(sizes[key], statistics.median(counted[key])) for key in sorted(whole, key=lambda key: key[1])]
+    buckets = [Bucket(sizes[key], statistics.median(counted[key])) for key in sorted(whole)]
     return Step(
         buckets=tuple(buckets),
         rest=statistics.median((steps[i][1] - arrived[i]) * 1e-6 for i in used),

@@ -30,6 +30,7 @@ def timeline(folder: Path, *, steps: int = 6, buckets: int = 2, sizes: bool = Tr
         {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "rank 0"}},
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": 0, "args": {"name": "step"}},
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": 1, "args": {"name": "gradients"}},
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": 2, "args": {"name": "metrics"}},
     ]
     begin = 1e6
     for step in range(steps):
@@ -51,6 +52,9 @@ def timeline(folder: Path, *, steps: int = 6, buckets: int = 2, sizes: bool = Tr
                 "args": {"bucket": bucket},
             }
             events.append(span)
+        if buckets and sizes:  # metrics are a small bucket at the end of the step
+            metrics = {"bucket": 0, "bytes": 16}
+            events.append({"ph": "i", "name": "ready 0", "pid": 0, "tid": 2, "ts": begin + slow * 9e4, "args": metrics})
         begin += slow * 1e5
     file = folder / "trace.json"
     file.write_text(json.dumps({"traceEvents": events}))
