@@ -74,14 +74,7 @@ class Start:
 
     def processes(self) -> list[int]:
         """All that run."""
-        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and self._is_ours(entry)]
-
-    def _is_ours(self, entry: Path) -> bool:
-        try:
-            ours = f"{MARK}={self._mark}".encode() in _environment(entry)
-            return ours and (entry / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-        except OSError:  # gone meanwhile
-            return False
+        return processes_with(MARK, self._mark)
 
     def wait(self, seconds: float) -> int | None:
         """The launcher's exit code; None if it still runs."""
@@ -106,6 +99,19 @@ class Start:
             raise Wrong("the launcher has not ended")
         if left:
             raise Wrong(f"{len(left)} processes are left {GONE_SECONDS} s after the launcher")
+
+
+def processes_with(variable: str, value: str) -> list[int]:
+    """The processes that run and have the variable in their environment."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _runs_with(entry, variable, value)]
+
+
+def _runs_with(entry: Path, variable: str, value: str) -> bool:
+    try:
+        has_it = f"{variable}={value}".encode() in _environment(entry)
+        return has_it and (entry / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:  # gone meanwhile
+        return False
 
 
 def _environment(entry: Path) -> bytes:
