@@ -124,7 +124,6 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
   return guarded([&] {
     const std::scoped_lock lock(registry().mutex);
     if (registry().runtime) return;
-    static const LeaveAtExit at_exit;
     Settings settings = settings_from(options);
     registry().pid = getpid();
     set_rank(true);
@@ -135,6 +134,7 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
       registry().runtime = std::move(runtime);
       registry().current = registry().runtime.get();
       registry().world = world;
+      static const LeaveAtExit at_exit;  // made after MPI has set its own end, and so comes before it
     } catch (...) {
       set_rank(false);
       throw;

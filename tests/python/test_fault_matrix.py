@@ -1,0 +1,54 @@
+"""The fault matrix (tests/soak/matrix.py): all cells over shared memory, and the others as far as time allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fault_table
+from fault_cells import Cell, sensible_cells, spread
+from matrix import HERE, Matrix
+from support.launch import SLACK, run_ranks
+from support.mpirun import needs_mpirun
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/reliability.md"
+AT_ONCE = 6
+
+
+def hold(folder: Path, cells: list[Cell]) -> None:
+    found = Matrix(folder, SLACK, lambda text: None).run(cells, AT_ONCE)
+    assert not {cell for cell in cells if found[cell].wrong}, "\n".join(
+        f"{cell}: {'; '.join(found[cell].wrong)}\n{found[cell].said}" for cell in cells if found[cell].wrong
+    )
+
+
+def test_every_cell_over_shared_memory(tmp_path: Path) -> None:
+    hold(tmp_path, sensible_cells(("shm",)))
+
+
+@needs_mpirun
+def test_each_fault_in_each_phase_under_mpirun(tmp_path: Path) -> None:
+    cells = spread(sensible_cells(("mpi", "hierarchical")))
+    assert {cell.transport for cell in cells} == {"mpi", "hierarchical"}
+    hold(tmp_path, cells)
+
+
+@pytest.mark.long
+def test_phases_of_keras(tmp_path: Path) -> None:
+    """The same ranks, as forks of the tests' process that has imported TensorFlow."""
+    bits = set()
+    for phase, kind, victim in (("", "none", ""), ("evaluating", "kill", "1"), ("saving", "raise", "0")):
+        folder = tmp_path / kind
+        folder.mkdir()
+        fault = {"FAULT_FOLDER": folder, "FAULT_PHASE": phase, "FAULT_KIND": kind, "FAULT_RANK": victim, "FAULT_LATE": "-1"}
+        env = {name: str(value) for name, value in fault.items()}
+        job = run_ranks(2, HERE / "fault_training.py", env=env, launcher_options=("--max-restarts", 1)).good()
+        assert not victim or f"restart 1 of 1 on 2 ranks: rank {victim} " in job.stderr, job.said
+        bits.add((folder / "result").read_text())
+    assert len(bits) == 1
+
+
+def test_the_page_has_the_cells_of_the_matrix() -> None:
+    text = PAGE.read_text()
+    assert fault_table.victims_table() in text and fault_table.reasons() in text
