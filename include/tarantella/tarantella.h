@@ -271,8 +271,10 @@ TNT_EXPORT tnt_status_t tnt_work_destroy(tnt_work_t work);
 
 /* -------------------------------------------------------------------------------------------- reducer
  * Gradients go in, and their sum over ranks comes out. Gradients are packed into buckets, and a thread of the library reduces
- * the buckets in one fixed order while the caller goes on. The caller gives the tensors in the order of the layers. Buckets are
- * filled in the order in which backward produces gradients; if the caller does not know it, from the last tensor to the first.
+ * the buckets in one fixed order while the caller goes on. All reducers of a process share this thread. Another one starts only
+ * if several reducers have buckets at the same time, so that none waits for another. The caller gives the tensors in the order
+ * of the layers. Buckets are filled in the order in which backward produces gradients; if the caller does not know it, from the
+ * last tensor to the first.
  */
 
 /* Never grows: see the conventions. */
@@ -383,7 +385,7 @@ typedef struct {
 #define TNT_REDUCER_STATS_INITIALIZER \
   { sizeof(tnt_reducer_stats_t), 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0 }
 
-/* Collective. Makes the plan, compares it (and options->context and the library's version) on all ranks, and starts the thread.
+/* Collective. Makes the plan, and compares it (and options->context and the library's version) on all ranks.
  * TNT_MISMATCH names the rank and the tensor that differ; the communicator stays usable then. options may be NULL. */
 TNT_EXPORT tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, size_t n_tensors,
                                            const tnt_reducer_options_t* options, tnt_reducer_t* reducer);
@@ -413,7 +415,7 @@ typedef struct {
 typedef int (*tnt_bucket_hook_t)(tnt_packed_bucket_t* bucket, void* user_data);
 
 /* Registers a hook that is called for each bucket of each step, after packing and before sending: for statistics, or to change
- * the data that is sent. One call is made at a time, on the reducer's thread or on a thread that waits for a bucket; the hook
+ * the data that is sent. One call is made at a time, on a thread of the library or on a thread that waits for a bucket; the hook
  * must not call this reducer. NULL removes the hook. Not collective: ranks may have different hooks or none. Allowed between
  * steps only, else TNT_INVALID_ARGUMENT. Cost: memory of the largest bucket and one copy each way. With a wire
  * dtype, contributions are then rounded before they are added up inside a node. */
@@ -470,7 +472,7 @@ TNT_EXPORT tnt_status_t tnt_reducer_statistics(tnt_reducer_t reducer, const tnt_
 TNT_EXPORT tnt_status_t tnt_reducer_tensor_steps(tnt_reducer_t reducer, size_t tensor, uint64_t* steps);
 TNT_EXPORT tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats);
 
-/* Not collective. Stops the thread and abandons a bucket that still waits for other ranks. On a device, waits until the
+/* Not collective. Abandons a bucket that still waits for other ranks. On a device, waits until the
  * enqueued work has ended (after an error, gradients and results belong to the reducer until then) and frees gradient buffers
  * and statistics. TNT_INVALID_ARGUMENT: a CUDA graph that captured steps of the reducer still exists. */
 TNT_EXPORT tnt_status_t tnt_reducer_destroy(tnt_reducer_t reducer);

@@ -121,16 +121,21 @@ Plan make_plan(const PlanConfig& config, Communicator& comm, const CallContext& 
 }
 
 // Collective. Runs on the executor of the communicator.
-std::unique_ptr<tnt_reducer> make_host_reducer(tnt_comm& on, const PlanConfig& config, const ReducerOptions& options,
-                                               bool flat_sums, const CallContext& call) {
+std::unique_ptr<tnt_reducer> make_host_reducer(tnt_comm& on, const PlanConfig& config, ReducerOptions options, bool flat_sums,
+                                               const CallContext& call) {
   Plan plan = make_plan(config, *on.communicator, call, [&] {
     if (!on.speed) on.speed = measure_speed(*on.communicator, call);
     return *on.speed;
   });
-  auto own = flat_sums ? on.communicator->duplicate_with_flat_sums(call) : on.communicator->split(0, 0, call);
-  Trace& trace = Runtime::get().trace();
+  const auto pool = flat_sums ? on.pool_with_flat_sums : on.pool;
+  auto [communicator, index] = pool->take(*on.communicator, call);
+  options.recycle = [pool, index = index](std::unique_ptr<Communicator> unused) {
+    pool->give_back({std::move(unused), index});
+  };
+  Runtime& runtime = Runtime::get();
   return std::make_unique<tnt_reducer>(
-      tnt_reducer{nullptr, std::make_unique<Reducer>(std::move(own), std::move(plan), options, &trace)});
+      tnt_reducer{nullptr, std::make_unique<Reducer>(std::move(communicator), std::move(plan), std::move(options),
+                                                     runtime.progress_engine(), &runtime.trace())});
 }
 
 std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanConfig& config, const tnt_reducer_options_t& options,

@@ -98,6 +98,13 @@ Runtime::Runtime(Settings settings, std::shared_ptr<FlightRecorder> recorder)
       trace_(settings_.timeline, job_name(settings_), settings_.rank),
       recorder_(std::move(recorder)) {}
 
+std::shared_ptr<ProgressEngine> Runtime::progress_engine() {
+  const std::scoped_lock lock(mutex_);
+  auto engine = progress_engine_.lock();
+  if (!engine) progress_engine_ = engine = std::make_shared<ProgressEngine>();
+  return engine;
+}
+
 Runtime& Runtime::get() { return required(registry().current.load(), "tnt_init has not been called: the runtime"); }
 
 tnt_comm_t Runtime::world_handle() {

@@ -11,7 +11,9 @@
 #include "comm/communicator.hpp"
 #include "comm/executor.hpp"
 #include "launch/join.hpp"
+#include "reducer/communicator_pool.hpp"
 #include "reducer/fusion_threshold.hpp"
+#include "reducer/progress_engine.hpp"
 
 // The object behind a tnt_comm_t.
 struct tnt_comm {
@@ -32,6 +34,9 @@ struct tnt_comm {
   tnt::Executor executor;                                      // of the collectives
   tnt::Executors channels;                                     // of point-to-point messages
   std::optional<tnt::TransportSpeed> speed;                    // measured for the first reducer
+  // of reducers in host memory, which may outlive this object
+  std::shared_ptr<tnt::CommunicatorPool> pool = std::make_shared<tnt::CommunicatorPool>(false);
+  std::shared_ptr<tnt::CommunicatorPool> pool_with_flat_sums = std::make_shared<tnt::CommunicatorPool>(true);
 };
 
 namespace tnt {
@@ -45,6 +50,8 @@ class Runtime {
   [[nodiscard]] Trace& trace() noexcept { return trace_; }
   [[nodiscard]] FlightRecorder* recorder() noexcept { return recorder_.get(); }  // nullptr without our launcher
   [[nodiscard]] CallContext context() const noexcept { return {.timeout = settings_.timeout}; }
+  // Of all reducers in host memory. Exists as long as one of them, so that a process without reducers has no threads.
+  [[nodiscard]] std::shared_ptr<ProgressEngine> progress_engine();
 
   // The runtime of this process; throws TNT_INVALID_ARGUMENT before tnt_init and after tnt_finalize. It exists as long as a
   // handle is in use (Live).
@@ -57,6 +64,8 @@ class Runtime {
   Settings settings_;
   Trace trace_;
   std::shared_ptr<FlightRecorder> recorder_;
+  std::mutex mutex_;
+  std::weak_ptr<ProgressEngine> progress_engine_;
 };
 
 // A new handle. network: as in tnt_comm.

@@ -5,7 +5,6 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "base/thread.hpp"
 #include "comm/phases.hpp"
 
 namespace tnt {
@@ -13,9 +12,6 @@ namespace {
 
 // As many bytes are reduced in the time that waking a thread takes.
 constexpr std::size_t inline_bytes = std::size_t{64} * 1024;
-// The thread reduces a bucket that was left to callers if no caller has waited for so long. The caller may be waiting for
-// something that needs the bucket.
-constexpr std::int64_t max_inline_delay_ns = 1'000'000'000;
 
 // A caller waits for the end of a step immediately. It finds these last, small buckets due and reduces them sooner than the
 // thread would wake.
@@ -53,7 +49,8 @@ class BucketObserver final : public PhaseObserver {
 
 }  // namespace
 
-Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions options, Trace* trace)
+Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions options, std::shared_ptr<ProgressEngine> engine,
+                 Trace* trace)
     : comm_(std::move(comm)),
       plan_(std::move(plan)),
       options_(std::move(options)),
@@ -61,24 +58,27 @@ Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions o
       overlap_(options_.overlap),
       first_inline_(first_inline_bucket(plan_)),
       steps_(plan_),
-      buckets_(plan_.buckets().size()) {
+      buckets_(plan_.buckets().size()),
+      engine_(std::move(engine)) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].views.resize(plan_.buckets()[b].tensors.size());
     descriptions_.push_back(plan_.describe(b));
     details_.push_back(fmt::format("{} {}", options_.name, descriptions_.back()));
   }
-  if (!buckets_.empty()) thread_ = start_thread("tnt-reducer", [this] { loop(); });
+  engine_->add(*this);
 }
 
 Reducer::~Reducer() {
+  bool is_between_steps = false;
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
-    changed_.notify_all();
-    due_.notify_all();
+    is_between_steps = !error_ && next_ == 0;
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) is_between_steps &= !steps_.in_step(bucket);
   }
-  comm_->cancel();
-  if (thread_.joinable()) thread_.join();
+  if (!is_between_steps) comm_->cancel();
+  engine_->remove(*this);
+  if (is_between_steps && options_.recycle) options_.recycle(std::move(comm_));
 }
 
 void Reducer::throw_if_failed() const {
@@ -141,7 +141,7 @@ void Reducer::ready(std::size_t tensor, const TensorView& view, StreamHandle str
                  .bytes = static_cast<std::int64_t>(plan_.buckets()[bucket].bytes())});
   }
   if (waiting_ > 0) changed_.notify_all();
-  if (bucket == next_ && is_for_thread(bucket)) due_.notify_one();
+  if (bucket == next_) announce_next();
 }
 
 void Reducer::wait_bucket(std::size_t bucket, StreamHandle stream) {
@@ -155,20 +155,26 @@ void Reducer::wait_bucket(std::size_t bucket, StreamHandle stream) {
 void Reducer::wait_until_done(std::unique_lock<std::mutex>& lock, std::size_t bucket) {
   const std::uint64_t wanted = steps_.steps(bucket) + (steps_.stage(bucket) == Stage::done ? 0 : 1);
   const auto is_done = [&] { return steps_.steps(bucket) >= wanted; };
-  const auto limit = std::chrono::duration<double>(options_.timeout);
+  const auto limit =
+      std::min<std::chrono::duration<double>>(std::chrono::duration<double>(options_.timeout), ProgressEngine::max_delay);
+  double asleep = 0;
   // while the bucket collects gradients, this wait has its own deadline; afterwards the collective has one
   while (!error_) {
     // without the thread, the caller reduces all due buckets; otherwise ranks would wait for one another in each bucket
     if (next_is_due() && (!is_done() || !overlap_.threaded())) {
       reduce_next(lock);
+      announce_next();
+      asleep = 0;
       continue;
     }
     if (is_done()) break;
     ++waiting_;
     const bool changed = changed_.wait_for(lock, limit, [&] { return is_done() || error_ || next_is_due(); });
     --waiting_;
+    asleep = changed ? 0 : asleep + limit.count();
     if (changed) continue;
-    if (steps_.stage(bucket) == Stage::collecting) {
+    engine_->look_for_overdue();
+    if (steps_.stage(bucket) == Stage::collecting && asleep >= options_.timeout) {
       fail(TNT_TIMEOUT, "rank {}: bucket {} of {} waited {} s for the gradient of '{}', which this rank did not mark ready",
            comm_->rank(), bucket, options_.name, options_.timeout, steps_.missing_tensor(bucket));
     }
@@ -190,30 +196,39 @@ void Reducer::finish(StreamHandle stream) {
 
 bool Reducer::next_is_due() const { return !reducing_ && steps_.stage(next_) == Stage::full; }
 
-bool Reducer::is_for_thread(std::size_t bucket) const { return overlap_.threaded() && bucket < first_inline_; }
+bool Reducer::next_is_for_thread() const { return overlap_.threaded() && next_ < first_inline_; }
 
-void Reducer::loop() {
-  std::unique_lock lock(mutex_);
-  const auto has_work = [&] {
-    if (stopping_ || error_) return true;
-    return next_is_due() && (is_for_thread(next_) || now_ns() - buckets_[next_].full_ns >= max_inline_delay_ns);
-  };
-  while (true) {
-    // buckets that are left to callers do not notify
-    due_.wait_for(lock, std::chrono::nanoseconds(max_inline_delay_ns), has_work);
-    if (stopping_ || error_) return;
-    if (!has_work()) continue;
-    reduce_next(lock);
-    changed_.notify_all();
+bool Reducer::is_overdue() const noexcept {
+  const std::int64_t since = due_ns_.load();
+  return since != 0 && now_ns() - since >= ProgressEngine::max_delay.count();
+}
+
+// After a change of the next bucket: wakes a thread if it is due for one, or notes since when it is left to callers.
+void Reducer::announce_next() {
+  if (error_ || stopping_ || !next_is_due()) return;
+  if (next_is_for_thread()) {
+    engine_->wake(*this);
+  } else {
+    due_ns_ = buckets_[next_].full_ns;
   }
 }
 
-// Called by the thread and by a waiting caller, because waking the thread costs more than reducing a small bucket. The lock is
-// released during the reduction.
+void Reducer::serve() {
+  std::unique_lock lock(mutex_);
+  while (!error_ && !stopping_ && next_is_due() && (next_is_for_thread() || is_overdue())) {
+    reduce_next(lock);
+    changed_.notify_all();
+  }
+  if (!next_is_for_thread()) announce_next();
+}
+
+// Called by a thread of the engine and by a waiting caller, because waking a thread costs more than reducing a small bucket.
+// The lock is released during the reduction.
 void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   const std::size_t bucket = next_;
   const WaitHint wait_hint = overlap_.threaded() ? WaitHint::computing : WaitHint::idle;
   reducing_ = true;
+  due_ns_ = 0;
   lock.unlock();
   const std::int64_t begin = now_ns();
   BucketObserver observer(trace_, options_.name, bucket);
@@ -237,7 +252,6 @@ void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   // a caller that goes on with the next bucket wakes the other threads at the end: they would take its core
   const bool goes_on = !error_ && !overlap_.threaded() && next_is_due();
   if (!goes_on) changed_.notify_all();
-  if (error_ || (next_is_due() && is_for_thread(next_))) due_.notify_one();
 }
 
 void Reducer::end_step() {

@@ -1,16 +1,17 @@
-// The reducer of gradients in host memory. Buckets are packed, reduced and unpacked in one fixed order, by a thread while the
-// caller goes on, or by the caller when it waits (overlap_tuner.hpp).
+// The reducer of gradients in host memory. Buckets are packed, reduced and unpacked in one fixed order, by a thread of the
+// progress engine while the caller goes on, or by the caller when it waits (overlap_tuner.hpp).
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/trace.hpp"
@@ -18,6 +19,7 @@
 #include "reducer/gradient_reducer.hpp"
 #include "reducer/overlap_tuner.hpp"
 #include "reducer/plan.hpp"
+#include "reducer/progress_engine.hpp"
 #include "reducer/step_state.hpp"
 
 namespace tnt {
@@ -26,13 +28,16 @@ struct ReducerOptions {
   std::string name = "gradients";
   double timeout = 600.0;  // seconds, every wait
   Overlap overlap = Overlap::automatic;
+  // Is given the communicator when the reducer ends between steps, so that another reducer can use it. May be empty.
+  std::function<void(std::unique_ptr<Communicator>)> recycle = {};
 };
 
 // All ranks reduce the buckets in the order 0, 1, ..., whatever the order of the gradients.
-class Reducer final : public GradientReducer {
+class Reducer final : public GradientReducer, private ProgressEngine::Client {
  public:
   // comm: for this reducer alone. trace may be null.
-  Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions options, Trace* trace);
+  Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions options, std::shared_ptr<ProgressEngine> engine,
+          Trace* trace);
   ~Reducer() override;
 
   [[nodiscard]] const Plan& plan() const noexcept override { return plan_; }
@@ -56,9 +61,11 @@ class Reducer final : public GradientReducer {
     std::int64_t full_ns = 0;       // when it became full
   };
 
-  void loop();
+  void serve() override;
+  [[nodiscard]] bool is_overdue() const noexcept override;
   [[nodiscard]] bool next_is_due() const;
-  [[nodiscard]] bool is_for_thread(std::size_t bucket) const;
+  [[nodiscard]] bool next_is_for_thread() const;
+  void announce_next();
   void reduce_next(std::unique_lock<std::mutex>& lock);
   void reduce_bucket(std::size_t bucket, WaitHint wait_hint, PhaseObserver& observer);
   void reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, const CallContext& call);
@@ -78,13 +85,13 @@ class Reducer final : public GradientReducer {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // for callers
-  std::condition_variable due_;      // for the thread
   StepState steps_;
   std::vector<BucketState> buckets_;
   std::vector<std::string> descriptions_;  // of each bucket
   std::vector<std::string> details_;       // with the reducer's name, for errors
   std::size_t next_ = 0;                   // the next bucket to reduce
   bool reducing_ = false;                  // a thread reduces it
+  std::atomic<std::int64_t> due_ns_{0};    // since when it is due and left to callers; 0: it is not
   int waiting_ = 0;                        // sleeping callers
   BucketHook hook_;
   std::vector<std::byte> packed_;  // for the hook: as large as the largest bucket
@@ -92,7 +99,7 @@ class Reducer final : public GradientReducer {
   bool stopping_ = false;
   ReducerStats stats_;
   std::int64_t last_full_ns_ = 0;
-  std::thread thread_;
+  std::shared_ptr<ProgressEngine> engine_;
 };
 
 }  // namespace tnt

@@ -39,7 +39,7 @@ TEST(ReducerMemory, IsFarLessThanABucket) {
   run_threads(2, [&](Communicator& world) {
     std::vector<float> gradient(count, 1.0F);
     const Plan plan({{"gradient", count, TNT_FLOAT32}}, 2 * count * sizeof(float));
-    Reducer reducer(world.split(0, 0, call()), plan, {}, nullptr);
+    Reducer reducer(world.split(0, 0, call()), plan, {}, std::make_shared<ProgressEngine>(), nullptr);
     world.barrier(call());
     const std::size_t before = memory("VmRSS");
     if (world.rank() == 0) (void)mark_most_memory();

@@ -25,10 +25,16 @@ using testing::exact_values;
 using testing::Model;
 using testing::run_threads;
 
+// Of all ranks, which are threads here.
+std::shared_ptr<ProgressEngine> engine() {
+  static const auto instance = std::make_shared<ProgressEngine>();
+  return instance;
+}
+
 std::unique_ptr<Reducer> make(Communicator& world, Plan plan, double timeout = testing::default_timeout,
                               Overlap overlap = Overlap::automatic) {
   return std::make_unique<Reducer>(world.split(0, 0, call()), std::move(plan), ReducerOptions{"gradients", timeout, overlap},
-                                   nullptr);
+                                   engine(), nullptr);
 }
 
 // Marks all gradients of a step ready, in this rank's own order, from two threads, every other tensor in place.
@@ -233,8 +239,9 @@ TEST_F(ThreeBuckets, AStepThatReducedNothingIsAnError) {
 
 TEST_F(ThreeBuckets, AWaitForWhatNobodyBringsNamesTheTensor) {
   run_threads(1, [](Communicator& world) {
-    const auto reducer = std::make_unique<Reducer>(
-        world.split(0, 0, call()), Plan({{"a", 1, TNT_INT8}, {"b", 1, TNT_INT8}}, 1000), ReducerOptions{"name", 0.1}, nullptr);
+    const auto reducer =
+        std::make_unique<Reducer>(world.split(0, 0, call()), Plan({{"a", 1, TNT_INT8}, {"b", 1, TNT_INT8}}, 1000),
+                                  ReducerOptions{"name", 0.1}, engine(), nullptr);
     const char value = 1;
     reducer->ready(1, {.in = &value, .out = nullptr});
     try {
@@ -284,6 +291,28 @@ TEST_F(ThreeBuckets, TheEndDoesNotWaitForOthers) {
     }
     reducer.reset();
     world.barrier(call());
+  });
+}
+
+TEST_F(ThreeBuckets, TheNextReducerMayUseTheCommunicatorOfOneThatEndsBetweenSteps) {
+  run_threads(2, [](Communicator& world) {
+    std::unique_ptr<Communicator> comm = world.split(0, 0, call());
+    const ReducerOptions options{.recycle = [&](std::unique_ptr<Communicator> unused) { comm = std::move(unused); }};
+    std::array<float, 3> values{1, 2, 3};
+    for (int life = 1; life <= 2; ++life) {
+      const auto reducer = std::make_unique<Reducer>(std::move(comm), plan(), options, engine(), nullptr);
+      for (std::size_t tensor = 0; tensor < 3; ++tensor) {
+        reducer->ready(tensor, {.in = &values[tensor], .out = &values[tensor]});
+      }
+      reducer->finish();
+    }
+    EXPECT_EQ(values, (std::array<float, 3>{4, 8, 12}));
+    ASSERT_NE(comm, nullptr);
+    {
+      Reducer reducer(std::move(comm), plan(), options, engine(), nullptr);
+      reducer.ready(0, {.in = values.data(), .out = values.data()});
+    }
+    EXPECT_EQ(comm, nullptr) << "given back in the middle of a step";
   });
 }
 
@@ -368,7 +397,7 @@ TEST_F(ThreeBuckets, AHookThatFailsEndsTheJobWithOneMessage) {
 TEST_F(ThreeBuckets, AHookIsSetBetweenSteps) {
   run_threads(2, [](Communicator& world) {
     const auto reducer = std::make_unique<Reducer>(
-        world.split(0, 0, call()), Plan({{"a", 1, TNT_INT8}, {"b", 1, TNT_INT8}}, 1000), ReducerOptions{}, nullptr);
+        world.split(0, 0, call()), Plan({{"a", 1, TNT_INT8}, {"b", 1, TNT_INT8}}, 1000), ReducerOptions{}, engine(), nullptr);
     int calls = 0;
     const auto hook = [&](std::size_t, void*) -> std::optional<std::string> {
       ++calls;

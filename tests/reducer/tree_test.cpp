@@ -86,7 +86,7 @@ TEST_P(TreeReducerTest, GivesTheSameBitsOnAnyNumberOfRanks) {
     run_threads(GetParam(), [&](Communicator& world) {
       for (const bool with_hook : {false, true}) {
         Reducer reducer(world.duplicate_with_flat_sums(call()), Plan(tensors, threshold), {.timeout = testing::default_timeout},
-                        nullptr);
+                        std::make_shared<ProgressEngine>(), nullptr);
         if (with_hook) reducer.set_hook([](std::size_t, void*) { return std::nullopt; });
         std::vector<Array> out(tensors.size(), Array(TNT_FLOAT32, 0));
         for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {

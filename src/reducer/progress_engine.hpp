@@ -1,0 +1,72 @@
+// The threads that reduce buckets while the callers go on: one for all reducers of a process, and another one only while
+// several plans have to be reduced at the same time.
+//
+// Each plan has a communicator of its own, and a thread that reduces a bucket waits for the other ranks in it. With a single
+// thread, or a communicator that plans share, all ranks would have to agree on one order of the buckets of all plans: a plan
+// that is due here would wait for one that another rank cannot reduce yet. So the plans stay independent of each other, and
+// the engine never lets a plan wait for another one.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace tnt {
+
+class ProgressEngine {
+ public:
+  // What the engine knows of a reducer.
+  class Client {
+   public:
+    Client() = default;
+    Client(const Client&) = delete;
+    Client& operator=(const Client&) = delete;
+    virtual ~Client() = default;
+    // Reduces all buckets that are due. One thread at a time calls it. It may be called when nothing is due.
+    virtual void serve() = 0;
+    // Whether a bucket that was left to callers has waited for too long. Takes no lock.
+    [[nodiscard]] virtual bool is_overdue() const noexcept = 0;
+  };
+
+  // How long a bucket that is left to callers waits for one. The caller may be waiting for something that needs the bucket.
+  static constexpr std::chrono::nanoseconds max_delay{1'000'000'000};
+
+  ProgressEngine() = default;
+  ProgressEngine(const ProgressEngine&) = delete;
+  ProgressEngine& operator=(const ProgressEngine&) = delete;
+  ~ProgressEngine();  // after all clients were removed
+
+  void add(Client& client);
+  void remove(Client& client);  // returns when no thread serves the client
+  void wake(Client& client);    // the client has a bucket for a thread
+  // For callers that wait for long: the threads may all be busy, so that none sees what is overdue.
+  void look_for_overdue();
+  [[nodiscard]] std::size_t threads() const;
+  [[nodiscard]] std::size_t busy() const;  // threads that serve a client
+
+ private:
+  struct Entry {
+    Client* client;
+    bool due = false;
+    bool served = false;
+  };
+
+  [[nodiscard]] Entry& entry_of(const Client& client);
+  [[nodiscard]] std::vector<Entry>::iterator next();
+  [[nodiscard]] std::size_t served() const;
+  void mark_overdue();
+  void wake_or_start();
+  void loop();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // for the threads
+  std::condition_variable served_;   // for remove()
+  std::vector<Entry> entries_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tnt
