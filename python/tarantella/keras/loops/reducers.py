@@ -4,57 +4,39 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import context
-from tarantella.keras.reduction import collectives, gradient_order, gradients, ops
-from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer
-from tarantella.keras.reduction.sparse import SparseReducer
+from tarantella.keras.reduction import collectives, gradients, ops
+from tarantella.keras.reduction.registry import ReducerRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+    from tarantella.keras.reduction.reducer import Reducer
+    from tarantella.keras.reduction.registry import ReducerKey
+    from tarantella.keras.reduction.sparse import SparseReducer
 
 _REDUCED = "_tnt_reduced"  # attribute of a tensor
 
 
-class LoopReducers:
-    """The reducers of all loops of this process, by the variables they are for; they end with these."""
+class LoopReducers(ReducerRegistry):
+    """The reducers of all loops of this process; they end with the variables they are for."""
 
-    def __init__(self) -> None:
-        self._reducers: dict[tuple[str, tuple[int, ...]], Reducer | SparseReducer] = {}
-
-    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any]) -> Reducer:
-        """The reducer of these variables' gradients. Collective when it is asked for the first time."""
-
-        def make() -> Reducer:
-            options: dict[str, Any] = {"wire_dtype": WIRE_DEFAULT, "gradient_order": gradient_order.agreed_order(grads)}
-            return Reducer("gradients", gradients.specs(variables), "a custom loop", gradients=True, **options)
-
-        return cast("Reducer", self._of("gradients", variables, make))
-
-    def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:
-        """The reducer of these variables' gradients, which are sparse. Collective when it is asked for the first time."""
-        made = self._of("sparse gradients", variables, lambda: SparseReducer(variables, "a custom loop"))
-        return cast("SparseReducer", made)
-
-    def _of(self, name: str, variables: Sequence[Any], make: Callable[[], Reducer | SparseReducer]) -> Reducer | SparseReducer:
-        key = (name, tuple(id(variable) for variable in variables))
-        if key not in self._reducers:
-            self._reducers[key] = make()
-            for variable in variables:
-                # another object may get its id
-                weakref.finalize(variable, self._reducers.pop, key, None).atexit = False
-        return self._reducers[key]
+    def _keep(self, key: ReducerKey, reducer: Reducer | SparseReducer, variables: Sequence[Any]) -> None:
+        self._reducers[key] = (reducer, [])
+        for variable in variables:
+            weakref.finalize(variable, self._reducers.pop, key, None).atexit = False  # another object may get its id
 
 
 @functools.cache
 def reducers() -> LoopReducers:
     """Those of this process."""
-    return LoopReducers()
+    return LoopReducers("a custom loop")
 
 
 class LoopReduction:

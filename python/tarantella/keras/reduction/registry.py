@@ -72,9 +72,11 @@ class ReducerRegistry:
         if key not in self._reducers:
             if self.tree:
                 specs = [Spec(s.name, s.count, sum_type(s.dtype)) for s in specs]
-            reducer = Reducer(key.name, specs, self._context, tree=self.tree, **options)
-            self._reducers[key] = (reducer, list(variables))  # kept alive, so that no other object gets their ids
+            self._keep(key, Reducer(key.name, specs, self._context, tree=self.tree, **options), variables)
         return cast("Reducer", self._reducers[key][0])
+
+    def _keep(self, key: ReducerKey, reducer: Reducer | SparseReducer, variables: Sequence[Any]) -> None:
+        self._reducers[key] = (reducer, list(variables))  # kept alive, so that no other object gets their ids
 
     def hook_error(self) -> Exception | None:
         """The exception that the user's bucket hook raised on this rank, if it did."""
@@ -116,7 +118,7 @@ class ReducerRegistry:
         self._drop_provisional()
         key = _key("sparse gradients", variables)
         if key not in self._reducers:
-            self._reducers[key] = (SparseReducer(variables, self._context), list(variables))
+            self._keep(key, SparseReducer(variables, self._context), variables)
         return cast("SparseReducer", self._reducers[key][0])
 
     def _drop_provisional(self) -> None:

@@ -188,8 +188,7 @@ def no_sync() -> list[Any]:
 def reduced() -> float:
     """Steps of all reducers of gradients in custom loops, as long as their variables live."""
     gc.collect()
-    found = reducers.reducers()._reducers.values()
-    return sum(reducer.stats()["steps"] for reducer in found if reducer.name == "gradients")
+    return sum(reducer.stats()["steps"] for reducer in reducers.reducers() if reducer.name == "gradients")
 
 
 @check
@@ -235,7 +234,7 @@ def reducers_end_with_their_variables() -> list[bool]:
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(variable)
     tnt.DistributedGradientTape(tape).gradient(loss, [variable])
-    key = ("gradients", (id(variable),))
+    key = ("gradients", (id(variable),), None)
     before = key in reducers.reducers()._reducers
     del variable, tape, loss
     gc.collect()
