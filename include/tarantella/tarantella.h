@@ -415,7 +415,7 @@ typedef struct {
 typedef int (*tnt_bucket_hook_t)(tnt_packed_bucket_t* bucket, void* user_data);
 
 /* Registers a hook that is called for each bucket of each step, after packing and before sending: for statistics, or to change
- * the data that is sent. One call is made at a time, on a thread of the library or on a thread that waits for a bucket; the hook
+ * the data that is sent. One call is made at a time, on a thread of the library or on one that waits for a bucket; the hook
  * must not call this reducer. NULL removes the hook. Not collective: ranks may have different hooks or none. Allowed between
  * steps only, else TNT_INVALID_ARGUMENT. Cost: memory of the largest bucket and one copy each way. With a wire
  * dtype, contributions are then rounded before they are added up inside a node. */

@@ -1,6 +1,6 @@
 // The C API for C++17: handles that end by themselves, views of contiguous elements, exceptions with a status, and deadlines of
-// std::chrono. Header-only. A function is one call of tarantella.h, which says what it does and costs; what stands here is what
-// differs. Nothing is locked or kept in addition, and only wait_any, split and create_group allocate.
+// std::chrono. Header-only. A function is one call of tarantella.h, which says what it does and costs; comments here state only
+// differences. Nothing is locked or kept in addition, and only wait_any, split and create_group allocate.
 //
 // A call that fails throws Error, except in destructors and in moves. Buffers are containers or views with std::data and
 // std::size: vector, array, std::span, View. Their element type says the dtype (DtypeOf). Their sizes must fit, else the status
@@ -393,7 +393,7 @@ class Reducer {
     check(tnt_reducer_stats(get(), &found));
     return found;
   }
-  // For what has no function here.
+  // For functions of the C API that have no counterpart here.
   [[nodiscard]] tnt_reducer_t get() const noexcept { return handle_.get(); }
 
  private:

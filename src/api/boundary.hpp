@@ -44,7 +44,7 @@ tnt_status_t with_status(Body&& body) noexcept {
   }
 }
 
-// For functions that forks of a rank may call: those that need no job, and those that only read what a fork has a copy of.
+// For functions that forks of a rank may call: they need no job, or only read memory that a fork has a copy of.
 template <typename Body>
 tnt_status_t guarded_in_forks(Body&& body) noexcept {
   const CancellationDeferral deferral;
@@ -82,7 +82,7 @@ inline void check_struct_size(std::size_t size, std::size_t minimum, const char*
   if (size < minimum) fail(TNT_INVALID_ARGUMENT, "{}->size is {}: start from {}", what, size, initializer);
 }
 
-// A struct of the caller's, whose header may be older or newer: what it lacks stays as in defaults.
+// A struct of the caller's, whose header may be older or newer: fields that it lacks stay as in defaults.
 template <typename T>
 T read_struct(const T& given, T defaults) {
   std::memcpy(&defaults, &given, std::min(given.size, sizeof(T)));

@@ -1,5 +1,5 @@
 // Forks of this process. A rank's fork has copies of its memory and descriptors, but none of its threads, and the other ranks
-// would take what it sends for the rank's own data. The C API therefore refuses it (src/api/boundary.hpp).
+// would take its messages for the rank's own data. The C API therefore refuses it (src/api/boundary.hpp).
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ extern std::atomic<bool> of_rank;  // in a fork of a rank: true
 // vfork or posix_spawn, which only calls exec, is never meant. Throws TNT_SYSTEM when memory is exhausted.
 void set_rank(bool is_rank);
 
-// Registers a descriptor that forks of this process close, so that they do not keep alive what it refers to.
+// Registers a descriptor that forks of this process close, so that they do not keep its file alive.
 class ClosedInForks {
  public:
   explicit ClosedInForks(int descriptor);

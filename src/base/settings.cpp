@@ -57,7 +57,7 @@ constexpr std::array<Variable, 28> variables{{
     {"TNT_NCCL_LIBRARY", [](S& s, Name, Text t) { s.nccl_library = t; }, nullptr},
     {"TNT_GPUS_PER_NODE", [](S& s, Name n, Text t) { s.gpus_per_node = parse_gpus(n, t); },
      [](const S& s) { return number_or_nothing(s.gpus_per_node); }},
-    // what the launcher tells scripts: how often the job was started again
+    // from the launcher, for scripts: how often the job was started again
     {"TNT_RESTART", nothing, nullptr},
     // between the launcher and ranks: python/tarantella/variables.py
     {"TNT_INTERNAL_LOCAL_RANK", nothing, nullptr},

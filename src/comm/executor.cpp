@@ -22,7 +22,7 @@ WorkEnds& work_ends() {
   return *instance;
 }
 
-// Who waits is counted before it looks at the work, and the work has ended before this: one of the two sees the other.
+// A waiter is counted before it looks at the work, and the work has ended before this call: one of the two sees the other.
 void announce_end() {
   WorkEnds& ends = work_ends();
   if (ends.waiters.load() == 0) return;

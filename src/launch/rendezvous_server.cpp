@@ -165,7 +165,7 @@ std::string RendezvousServer::missing() const {
   return name_ranks(ranks);
 }
 
-// What is known of why they are missing.
+// A hint why they are missing, if there is one.
 std::string RendezvousServer::strangers() const {
   if (refused_.empty()) return "";
   return fmt::format("; a process with another token came as {}", name_ranks({refused_.begin(), refused_.end()}));

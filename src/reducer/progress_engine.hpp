@@ -18,7 +18,7 @@ namespace tnt {
 
 class ProgressEngine {
  public:
-  // What the engine knows of a reducer.
+  // A reducer, as the engine sees it.
   class Client {
    public:
     Client() = default;
@@ -42,7 +42,7 @@ class ProgressEngine {
   void add(Client& client);
   void remove(Client& client);  // returns when no thread serves the client
   void wake(Client& client);    // the client has a bucket for a thread
-  // For callers that wait for long: the threads may all be busy, so that none sees what is overdue.
+  // For callers that wait for long: the threads may all be busy, so that none sees an overdue bucket.
   void look_for_overdue();
   [[nodiscard]] std::size_t threads() const;
   [[nodiscard]] std::size_t busy() const;  // threads that serve a client

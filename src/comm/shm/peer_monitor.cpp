@@ -32,7 +32,7 @@ void PeerMonitor::check(const WaitInfo& info, const Deadline& deadline) {
   for (std::size_t member = 0; member < info.members.size(); ++member) {
     if (info.missing(member)) missing.push_back(info.members[member]);
   }
-  // who waits itself is not to blame: it has a moment to name the one for whom it waits
+  // a rank that waits itself is not to blame: it has a moment to name the one for which it waits
   if (now_ns() < deadline.end_ns() + blame_ns && world_->all_wait(missing)) return;
   abort_and_throw(TNT_TIMEOUT, timeout_message(missing, deadline.seconds(), info.waiter()));
 }
