@@ -28,7 +28,7 @@ USAGE_ERROR = 2
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one job and returns what the process should exit with."""
+    """Runs one job and returns the exit code of the process."""
     _open_standard_descriptors()
     console = Console()
     try:
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         return 128 + signal.SIGINT
     except ForkedRank as forked:
         rank = forked
-    return rank.run()  # outside of the try block, which must not catch what the script raises
+    return rank.run()  # outside of the try block, which must not catch exceptions of the script
 
 
 def _run(argv: list[str], console: Console) -> int:

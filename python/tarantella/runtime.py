@@ -64,7 +64,7 @@ def _refuse_program_of_rank() -> None:
 
 
 def before_leaving(action: Callable[[], None]) -> None:
-    """Runs the action before this process leaves the job, to release what needs the job."""
+    """Runs the action before this process leaves the job, to release objects that need the job."""
     _at_exit.append(action)
 
 

@@ -27,7 +27,7 @@ def require_same_lines(group: Group, what: str, lines: Sequence[str], failure: E
 
     Args:
         what: is being made, for the error.
-        lines: what has to be the same.
+        lines: the text that has to be the same.
         failure: what kept this rank from knowing its lines.
 
     Raises:

@@ -62,7 +62,7 @@ class Collective:
     """
 
     def __init__(self, group: Group, nelems: int, dtype: Any, lines: Callable[[], list[str]]) -> None:
-        """lines: gives what has to be the same on all members, or raises."""
+        """lines: gives the text that has to be the same on all members, or raises."""
         self._group = group
         self._rank = group.rank  # or an error
         self._pending: Started | None = None

@@ -53,7 +53,7 @@ def leaf(x: Any, name: str = "inputs") -> Leaf:
 
 
 def flatten(x: Any, name: str = "inputs") -> list[Leaf]:
-    """All leaves of x, of dicts in the order of their keys' names. Raises TypeError for what is neither leaf nor container."""
+    """All leaves of x, of dicts in the order of their keys' names. Raises TypeError for any other value."""
     if isinstance(x, dict):
         return [found for key in sorted(x, key=repr) for found in flatten(x[key], f"{name}[{key!r}]")]
     if isinstance(x, list | tuple):

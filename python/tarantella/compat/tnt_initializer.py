@@ -1,4 +1,4 @@
-"""`tnt.tnt_initializer`: what the predecessor does when it is imported. Scripts need not call it."""
+"""`tnt.tnt_initializer`: the predecessor initialises itself when it is imported. Scripts need not call it."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def no_sync() -> Iterator[None]:
     Inside, nothing is communicated and nothing is weighted. Add the gradients up, and hand the sum to the optimizer of
     `tnt.optimizers.Optimizer` outside: there it is reduced, once. Not collective.
 
-    A `tf.function` is traced once and keeps what it was traced with: enter the context inside the function that calls
+    A `tf.function` is traced once, with or without the context: enter it inside the function that calls
     `gradient`, not around its call.
 
     Raises:

@@ -17,7 +17,7 @@ from tarantella.launcher.function import Folder
 
 
 def main(argv: list[str]) -> int:
-    """Returns 0. Raises what the function raises, after its traceback has been left for the caller, who shows it."""
+    """Returns 0. Raises the function's exception, after its traceback has been left for the caller, who shows it."""
     folder, rank = Folder(Path(argv[0])), int(os.environ[variables.RANK])
     shown = sys.excepthook
     sys.excepthook = lambda *_: None

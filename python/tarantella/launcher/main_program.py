@@ -96,7 +96,7 @@ def _find(name: str, hint: str = "") -> ModuleSpec:
     try:
         spec = importlib.util.find_spec(name)  # imports the packages that the module is in
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):  # a package that imports what is not there
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):  # a package that imports a missing module
             raise
         spec = None
     if spec is None:

@@ -80,7 +80,7 @@ def cleanup_command(options: Cleanup) -> list[str]:
 
 
 def end_job_command(job: str) -> list[str]:
-    """What mpirun starts on each host to end what is left there of one job."""
+    """The command that mpirun starts on each host to end the remaining processes of one job there."""
     return own_program("launcher.cleanup", "--job", job)
 
 

@@ -157,7 +157,7 @@ def _ranks(given: argparse.Namespace, hosts: Sequence[Host]) -> int:
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], bool, list[str]]:
-    """What is before the first `--`, whether there is one, and what is after it."""
+    """The words before the first `--`, whether there is one, and the words after it."""
     words = list(argv)
     if "--" not in words:
         return words, False, []

@@ -171,7 +171,7 @@ def _hosts_by_now(options: Options, console: Console) -> tuple[Host, ...]:
 
 
 def _unreachable_hosts(options: Options, job: str, console: Console) -> set[str]:
-    """The hosts that do not answer. Ends what is left of the job on the others."""
+    """The hosts that do not answer. Ends the remaining processes of the job on the others."""
     if _end_on(options.all_hosts, options, job, console):
         return set()
     if len(options.all_hosts) == 1:

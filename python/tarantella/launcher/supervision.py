@@ -1,4 +1,4 @@
-"""The launcher as two processes, so that one ends what the job has started when the other is killed.
+"""The launcher as two processes, so that one ends the processes of the job when the other is killed.
 
 The process that the user started, the *supervisor*, forks the launcher, passes signals on to it, and ends as it does. Both
 adopt orphans (PR_SET_CHILD_SUBREAPER): what a rank has started and left behind becomes their child, even if it has a session of

@@ -27,7 +27,7 @@ class _Failed(Exception):
 
 
 def verify(argv: Sequence[str], console: Console) -> int:
-    """Returns what the process should exit with. Raises UsageError."""
+    """Returns the exit code of the process. Raises UsageError."""
     wanted = parse_verify(argv)
     with ExitStack() as stack:
         out = stack.enter_context(_report_alone_on_stdout()) if wanted.json else STDOUT
@@ -94,7 +94,7 @@ def _own_folder() -> Iterator[None]:
 
 @contextmanager
 def _report_alone_on_stdout() -> Iterator[int]:
-    """In this context what the ranks print goes to standard error. Gives where the report goes."""
+    """In this context the output of the ranks goes to standard error. Gives the stream of the report."""
     report = os.dup(STDOUT)
     os.dup2(STDERR, STDOUT)
     try:

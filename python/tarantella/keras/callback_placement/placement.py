@@ -105,7 +105,7 @@ def _kind(callback: Any) -> type:
 
 
 def _is_known(callback: Any) -> bool:
-    """Whether its class is one of Keras' or Tarantella's own, of which it is known what they do in each hook."""
+    """Whether its class is one of Keras' or Tarantella's own, whose hooks are known."""
     return _kind(callback) in (*_DECIDE, *_WRITE, *_SHOW) or getattr(_kind(callback), "tnt_decides_alike", False)
 
 

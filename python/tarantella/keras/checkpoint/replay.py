@@ -158,7 +158,7 @@ class Replay:
 
 
 def data_changed(how: str) -> InvalidArgumentError:
-    """The error for training data that is not what it was. how: in which way, and what to do."""
+    """The error for training data that has changed. how: in which way, and what to do."""
     error: InvalidArgumentError = InvalidArgumentError(
         f"the training data has changed since the checkpoint was written: {how}, or begin anew with another folder"
     )

@@ -74,7 +74,7 @@ def _part(batch: Any, shards: int | None) -> Any:
 
 
 def _step_spec(part: Any) -> Any:
-    """The spec of what a training or test step gets."""
+    """The spec of the batch that a training or test step gets."""
     return adapter.batch_for_step(_spec(part[0][0]))
 
 

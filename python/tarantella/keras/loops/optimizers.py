@@ -34,7 +34,7 @@ def Optimizer(optimizer: Any, name: str | None = None, group: Any = None) -> Any
         group: all ranks, or None.
 
     Returns:
-        The same object: its class, config, state and settable learning rate are what they were. Neither a file of it nor a
+        The same object: its class, config, state and settable learning rate stay. Neither a file of it nor a
         copy knows of ranks: wrap what is loaded or copied again.
 
     Raises:
@@ -68,7 +68,7 @@ def is_distributed(optimizer: Any) -> bool:
 
 
 class _Methods:
-    """The methods that an optimizer gets; as its attributes, so that its class stays what it is."""
+    """The methods that an optimizer gets; as its attributes, so that its class stays the same."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer

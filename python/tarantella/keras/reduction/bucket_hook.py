@@ -27,7 +27,7 @@ class PackedBucket:
     Attributes:
         index: the bucket's number; buckets come in the order 0, 1, 2 …
         data: the gradients one after another: one dimension, of the type in which they are sent (``gradient_dtype``, else
-            their own). May be changed in place; not to be kept: copy what is needed longer.
+            their own). May be changed in place. Valid during the call only: copy values to keep them.
         tensors: which of the model's trainable variables lie in it, by position, in the order in which they lie there.
         names: their paths.
     """

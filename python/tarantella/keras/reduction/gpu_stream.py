@@ -36,7 +36,7 @@ def load() -> ctypes.CDLL:
     """
     file = compiled()
     try:
-        # Stays open: for the loader, what is opened later by this name would be the same library
+        # Stays open: the loader would take a library that is opened later by this name for the same
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         if not _trusted(os.fstat(descriptor)):
             raise _unsupported(f"{file} belongs to another user, or others may write to it: delete that file")

@@ -126,8 +126,8 @@ class Reducer:
 def check_all() -> None:
     """Raises the error of a step whose sums on the GPU are lost. Called before its weights are saved or returned.
 
-    CUDA reports no error of a collective that was aborted: the work ends, and the optimizer uses what is in the buffer. Waits
-    for the GPU, if there are reducers of its memory.
+    CUDA reports no error of a collective that was aborted: the work ends, and the optimizer uses the buffer as it
+    is. Waits for the GPU, if there are reducers of its memory.
     """
     on_gpu = [reducer for reducer in _live if reducer.device != device_placement.HOST]
     if on_gpu:

@@ -117,7 +117,7 @@ class ShardedMetrics(MetricReduction):
         return get_metrics_result
 
     def add_shard(self, share: Share) -> None:
-        """Adds what the shard that was just computed has added to the metrics' states: nothing, if it has no sample."""
+        """Adds the last shard's contribution to the metrics' states: nothing, if it has no sample."""
         states = [read(v) for v in self._step.state.metrics]
         self._sum.add([tf.where(share.samples > 0, state, tf.zeros_like(state)) for state in states])
 

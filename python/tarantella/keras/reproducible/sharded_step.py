@@ -62,7 +62,7 @@ class ShardedStep(CurrentStep):
         """The sum over all shards of the number that the loss divides by in each.
 
         It must be known before the first shard is computed. To that end the shards are gone through twice. Of the first time
-        TensorFlow keeps only what the divisors (masks, as a rule) are made of.
+        TensorFlow keeps only the inputs of the divisors, as a rule masks.
         """
         if self.collects_divisors:
             self._own_divisors.append(divisor)

@@ -36,7 +36,7 @@ class AddedLosses:
     """The losses that the layers of a model add.
 
     Args:
-        kinds: what is found is noted there.
+        kinds: the findings are noted there.
     """
 
     def __init__(self, model: Any, kinds: LossKinds) -> None:

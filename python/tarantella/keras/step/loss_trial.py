@@ -49,7 +49,7 @@ class LossTrial:
     """The trial of the losses that a model was compiled with.
 
     Args:
-        kinds: what is found is noted there.
+        kinds: the findings are noted there.
     """
 
     def __init__(self, model: Any, kinds: LossKinds) -> None:
@@ -128,7 +128,7 @@ class LossTrial:
             tf.function(forward, autograph=False).get_concrete_function(batch_spec)
 
     def check(self, is_divided: bool, answer: Answer) -> None:
-        """Refuses losses that couple samples, or does with them what the user asked for.
+        """Refuses losses that couple samples, or treats them as the user asked.
 
         Args:
             is_divided: whether ranks have parts of the same batch.
@@ -212,7 +212,7 @@ def _compare(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> Finding
 def _made_up(specs: Any) -> Iterator[Callable[[], Any]]:
     """Functions that make samples up for a loss: predictions like probabilities, like the softmax of classes, and any numbers.
 
-    The samples differ much from each other, and so do the two parts: what couples samples shall show.
+    The samples differ much from each other, and so do the two parts, so that coupling shows.
     """
     for predictions, labels in ((_between, _some_zero), (_normalised, _classes), (_any_number, _some_negative)):
         yield functools.partial(_arguments, specs, predictions, labels)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def batch(samples: int, batch_spec: Any, labels: Callable[..., Any]) -> Any:
-    """A batch of three samples of these specs. The samples differ much from each other: what couples samples shall show."""
+    """A batch of three samples of these specs. The samples differ much from each other, so that coupling shows."""
     random, shapes = np.random.default_rng(2), Shapes(samples, batch_spec)
 
     def made(spec: Any, make: Callable[..., Any]) -> Any:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tarantella.keras.step.losses import LossKinds
 
-TOLERANCE = 1e-3  # relative, in float32; what couples samples is off by more on samples that differ as much as the made-up ones
+TOLERANCE = 1e-3  # relative, in float32; coupling gives more on samples that differ as much as the made-up ones
 _SEED = 20
 
 

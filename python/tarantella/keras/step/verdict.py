@@ -1,4 +1,4 @@
-"""What trials say to the user: what could not be compared, and what couples the samples of a batch."""
+"""The messages of trials: what could not be compared, and what couples the samples of a batch."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ WAYS_OUT_OF_STEP = (
 
 
 class Verdict:
-    """What is done about losses or a step that couple samples.
+    """Refuses or accepts losses or a step that couple samples.
 
     Args:
-        ways_out: what the user can do.
-        instead: what is done if the user accepts that.
+        ways_out: the user's alternatives.
+        instead: the behaviour if the user accepts coupled samples.
     """
 
     def __init__(self, ways_out: str, instead: str) -> None:
@@ -40,7 +40,7 @@ class Verdict:
         self._warned = False
 
     def refuse(self, said: Sequence[str], answer: Answer) -> None:
-        """Refuses what couples samples, or warns once if the user accepts it.
+        """Refuses coupled samples, or warns once if the user accepts them.
 
         Args:
             said: of each loss, or of the step, what was compared.

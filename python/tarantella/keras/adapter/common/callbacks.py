@@ -1,4 +1,4 @@
-"""Keras' callbacks: what they remember, where they write, and a base class for our own."""
+"""Keras' callbacks: their state, the files they write, and a base class for our own."""
 
 from __future__ import annotations
 

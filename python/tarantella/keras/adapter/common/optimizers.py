@@ -54,7 +54,7 @@ def named_optimizers(model: Any) -> dict[str, Any]:
         if isinstance(layer, keras.Model):
             prefix = "" if layer is model else f"{layer.name}."
             for name, value in list(vars(layer).items()):
-                if not name.startswith("_self_"):  # where legacy Keras notes what a checkpoint of TensorFlow is to hold
+                if not name.startswith("_self_"):  # where legacy Keras lists the contents of TensorFlow's checkpoints
                     found.update(_optimizers_in(value, f"{prefix}{name}", set()))
     inside = {id(inner) for optimizer in found.values() for inner in optimizers_of(optimizer)[1:]}
     seen: set[int] = {id(None)}

@@ -1,4 +1,4 @@
-"""Models of legacy Keras: their variables, and what makes them."""
+"""Models of legacy Keras: how their variables are made and named."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _built: dict[str, weakref.WeakSet[Any]] = {"train_step": weakref.WeakSet(), "tes
 def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
     """Makes all variables of the compiled model, its metrics and its optimizers, from the spec of a batch.
 
-    Keras makes them in the first step otherwise, too late to broadcast them. The step, or what the usual one consists of, is
+    Keras makes them in the first step otherwise, too late to broadcast them. The step, or the calls of the usual one, are
     traced for a graph that is thrown away.
 
     Args:
@@ -41,7 +41,7 @@ def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
     if model.compiled_loss in _built[step]:
         return
     own = building.is_overridden(model, step)
-    # an eager step may do what a graph cannot
+    # an eager step may do things that a graph cannot
     if own and (not model.run_eagerly or not building.builds_all(model, lambda: _build_by_call(model, batch_spec))):
         building.trace(model, step, batch_spec)
     elif not own:

@@ -1,4 +1,4 @@
-"""Models of Keras 3: their variables, and what makes them."""
+"""Models of Keras 3: how their variables are made and named."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def is_variable(value: Any) -> bool:
 def jit_only_on_request(model: Any, said: Callable[[], None]) -> Iterator[None]:
     """In this context ``jit_compile="auto"`` means False; `said` is called if it would have meant True.
 
-    Keras decides in a private method of `compile`'s, and has no public way to ask what it would decide.
+    Keras decides in a private method of `compile`'s, and has no public way to ask for the decision.
     """
     decide = model._resolve_auto_jit_compile
     decisions = []
