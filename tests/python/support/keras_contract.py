@@ -96,6 +96,7 @@ TABLE = [
     (LEGACY, "losses", "_output_names", "name the output of a loss"),
     (LEGACY, "losses", "_losses", "weight each loss by the samples of all ranks"),
     (LEGACY, "tf_keras.src.engine.base_layer", "AddLoss", "try models that have losses of model.add_loss"),
+    (BOTH, "function_metric", "_fn", "know a metric that Keras made of a user's function"),
     (BOTH, "metrics", "_user_metrics _user_weighted_metrics", "check the metrics given to compile"),
     (LEGACY, "tf_keras.src.utils.tf_utils", "sync_to_numpy_or_python_type", ON_BATCH),
     (LEGACY, "tf_keras.src.engine.training", "flatten_metrics_in_order", ON_BATCH),
@@ -279,6 +280,10 @@ class Owners(TensorFlowOwners):
     @property
     def metrics(self) -> Any:
         return self.model.compiled_metrics if self.legacy else self.model._compile_metrics
+
+    @property
+    def function_metric(self) -> Any:
+        return self.keras.metrics.MeanMetricWrapper(lambda wanted, found: wanted)
 
     # --------------------------------------------------------------------------------------------------- optimizers
 

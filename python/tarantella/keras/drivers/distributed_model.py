@@ -97,12 +97,22 @@ class DistributedModel:
     def open_hooks(self) -> StepHooks:
         """The hooks, which are made if there are none."""
         if self.hooks is None:
+            self._refuse_stateful_layers()
             observe = functools.partial(fingerprint.record_gradients, self.keras_model)
             if self.shards is None:
                 self.hooks = create_hooks(self.keras_model, *self.options[:3], observe)
             else:
                 self.hooks = ReproducibleHooks(self.keras_model, self.shards, self.options.fusion_threshold, observe)
         return self.hooks
+
+    def _refuse_stateful_layers(self) -> None:
+        """Refuses recurrent layers that keep the state of each sample for the next batch: a rank has other samples."""
+        for layer in adapter.layers_of(self.keras_model):
+            if isinstance(layer, adapter.keras.layers.RNN) and layer.stateful:
+                raise UnsupportedError(
+                    f"{layer.name} is stateful: it keeps a state for each sample of a whole batch, and a rank has a part of "
+                    "it. Use stateful=False, or compute on this rank alone by the methods of model.model"
+                )
 
     def stats(self) -> dict[str, float]:
         """What the reducers have done on this rank."""
@@ -152,7 +162,7 @@ class DistributedModel:
         step: the method that is to run on such batches, ``"train_step"`` or ``"test_step"``.
         """
         trial = self.open_hooks().loss_trial
-        with context.applying(), metric_check.recorded(self.keras_model) as metrics, trial.recording():
+        with context.applying(), metric_check.recorded(self.keras_model, batch_spec) as metrics, trial.recording():
             adapter.build(self.keras_model, batch_spec, step)
         metrics.check()
 

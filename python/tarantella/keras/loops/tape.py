@@ -10,7 +10,7 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import context
 from tarantella.keras.loops import guard, reducers
 from tarantella.keras.loops.reducers import LoopReduction
-from tarantella.keras.reduction import ops, weights
+from tarantella.keras.reduction import gradients, ops, weights
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -89,26 +89,5 @@ class DistributedGradientTape:
             return grads
         guard.note_reduced(variables)
         with ops.translated_errors():
-            # not by nest.flatten: an IndexedSlices would come apart
-            flat = [grads] if not tf.nest.is_nested(sources) else _flatten_up_to(sources, grads)
-            reduced = reduction.reduce_gradients(flat, variables)
+            reduced = reduction.reduce_gradients(gradients.flatten_up_to(sources, grads), variables)
         return tf.nest.pack_sequence_as(sources, reducers.mark(reduced))
-
-
-def _flatten_up_to(sources: Any, grads: Any) -> list[Any]:
-    """The gradients, each whole, in the order of the sources."""
-    places = tf.nest.pack_sequence_as(sources, list(range(len(tf.nest.flatten(sources)))))
-    found: dict[int, Any] = {}
-
-    def walk(place: Any, grad: Any) -> None:
-        if isinstance(place, dict):
-            for key in place:
-                walk(place[key], grad[key])
-        elif isinstance(place, (list, tuple)):
-            for one, of_one in zip(place, grad, strict=True):
-                walk(one, of_one)
-        else:
-            found[place] = grad
-
-    walk(places, grads)
-    return [found[i] for i in range(len(found))]

@@ -58,3 +58,24 @@ def reduce(grads: Sequence[Any], variables: Sequence[Any], weight: Any, reducers
         for place, i in enumerate(by_rows):
             result[i] = by_row_reducer.reduce(place, grads[i], weight)
     return result
+
+
+def flatten_up_to(sources: Any, grads: Any) -> list[Any]:
+    """The gradients, each whole, in the order of the sources: `tf.nest.flatten` would take an IndexedSlices apart."""
+    if not tf.nest.is_nested(sources):
+        return [grads]
+    places = tf.nest.pack_sequence_as(sources, list(range(len(tf.nest.flatten(sources)))))
+    found: dict[int, Any] = {}
+
+    def walk(place: Any, grad: Any) -> None:
+        if isinstance(place, dict):
+            for key in place:
+                walk(place[key], grad[key])
+        elif isinstance(place, (list, tuple)):
+            for one, of_one in zip(place, grad, strict=True):
+                walk(one, of_one)
+        else:
+            found[place] = grad
+
+    walk(places, grads)
+    return [found[i] for i in range(len(found))]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tarantella import runtime
-from tarantella.keras.reduction import collectives, gradients
-from tarantella.keras.step import accumulation
+from tarantella.keras import adapter
+from tarantella.keras.reduction import collectives, gradients, sparse
+from tarantella.keras.step import accumulation, tapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from tarantella.keras.reduction.registry import ReducerRegistry
     from tarantella.keras.step.current_step import CurrentStep
@@ -36,10 +39,25 @@ class GradientReduction:
 
     def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any] | None:
         """The gradients of the global batch; None if the optimizer is to wait. A variable without a gradient keeps none."""
-        weight = self.weight() if weight is None else weight
-        reduced = gradients.reduce(grads, variables, weight, self._reducers)
+        kinds, reduced = self._step.loss_kinds, grads
+        if kinds.noise_in_gradients:
+            weight = tf.constant(1.0 if runtime.is_master_rank() else 0.0, tf.float64)
+        if not kinds.reduced_at_tape or kinds.noise_in_gradients:
+            weight = self.weight() if weight is None else weight
+            reduced = gradients.reduce(grads, variables, weight, self._reducers)
         self._observe(reduced, variables)
         return reduced
+
+    def at_tapes(self) -> AbstractContextManager[None]:
+        """The context of a training step; if it computes with its gradients, its tapes give those of the global batch."""
+        if not self._step.loss_kinds.reduced_at_tape:
+            return nullcontext()
+        return tapes.reduced(self._reduced_at_tape)
+
+    def _reduced_at_tape(self, grads: list[Any], variables: list[Any]) -> list[Any]:
+        for optimizer in adapter.held_optimizers(self._model):
+            sparse.warn_of_repeated_rows(optimizer, grads)
+        return gradients.reduce(grads, variables, self.weight(), self._reducers)
 
     def weight(self) -> tf.Tensor:
         """What this rank's gradients count: its part of the global batch, or 1 if they are sums over its samples."""

@@ -62,7 +62,7 @@ class StepHooks:
         self.reducers = reducers
         self.gradients = gradients
         self.loss_trial = LossTrial(model, step.loss_kinds)
-        self.step_trial = StepTrial(model, step.loss_kinds)
+        self.step_trial = StepTrial(model, step.loss_kinds, self.reproducible)
         self.added_losses = AddedLosses(model, step.loss_kinds)
         self.forward_trial = ForwardTrial(model)
         self.autotune: Autotune | None = None
@@ -218,7 +218,9 @@ class StepHooks:
         def train_step(element: Any) -> Any:
             ((batch, share),) = self._unpacked(element)
             with self._running(share, training=True), self._step.unchanged_if_empty(self._state_of_training()):
-                logs = self._metrics.reduced_logs(original(batch))
+                with self.gradients.at_tapes():
+                    logs = original(batch)
+                logs = self._metrics.reduced_logs(logs)
                 if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
                     self.autotune.random_operations = operations.with_random_states(context.graph())
                 return logs
@@ -226,9 +228,13 @@ class StepHooks:
         return train_step
 
     def _state_of_training(self) -> list[Any]:
-        """What a step changes on this rank alone, from its own samples."""
+        """What a step changes on this rank alone, from its own samples.
+
+        What a step makes of no samples at all, such as a moving average of weights, it makes alike on a rank without samples.
+        """
         of_all_ranks = {id(variable) for variable in normalization.statistics(self._model)}
-        local = [variable for variable in adapter.moving_statistics(self._model) if id(variable) not in of_all_ranks]
+        averages = moving_statistics.of_batch_normalization(self._model)
+        local = [variable for variable in averages if id(variable) not in of_all_ranks]
         return [*local, *adapter.metric_variables(self._model)]
 
     def _test_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -33,6 +33,10 @@ class LossKinds:
     """In training, or not, the layer of this id adds a sum in the call of this number of its `add_loss`."""
     summed_gradients: bool = False
     """The gradients of a training step of the user's own are sums over samples."""
+    reduced_at_tape: bool = False
+    """Such a step computes with its gradients before an optimizer gets them: ranks reduce them where its tapes make them."""
+    noise_in_gradients: bool = False
+    """It draws random numbers after that: its optimizers get what rank 0 makes of the gradients."""
     summed_updates: set[tuple[str, int, int]] = field(default_factory=set)
     """In this step ("train_step" or "test_step") the metric of this id is given a sum in the call of this number."""
     summed_logs: set[tuple[str, int]] = field(default_factory=set)
@@ -63,7 +67,7 @@ def across_ranks(loss: Any, step: PartOfBatch) -> Callable[..., tf.Tensor]:
     def scaled(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
         total = step.total() if id(loss) in step.loss_kinds.gathered else None
         if total is not None:
-            return loss(*(_of_all_ranks(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
+            return loss(*(of_all_ranks(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
         value, divisor = adapter.loss_and_divisor(loss, y_true, y_pred, sample_weight)
         if divisor is adapter.ALL_ELEMENTS and id(loss) in step.loss_kinds.summed:
             divisor = adapter.NO_DIVISOR
@@ -79,14 +83,15 @@ def across_ranks(loss: Any, step: PartOfBatch) -> Callable[..., tf.Tensor]:
     return scaled
 
 
-def _of_all_ranks(tensors: Any, total: tf.Tensor) -> Any:
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def of_all_ranks(tensors: Any, total: tf.Tensor) -> Any:
     """The rows of all ranks, of which rank r of n has ``batch[r::n]``, in the order of the batch. Masks go with them."""
     size = runtime.get_size()
     order = tf.math.invert_permutation(tf.concat([tf.range(rank, total, size, tf.int64) for rank in range(size)], 0))
 
     def gathered(tensor: Any) -> Any:
-        if tensor is None:
-            return None
+        if not tf.is_tensor(tensor):
+            return tensor
         rows, mask = tf.gather(collectives.all_gather(tensor), order), adapter.mask_of(tensor)
         if mask is not None:
             adapter.set_mask(rows, gathered(mask))

@@ -13,6 +13,7 @@ from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives as tensor_collectives
 from tarantella.keras.reduction import gradients
 from tarantella.keras.reduction.reducer import Spec
+from tarantella.keras.step import losses, metric_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,6 +54,11 @@ class MetricReduction:
         return [
             (self._model, "get_metrics_result", self._metrics_result(self._model.get_metrics_result)),
             *((m, "update_state", self._weighted_update(m, m.update_state)) for m in adapter.mean_metrics(self._model)),
+            *(
+                (m, "update_state", self._update_by_all(m.update_state))
+                for m in adapter.given_metrics(self._model)
+                if metric_check.couples_samples(m)
+            ),
             *((m, "result", self._recorded_result(m, m.result)) for m in self._model.metrics),
         ]
 
@@ -81,6 +87,18 @@ class MetricReduction:
             if sample_weight is None and self._step.is_running and tf.convert_to_tensor(values).shape.rank == 0:
                 sample_weight = tf.cast(self._step.weight(), tf.float32)
             return original(values, sample_weight=sample_weight)
+
+        return update_state
+
+    def _update_by_all(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A metric that couples samples is given those of all ranks, on rank 0 alone: the sum over ranks is its own state."""
+
+        def update_state(*args: Any, **kwargs: Any) -> Any:
+            total = self._step.total() if self._step.is_running else None
+            if total is None:
+                return original(*args, **kwargs)
+            args, kwargs = losses.of_all_ranks((args, kwargs), total)
+            return original(*args, **kwargs) if runtime.get_rank() == 0 else None
 
         return update_state
 

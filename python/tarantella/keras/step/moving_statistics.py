@@ -6,6 +6,7 @@ is usual. For anything else, such as a queue of features or a table of codes, it
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +16,7 @@ from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
 from tarantella.keras.step import trial
 
-_warned: set[str] = set()
+_warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # the variables, for each model
 
 
 def average(model: Any) -> None:
@@ -26,18 +27,20 @@ def average(model: Any) -> None:
     # Keras 3 does not count TensorFlow's variables among the weights
     others = [v for v in trial.attributes_of(layers) if isinstance(v, tf.Variable) and id(v) not in known]
     differing += weights.differing(others)
-    of_batch_normalization = {
-        id(weight)
-        for layer in layers
-        if isinstance(layer, adapter.keras.layers.BatchNormalization)
-        for weight in layer.non_trainable_weights
-    }
-    paths = {adapter.path(variable) for variable in differing if id(variable) not in of_batch_normalization}
-    if paths - _warned:
-        _warned.update(paths)
+    usual = {id(weight) for weight in of_batch_normalization(model)}
+    paths = {adapter.path(variable) for variable in differing if id(variable) not in usual}
+    warned = _warned.setdefault(model, set())
+    if paths - warned:
+        warned.update(paths)
         runtime.logger.warning(
             "variables that differ between ranks: %s. The step changes them by each rank's samples, where one device would do "
             "so by those of the whole batch. Compute them from the samples of all ranks: tnt.all_gather, or tnt.all_reduce, in "
             "the step or layer that assigns them",
             ", ".join(sorted(paths)),
         )
+
+
+def of_batch_normalization(model: Any) -> list[Any]:
+    """The averages that the BatchNormalization layers of a model keep."""
+    layers = [layer for layer in adapter.layers_of(model) if isinstance(layer, adapter.keras.layers.BatchNormalization)]
+    return [weight for layer in layers for weight in layer.non_trainable_weights]

@@ -56,6 +56,7 @@ class _Entered(threading.local):
 
     def __init__(self) -> None:
         self.contexts: list[_Context] = []
+        self.draws = 0  # in all contexts so far
 
 
 _entered = _Entered()
@@ -178,7 +179,13 @@ def _mark() -> tuple[str, int] | None:
     return None if inside is None or inside.kind in (_BY_SHARD, _UNCHANGED) else (inside.kind, inside.change)
 
 
+def number_of_draws() -> int:
+    """How often random numbers were drawn on this thread so far, in contexts that change them."""
+    return _entered.draws
+
+
 def _draw(draw: Draw) -> Any:
+    _entered.draws += 1
     inside = _innermost()
     if inside is not None and inside.kind == _CONSTANT:
         return _constant(draw)

@@ -6,7 +6,7 @@ is made of those of its parts, its gradients are made of theirs as well.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter
-from tarantella.keras.step import losses, trial
+from tarantella.keras.step import losses, noise, tapes, trial
 from tarantella.keras.step.patch import Patch
 from tarantella.keras.step.trial import NotComparable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from tarantella.keras.step.patch import Attribute
 
@@ -44,19 +45,34 @@ class Record:
     """The results of metrics."""
     values: list[Any] = field(default_factory=list)
     """The values that were differentiated, one for each call of a tape's `gradient`, if they were to be looked at."""
+    taken: list[tuple[Any, Any]] = field(default_factory=list)
+    """Each gradient that a tape gave, and its variable, if they were to be looked at."""
+    tensors: list[Any] = field(default_factory=list)
+    """The same gradients, as the step got them."""
+    draws: int = 0
+    """How often random numbers had been drawn when a tape gave the last of them."""
+    draws_later: bool = False
+    """Whether random numbers were drawn between that and an optimizer's update."""
 
 
-def run_step(model: Any, name: str, batch: Any, step: trial.TrialStep, weight: float, values_only: bool = False) -> Record:
+def run_step(
+    model: Any,
+    name: str,
+    batch: Any,
+    step: trial.TrialStep,
+    weight: float,
+    in_tapes: Callable[[Record], AbstractContextManager[None]] = lambda record: nullcontext(),
+) -> Record:
     """Runs the step of the plain model on these samples, without an update.
 
     Args:
-        values_only: tapes give `NotTaken` for the gradients of variables; `Record.values` has what they are gradients of.
+        in_tapes: the context of what the step's tapes give, such as `values_in`.
     """
     record = Record()
     patch = Patch([*_recorders(model, record, step), *neutral(model)])
     patch.apply()
     try:
-        with step.computing(weight), _values_in(record) if values_only else nullcontext():
+        with step.computing(weight), in_tapes(record):
             logs = getattr(model, name)(tf.nest.map_structure(trial.tensor, batch))
     finally:
         patch.revert()
@@ -86,23 +102,37 @@ class NotTaken:
         raise TypeError("this gradient was not taken")
 
 
-@contextmanager
-def _values_in(record: Record) -> Iterator[None]:
-    """In this context tapes note the values that variables have gradients of, in the place of taking these."""
-    taken = tf.GradientTape.gradient
+def values_in(record: Record) -> AbstractContextManager[None]:
+    """The context in which tapes note the values that variables have gradients of, and give `NotTaken` for these."""
 
-    def gradient(tape: Any, target: Any, sources: Any, output_gradients: Any = None, **options: Any) -> Any:
-        if output_gradients is not None or not all(adapter.is_variable(source) for source in tf.nest.flatten(sources)):
-            return taken(tape, target, sources, output_gradients, **options)
-        place = len(record.values)
+    def take(own: Callable[[], Any], target: Any, variables: list[Any]) -> list[Any]:
         record.values.append(np.array([sum(np.asarray(value, np.float64).sum() for value in tf.nest.flatten(target))]))
-        return tf.nest.map_structure(lambda _: NotTaken(place), sources)
+        return [NotTaken(len(record.values) - 1) for _ in variables]
 
-    tf.GradientTape.gradient = gradient
-    try:
-        yield
-    finally:
-        tf.GradientTape.gradient = taken
+    return tapes.replaced(take)
+
+
+def gradients_in(record: Record, of_whole: Record | None = None) -> AbstractContextManager[None]:
+    """The context in which the gradients of variables that tapes take are noted.
+
+    Args:
+        of_whole: a record of the whole batch. The step gets the gradients there in the place of those of its part.
+    """
+
+    def take(own: Callable[[], Any], target: Any, variables: list[Any]) -> list[Any]:
+        found: list[Any] = own()
+        begin = len(record.taken)
+        record.taken.extend((None if g is None else _as_array(g), v) for g, v in zip(found, variables, strict=True))
+        record.tensors.extend(found)
+        record.draws = noise.number_of_draws()
+        if of_whole is None:
+            return found
+        if [id(v) for _, v in of_whole.taken[begin : len(record.taken)]] != [id(v) for v in variables]:
+            raise NotComparable("it does not take the same gradients for any samples")
+        of_same_place = of_whole.tensors[begin : len(record.tensors)]
+        return [tapes.with_gradient_of(*pair) for pair in zip(found, of_same_place, strict=True)]
+
+    return tapes.replaced(take)
 
 
 # ------------------------------------------------------------------------------------------------------ what is recorded
@@ -122,6 +152,7 @@ def _recorders(model: Any, record: Record, step: trial.TrialStep) -> Iterator[At
 def _recorded_apply(record: Record) -> Callable[..., Any]:
     def apply(grads: Any, trainable_variables: Any = None, **kwargs: Any) -> None:
         grads = list(grads)
+        record.draws_later |= bool(record.taken) and noise.number_of_draws() > record.draws
         variables = [None] * len(grads) if trainable_variables is None else list(trainable_variables)
         pairs = [(g, v) for g, v in zip(grads, variables, strict=True) if g is not None]
         record.gradients.extend((g if isinstance(g, NotTaken) else _as_array(g), v) for g, v in pairs)
@@ -161,9 +192,14 @@ def _recorded_result(record: Record, metric: Any) -> Callable[..., Any]:
     return result
 
 
+def computes_in_16_bits(model: Any) -> bool:
+    """Whether layers of the model compute in too few bits for a comparison."""
+    return any(getattr(layer, "compute_dtype", "") in ("float16", "bfloat16") for layer in adapter.layers_of(model))
+
+
 def refuse_16_bits(model: Any) -> None:
     """Raises if layers of the model compute in too few bits for a comparison."""
-    if any(getattr(layer, "compute_dtype", "") in ("float16", "bfloat16") for layer in adapter.layers_of(model)):
+    if computes_in_16_bits(model):
         raise NotComparable("it computes in 16 bits")
 
 

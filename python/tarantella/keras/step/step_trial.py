@@ -3,30 +3,35 @@
 A `train_step` or `compute_loss` that a model's class defines is run eagerly on three made-up samples, and on two and one of
 them. The optimizer does not see the gradients, and all state is restored. First the values alone are compared that the step
 differentiates; if they leave a doubt, the gradients are. Gradients that are sums over samples get the weight that makes the
-global ones right, and so do the numbers that the step tracks and logs. A step that couples samples is refused.
+global ones right, and so do the numbers that the step tracks and logs. A step that computes with its gradients, as one that
+clips them does, gets those of the batch from its tapes. A step that couples samples is refused.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tarantella import runtime
+from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.step import made_up, step_run, trial, verdict
 from tarantella.keras.step.step_run import NotTaken, run_step
 from tarantella.keras.step.trial import Kind, NotComparable, Parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tarantella.keras.step.losses import LossKinds
     from tarantella.keras.step.step_run import Record
     from tarantella.keras.step.trial import Answer
 
 PARTS = Parts(2, 1)
+InTapes = Callable[..., AbstractContextManager[None]]
 _ROUNDING = 1e-5  # of the gradients of all variables: the gradient of one that should be zero is not more
 _SAME_VALUE = 1e-5  # relative: much less than for gradients, because a large value may hide a small one that has gradients
 
@@ -57,13 +62,16 @@ class StepTrial:
 
     Args:
         kinds: what is found is noted there.
+        reproducible: whether the step is run on shards, of which each has gradients of its own.
     """
 
-    def __init__(self, model: Any, kinds: LossKinds) -> None:
+    def __init__(self, model: Any, kinds: LossKinds, reproducible: bool) -> None:
         self._model = model
         self._kinds = kinds
+        self._reproducible = reproducible
         self._tried: set[str] = set()
         self._coupling: Coupling | None = None
+        self._restore: Callable[[], None] = lambda: None  # inside a trial: what its runs changed
         self._verdict = verdict.Verdict(verdict.WAYS_OUT_OF_STEP, "the mean of the ranks' gradients is used")
 
     def run(self, name: str, batch_spec: Any) -> None:
@@ -87,14 +95,19 @@ class StepTrial:
         if found.gradients is Kind.SUM:
             self._kinds.summed_gradients = True
             runtime.logger.info("the gradients of train_step are sums over samples: ranks add up theirs")
-        verdict.require_same(f"the trial of {name}", [found.gradients, *found.updates.values(), *found.logs.values()])
+        if self._kinds.reduced_at_tape and name == "train_step":
+            runtime.logger.info("train_step computes with its gradients: its tapes give those of the whole batch")
+        at_tape = Kind.SUM if self._kinds.reduced_at_tape else Kind.MEAN
+        verdict.require_same(f"the trial of {name}", [found.gradients, at_tape, *found.updates.values(), *found.logs.values()])
 
     def check(self, is_divided: bool, answer: Answer) -> None:
         """Refuses a training step that couples samples, or warns once if the user accepts it.
 
         Raises:
-            UnsupportedError: it couples samples.
+            UnsupportedError: it couples samples, or it computes with gradients in a way that goes with no other option.
         """
+        if self._kinds.reduced_at_tape:
+            self._refuse_with_gradients()
         if self._coupling is None or not is_divided:
             return
         said = (
@@ -104,13 +117,25 @@ class StepTrial:
         )
         self._verdict.refuse([said], answer)
 
+    def _refuse_with_gradients(self) -> None:
+        said = f"the training step of {type(self._model).__name__} computes with its gradients before its optimizer gets them"
+        if self._reproducible:
+            raise UnsupportedError(
+                f"reproducible: {said}, and those of one shard are not those of the batch: let the optimizer clip them "
+                "(clipnorm, clipvalue, global_clipnorm), or train without reproducible"
+            )
+        if any(adapter.accumulating(optimizer) is not None for optimizer in adapter.held_optimizers(self._model)):
+            raise UnsupportedError(
+                f"{said}, and the optimizer adds them up over several steps: let the optimizer clip them (clipnorm, clipvalue, "
+                "global_clipnorm), or use no gradient_accumulation_steps"
+            )
+
     # ------------------------------------------------------------------------------------------------------ the runs
 
     def _compared(self, name: str, batch_spec: Any) -> Found:
         model, reason = self._model, "its gradients are zero or not finite on made-up samples"
         trial.check_dense(batch_spec)
-        step_run.refuse_16_bits(model)
-        with trial.leaving_no_trace(step_run.state_of(model)):
+        with trial.leaving_no_trace(step_run.state_of(model)) as self._restore:
             for labels in (made_up.numbers, made_up.classes):
                 try:
                     return self._compared_on(name, made_up.batch(PARTS.whole, batch_spec, labels))
@@ -123,25 +148,58 @@ class StepTrial:
         raise NotComparable(reason)
 
     def _compared_on(self, name: str, batch: Any) -> Found:
+        found = None
         if name == "train_step":
-            found = self._compared_by_values(name, batch)
-            if found is not None:
-                return found
-        whole, parts = self._run(name, batch)
-        found = _found(whole, parts)
-        if name == "train_step":
-            found.gradients = self._kind_of_gradients(whole, parts, lambda: self._run(name, batch, parts=False)[0])
+            found, computes_with_gradients = self._compared_by_values(name, batch)
+            if found is None and computes_with_gradients:
+                found = self._compared_in_tapes(batch)
+        if found is None:
+            step_run.refuse_16_bits(self._model)
+            whole, parts = self._run(name, batch)
+            found = _found(whole, parts)
+            if name == "train_step":
+                found.gradients = self._kind_of_gradients(whole, parts, lambda: self._run(name, batch, parts=False)[0])
+            if found.gradients is not Kind.COUPLED:
+                _say_neither(name, whole, found)
+        return found
+
+    def _compared_in_tapes(self, batch: Any) -> Found | None:
+        """How a step that computes with its gradients makes those that its tapes give; None if it does more with the samples.
+
+        In the runs of the parts, tapes give the gradients of the whole batch, as they will do on ranks.
+        """
+        name, in_tapes = "train_step", step_run.gradients_in
+        whole, parts = self._run(name, batch, in_tapes)
+        is_comparable = not step_run.computes_in_16_bits(self._model)
+        if is_comparable and not all(_same_gradients(whole.gradients, part.gradients) for part in parts):
+            return None
+        self._kinds.reduced_at_tape, self._kinds.noise_in_gradients = True, whole.draws_later
+        step_run.refuse_16_bits(self._model)
+        found, again = _found(whole, parts), lambda: _of_tapes(self._run(name, batch, in_tapes, parts=False)[0])
+        found.gradients = self._kind_of_gradients(_of_tapes(whole), [_of_tapes(part) for part in parts], again)
         if found.gradients is not Kind.COUPLED:
             _say_neither(name, whole, found)
         return found
 
-    def _run(self, name: str, batch: Any, values_only: bool = False, parts: bool = True) -> tuple[Record, list[Record]]:
-        """What the step gives for the whole batch, and for its parts."""
-        step = trial.TrialStep(self._kinds)
-        whole = run_step(self._model, name, batch, step, 1.0, values_only)
-        weighted = zip(PARTS.of(batch), PARTS.weights(), strict=True) if parts else ()
+    def _run(self, name: str, batch: Any, in_tapes: InTapes | None = None, parts: bool = True) -> tuple[Record, list[Record]]:
+        """What the step gives for the whole batch, and for its parts.
+
+        in_tapes: what the step's tapes give. Of the whole batch it is given its record, of parts also that of the whole.
+        """
+        step, of_whole, of_parts = trial.TrialStep(self._kinds), {}, {}
+        restore = self._restore if in_tapes is step_run.gradients_in else lambda: None  # such a step may add up its gradients
+        if in_tapes is not None:
+            of_whole = {"in_tapes": in_tapes}
+        restore()
+        whole = run_step(self._model, name, batch, step, 1.0, **of_whole)
+        if in_tapes is not None:
+            of_parts = {"in_tapes": lambda record: in_tapes(record, whole)}
+        records = []
         try:
-            return whole, [run_step(self._model, name, part, step, weight, values_only) for part, weight in weighted]
+            for part, weight in zip(PARTS.of(batch), PARTS.weights(), strict=True) if parts else ():
+                restore()
+                records.append(run_step(self._model, name, part, step, weight, **of_parts))
+            return whole, records
         except (context.RefusedInTrial, NotComparable):
             raise
         except Exception as error:
@@ -151,29 +209,32 @@ class StepTrial:
                 "no axis of samples, use fit(..., tnt_distribute_dataset=False)"
             ) from error
 
-    def _compared_by_values(self, name: str, batch: Any) -> Found | None:
-        """What the values tell that the step differentiates; None if they leave a doubt."""
+    def _compared_by_values(self, name: str, batch: Any) -> tuple[Found | None, bool]:
+        """What the values tell that the step differentiates, or None; and whether the step computes with its gradients."""
         try:
-            whole, parts = self._run(name, batch, values_only=True)
+            whole, parts = self._run(name, batch, lambda record, of_whole=None: step_run.values_in(record))
         except context.RefusedInTrial:
             raise
+        except PartsFail:
+            return None, False
         except Exception:  # it computes with gradients, or does not take these samples
-            return None
+            return None, True
         records = [whole, *parts]
-        if any(len(record.values) != len(whole.values) for record in records):
-            return None
-        if not whole.gradients or not all(isinstance(g, NotTaken) for record in records for g, _ in record.gradients):
-            return None
+        if not all(isinstance(gradient, NotTaken) for record in records for gradient, _ in record.gradients):
+            return None, True
+        if not whole.gradients or any(len(record.values) != len(whole.values) for record in records):
+            return None, False
+        step_run.refuse_16_bits(self._model)
         places, weights = {gradient.place for gradient, _ in whole.gradients}, PARTS.weights()
         kinds = {
             trial.compared(whole.values[i], [part.values[i] for part in parts], weights, tolerance=_SAME_VALUE) for i in places
         }
         if kinds not in ({Kind.MEAN}, {Kind.SUM}):
-            return None
+            return None, False
         found = _found(whole, parts)
         found.gradients = kinds.pop()
         _say_neither(name, whole, found)
-        return found
+        return found, False
 
     def _kind_of_gradients(self, whole: Record, parts: Sequence[Record], again: Callable[[], Record]) -> Kind:
         variables = [id(variable) for _, variable in whole.gradients]
@@ -201,6 +262,18 @@ class StepTrial:
             raise NotComparable("it draws random numbers")
         self._coupling = worst
         return Kind.COUPLED
+
+
+def _of_tapes(record: Record) -> Record:
+    """The record with the gradients that tapes gave in the place of those that optimizers were given."""
+    return replace(record, gradients=[(gradient, variable) for gradient, variable in record.taken if gradient is not None])
+
+
+def _same_gradients(first: Sequence[tuple[Any, Any]], second: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether optimizers were given the same gradients of the same variables."""
+    if [id(variable) for _, variable in first] != [id(variable) for _, variable in second]:
+        return False
+    return all(np.allclose(one, other, rtol=1e-4, atol=1e-6) for (one, _), (other, _) in zip(first, second, strict=True))
 
 
 def _first_line(error: Exception) -> str:

@@ -21,7 +21,7 @@ from tarantella.keras.adapter.tensorflow import operation_seeds
 from tarantella.keras.step import noise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -195,25 +195,33 @@ def full_type(dtype: tf.DType) -> tf.DType:
 
 
 @contextmanager
-def leaving_no_trace(variables: Sequence[Any]) -> Iterator[None]:
-    """In this context nothing communicates, and random numbers are constant. Variables and random states are restored."""
+def leaving_no_trace(variables: Sequence[Any]) -> Iterator[Callable[[], None]]:
+    """In this context nothing communicates, and random numbers are constant. Variables and random states are restored.
+
+    Yields:
+        A function that gives the variables their values from before, for another run inside the context.
+    """
     variables = list({id(v): v for v in (*variables, *adapter.common_seed_variables())}.values())
     unwrapped = [adapter.unwrap(v) for v in variables]
     before = [v.read_value() for v in unwrapped]  # no copies: TensorFlow makes one if the variable is written to
+
+    def restore() -> None:
+        for variable, value in zip(unwrapped, before, strict=True):
+            variable.assign(value)
+
     seeds, of_python, of_numpy = operation_seeds(), random.getstate(), np.random.get_state()
     of_operations = None if seeds is None else seeds.getstate()
     if seeds is not None:
         seeds.seed(_SEED)  # other seeds than the program's: TensorFlow would go on with generators that have one of them
     try:
         with context.trial(), noise.constant_noise(), _restoring_generators():
-            yield
+            yield restore
     finally:
         random.setstate(of_python)
         np.random.set_state(of_numpy)
         if seeds is not None and of_operations is not None:
             seeds.setstate(of_operations)
-        for variable, value in zip(unwrapped, before, strict=True):
-            variable.assign(value)
+        restore()
 
 
 @contextmanager

@@ -6,18 +6,22 @@ import numpy as np
 import pytest
 
 from support.findings import Findings
+from support.front_ends import BOTH, EXCHANGED
 from support.launch import RANKS
 
-LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
 pytestmark = pytest.mark.long
 
-JOBS = [pytest.param((3, {}), id="3-ranks"), pytest.param((2, LEGACY), id="2-ranks-legacy-keras")]
-
-
-@pytest.fixture(scope="module", params=JOBS)
+@pytest.fixture(scope="module", params=BOTH)
 def found(request):
     size, env = request.param
     return Findings(size, RANKS / "keras/step/loss_trial.py", env={"TNT_TIMEOUT": "30", **env}, timeout=150)
+
+
+@pytest.fixture(scope="module", params=EXCHANGED)
+def found_by_exchanged(request):
+    size, env = request.param
+    script, only = RANKS / "keras/step/loss_trial.py", ["summed", "refused"]
+    return Findings(size, script, env={"TNT_TIMEOUT": "30", **env}, timeout=150, only=only)
 
 
 def same_as_serial(of_ranks, name):
@@ -35,6 +39,16 @@ def same_as_serial(of_ranks, name):
 )
 def test_a_sum_is_summed(found, name):
     same_as_serial(found["summed"], name)
+
+
+def test_on_other_numbers_of_ranks(found_by_exchanged):
+    for name in found_by_exchanged["summed"][0]:
+        same_as_serial(found_by_exchanged["summed"], name)
+    for on_rank in found_by_exchanged["refused"]:
+        assert len(on_rank) > 5
+        for kind, text in on_rank.values():
+            assert kind == "UnsupportedError"
+            assert "couples the samples of a batch" in text
 
 
 @pytest.mark.parametrize("name", ["sum", "mean"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.findings import Findings
-from support.front_ends import BOTH
+from support.front_ends import BOTH, EXCHANGED
 from support.launch import RANKS
 
 pytestmark = pytest.mark.long
@@ -18,6 +18,13 @@ def found(request):
     size, environment = request.param
     script = RANKS / "keras/step/several_optimizers.py"
     return Findings(size, script, timeout=200, env={**environment, "TNT_TIMEOUT": "60"})
+
+
+@pytest.fixture(scope="module", params=EXCHANGED)
+def found_by_exchanged(request):
+    size, environment = request.param
+    script, only = RANKS / "keras/step/several_optimizers.py", ["compiled_again", "other_kinds"]
+    return Findings(size, script, timeout=200, env={**environment, "TNT_TIMEOUT": "60"}, only=only)
 
 
 def as_plain(outcome):
@@ -47,6 +54,14 @@ def test_other_ways(found, name):
 def test_other_optimizers(found):
     for on_rank in found["other_kinds"]:
         assert on_rank
+        for outcome in on_rank.values():
+            as_plain(outcome)
+
+
+def test_on_other_numbers_of_ranks(found_by_exchanged):
+    for on_rank in found_by_exchanged["compiled_again"]:
+        as_plain(on_rank)
+    for on_rank in found_by_exchanged["other_kinds"]:
         for outcome in on_rank.values():
             as_plain(outcome)
 

@@ -74,6 +74,16 @@ def mean_metrics(model: Any) -> list[Any]:
     return [metric for metric in model.metrics if type(metric) is keras.metrics.Mean]
 
 
+def is_metric_of_function(metric: Any) -> bool:
+    """Whether Keras made the metric of a function that is none of its own. Keras keeps it in a private attribute."""
+    return type(metric) is keras.metrics.MeanMetricWrapper and not is_builtin_function(metric._fn)
+
+
+def is_builtin_function(function: Any) -> bool:
+    """Whether Keras defines the function."""
+    return str(getattr(function, "__module__", "")).partition(".")[0] in ("keras", "tf_keras")
+
+
 def metric_results(model: Any) -> dict[int, list[Any]]:
     """The numbers of each metric's result, by the metric's id."""
     return {id(metric): tf.nest.flatten(metric.result()) for metric in model.metrics}

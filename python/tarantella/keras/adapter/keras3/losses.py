@@ -23,7 +23,8 @@ def given_metrics(model: Any) -> list[Any]:
     """The metrics given to ``compile``, built or not, and the model's own; each once."""
     compiled = getattr(model, "_compile_metrics", None)
     given = [] if compiled is None else keras.tree.flatten([compiled._user_metrics, compiled._user_weighted_metrics])
-    found = [*(m for m in given if isinstance(m, keras.metrics.Metric)), *model.metrics]
+    made = [] if compiled is None else compiled.metrics  # of functions, for example, once it is built
+    found = [*(m for m in given if isinstance(m, keras.metrics.Metric)), *made, *model.metrics]
     return list({id(metric): metric for metric in found}.values())
 
 

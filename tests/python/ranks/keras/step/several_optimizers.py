@@ -188,7 +188,7 @@ def refused() -> dict[str, list[str]]:
         def train_step(self, data: Any) -> Any:
             with tf.GradientTape() as tape:
                 _, total = self.losses_of(data)
-            for v, g in zip(self.trainable_weights, tape.gradient(total, self.trainable_weights), strict=True):
+            for v, g in zip(self.trainable_weights, tape.jacobian(total, self.trainable_weights), strict=True):
                 v.assign(v - 0.01 * g)
             return {"loss": total}
 

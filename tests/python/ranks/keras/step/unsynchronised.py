@@ -64,7 +64,7 @@ class OptimizerOfItsOwn(keras.Sequential):
         inputs, targets = data
         with tf.GradientTape() as tape:
             loss = self.compute_loss(y=targets, y_pred=self(inputs, training=True))
-        for variable, gradient in zip(self.trainable_variables, tape.gradient(loss, self.trainable_variables), strict=True):
+        for variable, gradient in zip(self.trainable_variables, tape.jacobian(loss, self.trainable_variables), strict=True):
             variable.assign_sub(0.01 * gradient)
         return {"loss": loss}
 
