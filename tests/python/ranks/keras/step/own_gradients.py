@@ -107,7 +107,10 @@ def trained(model: Any, how: Any = tnt.ParallelStrategy.DATA, optimizer: Any = N
     found = model.fit(
         x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0, validation_data=(x, y) if compiled else None
     ).history
-    return {**{name: np.asarray(v, float).tolist() for name, v in found.items()}, "weights": weights_of(model.model).tolist()}
+    return {
+        **{name: np.asarray(v, float).tolist() for name, v in found.items()},
+        "weights": weights_of(getattr(model, "model", model)).tolist(),
+    }
 
 
 def both(make: Any, **compiled: Any) -> list[dict[str, list[Any]]]:
