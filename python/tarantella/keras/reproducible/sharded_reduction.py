@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import gradients
@@ -120,6 +121,13 @@ class ShardedMetrics(MetricReduction):
         """Adds the last shard's contribution to the metrics' states: nothing, if it has no sample."""
         states = [read(v) for v in self._step.state.metrics]
         self._sum.add([tf.where(share.samples > 0, state, tf.zeros_like(state)) for state in states])
+
+    def _update_by_all(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A rank never has the samples of all shards at once: a metric that couples samples takes each shard for a batch."""
+        runtime.logger.warning(
+            "reproducible: a metric that couples the samples of a batch is shown as the mean of the values of its shards"
+        )
+        return original
 
     def new_states(self) -> list[tf.Tensor]:
         """The metrics' states after all shards. Asked for in the last one."""
