@@ -37,7 +37,7 @@ class Network {
 
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
-  [[nodiscard]] virtual std::string name() const = 0;  // for the log: library, version and thread level
+  [[nodiscard]] virtual std::string name() const = 0;                // for the log: library, version and thread level
   [[nodiscard]] virtual const char* transport() const noexcept = 0;  // as in TNT_TRANSPORT; static text
   [[nodiscard]] virtual int max_tag() const noexcept = 0;
 

@@ -57,7 +57,7 @@ class NetworkWorld {
   void abort(tnt_status_t status, const std::string& message) noexcept;
   void throw_if_aborted();                                    // polls the network at most once in a millisecond
   [[nodiscard]] std::optional<Error> async_error() noexcept;  // the error that throw_if_aborted throws
-  [[nodiscard]] bool lost(int rank);  // its connection has ended, and it has not left
+  [[nodiscard]] bool lost(int rank);                          // its connection has ended, and it has not left
   [[nodiscard]] bool left(int rank);  // the rank has left, and its earlier messages have had time to arrive
 
   // While it exists, this rank answers other ranks that it waits in the call.
