@@ -63,7 +63,7 @@ TEST(Sizes, TooManyAreRefused) {
             std::string::npos);
 }
 
-// Found by fuzzing: steps of less than an element gave no size, and went on for hours.
+// Found while fuzzing: steps of less than an element gave no size, and went on for hours.
 TEST(Sizes, StepsThatLeadNowhereAreRefused) {
   for (const Range& range :
        {Range{.begin = 4, .end = 64 << 20, .factor = 1 + 1e-12}, Range{.begin = 4, .end = 64 << 20, .factor = 1 + 1e-16},

@@ -293,7 +293,7 @@ TEST_F(RendezvousTest, NamesAndTokensThatCannotWorkAreRefusedAtOnce) {
   EXPECT_EQ(start(wrong).get().status, TNT_INVALID_ARGUMENT);
 }
 
-// Found by fuzzing: the other ranks took no reply that was longer, or had a newline, and said that rank 0 had ended.
+// Found while fuzzing: the other ranks took no reply that was longer, or had a newline, and said that rank 0 had ended.
 TEST_F(RendezvousTest, AnErrorOfAnyLengthReachesTheOthers) {
   const std::string path(3000, 'x');
   auto rank0 = std::async(std::launch::async, [&] {

@@ -23,6 +23,8 @@ from tarantella.launcher.options import Options
 from tarantella.launcher.output import Console
 from tarantella.launcher.status_socket import StatusSocket
 
+NO_MEMORY = "the system refused the memory for it, as under a limit on file sizes (ulimit -f)"
+
 
 @dataclass(frozen=True)
 class _Rank:
@@ -72,6 +74,8 @@ class JobView:
         try:
             path.mkdir(parents=True, exist_ok=True)
             for rank, one in self._ranks.items():
+                if one.memory is None:
+                    console.message(f"rank {rank} has no flight record: {NO_MEMORY}")
                 written += self._write_rank(path, rank, one, reason)
         except OSError as error:
             console.message(f"--flight-recorder: cannot write to {str(path)!r}: {error.strerror}")
@@ -122,8 +126,8 @@ class JobView:
         pid = one.pid if known is None else known.pid
         state = one.ended or ("stopped" if is_stopped(pid) else "has not joined" if known is None else "running")
         told: dict[str, Any] = {"rank": rank, "pid": pid, "state": state, "memory": None if one.ended else memory_of(pid)}
-        if unreadable:
-            told["unreadable"] = unreadable
+        if unreadable or one.memory is None:
+            told["unreadable"] = unreadable or NO_MEMORY
         if known is None or one.memory is None:
             return told
         told["record"] = one.memory.path()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 
 import pytest
 
@@ -90,3 +91,14 @@ def test_a_folder_that_cannot_be_written_to_is_said(here):
     result = here.ranks(1, "Path('gone').write_text(''); sys.exit(3)", "--flight-recorder", "gone")
     assert result.returncode == 3
     assert "tarantella: --flight-recorder: cannot write to " in result.stderr
+
+
+def test_a_rank_that_could_have_no_record_is_named(here):
+    def little_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))
+
+    result = here.ranks(2, "sys.exit(3)", "--flight-recorder", "records", preexec_fn=little_room)
+    assert result.returncode == 3
+    for rank in range(2):
+        said = f"rank {rank} has no flight record: the system refused the memory for it, as under a limit on file sizes"
+        assert said in result.stderr

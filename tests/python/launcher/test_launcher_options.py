@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tarantella.variables import OF_RANK, THREADS_CHOSEN
+from tarantella.variables import FLIGHT_RECORD, OF_RANK, THREADS_CHOSEN
 
 EXAMPLE = "as in tarantella -n 4 -- train.py"
 SHOW = "print({key: value for key, value in os.environ.items()}, sys.argv[1:], sep='|')"
@@ -143,7 +143,7 @@ def test_gpus_can_be_hidden(here, option):
 def test_options_not_given_set_nothing(here):
     environment, _ = shown(here.ranks(1, SHOW))
     ours = {key for key in environment if key.startswith("TNT_")} - {THREADS_CHOSEN}
-    assert ours - set(os.environ) == set(OF_RANK) - set(os.environ)
+    assert ours - set(os.environ) == {*OF_RANK, FLIGHT_RECORD} - set(os.environ)
 
 
 def test_x_takes_several_words_again_and_again_and_wins(here):

@@ -49,6 +49,8 @@ class Record:
     """Each gradient that a tape gave, and its variable, if they were to be looked at."""
     tensors: list[Any] = field(default_factory=list)
     """The same gradients, as the step got them."""
+    passed_on: bool = True
+    """Whether optimizers were given just what tapes gave: a step may compute with its gradients for its logs alone."""
     draws: int = 0
     """How often random numbers had been drawn when a tape gave the last of them."""
     draws_later: bool = False
@@ -155,6 +157,7 @@ def _recorded_apply(record: Record) -> Callable[..., Any]:
         record.draws_later |= bool(record.taken) and noise.number_of_draws() > record.draws
         variables = [None] * len(grads) if trainable_variables is None else list(trainable_variables)
         pairs = [(g, v) for g, v in zip(grads, variables, strict=True) if g is not None]
+        record.passed_on &= {id(g) for g, _ in pairs} <= {id(taken) for taken in record.tensors}
         record.gradients.extend((g if isinstance(g, NotTaken) else _as_array(g), v) for g, v in pairs)
 
     return apply

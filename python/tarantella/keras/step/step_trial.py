@@ -124,11 +124,14 @@ class StepTrial:
                 f"reproducible: {said}, and those of one shard are not those of the batch: let the optimizer clip them "
                 "(clipnorm, clipvalue, global_clipnorm), or train without reproducible"
             )
-        if any(adapter.accumulating(optimizer) is not None for optimizer in adapter.held_optimizers(self._model)):
+        if self._accumulates():
             raise UnsupportedError(
                 f"{said}, and the optimizer adds them up over several steps: let the optimizer clip them (clipnorm, clipvalue, "
                 "global_clipnorm), or use no gradient_accumulation_steps"
             )
+
+    def _accumulates(self) -> bool:
+        return any(adapter.accumulating(optimizer) is not None for optimizer in adapter.held_optimizers(self._model))
 
     # ------------------------------------------------------------------------------------------------------ the runs
 
@@ -170,6 +173,8 @@ class StepTrial:
         """
         name, in_tapes = "train_step", step_run.gradients_in
         whole, parts = self._run(name, batch, in_tapes)
+        if whole.passed_on and (self._reproducible or self._accumulates()):
+            return None  # only its logs are made of gradients: those of its part
         is_comparable = not step_run.computes_in_16_bits(self._model)
         if is_comparable and not all(_same_gradients(whole.gradients, part.gradients) for part in parts):
             return None
