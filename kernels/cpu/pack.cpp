@@ -172,6 +172,15 @@ const void* FusedBuffer::in_place(std::size_t begin, std::size_t count) const no
   return found;
 }
 
+void* FusedBuffer::out_in_place(std::size_t begin, std::size_t count) const noexcept {
+  void* found = nullptr;
+  for_each_part(begin, count, [&](const TensorView& view, std::size_t first, std::size_t part, std::size_t /*offset*/) {
+    if (part != count || view.out == nullptr || dtype_of(view) != dtype_) return;
+    found = static_cast<std::byte*>(view.out) + first * dtype_size(dtype_);
+  });
+  return found;
+}
+
 bool FusedBuffer::narrows() const noexcept {
   return std::all_of(views_.begin(), views_.end(),
                      [&](const TensorView& view) { return dtype_size(dtype_of(view)) > dtype_size(dtype_); });

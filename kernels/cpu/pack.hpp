@@ -41,6 +41,8 @@ class FusedBuffer {
   // The address of [begin, begin + count) of the input if packing would not change it: it is in one tensor, unscaled and of the
   // same type. Otherwise nullptr.
   [[nodiscard]] const void* in_place(std::size_t begin, std::size_t count) const noexcept;
+  // The address of [begin, begin + count) of the output if unpacking would not change it. Otherwise nullptr.
+  [[nodiscard]] void* out_in_place(std::size_t begin, std::size_t count) const noexcept;
 
  private:
   [[nodiscard]] tnt_dtype_t dtype_of(const TensorView& view) const noexcept { return view.dtype.value_or(dtype_); }

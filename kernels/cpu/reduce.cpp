@@ -206,4 +206,16 @@ void reduce(void* out, std::span<const void* const> sources, std::size_t count, 
   });
 }
 
+void divide(void* data, std::size_t count, tnt_dtype_t dtype, std::size_t n) {
+  dispatch(dtype, [&]<typename T>() {
+    using A = typename Accumulator<T>::type;
+    if constexpr (std::is_same_v<A, T>) {
+      auto* typed = static_cast<Unaligned<T>*>(data);
+      for (std::size_t i = 0; i < count; ++i) typed[i].value = Avg::finish<A>(typed[i].value, static_cast<A>(n));
+    } else {
+      fail(TNT_INVALID_ARGUMENT, "sums that a mean is made of are not held in {}", dtype_name(dtype));
+    }
+  });
+}
+
 }  // namespace tnt

@@ -16,4 +16,7 @@ namespace tnt {
 void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
             Isa isa = best_isa(), std::size_t groups = 1);
 
+// data[i] /= n, as TNT_AVG divides the sum of n sources. For float32, float64 and int64, the types in which sums are held.
+void divide(void* data, std::size_t count, tnt_dtype_t dtype, std::size_t n);
+
 }  // namespace tnt

@@ -54,16 +54,25 @@ TEST_P(HandshakeTest, SoDoesASumOfAFewNumbers) {
   EXPECT_EQ(sent, n * rounds);
 }
 
-// Few ranks send to all others; many halve the data, after ranks beyond a power of two have handed theirs over.
+// A header from each rank, and the messages of the algorithm: to all others twice; or those of doubling, or of halving and
+// doubling, and two for each rank beyond a power of two.
 TEST_P(HandshakeTest, LargeDataHasOneMessageMore) {
-  const std::size_t sent = messages([](Communicator& comm) {
-    std::vector<float> data(9000);  // one chunk
-    all_reduce(comm, data);
-  });
-  const std::size_t halving = std::bit_floor(n);
-  const std::size_t rounds_of_halving = static_cast<std::size_t>(std::bit_width(halving)) - 1;
-  const std::size_t of_data = n >= 8 ? 2 * halving * rounds_of_halving + 2 * (n - halving) : 2 * n * (n - 1);
-  EXPECT_EQ(sent, ranks == 1 ? 0 : n + of_data);
+  const auto sent_by = [&](AllReduceAlgorithm algorithm) {
+    return messages([algorithm](Communicator& comm) {
+      std::vector<float> data(9000);  // one chunk
+      dynamic_cast<NetworkCommunicator&>(comm).force(algorithm);
+      all_reduce(comm, data);
+    });
+  };
+  if (ranks == 1) {
+    EXPECT_EQ(sent_by(AllReduceAlgorithm::direct), 0U);
+    return;
+  }
+  const std::size_t places = std::bit_floor(n);
+  const std::size_t of_doubling = places * (static_cast<std::size_t>(std::bit_width(places)) - 1);
+  EXPECT_EQ(sent_by(AllReduceAlgorithm::direct), n + 2 * n * (n - 1));
+  EXPECT_EQ(sent_by(AllReduceAlgorithm::doubling), n + of_doubling + 2 * (n - places));
+  EXPECT_EQ(sent_by(AllReduceAlgorithm::halving), n + 2 * of_doubling + 2 * (n - places));
 }
 
 // A message down each edge of the tree, and one header from each rank.

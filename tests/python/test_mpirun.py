@@ -124,6 +124,32 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path, transport: str):
     )
 
 
+# Over MPI the sum is sent from the array itself. Rank 1 comes when rank 0 has given up and uses its memory for something else.
+def test_a_sum_that_failed_leaves_its_memory_alone(tmp_path: Path):
+    source = """
+        import time
+        import numpy as np
+        import tarantella as tnt
+        rank = tnt.get_rank()
+        data = np.full(1 << 20, rank + 1.0, np.float32)
+        assert (tnt.all_reduce(data) == 3).all()
+        if rank == 1:
+            time.sleep(2.5)
+        try:
+            tnt.all_reduce(data)
+        except tnt.DeadlineError:
+            data[:] = 7
+            time.sleep(3)
+            print("unchanged" if (data == 7).all() else "changed", flush=True)
+            raise
+        """
+    env = {"TNT_TRANSPORT": "mpi", "TNT_TIMEOUT": "1"}
+    result = mpirun(2, _script(tmp_path, source), timeout=30, env=env)
+    assert result.code != 0
+    assert set(result.stdout.split()) == {"unchanged"}, result.said
+    assert "DeadlineError: rank 1 did not arrive within 1 s while rank 0 in all_reduce" in result.stderr, result.said
+
+
 @pytest.mark.parametrize("stopped", ["before", "inside"])
 def test_a_rank_that_is_stopped_before_or_in_mpi_init_is_named(tmp_path: Path, stopped: str):
     """MPI_Init itself waits for ever. TNT_TIMEOUT is too short for it: 10 s count."""

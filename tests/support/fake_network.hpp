@@ -1,6 +1,6 @@
 // A network inside one process, for ranks that are threads. Messages with the same sender, receiver and tag keep their order,
 // as in MPI; others may overtake each other, and some are delayed. A small send completes at once, a large one when it is
-// received.
+// received. A message that is longer than its receive is an error of the receiver, as in MPI.
 #pragma once
 
 #include <condition_variable>
@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <tuple>
 
 #include "comm/network/network.hpp"
@@ -25,6 +26,7 @@ class FakeHub {
     std::size_t bytes = 0;
     bool done = false;
     bool given_up = false;
+    std::string error;
     std::int64_t ready_ns = 0;
     std::shared_ptr<State> sender;
     std::shared_ptr<std::byte[]> copy;
@@ -37,6 +39,7 @@ class FakeHub {
   [[nodiscard]] std::shared_ptr<State> receive(const Place& place, void* data, std::size_t bytes, std::shared_ptr<void> memory);
   [[nodiscard]] bool test(const Place& place, State& state);
   void give_up(State& state);
+  void close(int rank);                  // forgets the rank's messages in memory of the caller
   [[nodiscard]] std::size_t messages();  // that were sent so far
 
  private:
@@ -63,6 +66,8 @@ class FakeNetwork final : public Network {
   [[nodiscard]] std::string name() const override { return "the tests' network"; }
   [[nodiscard]] const char* transport() const noexcept override { return "mpi"; }
   [[nodiscard]] int max_tag() const noexcept override { return 32767; }  // the smallest value that MPI allows
+  [[nodiscard]] bool takes_callers_memory() const noexcept override { return true; }
+  void close() noexcept override { hub_->close(rank_); }
   [[nodiscard]] std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,
                                                std::shared_ptr<void> memory) override;
   [[nodiscard]] std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,

@@ -9,8 +9,10 @@
 
 #include "base/log.hpp"
 #include "comm/network/chunks.hpp"
+#include "comm/network/partial_sums.hpp"
 #include "comm/network/pipeline.hpp"
 #include "comm/phases.hpp"
+#include "kernels/cpu/reduce.hpp"
 
 namespace tnt {
 namespace {
@@ -33,11 +35,14 @@ class NetworkAbortLink final : public RemoteAbortLink {
 // is small.
 constexpr std::size_t max_slice_bytes = std::size_t{2} * 1024 * 1024;
 
+// Smaller data goes from rank to rank in one round of messages. Larger data would pass each link once for each pair of ranks.
+constexpr std::size_t min_bytes_by_nodes = std::size_t{4} * 1024;
+
 // Whether data is reduced inside nodes first. The memory of a node holds 16-bit types in float32, so that the sum of a node is
-// not rounded before it is added to those of other nodes. Not for means, which would be divided twice, and not for tensors of
-// several types, each of which is rounded in its own way.
+// not rounded before it is added to those of other nodes. Not for means of small integers, whose sums are wider, or of what is
+// cast for the network, and not for tensors of several types, each of which is rounded in its own way.
 bool reduces_by_nodes(const FusedBuffer& fused, tnt_op_t op) {
-  if (op == TNT_AVG) return false;
+  if (!PartialSums::can(fused.dtype(), op) || (op == TNT_AVG && fused.narrows())) return false;
   if (dtype_size(fused.dtype()) != 2 || fused.narrows()) return true;
   return std::all_of(fused.views().begin(), fused.views().end(),
                      [&](const TensorView& view) { return view.dtype.value_or(fused.dtype()) == fused.dtype(); });
@@ -131,7 +136,8 @@ class HierarchicalCommunicator::AllReduce {
         fused_(fused),
         dtype_(dtype),
         wire_(wire),
-        op_(op),
+        op_(op == TNT_AVG ? TNT_SUM : op),
+        is_mean_(op == TNT_AVG),
         context_{.timeout = context.timeout, .detail = context.detail},
         phases_(context),
         size_(dtype_size(dtype)),
@@ -180,6 +186,7 @@ class HierarchicalCommunicator::AllReduce {
     (void)chunk->work->wait(-1);
     phases_.end("wait");
     comm_.local_->all_gather(chunk->own.get(), chunk->data.get(), chunk->slice, dtype_, context_);
+    if (is_mean_) divide(chunk->data.get(), chunk->count, dtype_, static_cast<std::size_t>(comm_.size()));
     unpack(chunk->first, chunk->count, chunk->data.get());
     phases_.end("unpack");
     chunk.reset();
@@ -220,6 +227,7 @@ class HierarchicalCommunicator::AllReduce {
   tnt_dtype_t dtype_;
   tnt_dtype_t wire_;
   tnt_op_t op_;
+  bool is_mean_;
   CallContext context_;
   Phases phases_;
   std::size_t size_;
@@ -229,7 +237,8 @@ class HierarchicalCommunicator::AllReduce {
 };
 
 void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
-  const bool is_small = CollectiveHandshake::gathers(global_->members().size(), fused.count() * dtype_size(fused.dtype()));
+  const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
+  const bool is_small = bytes < min_bytes_by_nodes && CollectiveHandshake::gathers(global_->members().size(), bytes);
   if (is_small || !reduces_by_nodes(fused, op)) return global_->all_reduce(fused, op, context);
   const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
   global_->begin_handshake(call, context);

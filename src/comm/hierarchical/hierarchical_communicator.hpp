@@ -15,16 +15,16 @@
 
 namespace tnt {
 
-// Large all_reduce: the ranks of each node reduce-scatter a chunk, so that each rank owns a slice. Each rank reduces its slice
-// with the ranks that have the same position on the other nodes (the cross-node communicator). The node then all-gathers the
-// slices. The network carries one chunk while memory works on the next.
+// all_reduce from 4 KiB on: the ranks of each node reduce-scatter a chunk, so that each rank owns a slice. Each rank reduces
+// its slice with the ranks that have the same position on the other nodes (the cross-node communicator). The node then
+// all-gathers the slices. The network carries one chunk while memory works on the next.
 //
 // Sums are a tree over the ranks of each node, then a tree over the nodes, whichever algorithm is used. Where each node has 2^k
 // consecutive ranks, this is the tree over all ranks. 16-bit tensors are float32 inside nodes and between them, and the result
 // is rounded once. Tensors wider than a 16-bit wire type are cast for the network only, so the sum of a node is rounded and not
 // the contributions of its ranks: the one case in which the bits depend on the layout and on the size.
 //
-// The flat algorithm over all ranks takes small data, means, and all other collectives.
+// The flat algorithm over all ranks takes data below 4 KiB, means of small integers, and all other collectives.
 //
 // Cost of all_reduce for each rank, with m nodes of l ranks: 2(m-1)/(m l) S on the network.
 class HierarchicalCommunicator final : public Communicator {

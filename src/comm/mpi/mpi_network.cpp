@@ -1,6 +1,9 @@
 #include "comm/mpi/mpi_network.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "comm/mpi/mpi_call.hpp"
@@ -15,15 +18,25 @@ class MpiNetwork::Channel {
     TNT_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
   }
 
-  // Calls MPI. Throws TNT_SYSTEM after MPI_Finalize.
+  // Calls MPI. Throws TNT_SYSTEM after MPI_Finalize and after close().
   template <typename Body>
   void use(Body&& body) {
+    const Counted inside(callers_);
+    if (closed_) fail(TNT_SYSTEM, "MPI is not called any more after an abort");
     std::optional<std::scoped_lock<std::mutex>> lock;
     if (serialized_) lock.emplace(mutex_);
     int finalized = 0;
     TNT_MPI(MPI_Finalized(&finalized));
     if (finalized != 0) fail(TNT_SYSTEM, "MPI was finalized before tnt_finalize: call MPI_Finalize after it");
     body();
+  }
+
+  // MPI touches the memory of messages only while a thread calls it. A network adapter may end a transfer that it has begun; it
+  // gets the time for that.
+  void close() noexcept {
+    closed_ = true;
+    while (callers_ > 0) std::this_thread::yield();
+    std::this_thread::sleep_for(adapters_time);
   }
 
   // Keeps the memory of a cancelled request, which MPI may still access.
@@ -56,7 +69,21 @@ class MpiNetwork::Channel {
     return done != 0;
   }
 
+  class Counted {
+   public:
+    explicit Counted(std::atomic<int>& number) noexcept : number_(number) { ++number_; }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+    ~Counted() { --number_; }
+
+   private:
+    std::atomic<int>& number_;
+  };
+  static constexpr std::chrono::milliseconds adapters_time{20};
+
   bool serialized_;
+  std::atomic<int> callers_{0};
+  std::atomic<bool> closed_{false};
   std::mutex mutex_;
   std::mutex orphans_mutex_;
   std::vector<Orphan> orphans_;
@@ -102,6 +129,11 @@ MpiNetwork::MpiNetwork() : channel_(std::make_shared<Channel>(session_.serialize
 
 // Does not free the communicator, because MPI would wait for other ranks, and tnt_finalize must not.
 MpiNetwork::~MpiNetwork() { channel_->abandon(); }
+
+void MpiNetwork::close() noexcept {
+  MpiSession::skip_finalize();
+  channel_->close();
+}
 
 void MpiNetwork::skip_finalize() noexcept { MpiSession::skip_finalize(); }
 

@@ -27,6 +27,8 @@ class MpiNetwork final : public Network {
                                                std::shared_ptr<void> memory) override;
   [[nodiscard]] std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,
                                                std::shared_ptr<void> memory) override;
+  [[nodiscard]] bool takes_callers_memory() const noexcept override { return session_.ours(); }
+  void close() noexcept override;
   void skip_finalize() noexcept override;
 
  private:

@@ -9,12 +9,13 @@ namespace tnt {
 
 inline constexpr std::size_t cache_line_bytes = 64;
 // Bytes of one member's slice of each chunk, if `bytes` are cut for so many members. There are at least four chunks, so that
-// one travels while another is processed. A slice is large enough for the full rate of a network, and the total over all
-// members is bounded.
-[[nodiscard]] inline std::size_t slice_bytes(std::size_t bytes, std::size_t members) {
+// one travels while another is processed. A slice is at least min_slice, large enough for the full rate of a network, and the
+// total over all members is bounded.
+inline constexpr std::size_t smallest_slice = std::size_t{32} * 1024;
+inline constexpr std::size_t smallest_slice_on_one_node = std::size_t{512} * 1024;  // where nothing travels while ranks compute
+[[nodiscard]] inline std::size_t slice_bytes(std::size_t bytes, std::size_t members, std::size_t min_slice = smallest_slice) {
   constexpr std::size_t max_total = std::size_t{4} * 1024 * 1024;
   constexpr std::size_t max_slice = std::size_t{512} * 1024;
-  constexpr std::size_t min_slice = std::size_t{32} * 1024;
   const std::size_t wanted =
       std::clamp(bytes / members / 4, min_slice, std::max(min_slice, std::min(max_slice, max_total / members)));
   return wanted / cache_line_bytes * cache_line_bytes;

@@ -23,10 +23,10 @@ void CollectiveHandshake::begin(const Call& call, const CallContext& context) {
   if (group_.size() == 1) return;
   const Header header{calls_, call};
   outgoing_ = staging_.acquire(header_bytes);
-  incoming_ = staging_.acquire(header_bytes + max_gathered);  // if the next member gathers, its message is longer
+  incoming_ = staging_.acquire(capacity);  // if the next member gathers, its message is longer
   std::memcpy(outgoing_.get(), &header, sizeof(header));
   batch_.emplace(group_);
-  batch_->receive({incoming_, 0, header_bytes + max_gathered}, after(1), handshake_tag);
+  batch_->receive({incoming_, 0, capacity}, after(1), handshake_tag);
   batch_->send({outgoing_, 0, header_bytes}, before(1), handshake_tag);
 }
 
@@ -43,15 +43,16 @@ void CollectiveHandshake::gather(const Call& call, const CallContext& context, s
   const Header header{calls_, call};
   const std::size_t members = group_.size();
   bytes_ = bytes;
-  outgoing_ = staging_.acquire(header_bytes + members * bytes);
+  const bool direct = members <= max_direct;
+  outgoing_ = staging_.acquire(header_bytes + (direct ? 1 : members) * bytes);
   std::memcpy(outgoing_.get(), &header, sizeof(header));
   if (bytes > 0) fill(outgoing_.get() + header_bytes);
-  if (members <= max_direct) return gather_directly();
-  incoming_ = staging_.acquire(header_bytes + max_gathered);
+  if (direct) return gather_directly();
+  incoming_ = staging_.acquire(capacity);
   for (std::size_t distance = 1; distance < members; distance *= 2) {
     const std::size_t part = std::min(distance, members - distance) * bytes;
     RequestBatch batch(group_);
-    batch.receive({incoming_, 0, header_bytes + max_gathered}, after(distance), handshake_tag);
+    batch.receive({incoming_, 0, capacity}, after(distance), handshake_tag);
     batch.send({outgoing_, 0, header_bytes + part}, before(distance), handshake_tag);
     wait(batch);
     compare(incoming_.get(), after(distance));
@@ -60,23 +61,26 @@ void CollectiveHandshake::gather(const Call& call, const CallContext& context, s
 }
 
 void CollectiveHandshake::gather_directly() {
-  constexpr std::size_t capacity = header_bytes + max_gathered;
-  incoming_ = staging_.acquire(group_.size() * capacity);
+  const bool apart = bytes_ >= min_apart;
+  room_ = apart ? 2 * capacity : capacity;
+  data_in_room_ = apart ? capacity : header_bytes;
+  incoming_ = staging_.acquire(group_.size() * room_);
   RequestBatch batch(group_);
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    batch.receive({incoming_, distance * capacity, capacity}, after(distance), handshake_tag);
-    batch.send({outgoing_, 0, header_bytes + bytes_}, before(distance), handshake_tag);
+    batch.receive({incoming_, distance * room_, capacity}, after(distance), handshake_tag);
+    if (apart) batch.receive({incoming_, distance * room_ + capacity, capacity}, after(distance), handshake_tag);
+    batch.send({outgoing_, 0, header_bytes + (apart ? 0 : bytes_)}, before(distance), handshake_tag);
+    if (apart) batch.send({outgoing_, header_bytes, bytes_}, before(distance), handshake_tag);
   }
   wait(batch);
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    const std::byte* arrived = incoming_.get() + distance * capacity;
-    compare(arrived, after(distance));
-    if (bytes_ > 0) std::memcpy(outgoing_.get() + header_bytes + distance * bytes_, arrived + header_bytes, bytes_);
+    compare(incoming_.get() + distance * room_, after(distance));
   }
 }
 
 const std::byte* CollectiveHandshake::gathered(std::size_t member) const {
   const std::size_t place = (member + group_.size() - group_.self) % group_.size();
+  if (place > 0 && group_.size() <= max_direct) return incoming_.get() + place * room_ + data_in_room_;
   return outgoing_.get() + header_bytes + place * bytes_;
 }
 

@@ -27,6 +27,10 @@ void rest(const BackoffPolicy& backoff, WaitHint wait_hint, std::int64_t waited)
   }
 }
 
+std::shared_ptr<void> owner_of(const StagingBuffer& buffer) {
+  return is_callers(buffer) ? nullptr : std::shared_ptr<void>(buffer, buffer.get());
+}
+
 }  // namespace
 
 void abort_and_throw(NetworkWorld& world, tnt_status_t status, const std::string& message) {
@@ -37,22 +41,37 @@ void abort_and_throw(NetworkWorld& world, tnt_status_t status, const std::string
 
 void RequestBatch::send(const BufferSlice& part, std::size_t member, TagKind kind) {
   NetworkWorld& world = *group_->world;
+  if (world.closed()) world.throw_if_aborted();
   items_.push_back({world.network().isend(part.data(), part.bytes, group_->members[member], world.tag(group_->context, kind),
-                                          std::shared_ptr<void>(part.buffer, part.buffer.get())),
-                    member, false});
+                                          owner_of(part.buffer)),
+                    member, false, is_callers(part.buffer)});
 }
 
 void RequestBatch::receive(const BufferSlice& part, std::size_t member, TagKind kind) {
   NetworkWorld& world = *group_->world;
+  if (world.closed()) world.throw_if_aborted();
   items_.push_back({world.network().irecv(part.data(), part.bytes, group_->members[member], world.tag(group_->context, kind),
-                                          std::shared_ptr<void>(part.buffer, part.buffer.get())),
-                    member, true});
+                                          owner_of(part.buffer)),
+                    member, true, is_callers(part.buffer)});
 }
 
+// All are waited for, and a test of one lets the network work on all: the others need no test while this one is not complete.
 bool RequestBatch::poll() {
+  const std::size_t before = items_.size();
+  while (!items_.empty() && items_.back().request->test()) items_.pop_back();
+  return items_.size() < before;
+}
+
+bool RequestBatch::poll_all() {
   const std::size_t before = items_.size();
   std::erase_if(items_, [](const Item& item) { return item.request->test(); });
   return items_.size() < before;
+}
+
+void RequestBatch::give_up() noexcept {
+  const bool callers = std::any_of(items_.begin(), items_.end(), [](const Item& item) { return item.callers; });
+  if (callers) group_->world->close(fmt::format("rank {} could not complete a collective", group_->members[group_->self]));
+  items_.clear();
 }
 
 void RequestBatch::wait(const CallContext& context, std::optional<WaitingCall> call,
@@ -71,10 +90,11 @@ void RequestBatch::wait(const CallContext& context, std::optional<WaitingCall> c
         (call ? group_->calls : group_->messages).still_waits(now);
         check_peers(context.timeout, now >= deadline.end_ns(), call, waiter);
         last_check_ns = now;
+        if (items_.empty()) break;
       }
       if (poll()) {
         quiet_since = now;
-      } else if (!items_.front().request->wait()) {
+      } else if (!items_.back().request->wait()) {
         rest(group_->backoff, context.wait_hint, now - quiet_since);
       }
     }
@@ -90,10 +110,11 @@ void RequestBatch::check_peers(double timeout, bool passed, std::optional<Waitin
   NetworkWorld& world = *group_->world;
   world.throw_if_aborted();
   if (group_->cancelled) fail(TNT_ABORTED, "{} was cancelled: its communicator is being destroyed", waiter());
+  if (poll_all()) return;
   for (const int rank : missing()) {
     const bool lost = world.lost(rank);
     if (!lost && !world.left(rank)) continue;
-    if (poll()) return;  // its message came before it left: poll again
+    if (poll_all()) return;  // its message came before it left: poll again
     abort_and_throw(world, TNT_PEER_LOST, lost ? lost_message(rank, waiter()) : left_message(rank, waiter()));
   }
   if (!passed) return;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.hpp"
@@ -24,6 +25,7 @@ struct Group {
   std::vector<int> members;   // ranks in the job
   std::size_t self = 0;       // index into members
   std::vector<int> involved;  // other ranks without which no call ends: those that share nodes with the members
+  bool one_node = false;      // whether all members share a node
   BackoffPolicy backoff{};
   std::atomic<bool> cancelled{false};
   FlightLane calls{};     // the record of the collectives
@@ -34,7 +36,7 @@ struct Group {
 
 enum TagKind { handshake_tag = 0, scatter_tag = 1, gather_tag = 2, point_to_point_tag = 3, group_tag = 4 };
 
-// A part of a staging buffer.
+// A part of a staging buffer, or of memory of the caller.
 struct BufferSlice {
   StagingBuffer buffer;
   std::size_t offset = 0;
@@ -42,10 +44,18 @@ struct BufferSlice {
   [[nodiscard]] std::byte* data() const noexcept { return buffer.get() + offset; }
 };
 
-// Requests that are waited for together. Requests that are not complete are cancelled on destruction.
+// Requests that are waited for together. Requests that are not complete are cancelled on destruction. If their data is memory
+// of the caller, the job is aborted and the network closed, so that the caller's memory is not accessed after the call.
 class RequestBatch {
  public:
   explicit RequestBatch(Group& group) : group_(&group) {}
+  RequestBatch(RequestBatch&& other) noexcept : group_(other.group_), items_(std::exchange(other.items_, {})) {}
+  RequestBatch(const RequestBatch&) = delete;
+  RequestBatch& operator=(const RequestBatch&) = delete;
+  RequestBatch& operator=(RequestBatch&&) = delete;
+  ~RequestBatch() {
+    if (!items_.empty()) give_up();
+  }
 
   void send(const BufferSlice& part, std::size_t member, TagKind kind);
   void receive(const BufferSlice& part, std::size_t member, TagKind kind);
@@ -59,8 +69,11 @@ class RequestBatch {
     std::unique_ptr<Request> request;
     std::size_t member;
     bool incoming;
+    bool callers;  // the data is memory of the caller
   };
-  [[nodiscard]] bool poll();  // true if a request has completed
+  [[nodiscard]] bool poll();  // true if a request has completed; looks at them in turn, up to the first that is not
+  bool poll_all();
+  void give_up() noexcept;
   void check_peers(double timeout, bool passed, std::optional<WaitingCall> call, const std::function<std::string()>& waiter);
   [[nodiscard]] std::vector<int> missing() const;
 

@@ -10,8 +10,8 @@
 
 namespace tnt {
 
-// A nonblocking send or receive, like an MPI_Request. Destroying it before it is complete cancels it; its memory stays alive as
-// long as the network may access it.
+// A nonblocking send or receive, like an MPI_Request. Destroying it before it is complete cancels it; memory that the request
+// owns stays alive as long as the network may access it.
 class Request {
  public:
   Request() = default;
@@ -41,7 +41,8 @@ class Network {
   [[nodiscard]] virtual const char* transport() const noexcept = 0;  // as in TNT_TRANSPORT; static text
   [[nodiscard]] virtual int max_tag() const noexcept = 0;
 
-  // memory: owns the data. At most max_message_bytes bytes; tags from 0 to max_tag.
+  // memory: owns the data; nullptr for data of the caller, who waits for the request or closes the network. At most
+  // max_message_bytes bytes; tags from 0 to max_tag.
   [[nodiscard]] virtual std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,
                                                        std::shared_ptr<void> memory) = 0;
   // bytes: the capacity; the message may be shorter. from: a rank, or any_rank for messages of all senders with this tag, of
@@ -55,6 +56,12 @@ class Network {
 
   // Of the calling thread, in the network's time.
   virtual void sleep(std::chrono::nanoseconds time) { std::this_thread::sleep_for(time); }
+
+  // Whether messages may lie in memory of the caller: whether nobody but this object lets the network go on after close().
+  [[nodiscard]] virtual bool takes_callers_memory() const noexcept { return false; }
+  // After an abort, if messages in memory of the caller are not complete. When it returns, no thread of this process is in the
+  // network, and from then on all calls throw: nothing accesses that memory any more.
+  virtual void close() noexcept {}
 
   // After an abort: the process must not wait for other ranks when it exits.
   virtual void skip_finalize() noexcept = 0;

@@ -36,6 +36,7 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, st
   };
   group_.calls = lane(false);
   group_.messages = lane(true);
+  group_.one_node = local_size_ == size();
   group_.backoff = backoff_policy_for(std::vector<int>(static_cast<std::size_t>(local_size_), 0));
 }
 

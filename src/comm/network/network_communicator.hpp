@@ -6,11 +6,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.hpp"
 #include "comm/group_creation.hpp"
+#include "comm/network/all_reduce_choice.hpp"
 #include "comm/network/collective_handshake.hpp"
 #include "comm/network/exchange.hpp"
 #include "comm/network/point_to_point.hpp"
@@ -18,9 +20,11 @@
 
 namespace tnt {
 
-// Small data travels with the first message of a call. Larger data travels in chunks through staging memory: some chunks are on
-// the network while others are packed, reduced or unpacked. The network never accesses a buffer of the caller, so a call that
-// fails leaves no access behind. Cost of all_reduce: each rank sends 2(n-1)/n S; small data takes the time of one message.
+// Small data travels with the first message of a call. Larger data travels in chunks: some chunks are on the network while
+// others are packed, reduced or unpacked. They pass through staging memory, except in an all_reduce that has nothing to pack (a
+// tensor of the wire type, unscaled), if the network takes memory of the caller. If such a call fails, it closes the network
+// before it returns (RequestBatch), so no access is left behind. Cost of all_reduce: each rank sends 2(n-1)/n S; small data
+// takes the time of one message. The algorithm is chosen in all_reduce_choice.hpp.
 class NetworkCommunicator final : public Communicator {
  public:
   explicit NetworkCommunicator(const std::shared_ptr<NetworkWorld>& world);  // of all ranks
@@ -63,6 +67,8 @@ class NetworkCommunicator final : public Communicator {
     reduction_order_ = std::move(order);
     reduction_groups_ = groups;
   }
+  // For all_reduce in place of the choice by size; gather is only for data that is small enough. The same on all ranks.
+  void force(std::optional<AllReduceAlgorithm> algorithm) noexcept { forced_ = algorithm; }
   void begin_handshake(const Call& call, const CallContext& context) { handshake_.begin(call, context); }
   void finish_handshake() { handshake_.finish(); }
   void end_call() noexcept { handshake_.end(); }
@@ -80,6 +86,8 @@ class NetworkCommunicator final : public Communicator {
 
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> make_part(std::span<const int> members, std::uint64_t id) const;
 
+  [[nodiscard]] AllReduceAlgorithm all_reduce_algorithm(const FusedBuffer& fused, tnt_op_t op) const;
+
   // out: the reduction of count elements at source(member) of each member.
   template <typename Source>
   void reduce_sources(void* out, const Source& source, std::size_t count, tnt_dtype_t dtype, tnt_op_t op) const {
@@ -92,6 +100,7 @@ class NetworkCommunicator final : public Communicator {
   Group group_;
   std::vector<std::size_t> reduction_order_;
   std::size_t reduction_groups_ = 1;
+  std::optional<AllReduceAlgorithm> forced_;
   CollectiveHandshake handshake_;
   StagingPool staging_;  // for the chunks of collectives
   PointToPoint point_to_point_;

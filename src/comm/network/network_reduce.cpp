@@ -6,6 +6,7 @@
 #include "comm/network/block_exchange.hpp"
 #include "comm/network/chunks.hpp"
 #include "comm/network/network_communicator.hpp"
+#include "comm/network/network_doubling.hpp"
 #include "comm/network/network_halving.hpp"
 #include "comm/network/pipeline.hpp"
 #include "comm/phases.hpp"
@@ -22,8 +23,15 @@ std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>
 class NetworkCommunicator::AllReduce {
  public:
   AllReduce(NetworkCommunicator& comm, const FusedBuffer& fused, tnt_op_t op, Phases& phases)
-      : comm_(comm), group_(comm.group_), fused_(fused), op_(op), phases_(phases), size_(dtype_size(fused.dtype())) {
-    per_chunk_ = slice_bytes(fused.count() * size_, group_.size()) * group_.size() / size_;
+      : comm_(comm),
+        group_(comm.group_),
+        fused_(fused),
+        op_(op),
+        phases_(phases),
+        size_(dtype_size(fused.dtype())),
+        takes_callers_(comm.group_.world->network().takes_callers_memory()) {
+    const std::size_t min_slice = group_.one_node ? smallest_slice_on_one_node : smallest_slice;
+    per_chunk_ = slice_bytes(fused.count() * size_, group_.size(), min_slice) * group_.size() / size_;
   }
   [[nodiscard]] std::size_t chunks() const { return chunk_count(fused_.count(), per_chunk_); }
 
@@ -31,13 +39,14 @@ class NetworkCommunicator::AllReduce {
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
     chunk.first = index * per_chunk_;
     chunk.count = std::min(per_chunk_, fused_.count() - chunk.first);
-    chunk.packed = comm_.staging_.acquire(chunk.count * size_);
+    const void* in = takes_callers_ ? fused_.in_place(chunk.first, chunk.count) : nullptr;
+    chunk.packed = in != nullptr ? callers_memory(in) : comm_.staging_.acquire(chunk.count * size_);
     const std::size_t own = slice(group_.self, chunk).bytes;
     chunk.arrived = comm_.staging_.acquire(own * group_.size());
     for (std::size_t member = 0; member < group_.size() && own > 0; ++member) {
       if (member != group_.self) chunk.scatter.receive({chunk.arrived, member * own, own}, member, scatter_tag);
     }
-    fused_.pack(chunk.first, chunk.count, chunk.packed.get());
+    if (in == nullptr) fused_.pack(chunk.first, chunk.count, chunk.packed.get());
     phases_.end("pack");
     for (std::size_t i = 1; i < group_.size(); ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
@@ -48,14 +57,15 @@ class NetworkCommunicator::AllReduce {
 
   void advance(std::size_t index) {
     Chunk& chunk = *chunks_[index % chunks_in_flight];
-    chunk.result = comm_.staging_.acquire(chunk.count * size_);
+    void* out = takes_callers_ ? fused_.out_in_place(chunk.first, chunk.count) : nullptr;
+    chunk.result = out != nullptr ? callers_memory(out) : comm_.staging_.acquire(chunk.count * size_);
+    comm_.handshake_.wait(chunk.scatter);  // if the call is in place, results arrive where the input was
+    phases_.end("wait");
     for (std::size_t member = 0; member < group_.size(); ++member) {
       BufferSlice part = slice(member, chunk);
       part.buffer = chunk.result;
       if (member != group_.self && part.bytes > 0) chunk.gather.receive(part, member, gather_tag);
     }
-    comm_.handshake_.wait(chunk.scatter);
-    phases_.end("wait");
     const BufferSlice packed = slice(group_.self, chunk);
     const BufferSlice own{chunk.result, packed.offset, packed.bytes};
     const auto source = [&](std::size_t member) {
@@ -72,7 +82,7 @@ class NetworkCommunicator::AllReduce {
     auto& chunk = chunks_[index % chunks_in_flight];
     comm_.handshake_.wait(chunk->gather);
     phases_.end("wait");
-    fused_.unpack(chunk->first, chunk->count, chunk->result.get());
+    if (!is_callers(chunk->result)) fused_.unpack(chunk->first, chunk->count, chunk->result.get());
     phases_.end("unpack");
     chunk.reset();
   }
@@ -99,24 +109,40 @@ class NetworkCommunicator::AllReduce {
   tnt_op_t op_;
   Phases& phases_;
   std::size_t size_;
+  bool takes_callers_;
   std::size_t per_chunk_ = 0;
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
+
+AllReduceAlgorithm NetworkCommunicator::all_reduce_algorithm(const FusedBuffer& fused, tnt_op_t op) const {
+  const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
+  const bool small = CollectiveHandshake::gathers(group_.size(), bytes);
+  AllReduceAlgorithm chosen = choose_all_reduce(group_.size(), group_.one_node, bytes);
+  if (forced_ && (*forced_ != AllReduceAlgorithm::gather || small)) chosen = *forced_;
+  const bool adds_at_once = chosen == AllReduceAlgorithm::gather || chosen == AllReduceAlgorithm::direct;
+  const bool can_add_in_parts = reduction_groups_ == 1 && PartialSums::can(fused.dtype(), op);
+  if (group_.size() > 1 && (adds_at_once || can_add_in_parts)) return chosen;
+  return small ? AllReduceAlgorithm::gather : AllReduceAlgorithm::direct;
+}
 
 void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
   Phases phases(context);
   const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
-  if (!CollectiveHandshake::gathers(group_.size(), bytes)) {
-    if (group_.size() >= HalvingAllReduce::min_members && reduction_groups_ == 1 && HalvingAllReduce::can(fused.dtype(), op)) {
-      HalvingAllReduce stages(group_, handshake_, staging_, fused, op, phases);
-      handshake_.begin(call, context);
-      stages.run([&] { handshake_.finish(); });
-      return handshake_.end();
-    }
+  const AllReduceAlgorithm algorithm = all_reduce_algorithm(fused, op);
+  if (algorithm != AllReduceAlgorithm::gather) handshake_.begin(call, context);
+  const auto begun = [&] { handshake_.finish(); };
+  if (algorithm == AllReduceAlgorithm::doubling) {
+    DoublingAllReduce(group_, handshake_, staging_, fused, op, phases).run(begun);
+    return handshake_.end();
+  }
+  if (algorithm == AllReduceAlgorithm::halving) {
+    HalvingAllReduce(group_, handshake_, staging_, fused, op, phases).run(begun);
+    return handshake_.end();
+  }
+  if (algorithm == AllReduceAlgorithm::direct) {
     AllReduce stages(*this, fused, op, phases);
-    handshake_.begin(call, context);
-    run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+    run_pipeline(stages, stages.chunks(), begun);
     return handshake_.end();
   }
   handshake_.gather(call, context, bytes, [&](std::byte* to) {
@@ -124,11 +150,12 @@ void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, cons
     phases.end("pack");
   });
   phases.end("wait");
-  const StagingBuffer result = staging_.acquire(bytes);
+  void* out = fused.out_in_place(0, fused.count());
+  const StagingBuffer result = out != nullptr ? callers_memory(out) : staging_.acquire(bytes);
   reduce_sources(
       result.get(), [&](std::size_t member) { return handshake_.gathered(member); }, fused.count(), fused.dtype(), op);
   phases.end("reduce");
-  fused.unpack(0, fused.count(), result.get());
+  if (out == nullptr) fused.unpack(0, fused.count(), result.get());
   phases.end("unpack");
   handshake_.end();
 }

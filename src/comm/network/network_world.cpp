@@ -45,6 +45,7 @@ NetworkWorld::~NetworkWorld() {
   const std::scoped_lock lock(mutex_);
   ControlMessage notice;
   notice.kind = ControlMessage::left;
+  if (closed_) return;
   send_to_all(notice);
   const Deadline deadline(leave_timeout_seconds);
   try {
@@ -91,6 +92,7 @@ int NetworkWorld::tag(std::uint64_t context, int kind) const {
 }
 
 void NetworkWorld::poll() {
+  if (closed_) return;
   while (receive_ && receive_->test()) {
     const auto notice = incoming_;
     post_receive();
@@ -201,6 +203,22 @@ void NetworkWorld::abort(tnt_status_t status, const std::string& message) noexce
   }
 }
 
+void NetworkWorld::close(const std::string& message) noexcept {
+  abort(TNT_ABORTED, message);
+  const Deadline deadline(leave_timeout_seconds);
+  std::unique_lock lock(mutex_);
+  try {
+    for (poll(); !sent_notices_.empty() && !deadline.passed(); poll()) {  // the others must learn of the abort
+      lock.unlock();
+      sleep_1ms(*network_);
+      lock.lock();
+    }
+  } catch (const std::exception&) {  // the network has failed
+  }
+  closed_ = true;
+  network_->close();
+}
+
 void NetworkWorld::throw_if_aborted() {
   if (!aborted_ && now_ns() - polled_ns_ < poll_every_ns) return;
   std::unique_lock lock(mutex_);
@@ -213,7 +231,11 @@ void NetworkWorld::throw_if_aborted() {
     lock.lock();
     if (!agreed_error_) poll();
   }
-  if (!agreed_error_) agreed_error_ = messages_.begin()->second;
+  if (!agreed_error_) {  // other errors may follow from different calls: a message that is longer than its receive
+    const auto is_mismatch = [](const auto& message) { return message.second.status() == TNT_MISMATCH; };
+    const auto mismatch = std::find_if(messages_.begin(), messages_.end(), is_mismatch);
+    agreed_error_ = mismatch == messages_.end() ? messages_.begin()->second : mismatch->second;
+  }
   throw Error(*agreed_error_);
 }
 

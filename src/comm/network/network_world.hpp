@@ -29,7 +29,8 @@ struct WaitingCall {
 // One for each process, shared by its communicators. Thread-safe.
 //
 // Several ranks may abort at the same time with different messages. A rank that learns of an abort waits a moment for other
-// notices and then takes the message of the lowest rank, so that all ranks report the same error.
+// notices and then takes the message of the lowest rank, of those about different calls if there are any, so that all ranks
+// report the same error.
 class NetworkWorld {
  public:
   static constexpr int tags_per_communicator = 5;  // tag values of one communicator: its context and a TagKind
@@ -55,6 +56,9 @@ class NetworkWorld {
   [[nodiscard]] int tag(std::uint64_t context, int kind) const;
 
   void abort(tnt_status_t status, const std::string& message) noexcept;
+  // Aborts with this message if nobody has, and closes the network: no message's memory is accessed when it returns.
+  void close(const std::string& message) noexcept;
+  [[nodiscard]] bool closed() const noexcept { return closed_; }
   void throw_if_aborted();                                    // polls the network at most once in a millisecond
   [[nodiscard]] std::optional<Error> async_error() noexcept;  // the error that throw_if_aborted throws
   [[nodiscard]] bool lost(int rank);                          // its connection has ended, and it has not left
@@ -93,6 +97,7 @@ class NetworkWorld {
   std::vector<int> nodes_;
   std::atomic<std::uint64_t> contexts_{0};
   std::atomic<bool> aborted_{false};  // at least one abort notice is known
+  std::atomic<bool> closed_{false};
   std::atomic<std::int64_t> polled_ns_{0};
   std::mutex mutex_;
   // One receive for all senders, so that neither a poll nor the memory grows with the number of ranks.

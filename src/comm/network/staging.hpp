@@ -8,7 +8,13 @@
 
 namespace tnt {
 
+// Without an owner: memory of the caller.
 using StagingBuffer = std::shared_ptr<std::byte[]>;
+
+[[nodiscard]] inline StagingBuffer callers_memory(const void* memory) {
+  return {std::shared_ptr<std::byte[]>(), static_cast<std::byte*>(const_cast<void*>(memory))};  // NOLINT: of a send, only read
+}
+[[nodiscard]] inline bool is_callers(const StagingBuffer& buffer) noexcept { return buffer.use_count() == 0; }
 
 // A buffer is free when only the pool holds it. A cancelled request keeps its buffer.
 class StagingPool {

@@ -1,0 +1,39 @@
+// The places of a group's members in recursive doubling, with neighbours first: sums are in the tree of register_sums.hpp.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <optional>
+
+namespace tnt {
+
+// The 2^k members that have a place exchange with the one whose place differs in bit `level`, from level 0 on. The first
+// members, n - 2^k pairs, share a place: the second of a pair is folded. It sends its data to the first and gets the result
+// from it.
+struct DoublingPlaces {
+  DoublingPlaces(std::size_t members, std::size_t self)
+      : levels(static_cast<std::size_t>(std::bit_width(members)) - 1), pairs(members - std::bit_floor(members)) {
+    if (self >= 2 * pairs) {
+      place = self - pairs;
+    } else if (self % 2 == 0) {
+      place = self / 2;
+      extra = self + 1;
+    } else {
+      folded = true;
+    }
+  }
+
+  [[nodiscard]] std::size_t partner(std::size_t level) const noexcept {
+    const std::size_t other = place ^ std::size_t{1} << level;
+    return other < pairs ? 2 * other : other + pairs;
+  }
+  [[nodiscard]] bool is_upper(std::size_t level) const noexcept { return (place >> level & 1) != 0; }
+
+  std::size_t levels;
+  std::size_t pairs;
+  std::size_t place = 0;
+  bool folded = false;
+  std::optional<std::size_t> extra;  // the folded member of this one's pair
+};
+
+}  // namespace tnt
