@@ -16,9 +16,9 @@
 namespace tnt {
 namespace {
 
-constexpr double grace_for_others = 5.0;            // seconds after the deadline for a message that names the missing ranks
-constexpr std::size_t max_addresses = 1024 * 1024;  // bytes of rank 0's answer
-constexpr const char* on_host_of_rank_0 = "-";      // instead of an address
+constexpr double grace_for_others = 5.0;  // seconds after the deadline for a message that names the missing ranks
+constexpr std::size_t max_addresses = std::size_t{1024} * 1024;  // bytes of rank 0's answer
+constexpr const char* on_host_of_rank_0 = "-";                   // instead of an address
 
 bool accept_all(const FileDescriptor& /*socket*/) { return true; }  // the token decides
 

@@ -58,7 +58,7 @@ void HalvingAllReduce::advance(std::size_t index, std::size_t stage) {
   if (stage == 2 * levels + 2) {
     in_flight_.pop_front();
     ++oldest_;
-  } else if (stage <= levels) {
+  } else if (stage - 1 < levels) {
     if (stage > 1) add_half(chunk, stage - 2);
     if (stage == 1 && places_.extra) add_extra(chunk);
     send_half(chunk, stage - 1);
