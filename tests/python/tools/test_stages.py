@@ -77,7 +77,7 @@ def test_all_stages_run_and_are_summed_up(stages: Path) -> None:
     assert "3 passed, 1 skipped in 3.21s\n" in summary and "100% tests passed, 0 tests failed out of 12\n" in summary
     assert re.search(r"c\+\+-asan +ok +\d+ s +\d+ s, \d+ %, beside +12 tests\n", summary), summary
     assert re.search(r"clang-tidy +ok +\d+ s +-, beside", summary), summary
-    assert summary.index("c++ ") < summary.index("python ") < summary.index("c++-asan") < summary.index("clang-tidy")
+    assert summary.index("c++ ") < summary.index("python ") < summary.index("clang-tidy") < summary.index("c++-asan")
     assert "fuzz --only c++ --seconds 4" in called and re.search(r"fuzz +ok ", summary), summary
 
 
