@@ -56,20 +56,26 @@ bool refuse_depth(int depth, Json::parse_event_t event, const Json& /*parsed*/) 
   return true;
 }
 
+// The library converts 3e45 to an integer without a check.
+const Json& integer(const Json& json) {
+  if (!json.is_number_integer()) throw Failure(fmt::format("{} is no integer", json.dump()));
+  return json;
+}
+
 std::pair<Key, Measured> read_row(const std::string& text, int line) {
   const Json json = Json::parse(text, refuse_depth);
   if (json.at("schema") != schema) throw Failure(fmt::format("schema {} is not {}", json.at("schema").dump(), schema));
   const Key key{.collective = json.at("collective"),
                 .backend = json.at("backend"),
-                .ranks = json.at("ranks"),
+                .ranks = integer(json.at("ranks")),
                 .dtype = json.at("dtype"),
                 .op = json.at("op"),
-                .bytes = json.at("bytes"),
+                .bytes = integer(json.at("bytes")),
                 .label = json.value("label", ""),
                 .in_place = json.at("in_place"),
                 .cache = json.value("cache", "rotate"),
-                .root = json.value("root", -1),
-                .unalign = json.value("unalign", 0)};
+                .root = integer(json.value("root", Json(-1))),
+                .unalign = integer(json.value("unalign", Json(0)))};
   const Measured row{
       .p50 = json.at("time_us_p50"), .p95 = json.at("time_us_p95"), .wrong = json.at("check") == "wrong", .line = line};
   if (!(row.p50 > 0) || !(row.p95 >= row.p50)) throw Failure("time_us_p50 and time_us_p95 are no times");
