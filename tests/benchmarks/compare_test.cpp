@@ -106,6 +106,12 @@ TEST_F(CompareTest, EndlessNestingIsRefused) {
   EXPECT_EQ(refused(file, file), file + ":1: more than 16 levels of lists and objects");
 }
 
+TEST_F(CompareTest, ANumberThatIsNoIntegerIsRefused) {
+  const std::string file =
+      scratch_.write("large", R"({"schema": "tnt-bench/1", "collective": "a", "backend": "b", "ranks": 3e45})");
+  EXPECT_EQ(refused(file, file), file + ":1: 3e+45 is no integer");
+}
+
 TEST_F(CompareTest, TheCommandLine) {
   const std::string a = write("a", {row_of(4, false, 10)});
   const std::string b = write("b", {row_of(4, false, 13)});
