@@ -6,7 +6,9 @@
 namespace tnt {
 namespace {
 
-constexpr std::int64_t blame_ns = 1'000'000'000;
+// A rank that waits itself is not to blame. It has this long to name the one for which it waits: it may have begun to wait later,
+// and it asks that one for a second.
+constexpr std::int64_t blame_ns = 4'000'000'000;
 
 }  // namespace
 
@@ -32,7 +34,6 @@ void PeerMonitor::check(const WaitInfo& info, const Deadline& deadline) {
   for (std::size_t member = 0; member < info.members.size(); ++member) {
     if (info.missing(member)) missing.push_back(info.members[member]);
   }
-  // a rank that waits itself is not to blame: it has a moment to name the one for which it waits
   if (now_ns() < deadline.end_ns() + blame_ns && world_->all_wait(missing)) return;
   abort_and_throw(TNT_TIMEOUT, timeout_message(missing, deadline.seconds(), info.waiter()));
 }
