@@ -20,6 +20,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/thread.hpp"
+#include "launch/rendezvous.hpp"
 
 namespace tnt {
 namespace {
@@ -72,7 +73,7 @@ Answers ask(const MpiPlace& place, const FileDescriptor& listener) {
     if (rank == place.rank) continue;
     const auto [to, length] = address(place, rank);
     FileDescriptor socket = nonblocking_socket();
-    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) == 0) {
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) == 0 && same_user(socket)) {
       asked.emplace_back(rank, std::move(socket));
     } else {
       found.absent.push_back(rank);

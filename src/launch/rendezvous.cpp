@@ -42,10 +42,9 @@ FileDescriptor stream_socket() {
   return socket;
 }
 
-bool same_user(const FileDescriptor& socket) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+// A queue that is full, of a rank 0 that is stopped, keeps connect waiting for so long.
+void limit_connect(const FileDescriptor& socket, timeval limit) {
+  if (::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0) fail_errno("cannot limit a wait");
 }
 
 FileDescriptor listen(const Settings& settings) {
@@ -62,7 +61,9 @@ FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
   const Address address = abstract_address(settings.rendezvous);
   while (true) {
     FileDescriptor socket = stream_socket();
+    limit_connect(socket, {.tv_sec = 0, .tv_usec = 200'000});
     if (::connect(socket.get(), address.get(), address.length) == 0) {
+      limit_connect(socket, {});
       if (same_user(socket)) return socket;
       fail(TNT_SYSTEM, "TNT_INTERNAL_RENDEZVOUS={} is in use by another user's process", settings.rendezvous);
     }
@@ -72,6 +73,12 @@ FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
 }
 
 }  // namespace
+
+bool same_user(const FileDescriptor& socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+}
 
 void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, const std::function<void()>& prepare) {
   check_token(settings.token);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -35,9 +36,12 @@ class JoinWatchTest : public ::testing::Test {
 
   // A rank that is stopped: its socket takes connections, and nobody answers.
   [[nodiscard]] FileDescriptor stopped(int rank) const {
+    return listening(fmt::format("tarantella-join-{}-{}-{}", geteuid(), rank, job));
+  }
+
+  [[nodiscard]] static FileDescriptor listening(const std::string& name) {
     sockaddr_un own{};
     own.sun_family = AF_UNIX;
-    const std::string name = fmt::format("tarantella-join-{}-{}-{}", geteuid(), rank, job);
     std::memcpy(own.sun_path + 1, name.data(), name.size());
     FileDescriptor listener(::socket(AF_UNIX, SOCK_STREAM, 0));
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -63,6 +67,15 @@ TEST_F(JoinWatchTest, WhoIsStoppedInsideIsNamed) {
   auto second = wait(2, 4, 2);
   EXPECT_EQ(first.get(), expected);
   EXPECT_EQ(second.get(), expected);
+}
+
+TEST_F(JoinWatchTest, AnotherUsersProcessThatHasTheNameIsNoRank) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can act for another user";
+  // sockets of this thread alone are the other user's: not setresuid, which glibc does for all threads
+  ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);
+  FileDescriptor foreign = listening(fmt::format("tarantella-join-0-1-{}", job));
+  ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
+  EXPECT_EQ(wait(0, 2, 2).get(), "rank 1 did not join within 0.2 s: has not called MPI_Init");
 }
 
 TEST_F(JoinWatchTest, OnSeveralHostsOnlyTheOwnRanksAreKnown) {

@@ -126,6 +126,17 @@ TEST_F(RendezvousTest, WithoutRankZeroItIsNamed) {
   expect_all(outcomes, TNT_TIMEOUT, "rank 0 did not join within 0.1 s");
 }
 
+TEST_F(RendezvousTest, ARankZeroThatIsStoppedBehindAFullQueueIsNamed) {
+  const auto [own, length] = address();
+  const FileDescriptor listener(::socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&own), length), 0);
+  ASSERT_EQ(listen(listener.get(), 0), 0);
+  const FileDescriptor first = connected("");  // fills the queue
+  const Outcome outcome = start(settings(1, 2, 0.5)).get();
+  EXPECT_EQ(outcome.status, TNT_TIMEOUT);
+  EXPECT_EQ(outcome.message, "rank 0 did not join within 0.5 s");
+}
+
 TEST_F(RendezvousTest, TwoOfOneRankAreToldBoth) {
   std::vector<std::future<Outcome>> outcomes;
   for (const int rank : {0, 1, 1}) outcomes.push_back(start(settings(rank, 3)));

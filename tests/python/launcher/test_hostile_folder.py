@@ -62,6 +62,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("python E/launches.py", "['called']\n"),
         ("tarantella status --help", "usage"),
         ("tarantella explain --help", "usage"),
+        ("tarantella simulate --help", "usage"),
+        ("tarantella verify --help", "usage"),
         ("tnt-bench plot --help", "usage"),
     ],
 )
