@@ -40,7 +40,7 @@ TEST(Hierarchical, IsWhatItsRanksAllow) {
 }
 
 TEST(Hierarchical, AllReduceAroundItsChunks) {
-  for (const int ranks : {4, 8}) {
+  for (const int ranks : testing::some_of({4, 8}, {4})) {
     const std::size_t chunk = std::size_t{32} * 1024 * static_cast<std::size_t>(ranks) / 2;  // bytes
     for (const tnt_dtype_t dtype : testing::all_dtypes) {
       for (const std::size_t bytes : {std::size_t{8200}, chunk - 8, chunk, chunk + 8, 3 * chunk + 1024, 9 * chunk}) {

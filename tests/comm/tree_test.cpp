@@ -64,7 +64,7 @@ TEST_P(TreeTest, Of16BitContributionsThatAreScaled) {
 
 // A result past the caches, and many chunks.
 TEST_P(TreeTest, OfMegabytes) {
-  const auto in = disorderly_arrays(n, TNT_FLOAT32, 400'001);
+  const auto in = disorderly_arrays(n, TNT_FLOAT32, testing::effort(400'001, 150'001));
   const Array expected = tree_sum_of_arrays(in, summed_groups(GetParam()));
   run_threads(GetParam(), [&](Communicator& comm) { expect_sum(comm, in, expected); });
 }
@@ -122,7 +122,7 @@ TEST_P(TreeTest, WhatTravelsIn16BitsIsRoundedByEachRank) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, TreeTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 5, 6, 7, 8}, {1, 3, 4, 6})));
+INSTANTIATE_TEST_SUITE_P(Ranks, TreeTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 5, 6, 7, 8}, {3, 4})));
 
 }  // namespace
 }  // namespace tnt

@@ -26,7 +26,7 @@ class WireDtypeTest : public ::testing::TestWithParam<int> {};
 TEST_P(WireDtypeTest, WhatNeedsNoRoundingIsExact) {
   for (const tnt_dtype_t wire : wires) {
     for (const bool mixed : {false, true}) {
-      for (const std::size_t count : {3U, 500U, 9'000U, 400'000U}) {
+      for (const std::size_t count : testing::some_of({3U, 500U, 9'000U, 400'000U}, {3U, 9'000U, 100'000U})) {
         const std::vector<tnt_dtype_t> dtypes{TNT_FLOAT32, TNT_FLOAT64, mixed ? wire : TNT_FLOAT32};
         run_threads(GetParam(), [&](Communicator& comm) {
           std::vector<Array> values;
@@ -122,7 +122,7 @@ TEST_P(WireDtypeTest, WhatIsTooLargeForFloat16IsInfiniteOnAllRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, WireDtypeTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3, 4})));
+INSTANTIATE_TEST_SUITE_P(Ranks, WireDtypeTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3})));
 
 }  // namespace
 }  // namespace tnt

@@ -112,7 +112,7 @@ TEST_P(ReducerTest, WhoeverReducesTheSumsAreRight) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, ReducerTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3, 4})));
+INSTANTIATE_TEST_SUITE_P(Ranks, ReducerTest, ::testing::ValuesIn(testing::some_of({1, 2, 3, 4, 8}, {1, 3})));
 
 // Three tensors of one float each, one bucket each: 2 is bucket 0, 0 is bucket 2.
 class ThreeBuckets : public ::testing::Test {
