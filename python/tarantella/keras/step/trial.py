@@ -203,11 +203,11 @@ def leaving_no_trace(variables: Sequence[Any]) -> Iterator[Callable[[], None]]:
     """
     variables = list({id(v): v for v in (*variables, *adapter.common_seed_variables())}.values())
     unwrapped = [adapter.unwrap(v) for v in variables]
-    before = [v.read_value() for v in unwrapped]  # no copies: TensorFlow makes one if the variable is written to
+    before = [_value(v) for v in unwrapped]  # no copies: TensorFlow makes one if the variable is written to
 
     def restore() -> None:
         for variable, value in zip(unwrapped, before, strict=True):
-            variable.assign(value)
+            _set(variable, value)
 
     seeds, of_python, of_numpy = operation_seeds(), random.getstate(), np.random.get_state()
     of_operations = None if seeds is None else seeds.getstate()
@@ -222,6 +222,15 @@ def leaving_no_trace(variables: Sequence[Any]) -> Iterator[Callable[[], None]]:
         if seeds is not None and of_operations is not None:
             seeds.setstate(of_operations)
         restore()
+
+
+def _value(variable: tf.Variable) -> Any:
+    """Its value. The operation itself takes a fifth of the time of `read_value`, which also asks tapes and distribution."""
+    return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
+
+
+def _set(variable: tf.Variable, value: Any) -> None:
+    tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
 
 
 @contextmanager
