@@ -7,6 +7,8 @@
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
+
+#include "base/non_copyable.hpp"
 #endif
 
 namespace tnt {
@@ -20,7 +22,7 @@ enum class Isa : std::uint8_t { baseline, avx2, avx512 };
 // Sets rounding to nearest and keeps denormals during its lifetime. TensorFlow's threads flush denormals to zero. A reduction
 // on such a thread must give the same bits as on any other thread (half of float16's exponents become float32 denormals in a
 // conversion).
-class DefaultFloatMode {
+class DefaultFloatMode : NonCopyable {
  public:
 #if defined(__x86_64__)
   DefaultFloatMode() noexcept : before_(_mm_getcsr()) {
@@ -33,8 +35,6 @@ class DefaultFloatMode {
   DefaultFloatMode() noexcept = default;
   ~DefaultFloatMode() = default;
 #endif
-  DefaultFloatMode(const DefaultFloatMode&) = delete;
-  DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
 
  private:
 #if defined(__x86_64__)

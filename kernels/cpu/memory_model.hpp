@@ -4,13 +4,12 @@
 
 #include <cstddef>
 
+#include "base/non_copyable.hpp"
+
 namespace tnt {
 
-class MemoryModel {
+class MemoryModel : NonCopyable {
  public:
-  MemoryModel() = default;
-  MemoryModel(const MemoryModel&) = delete;
-  MemoryModel& operator=(const MemoryModel&) = delete;
   virtual ~MemoryModel() = default;
 
   // Lets the time of so many bytes, read and written, pass for the calling rank. False: the kernel is to touch nothing.

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/non_copyable.hpp"
 #include "comm/executor.hpp"
 
 struct tnt_comm;
@@ -55,7 +56,7 @@ class HandleTable {
 
  public:
   // A call that uses an object, which is not destroyed meanwhile. Cost: two atomic additions.
-  class Use {
+  class Use : NonCopyable {
    public:
     // Throws TNT_INVALID_ARGUMENT if the handle is NULL or does not exist.
     Use(const HandleTable& table, HandleKind kind, std::uintptr_t handle)
@@ -65,8 +66,6 @@ class HandleTable {
       slot_->state.word.fetch_sub(ExecutorState::user);
       fail_unknown(kind);
     }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
     ~Use() { slot_->state.word.fetch_sub(ExecutorState::user); }
     [[nodiscard]] void* object() const noexcept { return slot_->object; }
 
@@ -76,7 +75,7 @@ class HandleTable {
 
   // A collective in the caller's thread: a use, and the beginning and end of an operation of the executor, in one atomic
   // instruction each. It begins unless the communicator does something else.
-  class Turn {
+  class Turn : NonCopyable {
    public:
     Turn(const HandleTable& table, std::uintptr_t handle)  // throws as Use
         : slot_(handle == 0 ? fail_null(HandleKind::comm) : table.find(HandleKind::comm, handle)),
@@ -85,8 +84,6 @@ class HandleTable {
       std::uint64_t now = idle_;
       if (!slot_->state.word.compare_exchange_strong(now, idle_ | ExecutorState::here)) slot_ = nullptr;
     }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
     ~Turn() {
       std::uint64_t now = idle_ | ExecutorState::here;
       if (slot_ != nullptr && !slot_->state.word.compare_exchange_strong(now, idle_)) end_slowly();

@@ -13,6 +13,7 @@
 #include "base/clock.hpp"
 #include "base/forks.hpp"
 #include "base/host_cache.hpp"
+#include "base/non_copyable.hpp"
 
 namespace tnt {
 namespace {
@@ -32,10 +33,7 @@ Registry& registry() {
 }
 
 // A rank that exits without tnt_finalize leaves the job. Its forks, which have no part in it, must not.
-struct LeaveAtExit {
-  LeaveAtExit() = default;
-  LeaveAtExit(const LeaveAtExit&) = delete;
-  LeaveAtExit& operator=(const LeaveAtExit&) = delete;
+struct LeaveAtExit : NonCopyable {
   ~LeaveAtExit() {
     if (is_fork_of_rank() || registry().current == nullptr) return;
     try {

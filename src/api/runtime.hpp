@@ -19,8 +19,6 @@
 struct tnt_comm {
   tnt_comm(std::unique_ptr<tnt::Communicator> with, std::shared_ptr<tnt::Network> over)
       : network(std::move(over)), communicator(std::move(with)), defers_cancellation(communicator->defers_cancellation()) {}
-  tnt_comm(const tnt_comm&) = delete;
-  tnt_comm& operator=(const tnt_comm&) = delete;
   ~tnt_comm() {
     if (network && communicator->async_error()) network->skip_finalize();
   }

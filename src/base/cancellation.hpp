@@ -3,15 +3,15 @@
 
 #include <pthread.h>
 
+#include "base/non_copyable.hpp"
+
 namespace tnt {
 
 // While one exists, a cancellation of this thread waits. The C API defers it until a call returns: unwinding from the middle of
 // a collective would leave the other ranks in it. Cost: about 6 ns.
-class CancellationDeferral {
+class CancellationDeferral : NonCopyable {
  public:
   CancellationDeferral() noexcept { (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  CancellationDeferral(const CancellationDeferral&) = delete;
-  CancellationDeferral& operator=(const CancellationDeferral&) = delete;
   ~CancellationDeferral() { (void)pthread_setcancelstate(before_, nullptr); }
 
  private:

@@ -4,6 +4,8 @@
 
 #include <atomic>
 
+#include "base/non_copyable.hpp"
+
 namespace tnt {
 
 namespace forks {
@@ -18,11 +20,9 @@ extern std::atomic<bool> of_rank;  // in a fork of a rank: true
 void set_rank(bool is_rank);
 
 // Registers a descriptor that forks of this process close, so that they do not keep its file alive.
-class ClosedInForks {
+class ClosedInForks : NonCopyable {
  public:
   explicit ClosedInForks(int descriptor);
-  ClosedInForks(const ClosedInForks&) = delete;
-  ClosedInForks& operator=(const ClosedInForks&) = delete;
   ~ClosedInForks();
 
  private:

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace tnt {
 namespace {
@@ -21,30 +22,22 @@ std::string text_of(const json& value) { return value.dump(-1, ' ', false, json:
 
 class LockedFile {
  public:
-  explicit LockedFile(const std::string& name) : name_(name), fd_(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) fail_errno(fmt::format("TNT_TIMELINE: cannot open {}", name_));
-    if (flock(fd_, LOCK_EX) != 0) {
-      const int reason = errno;
-      close(fd_);
-      errno = reason;
-      fail_errno(fmt::format("TNT_TIMELINE: cannot lock {}", name_));
-    }
+  explicit LockedFile(const std::string& name) : name_(name), file_(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    if (!file_) fail_errno(fmt::format("TNT_TIMELINE: cannot open {}", name_));
+    if (flock(file_.get(), LOCK_EX) != 0) fail_errno(fmt::format("TNT_TIMELINE: cannot lock {}", name_));
   }
-  ~LockedFile() { close(fd_); }
-  LockedFile(const LockedFile&) = delete;
-  LockedFile& operator=(const LockedFile&) = delete;
 
   [[nodiscard]] bool begins_with(const std::string& text) const {
     std::string head(text.size(), '\0');
-    return pread(fd_, head.data(), head.size(), 0) == static_cast<ssize_t>(head.size()) && head == text;
+    return pread(file_.get(), head.data(), head.size(), 0) == static_cast<ssize_t>(head.size()) && head == text;
   }
-  [[nodiscard]] off_t size() const { return lseek(fd_, 0, SEEK_END); }
+  [[nodiscard]] off_t size() const { return lseek(file_.get(), 0, SEEK_END); }
   void clear() const {
-    if (ftruncate(fd_, 0) != 0) fail_errno(fmt::format("TNT_TIMELINE: cannot truncate {}", name_));
+    if (ftruncate(file_.get(), 0) != 0) fail_errno(fmt::format("TNT_TIMELINE: cannot truncate {}", name_));
   }
   void write_at(off_t offset, const std::string& text) const {
     for (std::size_t done = 0; done < text.size();) {
-      const ssize_t n = pwrite(fd_, text.data() + done, text.size() - done, offset + static_cast<off_t>(done));
+      const ssize_t n = pwrite(file_.get(), text.data() + done, text.size() - done, offset + static_cast<off_t>(done));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) fail_errno(fmt::format("TNT_TIMELINE: cannot write {}", name_));
       done += static_cast<std::size_t>(n);
@@ -53,7 +46,7 @@ class LockedFile {
 
  private:
   std::string name_;
-  int fd_;
+  FileDescriptor file_;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/dtype.hpp"
+#include "base/non_copyable.hpp"
 #include "kernels/cpu/pack.hpp"
 
 namespace tnt {
@@ -36,11 +37,8 @@ struct CallContext {
   WaitHint wait_hint = WaitHint::unknown;
 };
 
-class Communicator {
+class Communicator : NonCopyable {
  public:
-  Communicator() = default;
-  Communicator(const Communicator&) = delete;
-  Communicator& operator=(const Communicator&) = delete;
   virtual ~Communicator() = default;
 
   [[nodiscard]] virtual int rank() const noexcept = 0;

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/non_copyable.hpp"
 #include "comm/call.hpp"
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
@@ -22,11 +23,8 @@ struct Message {
   int peer = 0;  // may be this rank itself; the list then has both ends
 };
 
-class DeviceCommunicator {
+class DeviceCommunicator : NonCopyable {
  public:
-  DeviceCommunicator() = default;
-  DeviceCommunicator(const DeviceCommunicator&) = delete;
-  DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
   virtual ~DeviceCommunicator() = default;  // waits for enqueued work, at most until its deadline
 
   [[nodiscard]] virtual int rank() const noexcept = 0;

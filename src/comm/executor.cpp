@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/thread.hpp"
 
 namespace tnt {
@@ -41,17 +42,6 @@ std::optional<FinishedWork> find_finished(std::span<Waitable* const> works) {
   }
   return std::nullopt;
 }
-
-class Counted {
- public:
-  explicit Counted(std::atomic<int>& number) noexcept : number_(number) { ++number_; }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-  ~Counted() { --number_; }
-
- private:
-  std::atomic<int>& number_;
-};
 
 }  // namespace
 

@@ -16,15 +16,13 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/non_copyable.hpp"
 
 namespace tnt {
 
 // An operation that was started on the host or on a device.
-class Waitable {
+class Waitable : NonCopyable {
  public:
-  Waitable() = default;
-  Waitable(const Waitable&) = delete;
-  Waitable& operator=(const Waitable&) = delete;
   virtual ~Waitable() = default;
   // False if the operation has not finished after this many seconds (negative or infinite: no limit). Throws the operation's
   // error.
@@ -68,9 +66,6 @@ class Executor {
  public:
   using Operation = std::function<void()>;
 
-  Executor() = default;
-  Executor(const Executor&) = delete;
-  Executor& operator=(const Executor&) = delete;
   ~Executor();  // waits for operations that were started
 
   // Uses this state, which must outlive the executor, in place of its own. Before the first operation.

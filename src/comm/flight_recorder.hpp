@@ -98,8 +98,6 @@ class FlightLane {
     swap(other);
     return *this;
   }
-  FlightLane(const FlightLane&) = delete;
-  FlightLane& operator=(const FlightLane&) = delete;
   ~FlightLane();
 
   [[nodiscard]] bool enabled() const noexcept { return lane_ != nullptr; }
@@ -187,8 +185,6 @@ class FlightRecorder : public std::enable_shared_from_this<FlightRecorder> {
   // memory: a descriptor of sizeof(FlightRecord) zero bytes, or of the record of an earlier rank of this process. Throws
   // TNT_SYSTEM.
   FlightRecorder(const FileDescriptor& memory, int rank, int ranks);
-  FlightRecorder(const FlightRecorder&) = delete;
-  FlightRecorder& operator=(const FlightRecorder&) = delete;
   ~FlightRecorder();
 
   // The one in the memory that the launcher has given to this process: "descriptor:device:inode". nullptr if that is empty, or

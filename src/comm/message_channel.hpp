@@ -4,16 +4,14 @@
 #include <cstddef>
 
 #include "base/dtype.hpp"
+#include "base/non_copyable.hpp"
 #include "comm/communicator.hpp"
 
 namespace tnt {
 
 // Threads may send and receive at once, one for each peer and direction.
-class MessageChannel {
+class MessageChannel : NonCopyable {
  public:
-  MessageChannel() = default;
-  MessageChannel(const MessageChannel&) = delete;
-  MessageChannel& operator=(const MessageChannel&) = delete;
   virtual ~MessageChannel() = default;
 
   // Returns when `in` may be changed; the message may still be on its way then.

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "base/non_copyable.hpp"
 #include "kernels/cuda/bucket_kernels.hpp"
 
 namespace tnt {
@@ -40,11 +41,8 @@ struct PointerAttributes {
   int device = -1;  // for device and managed memory
 };
 
-class Device {
+class Device : NonCopyable {
  public:
-  Device() = default;
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
   virtual ~Device() = default;
 
   [[nodiscard]] virtual int index() const noexcept = 0;

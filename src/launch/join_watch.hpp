@@ -27,8 +27,6 @@ class JoinWatch {
   // Calls fail with a sentence that names the missing ranks, once, unless `joined` was called within so many seconds. After
   // fail has returned, the thread goes on to answer.
   JoinWatch(MpiPlace place, double seconds, std::function<void(const std::string&)> fail);
-  JoinWatch(const JoinWatch&) = delete;
-  JoinWatch& operator=(const JoinWatch&) = delete;
   ~JoinWatch();
 
   // MPI_Init has returned. The thread goes on to answer, because other ranks may still be inside.

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/non_copyable.hpp"
 #include "device/device.hpp"
 #include "kernels/cpu/pack.hpp"
 #include "reducer/plan.hpp"
@@ -33,11 +34,8 @@ struct ReducerStats {
 using BucketHook = std::function<std::optional<std::string>(std::size_t bucket, void* packed)>;
 
 // The functions tnt_reducer_... of tarantella.h. stream: nullptr for host memory, never nullptr for a device.
-class GradientReducer {
+class GradientReducer : NonCopyable {
  public:
-  GradientReducer() = default;
-  GradientReducer(const GradientReducer&) = delete;
-  GradientReducer& operator=(const GradientReducer&) = delete;
   virtual ~GradientReducer() = default;
 
   [[nodiscard]] virtual const Plan& plan() const noexcept = 0;

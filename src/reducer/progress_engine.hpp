@@ -14,16 +14,15 @@
 #include <thread>
 #include <vector>
 
+#include "base/non_copyable.hpp"
+
 namespace tnt {
 
 class ProgressEngine {
  public:
   // A reducer, as the engine sees it.
-  class Client {
+  class Client : NonCopyable {
    public:
-    Client() = default;
-    Client(const Client&) = delete;
-    Client& operator=(const Client&) = delete;
     virtual ~Client() = default;
     // Reduces all buckets that are due. One thread at a time calls it. It may be called when nothing is due.
     virtual void serve() = 0;
@@ -34,9 +33,6 @@ class ProgressEngine {
   // How long a bucket that is left to callers waits for one. The caller may be waiting for something that needs the bucket.
   static constexpr std::chrono::nanoseconds max_delay{1'000'000'000};
 
-  ProgressEngine() = default;
-  ProgressEngine(const ProgressEngine&) = delete;
-  ProgressEngine& operator=(const ProgressEngine&) = delete;
   ~ProgressEngine();  // after all clients were removed
 
   void add(Client& client);

@@ -20,8 +20,6 @@ class Work {
  public:
   Work(tnt_comm_t comm, tnt_work_t handle, In in, Out out)
       : comm_(comm), operation_{Handle(handle), std::move(in), std::move(out)} {}
-  Work(const Work&) = delete;
-  Work& operator=(const Work&) = delete;
   ~Work() {
     forget_finished();
     if (!finished_ && operation_.runs()) abandoned().push_back(std::move(operation_));

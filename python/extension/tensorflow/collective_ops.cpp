@@ -14,17 +14,12 @@ struct Attributes {
 
 void* create(TF_OpKernelConstruction* construction, const char* choice) {
   auto attributes = std::make_unique<Attributes>();
-  const Status status;
-  TF_OpKernelConstruction_GetAttrInt64(construction, "communicator", &attributes->communicator, status.get());
-  if (status.ok()) TF_OpKernelConstruction_GetAttrInt64(construction, choice, &attributes->choice, status.get());
-  if (status.ok()) return attributes.release();
-  TF_OpKernelConstruction_Failure(construction, status.get());
-  return nullptr;
+  const bool read = read_attributes(construction, {{"communicator", &attributes->communicator}, {choice, &attributes->choice}});
+  return read ? attributes.release() : nullptr;
 }
 
 void* create_all_reduce(TF_OpKernelConstruction* construction) { return create(construction, "op"); }
 void* create_broadcast(TF_OpKernelConstruction* construction) { return create(construction, "root"); }
-void destroy(void* attributes) { delete static_cast<Attributes*>(attributes); }
 
 // An output with the type and shape of the input.
 Tensor allocate_like(TF_OpKernelContext* context, const TF_Tensor* in, const Status& status) {
@@ -62,29 +57,24 @@ void broadcast(void* kernel, TF_OpKernelContext* context) {
   });
 }
 
-void register_op(const char* name, const char* choice, const char* types, void* (*create_kernel)(TF_OpKernelConstruction*),
-                 void (*compute)(void*, TF_OpKernelContext*)) {
-  const Status status;
-  TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder(name);
-  TF_OpDefinitionBuilderAddInput(op, "input: T");
-  TF_OpDefinitionBuilderAddOutput(op, "output: T");
-  TF_OpDefinitionBuilderAddAttr(op, "communicator: int");
-  TF_OpDefinitionBuilderAddAttr(op, choice);
-  TF_OpDefinitionBuilderAddAttr(op, types);
-  TF_OpDefinitionBuilderSetIsStateful(op, true);
-  TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes_from<0>);
-  TF_RegisterOpDefinition(op, status.get());
-  TF_RegisterKernelBuilder(name, TF_NewKernelBuilder(name, "CPU", create_kernel, compute, destroy), status.get());
+void register_collective(const char* name, const char* choice, const char* types,
+                         void* (*create_kernel)(TF_OpKernelConstruction*), void (*compute)(void*, TF_OpKernelContext*)) {
+  register_op({.name = name,
+               .inputs = {"input: T"},
+               .outputs = {"output: T"},
+               .attributes = {"communicator: int", choice, types},
+               .infer_shapes = same_shapes_from<0>});
+  register_kernel(name, TF_NewKernelBuilder(name, "CPU", create_kernel, compute, delete_attributes<Attributes>));
 }
 
 struct Registration {
   Registration() {
-    register_op("TntAllReduce", "op: int", "T: {float, double, half, bfloat16, int8, uint8, int32, int64}", create_all_reduce,
-                all_reduce);
-    register_op("TntBroadcast", "root: int",
-                "T: {float, double, half, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64, bool, complex64, "
-                "complex128}",
-                create_broadcast, broadcast);
+    register_collective("TntAllReduce", "op: int", "T: {float, double, half, bfloat16, int8, uint8, int32, int64}",
+                        create_all_reduce, all_reduce);
+    register_collective("TntBroadcast", "root: int",
+                        "T: {float, double, half, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64, bool, "
+                        "complex64, complex128}",
+                        create_broadcast, broadcast);
   }
 };
 const Registration registration;

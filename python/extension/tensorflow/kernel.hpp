@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 
@@ -99,6 +100,48 @@ inline tnt_dtype_t dtype_of(const TF_Tensor* tensor) {
     case TF_INT64: return TNT_INT64;
     default: return TNT_FLOAT32;  // our ops accept no other types
   }
+}
+
+// Reads integer attributes of a kernel. False if one is missing: the construction has failed then.
+struct IntAttribute {
+  const char* name;
+  std::int64_t* value;
+};
+inline bool read_attributes(TF_OpKernelConstruction* construction, std::initializer_list<IntAttribute> attributes) {
+  const Status status;
+  for (const auto& [name, value] : attributes) {
+    if (status.ok()) TF_OpKernelConstruction_GetAttrInt64(construction, name, value, status.get());
+  }
+  if (!status.ok()) TF_OpKernelConstruction_Failure(construction, status.get());
+  return status.ok();
+}
+template <typename Attributes>
+void delete_attributes(void* attributes) {
+  delete static_cast<Attributes*>(attributes);
+}
+
+// Registration. TensorFlow loads the library for it; a failure shows up as "op not found" when the op is used.
+struct Op {
+  const char* name;
+  std::initializer_list<const char*> inputs;
+  std::initializer_list<const char*> outputs;
+  std::initializer_list<const char*> attributes;
+  void (*infer_shapes)(TF_ShapeInferenceContext*, TF_Status*);
+  bool is_stateful = true;  // otherwise TensorFlow might fold, merge or prune it, on one rank only
+};
+inline void register_op(const Op& op) {
+  const Status status;
+  TF_OpDefinitionBuilder* definition = TF_NewOpDefinitionBuilder(op.name);
+  for (const char* input : op.inputs) TF_OpDefinitionBuilderAddInput(definition, input);
+  for (const char* output : op.outputs) TF_OpDefinitionBuilderAddOutput(definition, output);
+  for (const char* attribute : op.attributes) TF_OpDefinitionBuilderAddAttr(definition, attribute);
+  TF_OpDefinitionBuilderSetIsStateful(definition, op.is_stateful);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, op.infer_shapes);
+  TF_RegisterOpDefinition(definition, status.get());
+}
+inline void register_kernel(const char* name, TF_KernelBuilder* kernel) {
+  const Status status;
+  TF_RegisterKernelBuilder(name, kernel, status.get());
 }
 
 // Type attributes of ops with a list of tensors or two: the types that the library reduces.

@@ -21,28 +21,24 @@ struct Attributes {
   std::vector<std::int64_t> tensors;  // TntStart only
 };
 
-Attributes* read_attributes(TF_OpKernelConstruction* construction, bool with_tensors) {
+// with_tensors: reads the list of tensors, too.
+template <bool with_tensors>
+void* create(TF_OpKernelConstruction* construction) {
   auto attributes = std::make_unique<Attributes>();
+  if (!read_attributes(construction, {{"reducer", &attributes->reducer}, {"bucket", &attributes->bucket}})) return nullptr;
+  if (!with_tensors) return attributes.release();
   const Status status;
-  TF_OpKernelConstruction_GetAttrInt64(construction, "reducer", &attributes->reducer, status.get());
-  if (status.ok()) TF_OpKernelConstruction_GetAttrInt64(construction, "bucket", &attributes->bucket, status.get());
-  if (status.ok() && with_tensors) {
-    std::int32_t size = 0;
-    std::int32_t total = 0;
-    TF_OpKernelConstruction_GetAttrSize(construction, "tensors", &size, &total, status.get());
-    attributes->tensors.resize(static_cast<std::size_t>(size));
-    if (status.ok()) {
-      TF_OpKernelConstruction_GetAttrInt64List(construction, "tensors", attributes->tensors.data(), size, status.get());
-    }
+  std::int32_t size = 0;
+  std::int32_t total = 0;
+  TF_OpKernelConstruction_GetAttrSize(construction, "tensors", &size, &total, status.get());
+  attributes->tensors.resize(static_cast<std::size_t>(size));
+  if (status.ok()) {
+    TF_OpKernelConstruction_GetAttrInt64List(construction, "tensors", attributes->tensors.data(), size, status.get());
   }
   if (status.ok()) return attributes.release();
   TF_OpKernelConstruction_Failure(construction, status.get());
   return nullptr;
 }
-
-void* create_start(TF_OpKernelConstruction* construction) { return read_attributes(construction, true); }
-void* create_finish(TF_OpKernelConstruction* construction) { return read_attributes(construction, false); }
-void destroy(void* attributes) { delete static_cast<Attributes*>(attributes); }
 
 // The state of a kernel; empty if the kernel has failed.
 struct Reduction {
@@ -118,40 +114,27 @@ void finish(void* kernel, TF_OpKernelContext* context) {
   }
 }
 
-// TensorFlow calls these when it loads the library. A failure shows up as "op not found" when the op is used.
 struct Registration {
   Registration() {
-    const Status status;
-    TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder("TntStart");
-    TF_OpDefinitionBuilderAddInput(op, "scale: double");
-    TF_OpDefinitionBuilderAddInput(op, "gradients: T");
-    TF_OpDefinitionBuilderAddOutput(op, "started: T");
-    TF_OpDefinitionBuilderAddAttr(op, "reducer: int");
-    TF_OpDefinitionBuilderAddAttr(op, "bucket: int");
-    TF_OpDefinitionBuilderAddAttr(op, "tensors: list(int)");
-    TF_OpDefinitionBuilderAddAttr(op, types);
-    // stateful; otherwise TensorFlow might fold, merge or prune it on one rank only
-    TF_OpDefinitionBuilderSetIsStateful(op, true);
-    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes_from<1>);
-    TF_RegisterOpDefinition(op, status.get());
-
-    op = TF_NewOpDefinitionBuilder("TntFinish");
-    TF_OpDefinitionBuilderAddInput(op, "started: T");
-    TF_OpDefinitionBuilderAddOutput(op, "reduced: T");
-    TF_OpDefinitionBuilderAddAttr(op, "reducer: int");
-    TF_OpDefinitionBuilderAddAttr(op, "bucket: int");
-    TF_OpDefinitionBuilderAddAttr(op, types);
-    TF_OpDefinitionBuilderSetIsStateful(op, true);
-    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes_from<0>);
-    TF_RegisterOpDefinition(op, status.get());
-
-    const auto add = [&](const char* name, TF_KernelBuilder* kernel) { TF_RegisterKernelBuilder(name, kernel, status.get()); };
-    add("TntStart", TF_NewKernelBuilder("TntStart", "CPU", create_start, start<Where::host>, destroy));
-    add("TntFinish", TF_NewKernelBuilder("TntFinish", "CPU", create_finish, finish<Where::host>, destroy));
-    TF_KernelBuilder* start_on_gpu = TF_NewKernelBuilder("TntStart", "GPU", create_start, start<Where::device>, destroy);
+    register_op({.name = "TntStart",
+                 .inputs = {"scale: double", "gradients: T"},
+                 .outputs = {"started: T"},
+                 .attributes = {"reducer: int", "bucket: int", "tensors: list(int)", types},
+                 .infer_shapes = same_shapes_from<1>});
+    register_op({.name = "TntFinish",
+                 .inputs = {"started: T"},
+                 .outputs = {"reduced: T"},
+                 .attributes = {"reducer: int", "bucket: int", types},
+                 .infer_shapes = same_shapes_from<0>});
+    const auto kernel = [](const char* op, const char* device, auto* create_kernel, auto* compute) {
+      return TF_NewKernelBuilder(op, device, create_kernel, compute, delete_attributes<Attributes>);
+    };
+    register_kernel("TntStart", kernel("TntStart", "CPU", create<true>, start<Where::host>));
+    register_kernel("TntFinish", kernel("TntFinish", "CPU", create<false>, finish<Where::host>));
+    TF_KernelBuilder* start_on_gpu = kernel("TntStart", "GPU", create<true>, start<Where::device>);
     TF_KernelBuilder_HostMemory(start_on_gpu, "scale");
-    add("TntStartGpu", start_on_gpu);
-    add("TntFinishGpu", TF_NewKernelBuilder("TntFinish", "GPU", create_finish, finish<Where::device>, destroy));
+    register_kernel("TntStartGpu", start_on_gpu);
+    register_kernel("TntFinishGpu", kernel("TntFinish", "GPU", create<false>, finish<Where::device>));
   }
 };
 const Registration registration;

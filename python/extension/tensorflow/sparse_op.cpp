@@ -22,16 +22,11 @@ struct Attributes {
 
 void* create(TF_OpKernelConstruction* construction) {
   auto attributes = std::make_unique<Attributes>();
-  const Status status;
-  TF_OpKernelConstruction_GetAttrInt64(construction, "communicator", &attributes->communicator, status.get());
-  if (status.ok()) TF_OpKernelConstruction_GetAttrInt64(construction, "tensor", &attributes->tensor, status.get());
-  if (status.ok()) TF_OpKernelConstruction_GetAttrInt64(construction, "rows", &attributes->rows, status.get());
-  if (status.ok()) return attributes.release();
-  TF_OpKernelConstruction_Failure(construction, status.get());
-  return nullptr;
+  const bool read = read_attributes(
+      construction,
+      {{"communicator", &attributes->communicator}, {"tensor", &attributes->tensor}, {"rows", &attributes->rows}});
+  return read ? attributes.release() : nullptr;
 }
-
-void destroy(void* attributes) { delete static_cast<Attributes*>(attributes); }
 
 template <typename T>
 struct Sum {
@@ -177,22 +172,12 @@ void no_shapes(TF_ShapeInferenceContext* /*context*/, TF_Status* /*status*/) {}
 
 struct Registration {
   Registration() {
-    const Status status;
-    TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder("TntSparseSum");
-    TF_OpDefinitionBuilderAddInput(op, "scale: double");
-    TF_OpDefinitionBuilderAddInput(op, "indices: int64");
-    TF_OpDefinitionBuilderAddInput(op, "values: T");
-    TF_OpDefinitionBuilderAddOutput(op, "rows_of_sum: int64");
-    TF_OpDefinitionBuilderAddOutput(op, "sum: T");
-    TF_OpDefinitionBuilderAddAttr(op, "communicator: int");
-    TF_OpDefinitionBuilderAddAttr(op, "tensor: int");
-    TF_OpDefinitionBuilderAddAttr(op, "rows: int");
-    TF_OpDefinitionBuilderAddAttr(op, "T: {float, double}");
-    TF_OpDefinitionBuilderSetIsStateful(op, true);
-    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, no_shapes);
-    TF_RegisterOpDefinition(op, status.get());
-    TF_RegisterKernelBuilder("TntSparseSum", TF_NewKernelBuilder("TntSparseSum", "CPU", create, compute, destroy),
-                             status.get());
+    register_op({.name = "TntSparseSum",
+                 .inputs = {"scale: double", "indices: int64", "values: T"},
+                 .outputs = {"rows_of_sum: int64", "sum: T"},
+                 .attributes = {"communicator: int", "tensor: int", "rows: int", "T: {float, double}"},
+                 .infer_shapes = no_shapes});
+    register_kernel("TntSparseSum", TF_NewKernelBuilder("TntSparseSum", "CPU", create, compute, delete_attributes<Attributes>));
   }
 };
 const Registration registration;

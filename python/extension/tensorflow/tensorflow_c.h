@@ -38,7 +38,6 @@ TF_Status* TF_NewStatus(void);
 void TF_DeleteStatus(TF_Status*);
 void TF_SetStatus(TF_Status*, int code, const char* message);
 int TF_GetCode(const TF_Status*);
-const char* TF_Message(const TF_Status*);
 
 void TF_DeleteTensor(TF_Tensor*);
 int TF_NumDims(const TF_Tensor*);

@@ -96,17 +96,13 @@ void infer_shapes(TF_ShapeInferenceContext* inference, TF_Status* status) {
 
 struct Registration {
   Registration() {
-    const Status status;
-    TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder("TntTreeAdd");
-    TF_OpDefinitionBuilderAddInput(op, "first: T");
-    TF_OpDefinitionBuilderAddInput(op, "others: S");
-    TF_OpDefinitionBuilderAddInput(op, "weights: double");
-    TF_OpDefinitionBuilderAddOutput(op, "sum: T");
-    TF_OpDefinitionBuilderAddAttr(op, types);
-    TF_OpDefinitionBuilderAddAttr(op, other_types);
-    TF_OpDefinitionBuilderSetShapeInferenceFunction(op, infer_shapes);
-    TF_RegisterOpDefinition(op, status.get());
-    TF_RegisterKernelBuilder("TntTreeAdd", TF_NewKernelBuilder("TntTreeAdd", "CPU", nullptr, add, nullptr), status.get());
+    register_op({.name = "TntTreeAdd",
+                 .inputs = {"first: T", "others: S", "weights: double"},
+                 .outputs = {"sum: T"},
+                 .attributes = {types, other_types},
+                 .infer_shapes = infer_shapes,
+                 .is_stateful = false});
+    register_kernel("TntTreeAdd", TF_NewKernelBuilder("TntTreeAdd", "CPU", nullptr, add, nullptr));
   }
 };
 const Registration registration;

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "comm/mpi/mpi_call.hpp"
 
 namespace tnt {
@@ -69,16 +70,6 @@ class MpiNetwork::Channel {
     return done != 0;
   }
 
-  class Counted {
-   public:
-    explicit Counted(std::atomic<int>& number) noexcept : number_(number) { ++number_; }
-    Counted(const Counted&) = delete;
-    Counted& operator=(const Counted&) = delete;
-    ~Counted() { --number_; }
-
-   private:
-    std::atomic<int>& number_;
-  };
   static constexpr std::chrono::milliseconds adapters_time{20};
 
   bool serialized_;

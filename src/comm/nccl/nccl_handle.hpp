@@ -19,8 +19,6 @@ class NcclHandle {
   // interrupt: called while a call is in progress; throws the error of an abort.
   NcclHandle(std::shared_ptr<const NcclLibrary> library, double timeout, std::function<void()> interrupt)
       : library_(std::move(library)), timeout_(timeout), interrupt_(std::move(interrupt)) {}
-  NcclHandle(const NcclHandle&) = delete;
-  NcclHandle& operator=(const NcclHandle&) = delete;
   ~NcclHandle();  // aborts a communicator that was not closed
 
   [[nodiscard]] const NcclLibrary& library() const noexcept { return *library_; }

@@ -33,8 +33,6 @@ class ProgressExchange {
 
   // host: for this exchange alone. Every rank of it makes one. period: seconds between rounds.
   ProgressExchange(std::unique_ptr<Communicator> host, double period, double timeout, LocalProgress own);
-  ProgressExchange(const ProgressExchange&) = delete;
-  ProgressExchange& operator=(const ProgressExchange&) = delete;
   ~ProgressExchange();  // calls leave()
 
   // Tells the others that this rank leaves, in a last round, so that nobody waits for it. Blocks slightly longer than a period

@@ -14,17 +14,15 @@
 #include <thread>
 #include <vector>
 
+#include "base/non_copyable.hpp"
 #include "comm/nccl/progress_exchange.hpp"
 #include "device/handles.hpp"
 
 namespace tnt {
 
 // The NCCL communicator as the watchdog sees it. Called from the watchdog's thread.
-class WatchedComm {
+class WatchedComm : NonCopyable {
  public:
-  WatchedComm() = default;
-  WatchedComm(const WatchedComm&) = delete;
-  WatchedComm& operator=(const WatchedComm&) = delete;
   virtual ~WatchedComm() = default;
   [[nodiscard]] virtual std::optional<Error> async_error() = 0;  // an asynchronous error, if known; does not wait
   virtual void abort() noexcept = 0;                             // ends the work on the device
@@ -39,8 +37,6 @@ class Watchdog {
   // the job. timeout: seconds from the device's start of an operation to its end.
   Watchdog(Device& device, StreamHandle stream, Communicator& host, std::unique_ptr<Communicator> progress_exchange, int rank,
            double timeout, WatchedComm& watched);
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
 
   // Enqueues an operation with enqueue() and watches it. Operations of a captured stream are not watched, because a replay has

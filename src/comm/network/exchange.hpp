@@ -50,8 +50,6 @@ class RequestBatch {
  public:
   explicit RequestBatch(Group& group) : group_(&group) {}
   RequestBatch(RequestBatch&& other) noexcept : group_(other.group_), items_(std::exchange(other.items_, {})) {}
-  RequestBatch(const RequestBatch&) = delete;
-  RequestBatch& operator=(const RequestBatch&) = delete;
   RequestBatch& operator=(RequestBatch&&) = delete;
   ~RequestBatch() {
     if (!items_.empty()) give_up();

@@ -8,15 +8,14 @@
 #include <string>
 #include <thread>
 
+#include "base/non_copyable.hpp"
+
 namespace tnt {
 
 // A nonblocking send or receive, like an MPI_Request. Destroying it before it is complete cancels it; memory that the request
 // owns stays alive as long as the network may access it.
-class Request {
+class Request : NonCopyable {
  public:
-  Request() = default;
-  Request(const Request&) = delete;
-  Request& operator=(const Request&) = delete;
   virtual ~Request() = default;
 
   // True once the message has been received, or the memory of a sent message may be reused. Never blocks.
@@ -28,11 +27,8 @@ class Request {
 };
 
 // All functions are thread-safe. They throw TNT_SYSTEM.
-class Network {
+class Network : NonCopyable {
  public:
-  Network() = default;
-  Network(const Network&) = delete;
-  Network& operator=(const Network&) = delete;
   virtual ~Network() = default;
 
   [[nodiscard]] virtual int rank() const noexcept = 0;

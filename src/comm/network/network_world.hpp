@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/non_copyable.hpp"
 #include "comm/flight_recorder.hpp"
 #include "comm/network/network.hpp"
 
@@ -37,8 +38,6 @@ class NetworkWorld {
 
   // recorder: gets the calls of the communicators; may be null.
   explicit NetworkWorld(std::shared_ptr<Network> network, std::shared_ptr<FlightRecorder> recorder = nullptr);
-  NetworkWorld(const NetworkWorld&) = delete;
-  NetworkWorld& operator=(const NetworkWorld&) = delete;
   ~NetworkWorld();  // tells the other ranks that this rank leaves
 
   [[nodiscard]] Network& network() const noexcept { return *network_; }
@@ -65,12 +64,10 @@ class NetworkWorld {
   [[nodiscard]] bool left(int rank);  // the rank has left, and its earlier messages have had time to arrive
 
   // While it exists, this rank answers other ranks that it waits in the call.
-  class Waiting {
+  class Waiting : NonCopyable {
    public:
     Waiting(NetworkWorld& world, const WaitingCall& call);
     ~Waiting();
-    Waiting(const Waiting&) = delete;
-    Waiting& operator=(const Waiting&) = delete;
 
    private:
     NetworkWorld& world_;

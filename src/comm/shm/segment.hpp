@@ -9,15 +9,14 @@
 
 #include "base/file_descriptor.hpp"
 #include "base/forks.hpp"
+#include "base/non_copyable.hpp"
 
 namespace tnt {
 
 // Shared memory in this process' addresses. A fork of this process does not have it: an access there is a segmentation fault.
-class Mapping {
+class Mapping : NonCopyable {
  public:
   Mapping(const FileDescriptor& segment, std::uint64_t offset, std::size_t bytes);  // throws TNT_SYSTEM
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
 

@@ -9,6 +9,7 @@
 
 #include "base/cancellation.hpp"
 #include "base/clock.hpp"
+#include "base/non_copyable.hpp"
 
 namespace tnt {
 
@@ -32,11 +33,9 @@ inline constexpr std::int64_t sleep_ns = 20'000'000;
 void cpu_pause() noexcept;  // in a spin loop: lets the other hyper-thread run
 void yield_core() noexcept;
 
-class SleeperGuard {
+class SleeperGuard : NonCopyable {
  public:
   explicit SleeperGuard(EventCount& event_count) noexcept : event_count_(event_count) { event_count_.sleepers.fetch_add(1); }
-  SleeperGuard(const SleeperGuard&) = delete;
-  SleeperGuard& operator=(const SleeperGuard&) = delete;
   ~SleeperGuard() { event_count_.sleepers.fetch_sub(1); }
 
  private:

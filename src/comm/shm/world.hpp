@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/file_descriptor.hpp"
+#include "base/non_copyable.hpp"
 #include "comm/flight_recorder.hpp"
 #include "comm/shm/segment.hpp"
 #include "comm/shm/tuning.hpp"
@@ -22,11 +23,8 @@ namespace tnt {
 inline constexpr int max_ranks = 512;
 
 // The connection of a node's world to the rest of the job. It carries aborts in both directions. Only ranks that wait call it.
-class RemoteAbortLink {
+class RemoteAbortLink : NonCopyable {
  public:
-  RemoteAbortLink() = default;
-  RemoteAbortLink(const RemoteAbortLink&) = delete;
-  RemoteAbortLink& operator=(const RemoteAbortLink&) = delete;
   virtual ~RemoteAbortLink() = default;
   virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
   [[nodiscard]] virtual std::optional<Error> async_error() noexcept = 0;   // the error that all ranks of the job report
@@ -39,8 +37,6 @@ class ShmWorld {
   // first_offset(), whose offset all ranks know. recorder: gets the calls of the communicators; may be null.
   ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::size_t first_region,
            std::shared_ptr<FlightRecorder> recorder = nullptr);
-  ShmWorld(const ShmWorld&) = delete;
-  ShmWorld& operator=(const ShmWorld&) = delete;
   ~ShmWorld();  // tells the other ranks that this rank has left
 
   // Throws TNT_UNSUPPORTED if one node cannot have so many.

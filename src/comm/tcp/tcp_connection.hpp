@@ -10,6 +10,7 @@
 
 #include "base/file_descriptor.hpp"
 #include "base/forks.hpp"
+#include "base/non_copyable.hpp"
 
 namespace tnt {
 
@@ -24,11 +25,8 @@ struct TcpTransfer {
 };
 
 // Finds the place for a message whose header has arrived.
-class TcpReceiver {
+class TcpReceiver : NonCopyable {
  public:
-  TcpReceiver() = default;
-  TcpReceiver(const TcpReceiver&) = delete;
-  TcpReceiver& operator=(const TcpReceiver&) = delete;
   virtual ~TcpReceiver() = default;
   // Returns a transfer with room for the bytes. Throws TNT_SYSTEM if its receive is too small.
   [[nodiscard]] virtual std::shared_ptr<TcpTransfer> begin(int from, int tag, std::size_t bytes) = 0;
@@ -41,9 +39,6 @@ class TcpConnection {
  public:
   // socket: connected. peer: the rank at its other end.
   TcpConnection(FileDescriptor socket, int peer);
-  TcpConnection(const TcpConnection&) = delete;
-  TcpConnection& operator=(const TcpConnection&) = delete;
-  ~TcpConnection() = default;
 
   void send(std::shared_ptr<TcpTransfer> message, int tag);
   void flush();                                                                  // sends what the socket takes now

@@ -3,20 +3,19 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/non_copyable.hpp"
 #include "device/cuda/driver.hpp"
 #include "kernels/cuda/cuda_call.hpp"
 
 namespace tnt {
 
 // A device's primary context, which the CUDA runtimes of the process share.
-class PrimaryContext {
+class PrimaryContext : NonCopyable {
  public:
   explicit PrimaryContext(int index) {
     check_driver(driver().DeviceGet(&device_, index), "cuDeviceGet");
     check_driver(driver().DevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
   }
-  PrimaryContext(const PrimaryContext&) = delete;
-  PrimaryContext& operator=(const PrimaryContext&) = delete;
   ~PrimaryContext() { driver().DevicePrimaryCtxRelease(device_); }
   [[nodiscard]] CUcontext get() const noexcept { return context_; }
 
@@ -27,7 +26,7 @@ class PrimaryContext {
 
 // Makes a context the thread's current one. Leaves the current device as it is: to restore it by cudaSetDevice would create a
 // context on it, which is device 0 for a thread that has never used a device.
-class ContextGuard {
+class ContextGuard : NonCopyable {
  public:
   explicit ContextGuard(CUcontext context) {
     CUcontext current = nullptr;
@@ -37,8 +36,6 @@ class ContextGuard {
     pushed_ = true;
   }
   explicit ContextGuard(const PrimaryContext& context) : ContextGuard(context.get()) {}
-  ContextGuard(const ContextGuard&) = delete;
-  ContextGuard& operator=(const ContextGuard&) = delete;
   ~ContextGuard() {
     CUcontext popped = nullptr;
     if (pushed_) driver().CtxPopCurrent(&popped);  // it was pushed, so this cannot fail
@@ -50,11 +47,9 @@ class ContextGuard {
 
 // While a thread captures a stream in CUDA's global mode, other threads may not even query an event: it would fail the capture.
 // Calls under this guard have nothing to do with captured work.
-class RelaxedCaptureGuard {
+class RelaxedCaptureGuard : NonCopyable {
  public:
   RelaxedCaptureGuard() { TNT_CUDA(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  RelaxedCaptureGuard(const RelaxedCaptureGuard&) = delete;
-  RelaxedCaptureGuard& operator=(const RelaxedCaptureGuard&) = delete;
   ~RelaxedCaptureGuard() { cudaThreadExchangeStreamCaptureMode(&mode_); }
 
  private:
