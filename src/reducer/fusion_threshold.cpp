@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "comm/dispatch_collective.hpp"
 #include "device/handles.hpp"
 
 namespace tnt {
@@ -34,8 +35,7 @@ double median_seconds(int calls, const Call& call) {
 
 double seconds_of(Communicator& comm, std::size_t bytes, int calls, const CallContext& call) {
   std::vector<float> data(bytes / sizeof(float), 1.0F);
-  std::array<TensorView, 1> view{TensorView{.in = data.data(), .out = data.data(), .count = data.size()}};
-  return median_seconds(calls, [&] { comm.all_reduce(FusedBuffer(view, TNT_FLOAT32), TNT_MAX, call); });
+  return median_seconds(calls, [&] { all_reduce_in_place(comm, data.data(), data.size(), TNT_FLOAT32, TNT_MAX, call); });
 }
 
 double seconds_of(Device& device, DeviceCommunicator& comm, std::size_t bytes, int calls, const CallContext& call) {
@@ -51,8 +51,7 @@ double seconds_of(Device& device, DeviceCommunicator& comm, std::size_t bytes, i
 
 TransportSpeed agreed_speed(double small, double large, std::size_t bytes, Communicator& comm, const CallContext& call) {
   std::array<double, 2> agreed{small, std::max(large - small, 0.0) / static_cast<double>(bytes)};
-  std::array<TensorView, 1> view{TensorView{.in = agreed.data(), .out = agreed.data(), .count = agreed.size()}};
-  comm.all_reduce(FusedBuffer(view, TNT_FLOAT64), TNT_MAX, call);  // of the slowest rank
+  all_reduce_in_place(comm, agreed.data(), agreed.size(), TNT_FLOAT64, TNT_MAX, call);  // of the slowest rank
   return {.latency = agreed[0], .seconds_per_byte = agreed[1]};
 }
 

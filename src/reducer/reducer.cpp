@@ -5,6 +5,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "comm/dispatch_collective.hpp"
 #include "comm/phases.hpp"
 
 namespace tnt {
@@ -262,9 +263,9 @@ void Reducer::end_step() {
     if (!overlap_.step_ended(now_ns())) return;
     seconds = overlap_.seconds();
   }
-  const TensorView view{.in = seconds.data(), .out = seconds.data(), .count = seconds.size(), .dtype = TNT_FLOAT64};
   const std::string detail = fmt::format("choosing who reduces {}", options_.name);
-  comm_->all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT64), TNT_MAX, {.timeout = options_.timeout, .detail = detail});
+  all_reduce_in_place(*comm_, seconds.data(), seconds.size(), TNT_FLOAT64, TNT_MAX,
+                      {.timeout = options_.timeout, .detail = detail});
   const std::scoped_lock lock(mutex_);
   overlap_.set_agreed(seconds);
   if (options_.overlap != Overlap::automatic) return;
@@ -289,8 +290,7 @@ void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, con
     call_hook(bucket);
     phases.end("hook");
   }
-  const TensorView packed{.in = packed_.data(), .out = packed_.data(), .count = fused.count()};
-  comm_->all_reduce(FusedBuffer({&packed, 1}, fused.dtype()), TNT_SUM, call);
+  all_reduce_in_place(*comm_, packed_.data(), fused.count(), fused.dtype(), TNT_SUM, call);
   Phases phases(call);
   fused.unpack(0, fused.count(), packed_.data());
   phases.end("unpack");

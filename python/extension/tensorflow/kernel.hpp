@@ -135,7 +135,7 @@ inline void register_op(const Op& op) {
   for (const char* input : op.inputs) TF_OpDefinitionBuilderAddInput(definition, input);
   for (const char* output : op.outputs) TF_OpDefinitionBuilderAddOutput(definition, output);
   for (const char* attribute : op.attributes) TF_OpDefinitionBuilderAddAttr(definition, attribute);
-  TF_OpDefinitionBuilderSetIsStateful(definition, op.is_stateful);
+  if (op.is_stateful) TF_OpDefinitionBuilderSetIsStateful(definition, true);  // `false` would set it as well
   TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, op.infer_shapes);
   TF_RegisterOpDefinition(definition, status.get());
 }

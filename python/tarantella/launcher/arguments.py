@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
@@ -39,19 +38,6 @@ Examples:
 """
 
 
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(f"tarantella {_version()}")
-        parser.exit()
-
-
-def _version() -> str:
-    try:
-        return metadata.version("tarantella")
-    except metadata.PackageNotFoundError:
-        return "(run from its sources, not installed)"
-
-
 def launcher_parser() -> argparse.ArgumentParser:
     """The parser of everything before `--`."""
     parser = Parser(
@@ -68,7 +54,7 @@ def launcher_parser() -> argparse.ArgumentParser:
     _add_failures(parser)
     parser.add_argument("--dry-run", action="store_true",
         help="print what every rank would run and its environment; start nothing")
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    parser.add_argument("--version", action="version", version=f"tarantella {_native.version()}", help="print the version")
     return parser
 
 

@@ -12,7 +12,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NoReturn
 
 from tarantella import interrupts, reporting, tensorflow_import
@@ -68,7 +67,8 @@ class ForkedRank(BaseException):
         for descriptor, source in enumerate(self._streams):
             if source is not None:
                 os.dup2(source, descriptor)
-        _close_all_but(self._descriptors | {0, 1, 2})
+        for descriptor in open_descriptors() - self._descriptors - {0, 1, 2}:
+            os.close(descriptor)
         os.environ.clear()
         os.environ.update(self._environment)
         _reopen_streams()
@@ -114,11 +114,10 @@ def _lead_a_session(prepare: Callable[[], None]) -> None:
         os._exit(CANNOT_START)
 
 
-def _close_all_but(descriptors: frozenset[int]) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in descriptors:
-            with suppress(OSError):  # the descriptor that reads this folder
-                os.close(int(name))
+def open_descriptors() -> frozenset[int]:
+    """The descriptors that this process has open."""
+    found = map(int, os.listdir("/proc/self/fd"))
+    return frozenset(number for number in found if os.path.exists(f"/proc/self/fd/{number}"))  # not the one that has read it
 
 
 def _reopen_streams() -> None:

@@ -5,8 +5,6 @@ It is a process of its own because the caller's belongs to a notebook, with thre
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from tarantella.launcher.launch import launch
 from tarantella.launcher.options import Options, parse
 from tarantella.launcher.output import Console
 from tarantella.launcher.own_program import own_program
-from tarantella.launcher.process import PR_SET_PDEATHSIG
+from tarantella.launcher.process import end_with_parent
 from tarantella.launcher.results import JobResult
 
 USAGE_ERROR = 2
@@ -25,10 +23,8 @@ USAGE_ERROR = 2
 
 def main(argv: list[str]) -> int:
     """Runs the ranks, and leaves word of how they ended in the folder."""
-    folder, ranks, parent = Folder(Path(argv[0])), argv[1], int(argv[2])
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:  # the caller died before prctl
-        return 1
+    folder, ranks = Folder(Path(argv[0])), argv[1]
+    end_with_parent(int(argv[2]), signal.SIGTERM)
     console = Console()
     supervision.split(console)
     try:

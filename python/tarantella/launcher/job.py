@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from tarantella import variables
@@ -273,7 +274,8 @@ class Job:
                 self._failed_among = len(self._running) + 1
                 self._end_soon()
         elif rank.number == 0 and self._running:
-            self._refusal = Refusal(self._rendezvous, self._selector)
+            with suppress(OSError):  # a child of rank 0 still listens there
+                self._refusal = Refusal(self._rendezvous, self._selector)
         if rank.number != 0 and 0 in self._running:
             self._notices.add(rank.number, status.exit_code, time.monotonic())
 

@@ -6,7 +6,6 @@ a rank has failed, it gets some seconds to end the others.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import selectors
@@ -15,10 +14,11 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from tarantella.launcher.output import STDERR, Console
-from tarantella.launcher.process import PR_SET_PDEATHSIG
+from tarantella.launcher.process import end_with_parent
 from tarantella.launcher.results import JobResult
 from tarantella.launcher.signals import ASKING, SignalPipe
 from tarantella.launcher.status_socket import StatusSocket
@@ -82,7 +82,8 @@ class MpiJob:
                     env=self._environment,
                     stderr=subprocess.PIPE,
                     start_new_session=True,
-                    preexec_fn=_preparation(),
+                    # it ends its ranks when the launcher dies without a chance to say so
+                    preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
                 )
             except (OSError, subprocess.SubprocessError) as error:
                 self._console.message(f"cannot start {self._command[0]!r}: {error}")
@@ -189,16 +190,3 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _preparation() -> Callable[[], None]:
-    """What mpirun does between fork and exec; it ends its ranks when the launcher dies without a chance to say so."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    launcher = os.getpid()
-
-    def prepare() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != launcher:
-            os._exit(1)
-
-    return prepare

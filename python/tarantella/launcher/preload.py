@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tarantella import tensorflow_import
 from tarantella.launcher.errors import UsageError
+from tarantella.launcher.forked import open_descriptors
 from tarantella.launcher.main_program import search_for
 from tarantella.launcher.mark import own_mark
 from tarantella.launcher.own_program import own_program
@@ -105,14 +106,14 @@ def load(modules: Sequence[str], program: Sequence[str]) -> None:
     if _preloaded is None:
         search_for(program)
         tensorflow_import.uninstall()  # each rank installs it with its own environment
-        before = _open_descriptors()
+        before = open_descriptors()
         environment = dict(os.environ)
         for name in modules:
             _import(name)
         _require_no_devices()
         gc.collect()
         gc.freeze()  # garbage collection in a rank leaves these objects alone, so their memory stays shared
-        _preloaded = Preloaded(tuple(modules), environment, frozenset(_open_descriptors() - before))
+        _preloaded = Preloaded(tuple(modules), environment, open_descriptors() - before)
     for name in _added:
         os.environ.pop(name, None)  # the launcher chooses them again at each start of the ranks
     missing = [name for name in modules if name not in sys.modules]
@@ -142,14 +143,3 @@ def _require_no_devices() -> None:
             "--preload: a module has computed with TensorFlow when it was imported, so its threads and devices exist, and "
             "ranks cannot share them: preload modules that only define things"
         ) from None
-
-
-def _open_descriptors() -> set[int]:
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            os.fstat(int(name))
-        except OSError:  # the descriptor that reads this folder
-            continue
-        found.add(int(name))
-    return found

@@ -23,6 +23,7 @@ from tarantella.launcher.forked import Forked, fork_rank
 from tarantella.launcher.preload import Preloaded
 
 PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 
 @dataclass(frozen=True)
@@ -212,15 +213,22 @@ def _raise_file_limit(descriptors: int) -> tuple[int, int]:
     return before
 
 
+def end_with_parent(parent: int, number: signal.Signals) -> None:
+    """The kernel sends this process the signal when its parent has ended. The process exits if that was before this call.
+
+    parent: its process id.
+    """
+    _libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def _preparation(file_limit: tuple[int, int], more: Callable[[], None] | None) -> Callable[[], None]:
     """What a rank does between fork and exec. Everything it needs is loaded before the fork."""
-    libc = ctypes.CDLL(None, use_errno=True)
     launcher = os.getpid()
 
     def prepare() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != launcher:  # it died before prctl, so no signal will come
-            os._exit(1)
+        end_with_parent(launcher, signal.SIGKILL)
         resource.setrlimit(resource.RLIMIT_NOFILE, file_limit)  # programs that use select(2) count on 1024
         if more is not None:
             more()

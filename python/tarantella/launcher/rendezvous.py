@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import selectors
 import socket
-import struct
-from collections.abc import Callable
 
 from tarantella.launcher.environment import Rendezvous
+from tarantella.launcher.local_server import LocalServer, uid_of_peer
 
 RETRY = 0.1
 GIVE_UP = 60.0
@@ -55,7 +54,7 @@ class ExitNotices:
             connection.setblocking(False)  # a full backlog must not block the launcher
             try:
                 connection.connect(f"\0{self._rendezvous.name}")
-                if not _same_user(connection):  # has taken the name, and must not learn the token
+                if uid_of_peer(connection) != os.geteuid():  # has taken the name, and must not learn the token
                     return False
                 connection.sendall(line)
             except OSError:
@@ -63,48 +62,14 @@ class ExitNotices:
         return True
 
 
-def _same_user(connection: socket.socket) -> bool:
-    """Whether the process that listens at the other end is this user's."""
-    credentials = struct.Struct("3i")  # pid, uid and gid
-    _, uid, _ = credentials.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))
-    return bool(uid == os.geteuid())
-
-
-class Refusal:
+class Refusal(LocalServer):
     """Listens in place of a rank 0 that has exited without an error, and refuses ranks that want to join."""
 
     def __init__(self, rendezvous: Rendezvous, selector: selectors.BaseSelector) -> None:
-        self._selector = selector
-        self._sockets: list[socket.socket] = []
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.setblocking(False)
-        try:
-            listener.bind(f"\0{rendezvous.name}")
-            listener.listen(512)
-        except OSError:  # a child of rank 0 still listens there and answers itself
-            listener.close()
-            return
-        self._watch(listener, lambda: self._answer(listener))
+        """Raises OSError if a child of rank 0 still listens there: it answers itself."""
+        super().__init__(rendezvous.name, 512, selector)
 
-    def close(self) -> None:
-        for one in list(self._sockets):
-            self._forget(one)
-
-    def _watch(self, one: socket.socket, callback: Callable[[], None]) -> None:
-        self._sockets.append(one)
-        self._selector.register(one, selectors.EVENT_READ, callback)
-
-    def _forget(self, one: socket.socket) -> None:
-        self._sockets.remove(one)
-        self._selector.unregister(one)
-        one.close()
-
-    def _answer(self, listener: socket.socket) -> None:
-        try:
-            connection, _ = listener.accept()
-        except OSError:  # the rank has gone
-            return
-        connection.setblocking(False)
+    def _serve(self, connection: socket.socket) -> None:
         try:
             connection.sendall(REFUSAL)
             connection.shutdown(socket.SHUT_WR)
@@ -112,7 +77,7 @@ class Refusal:
             connection.close()
             return
         # Closed after the rank's end, so that the rank's own message does not fail before it has read this one.
-        self._watch(connection, lambda: self._skip(connection))
+        self._watch(connection, selectors.EVENT_READ, lambda: self._skip(connection))
 
     def _skip(self, connection: socket.socket) -> None:
         try:

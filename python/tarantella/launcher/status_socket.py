@@ -10,59 +10,28 @@ import os
 import secrets
 import selectors
 import socket
-import struct
 from collections.abc import Callable
 from typing import Any
+
+from tarantella.launcher.local_server import LocalServer, uid_of_peer
 
 PREFIX = "tarantella-status-"
 MAX_CONNECTIONS = 16
 """More are refused, so that nobody can make the launcher run out of descriptors."""
-_CREDENTIALS = struct.Struct("3i")
 
 
-def uid_of_peer(connection: socket.socket) -> int:
-    """The user whose process is at the other end."""
-    _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return int(uid)
-
-
-class StatusSocket:
+class StatusSocket(LocalServer):
     """Answers with what `describe` returns, until it is closed."""
 
     def __init__(self, pid: int, describe: Callable[[], dict[str, Any]], selector: selectors.BaseSelector) -> None:
         """pid: by which the user names the job."""
         self._describe = describe
-        self._selector = selector
-        self._sockets: list[socket.socket] = []
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.setblocking(False)
-        listener.bind(f"\0{PREFIX}{pid}-{secrets.token_hex(4)}")
-        listener.listen(MAX_CONNECTIONS)
-        self._watch(listener, selectors.EVENT_READ, lambda: self._accept(listener))
+        super().__init__(f"{PREFIX}{pid}-{secrets.token_hex(4)}", MAX_CONNECTIONS, selector)
 
-    def close(self) -> None:
-        """To be called while the selector is open."""
-        for one in list(self._sockets):
-            self._forget(one)
-
-    def _watch(self, one: socket.socket, event: int, callback: Callable[[], None]) -> None:
-        self._sockets.append(one)
-        self._selector.register(one, event, callback)
-
-    def _forget(self, one: socket.socket) -> None:
-        self._sockets.remove(one)
-        self._selector.unregister(one)
-        one.close()
-
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            connection, _ = listener.accept()
-        except OSError:  # it has gone
-            return
+    def _serve(self, connection: socket.socket) -> None:
         if uid_of_peer(connection) != os.geteuid() or len(self._sockets) > MAX_CONNECTIONS:
             connection.close()
             return
-        connection.setblocking(False)
         answer = bytearray(json.dumps(self._describe()).encode())
         self._watch(connection, selectors.EVENT_WRITE, lambda: self._send(connection, answer))
 

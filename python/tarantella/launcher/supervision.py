@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from tarantella.launcher import mark
 from tarantella.launcher.output import Console
-from tarantella.launcher.process import PR_SET_PDEATHSIG, ExitStatus
+from tarantella.launcher.process import ExitStatus, end_with_parent
 from tarantella.launcher.signals import ASKING, ENDING, SignalPipe, survive_asking
 from tarantella.launcher.text import counted
 from tarantella.variables import LAUNCHER
@@ -51,9 +51,7 @@ def split(console: Console, grace: float = 0.0) -> None:
     if launcher != 0:
         _supervise(launcher, before, console, grace)
     os.setsid()  # a Ctrl-C at a terminal goes to the supervisor alone
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != supervisor:  # it died before prctl
-        os._exit(1)
+    end_with_parent(supervisor, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

@@ -4,17 +4,6 @@
 
 namespace tnt {
 
-DoublingAllReduce::DoublingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging,
-                                     const FusedBuffer& fused, tnt_op_t op, Phases& phases)
-    : group_(group),
-      handshake_(handshake),
-      staging_(staging),
-      fused_(fused),
-      phases_(phases),
-      sums_(fused, op, group.size()),
-      places_(group.size(), group.self),
-      bytes_(fused.count() * sums_.size()) {}
-
 void DoublingAllReduce::run(const std::function<void()>& first_begun) {
   data_ = staging_.acquire(bytes_);
   arrived_ = staging_.acquire(bytes_);
@@ -25,8 +14,7 @@ void DoublingAllReduce::run(const std::function<void()>& first_begun) {
     RequestBatch batch(group_);
     batch.receive({arrived_, 0, bytes_}, *places_.extra, scatter_tag);
     first_begun();
-    handshake_.wait(batch);
-    phases_.end("wait");
+    wait(batch);
     sums_.combine(data_.get(), data_.get(), arrived_.get(), fused_.count());
     phases_.end("reduce");
   }
@@ -35,8 +23,7 @@ void DoublingAllReduce::run(const std::function<void()>& first_begun) {
     batch.receive({arrived_, 0, bytes_}, places_.partner(level), scatter_tag);
     batch.send({data_, 0, bytes_}, places_.partner(level), scatter_tag);
     if (level == 0 && !places_.extra) first_begun();
-    handshake_.wait(batch);
-    phases_.end("wait");
+    wait(batch);
     const bool upper = places_.is_upper(level);
     sums_.combine(data_.get(), upper ? arrived_.get() : data_.get(), upper ? data_.get() : arrived_.get(), fused_.count());
     phases_.end("reduce");
@@ -54,8 +41,7 @@ void DoublingAllReduce::run_folded(const std::function<void()>& first_begun) {
   batch.receive({arrived_, 0, fused_.count() * sums_.result_size()}, group_.self - 1, gather_tag);
   batch.send({data_, 0, bytes_}, group_.self - 1, scatter_tag);
   first_begun();
-  handshake_.wait(batch);
-  phases_.end("wait");
+  wait(batch);
   unpack(arrived_.get());
 }
 

@@ -4,19 +4,14 @@
 #include <cstddef>
 #include <functional>
 
-#include "comm/network/collective_handshake.hpp"
-#include "comm/network/doubling_places.hpp"
-#include "comm/network/exchange.hpp"
-#include "comm/network/partial_sums.hpp"
-#include "comm/phases.hpp"
+#include "comm/network/tree_all_reduce.hpp"
 
 namespace tnt {
 
 // log2 n messages of all data from each rank, one after another. With a number of ranks that is no power of two, two more.
-class DoublingAllReduce {
+class DoublingAllReduce : TreeAllReduce {
  public:
-  DoublingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused,
-                    tnt_op_t op, Phases& phases);
+  using TreeAllReduce::TreeAllReduce;
 
   // first_begun: called after the first messages were sent.
   void run(const std::function<void()>& first_begun);
@@ -25,14 +20,7 @@ class DoublingAllReduce {
   void run_folded(const std::function<void()>& first_begun);
   void unpack(const std::byte* result);
 
-  Group& group_;
-  const CollectiveHandshake& handshake_;
-  StagingPool& staging_;
-  const FusedBuffer& fused_;
-  Phases& phases_;
-  PartialSums sums_;
-  DoublingPlaces places_;
-  std::size_t bytes_;
+  std::size_t bytes_ = fused_.count() * sums_.size();
   StagingBuffer data_;
   StagingBuffer arrived_;
 };

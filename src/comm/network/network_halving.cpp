@@ -20,13 +20,7 @@ std::size_t chunk_bytes(std::size_t bytes, bool one_node) {
 
 HalvingAllReduce::HalvingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging,
                                    const FusedBuffer& fused, tnt_op_t op, Phases& phases)
-    : group_(group),
-      handshake_(handshake),
-      staging_(staging),
-      fused_(fused),
-      phases_(phases),
-      sums_(fused, op, group.size()),
-      places_(group.size(), group.self),
+    : TreeAllReduce(group, handshake, staging, fused, op, phases),
       takes_callers_(sums_.are_results() && group.world->network().takes_callers_memory()),
       per_chunk_(chunk_bytes(fused.count() * sums_.size(), group.one_node) / sums_.size()),
       chunks_(chunk_count(fused.count(), per_chunk_)) {}
@@ -54,7 +48,7 @@ void HalvingAllReduce::advance(std::size_t index, std::size_t stage) {
   Chunk& chunk = in_flight_[index - oldest_];
   const std::size_t levels = places_.levels;
   if (places_.folded) return advance_folded(chunk, stage);
-  wait(chunk);
+  wait(chunk.batch);
   if (stage == 2 * levels + 2) {
     in_flight_.pop_front();
     ++oldest_;
@@ -78,19 +72,14 @@ void HalvingAllReduce::advance(std::size_t index, std::size_t stage) {
 // The result may arrive where the input was, so the input must have left.
 void HalvingAllReduce::advance_folded(Chunk& chunk, std::size_t stage) {
   if (stage == 1) {
-    wait(chunk);
+    wait(chunk.batch);
     chunk.batch.receive(result_slice(chunk, {0, chunk.count}), group_.self - 1, gather_tag);
   } else if (stage == 2 * places_.levels + 2) {
-    wait(chunk);
+    wait(chunk.batch);
     unpack(chunk);
     in_flight_.pop_front();
     ++oldest_;
   }
-}
-
-void HalvingAllReduce::wait(Chunk& chunk) {
-  handshake_.wait(chunk.batch);
-  phases_.end("wait");
 }
 
 void HalvingAllReduce::unpack(const Chunk& chunk) {

@@ -7,11 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/network/collective_handshake.hpp"
-#include "comm/network/doubling_places.hpp"
-#include "comm/network/exchange.hpp"
-#include "comm/network/partial_sums.hpp"
-#include "comm/phases.hpp"
+#include "comm/network/tree_all_reduce.hpp"
 
 namespace tnt {
 
@@ -20,7 +16,7 @@ namespace tnt {
 // sends 2 (n-1)/n S in 2 log2 n messages for each chunk (16-bit types 3 (n-1)/n S: their partial sums are float32); the first
 // ranks, n less the power of two below it, have a partner that sends all of its data and gets the result. A single tensor of
 // the wire type is sent from the caller's memory and received there, if the network allows.
-class HalvingAllReduce {
+class HalvingAllReduce : TreeAllReduce {
  public:
   HalvingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused,
                    tnt_op_t op, Phases& phases);
@@ -56,7 +52,6 @@ class HalvingAllReduce {
 
   void start(std::size_t index);
   void advance(std::size_t index, std::size_t stage);
-  void wait(Chunk& chunk);
   void add_extra(Chunk& chunk);
   void send_half(Chunk& chunk, std::size_t level);
   void add_half(Chunk& chunk, std::size_t level);
@@ -71,13 +66,6 @@ class HalvingAllReduce {
   }
   void advance_folded(Chunk& chunk, std::size_t stage);
 
-  Group& group_;
-  const CollectiveHandshake& handshake_;
-  StagingPool& staging_;
-  const FusedBuffer& fused_;
-  Phases& phases_;
-  PartialSums sums_;
-  DoublingPlaces places_;
   bool takes_callers_;
   std::size_t per_chunk_;
   std::size_t chunks_;

@@ -117,7 +117,7 @@ class Agreement:
 
     def _take_masters_weights(self, model: Any) -> None:
         variables = adapter.weights(model)
-        if weights.differing_ranks(variables):
+        if weights.differing(variables):
             weights.broadcast(variables)
             self._warn("the weights")
 

@@ -48,14 +48,12 @@ def average(variables: Sequence[Any]) -> list[Any]:
 
 
 def means(variables: Sequence[Any]) -> dict[int, NDArray[Any]]:
-    """The mean over ranks of each variable that differs between them, by its index. Collective."""
-    each = collectives.all_gather(_digests(variables))
-    return {
-        index: collectives.all_reduce(adapter.unwrap(variable).numpy(), op="avg")
-        for index, variable in enumerate(variables)
-        # the mean of equal numbers can differ from them in the last bit: leave equal variables, such as a frozen layer's, alone
-        if not np.all(each[:, index] == each[0, index])
-    }
+    """The mean over ranks of each variable that differs between them, by its index. Collective.
+
+    The mean of equal numbers can differ from them in the last bit, so equal variables, such as a frozen layer's, have none.
+    """
+    changed = np.flatnonzero(_differs(variables).any(axis=0)).tolist()
+    return {index: collectives.all_reduce(adapter.unwrap(variables[index]).numpy(), op="avg") for index in changed}
 
 
 def compare(variables: Sequence[Any], when: str) -> None:
@@ -68,33 +66,28 @@ def compare(variables: Sequence[Any], when: str) -> None:
     Raises:
         MismatchError: on all ranks; names the ranks that differ from rank 0 and their first variable that does.
     """
-    each = collectives.all_gather(_digests(variables))
-    others = _differing(each)
+    differs = _differs(variables)
+    others = np.flatnonzero(differs.any(axis=1)).tolist()
     if not others:
         return
-    first = next(i for i in range(len(variables)) if not np.array_equal(each[others[0]][i], each[0][i]))
+    first = variables[int(np.argmax(differs[others[0]]))]
     ranks = ", ".join(f"rank {rank}" for rank in others)
     raise MismatchError(
-        f"the weights of {ranks} differ from rank 0's {when}; the first that differs is {adapter.path(variables[first])}: "
+        f"the weights of {ranks} differ from rank 0's {when}; the first that differs is {adapter.path(first)}: "
         "something changed them on some ranks only"
     )
 
 
 def differing(variables: Sequence[Any]) -> list[Any]:
     """Those of the variables whose bits are not the same on all ranks. Collective, if there are any variables."""
-    if not variables:
-        return []
+    return [variables[index] for index in np.flatnonzero(_differs(variables).any(axis=0)).tolist()] if variables else []
+
+
+def _differs(variables: Sequence[Any]) -> NDArray[np.bool_]:
+    """For each rank and each variable, whether its bits are not those of rank 0. Collective."""
     each = collectives.all_gather(_digests(variables))
-    return [variable for index, variable in enumerate(variables) if np.any(each[:, index] != each[0, index])]
-
-
-def differing_ranks(variables: Sequence[Any]) -> list[int]:
-    """The ranks whose variables have other bits than rank 0's. Collective."""
-    return _differing(collectives.all_gather(_digests(variables)))
-
-
-def _differing(digests: NDArray[np.uint8]) -> list[int]:
-    return [rank for rank in range(len(digests)) if not np.array_equal(digests[rank], digests[0])]
+    differs: NDArray[np.bool_] = (each != each[0]).any(axis=2)
+    return differs
 
 
 def _digests(variables: Sequence[Any]) -> NDArray[np.uint8]:
