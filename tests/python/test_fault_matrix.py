@@ -28,6 +28,7 @@ def test_every_cell_over_shared_memory(tmp_path: Path) -> None:
 
 
 @needs_mpirun
+@pytest.mark.long
 def test_each_fault_in_each_phase_under_mpirun(tmp_path: Path) -> None:
     cells = spread(sensible_cells(("mpi", "hierarchical")))
     assert {cell.transport for cell in cells} == {"mpi", "hierarchical"}

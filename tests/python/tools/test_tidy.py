@@ -16,7 +16,7 @@ from support.checkouts import copy_tools, program, write
 @pytest.fixture
 def tidied(tmp_path: Path) -> Path:
     tree = tmp_path / "tidied"
-    copy_tools(tree, "tidy", "found.py")
+    copy_tools(tree, "tidy", "tidy_compiler")
     write(tree / ".clang-tidy", "Checks: all")
     write(tree / "src/base/a.hpp", "int a;\n")
     write(tree / "src/base/b.hpp", '#include "base/a.hpp"\n')
@@ -34,7 +34,10 @@ echo "${file##*/}" >>"$LOOKED_AT"
 
 
 def commands(tree: Path, flag: str = "-O2") -> None:
-    entries = [{"file": f"{tree}/src/{name}.cpp", "command": f"c++ {flag} -I{tree}/src {name}"} for name in ("one", "two")]
+    entries = [
+        {"file": f"{tree}/src/{name}.cpp", "command": f"c++ {flag} -I{tree}/src -o {name}.o -c {tree}/src/{name}.cpp"}
+        for name in ("one", "two")
+    ]
     write(tree / "build/release/compile_commands.json", json.dumps(entries))
 
 
@@ -42,7 +45,7 @@ def looked_at(tree: Path, *words: str, code: int = 0) -> list[str]:
     record = tree.parent / "looked_at"
     record.write_text("")
     path = f"{tree.parent}/bin:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(tree.parent / "cache"), "LOOKED_AT": str(record)}
+    env = {**os.environ, "PATH": path, "CCACHE_DIR": str(tree.parent / "cache"), "LOOKED_AT": str(record)}
     done = subprocess.run([tree / "tools/tidy", *words], capture_output=True, text=True, timeout=60, env=env)
     files = sorted(record.read_text().split())
     assert done.returncode == code, done.stdout + done.stderr
@@ -51,7 +54,7 @@ def looked_at(tree: Path, *words: str, code: int = 0) -> list[str]:
     return files
 
 
-@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no compiler")
+@pytest.mark.skipif(any(shutil.which(tool) is None for tool in ("c++", "ccache")), reason="there is no compiler, or no ccache")
 def test_tidy_looks_at_what_changed(tidied: Path) -> None:
     assert looked_at(tidied) == ["one.cpp", "two.cpp"]
     assert looked_at(tidied) == []
@@ -59,7 +62,7 @@ def test_tidy_looks_at_what_changed(tidied: Path) -> None:
     write(tidied / "src/base/a.hpp", "int a, b;\n")  # two includes away
     assert looked_at(tidied) == ["one.cpp"]
     assert looked_at(tidied) == []
-    write(tidied / "src/two.cpp", "BAD\n")
+    write(tidied / "src/two.cpp", "int BAD;\n")
     assert looked_at(tidied, code=1) == looked_at(tidied, code=1) == ["two.cpp"]
     write(tidied / "src/two.cpp", "#include <vector>\n")
     assert looked_at(tidied) == []

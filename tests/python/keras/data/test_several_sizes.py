@@ -35,6 +35,8 @@ def array_of(tensor: object) -> np.ndarray:
     return tensor.to_tensor().numpy() if isinstance(tensor, tf.RaggedTensor) else tensor.numpy()
 
 
+pytestmark = pytest.mark.long
+
 SIZES = [(5, 20), (20, 5), (8, 4, 12), (7, 3), (6, 6), (9, 18)]
 
 
