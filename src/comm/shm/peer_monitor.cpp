@@ -6,8 +6,8 @@
 namespace tnt {
 namespace {
 
-// A rank that waits itself is not to blame. It has this long to name the one for which it waits: it may have begun to wait later,
-// and it asks that one for a second.
+// A rank that waits itself is not to blame. It has this long to name the one for which it waits: it may have begun to wait
+// later, and it asks that one for a second.
 constexpr std::int64_t blame_ns = 4'000'000'000;
 
 }  // namespace
