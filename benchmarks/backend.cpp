@@ -110,7 +110,8 @@ std::filesystem::path reference_file(const std::string& name) {
 OpenedBackend open_tarantella(const std::string& name, const Team& team) {
   const char* transport = nullptr;
   check(tnt_comm_transport(team.comm(), &transport));
-  if (name == transport || (name == "shm" && team.ranks() == 1)) return {std::make_unique<OwnBackend>(name, team.comm()), ""};
+  if (name.substr(0, name.find(':')) == transport || (name == "shm" && team.ranks() == 1))
+    return {std::make_unique<OwnBackend>(name, team.comm()), ""};
   if (name == "local") return {nullptr, fmt::format("one rank only, here are {}", team.ranks())};
   if (name == "nccl") return {nullptr, "not available: it needs GPUs"};
   return {nullptr,

@@ -77,7 +77,7 @@ int run(const Options& options, const Start& start) {
 
 // Ranks that use MPI or are measured beside it must be started by its mpirun.
 bool needs_mpi(const Options& options) {
-  const auto over_mpi = [](const std::string& backend) { return backend == "mpi" || backend == "hierarchical"; };
+  const auto over_mpi = [](const std::string& backend) { return backend.starts_with("mpi") || backend == "hierarchical"; };
   return options.against == "mpi" || std::any_of(options.backends.begin(), options.backends.end(), over_mpi);
 }
 

@@ -129,7 +129,7 @@ bool is_op(std::string_view word) {
 }
 
 std::vector<std::string> parse_backends(std::string_view flag, const std::string& text) {
-  static const std::vector<std::string> known{"shm", "mpi", "hierarchical", "nccl", "simulated"};
+  static const std::vector<std::string> known{"shm", "mpi", "mpi:native", "mpi:auto", "hierarchical", "nccl", "simulated"};
   std::vector<std::string> backends;
   for (const std::string& backend : split(text)) {
     if (std::find(known.begin(), known.end(), backend) == known.end()) {

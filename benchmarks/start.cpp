@@ -171,7 +171,7 @@ Team::Team(const Start& start, const Options& bench_options) {
   options.token = start.token.c_str();
   options.join_timeout = join_seconds;
   const std::string& transport = bench_options.backends.front();
-  if (start.kind == StartKind::mpirun && (transport == "mpi" || transport == "hierarchical" || transport == "shm")) {
+  if (start.kind == StartKind::mpirun && (transport.starts_with("mpi") || transport == "hierarchical" || transport == "shm")) {
     setenv("TNT_TRANSPORT", transport.c_str(), 1);
   }
   check(tnt_init(start.kind == StartKind::mpirun ? nullptr : &options));

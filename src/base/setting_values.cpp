@@ -39,6 +39,8 @@ const char* transport_name(TransportChoice choice) noexcept {
     case TransportChoice::automatic: return "auto";
     case TransportChoice::shm: return "shm";
     case TransportChoice::mpi: return "mpi";
+    case TransportChoice::mpi_native: return "mpi:native";
+    case TransportChoice::mpi_auto: return "mpi:auto";
     case TransportChoice::tcp: return "tcp";
     case TransportChoice::hierarchical: return "hierarchical";
   }
@@ -133,11 +135,12 @@ LogLevel parse_level(const char* name, const char* value) {
 
 TransportChoice parse_transport(const char* name, const char* value) {
   const std::string text = lower(value);
-  for (const TransportChoice choice : {TransportChoice::automatic, TransportChoice::shm, TransportChoice::mpi,
-                                       TransportChoice::tcp, TransportChoice::hierarchical}) {
+  for (const TransportChoice choice :
+       {TransportChoice::automatic, TransportChoice::shm, TransportChoice::mpi, TransportChoice::mpi_native,
+        TransportChoice::mpi_auto, TransportChoice::tcp, TransportChoice::hierarchical}) {
     if (text == transport_name(choice)) return choice;
   }
-  fail(TNT_INVALID_ARGUMENT, "{}={}: expected auto, shm, mpi, tcp or hierarchical", name, value);
+  fail(TNT_INVALID_ARGUMENT, "{}={}: expected auto, shm, mpi, mpi:native, mpi:auto, tcp or hierarchical", name, value);
 }
 
 DeviceTransport parse_device_transport(const char* name, const char* value) {

@@ -12,7 +12,8 @@
 namespace tnt {
 
 enum class LogLevel { debug, info, warning, error };
-enum class TransportChoice { automatic, shm, mpi, tcp, hierarchical };
+// mpi: our collectives over MPI's messages. mpi_native: MPI's own where it has them; mpi_auto: where they are faster.
+enum class TransportChoice { automatic, shm, mpi, mpi_native, mpi_auto, tcp, hierarchical };
 enum class DeviceTransport { nccl, staged, hierarchical };
 enum class Overlap { automatic, on, off };  // whether a thread reduces gradients during the step
 

@@ -23,6 +23,7 @@ struct PeerInfo {
   std::array<char, 64> rendezvous{};
   std::array<char, 64> token{};
   TransportChoice transport = TransportChoice::automatic;
+  bool reproducible = false;
 };
 
 template <std::size_t size>
@@ -42,6 +43,7 @@ std::vector<PeerInfo> exchange_peer_info(NetworkCommunicator& all, const Setting
   write(own.rendezvous, "tarantella-" + random_text());
   write(own.token, random_text());
   own.transport = settings.transport;
+  own.reproducible = settings.shards.has_value();
   std::vector<PeerInfo> peers(static_cast<std::size_t>(all.size()));
   all.all_gather(&own, peers.data(), sizeof(own), TNT_UINT8, {.timeout = settings.join_seconds(), .detail = "joining the job"});
   return peers;
@@ -56,6 +58,11 @@ void compare(const std::vector<PeerInfo>& all) {
     if (all[rank].transport != all[0].transport) {
       fail(TNT_MISMATCH, "rank {} has TNT_TRANSPORT={}, rank 0 has {}: set it alike on all ranks (mpirun -x TNT_TRANSPORT)",
            rank, transport_name(all[rank].transport), transport_name(all[0].transport));
+    }
+    if (all[rank].reproducible != all[0].reproducible) {
+      fail(TNT_MISMATCH,
+           "rank {} has TNT_REPRODUCIBLE, rank {} has not: set it alike on all ranks (mpirun -x TNT_REPRODUCIBLE)",
+           all[rank].reproducible ? rank : 0, all[rank].reproducible ? 0 : rank);
     }
   }
 }
@@ -87,11 +94,26 @@ TransportChoice choose_transport(TransportChoice wanted, TransportChoice flat, c
     fail(TNT_INVALID_ARGUMENT, "TNT_TRANSPORT=shm: the {} ranks are on {} nodes, which share no memory; use auto", nodes.size(),
          *std::max_element(nodes.begin(), nodes.end()) + 1);
   }
-  if ((wanted == TransportChoice::mpi || wanted == TransportChoice::tcp) && wanted != flat) {
+  const bool is_mpi =
+      wanted == TransportChoice::mpi || wanted == TransportChoice::mpi_native || wanted == TransportChoice::mpi_auto;
+  if ((is_mpi && flat != TransportChoice::mpi) || (wanted == TransportChoice::tcp && flat != TransportChoice::tcp)) {
     fail(TNT_INVALID_ARGUMENT, "TNT_TRANSPORT={}: the ranks of this job are connected by {}; use auto, {}, hierarchical or shm",
          transport_name(wanted), flat == TransportChoice::tcp ? "TCP" : "MPI", transport_name(flat));
   }
   return wanted;
+}
+
+// With shards, sums are promised to have the same bits on any number of ranks, and MPI promises no order.
+void take_native(NetworkCommunicator& all, TransportChoice transport, const Settings& settings) {
+  if (transport != TransportChoice::mpi_native && transport != TransportChoice::mpi_auto) return;
+  if (settings.shards) {
+    return log(LogLevel::info,
+               "TNT_REPRODUCIBLE is set: MPI's own collectives are not taken, as they sum in an order of their own");
+  }
+  const bool measured = transport == TransportChoice::mpi_auto;
+  const NativeChoice choice = measured ? measure_native(all, settings.join_seconds()) : NativeChoice::everywhere();
+  all.take_native(choice);
+  if (measured) log(LogLevel::info, "MPI's own collectives are faster here, and taken: {}", choice.describe());
 }
 
 std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& network, Settings& settings,
@@ -110,7 +132,8 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
   if (transport == TransportChoice::shm) return std::make_unique<ShmCommunicator>(join_node(settings, recorder));
   world->set_nodes(nodes);
   auto over_network = std::make_unique<NetworkCommunicator>(world);
-  if (transport == flat) return over_network;
+  take_native(*over_network, transport, settings);
+  if (transport != TransportChoice::hierarchical) return over_network;
 
   std::vector<int> members;  // of this node
   for (int rank = 0; rank < settings.ranks; ++rank) {

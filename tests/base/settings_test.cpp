@@ -83,6 +83,8 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   EXPECT_EQ(read({{"TNT_TRANSPORT", "AUTO"}}).transport, TransportChoice::automatic);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "shm"}}).transport, TransportChoice::shm);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "Mpi"}}).transport, TransportChoice::mpi);
+  EXPECT_EQ(read({{"TNT_TRANSPORT", "MPI:native"}}).transport, TransportChoice::mpi_native);
+  EXPECT_EQ(read({{"TNT_TRANSPORT", "mpi:auto"}}).transport, TransportChoice::mpi_auto);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "tcp"}}).transport, TransportChoice::tcp);
   EXPECT_EQ(read({{"TNT_TRANSPORT", "hierarchical"}}).transport, TransportChoice::hierarchical);
   EXPECT_EQ(read({{"TNT_INTERNAL_OVERLAP", "Auto"}}).overlap, Overlap::automatic);
@@ -139,6 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{{{"TNT_FUSION_THRESHOLD", "nan"}}, "TNT_FUSION_THRESHOLD=nan"},
         Nonsense{{{"TNT_FUSION_THRESHOLD", ""}}, "TNT_FUSION_THRESHOLD="},
         Nonsense{{{"TNT_LOG_LEVEL", "loud"}}, "TNT_LOG_LEVEL=loud"}, Nonsense{{{"TNT_TRANSPORT", "udp"}}, "TNT_TRANSPORT=udp"},
+        Nonsense{{{"TNT_TRANSPORT", "tcp:native"}}, "TNT_TRANSPORT=tcp:native"},
         Nonsense{{{"TNT_DEVICE_TRANSPORT", "shm"}}, "TNT_DEVICE_TRANSPORT=shm"},
         Nonsense{{{"TNT_GRADIENT_DTYPE", "float32"}}, "TNT_GRADIENT_DTYPE=float32: expected bfloat16, float16 or none"},
         Nonsense{{{"TNT_GRADIENT_DTYPE", ""}}, "TNT_GRADIENT_DTYPE="},

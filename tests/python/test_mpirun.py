@@ -106,7 +106,7 @@ def test_a_rank_that_leaves_is_named(tmp_path: Path, transport: str):
     assert "PeerLostError: rank 1 left the job (its script has ended) while rank 0 in barrier" in result.stderr, result.said
 
 
-@pytest.mark.parametrize("transport", ["shm", "mpi"])
+@pytest.mark.parametrize("transport", ["shm", "mpi", "mpi:native"])
 def test_a_rank_that_does_not_come_is_named(tmp_path: Path, transport: str):
     source = """
         import time
@@ -125,7 +125,8 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path, transport: str):
 
 
 # Over MPI the sum is sent from the array itself. Rank 1 comes when rank 0 has given up and uses its memory for something else.
-def test_a_sum_that_failed_leaves_its_memory_alone(tmp_path: Path):
+@pytest.mark.parametrize("transport", ["mpi", "mpi:native"])
+def test_a_sum_that_failed_leaves_its_memory_alone(tmp_path: Path, transport: str):
     source = """
         import time
         import numpy as np
@@ -143,7 +144,7 @@ def test_a_sum_that_failed_leaves_its_memory_alone(tmp_path: Path):
             print("unchanged" if (data == 7).all() else "changed", flush=True)
             raise
         """
-    env = {"TNT_TRANSPORT": "mpi", "TNT_TIMEOUT": "1"}
+    env = {"TNT_TRANSPORT": transport, "TNT_TIMEOUT": "1"}
     result = mpirun(2, _script(tmp_path, source), timeout=30, env=env)
     assert result.code != 0
     assert set(result.stdout.split()) == {"unchanged"}, result.said

@@ -2,8 +2,14 @@
 
 #include <cstring>
 
+#include <atomic>
+#include <functional>
+#include <utility>
+#include <vector>
+
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "kernels/cpu/reduce.hpp"
 
 namespace tnt::testing {
 namespace {
@@ -128,6 +134,94 @@ std::unique_ptr<Request> FakeNetwork::isend(const void* data, std::size_t bytes,
 std::unique_ptr<Request> FakeNetwork::irecv(void* data, std::size_t bytes, int from, int tag, std::shared_ptr<void> memory) {
   const FakeHub::Place place{from, rank_, tag};
   return std::make_unique<FakeRequest>(hub_, place, hub_->receive(place, data, bytes, std::move(memory)));
+}
+
+namespace {
+
+constexpr int first_native_tag = 30'000;
+
+// Everybody sends all of its data to everybody.
+class FakeCollective final : public Request {
+ public:
+  using Finish = std::function<void(const std::vector<std::vector<std::byte>>& all)>;
+  FakeCollective(FakeNetwork& network, int tag, const void* in, std::size_t bytes, Finish finish)
+      : all_(static_cast<std::size_t>(network.size()), std::vector<std::byte>(bytes)), finish_(std::move(finish)) {
+    const auto self = static_cast<std::size_t>(network.rank());
+    if (bytes > 0) std::memcpy(all_[self].data(), in, bytes);
+    for (int other = 0; other < network.size(); ++other) {
+      if (other == network.rank()) continue;
+      requests_.push_back(network.irecv(all_[static_cast<std::size_t>(other)].data(), bytes, other, tag, nullptr));
+      requests_.push_back(network.isend(all_[self].data(), bytes, other, tag, nullptr));
+    }
+  }
+  [[nodiscard]] bool test() override {
+    std::erase_if(requests_, [](const auto& request) { return request->test(); });
+    if (!requests_.empty()) return false;
+    if (finish_) std::exchange(finish_, nullptr)(all_);
+    return true;
+  }
+
+ private:
+  std::vector<std::vector<std::byte>> all_;
+  std::vector<std::unique_ptr<Request>> requests_;
+  Finish finish_;
+};
+
+class FakeCollectives final : public NativeCollectives {
+ public:
+  FakeCollectives(std::shared_ptr<FakeHub> hub, int rank, int tag) : hub_(hub), network_(std::move(hub), rank), tag_(tag) {}
+
+  [[nodiscard]] bool reduces(tnt_dtype_t dtype, tnt_op_t op) const noexcept override {
+    return op != TNT_AVG && dtype_size(dtype) != 2;
+  }
+  [[nodiscard]] std::unique_ptr<Request> all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                                    tnt_op_t op, std::shared_ptr<void> /*memory*/) override {
+    return std::make_unique<FakeCollective>(network_, tag_, in, count * dtype_size(dtype),
+                                            [=](const auto& all) { chain(all, 0, out, count, dtype, op); });
+  }
+  [[nodiscard]] std::unique_ptr<Request> reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                                        tnt_op_t op, std::shared_ptr<void> /*memory*/) override {
+    const std::size_t block = count * dtype_size(dtype);
+    const auto ranks = static_cast<std::size_t>(network_.size());
+    const std::size_t offset = static_cast<std::size_t>(network_.rank()) * block;
+    return std::make_unique<FakeCollective>(network_, tag_, in, ranks * block,
+                                            [=](const auto& all) { chain(all, offset, out, count, dtype, op); });
+  }
+  [[nodiscard]] std::unique_ptr<Request> all_gather(const void* in, void* out, std::size_t bytes,
+                                                    std::shared_ptr<void> /*memory*/) override {
+    return std::make_unique<FakeCollective>(network_, tag_, in, bytes, [=](const auto& all) {
+      for (std::size_t rank = 0; rank < all.size() && bytes > 0; ++rank) {
+        std::memcpy(static_cast<std::byte*>(out) + rank * bytes, all[rank].data(), bytes);
+      }
+    });
+  }
+  [[nodiscard]] std::unique_ptr<Request> duplicate(std::shared_ptr<NativeCollectives>& copy) override {
+    copy = std::make_shared<FakeCollectives>(hub_, network_.rank(), tag_ + 1 + copies_++);
+    return std::make_unique<FakeCollective>(network_, tag_, nullptr, 0, nullptr);
+  }
+
+ private:
+  static void chain(const std::vector<std::vector<std::byte>>& all, std::size_t offset, void* out, std::size_t count,
+                    tnt_dtype_t dtype, tnt_op_t op) {
+    if (count == 0) return;
+    std::vector<std::byte> sum(all.back().begin() + static_cast<std::ptrdiff_t>(offset), all.back().end());
+    for (std::size_t rank = all.size() - 1; rank-- > 0;) {
+      const void* both[] = {sum.data(), all[rank].data() + offset};
+      reduce(sum.data(), both, count, dtype, op);
+    }
+    std::memcpy(out, sum.data(), count * dtype_size(dtype));
+  }
+
+  std::shared_ptr<FakeHub> hub_;
+  FakeNetwork network_;
+  int tag_;
+  int copies_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<NativeCollectives> FakeNetwork::native_collectives() {
+  return std::make_shared<FakeCollectives>(hub_, rank_, first_native_tag);
 }
 
 }  // namespace tnt::testing

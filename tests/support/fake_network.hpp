@@ -72,6 +72,8 @@ class FakeNetwork final : public Network {
                                                std::shared_ptr<void> memory) override;
   [[nodiscard]] std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,
                                                std::shared_ptr<void> memory) override;
+  // Their sums begin at the last rank, one after another: never the tree over ranks, from three ranks on.
+  [[nodiscard]] std::shared_ptr<NativeCollectives> native_collectives() override;
   void skip_finalize() noexcept override {}
 
  private:

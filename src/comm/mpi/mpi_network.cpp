@@ -109,6 +109,78 @@ class MpiNetwork::MpiRequest final : public Request {
   bool incoming_;
 };
 
+// On a duplicate of MPI_COMM_WORLD, which is not freed: MPI would wait for other ranks.
+class MpiNetwork::MpiCollectives final : public NativeCollectives {
+ public:
+  MpiCollectives(std::shared_ptr<Channel> channel, MPI_Comm comm) : channel_(std::move(channel)), comm_(comm) {}
+
+  // MPI has no 16-bit floats and no mean. Its smallest and largest of floats say nothing about NaN.
+  [[nodiscard]] bool reduces(tnt_dtype_t dtype, tnt_op_t op) const noexcept override {
+    const bool exact = op == TNT_SUM || op == TNT_PROD || (dtype != TNT_FLOAT32 && dtype != TNT_FLOAT64);
+    return type_of(dtype) != MPI_DATATYPE_NULL && op_of(op) != MPI_OP_NULL && exact;
+  }
+
+  [[nodiscard]] std::unique_ptr<Request> all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                                    tnt_op_t op, std::shared_ptr<void> memory) override {
+    return start(std::move(memory), [&](MPI_Request* request) {
+      TNT_MPI(MPI_Iallreduce(in == out ? MPI_IN_PLACE : in, out, static_cast<int>(count), type_of(dtype), op_of(op), comm_,
+                             request));
+    });
+  }
+  [[nodiscard]] std::unique_ptr<Request> reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                                        tnt_op_t op, std::shared_ptr<void> memory) override {
+    return start(std::move(memory), [&](MPI_Request* request) {
+      TNT_MPI(MPI_Ireduce_scatter_block(in, out, static_cast<int>(count), type_of(dtype), op_of(op), comm_, request));
+    });
+  }
+  [[nodiscard]] std::unique_ptr<Request> all_gather(const void* in, void* out, std::size_t bytes,
+                                                    std::shared_ptr<void> memory) override {
+    int rank = 0;
+    TNT_MPI(MPI_Comm_rank(comm_, &rank));
+    const bool in_place = in == static_cast<std::byte*>(out) + static_cast<std::size_t>(rank) * bytes;
+    return start(std::move(memory), [&](MPI_Request* request) {
+      TNT_MPI(MPI_Iallgather(in_place ? MPI_IN_PLACE : in, static_cast<int>(bytes), MPI_BYTE, out, static_cast<int>(bytes),
+                             MPI_BYTE, comm_, request));
+    });
+  }
+  [[nodiscard]] std::unique_ptr<Request> duplicate(std::shared_ptr<NativeCollectives>& copy) override {
+    const auto made = std::make_shared<MpiCollectives>(channel_, MPI_COMM_NULL);
+    copy = made;  // also the memory that MPI writes the new communicator to
+    return start(made, [&](MPI_Request* request) { TNT_MPI(MPI_Comm_idup(comm_, &made->comm_, request)); });
+  }
+
+ private:
+  static MPI_Datatype type_of(tnt_dtype_t dtype) noexcept {
+    switch (dtype) {
+      case TNT_FLOAT32: return MPI_FLOAT;
+      case TNT_FLOAT64: return MPI_DOUBLE;
+      case TNT_INT8: return MPI_INT8_T;
+      case TNT_UINT8: return MPI_UINT8_T;
+      case TNT_INT32: return MPI_INT32_T;
+      case TNT_INT64: return MPI_INT64_T;
+      default: return MPI_DATATYPE_NULL;
+    }
+  }
+  static MPI_Op op_of(tnt_op_t op) noexcept {
+    switch (op) {
+      case TNT_SUM: return MPI_SUM;
+      case TNT_PROD: return MPI_PROD;
+      case TNT_MIN: return MPI_MIN;
+      case TNT_MAX: return MPI_MAX;
+      default: return MPI_OP_NULL;
+    }
+  }
+  template <typename Start>
+  [[nodiscard]] std::unique_ptr<Request> start(std::shared_ptr<void> memory, const Start& begin) {
+    auto request = std::make_unique<MpiRequest>(channel_, std::move(memory), false);
+    channel_->use([&] { begin(&request->handle); });
+    return request;
+  }
+
+  std::shared_ptr<Channel> channel_;
+  MPI_Comm comm_;
+};
+
 MpiNetwork::MpiNetwork() : channel_(std::make_shared<Channel>(session_.serialized())) {
   TNT_MPI(MPI_Comm_rank(channel_->comm, &rank_));
   TNT_MPI(MPI_Comm_size(channel_->comm, &size_));
@@ -116,7 +188,11 @@ MpiNetwork::MpiNetwork() : channel_(std::make_shared<Channel>(session_.serialize
   int known = 0;
   TNT_MPI(MPI_Comm_get_attr(channel_->comm, MPI_TAG_UB, static_cast<void*>(&last), &known));
   if (known != 0) max_tag_ = *last;
+  // Collectives and messages of one communicator do not meet in MPI.
+  collectives_ = std::make_shared<MpiCollectives>(channel_, channel_->comm);
 }
+
+std::shared_ptr<NativeCollectives> MpiNetwork::native_collectives() { return collectives_; }
 
 // Does not free the communicator, because MPI would wait for other ranks, and tnt_finalize must not.
 MpiNetwork::~MpiNetwork() { channel_->abandon(); }

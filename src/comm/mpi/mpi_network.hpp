@@ -28,15 +28,18 @@ class MpiNetwork final : public Network {
   [[nodiscard]] std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,
                                                std::shared_ptr<void> memory) override;
   [[nodiscard]] bool takes_callers_memory() const noexcept override { return session_.ours(); }
+  [[nodiscard]] std::shared_ptr<NativeCollectives> native_collectives() override;
   void close() noexcept override;
   void skip_finalize() noexcept override;
 
  private:
   class Channel;
   class MpiRequest;
+  class MpiCollectives;
 
   MpiSession session_;
   std::shared_ptr<Channel> channel_;
+  std::shared_ptr<NativeCollectives> collectives_;
   int rank_ = 0;
   int size_ = 1;
   int max_tag_ = 32767;

@@ -14,12 +14,13 @@ constexpr std::int64_t check_every_ns = 2'000'000;
 constexpr std::int64_t max_nap_ns = 500'000;  // of a rank that has waited long; a network makes progress only when it is polled
 constexpr std::int64_t min_nap_ns = 50'000;   // of a rank whose polling takes the core from a computation
 
-// Backs off: spins first, then yields, then sleeps, longer the longer it has waited.
+// Backs off: spins first, then yields, then sleeps, longer the longer it has waited. Beside nothing that computes it yields
+// for 10 ms: where ranks share cores, a collective takes some milliseconds, and each nap of a rank holds up all others.
 void rest(const BackoffPolicy& backoff, WaitHint wait_hint, std::int64_t waited) {
   const bool computing = wait_hint == WaitHint::computing;
   if (waited < backoff.spin_ns) {
     cpu_pause();
-  } else if (waited < (computing ? 1 : 20) * backoff.yield_ns) {
+  } else if (waited < (computing ? 1 : 500) * backoff.yield_ns) {
     yield_core();
   } else {
     const std::int64_t nap = computing ? std::max(waited / 8, min_nap_ns) : waited / 64;
@@ -53,6 +54,10 @@ void RequestBatch::receive(const BufferSlice& part, std::size_t member, TagKind 
   items_.push_back({world.network().irecv(part.data(), part.bytes, group_->members[member], world.tag(group_->context, kind),
                                           owner_of(part.buffer)),
                     member, true, is_callers(part.buffer)});
+}
+
+void RequestBatch::add(std::unique_ptr<Request> request, bool in_callers_memory) {
+  items_.push_back({std::move(request), all_members, true, in_callers_memory});
 }
 
 // All are waited for, and a test of one lets the network work on all: the others need no test while this one is not complete.
@@ -111,7 +116,7 @@ void RequestBatch::check_peers(double timeout, bool passed, std::optional<Waitin
   world.throw_if_aborted();
   if (group_->cancelled) fail(TNT_ABORTED, "{} was cancelled: its communicator is being destroyed", waiter());
   if (poll_all()) return;
-  for (const int rank : missing()) {
+  for (const int rank : needed()) {
     const bool lost = world.lost(rank);
     if (!lost && !world.left(rank)) continue;
     if (poll_all()) return;  // its message came before it left: poll again
@@ -131,11 +136,22 @@ std::vector<int> RequestBatch::missing() const {
   std::vector<int> ranks;
   const bool incoming = std::any_of(items_.begin(), items_.end(), [](const Item& item) { return item.incoming; });
   for (const Item& item : items_) {
+    if (item.member == all_members) {
+      ranks = group_->members;
+      std::erase(ranks, group_->members[group_->self]);
+      break;
+    }
     if (item.incoming == incoming) ranks.push_back(group_->members[item.member]);
   }
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
+}
+
+std::vector<int> RequestBatch::needed() const {
+  const bool collective =
+      std::any_of(items_.begin(), items_.end(), [](const Item& item) { return item.member == all_members; });
+  return collective ? std::vector<int>() : missing();
 }
 
 }  // namespace tnt

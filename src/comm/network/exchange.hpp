@@ -57,6 +57,8 @@ class RequestBatch {
 
   void send(const BufferSlice& part, std::size_t member, TagKind kind);
   void receive(const BufferSlice& part, std::size_t member, TagKind kind);
+  // A request that needs all members. in_callers_memory: its data is memory of the caller.
+  void add(std::unique_ptr<Request> request, bool in_callers_memory);
 
   // Returns when all requests are complete. Throws and aborts the job: TNT_PEER_LOST if a missing rank has left, TNT_TIMEOUT.
   // Also throws the error of an earlier abort. call: of all members, if all take part. waiter: "rank 0 in barrier (call 7)".
@@ -65,15 +67,18 @@ class RequestBatch {
  private:
   struct Item {
     std::unique_ptr<Request> request;
-    std::size_t member;
+    std::size_t member;  // all_members: of a collective
     bool incoming;
     bool callers;  // the data is memory of the caller
   };
+  static constexpr std::size_t all_members = ~std::size_t{0};
   [[nodiscard]] bool poll();  // true if a request has completed; looks at them in turn, up to the first that is not
   bool poll_all();
   void give_up() noexcept;
   void check_peers(double timeout, bool passed, std::optional<WaitingCall> call, const std::function<std::string()>& waiter);
   [[nodiscard]] std::vector<int> missing() const;
+  // Those without which a message cannot come. A member may leave when its part of a collective is done.
+  [[nodiscard]] std::vector<int> needed() const;
 
   Group* group_;
   std::vector<Item> items_;  // not complete

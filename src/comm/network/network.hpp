@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/non_copyable.hpp"
+#include "tarantella/tarantella.h"
 
 namespace tnt {
 
@@ -24,6 +25,27 @@ class Request : NonCopyable {
   // Blocks until test() returns true, on a network on which time passes only while ranks block: a simulated one. False at once
   // on all others, which must be polled.
   [[nodiscard]] virtual bool wait() { return false; }
+};
+
+// Collectives of the network itself among all its ranks, as MPI has them: their order of summation is the network's. All ranks
+// make the same calls of one object in the same order, one after another. Requests are polled as those of messages are; in and
+// out are the caller's, or of `memory`, and in == out is in place. At most max_message_bytes for each rank. Thread-safe.
+class NativeCollectives : NonCopyable {
+ public:
+  virtual ~NativeCollectives() = default;
+
+  // Whether the network has this operation, with the results of ours but for the order of summation.
+  [[nodiscard]] virtual bool reduces(tnt_dtype_t dtype, tnt_op_t op) const noexcept = 0;
+  [[nodiscard]] virtual std::unique_ptr<Request> all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                                            tnt_op_t op, std::shared_ptr<void> memory) = 0;
+  // count: elements of out; `in` does not overlap it.
+  [[nodiscard]] virtual std::unique_ptr<Request> reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                                                tnt_op_t op, std::shared_ptr<void> memory) = 0;
+  // bytes: of `in`, which may be this rank's part of out.
+  [[nodiscard]] virtual std::unique_ptr<Request> all_gather(const void* in, void* out, std::size_t bytes,
+                                                            std::shared_ptr<void> memory) = 0;
+  // Another object among the same ranks: in `copy`, once the request is complete.
+  [[nodiscard]] virtual std::unique_ptr<Request> duplicate(std::shared_ptr<NativeCollectives>& copy) = 0;
 };
 
 // All functions are thread-safe. They throw TNT_SYSTEM.
@@ -49,6 +71,9 @@ class Network : NonCopyable {
   // The connection to the rank has ended, and everything that it has sent is here. A network that ends the whole job when it
   // loses a rank, as MPI does, need not know.
   [[nodiscard]] virtual bool lost(int /*rank*/) { return false; }
+
+  // The network's own collectives; nullptr if it has none. The same object in each call.
+  [[nodiscard]] virtual std::shared_ptr<NativeCollectives> native_collectives() { return nullptr; }
 
   // Of the calling thread, in the network's time.
   virtual void sleep(std::chrono::nanoseconds time) { std::this_thread::sleep_for(time); }

@@ -15,7 +15,9 @@ std::vector<int> all_ranks(int ranks) {
 }  // namespace
 
 NetworkCommunicator::NetworkCommunicator(const std::shared_ptr<NetworkWorld>& world)
-    : NetworkCommunicator(world, 0, all_ranks(world->ranks()), static_cast<std::size_t>(world->rank())) {}
+    : NetworkCommunicator(world, 0, all_ranks(world->ranks()), static_cast<std::size_t>(world->rank())) {
+  native_ = world->network().native_collectives();
+}
 
 NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, std::uint64_t context, std::vector<int> members,
                                          std::size_t self)
@@ -72,7 +74,20 @@ std::unique_ptr<NetworkCommunicator> NetworkCommunicator::split_network(int colo
   all_gather(&own, keys.data(), sizeof(own), TNT_UINT8, context);
   if (color < 0) return nullptr;
   const std::vector<int> members = members_of_color(keys, color);
-  return make_part(members, keys[static_cast<std::size_t>(members.front())].id);
+  auto part = make_part(members, keys[static_cast<std::size_t>(members.front())].id);
+  if (native_ && part->group_.members == group_.members) {
+    RequestBatch batch(group_);
+    batch.add(native_->duplicate(part->native_), false);
+    batch.wait(context, std::nullopt, [this] { return fmt::format("rank {} in split", group_.members[group_.self]); });
+    part->native_choice_ = native_choice_;
+  }
+  return part;
+}
+
+std::unique_ptr<Communicator> NetworkCommunicator::duplicate_with_flat_sums(const CallContext& context) {
+  auto part = split_network(0, 0, context);
+  part->native_choice_ = {};
+  return part;
 }
 
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::create_network_group(std::span<const int> members, int tag,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "comm/network/all_reduce_choice.hpp"
 #include "comm/network/collective_handshake.hpp"
 #include "comm/network/exchange.hpp"
+#include "comm/network/native_choice.hpp"
 #include "comm/network/point_to_point.hpp"
 #include "kernels/cpu/reduce.hpp"
 
@@ -23,7 +25,8 @@ namespace tnt {
 // Small data travels with the first message of a call. Larger data travels in chunks: some chunks are on the network while
 // others are packed, reduced or unpacked. They pass through staging memory, except in an all_reduce that has nothing to pack (a
 // tensor of the wire type, unscaled), if the network takes memory of the caller. If such a call fails, it closes the network
-// before it returns (RequestBatch), so no access is left behind. Cost of all_reduce: each rank sends 2(n-1)/n S; small data
+// before it returns (RequestBatch), so no access is left behind. The network's own collectives are taken where take_native says
+// so (network_native.cpp). Cost of all_reduce: each rank sends 2(n-1)/n S; small data
 // takes the time of one message. The algorithm is chosen in all_reduce_choice.hpp.
 class NetworkCommunicator final : public Communicator {
  public:
@@ -46,6 +49,7 @@ class NetworkCommunicator final : public Communicator {
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
+  [[nodiscard]] std::unique_ptr<Communicator> duplicate_with_flat_sums(const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
                                                            const CallContext& context) override {
     return create_network_group(members, tag, context);
@@ -53,6 +57,11 @@ class NetworkCommunicator final : public Communicator {
   void abort(tnt_status_t status, const std::string& message) noexcept override { group_.world->abort(status, message); }
   void cancel() noexcept override { group_.cancelled = true; }
   [[nodiscard]] std::optional<Error> async_error() const noexcept override { return group_.world->async_error(); }
+
+  // Where the network's own collectives are taken from now on, with their order of summation: in this communicator, and in
+  // those that are split from it with the same members. Nowhere until this is called. The same on all ranks, between calls.
+  void take_native(const NativeChoice& choice) noexcept { native_choice_ = choice; }
+  [[nodiscard]] bool has_native() const noexcept { return native_ != nullptr; }
 
   // For the hierarchical communicator. split_network: split with its concrete type. subgroup: a communicator of these ranks,
   // including this one, made without communication; each rank may be in one of each index, 0 and 1. begin_handshake,
@@ -86,6 +95,10 @@ class NetworkCommunicator final : public Communicator {
 
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> make_part(std::span<const int> members, std::uint64_t id) const;
 
+  [[nodiscard]] bool takes_native(const Call& call, std::size_t bytes) const;
+  void all_reduce_natively(const FusedBuffer& fused, const Call& call, const CallContext& context);
+  void run_natively(const Call& call, const CallContext& context, const std::function<std::unique_ptr<Request>()>& start);
+
   [[nodiscard]] AllReduceAlgorithm all_reduce_algorithm(const FusedBuffer& fused, tnt_op_t op) const;
 
   // out: the reduction of count elements at source(member) of each member.
@@ -101,6 +114,8 @@ class NetworkCommunicator final : public Communicator {
   std::vector<std::size_t> reduction_order_;
   std::size_t reduction_groups_ = 1;
   std::optional<AllReduceAlgorithm> forced_;
+  std::shared_ptr<NativeCollectives> native_;
+  NativeChoice native_choice_;
   CollectiveHandshake handshake_;
   StagingPool staging_;  // for the chunks of collectives
   PointToPoint point_to_point_;

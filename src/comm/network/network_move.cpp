@@ -74,6 +74,9 @@ void NetworkCommunicator::all_gather(const void* in, void* out, std::size_t coun
                                      const CallContext& context) {
   const std::size_t bytes = count * dtype_size(dtype);
   const Call call{.kind = Call::all_gather, .dtype = dtype, .count = count};
+  if (takes_native(call, bytes)) {
+    return run_natively(call, context, [&] { return native_->all_gather(in, out, bytes, nullptr); });
+  }
   if (!CollectiveHandshake::gathers(group_.size(), bytes)) {
     AllGather stages(*this, in, out, bytes);
     handshake_.begin(call, context);

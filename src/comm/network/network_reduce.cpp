@@ -129,6 +129,7 @@ void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, cons
   Phases phases(context);
   const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
+  if (takes_native(call, bytes)) return all_reduce_natively(fused, call, context);
   const AllReduceAlgorithm algorithm = all_reduce_algorithm(fused, op);
   if (algorithm != AllReduceAlgorithm::gather) handshake_.begin(call, context);
   const auto begun = [&] { handshake_.finish(); };
@@ -195,6 +196,14 @@ class NetworkCommunicator::ReduceScatter {
 void NetworkCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                                          const CallContext& context) {
   const Call call{.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count};
+  if (takes_native(call, count * dtype_size(dtype) * group_.size())) {
+    const std::byte* own = static_cast<const std::byte*>(in) + group_.self * count * dtype_size(dtype);
+    const bool in_place = out == own;  // MPI's in place is another one
+    const StagingBuffer result = in_place ? staging_.acquire(count * dtype_size(dtype)) : callers_memory(out);
+    run_natively(call, context, [&] { return native_->reduce_scatter(in, result.get(), count, dtype, op, nullptr); });
+    if (in_place) std::memcpy(out, result.get(), count * dtype_size(dtype));
+    return;
+  }
   ReduceScatter stages(*this, in, out, call);
   handshake_.begin(call, context);
   run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
