@@ -81,13 +81,13 @@ void RequestBatch::give_up() noexcept {
 
 void RequestBatch::wait(const CallContext& context, std::optional<WaitingCall> call,
                         const std::function<std::string()>& waiter) {
-  (void)poll();
-  if (items_.empty()) return;
-  const Deadline deadline(context.timeout);
-  std::int64_t quiet_since = now_ns();
-  std::int64_t last_check_ns = quiet_since;
-  std::optional<NetworkWorld::Waiting> waiting;  // made at the first check: most waits are shorter
   try {
+    (void)poll();
+    if (items_.empty()) return;
+    const Deadline deadline(context.timeout);
+    std::int64_t quiet_since = now_ns();
+    std::int64_t last_check_ns = quiet_since;
+    std::optional<NetworkWorld::Waiting> waiting;  // made at the first check: most waits are shorter
     while (!items_.empty()) {
       const std::int64_t now = now_ns();
       if (now - last_check_ns > check_every_ns) {
