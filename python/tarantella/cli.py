@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from tarantella.inspection import explain, status
+from tarantella.inspection import doctor, explain, status
 from tarantella.launcher import preload, restarts, supervision
 from tarantella.launcher.cleanup import clean_up
 from tarantella.launcher.environment import shared_environment
@@ -49,6 +49,8 @@ def main(argv: list[str] | None = None) -> int:
 def _run(argv: list[str], console: Console) -> int:
     if argv[:1] == ["status"]:
         return status(argv[1:])
+    if argv[:1] == ["doctor"]:
+        return doctor(argv[1:])
     if argv[:1] == ["explain"]:
         return explain(argv[1:])
     if argv[:1] == ["verify"]:

@@ -145,7 +145,13 @@ def parser_of(words: list[str]) -> tuple[list[Path], list[str]] | None:
     program = words[0].removeprefix(".venv/bin/")
     own = words[1 : words.index("--")] if "--" in words else words[1:]
     if program == "tarantella":
-        commands_of = {"verify": VERIFY, "simulate": SIMULATE, "status": INSPECTION, "explain": INSPECTION}
+        commands_of = {
+            "verify": VERIFY,
+            "simulate": SIMULATE,
+            "doctor": INSPECTION,
+            "status": INSPECTION,
+            "explain": INSPECTION,
+        }
         return commands_of.get(own[0] if own else "", LAUNCHER), own
     if program == "tnt-bench":
         return TNT_BENCH, own

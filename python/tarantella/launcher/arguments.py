@@ -42,7 +42,7 @@ def launcher_parser() -> argparse.ArgumentParser:
     """The parser of everything before `--`."""
     parser = Parser(
         prog="tarantella",
-        usage="tarantella -n N [options] -- SCRIPT [args...]\n       tarantella status|explain|verify|simulate --help",
+        usage="tarantella -n N [options] -- SCRIPT [args...]\n       tarantella doctor|status|explain|verify|simulate --help",
         description="Starts N ranks of SCRIPT, on this node or on several hosts, and ends them together when one fails. SCRIPT "
         "is a .py file or another program, or what may follow `python`: -m MODULE, -c TEXT, or - for standard input.",
         allow_abbrev=False,

@@ -1,0 +1,198 @@
+"""What `tarantella doctor` looks at on a host: one function for each subject, all without importing TensorFlow."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tarantella import _native, settings
+from tarantella.errors import TarantellaError
+from tarantella.launcher.errors import UsageError
+from tarantella.launcher.mpirun import find_mpirun
+from tarantella.threads import usable_cores
+
+OK, NOTE, PROBLEM = "ok", "note", "problem"
+PACKAGES = {
+    "tensorflow": ((2, 16), (2, 22), ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tensorflow-macos")),
+    "keras": ((3, 8), (4, 0), ("keras",)),
+    "tf_keras": ((2, 16), (2, 22), ("tf_keras", "tf-keras")),
+}
+"""The versions that are supported, from the first to before the second, and the names of the distributions."""
+SMALL_SEGMENT = 1 << 30
+FEW_DESCRIPTORS = 1024
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one subject, and what to do about it."""
+
+    subject: str
+    state: str
+    """OK, NOTE: training works without it; PROBLEM: training fails, or fails soon."""
+    text: str
+    remedy: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def findings() -> Iterator[Finding]:
+    """All of this host, one by one."""
+    for check in (_python, _packages, _library, _mpi, _gpus, _nccl, _cores, _memory, _limits, _settings):
+        yield from check()
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("Tarantella", OK, f"{_native.version()} on Python {platform.python_version()}, {platform.system()} "
+                  f"{platform.release()}, {Path(_native.__file__).parent}")  # fmt: skip
+
+
+def _packages() -> Iterator[Finding]:
+    for name, (first, end, distributions) in PACKAGES.items():
+        version = next(filter(None, map(_version_of, distributions)), None)
+        supported = f"{first[0]}.{first[1]} or newer, before {end[0]}.{end[1]}"
+        if version is None:
+            yield _missing(name)
+        elif first <= _number(version) < end:
+            yield Finding(name, OK, version)
+        elif _number(version) < first:
+            yield Finding(
+                name, PROBLEM, f"{version} is too old: supported is {supported}", f"pip install '{name}>={first[0]}.{first[1]}'"
+            )
+        else:
+            yield Finding(name, NOTE, f"{version} was never tested with this version: supported is {supported}")
+
+
+def _missing(name: str) -> Finding:
+    if name == "tf_keras":
+        return Finding(name, NOTE, "not installed: it is needed for legacy Keras alone")
+    remedy = "pip install 'tarantella[cpu]', or 'tarantella[gpu]' for GPUs"
+    return Finding(name, PROBLEM, "not installed: collectives work without it, training does not", remedy)
+
+
+def _version_of(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _number(version: str) -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+
+
+def _library() -> Iterator[Finding]:
+    folder = Path(_native.__file__).parent
+    parts = {
+        "libtarantella_tensorflow.so": (PROBLEM, "operations for TensorFlow"),
+        "libtarantella_mpi.so": (NOTE, "jobs on several hosts by mpirun or srun"),
+        "libtarantella_cuda.so": (NOTE, "training on GPUs"),
+    }
+    missing = {name: part for name, part in parts.items() if not (folder / name).exists()}
+    if not missing:
+        yield Finding("parts", OK, "operations for TensorFlow, MPI, CUDA")
+    for name, (state, use) in missing.items():
+        yield Finding("parts", state, f"{folder / name} is not there: this installation has no {use}",
+                      "install a package that was built where the libraries for it are installed")  # fmt: skip
+
+
+def _mpi() -> Iterator[Finding]:
+    try:
+        mpirun = find_mpirun(["mpirun"])
+    except UsageError as error:
+        yield Finding("MPI", NOTE, str(error))
+        return
+    version = _first_line(["mpirun", "--version"])
+    yield Finding("MPI", OK, f"{mpirun}, {shutil.which('mpirun')}: {version}")
+
+
+def _first_line(command: list[str]) -> str:
+    """Of what a program says; empty if it cannot be started."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (done.stdout.strip().splitlines() or [""])[0]
+
+
+def _gpus() -> Iterator[Finding]:
+    count, reason = _native.device_count()
+    if count > 0:
+        names = _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+        yield Finding("GPUs", OK, f"{count}{': ' * bool(names)}{names}")
+    elif Path("/proc/driver/nvidia").exists():
+        yield Finding("GPUs", PROBLEM, f"the NVIDIA driver is loaded, but no GPU can be used: {reason}",
+                      "check nvidia-smi and CUDA_VISIBLE_DEVICES; --no-gpu trains without them")  # fmt: skip
+    else:
+        yield Finding("GPUs", NOTE, f"none: {reason}")
+
+
+def _nccl() -> Iterator[Finding]:
+    if _native.device_count()[0] == 0:
+        return
+    named = os.environ.get("TNT_NCCL_LIBRARY")
+    try:
+        library = ctypes.CDLL(named or "libnccl.so.2")
+        number = ctypes.c_int()
+        library.ncclGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError) as error:
+        yield Finding("NCCL", NOTE, f"not found by the loader ({error}); the one beside TensorFlow is searched for, too",
+                      "pip install nvidia-nccl-cu12, or name the library by TNT_NCCL_LIBRARY")  # fmt: skip
+        return
+    yield Finding("NCCL", OK, f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}")
+
+
+def _cores() -> Iterator[Finding]:
+    cores, present = usable_cores(), os.cpu_count() or 1
+    limit = "" if cores == present else f" of {present}: affinity or a cgroup's quota allows no more"
+    yield Finding("cores", OK, f"{cores}{limit}")
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+        threads = os.environ.get(name, "")
+        if threads.isdigit() and int(threads) > cores:
+            yield Finding("threads", NOTE, f"{name}={threads} on {cores} cores, for each rank",
+                          f"leave {name} unset: the launcher shares the cores among the ranks")  # fmt: skip
+
+
+def _memory() -> Iterator[Finding]:
+    available = _meminfo().get("MemAvailable", 0)
+    state = OK if available >= SMALL_SEGMENT else PROBLEM
+    remedy = "" if state == OK else "end other programs: each rank takes about 0.5 GiB for TensorFlow alone"
+    yield Finding("memory", state, f"{available / 2**30:.1f} GiB available", remedy)
+
+
+def _meminfo(file: Path = Path("/proc/meminfo")) -> Mapping[str, int]:
+    lines = (line.split() for line in file.read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) > 1}
+
+
+def _limits() -> Iterator[Finding]:
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if 0 <= descriptors < FEW_DESCRIPTORS:
+        yield Finding("limits", NOTE, f"a process may open {descriptors} files", f"ulimit -n {FEW_DESCRIPTORS}, for many ranks")
+    for kind, name in ((resource.RLIMIT_AS, "-v"), (resource.RLIMIT_FSIZE, "-f")):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield Finding("limits", NOTE, f"ulimit {name} is {limit // 1024} KiB: shared memory may not fit",
+                          f"ulimit {name} unlimited")  # fmt: skip
+
+
+def _settings() -> Iterator[Finding]:
+    given = {name: value for name, value in os.environ.items() if name.startswith("TNT_")}
+    for name, value in sorted(given.items()):
+        try:
+            settings.check({name: value})
+        except TarantellaError as error:
+            yield Finding("settings", PROBLEM, str(error), f"unset {name}, or correct it")
+        else:
+            yield Finding("settings", OK, f"{name}={value}")

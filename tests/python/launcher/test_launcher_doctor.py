@@ -1,0 +1,86 @@
+"""`tarantella doctor`: what it finds here and on hosts, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from importlib import metadata
+
+import pytest
+
+from tarantella.inspection import checks
+from tarantella.inspection.checks import NOTE, OK, PROBLEM
+
+needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
+
+
+def found_by(result):
+    return {one["subject"]: one for one in json.loads(result.stdout)["findings"]}
+
+
+def test_a_machine_where_training_works(here):
+    result = here.run("doctor")
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[-1] == "Training works here." and not any(line.startswith("FAIL") for line in lines)
+    assert any(line.split()[:3] == ["ok", "tensorflow", metadata.version("tensorflow-cpu")] for line in lines), result.stdout
+    assert any("2 ranks, shared memory" in line and "sums are right" in line and " GB/s over shm" in line for line in lines)
+
+
+def test_a_setting_that_is_none_is_a_problem(here):
+    result = here.run("doctor", "--json", env={**os.environ, "TNT_TIMOUT": "3"})
+    assert result.returncode == 1
+    found = found_by(result)
+    assert found["settings"]["state"] == PROBLEM and "TNT_TIMOUT" in found["settings"]["text"]
+    assert found["2 ranks, shared memory"]["state"] == PROBLEM and "TNT_TIMOUT" in found["2 ranks, shared memory"]["text"]
+
+
+@needs_mpirun
+def test_hosts_are_asked_by_mpirun(here):
+    result = here.run("doctor", "--hosts", "localhost,127.0.0.1", "--mpirun", "mpirun --oversubscribe")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.splitlines()[-1] == "2 hosts are alike, and training works on each of them."
+
+
+def fake_mpirun(here, answers):
+    lines = "\n".join(json.dumps(answer) for answer in answers)
+    program = here.folder / "mpirun"
+    program.write_text(f"#!/bin/sh\n[ \"$1\" != --version ] || {{ echo Open MPI; exit; }}\ncat <<'END'\n{lines}\nEND\n")
+    program.chmod(0o755)
+    return program
+
+
+def answer(host, time, **texts):
+    return {
+        "host": host,
+        "time": time,
+        "findings": [{"subject": name, "state": OK, "text": text, "remedy": ""} for name, text in texts.items()],
+    }
+
+
+def test_hosts_that_differ_are_named(here):
+    bad = {"subject": "memory", "state": PROBLEM, "text": "0.1 GiB available", "remedy": "end other programs"}
+    answers = [answer("a", 100.0, keras="3.15.1"), answer("b", 101.0, keras="3.10.0"), answer("c", 190.0, keras="3.15.1")]
+    answers[2]["findings"].append(bad)
+    result = here.run("doctor", "--hosts", "a,b,c", "--mpirun", fake_mpirun(here, answers))
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[3:] == [
+        "FAIL  c: memory: 0.1 GiB available -> end other programs",
+        "FAIL  keras: a has 3.15.1, and b has 3.10.0",
+        "FAIL  clocks: they differ by 90 s -> run an NTP client on all hosts",
+    ]
+
+
+def test_a_host_that_does_not_answer(here):
+    result = here.run("doctor", "--hosts", "a,b", "--mpirun", fake_mpirun(here, [answer("a", 1.0)]))
+    assert result.returncode == 2 and result.stderr.startswith("tarantella: 1 of 2 hosts have answered; "), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [("2.15.1", PROBLEM), ("2.16.0", OK), ("2.21.9", OK), ("2.22.0rc1", NOTE), (None, PROBLEM)]
+)
+def test_versions(monkeypatch: pytest.MonkeyPatch, version: str | None, state: str):
+    monkeypatch.setattr(checks, "_version_of", lambda name: version if name.startswith("tensorflow") else "3.10.0")
+    found = {one.subject: one for one in checks._packages()}["tensorflow"]
+    assert found.state == state and bool(found.remedy) == (state == PROBLEM)
