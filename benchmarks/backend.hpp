@@ -1,4 +1,6 @@
 // The backend of a measurement: our library, or another library that is measured for comparison in the same processes.
+//
+// This folder is tnt-bench. It calls our library by the C API only; benchmarks of training are Python (training).
 #pragma once
 
 #include <memory>

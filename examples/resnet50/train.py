@@ -86,8 +86,8 @@ def main() -> None:
 
     callbacks, times = [], None
     if args.profile_runtimes:
-        times = tnt.keras.callbacks.TimeHistory(args.batch_size, args.logging_freq)
-        callbacks += [times, tnt.keras.callbacks.TimeHistory(args.batch_size, args.print_freq, verbose=1)]
+        times = tnt.callbacks.TimeHistory(args.batch_size, args.logging_freq)
+        callbacks += [times, tnt.callbacks.TimeHistory(args.batch_size, args.print_freq, verbose=1)]
     if args.profile_dir:
         callbacks.append(keras.callbacks.TensorBoard(args.profile_dir))
     history = model.fit(

@@ -1,4 +1,7 @@
 // Reduces n buffers into one, in the tree of register_sums.hpp over the buffers: one rounding, the same bits always.
+//
+// kernels/cpu has the loops over elements in host memory: pack and unpack, sums, copies, 16-bit floats, each compiled for
+// several instruction sets (isa.hpp). Nothing here knows ranks, buckets' plans or threads.
 #pragma once
 
 #include <cstddef>

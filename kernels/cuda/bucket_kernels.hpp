@@ -7,7 +7,8 @@
 // 16 bytes, all tensors have one type and no statistics are asked for, lean kernels run, which keep twice as many bytes in
 // flight (kernel_of).
 //
-// kernels/cuda knows neither devices' settings nor ranks; src/device calls it.
+// kernels/cuda has all code that nvcc compiles; src/device calls it. It knows neither devices' settings nor ranks, and neither
+// allocates nor waits.
 #pragma once
 
 #include <cstddef>

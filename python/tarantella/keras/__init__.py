@@ -16,8 +16,9 @@ except ModuleNotFoundError as error:
     ) from error
 
 _PUBLIC = {
-    **{name: f"tarantella.keras.{name}" for name in ("callbacks", "layers", "schedules")},
+    **{name: f"tarantella.keras.{name}" for name in ("layers", "schedules")},
     # of the predecessor: see tarantella/compat/__init__.py
+    "callbacks": "tarantella.keras.callbacks",
     **{name: f"tarantella.compat.{name}" for name in ("losses", "metrics", "utilities")},
 }
 

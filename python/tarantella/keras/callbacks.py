@@ -45,8 +45,8 @@ class Callback:
         UnsupportedError: the strategy or the group is not supported.
 
     Example:
-        >>> once = tnt.keras.callbacks.Callback(PostToChat())
-        >>> everywhere = tnt.keras.callbacks.Callback(keras.callbacks.TensorBoard("logs"), run_on_all_ranks=True)
+        >>> once = tnt.callbacks.Callback(PostToChat())
+        >>> everywhere = tnt.callbacks.Callback(keras.callbacks.TensorBoard("logs"), run_on_all_ranks=True)
         >>> model.fit(dataset, callbacks=[once, everywhere])
     """
 
@@ -60,9 +60,9 @@ class Callback:
     ) -> Any:
         kind = type(callback).__name__
         if not isinstance(callback, keras.callbacks.Callback):
-            raise TypeError(f"tnt.keras.callbacks.Callback needs a Keras callback, not {kind}")
+            raise TypeError(f"tnt.callbacks.Callback needs a Keras callback, not {kind}")
         if hasattr(type(callback), placement.ON_ALL_RANKS):
-            raise ValueError(f"this {kind} was wrapped by tnt.keras.callbacks.Callback already: wrap it once")
+            raise ValueError(f"this {kind} was wrapped by tnt.callbacks.Callback already: wrap it once")
         placement.refuse_unsupported(callback)
         if placement.restores(callback) or isinstance(callback, Checkpoint):
             raise ValueError(f"cannot wrap {kind}: give it to fit as it is, or leave it out")
@@ -98,7 +98,7 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
         epochs: the same for each epoch.
 
     Example:
-        >>> times = tnt.keras.callbacks.TimeHistory(batch_size=256, logging_freq=100)
+        >>> times = tnt.callbacks.TimeHistory(batch_size=256, logging_freq=100)
         >>> model.fit(dataset.batch(256), epochs=3, callbacks=[times])
         >>> times.epochs[-1]["samples_per_second"]
     """

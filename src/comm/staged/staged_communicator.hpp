@@ -1,6 +1,8 @@
 // Collectives among devices without NCCL, through pinned memory and the host's transport. Each operation is a copy to the host,
 // a host function that calls the host's collective, and a copy back, all on a stream of the communicator. The calling thread
 // does not wait. The host's own waits detect and name failures.
+//
+// This folder joins the Device interface to a communicator of the host. It knows neither CUDA nor a transport.
 #pragma once
 
 #include <atomic>

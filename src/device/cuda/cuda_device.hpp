@@ -1,6 +1,8 @@
 // The CUDA device. It uses a statically linked CUDA runtime, so that no second libcudart enters TensorFlow's process. Streams,
 // events and pointers belong to the driver, and the primary context is shared, so those of other runtimes in the process work
 // here.
+//
+// This folder and kernels/cuda make libtarantella_cuda.so, and no other code of the library includes CUDA's headers.
 #pragma once
 
 #include <cuda_runtime_api.h>

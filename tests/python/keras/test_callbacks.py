@@ -143,7 +143,7 @@ def test_what_cannot_be_wrapped(found):
     assert "wrapped" in twice[1]
     assert "BackupAndRestore" in backup[1]
     assert both[0] == "UnsupportedError"
-    assert no_callback == ["TypeError", "tnt.keras.callbacks.Callback needs a Keras callback, not str"]
+    assert no_callback == ["TypeError", "tnt.callbacks.Callback needs a Keras callback, not str"]
     assert allowed == []
 
 

@@ -30,7 +30,7 @@ VALIDATION = tf.data.Dataset.from_tensor_slices((x[:23] + 1, y[:23])).batch(12)
 STEPS = 5  # of an epoch, the last one with 2 samples
 messages = log_messages()
 Callback = keras.callbacks.Callback
-callbacks = tnt.keras.callbacks
+callbacks = tnt.callbacks
 
 
 def compiled(model: Any, **kwargs: Any) -> Any:
