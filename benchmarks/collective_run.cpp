@@ -88,11 +88,11 @@ void check_accuracy(Verdict& verdict, Bench& bench, Backend& backend, const Team
   }
 }
 
-void check_repeat(Verdict& verdict, Bench& bench, Backend& backend, const Team& team) {
+void check_repeat(Verdict& verdict, Bench& bench, Backend& backend, const Team& team, int runs) {
   const Collective collective = bench.problem().collective;
   const bool same_on_all =
       collective == Collective::all_reduce || collective == Collective::all_gather || collective == Collective::broadcast;
-  for (int run = 0; run < 3; ++run) {
+  for (int run = 0; run < std::max(runs, 3); ++run) {
     const std::uint64_t hash = hash_of(bench.operate_on(backend, random_input, 4, false), bench.out_bytes());
     if (run == 0) verdict.hash = hash;
     if (hash != verdict.hash) add_problem(verdict, fmt::format("rank {}: run {} gave other bits than run 0", team.rank(), run));
@@ -115,10 +115,14 @@ Verdict verify(Backend& backend, const Row& row, const Options& options, const T
   Bench bench(hot, team);
   // exact averages of many ranks do not fit into a mantissa of 8 bits
   const bool exact = row.op != TNT_AVG || team.ranks() <= 8;
-  if (options.check_exact && exact) check_exact(verdict, bench, backend);
+  for (int run = 0; run < options.check_runs && options.check_exact && exact; ++run) check_exact(verdict, bench, backend);
   verdict.text = team.first_text(verdict.text);  // before the less specific messages of the following checks
-  if (options.check_accuracy && summed) check_accuracy(verdict, bench, backend, team);
-  if (options.check_repeat && (summed || !reduces(row.collective))) check_repeat(verdict, bench, backend, team);
+  for (int run = 0; run < options.check_runs && options.check_accuracy && summed; ++run) {
+    check_accuracy(verdict, bench, backend, team);
+  }
+  if (options.check_repeat && (summed || !reduces(row.collective))) {
+    check_repeat(verdict, bench, backend, team, options.check_runs);
+  }
   add_problem(verdict, bench.damage());
   if (verdict.check == "off" && (options.check_accuracy || options.check_repeat)) verdict.check = "ok";
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <vector>
 
 #include "benchmarks/types.hpp"
@@ -84,7 +85,8 @@ void add_method_flags(CLI::App& app, Flags& flags) {
             "rotate (default): through more memory than the caches hold;\nhot: the same buffers each time");
   group.add("--place", flags.place, "WHERE", "out, in or both (default)");
   group.add("-u,--unalign", flags.unalign, "N", "shift the buffers by N elements; default 0");
-  group.add("-c,--check", flags.check, "LIST", "exact, accuracy, repeat; all or 1 (default), off or 0");
+  group.add("-c,--check", flags.check, "LIST|N",
+            "exact, accuracy, repeat; all (default), off; N: all of them N times,\n0: off");
   group.add("--limit", flags.limit, "GB/s", "what the memory can do, for limit%: measure (default), a number, off");
   group.add("--seed", flags.seed, "N", "of the random input; default 1");
 }
@@ -102,16 +104,45 @@ constexpr const char* footer =
     "Then: tnt-bench compare A.jsonl B.jsonl [--threshold 10%]   what became slower; exit code 1 if anything did\n"
     "      tnt-bench plot A.jsonl ... -o bench.png               latency and bandwidth over size\n"
     "      tnt-bench tune                                        choose algorithms for this host\n"
+    "Flags of nccl-tests that change nothing here are taken: -g 1 -t 1 -z 0 -R 0 -G 0 -m 1 -a 1 -p 0 -C 0 -D 0\n"
     "For example:\n"
     "      tnt-bench all_reduce --ranks 2 --against mpi -b 4 -e 64M -f 4 --format jsonl -o cpu.jsonl\n"
     "      tnt-bench bucket --ranks 2 --model bert_large\n";
 
+// Flags of nccl-tests that are taken with the values that change nothing here, as scripts give them all.
+struct Habit {
+  const char* flag;
+  const char* names;
+  std::vector<std::string> taken;
+  const char* reason;
+  std::string given{};
+};
+
+std::vector<Habit> habits() {
+  const char* const ranks = "ranks are started by --ranks N, the launcher, mpirun or srun, and each has one thread and one GPU";
+  return {{"-g", "-g,--ngpus", {"1"}, ranks},
+          {"-t", "-t,--nthreads", {"1"}, ranks},
+          {"-z", "-z,--blocking", {"0"}, "a call with a stream never waits, and one without always does"},
+          {"-R", "-R,--local_register", {"0"}, "buffers are not registered"},
+          {"-G", "-G,--cudagraph", {"0"}, "graphs are measured by tools/gpu-check"},
+          {"-m", "-m,--agg_iters", {"1"}, "calls are not grouped"},
+          {"-a", "-a,--average", {"1", "3"}, "a time is that of the slowest rank (3, or 1 by habit)"},
+          {"-p", "-p,--parallel_init", {"0"}, "each rank has one communicator"},
+          {"-C", "-C,--report_cputime", {"0"}, "times are those of the clock"},
+          {"-D", "-D,--device_implementation", {"0"}, "NCCL's device API is not used"}};
+}
+
+void refuse_habits(const std::vector<Habit>& given) {
+  for (const Habit& habit : given) {
+    if (habit.given.empty() || std::ranges::find(habit.taken, habit.given) != habit.taken.end()) continue;
+    throw Failure(fmt::format("{} {}: only {} is known here: {}", habit.flag, habit.given, habit.taken.front(), habit.reason),
+                  2);
+  }
+}
+
 void refuse_extras(const std::vector<std::string>& extras) {
   if (extras.empty()) return;
   const std::string& word = extras.front();
-  if (word == "-g" || word == "--ngpus" || word == "-t" || word == "--nthreads") {
-    throw Failure(fmt::format("{}: no such flag: ranks are started by --ranks N, the launcher, mpirun or srun", word), 2);
-  }
   const char* what = word.starts_with('-') ? "no such flag" : "one word too many";
   throw Failure(fmt::format("{}: {}; see tnt-bench --help", word, what), 2);
 }
@@ -140,6 +171,8 @@ Flags read_flags(int argc, const char* const* argv) {
   add_start_flags(app, flags);
   add_method_flags(app, flags);
   add_output_flags(app, flags);
+  std::vector<Habit> of_nccl_tests = habits();
+  for (Habit& habit : of_nccl_tests) app.add_option(habit.names, habit.given)->group("");  // not in the help
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -150,6 +183,7 @@ Flags read_flags(int argc, const char* const* argv) {
     throw Failure(error.what(), 2);
   }
   refuse_extras(app.remaining());
+  refuse_habits(of_nccl_tests);
   return flags;
 }
 

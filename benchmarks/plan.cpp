@@ -50,7 +50,8 @@ std::string checks(const Options& options) {
   if (options.check_exact) on.push_back("exact");
   if (options.check_accuracy) on.push_back("accuracy");
   if (options.check_repeat) on.push_back("repeat");
-  return on.empty() ? "off" : fmt::format("{}", fmt::join(on, ", "));
+  const std::string runs = options.check_runs > 1 ? fmt::format(", {} times", options.check_runs) : "";
+  return on.empty() ? "off" : fmt::format("{}{}", fmt::join(on, ", "), runs);
 }
 
 std::string sizes(const Options& options) {

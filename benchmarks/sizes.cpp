@@ -22,6 +22,8 @@ constexpr std::string_view example = "not a size above 0, like 4, 1K, 64M or 1.5
 // 0 for an unknown suffix. "K", "KB" and "KiB" are the same: sizes are binary, as in nccl-tests.
 double unit(std::string_view suffix) {
   if (suffix.empty() || suffix == "B") return 1;
+  if (suffix == "k" || suffix == "m" || suffix == "g")
+    return unit(std::string_view("KMG").substr(std::string_view("kmg").find(suffix), 1));
   const std::size_t power = std::string_view("KMGT").find(suffix.front());
   const std::string_view rest = suffix.substr(1);
   if (power == std::string_view::npos || !(rest.empty() || rest == "B" || rest == "iB")) return 0;

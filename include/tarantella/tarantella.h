@@ -120,7 +120,7 @@ typedef struct {
 
 /* Joins the job and blocks until every rank has joined. TNT_TIMEOUT names the missing ranks if the deadline (the environment
  * variable TNT_TIMEOUT, 600 s by default) passes first. With options NULL the place in the job comes from the environment that
- * the launcher sets (TNT_INTERNAL_RANK and so on), else from mpirun or srun: MPI is then initialised, if it
+ * the launcher sets (TNT_RANK and so on), else from mpirun or srun: MPI is then initialised, if it
  * is not yet, and finalized when the process exits. Without either, the job is this process alone. A second call before
  * tnt_finalize succeeds and does nothing. */
 TNT_EXPORT tnt_status_t tnt_init(const tnt_init_options_t* options);

@@ -24,6 +24,11 @@ def is_set(name: str) -> bool:
     return bool(os.environ.get(name))
 
 
+def timeout(variables: Mapping[str, str] = os.environ) -> float:
+    """Seconds that a wait for another rank may take."""
+    return float(_get("TNT_TIMEOUT", variables))
+
+
 def reproducible(variables: Mapping[str, str] = os.environ) -> int | None:
     """Into how many shards a global batch is cut, whatever the number of ranks, so that they all give the same bits.
 

@@ -1,21 +1,22 @@
-"""The environment variables that the launcher sets for a rank, or a process of the library for another. Users set none of them.
+"""The environment variables that the launcher sets for a rank, or a process of the library for another.
 
-The settings of the user's are in `settings.py` and docs/settings.md.
+The public ones are a contract with other starters (docs/settings.md). Nobody else sets those that begin with TNT_INTERNAL_.
+The settings of the user's are in `settings.py`.
 """
 
 from __future__ import annotations
 
-RANK = "TNT_INTERNAL_RANK"
+RANK = "TNT_RANK"
 """This rank, from 0."""
-SIZE = "TNT_INTERNAL_SIZE"
+SIZE = "TNT_SIZE"
 """How many ranks the job has."""
-LOCAL_RANK = "TNT_INTERNAL_LOCAL_RANK"
+LOCAL_RANK = "TNT_LOCAL_RANK"
 """This rank among those on its machine, from 0."""
-LOCAL_SIZE = "TNT_INTERNAL_LOCAL_SIZE"
+LOCAL_SIZE = "TNT_LOCAL_SIZE"
 """How many ranks the job has on this machine."""
-RENDEZVOUS = "TNT_INTERNAL_RENDEZVOUS"
+RENDEZVOUS = "TNT_RENDEZVOUS"
 """The name of the abstract Unix-domain socket on which the ranks find each other."""
-TOKEN = "TNT_INTERNAL_TOKEN"
+TOKEN = "TNT_TOKEN"
 """The job's secret: a process that does not know it cannot join."""
 REPORT_FD = "TNT_INTERNAL_REPORT_FD"
 """A pipe on which a rank tells the launcher why its script failed: as `reporting.py` writes it."""

@@ -31,10 +31,10 @@ void nothing(S& /*unused*/, Name /*unused*/, Text /*unused*/) {}
 
 // The place of this process in the job.
 constexpr std::array<Variable, 4> place_variables{{
-    {"TNT_INTERNAL_RANK", [](S& s, Name n, Text t) { s.rank = parse_int(n, t, 0); }, nullptr},
-    {"TNT_INTERNAL_SIZE", [](S& s, Name n, Text t) { s.ranks = parse_int(n, t, 1); }, nullptr},
-    {"TNT_INTERNAL_RENDEZVOUS", [](S& s, Name, Text t) { s.rendezvous = t; }, nullptr},
-    {"TNT_INTERNAL_TOKEN", [](S& s, Name, Text t) { s.token = t; }, nullptr},
+    {"TNT_RANK", [](S& s, Name n, Text t) { s.rank = parse_int(n, t, 0); }, nullptr},
+    {"TNT_SIZE", [](S& s, Name n, Text t) { s.ranks = parse_int(n, t, 1); }, nullptr},
+    {"TNT_RENDEZVOUS", [](S& s, Name, Text t) { s.rendezvous = t; }, nullptr},
+    {"TNT_TOKEN", [](S& s, Name, Text t) { s.token = t; }, nullptr},
 }};
 
 constexpr std::array<Variable, 28> variables{{
@@ -60,8 +60,8 @@ constexpr std::array<Variable, 28> variables{{
     // from the launcher, for scripts: how often the job was started again
     {"TNT_RESTART", nothing, nullptr},
     // between the launcher and ranks: python/tarantella/variables.py
-    {"TNT_INTERNAL_LOCAL_RANK", nothing, nullptr},
-    {"TNT_INTERNAL_LOCAL_SIZE", nothing, nullptr},
+    {"TNT_LOCAL_RANK", nothing, nullptr},
+    {"TNT_LOCAL_SIZE", nothing, nullptr},
     {"TNT_INTERNAL_REPORT_FD", nothing, nullptr},
     {"TNT_INTERNAL_FLIGHT_RECORD", [](S& s, Name, Text t) { s.flight_record = t; }, nullptr},
     {"TNT_INTERNAL_LAUNCHER", nothing, nullptr},
@@ -139,11 +139,11 @@ const Variable& find_variable(std::string_view name) {
 
 void check_place(const Settings& settings) {
   if (settings.rank >= settings.ranks) {
-    fail(TNT_INVALID_ARGUMENT, "TNT_INTERNAL_RANK={} is not below TNT_INTERNAL_SIZE={}", settings.rank, settings.ranks);
+    fail(TNT_INVALID_ARGUMENT, "TNT_RANK={} is not below TNT_SIZE={}", settings.rank, settings.ranks);
   }
   if (settings.ranks > 1 && (settings.rendezvous.empty() || settings.token.empty())) {
     fail(TNT_INVALID_ARGUMENT,
-         "TNT_INTERNAL_SIZE={} without TNT_INTERNAL_RENDEZVOUS and TNT_INTERNAL_TOKEN: start the ranks with `tarantella -n {} "
+         "TNT_SIZE={} without TNT_RENDEZVOUS and TNT_TOKEN: start the ranks with `tarantella -n {} "
          "-- "
          "script.py`",
          settings.ranks, settings.ranks);
@@ -180,7 +180,7 @@ bool is_launched_as(const Settings& settings) {
     const char* const text = std::getenv(name);
     return text != nullptr && text == value;
   };
-  return is("TNT_INTERNAL_RANK", std::to_string(settings.rank)) && is("TNT_INTERNAL_RENDEZVOUS", settings.rendezvous);
+  return is("TNT_RANK", std::to_string(settings.rank)) && is("TNT_RENDEZVOUS", settings.rendezvous);
 }
 
 std::string canonical_setting(const char* name, const char* value) {

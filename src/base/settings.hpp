@@ -19,10 +19,10 @@ enum class Overlap { automatic, on, off };  // whether a thread reduces gradient
 
 struct Settings {
   // the place of this process in the job; set by the launcher
-  int rank = 0;               // TNT_INTERNAL_RANK
-  int ranks = 1;              // TNT_INTERNAL_SIZE
-  std::string rendezvous;     // TNT_INTERNAL_RENDEZVOUS
-  std::string token;          // TNT_INTERNAL_TOKEN
+  int rank = 0;               // TNT_RANK
+  int ranks = 1;              // TNT_SIZE
+  std::string rendezvous;     // TNT_RENDEZVOUS
+  std::string token;          // TNT_TOKEN
   std::string flight_record;  // TNT_INTERNAL_FLIGHT_RECORD: memory of the launcher's, "descriptor:device:inode"
   double join_timeout = 0;    // seconds until all ranks must have joined; 0: as timeout
   // what the user may set

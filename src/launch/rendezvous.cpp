@@ -29,7 +29,7 @@ Address abstract_address(const std::string& name) {
   Address result;
   result.address.sun_family = AF_UNIX;
   if (name.size() + 1 > sizeof(result.address.sun_path)) {
-    fail(TNT_INVALID_ARGUMENT, "TNT_INTERNAL_RENDEZVOUS={}: longer than a socket name may be", name);
+    fail(TNT_INVALID_ARGUMENT, "TNT_RENDEZVOUS={}: longer than a socket name may be", name);
   }
   std::memcpy(result.address.sun_path + 1, name.data(), name.size());
   result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -51,7 +51,7 @@ FileDescriptor listen(const Settings& settings) {
   const Address address = abstract_address(settings.rendezvous);
   FileDescriptor listener = stream_socket();
   if (::bind(listener.get(), address.get(), address.length) != 0) {
-    fail_errno(fmt::format("rank 0 cannot listen on {} (is TNT_INTERNAL_RANK=0 set for two processes?)", settings.rendezvous));
+    fail_errno(fmt::format("rank 0 cannot listen on {} (is TNT_RANK=0 set for two processes?)", settings.rendezvous));
   }
   if (::listen(listener.get(), settings.ranks + 16) != 0) fail_errno("rank 0 cannot listen for the other ranks");
   return listener;
@@ -65,7 +65,7 @@ FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
     if (::connect(socket.get(), address.get(), address.length) == 0) {
       limit_connect(socket, {});
       if (same_user(socket)) return socket;
-      fail(TNT_SYSTEM, "TNT_INTERNAL_RENDEZVOUS={} is in use by another user's process", settings.rendezvous);
+      fail(TNT_SYSTEM, "TNT_RENDEZVOUS={} is in use by another user's process", settings.rendezvous);
     }
     if (deadline.passed()) fail(TNT_TIMEOUT, "rank 0 did not join within {} s", deadline.seconds());
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

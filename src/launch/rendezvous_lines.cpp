@@ -150,7 +150,7 @@ void throw_if_error(const std::string& reply) {
 void check_token(const std::string& token) {
   const bool printable = std::all_of(token.begin(), token.end(), [](unsigned char c) { return std::isgraph(c) != 0; });
   if (token.empty() || !printable || token.size() > max_token) {
-    fail(TNT_INVALID_ARGUMENT, "TNT_INTERNAL_TOKEN: expected 1 to {} characters without blanks", max_token);
+    fail(TNT_INVALID_ARGUMENT, "TNT_TOKEN: expected 1 to {} characters without blanks", max_token);
   }
 }
 

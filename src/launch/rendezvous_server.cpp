@@ -130,7 +130,7 @@ void RendezvousServer::refuse_token(const PeerRequest& request) {
   refused_.insert(request.rank);
   send_line(request.socket,
             error_line(TNT_MISMATCH, fmt::format("rank {} has another token than rank 0: give all ranks the same "
-                                                 "(TNT_INTERNAL_TOKEN, or tnt_init_options_t.token)",
+                                                 "(TNT_TOKEN, or tnt_init_options_t.token)",
                                                  request.rank)));
 }
 

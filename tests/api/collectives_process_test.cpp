@@ -123,7 +123,7 @@ TEST(CollectivesProcess, OptionsStandInForTheEnvironment) {
   const std::string rendezvous = "tnt-test-options-" + std::to_string(std::random_device()());
   const ProcessOptions options{
       .environment = {
-          {"TNT_INTERNAL_RANK", ""}, {"TNT_INTERNAL_SIZE", ""}, {"TNT_INTERNAL_RENDEZVOUS", ""}, {"TNT_INTERNAL_TOKEN", ""}}};
+          {"TNT_RANK", ""}, {"TNT_SIZE", ""}, {"TNT_RENDEZVOUS", ""}, {"TNT_TOKEN", ""}}};
   run_processes(
       2,
       [&](int rank) {

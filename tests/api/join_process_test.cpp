@@ -39,22 +39,22 @@ TEST_P(JoinTest, IsExplainedToAll) {
 
 const Trouble troubles[] = {
     {"NeverComes", "1", [] { _exit(0); }, TNT_TIMEOUT, "rank 1 did not join within 1 s", TNT_SUCCESS, ""},
-    {"WrongToken", "1", [] { setenv("TNT_INTERNAL_TOKEN", "guess", 1); }, TNT_TIMEOUT,
+    {"WrongToken", "1", [] { setenv("TNT_TOKEN", "guess", 1); }, TNT_TIMEOUT,
      "rank 1 did not join within 1 s; a process with another token came as rank 1", TNT_MISMATCH,
-     "rank 1 has another token than rank 0: give all ranks the same (TNT_INTERNAL_TOKEN, or tnt_init_options_t.token)"},
-    {"SameRankTwice", "30", [] { setenv("TNT_INTERNAL_RANK", "2", 1); }, TNT_MISMATCH, "two processes claim to be rank 2",
+     "rank 1 has another token than rank 0: give all ranks the same (TNT_TOKEN, or tnt_init_options_t.token)"},
+    {"SameRankTwice", "30", [] { setenv("TNT_RANK", "2", 1); }, TNT_MISMATCH, "two processes claim to be rank 2",
      TNT_MISMATCH, "two processes claim to be rank 2"},
-    {"WrongSize", "30", [] { setenv("TNT_INTERNAL_SIZE", "4", 1); }, TNT_MISMATCH,
+    {"WrongSize", "30", [] { setenv("TNT_SIZE", "4", 1); }, TNT_MISMATCH,
      "rank 1 was started for 4 ranks, rank 0 for 3", TNT_MISMATCH, "rank 1 was started for 4 ranks, rank 0 for 3"},
     {"RankBeyond", "1",
      [] {
-       setenv("TNT_INTERNAL_RANK", "3", 1);
-       setenv("TNT_INTERNAL_SIZE", "4", 1);
+       setenv("TNT_RANK", "3", 1);
+       setenv("TNT_SIZE", "4", 1);
      },
      TNT_TIMEOUT, "rank 1 did not join within 1 s", TNT_MISMATCH, "rank 3 is not a rank of this job of 3"},
-    {"NoToken", "1", [] { unsetenv("TNT_INTERNAL_TOKEN"); }, TNT_TIMEOUT, "rank 1 did not join within 1 s",
+    {"NoToken", "1", [] { unsetenv("TNT_TOKEN"); }, TNT_TIMEOUT, "rank 1 did not join within 1 s",
      TNT_INVALID_ARGUMENT,
-     "TNT_INTERNAL_SIZE=3 without TNT_INTERNAL_RENDEZVOUS and TNT_INTERNAL_TOKEN: start the ranks with `tarantella -n 3 -- "
+     "TNT_SIZE=3 without TNT_RENDEZVOUS and TNT_TOKEN: start the ranks with `tarantella -n 3 -- "
      "script.py`"}};
 INSTANTIATE_TEST_SUITE_P(Troubles, JoinTest, ::testing::ValuesIn(troubles),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -72,9 +72,9 @@ TEST(Join, WithoutRankZeroItIsNamed) {
 TEST(Join, AFailureMayBeFollowedByAnotherTry) {
   run_processes(2, [](int rank) {
     if (rank == 1) {
-      setenv("TNT_INTERNAL_SIZE", "3", 1);
+      setenv("TNT_SIZE", "3", 1);
       EXPECT_EQ(tnt_init(nullptr), TNT_MISMATCH);
-      setenv("TNT_INTERNAL_SIZE", "2", 1);
+      setenv("TNT_SIZE", "2", 1);
     } else {
       EXPECT_EQ(tnt_init(nullptr), TNT_MISMATCH);
     }

@@ -85,15 +85,15 @@ TEST_F(RuntimeTest, OptionsAreChecked) {
 }
 
 TEST_F(RuntimeTest, TheEnvironmentIsChecked) {
-  setenv("TNT_INTERNAL_SIZE", "many", 1);
-  expect_error(tnt_init(nullptr), TNT_INVALID_ARGUMENT, "TNT_INTERNAL_SIZE=many");
-  setenv("TNT_INTERNAL_SIZE", "2", 1);
+  setenv("TNT_SIZE", "many", 1);
+  expect_error(tnt_init(nullptr), TNT_INVALID_ARGUMENT, "TNT_SIZE=many");
+  setenv("TNT_SIZE", "2", 1);
   expect_error(tnt_init(nullptr), TNT_INVALID_ARGUMENT, "tarantella -n 2");
 }
 
 TEST_F(RuntimeTest, OptionsStandAboveTheEnvironmentsPlace) {
-  setenv("TNT_INTERNAL_SIZE", "many", 1);
-  setenv("TNT_INTERNAL_RANK", "7", 1);
+  setenv("TNT_SIZE", "many", 1);
+  setenv("TNT_RANK", "7", 1);
   const tnt_init_options_t options = TNT_INIT_OPTIONS_INITIALIZER;
   EXPECT_EQ(tnt_init(&options), TNT_SUCCESS) << tnt_last_error();
   setenv("TNT_TIMEOUT", "never", 1);

@@ -18,7 +18,7 @@ using namespace tnt::testing;
 // per_node: consecutive ranks on each node.
 ProcessOptions by_tcp(const char* transport, const char* timeout = "30") {
   return {
-      .environment = {{"TNT_INTERNAL_RENDEZVOUS", tcp_rendezvous()}, {"TNT_TRANSPORT", transport}, {"TNT_TIMEOUT", timeout}}};
+      .environment = {{"TNT_RENDEZVOUS", tcp_rendezvous()}, {"TNT_TRANSPORT", transport}, {"TNT_TIMEOUT", timeout}}};
 }
 void be_on_node(int node) { setenv("TNT_INTERNAL_NODE", std::to_string(node).c_str(), 1); }
 
@@ -147,7 +147,7 @@ TEST(TcpJob, AMissingRankIsNamed) {
 
 TEST(TcpJob, WithoutRankZeroItsAddressIsNamed) {
   const ProcessOptions options = by_tcp("auto", "1");
-  const std::string address = options.environment.at("TNT_INTERNAL_RENDEZVOUS").substr(6);
+  const std::string address = options.environment.at("TNT_RENDEZVOUS").substr(6);
   run_processes(
       2,
       [&](int rank) {
@@ -162,7 +162,7 @@ TEST(TcpJob, AnotherTokenIsSentAway) {
   run_processes(
       2,
       [](int rank) {
-        if (rank == 1) setenv("TNT_INTERNAL_TOKEN", "guess", 1);
+        if (rank == 1) setenv("TNT_TOKEN", "guess", 1);
         EXPECT_EQ(tnt_init(nullptr), rank == 0 ? TNT_TIMEOUT : TNT_MISMATCH);
         EXPECT_NE(std::string(tnt_last_error()).find("another token"), std::string::npos) << tnt_last_error();
       },
@@ -173,7 +173,7 @@ TEST(TcpJob, AnotherNumberOfRanksIsAMismatch) {
   run_processes(
       3,
       [](int rank) {
-        if (rank == 2) setenv("TNT_INTERNAL_SIZE", "4", 1);
+        if (rank == 2) setenv("TNT_SIZE", "4", 1);
         EXPECT_EQ(tnt_init(nullptr), TNT_MISMATCH);
         EXPECT_STREQ(tnt_last_error(), "rank 2 was started for 4 ranks, rank 0 for 3");
       },

@@ -78,6 +78,17 @@ TEST(Options, Method) {
   EXPECT_FALSE(parse_line("-c off").check_exact);
   EXPECT_FALSE(parse_line("-c 0").check_repeat);
   EXPECT_TRUE(parse_line("-c 1").check_accuracy);
+  EXPECT_EQ(parse_line("-c 1").check_runs, 1);
+  EXPECT_EQ(parse_line("-c 20").check_runs, 20);
+  EXPECT_TRUE(parse_line("-c 20").check_repeat);
+}
+
+TEST(Options, HabitsOfNcclTestsAreTakenWhereTheyChangeNothing) {
+  const Options options =
+      parse_line("all_reduce -b 8 -e 128m -f 2 -g 1 -t 1 -z 0 -R 0 -G 0 -m 1 -a 1 -p 0 -C 0 -D 0 -c 1 -n 20");
+  EXPECT_EQ(options.sizes.size(), 25U);
+  EXPECT_EQ(options.iterations, 20);
+  EXPECT_EQ(parse_line("--ngpus 1 --average 3 -b 1k -e 1k").sizes.front().bytes, 1024U);
 }
 
 TEST(Options, Models) {
@@ -191,7 +202,11 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"-c all,none", "--check none: "}, Nonsense{"-c exact,off", "--check exact,off: "},
         Nonsense{"--limit fast", "--limit fast: "}, Nonsense{"--limit 0", "--limit 0: "}, Nonsense{"--seed -1", "--seed -1: "},
         Nonsense{"nonsense", "nonsense: not a collective"}, Nonsense{"all_reduce more", "more: one word too many"},
-        Nonsense{"-g 1", "-g: no such flag: ranks are started by"}, Nonsense{"--nonsense", "--nonsense: no such flag"}));
+        Nonsense{"-g 2", "-g 2: only 1 is known here: ranks are started by"},
+        Nonsense{"-a 0", "-a 0: only 1 is known here: a time is that of the slowest"},
+        Nonsense{"-G 1", "-G 1: only 0 is known here"}, Nonsense{"--nthreads 4", "-t 4: only 1 is known here"},
+        Nonsense{"-c -1", "--check -1: "}, Nonsense{"-c 99999999", "--check 99999999: "},
+        Nonsense{"--nonsense", "--nonsense: no such flag"}));
 
 }  // namespace
 }  // namespace tnt::bench

@@ -20,6 +20,8 @@ TEST(Sizes, SuffixesAreBinary) {
   EXPECT_EQ(parse_size("-b", "4"), 4U);
   EXPECT_EQ(parse_size("-b", "4B"), 4U);
   EXPECT_EQ(parse_size("-b", "1K"), 1024U);
+  EXPECT_EQ(parse_size("-b", "1k"), 1024U);
+  EXPECT_EQ(parse_size("-b", "2g"), std::size_t{2} << 30);
   EXPECT_EQ(parse_size("-b", "64M"), 64U << 20);
   EXPECT_EQ(parse_size("-b", "64MB"), 64U << 20);
   EXPECT_EQ(parse_size("-b", "64MiB"), 64U << 20);

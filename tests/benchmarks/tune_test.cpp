@@ -97,7 +97,7 @@ TEST(TuneOptions, WithoutAHomeAFileMustBeNamed) {
 }
 
 TEST(TuneOptions, ARankOfAJobIsRefused) {
-  const Variables job{{"TNT_INTERNAL_SIZE", "2"}, {"TNT_INTERNAL_RANK", "0"}};
+  const Variables job{{"TNT_SIZE", "2"}, {"TNT_RANK", "0"}};
   EXPECT_EQ(refusal([&] { (void)parse({}, 2, job); }).find("tune starts its own ranks"), 0U);
 }
 

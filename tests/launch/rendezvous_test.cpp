@@ -148,7 +148,7 @@ TEST_F(RendezvousTest, TwoRanksZeroAreNamed) {
   (void)connected("");  // returns when rank 0 listens
   const Outcome second = start(settings(0, 2)).get();
   EXPECT_EQ(second.status, TNT_SYSTEM);
-  EXPECT_NE(second.message.find("TNT_INTERNAL_RANK=0"), std::string::npos) << second.message;
+  EXPECT_NE(second.message.find("TNT_RANK=0"), std::string::npos) << second.message;
   EXPECT_EQ(start(settings(1, 2)).get().status, TNT_SUCCESS);
   EXPECT_EQ(first.get().status, TNT_SUCCESS);
 }
@@ -176,7 +176,7 @@ TEST_F(RendezvousTest, AnotherTokenIsSentAwayAndTheJobGoesOn) {
   const Outcome refused = start(wrong).get();
   EXPECT_EQ(refused.status, TNT_MISMATCH);
   EXPECT_EQ(refused.message,
-            "rank 1 has another token than rank 0: give all ranks the same (TNT_INTERNAL_TOKEN, or tnt_init_options_t.token)");
+            "rank 1 has another token than rank 0: give all ranks the same (TNT_TOKEN, or tnt_init_options_t.token)");
   EXPECT_EQ(start(settings(1, 2)).get().status, TNT_SUCCESS);
   EXPECT_EQ(leader.get().status, TNT_SUCCESS);
 }

@@ -35,6 +35,11 @@ def test_each_fault_in_each_phase_under_mpirun(tmp_path: Path) -> None:
     hold(tmp_path, cells)
 
 
+def test_each_fault_in_each_phase_by_tcp(tmp_path: Path) -> None:
+    cells = [cell for cell in sensible_cells(("tcp",)) if str(cell) != "tcp joining stop 1"]  # docs/reliability.md says why
+    hold(tmp_path, spread(cells))
+
+
 @pytest.mark.long
 def test_phases_of_keras(tmp_path: Path) -> None:
     """The same ranks, as forks of the tests' process that has imported TensorFlow."""

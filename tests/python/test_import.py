@@ -62,11 +62,11 @@ NONSENSE = [
     {"TNT_ON_ALL_RANKS": "perhaps"},
     {"TNT_REPRODUCIBLE": "6"},
     {"TNT_GPUS_PER_NODE": "two"},
-    {"TNT_INTERNAL_SIZE": "two"},
-    {"TNT_INTERNAL_SIZE": "0"},
-    {"TNT_INTERNAL_SIZE": "2"},
-    {"TNT_INTERNAL_RANK": "1"},
-    {"TNT_INTERNAL_RANK": "-1"},
+    {"TNT_SIZE": "two"},
+    {"TNT_SIZE": "0"},
+    {"TNT_SIZE": "2"},
+    {"TNT_RANK": "1"},
+    {"TNT_RANK": "-1"},
 ]
 
 

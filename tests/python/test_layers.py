@@ -55,7 +55,7 @@ PYTHON = [
 CPP = [
     ["include/tarantella"],
     ["src/base", "python/extension", "examples"],
-    ["kernels/cpu", "kernels/cuda"],
+    ["kernels/cpu", "kernels/cuda", "src/run"],
     ["src/device"],
     ["src/device/cuda", "src/comm"],
     ["src/comm/shm", "src/comm/nccl", "src/comm/staged"],

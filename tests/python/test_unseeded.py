@@ -57,9 +57,9 @@ def test_one_order_for_all_epochs_stays(found):
 
 
 def test_the_seed_is_the_jobs(monkeypatch):
-    monkeypatch.setenv("TNT_INTERNAL_TOKEN", "one job")
+    monkeypatch.setenv("TNT_TOKEN", "one job")
     one, same = agreed_seed(), agreed_seed()
-    monkeypatch.setenv("TNT_INTERNAL_TOKEN", "another job")
+    monkeypatch.setenv("TNT_TOKEN", "another job")
     assert one == same != agreed_seed()
     assert 0 <= one < 2**31
 

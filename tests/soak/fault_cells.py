@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 FAULTS = ("kill", "stop", "stop-continue", "term", "leave", "raise", "fork")
 PHASES = ("starting", "joining", "first", "bucket", "between", "evaluating", "saving", "finalizing")
-TRANSPORTS = ("shm", "mpi", "hierarchical", "nccl")
+TRANSPORTS = ("shm", "mpi", "hierarchical", "tcp", "nccl")
 VICTIMS = ("0", "1", "all", "launcher")
 
 SIGNALS = ("kill", "stop", "stop-continue", "term")
@@ -61,18 +61,46 @@ class Cell:
 
     @property
     def _leaves_unseen(self) -> bool:
-        """Whether the rank ends well before MPI knows it, which mpirun takes for its right."""
-        return self.transport in UNDER_MPIRUN and self.phase == "starting" and self.fault == "leave"
+        """Whether the rank ends well before the others know it, which whatever started it takes for its right."""
+        return self.transport != "shm" and self.phase == "starting" and self.fault == "leave"
 
     @property
     def seconds(self) -> float:
         """Within which the others know."""
         if not self.has_deadline:
             return PROMPT
-        if self.transport == "shm" and self.phase == "joining" and self.victim == "0":
+        if self.transport in ("shm", "tcp") and self.phase in ("starting", "joining") and self.victim == "0":
             return STOP_TIMEOUT + LEADER_GRACE + PROMPT
         in_mpi = self.transport in UNDER_MPIRUN and self.phase in ("starting", "joining")
         return (JOIN_TIMEOUT if in_mpi else STOP_TIMEOUT) + PROMPT
+
+
+CHECKS = {
+    "seconds": "in time",
+    "names": "named",
+    "left": "none left",
+    "bits": "end, bits",
+}
+"""What is checked of a cell, and how the table calls it."""
+
+
+@dataclass
+class Found:
+    """What came of a cell in one run."""
+
+    wrong: list[str] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    """The `CHECKS` that did not hold."""
+    seconds: float | None = None
+    """After which the last of the other ranks knew; None if none had to."""
+    said: str = ""
+    mpirun_hung: bool = False
+
+    def add(self, check: str, text: str) -> None:
+        """Something is wrong. check: one of `CHECKS`."""
+        assert check in CHECKS
+        self.failed.add(check)
+        self.wrong.append(text)
 
 
 def why_not(cell: Cell) -> str:

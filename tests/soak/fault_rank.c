@@ -6,6 +6,7 @@
  *   FAULT_KIND    raise, leave, fork; signal: comes from outside; none
  *   FAULT_RANK    the faulty rank, "all", or "launcher"
  *   FAULT_LATE    the rank that keeps the others waiting inside of a call
+ *   FAULT_NODES, FAULT_RENDEZVOUS   for ranks on two simulated nodes, and by TCP
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -182,9 +183,10 @@ int main(void) {
   phase = environment("FAULT_PHASE", "");
   faulty = environment("FAULT_RANK", "");
   late = environment("FAULT_LATE", "-1");
-  rank = number("TNT_INTERNAL_RANK", "OMPI_COMM_WORLD_RANK");
-  size = number("TNT_INTERNAL_SIZE", "OMPI_COMM_WORLD_SIZE");
+  rank = number("TNT_RANK", "OMPI_COMM_WORLD_RANK");
+  size = number("TNT_SIZE", "OMPI_COMM_WORLD_SIZE");
   if (getenv("FAULT_NODES") != NULL) setenv("TNT_INTERNAL_NODE", rank < 2 ? "a" : "b", 1);
+  if (getenv("FAULT_RENDEZVOUS") != NULL) setenv("TNT_RENDEZVOUS", getenv("FAULT_RENDEZVOUS"), 1);
 
   at("starting", 0, 0);
   at("joining", 0, 1);

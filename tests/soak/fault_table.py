@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fault_cells import FAULTS, KERAS, PHASES, TRANSPORTS, Cell, all_cells, why_not
+from fault_cells import CHECKS, FAULTS, KERAS, PHASES, TRANSPORTS, Cell, Found, all_cells, why_not
 
 BEGIN, END = "<!-- the fault matrix: tests/soak/matrix.py --write -->", "<!-- end of the fault matrix -->"
 MARKS = {"0": "0", "1": "1", "all": "a", "launcher": "L"}
@@ -34,33 +34,50 @@ def reasons() -> str:
     return "\n".join(f"* {count} cells: {reason}." for reason, count in found.items())
 
 
-def figures_table(seconds: Mapping[Cell, Sequence[float]], runs: int, wrong: Mapping[Cell, Sequence[str]]) -> str:
-    """Of each transport: cells, those that held, and after how many seconds the others knew."""
-    rows = ["| transport | phases of | cells | held in all runs | others know after (median, most) | at a deadline |"]
-    rows.append("| --- | --- | --- | --- | --- | --- |")
+def figures_table(found: Mapping[Cell, Sequence[Found]], runs: int) -> str:
+    """Of each transport: its jobs, in how many of them each check held, and after how many seconds the others knew."""
+    heads = ["transport", "of", "jobs", *CHECKS.values(), "known: median, most", "at a deadline"]
+    rows = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for transport in TRANSPORTS:
         for keras in (False, True):
-            cells = [cell for cell in seconds if cell.transport == transport and (cell.phase in KERAS) == keras]
+            cells = [cell for cell in found if cell.transport == transport and (cell.phase in KERAS) == keras]
             if not cells:
                 continue
-            prompt = [value for cell in cells if not cell.has_deadline for value in seconds[cell]]
-            late = [value for cell in cells if cell.has_deadline for value in seconds[cell]]
-            held = sum(cell not in wrong for cell in cells)
-            rows.append(
-                f"| {transport} | {'Keras' if keras else 'C'} | {len(cells)} | {held} | {_shown(prompt)} | {_shown(late)} |"
-            )
-    return "\n".join([f"In {runs} run{'s' * (runs != 1)} of each cell:", "", *rows])
+            jobs = [one for cell in cells for one in found[cell]]
+            held = [sum(check not in one.failed for one in jobs) for check in CHECKS]
+            prompt = [one.seconds for cell in cells if not cell.has_deadline for one in found[cell] if one.seconds is not None]
+            late = [one.seconds for cell in cells if cell.has_deadline for one in found[cell] if one.seconds is not None]
+            words = [transport, "Keras" if keras else "C", len(jobs), *held, _shown(prompt), _shown(late)]
+            rows.append(f"| {' | '.join(map(str, words))} |")
+    return "\n".join([f"In {runs} run{'s' * (runs != 1)} of each cell, so many jobs held:", "", *rows])
 
 
 def _shown(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.2f} s, {max(values):.2f} s" if values else "-"
 
 
-def write(
-    page: Path, seconds: Mapping[Cell, Sequence[float]], runs: int, wrong: Mapping[Cell, Sequence[str]], hung: int
-) -> None:
-    """Replaces the tables of the page. hung: how often mpirun did not end though all ranks had."""
+def failures(found: Mapping[Cell, Sequence[Found]]) -> str:
+    """What did not hold: by how much jobs were late, and each cell in which something else was wrong."""
+    late = [
+        (one.seconds - cell.seconds, cell)
+        for cell, of_cell in found.items()
+        for one in of_cell
+        if one.seconds is not None and "seconds" in one.failed
+    ]
+    text = f"{len(late)} jobs were late"
+    if late:
+        median = statistics.median(seconds for seconds, _ in late)
+        text += f", by {median:.1f} s (median) and {max(late)[0]:.1f} s (most: `{max(late)[1]}`)"
+    text += "."
+    wrong = {cell: sum(bool(one.failed - {"seconds"}) for one in of_cell) for cell, of_cell in found.items()}
+    lines = [f"* `{cell}`: {count} of {len(found[cell])} runs." for cell, count in sorted(wrong.items()) if count]
+    return "\n".join([text, "", "Something else was wrong in these cells:", "", *lines] if lines else [text])
+
+
+def write(page: Path, found: Mapping[Cell, Sequence[Found]], runs: int) -> None:
+    """Replaces the tables of the page."""
+    hung = sum(one.mpirun_hung for of_cell in found.values() for one in of_cell)
     mpirun = f"mpirun itself did not end in {hung} of these jobs, though all ranks had ended."
-    text = "\n\n".join([BEGIN, victims_table(), reasons(), figures_table(seconds, runs, wrong), mpirun, END])
+    text = "\n\n".join([BEGIN, victims_table(), reasons(), figures_table(found, runs), failures(found), mpirun, END])
     before = page.read_text()
     page.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: text, before, flags=re.DOTALL))

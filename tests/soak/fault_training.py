@@ -23,7 +23,7 @@ MOMENT = 0.05
 folder = Path(os.environ["FAULT_FOLDER"])
 phase, faulty = os.environ["FAULT_PHASE"], os.environ["FAULT_RANK"]
 kind = "none" if os.environ.get("TNT_RESTART", "0") != "0" else os.environ["FAULT_KIND"]
-rank, size = int(os.environ["TNT_INTERNAL_RANK"]), int(os.environ["TNT_INTERNAL_SIZE"])
+rank, size = int(os.environ["TNT_RANK"]), int(os.environ["TNT_SIZE"])
 done: set[str] = set()
 
 

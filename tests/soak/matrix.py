@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -25,12 +26,11 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import fault_table
 import tarantella
-from fault_cells import KERAS, SIGNALS, SIZE, UNDER_MPIRUN, Cell, keras_cells, named, sensible_cells
+from fault_cells import KERAS, SIGNALS, SIZE, UNDER_MPIRUN, Cell, Found, keras_cells, named, sensible_cells
 from survival import processes_with
 
 HERE = Path(__file__).resolve().parent
@@ -49,17 +49,6 @@ MPI = {
 }
 
 
-@dataclass
-class Found:
-    """What came of a cell."""
-
-    wrong: list[str] = field(default_factory=list)
-    seconds: float | None = None
-    """After which the last of the other ranks knew; None if none had to."""
-    said: str = ""
-    mpirun_hung: bool = False
-
-
 def build(folder: Path) -> Path:
     """The program of the ranks, against the installed package."""
     (library,) = PACKAGE.glob("libtarantella.so.*")
@@ -68,6 +57,13 @@ def build(folder: Path) -> Path:
     linked = [f"-L{PACKAGE}", f"-l:{library.name}", f"-Wl,-rpath,{PACKAGE}"]
     subprocess.run(["cc", "-std=gnu99", "-O1", "-Wall", "-Wextra", "-Werror", *source, *linked], check=True)
     return program
+
+
+def free_port() -> int:
+    """One that nobody listens on, for rank 0."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
 
 
 class Run:
@@ -143,6 +139,8 @@ class Run:
             own |= {"TNT_TRANSPORT": self._transport, **MPI}
         if self._transport == "hierarchical":
             own["FAULT_NODES"] = "2"
+        if self._transport == "tcp":
+            own |= {"TNT_TRANSPORT": "tcp", "FAULT_RENDEZVOUS": f"tcp://127.0.0.1:{free_port()}"}
         return {**inherited, **own}
 
     def _note(self, name: str) -> str:
@@ -198,32 +196,32 @@ class Run:
         launcher.wait()
         self.found.said = self._note("log")
         if hangs:
-            self.found.wrong.append("does not end")
+            self.found.add("seconds", "does not end")
         elif left:
-            self.found.wrong.append(f"{len(left)} processes are left")
+            self.found.add("left", f"{len(left)} processes are left")
 
     def _judge(self, code: int, faulted: float, ended: float) -> None:
-        cell, wrong = self._cell, self.found.wrong
+        cell, found = self._cell, self.found
         errors = {rank: self._note(f"error-{rank}").split("\t") for rank in range(SIZE)}
         if cell is None or cell.ends_well:
             told = [error[-1] for error in errors.values() if error != [""]]
             if code != 0 or told:
-                wrong.append(f"ends with code {code}{': ' + told[0] if told else ''}")
+                found.add("bits", f"ends with code {code}{': ' + told[0] if told else ''}")
             return
         restarted = "restart 1 of 1" in self.found.said
         if cell.victim == "launcher":
             self.found.seconds = ended - faulted
             if code == 0:
-                wrong.append("the end of the launcher is a success")
+                found.add("names", "the end of the launcher is a success")
         elif restarted != (code == 0):
-            wrong.append(f"ends with code {code}{' after a restart' if restarted else ''}")
+            found.add("bits", f"ends with code {code}{' after a restart' if restarted else ''}")
         knew = [float(error[0]) for rank, error in errors.items() if rank not in cell.victims and len(error) > 1]
         if knew:
             self.found.seconds = max(knew) - faulted
         elif not restarted and not self.found.mpirun_hung:
             self.found.seconds = ended - faulted
         if self.found.seconds is not None and self.found.seconds > cell.seconds * self._slack:
-            wrong.append(f"took {self.found.seconds:.1f} s")
+            found.add("seconds", f"took {found.seconds:.1f} s")
         if cell.victim != "launcher":
             self._check_names(errors)
 
@@ -233,16 +231,16 @@ class Run:
         for rank, error in errors.items():
             if rank in victims or error == [""] or (named(error[-1]) and named(error[-1]) <= victims):
                 continue
-            self.found.wrong.append(f"rank {rank} says: {error[-1]}")
+            self.found.add("names", f"rank {rank} says: {error[-1]}")
         if self._transport in UNDER_MPIRUN:
             if not any(re.search(rf"\brank {victim}\b", self.found.said) for victim in victims):
-                self.found.wrong.append("nobody names the rank")
+                self.found.add("names", "nobody names the rank")
             return
         blamed = set(map(int, re.findall(r"^tarantella: rank (\d+) ", self.found.said, re.MULTILINE)))
         # a program in C cannot tell the launcher that it has failed because of another rank: its words do, and are shown
         shown = {rank for rank in blamed if errors[rank][-1] and errors[rank][-1] in self.found.said}
         if not blamed or not blamed - shown <= victims:
-            self.found.wrong.append(f"the launcher names {blamed or 'nobody'}")
+            self.found.add("names", f"the launcher names {blamed or 'nobody'}")
 
 
 class Matrix:
@@ -286,11 +284,12 @@ class Matrix:
             for note in folder.iterdir():
                 note.unlink()
             again = Run(program, folder, cell.transport, None, self._slack).go()
-            found.wrong += [f"afterwards: {wrong}" for wrong in again.wrong]
+            for wrong in again.wrong:
+                found.add("bits", f"afterwards: {wrong}")
         if not found.wrong:
             result = (folder / "result").read_text() if (folder / "result").exists() else "none"
             if result != self._bits["keras" if script else "c"]:
-                found.wrong.append(f"the result is {result}")
+                found.add("bits", f"the result is {result}")
         self._say(f"{cell}: {'; '.join(found.wrong) or 'ok'}{'' if found.seconds is None else f' ({found.seconds:.2f} s)'}")
         if not found.wrong:
             shutil.rmtree(folder)
@@ -308,9 +307,7 @@ def main() -> int:
     given = parser.parse_args()
     cells = [*sensible_cells(), *(keras_cells() if given.keras else [])]
     cells = [cell for cell in cells if set(given.only) <= set(str(cell).split())]
-    wrong: dict[Cell, list[str]] = {}
-    seconds: dict[Cell, list[float]] = defaultdict(list)
-    hung = 0
+    all_found: dict[Cell, list[Found]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="faults-") as top:
         for number in range(given.runs):
             began = time.monotonic()
@@ -319,18 +316,18 @@ def main() -> int:
             for cell, found in (
                 Matrix(folder, given.slack, lambda text: print(text, flush=True)).run(cells, given.parallel).items()
             ):
-                hung += found.mpirun_hung
-                seconds[cell] += [] if found.seconds is None else [found.seconds]
+                all_found[cell].append(found)
                 if found.wrong:
-                    wrong[cell] = found.wrong
                     print(f"--- {cell}: {found.wrong}\n{found.said}", flush=True)
             print(f"run {number + 1} of {given.runs}: {len(cells)} cells in {time.monotonic() - began:.0f} s", flush=True)
-    known = [value for values in seconds.values() for value in values]
+    every = [found for of_cell in all_found.values() for found in of_cell]
+    known = [found.seconds for found in every if found.seconds is not None]
     median = f", after {statistics.median(known):.2f} s (median) and {max(known):.2f} s (most)" if known else ""
+    wrong = {cell for cell, of_cell in all_found.items() if any(found.wrong for found in of_cell)}
     print(f"{len(cells) - len(wrong)} of {len(cells)} cells held in each of {given.runs} runs{median}")
-    print(f"mpirun hung {hung} times after all ranks had ended")
+    print(f"mpirun hung {sum(found.mpirun_hung for found in every)} times after all ranks had ended")
     if given.write:
-        fault_table.write(given.write, dict(seconds), given.runs, wrong, hung)
+        fault_table.write(given.write, all_found, given.runs)
     return 1 if wrong else 0
 
 

@@ -70,7 +70,7 @@ class Start:
 
     def ranks(self) -> list[int]:
         """The processes of the job beside the launcher's two."""
-        return [pid for pid in self.processes() if b"TNT_INTERNAL_RANK=" in _environment(Path(f"/proc/{pid}"))]
+        return [pid for pid in self.processes() if b"TNT_RANK=" in _environment(Path(f"/proc/{pid}"))]
 
     def processes(self) -> list[int]:
         """All that run."""

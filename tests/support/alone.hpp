@@ -12,7 +12,7 @@
 namespace tnt::testing {
 
 inline void clear_environment() {
-  for (const char* name : {"TNT_INTERNAL_RANK", "TNT_INTERNAL_SIZE", "TNT_INTERNAL_RENDEZVOUS", "TNT_INTERNAL_TOKEN",
+  for (const char* name : {"TNT_RANK", "TNT_SIZE", "TNT_RENDEZVOUS", "TNT_TOKEN",
                            "TNT_TIMEOUT", "TNT_TIMELINE", "TNT_FUSION_THRESHOLD", "TNT_LOG_LEVEL", "TNT_ON_ALL_RANKS"}) {
     unsetenv(name);
   }

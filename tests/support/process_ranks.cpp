@@ -16,10 +16,10 @@ namespace tnt::testing {
 namespace {
 
 void set_environment(int rank, int ranks, const std::string& rendezvous, const ProcessOptions& options) {
-  std::map<std::string, std::string> all{{"TNT_INTERNAL_RANK", std::to_string(rank)},
-                                         {"TNT_INTERNAL_SIZE", std::to_string(ranks)},
-                                         {"TNT_INTERNAL_RENDEZVOUS", rendezvous},
-                                         {"TNT_INTERNAL_TOKEN", "token-of-" + rendezvous},
+  std::map<std::string, std::string> all{{"TNT_RANK", std::to_string(rank)},
+                                         {"TNT_SIZE", std::to_string(ranks)},
+                                         {"TNT_RENDEZVOUS", rendezvous},
+                                         {"TNT_TOKEN", "token-of-" + rendezvous},
                                          {"TNT_TIMEOUT", "30"}};
   for (const auto& [name, value] : options.environment) all[name] = value;
   for (const auto& [name, value] : all) {

@@ -72,12 +72,12 @@ def job(name: str, ranks: int, command: Sequence[object], seconds: float, env_of
     """The same on several ranks; returns the output of rank 0. If one fails, the others are ended."""
     LOGS.mkdir(parents=True, exist_ok=True)
     token = uuid.uuid4().hex
-    rendezvous = {"TNT_INTERNAL_RENDEZVOUS": f"tnt-gpu-check-{token}", "TNT_INTERNAL_TOKEN": token}
-    job = {"TNT_INTERNAL_SIZE": str(ranks), **rendezvous, "TNT_TIMEOUT": "60"}
+    rendezvous = {"TNT_RENDEZVOUS": f"tnt-gpu-check-{token}", "TNT_TOKEN": token}
+    job = {"TNT_SIZE": str(ranks), **rendezvous, "TNT_TIMEOUT": "60"}
     logs = [LOGS / (f"{name}.log" if ranks == 1 else f"{name}-{rank}.log") for rank in range(ranks)]
     processes = []
     for rank, log in enumerate(logs):
-        place = {**job, "TNT_INTERNAL_RANK": str(rank)} if ranks > 1 else {}
+        place = {**job, "TNT_RANK": str(rank)} if ranks > 1 else {}
         processes.append(start(command, log, {**place, **env_of(rank)}))
     deadline = time.monotonic() + seconds
     try:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from tarantella import variables
+from tarantella import settings, variables
 from tarantella.launcher.environment import Rendezvous, mpi_environment, rank_environment, shared_environment
 from tarantella.launcher.hosts import describe as describe_hosts
 from tarantella.launcher.job import Job
@@ -19,6 +19,7 @@ from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDOUT, Console
 from tarantella.launcher.preload import preloaded
 from tarantella.launcher.process import RankSpec
+from tarantella.launcher.rank_notices import RankNotices
 from tarantella.launcher.results import JobResult
 from tarantella.launcher.sockets import Pinning
 from tarantella.launcher.text import describe_cores
@@ -72,7 +73,8 @@ def _on_hosts(options: Options, console: Console) -> JobResult:
         console.drain()
         return JobResult(0)
     describe = partial(describe_launch, options, everything[variables.JOB], time.time())
-    return MpiJob(command, everything, options.ranks, console, describe=describe).run()
+    notices = RankNotices(range(options.ranks), settings.timeout(everything))
+    return MpiJob(command, everything, options.ranks, console, describe=describe, notices=notices).run()
 
 
 def _describe_rank(rank: int, environment: Mapping[str, str], options: Options, pinning: Pinning | None) -> bytes:

@@ -19,6 +19,7 @@ from typing import Any
 
 from tarantella.launcher.output import STDERR, Console
 from tarantella.launcher.process import end_with_parent
+from tarantella.launcher.rank_notices import RankNotices
 from tarantella.launcher.results import JobResult
 from tarantella.launcher.signals import ASKING, SignalPipe
 from tarantella.launcher.status_socket import StatusSocket
@@ -57,8 +58,12 @@ class MpiJob:
         *,
         timeout: float = float("inf"),
         describe: Callable[[], dict[str, Any]] | None = None,
+        notices: RankNotices | None = None,
     ) -> None:
-        """timeout: seconds after which it is killed. describe: what it tells of the job if it is asked for its status."""
+        """timeout: seconds after which it is killed. describe: what it tells of the job if it is asked for its status.
+
+        notices: of the ranks, if they give any.
+        """
         self._command = command
         self._environment = environment
         self._ranks = ranks
@@ -72,6 +77,7 @@ class MpiJob:
         self._killed: set[int] = set()
         self._reason = ""
         self._describe = describe
+        self._notices = notices
 
     def run(self) -> JobResult:
         """Its code is what mpirun returns, or 128 + the number of the signal that ended the job."""
@@ -100,6 +106,7 @@ class MpiJob:
                     self._console.watch(selector)
                     for key, _ in selector.select(LONGEST_SLEEP):
                         key.data()
+                    self._look_at_notices(mpirun)
                     if time.monotonic() > self._deadline:
                         self._give_up(mpirun)
             finally:
@@ -109,11 +116,15 @@ class MpiJob:
                 code = mpirun.wait()
             self._console.drain()  # makes room for the last output
             self._copy_output(selector, output)
+            if self._notices is not None:
+                self._console.write(STDERR, self._notices.rest())
             mpirun.stderr.close()
         self._console.drain()
         if self._interrupted:
             return JobResult(128 + self._interrupted, interrupted=True)
-        code = 1 if self._given_up else 128 - code if code < 0 else code
+        if self._given_up:
+            code = 0 if self._all_ended_well() else 1
+        code = 128 - code if code < 0 else code
         return JobResult(code, self._reason or f"mpirun returned {code}", killed=frozenset(self._killed))
 
     def _copy_output(self, selector: selectors.BaseSelector, output: int) -> None:
@@ -124,6 +135,8 @@ class MpiJob:
                 if not data:
                     _watch(selector, output, None)
                     return
+                if self._notices is not None:
+                    data = self._notices.taken_out(data)
                 self._console.write(STDERR, data)
                 text = self._partial_line + data
                 self._partial_line = text.rpartition(b"\n")[2][:MAX_LINE_START]
@@ -138,6 +151,21 @@ class MpiJob:
         if not self._failed and FAILURE.search(text):
             self._failed = True
             self._end_soon()
+
+    def _all_ended_well(self) -> bool:
+        return self._notices is not None and self._notices.all_ended and not self._failed
+
+    def _look_at_notices(self, mpirun: subprocess.Popen[bytes]) -> None:
+        """An mpirun that hangs before it has started all ranks, or when all have ended, is ended."""
+        if self._notices is None or self._given_up or self._interrupted or self._failed:
+            return
+        if self._notices.all_ended:
+            self._end_soon()
+        elif late := self._notices.late():
+            self._reason = late
+            self._console.message(f"{late}, and mpirun is killed")
+            self._given_up = True
+            _kill_group(mpirun)
 
     def _on_signals(self, mpirun: subprocess.Popen[bytes], numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -167,7 +195,9 @@ class MpiJob:
             self._deadline = time.monotonic() + GRACE
 
     def _give_up(self, mpirun: subprocess.Popen[bytes]) -> None:
-        if not self._given_up and self._deadline > 0:
+        if not self._given_up and self._deadline > 0 and self._all_ended_well():
+            self._console.message(f"all ranks have ended well, but mpirun has not within {self._grace:g} s and is killed")
+        elif not self._given_up and self._deadline > 0:
             self._console.message(
                 f"mpirun has not ended within {self._grace:g} s and is killed; ranks on hosts that it does not reach end by "
                 "themselves when they have missed the others for TNT_TIMEOUT"

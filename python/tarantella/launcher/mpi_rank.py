@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tarantella import variables
 from tarantella.environment import local_rank
-from tarantella.launcher import mark, supervision
+from tarantella.launcher import mark, rank_notices, supervision
 from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.job import Job
@@ -62,7 +62,10 @@ def main(argv: list[str]) -> int:
     joining = int(_value(flags, JOINING) or 0)
     # what rank 0 says of itself holds for all: none joins without it
     job = Job(options, spec, Rendezvous.random(), console, joining=joining if _rank() == 0 else 0, only=_rank())
+    rank_notices.tell(_rank(), "started")
     code = job.run().code
+    if code == 0:
+        rank_notices.tell(_rank(), "ended")
     if code != 0 and "PMI_FD" in os.environ:
         # Hydra does not end the other ranks because of an exit code, and they may wait in MPI_Init for this one
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

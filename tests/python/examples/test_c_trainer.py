@@ -103,12 +103,6 @@ def compiled(program: str, source: Path, compiler: str, standard: str) -> Path:
     return built
 
 
-def test_the_program_in_the_documentation(tmp_path: Path) -> None:
-    step = compiled(programs_in_documentation("c")[0], tmp_path / "step.c", "cc", "-std=c99")
-    assert run(step).stdout == "0.000 -1.000\n"
-    assert run_ranks(3, step, env=BUCKETS).good().stdout == "-1.000 -1.000\n"
-
-
 def test_the_cpp_program_in_the_documentation(tmp_path: Path) -> None:
     (program,) = programs_in_documentation("cpp")
     sums = compiled(program, tmp_path / "sums.cpp", "g++", "-std=c++17")
@@ -137,7 +131,7 @@ def wrapped(folder: Path, line: str) -> Path:
 def test_a_rank_is_killed(trainer: Path, tmp_path: Path) -> None:
     joined = "grep -qs /memfd: /proc/$$/maps"  # the memory that ranks share
     kill = f"(until {joined}; do sleep 0.1; done; sleep 0.5; kill -KILL $$)"
-    script = wrapped(tmp_path, f'[ "$TNT_INTERNAL_RANK" != 1 ] || {kill} & exec {trainer} --epochs 1000000')
+    script = wrapped(tmp_path, f'[ "$TNT_RANK" != 1 ] || {kill} & exec {trainer} --epochs 1000000')
     result = run_ranks(3, script, env=BUCKETS, launcher_options=["--output-on-all-devices"])
     assert result.code == 137, result.said
     assert not result.left_behind, result.said
@@ -147,7 +141,7 @@ def test_a_rank_is_killed(trainer: Path, tmp_path: Path) -> None:
 
 
 def test_a_rank_with_other_options(trainer: Path, tmp_path: Path) -> None:
-    script = wrapped(tmp_path, f"exec {trainer} --batch $((64 + TNT_INTERNAL_RANK))")
+    script = wrapped(tmp_path, f"exec {trainer} --batch $((64 + TNT_RANK))")
     result = run_ranks(2, script, env=BUCKETS, launcher_options=["--output-on-all-devices"])
     assert result.code == 1, result.said
     for rank in (0, 1):

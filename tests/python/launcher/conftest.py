@@ -19,7 +19,7 @@ TIMEOUT = 100
 PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
-rank = int(os.environ["TNT_INTERNAL_RANK"])
+rank = int(os.environ["TNT_RANK"])
 def mark(name, text=""):  # appears whole or not at all
     Path(f"{name}.part").write_text(str(text)); os.rename(f"{name}.part", name)
 def wait_for(name):

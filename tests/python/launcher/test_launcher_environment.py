@@ -21,10 +21,10 @@ def test_every_rank_learns_who_it_is(here):
     result = here.ranks(3, "mark(f'env{rank}', {key: os.environ[key] for key in os.environ if 'TNT' in key})")
     assert result.returncode == 0
     found = [eval(here.read(f"env{rank}")) for rank in range(3)]
-    assert [one["TNT_INTERNAL_RANK"] for one in found] == [one["TNT_INTERNAL_LOCAL_RANK"] for one in found] == ["0", "1", "2"]
-    assert {one["TNT_INTERNAL_SIZE"] for one in found} == {one["TNT_INTERNAL_LOCAL_SIZE"] for one in found} == {"3"}
-    (name,) = {one["TNT_INTERNAL_RENDEZVOUS"] for one in found}
-    (token,) = {one["TNT_INTERNAL_TOKEN"] for one in found}
+    assert [one["TNT_RANK"] for one in found] == [one["TNT_LOCAL_RANK"] for one in found] == ["0", "1", "2"]
+    assert {one["TNT_SIZE"] for one in found} == {one["TNT_LOCAL_SIZE"] for one in found} == {"3"}
+    (name,) = {one["TNT_RENDEZVOUS"] for one in found}
+    (token,) = {one["TNT_TOKEN"] for one in found}
     assert re.fullmatch(r"tarantella-[0-9a-f]{16}", name)
     assert re.fullmatch(r"[0-9a-f]{32}", token)
 

@@ -184,7 +184,7 @@ def test_the_command_of_mpich(here):
 
 def test_hosts_that_are_this_one_need_no_mpi(here):
     hostfile(here.folder, "localhost slots=2\n")
-    result = here.run("--hostfile", "hosts", "--", here.script("print(os.environ['TNT_INTERNAL_SIZE'])"))
+    result = here.run("--hostfile", "hosts", "--", here.script("print(os.environ['TNT_SIZE'])"))
     assert (result.returncode, result.stdout) == (0, "2\n"), result.stderr
 
 
@@ -192,7 +192,7 @@ def by_mpirun(here, mpirun: str, body: str, *options: str) -> list[object]:
     """The words for two ranks on this host that mpirun starts."""
     hostfile(here.folder, "localhost slots=2\n")
     path = here.script("", "by_mpirun.py")
-    path.write_text(path.read_text().replace('rank = int(os.environ["TNT_INTERNAL_RANK"])\n', RANK) + body)
+    path.write_text(path.read_text().replace('rank = int(os.environ["TNT_RANK"])\n', RANK) + body)
     return ["-n", 2, "--hostfile", "hosts", "--mpirun", mpirun, *options, "--", path, "a b"]
 
 
@@ -265,6 +265,41 @@ def test_an_mpirun_that_does_not_end_after_a_failure_is_ended(here, gone):
     assert result.returncode == 1
     assert result.stderr.splitlines()[1] == "tarantella: rank 1 (pid 5 on b) exited with code 1"
     assert result.stderr.splitlines()[2].startswith("tarantella: mpirun has not ended within 8 s and is killed; ")
+    gone(here.pids("pid"), within=10)
+
+
+HANGS = """\
+#!/bin/sh
+[ $1 = --version ] && exec echo 'mpirun (Open MPI) 4.1.4'
+echo $$ > pid.part; mv pid.part pid
+trap '' TERM
+"""
+STARTS_TWO = """\
+while [ $1 != {python} ]; do shift; done
+for rank in 0 1; do OMPI_COMM_WORLD_RANK=$rank "$@" & done
+wait
+printf 'its last words, \\036, without an end' >&2
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "code", "said"),
+    [
+        (STARTS_TWO, (), 0, "tarantella: all ranks have ended well, but mpirun has not within 8 s and is killed"),
+        ("", ("--timeout", "1"), 1, ": 2 ranks, the first is 0, were not started by mpirun within 1 s (TNT_TIMEOUT), and"),
+    ],
+    ids=["when all have ended", "before it starts any"],
+)
+def test_an_mpirun_that_hangs_is_ended(here, gone, body, options, code, said):
+    path = here.folder / "mpirun"
+    path.write_text(HANGS + body.format(python=sys.executable) + "while :; do sleep 1; done\n")
+    path.chmod(0o755)
+    script = here.folder / "train.py"
+    script.write_text("print('trained')\n")
+    result = here.run("--hosts", "a,b", "--mpirun", "./mpirun", *options, "--", script)
+    assert (result.returncode, result.stdout) == (code, "trained\n" if body else ""), result.stderr
+    assert said in result.stderr and "tarantella rank" not in result.stderr, result.stderr
+    assert not body or ("its last words, " in result.stderr and result.stderr.endswith("\x1e, without an end")), result.stderr
     gone(here.pids("pid"), within=10)
 
 

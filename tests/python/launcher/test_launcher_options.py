@@ -42,8 +42,8 @@ def shown(result: subprocess.CompletedProcess[str]) -> tuple[dict[str, str], lis
         ("-n 2 -x =1 -- rank.py", "-x: '=1' is not KEY=VALUE"),
         ("-n 2 -x 1A=1 -- rank.py", "-x: '1A=1' is not KEY=VALUE"),
         ("-n 2 -x -- rank.py", "-x: expected at least one argument"),
-        ("-n 2 -x TNT_INTERNAL_RANK=1 -- rank.py",
-         "-x: 'TNT_INTERNAL_RANK=1': TNT_INTERNAL_RANK is set by the launcher for each rank"),
+        ("-n 2 -x TNT_RANK=1 -- rank.py",
+         "-x: 'TNT_RANK=1': TNT_RANK is set by the launcher for each rank"),
         ("-n 2 --log-level LOUD -- rank.py",
          "--log-level: must be DEBUG, INFO, WARNING or ERROR, not 'LOUD'"),
         ("-n 2 --fusion-threshold 1T -- rank.py",
@@ -129,7 +129,7 @@ def test_an_unknown_setting_in_the_environment_is_refused(here, monkeypatch):
 @pytest.mark.parametrize("option", ["--devices-per-node", "--n-per-node", "--npernode"])
 def test_ranks_per_node(here, option):
     environment, _ = shown(here.run(option, 2, "--", here.script(SHOW)))
-    assert environment["TNT_INTERNAL_SIZE"] == "2"
+    assert environment["TNT_SIZE"] == "2"
 
 
 @pytest.mark.parametrize("option", ["--no-gpu", "--no-gpus"])
@@ -195,8 +195,8 @@ def test_dry_run_shows_every_rank_and_starts_none(here):
     second = lines.index("rank 1:")
     assert lines[0] == "rank 0:"
     assert lines[second - 1] == lines[-1] == f"  {sys.executable} {script} 'two words'"
-    assert {"  TNT_INTERNAL_RANK=0", "  TNT_INTERNAL_SIZE=2", "  A=1"} <= set(lines[:second])
-    assert {"  TNT_INTERNAL_RANK=1", "  TNT_INTERNAL_SIZE=2", "  A=1"} <= set(lines[second:])
+    assert {"  TNT_RANK=0", "  TNT_SIZE=2", "  A=1"} <= set(lines[:second])
+    assert {"  TNT_RANK=1", "  TNT_SIZE=2", "  A=1"} <= set(lines[second:])
     assert not (here.folder / "started").exists()
 
 

@@ -50,17 +50,17 @@ def test_a_rank_has_its_environment_and_so_has_the_import(here, monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     (here.folder / "seen.py").write_text(
         "import ctypes, os\ngetenv = ctypes.CDLL(None).getenv\ngetenv.restype = ctypes.c_char_p\n"
-        "SEEN = [getenv(b'KERAS_BACKEND'), getenv(b'TNT_INTERNAL_RANK')]\n"
+        "SEEN = [getenv(b'KERAS_BACKEND'), getenv(b'TNT_RANK')]\n"
     )
     body = "import seen\nadded = sorted(key for key in os.environ if 'ADDED' in key)\n"
-    body += "print(seen.SEEN, seen.getenv(b'TNT_INTERNAL_RANK'), added)"
+    body += "print(seen.SEEN, seen.getenv(b'TNT_RANK'), added)"
     result = here.ranks(2, body, "--preload", "seen", "-x", "KERAS_BACKEND=numpy", "--output-on-all-devices")
     assert sorted(result.stdout.splitlines()) == [f"[rank {i}] [b'numpy', None] b'{i}' []" for i in range(2)], result.stderr
 
 
 def test_a_rank_may_start_a_job_of_its_own(here):
     """What marks the outer job is not taken for the inner one's."""
-    (here.folder / "inner.py").write_text("import os\nprint('inner', os.environ['TNT_INTERNAL_SIZE'], flush=True)\n")
+    (here.folder / "inner.py").write_text("import os\nprint('inner', os.environ['TNT_SIZE'], flush=True)\n")
     body = """
     import subprocess
     if rank == 0:

@@ -8,7 +8,7 @@ import pytest
 
 SOCKET = """
 import socket
-name = "\\0" + os.environ["TNT_INTERNAL_RENDEZVOUS"]
+name = "\\0" + os.environ["TNT_RENDEZVOUS"]
 def listen():
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(name); listener.listen(); listener.settimeout(10)
@@ -28,7 +28,7 @@ def test_rank_0_is_told_of_ranks_that_exit_before_they_join(here):
     body = """
 if rank: sys.exit(0)
 listener = listen()
-mark("heard", [os.environ["TNT_INTERNAL_TOKEN"], *sorted([heard(listener), heard(listener)])])
+mark("heard", [os.environ["TNT_TOKEN"], *sorted([heard(listener), heard(listener)])])
 """
     assert here.ranks(3, SOCKET + body).returncode == 0
     token, *lines = eval(here.read("heard"))

@@ -13,7 +13,7 @@ import pytest
 
 COUNT = """
 number = int(os.environ["TNT_RESTART"])
-mark(f"start{number}-{rank}", os.environ["TNT_INTERNAL_SIZE"])
+mark(f"start{number}-{rank}", os.environ["TNT_SIZE"])
 """
 
 

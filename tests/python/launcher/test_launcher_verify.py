@@ -12,7 +12,7 @@ from tarantella.verify.options import parse_verify
 
 WRITE = """
 import json
-size, shards = int(os.environ["TNT_INTERNAL_SIZE"]), os.environ["TNT_REPRODUCIBLE"]
+size, shards = int(os.environ["TNT_SIZE"]), os.environ["TNT_REPRODUCIBLE"]
 lines = [
     {"kind": "run", "ranks": size},
     {"kind": "training", "training": 0, "weights": ["a", "b", "moving"], "optimizer": ["iterations"],

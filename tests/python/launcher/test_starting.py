@@ -16,7 +16,7 @@ SHOW = """
     spec = __spec__ and (__spec__.name, __spec__.origin == __file__)
     file = globals().get("__file__")
     print([__name__, __main__.__dict__ is globals(), spec, __package__, file and os.path.basename(file), sys.argv[1:],
-           os.path.basename(sys.argv[0]), sys.path[0], os.environ["TNT_INTERNAL_RANK"]], flush=True)
+           os.path.basename(sys.argv[0]), sys.path[0], os.environ["TNT_RANK"]], flush=True)
     """
 FAIL = """
     def f():
@@ -39,7 +39,7 @@ def package(here):
 
 def as_python_has_it(here, words: list[str], stdin: str | None) -> str:
     """What rank 0's program prints if the interpreter itself runs it."""
-    environment = {"TNT_INTERNAL_RANK": "0", "PATH": "/usr/bin:/bin"}
+    environment = {"TNT_RANK": "0", "PATH": "/usr/bin:/bin"}
     run = {"cwd": here.folder, "env": environment, "timeout": 99}
     result = subprocess.run([sys.executable, *words], input=stdin or "", capture_output=True, text=True, **run)
     return result.stdout + result.stderr
@@ -105,7 +105,7 @@ def test_all_ranks_and_all_starts_read_the_same_script_from_standard_input(here,
     import os, sys
     rest = sys.stdin.read()
     print("start", os.environ["TNT_RESTART"], repr(rest), flush=True)
-    sys.exit(3 if os.environ["TNT_RESTART"] == "0" and os.environ["TNT_INTERNAL_RANK"] == "1" else 0)
+    sys.exit(3 if os.environ["TNT_RESTART"] == "0" and os.environ["TNT_RANK"] == "1" else 0)
     """ + 3000 * "    # longer than what a pipe holds\n"
     result = started(here, (*how, "--max-restarts", 1, "--output-on-all-devices"), ["-"], dedent(text))
     assert result.returncode == 0, result.stderr

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 folder, leaver, when, how = sys.argv[1:]
-rank = int(os.environ["TNT_INTERNAL_RANK"])
+rank = int(os.environ["TNT_RANK"])
 
 
 def leave(now: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-if int(os.environ["TNT_INTERNAL_RANK"]) % 2 == 0:
+if int(os.environ["TNT_RANK"]) % 2 == 0:
     import tensorflow as tf
 
     import tarantella as tnt

@@ -17,7 +17,7 @@ import tarantella
 from support.launch import DEFAULTS, SLACK
 
 # Open MPI as root, in a container, with more ranks than cores; others look for none of it
-_MPI = {
+MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -56,7 +56,7 @@ class MpiResult:
 def mpirun(n: int, script: Path, *args: object, timeout: float = 60, env: Mapping[str, str] | None = None) -> MpiResult:
     """The script on n ranks; its threads are those of the other tests unless env says otherwise ("" unsets)."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("TNT_")}
-    environment = {**inherited, **DEFAULTS, **_MPI, **(env or {})}
+    environment = {**inherited, **DEFAULTS, **MPI_ENVIRONMENT, **(env or {})}
     process = subprocess.Popen(
         ["mpirun", "-n", str(n), *([sys.executable] if script.suffix == ".py" else []), str(script), *map(str, args)],
         env={key: value for key, value in environment.items() if value},

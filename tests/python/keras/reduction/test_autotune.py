@@ -102,7 +102,7 @@ def test_another_threshold_must_be_clearly_better(jobs):
 def test_one_rank_only_is_refused_on_all(tmp_path):
     source = """
         import os
-        if os.environ["TNT_INTERNAL_RANK"] == "1":
+        if os.environ["TNT_RANK"] == "1":
             os.environ["TNT_FUSION_THRESHOLD"] = "autotune"
         import keras, numpy as np
         import tarantella as tnt

@@ -75,7 +75,7 @@ class Config:
 
 def choose(monkeypatch: pytest.MonkeyPatch, config: Config, **variables: str) -> Config:
     """Lets a rank with these variables choose."""
-    for name in ("TNT_INTERNAL_LOCAL_RANK", "TNT_INTERNAL_LOCAL_SIZE", "TNT_GPUS_PER_NODE"):
+    for name in ("TNT_LOCAL_RANK", "TNT_LOCAL_SIZE", "TNT_GPUS_PER_NODE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -105,7 +105,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, config: Config, **variables: str) ->
 def test_every_rank_of_a_node_has_its_gpu(
     monkeypatch: pytest.MonkeyPatch, rank: str, size: str, per_node: str, config: Config, visible: Any
 ) -> None:
-    found = choose(monkeypatch, config, TNT_INTERNAL_LOCAL_RANK=rank, TNT_INTERNAL_LOCAL_SIZE=size, TNT_GPUS_PER_NODE=per_node)
+    found = choose(monkeypatch, config, TNT_LOCAL_RANK=rank, TNT_LOCAL_SIZE=size, TNT_GPUS_PER_NODE=per_node)
     assert found.visible == visible
     assert (found.growing != []) == (config.gpus == ["GPU:0"])
 
@@ -113,7 +113,7 @@ def test_every_rank_of_a_node_has_its_gpu(
 @pytest.mark.parametrize(
     "place",
     [
-        {"TNT_INTERNAL_LOCAL_RANK": "3", "TNT_INTERNAL_LOCAL_SIZE": "4"},
+        {"TNT_LOCAL_RANK": "3", "TNT_LOCAL_SIZE": "4"},
         {"OMPI_COMM_WORLD_LOCAL_RANK": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
         {"SLURM_LOCALID": "3", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
     ],
@@ -144,7 +144,7 @@ def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_script_that_has_computed_before(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(tnt.InvalidArgumentError, match="import tarantella before anything is computed"):
-        choose(monkeypatch, Config(2, computed=True), TNT_INTERNAL_LOCAL_RANK="1", TNT_INTERNAL_LOCAL_SIZE="2")
+        choose(monkeypatch, Config(2, computed=True), TNT_LOCAL_RANK="1", TNT_LOCAL_SIZE="2")
 
 
 ASK = """

@@ -24,7 +24,7 @@ from keras import layers
 import tarantella as tnt
 
 folder, how = Path(sys.argv[1]), sys.argv[2]
-rank, size = int(os.environ["TNT_INTERNAL_RANK"]), int(os.environ["TNT_INTERNAL_SIZE"])
+rank, size = int(os.environ["TNT_RANK"]), int(os.environ["TNT_SIZE"])
 
 
 class Fail(keras.callbacks.Callback):

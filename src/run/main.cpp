@@ -1,0 +1,32 @@
+// tnt-run: starts the ranks of a program in C or C++, as `tarantella` starts those of a script.
+#include <fmt/core.h>
+
+#include <cstdio>
+
+#include "run/hand_over.hpp"
+#include "run/job.hpp"
+#include "run/options.hpp"
+#include "run/supervisor.hpp"
+
+int main(int argc, char** argv) {
+  using namespace tnt::run;
+  try {
+    const Options options = read_options(argc, argv);
+    const bool elsewhere = options.srun || !are_here(options.hosts);
+    if (elsewhere) {
+      const auto command = starter_command(options, passed_on());
+      if (!options.dry_run) become(command);
+      fmt::print("{}\n", quoted(command));
+      return 0;
+    }
+    if (options.dry_run) {
+      fmt::print("{} ranks on this host: {}\n", options.ranks, quoted(options.command));
+      return 0;
+    }
+    split();
+    return Job(options).run();
+  } catch (const Exit& exit) {
+    std::fputs(exit.what(), exit.code() == 0 ? stdout : stderr);
+    return exit.code();
+  }
+}
