@@ -78,9 +78,7 @@ std::optional<Start> from_starter(const Starter& starter, const GetEnvironment& 
 Start find_start(const Options& options, const GetEnvironment& environment) {
   Start start;
   if (environment("TNT_SIZE") != nullptr) {
-    start = {.kind = StartKind::launcher,
-             .rank = number(environment("TNT_RANK")),
-             .ranks = number(environment("TNT_SIZE"))};
+    start = {.kind = StartKind::launcher, .rank = number(environment("TNT_RANK")), .ranks = number(environment("TNT_SIZE"))};
     if (const char* name = environment("TNT_RENDEZVOUS"); name != nullptr) start.rendezvous = name;
     if (const char* token = environment("TNT_TOKEN"); token != nullptr) start.token = token;
   } else {

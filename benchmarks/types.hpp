@@ -46,7 +46,7 @@ struct Options {
   bool check_exact = true;
   bool check_accuracy = true;
   bool check_repeat = true;
-  int check_runs = 1;  // of each check
+  int check_runs = 1;                  // of each check
   std::optional<double> limit_gbps{};  // given bandwidth of the memory
   bool measure_limit = true;
   std::size_t fusion_threshold = SIZE_MAX;              // bytes; bucket and overlap

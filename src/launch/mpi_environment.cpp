@@ -10,8 +10,7 @@ bool above_one(const char* value) { return value != nullptr && std::strtol(value
 }  // namespace
 
 std::string mpi_launcher_variable(const Environment& environment) {
-  if (environment("TNT_SIZE") != nullptr)
-    return "";  // our launcher started the process, whatever started the launcher
+  if (environment("TNT_SIZE") != nullptr) return "";  // our launcher started the process, whatever started the launcher
   // Open MPI; MPICH's Hydra, Intel MPI and MVAPICH
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     if (above_one(environment(name))) return name;

@@ -43,9 +43,9 @@ void LineOutput::pump() {
     incomplete_.append(bytes.data(), static_cast<std::size_t>(count));
     const std::size_t end = incomplete_.rfind('\n');
     if (end != std::string::npos) {
-      std::string lines = incomplete_.substr(0, end + 1);
+      const std::string lines = incomplete_.substr(0, end + 1);
       incomplete_.erase(0, end + 1);
-      pass_on(std::move(lines));
+      pass_on(lines);
     } else if (incomplete_.size() > longest_line) {
       pass_on(std::exchange(incomplete_, "") + "\n");
     }
@@ -58,7 +58,7 @@ void LineOutput::close() {
   pipe_ = FileDescriptor();
 }
 
-void LineOutput::pass_on(std::string lines) {
+void LineOutput::pass_on(const std::string& lines) {
   if (prefix_.empty()) return sink_.write(lines);
   std::string text;
   std::size_t begin = 0;

@@ -36,7 +36,7 @@ class LineOutput {
   void close();
 
  private:
-  void pass_on(std::string lines);
+  void pass_on(const std::string& lines);
 
   FileDescriptor pipe_;
   std::string prefix_;

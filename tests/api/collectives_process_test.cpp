@@ -121,9 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesProcessTest, ::testing::ValuesIn(tnt:
 
 TEST(CollectivesProcess, OptionsStandInForTheEnvironment) {
   const std::string rendezvous = "tnt-test-options-" + std::to_string(std::random_device()());
-  const ProcessOptions options{
-      .environment = {
-          {"TNT_RANK", ""}, {"TNT_SIZE", ""}, {"TNT_RENDEZVOUS", ""}, {"TNT_TOKEN", ""}}};
+  const ProcessOptions options{.environment = {{"TNT_RANK", ""}, {"TNT_SIZE", ""}, {"TNT_RENDEZVOUS", ""}, {"TNT_TOKEN", ""}}};
   run_processes(
       2,
       [&](int rank) {

@@ -42,18 +42,17 @@ const Trouble troubles[] = {
     {"WrongToken", "1", [] { setenv("TNT_TOKEN", "guess", 1); }, TNT_TIMEOUT,
      "rank 1 did not join within 1 s; a process with another token came as rank 1", TNT_MISMATCH,
      "rank 1 has another token than rank 0: give all ranks the same (TNT_TOKEN, or tnt_init_options_t.token)"},
-    {"SameRankTwice", "30", [] { setenv("TNT_RANK", "2", 1); }, TNT_MISMATCH, "two processes claim to be rank 2",
-     TNT_MISMATCH, "two processes claim to be rank 2"},
-    {"WrongSize", "30", [] { setenv("TNT_SIZE", "4", 1); }, TNT_MISMATCH,
-     "rank 1 was started for 4 ranks, rank 0 for 3", TNT_MISMATCH, "rank 1 was started for 4 ranks, rank 0 for 3"},
+    {"SameRankTwice", "30", [] { setenv("TNT_RANK", "2", 1); }, TNT_MISMATCH, "two processes claim to be rank 2", TNT_MISMATCH,
+     "two processes claim to be rank 2"},
+    {"WrongSize", "30", [] { setenv("TNT_SIZE", "4", 1); }, TNT_MISMATCH, "rank 1 was started for 4 ranks, rank 0 for 3",
+     TNT_MISMATCH, "rank 1 was started for 4 ranks, rank 0 for 3"},
     {"RankBeyond", "1",
      [] {
        setenv("TNT_RANK", "3", 1);
        setenv("TNT_SIZE", "4", 1);
      },
      TNT_TIMEOUT, "rank 1 did not join within 1 s", TNT_MISMATCH, "rank 3 is not a rank of this job of 3"},
-    {"NoToken", "1", [] { unsetenv("TNT_TOKEN"); }, TNT_TIMEOUT, "rank 1 did not join within 1 s",
-     TNT_INVALID_ARGUMENT,
+    {"NoToken", "1", [] { unsetenv("TNT_TOKEN"); }, TNT_TIMEOUT, "rank 1 did not join within 1 s", TNT_INVALID_ARGUMENT,
      "TNT_SIZE=3 without TNT_RENDEZVOUS and TNT_TOKEN: start the ranks with `tarantella -n 3 -- "
      "script.py`"}};
 INSTANTIATE_TEST_SUITE_P(Troubles, JoinTest, ::testing::ValuesIn(troubles),

@@ -17,8 +17,7 @@ using namespace tnt::testing;
 
 // per_node: consecutive ranks on each node.
 ProcessOptions by_tcp(const char* transport, const char* timeout = "30") {
-  return {
-      .environment = {{"TNT_RENDEZVOUS", tcp_rendezvous()}, {"TNT_TRANSPORT", transport}, {"TNT_TIMEOUT", timeout}}};
+  return {.environment = {{"TNT_RENDEZVOUS", tcp_rendezvous()}, {"TNT_TRANSPORT", transport}, {"TNT_TIMEOUT", timeout}}};
 }
 void be_on_node(int node) { setenv("TNT_INTERNAL_NODE", std::to_string(node).c_str(), 1); }
 

@@ -38,10 +38,7 @@ TEST(Settings, WithoutVariablesTheProcessIsAlone) {
 }
 
 TEST(Settings, TheLaunchersVariablesAreTaken) {
-  const Settings settings = read({{"TNT_RANK", "3"},
-                                  {"TNT_SIZE", "4"},
-                                  {"TNT_RENDEZVOUS", "name"},
-                                  {"TNT_TOKEN", "secret"}});
+  const Settings settings = read({{"TNT_RANK", "3"}, {"TNT_SIZE", "4"}, {"TNT_RENDEZVOUS", "name"}, {"TNT_TOKEN", "secret"}});
   EXPECT_EQ(settings.rank, 3);
   EXPECT_EQ(settings.ranks, 4);
   EXPECT_EQ(settings.rendezvous, "name");
@@ -124,17 +121,13 @@ TEST_P(SettingsNonsense, IsNamed) {
 INSTANTIATE_TEST_SUITE_P(
     All, SettingsNonsense,
     ::testing::Values(
-        Nonsense{{{"TNT_RANK", "-1"}}, "TNT_RANK=-1"},
-        Nonsense{{{"TNT_RANK", "one"}}, "TNT_RANK=one"},
-        Nonsense{{{"TNT_RANK", ""}}, "TNT_RANK="},
-        Nonsense{{{"TNT_RANK", "1 "}}, "TNT_RANK=1 "},
-        Nonsense{{{"TNT_RANK", "99999999999"}}, "TNT_RANK=99999999999"},
-        Nonsense{{{"TNT_SIZE", "0"}}, "TNT_SIZE=0"},
-        Nonsense{{{"TNT_RANK", "1"}}, "TNT_RANK=1"},
-        Nonsense{{{"TNT_SIZE", "2"}}, "tarantella -n 2"},
-        Nonsense{{{"TNT_SIZE", "2"}, {"TNT_RENDEZVOUS", "x"}}, "TNT_TOKEN"},
-        Nonsense{{{"TNT_TIMEOUT", "0"}}, "TNT_TIMEOUT=0"}, Nonsense{{{"TNT_TIMEOUT", "nan"}}, "TNT_TIMEOUT=nan"},
-        Nonsense{{{"TNT_TIMEOUT", "inf"}}, "TNT_TIMEOUT=inf"}, Nonsense{{{"TNT_TIMEOUT", "1s"}}, "TNT_TIMEOUT=1s"},
+        Nonsense{{{"TNT_RANK", "-1"}}, "TNT_RANK=-1"}, Nonsense{{{"TNT_RANK", "one"}}, "TNT_RANK=one"},
+        Nonsense{{{"TNT_RANK", ""}}, "TNT_RANK="}, Nonsense{{{"TNT_RANK", "1 "}}, "TNT_RANK=1 "},
+        Nonsense{{{"TNT_RANK", "99999999999"}}, "TNT_RANK=99999999999"}, Nonsense{{{"TNT_SIZE", "0"}}, "TNT_SIZE=0"},
+        Nonsense{{{"TNT_RANK", "1"}}, "TNT_RANK=1"}, Nonsense{{{"TNT_SIZE", "2"}}, "tarantella -n 2"},
+        Nonsense{{{"TNT_SIZE", "2"}, {"TNT_RENDEZVOUS", "x"}}, "TNT_TOKEN"}, Nonsense{{{"TNT_TIMEOUT", "0"}}, "TNT_TIMEOUT=0"},
+        Nonsense{{{"TNT_TIMEOUT", "nan"}}, "TNT_TIMEOUT=nan"}, Nonsense{{{"TNT_TIMEOUT", "inf"}}, "TNT_TIMEOUT=inf"},
+        Nonsense{{{"TNT_TIMEOUT", "1s"}}, "TNT_TIMEOUT=1s"},
         Nonsense{{{"TNT_FUSION_THRESHOLD", "-1"}}, "TNT_FUSION_THRESHOLD=-1"},
         Nonsense{{{"TNT_FUSION_THRESHOLD", "4T"}}, "TNT_FUSION_THRESHOLD=4T"},
         Nonsense{{{"TNT_FUSION_THRESHOLD", "1e30"}}, "TNT_FUSION_THRESHOLD=1e30"},
@@ -193,12 +186,13 @@ TEST_P(UnknownSetting, IsAnErrorThatNamesTheNearest) {
                           GetParam().instead));
   }
 }
-INSTANTIATE_TEST_SUITE_P(
-    Names, UnknownSetting,
-    ::testing::Values(Unknown{"TNT_FUSION_TRESHOLD", "TNT_FUSION_THRESHOLD"}, Unknown{"TNT_TIME_OUT", "TNT_TIMEOUT"},
-                      Unknown{"TNT_FUSION", "TNT_FUSION_THRESHOLD"}, Unknown{"TNT_RANK", "TNT_RANK"},
-                      Unknown{"TNT_OVERLAP", "TNT_INTERNAL_OVERLAP"}, Unknown{"TNT_AUTOTUNE", "TNT_FUSION_THRESHOLD=autotune"},
-                      Unknown{"TNT_LOG_ON_ALL_DEVICES", "TNT_ON_ALL_RANKS=log"}));
+INSTANTIATE_TEST_SUITE_P(Names, UnknownSetting,
+                         ::testing::Values(Unknown{"TNT_FUSION_TRESHOLD", "TNT_FUSION_THRESHOLD"},
+                                           Unknown{"TNT_TIME_OUT", "TNT_TIMEOUT"},
+                                           Unknown{"TNT_FUSION", "TNT_FUSION_THRESHOLD"}, Unknown{"TNT_RANK", "TNT_RANK"},
+                                           Unknown{"TNT_OVERLAP", "TNT_INTERNAL_OVERLAP"},
+                                           Unknown{"TNT_AUTOTUNE", "TNT_FUSION_THRESHOLD=autotune"},
+                                           Unknown{"TNT_LOG_ON_ALL_DEVICES", "TNT_ON_ALL_RANKS=log"}));
 
 }  // namespace
 }  // namespace tnt

@@ -32,9 +32,7 @@ TEST(MpiEnvironment, OneProcessIsNoJobOfMpis) {
 
 TEST(MpiEnvironment, ABatchScriptIsNoRank) { EXPECT_EQ(sign({{"SLURM_NTASKS", "16"}}), ""); }
 
-TEST(MpiEnvironment, OurLauncherComesFirst) {
-  EXPECT_EQ(sign({{"OMPI_COMM_WORLD_SIZE", "2"}, {"TNT_SIZE", "1"}}), "");
-}
+TEST(MpiEnvironment, OurLauncherComesFirst) { EXPECT_EQ(sign({{"OMPI_COMM_WORLD_SIZE", "2"}, {"TNT_SIZE", "1"}}), ""); }
 
 }  // namespace
 }  // namespace tnt

@@ -12,8 +12,8 @@
 namespace tnt::testing {
 
 inline void clear_environment() {
-  for (const char* name : {"TNT_RANK", "TNT_SIZE", "TNT_RENDEZVOUS", "TNT_TOKEN",
-                           "TNT_TIMEOUT", "TNT_TIMELINE", "TNT_FUSION_THRESHOLD", "TNT_LOG_LEVEL", "TNT_ON_ALL_RANKS"}) {
+  for (const char* name : {"TNT_RANK", "TNT_SIZE", "TNT_RENDEZVOUS", "TNT_TOKEN", "TNT_TIMEOUT", "TNT_TIMELINE",
+                           "TNT_FUSION_THRESHOLD", "TNT_LOG_LEVEL", "TNT_ON_ALL_RANKS"}) {
     unsetenv(name);
   }
 }
