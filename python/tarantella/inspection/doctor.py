@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tarantella import variables
 from tarantella.inspection.checks import NOTE, OK, PROBLEM, Finding, findings
 from tarantella.launcher.arguments import Parser
 from tarantella.launcher.errors import UsageError
@@ -92,7 +93,7 @@ def _show(found: Finding) -> None:
 def _tested(subject: str, options: Sequence[str], state: str) -> Finding:
     """A job that computes sums. state: if it fails."""
     command = own_program("cli", *options, "--timeout", "30", "--", *own_program("inspection.self_test")[1:])
-    alone = {name: value for name, value in os.environ.items() if not name.startswith("TNT_INTERNAL_")}
+    alone = {name: value for name, value in os.environ.items() if name not in variables.OF_LAUNCHER}
     done = _output(command, alone)
     if isinstance(done, str):
         return Finding(subject, state, done, "the sentence says what to do")
