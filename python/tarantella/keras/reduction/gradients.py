@@ -14,6 +14,8 @@ from tarantella.keras.reduction.reducer import Reducer, Spec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_LARGEST_FLOAT16 = 65520.0  # what is not below this is rounded to infinity
+
 
 class Reducers(Protocol):
     """The reducers of a model or of a training loop. Each is made, collectively, when it is asked for the first time."""
@@ -41,6 +43,28 @@ def dense(gradient: Any, variable: Any) -> tf.Tensor:
 def weighted(gradient: tf.Tensor, weight: Any) -> tf.Tensor:
     """``weight * gradient``: exact zeros where the weight is 0, whatever the gradient holds."""
     return tf.where(tf.equal(weight, 0), tf.zeros_like(gradient), gradient * tf.cast(weight, gradient.dtype))
+
+
+def in_range_of_float16(reduced: Any, own: Any, scale: Any) -> Any:
+    """The reduced gradient. It is infinite where float16, in which the rank computed its own, cannot hold the sum.
+
+    One device adds up the samples of the batch in float16, and skips the step if the sum is too large. The sum of a part of
+    the samples may fit. Without a graph nothing tells how a gradient was computed.
+
+    Args:
+        scale: what the gradient was multiplied by afterwards.
+    """
+    if tf.executing_eagerly() or not isinstance(own, tf.Tensor) or not _was_float16(own):
+        return reduced
+    limit = tf.cast(_LARGEST_FLOAT16 * scale, reduced.dtype)
+    return tf.where(tf.abs(reduced) < limit, reduced, reduced * np.inf)
+
+
+def _was_float16(gradient: tf.Tensor) -> bool:
+    operation = gradient.op
+    while operation.type in ("Mul", "RealDiv", "Identity"):
+        operation = operation.inputs[0].op
+    return bool(operation.type == "Cast" and operation.inputs[0].dtype == tf.float16)
 
 
 def reduce(grads: Sequence[Any], variables: Sequence[Any], weight: Any, reducers: Reducers) -> list[Any]:

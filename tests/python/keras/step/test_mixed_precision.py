@@ -30,10 +30,11 @@ def test_an_overflow_on_one_rank_is_left_out_on_all(found, name):
     np.testing.assert_allclose(ours, alone, atol=2e-3)  # the last bits of float16 are lost at other places
 
 
-def test_the_scale_is_that_of_one_device(found):
+@pytest.mark.parametrize(("place", "scales"), [(0, [2.0**15] * 5), (1, SCALES)], ids=["of a sample", "of the batch"])
+def test_the_scale_is_that_of_one_device(found, place, scales):
     for on_rank in found["large_gradients"]:
-        ours, alone = (np.array(steps) for steps in on_rank)
-        assert ours[:, 0].tolist() == alone[:, 0].tolist() == [2.0**15] * 5
+        ours, alone = (np.array(steps) for steps in on_rank[place])
+        assert ours[:, 0].tolist() == alone[:, 0].tolist() == scales
         np.testing.assert_allclose(ours, alone, atol=2e-3)
 
 

@@ -56,6 +56,11 @@ def scale_hook() -> str:
     return "get_scaled_loss"
 
 
+def scale_of_gradients(optimizer: Any) -> Any:
+    """What the gradients that a LossScaleOptimizer is given are multiplied by, of those that float16 held: it unscaled them."""
+    return 1.0 / optimizer.loss_scale
+
+
 def accumulating(optimizer: Any) -> Any:
     """None: no optimizer of this Keras accumulates gradients over several steps."""
     return None

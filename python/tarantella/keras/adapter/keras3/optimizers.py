@@ -42,6 +42,11 @@ def scale_hook() -> str:
     return "scale_loss"
 
 
+def scale_of_gradients(optimizer: Any) -> Any:
+    """What the gradients that a LossScaleOptimizer is given are multiplied by, of those that float16 held: it unscales them."""
+    return 1.0
+
+
 def accumulating(optimizer: Any) -> Any:
     """The optimizer that accumulates gradients over several steps: this one or the one that it wraps. None if neither does."""
     return next((o for o in optimizers_of(optimizer) if getattr(o, "gradient_accumulation_steps", None)), None)

@@ -26,6 +26,10 @@ y_large = y.copy()
 y_large[3] = 6.0  # its gradient fits into float16 as a part of the mean over 8 samples, not of that over 4
 
 
+y_of_large_sum = y.copy()
+y_of_large_sum[2 * BATCH : 3 * BATCH] += 1.5  # each gradient of the third batch fits into float16, their sum does not
+
+
 def make(**optimizer: Any) -> Any:
     keras.config.set_dtype_policy("mixed_float16")
     keras.utils.set_random_seed(3)
@@ -77,9 +81,12 @@ def overflow_in_fit() -> dict[str, Any]:
 
 
 @check
-def large_gradients() -> list[list[list[float]]]:
+def large_gradients() -> list[list[list[list[float]]]]:
     alone = tnt.ParallelStrategy.NONE
-    return [fitted(wrapped(make()), x, y_large), fitted(tnt.Model(make(), parallel_strategy=alone), x, y_large)]
+    return [
+        [fitted(wrapped(make()), x, labels), fitted(tnt.Model(make(), parallel_strategy=alone), x, labels)]
+        for labels in (y_large, y_of_large_sum)
+    ]
 
 
 @check
