@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -112,12 +113,12 @@ void add_steps(std::vector<TreeStep>& steps, std::size_t max, std::size_t first,
   ++steps.back().merges;
 }
 
-// The tree over groups of `each` sources.
-void add_steps(std::vector<TreeStep>& steps, std::size_t max, std::size_t first, std::size_t groups, std::size_t each) {
-  if (groups == 1) return add_steps(steps, max, first, each);
-  const std::size_t left = left_terms(groups);
-  add_steps(steps, max, first, left, each);
-  add_steps(steps, max, first + left * each, groups - left, each);
+// The tree over groups of these sizes.
+void add_steps(std::vector<TreeStep>& steps, std::size_t max, std::size_t first, std::span<const std::size_t> groups) {
+  if (groups.size() == 1) return add_steps(steps, max, first, groups[0]);
+  const auto left = groups.first(left_terms(groups.size()));
+  add_steps(steps, max, first, left);
+  add_steps(steps, max, std::accumulate(left.begin(), left.end(), first), groups.subspan(left.size()));
   ++steps.back().merges;
 }
 
@@ -168,12 +169,14 @@ template <typename T, typename Op>
 }
 
 template <typename T, typename Op>
-void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::size_t count, std::size_t groups, Isa isa) {
+void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::size_t count, std::span<const std::size_t> groups,
+               Isa isa) {
   std::vector<TreeStep> many;
   const TreeStep all{0, sources.size(), 0};
   std::span<const TreeStep> steps(&all, 1);
-  if (groups > 1 || sources.size() > Op::in_registers) {
-    add_steps(many, Op::in_registers, 0, groups, sources.size() / groups);
+  if (groups.size() > 1 || sources.size() > Op::in_registers) {
+    const std::size_t one = sources.size();
+    add_steps(many, Op::in_registers, 0, groups.empty() ? std::span(&one, 1) : groups);
     steps = many;
   }
   if constexpr (!std::is_same_v<T, float16>) {
@@ -191,7 +194,7 @@ void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::siz
 }  // namespace
 
 void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, Isa isa,
-            std::size_t groups) {
+            std::span<const std::size_t> groups) {
   if (!touches_memory((sources.size() + 1) * count * dtype_size(dtype))) return;
   dispatch(dtype, [&]<typename T>() {
     auto* typed = static_cast<Unaligned<T>*>(out);

@@ -7,11 +7,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <random>
 #include <thread>
 
 #include "support/array.hpp"
 #include "support/effort.hpp"
+#include "support/hierarchical_transport.hpp"
 #include "support/thread_ranks.hpp"
+#include "support/tree.hpp"
 
 namespace tnt {
 namespace {
@@ -30,7 +34,8 @@ std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count) {
 }
 
 TEST(Hierarchical, IsWhatItsRanksAllow) {
-  for (const auto& [ranks, name] : {std::pair{1, "shm"}, {2, "mpi"}, {3, "mpi"}, {4, "hierarchical"}, {8, "hierarchical"}}) {
+  for (const auto& [ranks, name] :
+       {std::pair{1, "shm"}, {2, "mpi"}, {3, "hierarchical"}, {4, "hierarchical"}, {8, "hierarchical"}}) {
     run_threads(ranks, [name = name](Communicator& comm) {
       EXPECT_STREQ(comm.transport(), name);
       EXPECT_EQ(comm.local_rank(), comm.rank() / 2);
@@ -85,6 +90,50 @@ TEST(Hierarchical, SumsHaveTheSameBitsAlways) {
   }
 }
 
+// Nodes of any sizes with ranks anywhere: the tree over each node's ranks, then over the nodes in the order of their first
+// ranks; and for numbers whose sums are exact, the sum.
+TEST(Hierarchical, RandomPlacementsOfRanksOnNodes) {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < testing::some_of({8}, {2}).front(); ++trial) {
+    const int ranks = 3 + static_cast<int>(random() % 6);
+    std::vector<int> nodes(static_cast<std::size_t>(ranks));
+    testing::Groups groups;
+    std::map<unsigned, int> numbers;
+    for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+      const auto [found, is_new] = numbers.emplace(random() % 3, static_cast<int>(groups.size()));
+      if (is_new) groups.emplace_back();
+      nodes[rank] = found->second;
+      groups[static_cast<std::size_t>(nodes[rank])].push_back(rank);
+    }
+    std::string where;
+    for (const int node : nodes) where += std::to_string(node);
+    std::vector<std::pair<std::vector<Array>, Array>> sums;  // contributions and result
+    for (const tnt_dtype_t dtype : testing::all_dtypes) {
+      for (const std::size_t bytes : {100, 5000, 300'004}) {
+        if (bytes > 5000 && dtype != TNT_FLOAT32 && dtype != TNT_BFLOAT16) continue;
+        auto in = testing::disorderly_arrays(nodes.size(), dtype, bytes / dtype_size(dtype));
+        Array sum = testing::tree_sum_of_arrays(in, groups);
+        sums.emplace_back(std::move(in), std::move(sum));
+      }
+    }
+    const auto exact = inputs(ranks, TNT_FLOAT32, 20'000);
+    const testing::ThreadJob job(ranks, testing::make_transport_on(nodes));
+    const auto endings = job.run([&](Communicator& comm) {
+      const auto reduce = [&](const std::vector<Array>& in, tnt_op_t op) {
+        Array data = in[static_cast<std::size_t>(comm.rank())];
+        const TensorView view{.in = data.data(), .out = data.data(), .count = data.count()};
+        comm.all_reduce(FusedBuffer({&view, 1}, data.dtype()), op, call());
+        return data;
+      };
+      for (const auto& [in, sum] : sums) {
+        EXPECT_EQ(reduce(in, TNT_SUM), sum) << dtype_name(sum.dtype()) << ", " << sum.count() << ", nodes " << where;
+      }
+      for (const tnt_op_t op : testing::all_ops) EXPECT_EQ(reduce(exact, op), reduced(exact, op)) << op_name(op) << where;
+    });
+    for (const auto& ending : endings) EXPECT_FALSE(ending) << where << ": " << ending->what();
+  }
+}
+
 // With a 16-bit wire type the node's sum is rounded once; rounding each rank's own contribution would lose the remainder of
 // this rank's. 16-bit tensors use the flat algorithm, with sums in float32 as always.
 TEST(Hierarchical, WhatTravelsIn16BitsIsRoundedBetweenNodes) {
@@ -123,7 +172,7 @@ TEST(Hierarchical, PartsOfAllShapes) {
     const auto uneven = comm.split(comm.rank() < 5 ? 0 : -1, 0, call());
     EXPECT_EQ(uneven == nullptr, comm.rank() >= 5);
     if (uneven) {
-      EXPECT_STREQ(uneven->transport(), "mpi");
+      EXPECT_STREQ(uneven->transport(), "hierarchical");
       sum(*uneven);
     }
     sum(comm);

@@ -89,6 +89,23 @@ TEST_P(ReduceTest, NeedsNoAlignment) {
   }
 }
 
+TEST_P(ReduceTest, OfGroupsOfDifferentSizes) {
+  std::vector<std::size_t> sizes;
+  testing::Groups reference;
+  std::size_t n = 0;
+  for (std::size_t group = 0; group < GetParam(); ++group) {
+    sizes.push_back(1 + (group * 5 + 2) % 4);
+    reference.emplace_back();
+    for (std::size_t i = 0; i < sizes.back(); ++i) reference.back().push_back(n++);
+  }
+  for (const tnt_dtype_t dtype : all_dtypes) {
+    const auto arrays = testing::disorderly_arrays(n, dtype, 700);
+    Array out(dtype, 700);
+    reduce(out.data(), pointers(arrays), 700, dtype, TNT_SUM, best_isa(), sizes);
+    ASSERT_EQ(out, testing::tree_sum_of_arrays(arrays, reference)) << dtype_name(dtype);
+  }
+}
+
 // Of groups that are no parts of the tree over all, too.
 TEST_P(ReduceTest, OfGroups) {
   const std::size_t groups = GetParam();
@@ -98,7 +115,7 @@ TEST_P(ReduceTest, OfGroups) {
       for (std::size_t i = 0; i < groups * each; ++i) reference[i / each].push_back(i);
       const auto arrays = testing::disorderly_arrays(groups * each, dtype, 300);
       Array out(dtype, 300);
-      reduce(out.data(), pointers(arrays), 300, dtype, TNT_SUM, best_isa(), groups);
+      reduce(out.data(), pointers(arrays), 300, dtype, TNT_SUM, best_isa(), std::vector<std::size_t>(groups, each));
       ASSERT_EQ(out, testing::tree_sum_of_arrays(arrays, reference)) << groups << " groups of " << each;
       if (each < 3) {
         reduce(out.data(), pointers(arrays), 300, dtype, TNT_SUM);

@@ -1,26 +1,28 @@
-// The hierarchical communicator: ranks alternate between two nodes, each with its own shared segment, and the fake network
-// between them.
-#include <vector>
+#include "support/hierarchical_transport.hpp"
+
+#include <algorithm>
 
 #include "comm/hierarchical/hierarchical_communicator.hpp"
 #include "support/fake_network.hpp"
-#include "support/transport.hpp"
 
 namespace tnt::testing {
 namespace {
 
 class HierarchicalTransport final : public Transport {
  public:
-  explicit HierarchicalTransport(int ranks) : hub_(std::make_shared<FakeHub>(ranks, 10)), members_(2) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      nodes_.push_back(rank % 2);
-      members_[static_cast<std::size_t>(rank % 2)].push_back(rank);
+  explicit HierarchicalTransport(std::vector<int> nodes)
+      : hub_(std::make_shared<FakeHub>(static_cast<int>(nodes.size()), 10)),
+        nodes_(std::move(nodes)),
+        members_(static_cast<std::size_t>(*std::max_element(nodes_.begin(), nodes_.end())) + 1) {
+    for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
+      members_[static_cast<std::size_t>(nodes_[rank])].push_back(static_cast<int>(rank));
     }
-    for (int node = 0; node < 2; ++node) segments_.push_back(std::make_shared<Segment>(Segment::create()));
+    for (std::size_t node = 0; node < members_.size(); ++node)
+      segments_.push_back(std::make_shared<Segment>(Segment::create()));
   }
 
   [[nodiscard]] std::unique_ptr<Communicator> join(int rank) override {
-    const auto node = static_cast<std::size_t>(rank % 2);
+    const auto node = static_cast<std::size_t>(nodes_[static_cast<std::size_t>(rank)]);
     auto world = std::make_shared<NetworkWorld>(std::make_shared<FakeNetwork>(hub_, rank));
     world->set_nodes(nodes_);
     const auto bytes = ShmCommunicator::world_bytes(static_cast<int>(members_[node].size()));
@@ -39,14 +41,22 @@ class HierarchicalTransport final : public Transport {
 
 }  // namespace
 
-// Nodes that do not have equally many ranks, or one each, are reduced over as if there were none.
+// One node, or nodes of one rank each, are reduced over as if there were none.
 Groups summed_groups(int ranks) {
-  if (ranks < 4 || ranks % 2 != 0) return one_group(static_cast<std::size_t>(ranks));
+  if (ranks < 3) return one_group(static_cast<std::size_t>(ranks));
   Groups nodes(2);
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) nodes[rank % 2].push_back(rank);
   return nodes;
 }
 
-std::unique_ptr<Transport> make_transport(int ranks) { return std::make_unique<HierarchicalTransport>(ranks); }
+std::unique_ptr<Transport> make_transport(int ranks) {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < ranks; ++rank) nodes.push_back(rank % 2);
+  return make_transport_on(std::move(nodes));
+}
+
+std::unique_ptr<Transport> make_transport_on(std::vector<int> nodes) {
+  return std::make_unique<HierarchicalTransport>(std::move(nodes));
+}
 
 }  // namespace tnt::testing

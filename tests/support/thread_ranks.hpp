@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -24,6 +25,7 @@ using Endings = std::vector<std::optional<Error>>;  // what each rank's body thr
 class ThreadJob {
  public:
   explicit ThreadJob(int ranks);
+  ThreadJob(int ranks, std::unique_ptr<Transport> transport) : ranks_(ranks), transport_(std::move(transport)) {}
 
   // Runs body on every rank. Once for each job: a rank that has left cannot join again.
   [[nodiscard]] Endings run(const Body& body) const;

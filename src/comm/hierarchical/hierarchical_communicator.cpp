@@ -70,11 +70,7 @@ std::unique_ptr<Communicator> HierarchicalCommunicator::make(std::unique_ptr<Net
                                                              std::unique_ptr<Communicator> local) {
   if (local->size() == all->size()) return local;
   const auto nodes = ranks_by_node(*all);
-  const auto local_size = static_cast<std::size_t>(local->size());
-  const bool equal = std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return node.size() == local_size; });
-  if (!equal)
-    log(LogLevel::info, "nodes have different numbers of ranks: all ranks exchange data over the network (flat algorithm)");
-  if (!equal || local_size == 1) return all;
+  if (std::all_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.size() == 1; })) return all;
   return std::unique_ptr<Communicator>(new HierarchicalCommunicator(std::move(all), std::move(local), nodes));
 }
 
@@ -82,21 +78,30 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<NetworkCommun
                                                    std::unique_ptr<Communicator> local,
                                                    const std::vector<std::vector<std::size_t>>& nodes)
     : global_(std::move(all)), local_(std::move(local)) {
-  std::vector<int> peers;
   std::vector<std::size_t> order;
+  std::vector<std::size_t> sizes;
   for (const auto& node : nodes) {
-    peers.push_back(global_->members()[node[static_cast<std::size_t>(local_->rank())]]);
     order.insert(order.end(), node.begin(), node.end());
+    sizes.push_back(node.size());
   }
-  nodes_are_subtrees_ = std::has_single_bit(nodes.front().size()) && std::is_sorted(order.begin(), order.end());
-  global_->set_reduction_order(std::move(order), nodes.size());
+  const auto [smallest, largest] = std::minmax_element(sizes.begin(), sizes.end());
+  carriers_ = *smallest;
+  equal_nodes_ = *smallest == *largest;
+  nodes_are_subtrees_ = equal_nodes_ && std::has_single_bit(carriers_) && std::is_sorted(order.begin(), order.end());
+  global_->set_reduction_order(std::move(order), std::move(sizes));
+  const auto place = static_cast<std::size_t>(local_->rank());
+  if (place >= carriers_) return;
+  std::vector<int> peers;
+  for (const auto& node : nodes) peers.push_back(global_->members()[node[place]]);
   for (std::size_t i = 0; i < cross_.size(); ++i) cross_[i].comm = global_->subgroup(peers, static_cast<int>(i));
 }
 
 void HierarchicalCommunicator::cancel() noexcept {
   global_->cancel();
   local_->cancel();
-  for (CrossNode& cross : cross_) cross.comm->cancel();
+  for (CrossNode& cross : cross_) {
+    if (cross.comm) cross.comm->cancel();
+  }
 }
 
 std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key, const CallContext& context) {
@@ -141,10 +146,11 @@ class HierarchicalCommunicator::AllReduce {
         context_{.timeout = context.timeout, .detail = context.detail},
         phases_(context),
         size_(dtype_size(dtype)),
-        local_size_(static_cast<std::size_t>(comm.local_->size())) {
+        slices_(comm.carriers_),
+        place_(static_cast<std::size_t>(comm.local_->rank())) {
     const std::size_t min_slice_bytes = std::size_t{32} * 1024;
-    const std::size_t slice = std::clamp(fused.count() * size_ / local_size_ / 4, min_slice_bytes, max_slice_bytes);
-    per_chunk_ = slice / cache_line_bytes * cache_line_bytes / size_ * local_size_;
+    const std::size_t slice = std::clamp(fused.count() * size_ / slices_ / 4, min_slice_bytes, max_slice_bytes);
+    per_chunk_ = slice / cache_line_bytes * cache_line_bytes / size_ * slices_;
   }
 
   // Waits for the cross-node threads before their memory is freed; the abort makes their operations fail soon.
@@ -163,19 +169,21 @@ class HierarchicalCommunicator::AllReduce {
   void start(std::size_t index) {
     const std::size_t first = index * per_chunk_;
     const std::size_t count = std::min(per_chunk_, fused_.count() - first);
-    const std::size_t slice = (count + local_size_ - 1) / local_size_;
-    const StagingBuffer data = comm_.staging_.acquire(slice * local_size_ * size_);
-    const StagingBuffer own = comm_.staging_.acquire(slice * size_);
+    const std::size_t slice = (count + slices_ - 1) / slices_;
+    const StagingBuffer data = comm_.staging_.acquire(slice * slices_ * size_);
     pack(first, count, data.get());
-    std::memset(data.get() + count * size_, 0, (slice * local_size_ - count) * size_);
+    std::memset(data.get() + count * size_, 0, (slice * slices_ - count) * size_);
     phases_.end("pack");
-    comm_.local_->reduce_scatter(data.get(), own.get(), slice, dtype_, op_, context_);
+    const StagingBuffer own = reduce_in_node(data, slice);
     phases_.end("reduce");
     CrossNode& cross = comm_.cross_[index % comm_.cross_.size()];
-    auto work = cross.executor.start([this, &cross, own, slice] {
-      const TensorView view{.in = own.get(), .out = own.get(), .count = slice, .dtype = dtype_};
-      cross.comm->all_reduce(FusedBuffer({&view, 1}, wire_), op_, context_);
-    });
+    std::shared_ptr<Work> work;
+    if (cross.comm) {
+      work = cross.executor.start([this, &cross, own, slice] {
+        const TensorView view{.in = own.get(), .out = own.get(), .count = slice, .dtype = dtype_};
+        cross.comm->all_reduce(FusedBuffer({&view, 1}, wire_), op_, context_);
+      });
+    }
     chunks_[index % chunks_in_flight] = Chunk{first, count, slice, data, own, std::move(work)};
   }
 
@@ -183,9 +191,9 @@ class HierarchicalCommunicator::AllReduce {
 
   void finish(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
-    (void)chunk->work->wait(-1);
+    if (chunk->work) (void)chunk->work->wait(-1);
     phases_.end("wait");
-    comm_.local_->all_gather(chunk->own.get(), chunk->data.get(), chunk->slice, dtype_, context_);
+    gather_in_node(*chunk);
     if (is_mean_) divide(chunk->data.get(), chunk->count, dtype_, static_cast<std::size_t>(comm_.size()));
     unpack(chunk->first, chunk->count, chunk->data.get());
     phases_.end("unpack");
@@ -193,6 +201,39 @@ class HierarchicalCommunicator::AllReduce {
   }
 
  private:
+  struct Chunk {
+    std::size_t first;
+    std::size_t count;
+    std::size_t slice;
+    StagingBuffer data;
+    StagingBuffer own;
+    std::shared_ptr<Work> work;  // nullptr on a rank that does not use the network
+  };
+
+  // This rank's slice of the node's sum.
+  [[nodiscard]] StagingBuffer reduce_in_node(const StagingBuffer& data, std::size_t slice) {
+    if (comm_.equal_nodes_) {
+      StagingBuffer own = comm_.staging_.acquire(slice * size_);
+      comm_.local_->reduce_scatter(data.get(), own.get(), slice, dtype_, op_, context_);
+      return own;
+    }
+    if (comm_.local_->size() > 1) {
+      const TensorView view{.in = data.get(), .out = data.get(), .count = slice * slices_};
+      comm_.local_->all_reduce(FusedBuffer({&view, 1}, dtype_), op_, context_);
+    }
+    return {data, data.get() + std::min(place_, slices_ - 1) * slice * size_};
+  }
+
+  void gather_in_node(const Chunk& chunk) {
+    if (comm_.equal_nodes_) {
+      return comm_.local_->all_gather(chunk.own.get(), chunk.data.get(), chunk.slice, dtype_, context_);
+    }
+    for (std::size_t root = 0; root < slices_ && comm_.local_->size() > 1; ++root) {
+      std::byte* part = chunk.data.get() + root * chunk.slice * size_;
+      comm_.local_->broadcast(part, part, chunk.slice, dtype_, static_cast<int>(root), context_);
+    }
+  }
+
   // By way of the buffer's own type: contributions are rounded to it before the sum, and the sum once.
   void pack(std::size_t first, std::size_t count, std::byte* to) {
     if (fused_.dtype() == dtype_) return fused_.pack(first, count, to);
@@ -207,15 +248,8 @@ class HierarchicalCommunicator::AllReduce {
     fused_.unpack(first, count, packed.get());
   }
 
-  struct Chunk {
-    std::size_t first;
-    std::size_t count;
-    std::size_t slice;
-    StagingBuffer data;
-    StagingBuffer own;
-    std::shared_ptr<Work> work;
-  };
   static void wait_quietly(Chunk& chunk) noexcept {
+    if (!chunk.work) return;
     try {
       (void)chunk.work->wait(-1);
     } catch (const Error&) {  // the first error has been reported already
@@ -231,7 +265,8 @@ class HierarchicalCommunicator::AllReduce {
   CallContext context_;
   Phases phases_;
   std::size_t size_;
-  std::size_t local_size_;
+  std::size_t slices_;
+  std::size_t place_;  // of this rank in its node
   std::size_t per_chunk_ = 0;
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };

@@ -19,6 +19,10 @@ namespace tnt {
 // its slice with the ranks that have the same position on the other nodes (the cross-node communicator). The node then
 // all-gathers the slices. The network carries one chunk while memory works on the next.
 //
+// If nodes have different numbers of ranks, as many of each node's first ranks use the network as the smallest node has. The
+// node then reduces a chunk to all of its ranks, and each of the first ones broadcasts its slice afterwards: twice the copies
+// in memory, and 2(m-1)/(m k) S on the network for each of k.
+//
 // Sums are a tree over the ranks of each node, then a tree over the nodes, whichever algorithm is used. Where each node has 2^k
 // consecutive ranks, this is the tree over all ranks. 16-bit tensors are float32 inside nodes and between them, and the result
 // is rounded once. Tensors wider than a 16-bit wire type are cast for the network only, so the sum of a node is rounded and not
@@ -30,7 +34,7 @@ namespace tnt {
 class HierarchicalCommunicator final : public Communicator {
  public:
   // local: the members of `all` on this rank's node, in the same order. Returns `local` if there is one node only, and `all` if
-  // the nodes have one rank each or different numbers of ranks. Not collective.
+  // the nodes have one rank each. Not collective.
   [[nodiscard]] static std::unique_ptr<Communicator> make(std::unique_ptr<NetworkCommunicator> all,
                                                           std::unique_ptr<Communicator> local);
 
@@ -72,8 +76,9 @@ class HierarchicalCommunicator final : public Communicator {
 
  private:
   class AllReduce;
-  // The ranks with this rank's position on each node, and a thread that reduces among them. Two such communicators take chunks
-  // in turn: while one waits for its last message, the messages of the other fill the network.
+  // The ranks with this rank's position on each node, and a thread that reduces among them; no communicator for a rank that
+  // does not use the network. Two such communicators take chunks in turn: while one waits for its last message, the messages of
+  // the other fill the network.
   struct CrossNode {
     std::unique_ptr<NetworkCommunicator> comm;
     Executor executor;
@@ -84,6 +89,8 @@ class HierarchicalCommunicator final : public Communicator {
 
   std::unique_ptr<NetworkCommunicator> global_;
   std::unique_ptr<Communicator> local_;
+  std::size_t carriers_ = 0;         // ranks of each node that use the network
+  bool equal_nodes_ = true;          // all ranks of all nodes do
   bool nodes_are_subtrees_ = false;  // subtrees of the tree over all ranks
   StagingPool staging_;
   std::array<CrossNode, 2> cross_;

@@ -70,11 +70,11 @@ class NetworkCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> create_network_group(std::span<const int> members, int tag,
                                                                           const CallContext& context);
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> subgroup(std::vector<int> members, int index) const;
-  // Sums are over so many groups of equal size, one after another in order: a tree over each group, then one over the groups.
-  // Until this is called: one tree over all members.
-  void set_reduction_order(std::vector<std::size_t> order, std::size_t groups) {
+  // Sums are over groups of these sizes, one after another in order: a tree over each group, then one over the groups. Until
+  // this is called: one tree over all members.
+  void set_reduction_order(std::vector<std::size_t> order, std::vector<std::size_t> groups) {
     reduction_order_ = std::move(order);
-    reduction_groups_ = groups;
+    reduction_groups_ = std::move(groups);
   }
   // For all_reduce in place of the choice by size; gather is only for data that is small enough. The same on all ranks.
   void force(std::optional<AllReduceAlgorithm> algorithm) noexcept { forced_ = algorithm; }
@@ -112,7 +112,7 @@ class NetworkCommunicator final : public Communicator {
 
   Group group_;
   std::vector<std::size_t> reduction_order_;
-  std::size_t reduction_groups_ = 1;
+  std::vector<std::size_t> reduction_groups_;
   std::optional<AllReduceAlgorithm> forced_;
   std::shared_ptr<NativeCollectives> native_;
   NativeChoice native_choice_;

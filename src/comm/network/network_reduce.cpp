@@ -120,7 +120,7 @@ AllReduceAlgorithm NetworkCommunicator::all_reduce_algorithm(const FusedBuffer& 
   AllReduceAlgorithm chosen = choose_all_reduce(group_.size(), group_.one_node, bytes);
   if (forced_ && (*forced_ != AllReduceAlgorithm::gather || small)) chosen = *forced_;
   const bool adds_at_once = chosen == AllReduceAlgorithm::gather || chosen == AllReduceAlgorithm::direct;
-  const bool can_add_in_parts = reduction_groups_ == 1 && PartialSums::can(fused.dtype(), op);
+  const bool can_add_in_parts = reduction_groups_.empty() && PartialSums::can(fused.dtype(), op);
   if (group_.size() > 1 && (adds_at_once || can_add_in_parts)) return chosen;
   return small ? AllReduceAlgorithm::gather : AllReduceAlgorithm::direct;
 }
