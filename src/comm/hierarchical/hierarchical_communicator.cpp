@@ -80,6 +80,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<NetworkCommun
     : global_(std::move(all)), local_(std::move(local)) {
   std::vector<std::size_t> order;
   std::vector<std::size_t> sizes;
+  sizes.reserve(nodes.size());
   for (const auto& node : nodes) {
     order.insert(order.end(), node.begin(), node.end());
     sizes.push_back(node.size());
