@@ -67,7 +67,7 @@ void add_start_flags(CLI::App& app, Flags& flags) {
             "start N ranks on this machine; default: the ranks that the launcher,\nmpirun or srun started");
   group.add(
       "--backend", flags.backend, "LIST",
-      "shm (default), mpi, mpi:native, mpi:auto, hierarchical, nccl: in turn, side by side;\nsimulated: in simulated time");
+      "shm (default), mpi, mpi:native, mpi:auto, hierarchical, nccl:\nin turn, side by side; simulated: in simulated time");
   group.add("--platform", flags.platform, "FILE", "of --backend simulated: nodes and links, a platform file of SimGrid");
   group.add("--against", flags.against, "LIBRARY",
             "mpi, gloo (all_reduce only) or nccl: measure it in the same run, with\nthe ratio of times; above 1: ours is "

@@ -186,13 +186,12 @@ TEST_P(UnknownSetting, IsAnErrorThatNamesTheNearest) {
                           GetParam().instead));
   }
 }
-INSTANTIATE_TEST_SUITE_P(Names, UnknownSetting,
-                         ::testing::Values(Unknown{"TNT_FUSION_TRESHOLD", "TNT_FUSION_THRESHOLD"},
-                                           Unknown{"TNT_TIME_OUT", "TNT_TIMEOUT"},
-                                           Unknown{"TNT_FUSION", "TNT_FUSION_THRESHOLD"}, Unknown{"TNT_RANK", "TNT_RANK"},
-                                           Unknown{"TNT_OVERLAP", "TNT_INTERNAL_OVERLAP"},
-                                           Unknown{"TNT_AUTOTUNE", "TNT_FUSION_THRESHOLD=autotune"},
-                                           Unknown{"TNT_LOG_ON_ALL_DEVICES", "TNT_ON_ALL_RANKS=log"}));
+INSTANTIATE_TEST_SUITE_P(
+    Names, UnknownSetting,
+    ::testing::Values(Unknown{"TNT_FUSION_TRESHOLD", "TNT_FUSION_THRESHOLD"}, Unknown{"TNT_TIME_OUT", "TNT_TIMEOUT"},
+                      Unknown{"TNT_FUSION", "TNT_FUSION_THRESHOLD"}, Unknown{"TNT_INTERNAL_RANK", "TNT_RANK"},
+                      Unknown{"TNT_OVERLAP", "TNT_INTERNAL_OVERLAP"}, Unknown{"TNT_AUTOTUNE", "TNT_FUSION_THRESHOLD=autotune"},
+                      Unknown{"TNT_LOG_ON_ALL_DEVICES", "TNT_ON_ALL_RANKS=log"}));
 
 }  // namespace
 }  // namespace tnt
