@@ -4,7 +4,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "support/effort.hpp"
 #include "support/joined.hpp"
@@ -142,6 +145,35 @@ TEST(TcpJob, AMissingRankIsNamed) {
         EXPECT_STREQ(tnt_last_error(), "rank 1 did not join within 1 s");
       },
       by_tcp("auto", "1"));
+}
+
+// Rank 2 waits for it, too, and is not to blame.
+TEST(TcpJob, ARankThatIsStoppedWhileTheOthersConnectIsNamedAlone) {
+  Shared<std::atomic<pid_t>> waiting;
+  ProcessJob job(
+      3,
+      [&](int rank) {
+        if (rank == 1) *waiting = getpid();
+        if (rank == 2) {
+          wait_for([&] { return *waiting != 0; });
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 1 has come to rank 0
+          kill(*waiting, SIGSTOP);
+        }
+        EXPECT_EQ(tnt_init(nullptr), TNT_TIMEOUT);
+        const std::string message = tnt_last_error();
+        if (rank == 0) {
+          EXPECT_EQ(message, "rank 1 did not join within 1 s");
+        }
+        if (rank == 2) {
+          EXPECT_EQ(message.find("rank 1 did not report"), 0U) << message;
+          kill(*waiting, SIGKILL);
+        }
+      },
+      by_tcp("auto", "1"));
+  const auto endings = job.wait();
+  EXPECT_EQ(endings[0].code, 0);
+  EXPECT_EQ(endings[1].signal, SIGKILL);
+  EXPECT_EQ(endings[2].code, 0);
 }
 
 TEST(TcpJob, WithoutRankZeroItsAddressIsNamed) {

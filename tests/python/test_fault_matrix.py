@@ -36,7 +36,7 @@ def test_each_fault_in_each_phase_under_mpirun(tmp_path: Path) -> None:
 
 
 def test_some_cells_by_tcp(tmp_path: Path) -> None:
-    cells = [cell for cell in sensible_cells(("tcp",)) if str(cell) != "tcp joining stop 1"]  # docs/reliability.md says why
+    cells = sensible_cells(("tcp",))
     hold(tmp_path, spread(cells)[::4])
 
 

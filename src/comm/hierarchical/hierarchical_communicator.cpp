@@ -93,6 +93,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<NetworkCommun
   const auto place = static_cast<std::size_t>(local_->rank());
   if (place >= carriers_) return;
   std::vector<int> peers;
+  peers.reserve(nodes.size());
   for (const auto& node : nodes) peers.push_back(global_->members()[node[place]]);
   for (std::size_t i = 0; i < cross_.size(); ++i) cross_[i].comm = global_->subgroup(peers, static_cast<int>(i));
 }
