@@ -143,7 +143,7 @@ def test_a_gpu_check_is_ok_if_nothing_failed_or_was_missed(
 def test_ranks_of_a_check_end_together(gpu_check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = importlib.import_module("gpu_check.run")
     monkeypatch.setattr(run, "LOGS", tmp_path)
-    script = "import os, sys, time; r, n = (os.environ[f'TNT_INTERNAL_{name}'] for name in ('RANK', 'SIZE')); "
+    script = "import os, sys, time; r, n = (os.environ[f'TNT_{name}'] for name in ('RANK', 'SIZE')); "
     script += "print('rank', r, n, os.environ['X'])"
     said = run.job("good", 2, [sys.executable, "-c", script], 20, lambda rank: {"X": str(rank)})
     assert said.split() == ["rank", "0", "2", "0"]
