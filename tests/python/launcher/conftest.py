@@ -21,7 +21,7 @@ import os, signal, sys, time
 from pathlib import Path
 rank = int(os.environ["TNT_RANK"])
 def mark(name, text=""):  # appears whole or not at all
-    Path(f"{name}.part").write_text(str(text)); os.rename(f"{name}.part", name)
+    Path(f"{name}.{os.getpid()}.part").write_text(str(text)); os.rename(f"{name}.{os.getpid()}.part", name)
 def wait_for(name):
     while not Path(name).exists(): time.sleep(0.005)
 def report(kind, message=None):
