@@ -1,7 +1,7 @@
 // Calls of the C API from Python: a failed one raises the exception class that tarantella.errors has for its status.
 //
-// This folder makes the module tarantella._native: the C API as functions and classes of Python, and nothing else. Code that can
-// be written in Python belongs in python/tarantella.
+// This folder makes the module tarantella._native: the C API as functions and classes of Python, and nothing else. Code that
+// can be written in Python belongs in python/tarantella.
 #pragma once
 
 #include <nanobind/nanobind.h>
