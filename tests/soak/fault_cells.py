@@ -108,7 +108,7 @@ def why_not(cell: Cell) -> str:
     if cell.transport == "nccl":
         return "the ranks of the fake NCCL are threads of one process: `tests/nccl/nccl_failure_test.cpp`"
     if cell.phase in KERAS and cell.transport != "shm":
-        return "the phase is Keras'; what its ranks wait in is the same call as in the other phases"
+        return "only Keras has this phase; its ranks wait in the same call as in the other phases"
     if cell.victim == "launcher" and cell.fault == "stop":
         return "a launcher that is stopped (Ctrl-Z) ends nothing: the ranks go on"
     if cell.victim == "launcher" and cell.fault not in SIGNALS:

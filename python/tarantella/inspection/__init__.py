@@ -1,4 +1,4 @@
-"""`tarantella doctor`, `status` and `explain`: what a machine has, what a running job does, and why one has failed.
+"""`tarantella doctor`, `status` and `explain`: they look at a machine, at a running job, and at a job that failed.
 
 What lives here: the answers of the three commands, and finding the jobs of this user (`jobs`). What must not: reading flight
 records and finding who waits for whom, which is `tarantella.flight`'s.

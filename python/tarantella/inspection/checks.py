@@ -10,10 +10,9 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from tarantella import _native, settings
 from tarantella.errors import TarantellaError
@@ -41,9 +40,6 @@ class Finding:
     """OK, NOTE: training works without it; PROBLEM: training fails, or fails soon."""
     text: str
     remedy: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def findings() -> Iterator[Finding]:

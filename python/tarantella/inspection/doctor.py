@@ -1,4 +1,4 @@
-"""`tarantella doctor`: what is here, whether training would work, and what to do if not."""
+"""`tarantella doctor`: checks whether training would work on this machine, or on the hosts of a job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tarantella import variables
@@ -52,24 +53,24 @@ def doctor(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """What mpirun starts on each host."""
-    print(json.dumps(_facts()), flush=True)
+    print(json.dumps(_facts(findings())), flush=True)
     return 0
 
 
-def _facts() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "time": time.time(), "findings": [found.as_dict() for found in findings()]}
+def _facts(found: Iterable[Finding]) -> dict[str, Any]:
+    return {"host": socket.gethostname(), "time": time.time(), "findings": [asdict(one) for one in found]}
 
 
 def _here(as_json: bool) -> int:
-    facts: dict[str, Any] = {"host": socket.gethostname(), "time": time.time(), "findings": []}
-    for found in _all_here():
-        facts["findings"].append(found.as_dict())
+    found = []
+    for one in _all_here():
+        found.append(one)
         if not as_json:
-            _show(found)
+            _show(one)
+    problems = sum(one.state == PROBLEM for one in found)
     if as_json:
-        print(json.dumps(facts))
-    problems = sum(found["state"] == PROBLEM for found in facts["findings"])
-    if not as_json:
+        print(json.dumps(_facts(found)))
+    else:
         print(f"{problems} problem{'s' * (problems > 1)}: see FAIL" if problems else "Training works here.")
     return int(problems > 0)
 
@@ -95,13 +96,13 @@ def _tested(subject: str, options: Sequence[str], state: str) -> Finding:
     command = own_program("cli", *options, "--timeout", "30", "--", *own_program("inspection.self_test")[1:])
     alone = {name: value for name, value in os.environ.items() if name not in variables.OF_LAUNCHER}
     done = _output(command, alone)
+    remedy = "run `tarantella -n 2 -- SCRIPT` for all that it says"
     if isinstance(done, str):
-        return Finding(subject, state, done, "the sentence says what to do")
+        return Finding(subject, state, done, remedy)
     line = next((line for line in done.stdout.splitlines() if line.startswith('{"transport"')), None)
     if done.returncode != 0 or line is None:
         said = [line for line in done.stderr.splitlines() if line.startswith("tarantella: ")] or done.stderr.splitlines()
-        return Finding(subject, state, said[-1] if said else f"the job ended with code {done.returncode}",
-                       "run `tarantella -n 2 -- SCRIPT` for all that it says")  # fmt: skip
+        return Finding(subject, state, said[-1] if said else f"the job ended with code {done.returncode}", remedy)
     told = json.loads(line)
     speed = told["bytes_per_second"] / 1e9
     return Finding(subject, OK, f"sums are right; {speed:.1f} GB/s over {told['transport']} (bus bandwidth of 16 MiB)")
