@@ -41,12 +41,27 @@ echo "x.cpp:3:1: error: it is broken"
 for i in {1..200}; do echo "[$i/200] others"; done
 exit 1""",
     )
-    program(bin / "ctest", 'echo "ctest $*" >>called; echo "100% tests passed, 0 tests failed out of 12"')
+    program(
+        bin / "ctest",
+        """echo "ctest $*" >>called
+if [[ "$*" == *"--preset tsan"* && -e shaky && ( "$*" != *--rerun-failed* || -e broken ) ]]; then
+  mkdir -p build/tsan/Testing/Temporary
+  cp shaky build/tsan/Testing/Temporary/LastTestsFailed.log
+  printf 'x_test.cpp:3: Failure\\nExpected: 1 second\\nThe following tests FAILED:\\n\\t7 - X.Y (Failed)\\n\\n'
+  exit 8
+fi
+echo '100% tests passed, 0 tests failed out of 12'""",
+    )
     program(
         bin / "python",
         f"""[[ "$*" == *pytest* ]] || exec {sys.executable} "$@"
 echo "python $*" >>called
-[[ ! -e bad ]] || {{ echo '1 failed, 2 passed in 3.21s'; exit 1; }}
+if [[ -e bad ]]; then
+  mkdir -p .pytest_cache/v/cache
+  cp bad .pytest_cache/v/cache/lastfailed
+  echo 'E   assert 1 == 2'; echo 'FAILED test_x.py::test_it - assert 1 == 2'; echo '1 failed, 2 passed in 3.21s'
+  exit 1
+fi
 echo '3 passed, 1 skipped in 3.21s'""",
     )
     program(bin / "mpicc.mpich", "exit 1")
@@ -92,6 +107,29 @@ def test_a_stage_that_fails_shows_why_and_the_others_go_on(stages: Path) -> None
     assert any(call.startswith("ctest --preset tsan") for call in called) and "== clang-tidy: ok" in said
     summary = said[said.index("\nSummary") :]
     assert re.search(r"python +FAILED .* 1 failed, 2 passed\n", summary) and re.search(r"c\+\+-asan +FAILED", summary)
+    assert "-- python:\nE   assert 1 == 2\nFAILED test_x.py::test_it - assert 1 == 2\n" in summary, summary
+    assert "-- c++-asan:\nx.cpp:3:1: error: it is broken\n" in summary, summary
+
+
+def test_what_fails_once_and_passes_alone_is_named_as_unsteady(stages: Path) -> None:
+    write(stages / "shaky", "7:X.Y\n")
+    code, said, called = run_stages(stages)
+    summary = said[said.index("\nSummary") :]
+    assert code == 0 and re.search(r"c\+\+-tsan +unsteady", summary), summary
+    assert "x_test.cpp:3: Failure" in summary and "\t7 - X.Y (Failed)" in summary and "UNSTEADY: 1 failed" in summary, summary
+    assert sum("ctest --preset tsan" in call for call in called) == 2
+
+
+@pytest.mark.parametrize("failed", ["always", "many"])
+def test_what_fails_twice_or_in_numbers_is_a_failure(stages: Path, failed: str) -> None:
+    write(stages / "shaky", "7:X.Y\n" * (1 if failed == "always" else 6))
+    if failed == "always":
+        write(stages / "broken", "")
+        write(stages / "bad", '{\n  "test_x.py::test_it": true\n}')
+    code, said, called = run_stages(stages)
+    assert code == 1 and re.search(r"c\+\+-tsan +FAILED", said) and "unsteady" not in said, said
+    assert sum("ctest --preset tsan" in call for call in called) == (2 if failed == "always" else 1)
+    assert sum("python -m pytest" in call for call in called) == (2 if failed == "always" else 1)
 
 
 def test_quick_leaves_sanitizers_and_tidy_out(stages: Path) -> None:
