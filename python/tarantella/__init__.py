@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os as _os
 from typing import TYPE_CHECKING, Any
 
 from tarantella import interrupts as _interrupts
@@ -22,6 +23,7 @@ from tarantella import mpi as _mpi
 from tarantella import reporting as _reporting
 from tarantella import tensorflow_import as _tensorflow_import
 from tarantella import threads as _threads
+from tarantella import variables as _variables
 from tarantella.errors import (
     AbortedError,
     DeadlineError,
@@ -189,5 +191,6 @@ if _mpi.started_by_mpi():
     _threads.share_cores()  # our launcher has done it already, for its ranks
 _tensorflow_import.before_first_gradient(_check_loops)
 _tensorflow_import.install()
-_interrupts.install()
+if _variables.REPORT_FD in _os.environ:  # a rank of our launcher
+    _interrupts.install()
 _reporting.install(only_if_leader=True)  # also what Ctrl-C hides from the user

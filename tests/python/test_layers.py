@@ -22,9 +22,9 @@ Graph = dict[str, dict[str, int]]
 
 # rooms of python/tarantella; "." is its __init__.py, and "keras/." that of keras
 PYTHON = [
-    ["errors", "start", "strategy", "variables", "_native"],
+    ["errors", "interrupts", "start", "strategy", "variables", "_native"],
     ["mpi", "reporting", "settings", "flight"],
-    ["environment", "interrupts", "threads"],
+    ["environment", "threads"],
     ["gpus", "runtime"],
     ["collectives"],
     ["seeding"],

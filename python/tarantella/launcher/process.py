@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from tarantella import reporting, variables
 from tarantella.launcher.command import file_of
@@ -23,6 +24,8 @@ from tarantella.launcher.forked import Forked, fork_rank
 from tarantella.launcher.preload import Preloaded
 
 PR_SET_PDEATHSIG = 1
+RANK_START = str(Path(reporting.__file__).parent / "start" / "rank")
+"""Python searches it first in a rank and runs what it finds there (`sitecustomize.py`)."""
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
 
@@ -165,9 +168,10 @@ class RankStarter:
     ) -> subprocess.Popen[bytes]:
         """A program of its own that runs the command."""
         stdin, stdout, stderr = streams
+        search_path = os.pathsep.join(filter(None, [RANK_START, environment.get("PYTHONPATH")]))
         return subprocess.Popen(
             self._spec.command,
-            env=environment,
+            env={**environment, "PYTHONPATH": search_path},
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,

@@ -185,6 +185,31 @@ def test_a_ctrl_c_is_one_line(here, how):
     assert err.splitlines()[1:] == ["tarantella: interrupted; ending 2 ranks"]
 
 
+def test_a_ctrl_c_before_the_script_has_imported_tarantella_is_one_line(here):
+    """TensorFlow's import takes seconds. The environment's own sitecustomize runs, and nobody sees ours."""
+    (here.folder / "sitecustomize.py").write_text("open('customized', 'w').close()\n")
+    text = "import os, sys, time, sitecustomize\nassert os.path.dirname(sitecustomize.__file__) == os.getcwd()\n"
+    text += "assert os.environ['PYTHONPATH'] == os.getcwd() and not any('start' in path for path in sys.path)\n"
+    text += "open('ready', 'w').close()\ntime.sleep(60)\n"
+    (here.folder / "imports.py").write_text(text)
+    launcher = here.start("-n", 1, "-x", f"PYTHONPATH={here.folder}", "--", "imports.py")
+    here.read("ready")
+    launcher.send_signal(signal.SIGINT)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 128 + signal.SIGINT
+    assert err.splitlines()[1:] == ["tarantella: interrupted; ending 1 rank"] and (here.folder / "customized").exists()
+
+
+@pytest.mark.parametrize("path", [None, "", "/nowhere"])
+def test_a_rank_has_the_search_path_that_it_would_have_alone(here, path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if path is not None:
+        monkeypatch.setenv("PYTHONPATH", path)
+    (here.folder / "shows.py").write_text("import os, sys\nprint(sys.path, os.environ.get('PYTHONPATH') or None)\n")
+    alone = subprocess.run([sys.executable, "shows.py"], cwd=here.folder, capture_output=True, text=True, timeout=60)
+    assert here.run("-n", 1, "--", "shows.py").stdout == alone.stdout != ""
+
+
 def test_on_request_the_frames_of_an_interrupt_are_shown(here):
     text = "import tarantella as tnt, time\ntnt.barrier()\nopen('ready', 'w').close()\ntime.sleep(60)\n"
     (here.folder / "waits.py").write_text(text)
