@@ -9,12 +9,12 @@ import numpy as np
 from tarantella.keras.checkpoint import randomness
 from tarantella.keras.checkpoint.format import DamagedError
 
-_NONE = type(None)
-_RANDOM = {"python": list, "numpy": dict, "tensorflow": {"seed": (int, _NONE), "operations": (list, _NONE)}}
+_COUNT, _SEED = range(1 << 63), range(-(1 << 63), 1 << 63)
+_RANDOM = {"python": list, "numpy": dict, "tensorflow": {"seed": (_SEED, None), "operations": (list, None)}}
 _KINDS: dict[str, Any] = {  # as `CheckpointSession` writes them
-    "position": {"epoch": int, "step": int, "steps_done": int},
+    "position": {"epoch": _COUNT, "step": _COUNT, "steps_done": _COUNT},
     "stopped": bool,
-    "fit": {"initial_epoch": int, "steps": (int, _NONE), "seed": (int, _NONE), "alike": bool, "random": _RANDOM},
+    "fit": {"initial_epoch": _COUNT, "steps": (_COUNT, None), "seed": (_SEED, None), "alike": bool, "random": _RANDOM},
     "batches": list,
     "random": _RANDOM,
     "history": {"epochs": list, "logs": dict},
@@ -27,10 +27,15 @@ _KINDS: dict[str, Any] = {  # as `CheckpointSession` writes them
 def check(tree: dict[str, Any]) -> None:
     """Raises `DamagedError` if something is missing or of another kind."""
     _check(tree, _KINDS, "")
+    if len(tree["position"]) != len(_KINDS["position"]):
+        raise DamagedError(f"position has more than {', '.join(_KINDS['position'])}")
     if len(tree["batches"]) != 2 or not all(isinstance(fingerprint, int) for fingerprint in tree["batches"]):
         raise DamagedError("batches are no two fingerprints")
+    for name, numbers in tree["history"]["logs"].items():
+        if not isinstance(numbers, list):
+            raise DamagedError(f"history.logs.{name} is a {type(numbers).__name__}")
     for name, state in tree["callbacks"].items():
-        if not isinstance(state, dict):
+        if not isinstance(state, dict) or not isinstance(state.get("remembered", {}), dict) or not _fits(state.get("size", 0), _COUNT):
             raise DamagedError(f"callbacks.{name} is no state")
     for group, items in tree["variables"].items():
         for number, item in enumerate(items if isinstance(items, list) else [None]):
@@ -49,8 +54,18 @@ def _check(value: Any, kinds: dict[str, Any], where: str) -> None:
             raise DamagedError(f"{where}{name} is missing")
         if isinstance(kind, dict):
             _check(value[name], kind, f"{where}{name}.")
-        elif not isinstance(value[name], kind) or (isinstance(value[name], bool) and kind is not bool):
-            raise DamagedError(f"{where}{name} is a {type(value[name]).__name__}")
+        elif not _fits(value[name], kind):
+            found = value[name] if isinstance(value[name], int) else f"a {type(value[name]).__name__}"
+            raise DamagedError(f"{where}{name} is {found}")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """kind: a class, a range of integers, None, or several of them."""
+    if isinstance(kind, tuple):
+        return any(_fits(value, one) for one in kind)
+    if isinstance(kind, range):
+        return type(value) is int and value in kind
+    return value is None if kind is None else type(value) is kind
 
 
 def _is_array(value: Any) -> bool:

@@ -81,7 +81,7 @@ class StoredTraining:
         """Gives model, history and callbacks the stored state. Collective. per_rank: as for `state.restore`."""
         failure: Exception | None = None
         if self._variables is not None:
-            difference = state.difference(model, self._variables)
+            difference = state.difference(model, self._variables, self._tree["common_seed"])
             if difference is not None:
                 failure = InvalidArgumentError(f"{difference}: build the same model, or begin anew with another folder")
         collectives.agree_on_failure(failure)

@@ -65,9 +65,9 @@ def restore(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool
             inner.assign(np.zeros(inner.shape, inner.dtype.as_numpy_dtype))
 
 
-def difference(model: Any, stored: Stored) -> str | None:
-    """How the model differs from the stored one, as the first half of a message; None if it fits."""
-    for name, variables in _groups(model, has_common_seed(stored)).items():
+def difference(model: Any, stored: Stored, common_seed: bool) -> str | None:
+    """How the model differs from the stored one, as the first half of a message; None if it fits. common_seed: see `restore`."""
+    for name, variables in _groups(model, common_seed).items():
         items = stored.get(name, [])
         if len(items) != len(variables):
             return f"the model has {len(variables)} variables of {name}, and the checkpoint {len(items)}"
@@ -80,11 +80,6 @@ def difference(model: Any, stored: Stored) -> str | None:
                     f"checkpoint of shape {value.shape} and type {value.dtype.name}"
                 )
     return None
-
-
-def has_common_seed(stored: Stored) -> bool:
-    """Whether the state of Keras' common random generator was stored."""
-    return bool(stored[_COMMON_SEED])
 
 
 def _groups(model: Any, common_seed: bool = False) -> dict[str, list[Any]]:

@@ -143,6 +143,11 @@ def tree_text(**more: Any) -> str:
     return json.dumps({"format": "tarantella checkpoint", "version": 1, **more})
 
 
+def with_header(header: str) -> bytes:
+    """A checkpoint of one array, whose member begins like this."""
+    return crafted(tree_text(**ONE), {"a.npy": b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()})
+
+
 ONE = {"a": {"array": "a"}}
 DEEP = 100_000
 CRAFTED = {
@@ -159,6 +164,9 @@ CRAFTED = {
     "twice": (crafted(tree_text(a=ONE["a"], b=ONE["a"]), {"a.npy": npy(np.ones(2))}), "the array a is in it twice"),
     "larger": (crafted(tree_text(**ONE), {"a.npy": npy(np.ones(2), "(9,)")}), r"not the size of an array of shape \(9,\)"),
     "expands": (crafted(tree_text(**ONE), {"a.npy": npy(np.zeros(1 << 20))}, zipfile.ZIP_DEFLATED), "is not compressed"),
+    "large shape": (with_header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': (0, {10**30})}}\n"), "OverflowError"),
+    "half a header": (with_header("{'descr': ("), "TokenError"),
+    "nested header": (with_header("-" * 9000 + "1"), r"the header of a\.npy is nested too deeply"),
 }
 
 
@@ -211,7 +219,19 @@ def test_what_is_no_checkpoint_of_fit_is_not_used(tmp_path):
                 with pytest.raises(file_format.DamagedError):
                     layout.check(tree)
     fit = {**whole_tree()["fit"], "steps": True}
-    for nonsense in ({"batches": [1]}, {"callbacks": {"Mine 1": 3}}, {"stopped": 0}, {"fit": fit}):
+    position = whole_tree()["position"]
+    for nonsense in (
+        {"batches": [1]},
+        {"callbacks": {"Mine 1": 3}},
+        {"callbacks": {"CSVLogger 1": {"size": -1}}},
+        {"callbacks": {"EarlyStopping 1": {"remembered": [1]}}},
+        {"history": {"epochs": [0], "logs": {"loss": 0.5}}},
+        {"stopped": 0},
+        {"fit": fit},
+        {"position": {**position, "epoch": -1}},
+        {"position": {**position, "steps_done": 1 << 64}},
+        {"position": {**position, "another": 1}},
+    ):
         with pytest.raises(file_format.DamagedError):
             layout.check({**whole_tree(), **nonsense})
     folder.write(2, {"n": 2})
