@@ -43,7 +43,7 @@ def world() -> _native.Communicator:
             _abort_by_uncaught_exceptions()
         _native.init()
         _world = _native.Communicator.world()
-        _tell_launcher_of_joining()
+        _tell_launcher_of_joining(_world.rank)
         _configure_logging(_world.rank)
         atexit.register(_leave, os.getpid())
         if in_job():
@@ -105,13 +105,13 @@ def _abort_by_uncaught_exceptions() -> None:
     sys.excepthook = hook
 
 
-def _tell_launcher_of_joining() -> None:
+def _tell_launcher_of_joining(rank: int) -> None:
     """The launcher warns if no rank joins. It is told on a socket, which also a grandchild of the launcher's reaches."""
     launcher = os.environ.get(variables.LAUNCHER)
     if launcher is None:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):  # another rank was first
-        notice.sendto(b"joined", socket.MSG_DONTWAIT, join_address(launcher))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):  # on another host
+        notice.sendto(f"{rank} {os.getpid()}".encode(), socket.MSG_DONTWAIT, join_address(launcher))
 
 
 def get_rank() -> int:

@@ -112,9 +112,7 @@ class Job:
     def run(self) -> JobResult:
         """Returns how it ended."""
         with self._selector, SignalPipe() as signals:
-            self._selector.register(
-                signals.descriptor, selectors.EVENT_READ, lambda: self._on_signals(signals.read())
-            )
+            self._selector.register(signals.descriptor, selectors.EVENT_READ, lambda: self._on_signals(signals.read()))
             try:
                 started = self._start()
                 while started and self._running:
@@ -122,6 +120,7 @@ class Job:
             finally:
                 self._kill_all()
             warning = self._joining.last_warning()
+            hint = self._joining.hint({rank.rank: rank.pid for rank in self._exits})
             self._joining.close()
             if self._refusal:
                 self._refusal.close()
@@ -133,6 +132,8 @@ class Job:
             supervision.end_adopted()
         if result.code == 0 and warning is not None:
             self._console.message(warning)
+        if result.code != 0 and hint is not None and not self._interrupted:
+            self._console.message(hint)
         self._console.drain()  # signals have their handlers of before, so Ctrl-C ends this
         return result
 

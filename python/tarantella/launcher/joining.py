@@ -1,8 +1,8 @@
-"""The warning that no rank has joined: a script that uses nothing of Tarantella runs N times, each time alone.
+"""Who joins: the warning that no rank has, and the hint that a program of a script has joined in its place.
 
-A rank that joins says so on a datagram socket of the launcher (`environment.join_address`), whatever program starts it: the
-report pipe may have been closed on the way. A program that is not Python's joins through the C API and says nothing, so the
-launcher does not judge it.
+A script that uses nothing of Tarantella runs N times, each time alone. A rank that joins sends its number and its process id to
+a datagram socket of the launcher (`environment.join_address`), whatever program starts it: the report pipe may have been closed
+on the way. A program that is not Python's joins through the C API and says nothing, so the launcher does not judge it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from tarantella.environment import join_address
 from tarantella.launcher import mark
@@ -30,7 +31,7 @@ REMEDY = (
 
 
 class JoinWatch:
-    """Knows whether a rank has joined, and what to say if none has."""
+    """Knows which processes have joined as which ranks, and what to say if none has, or if they are not those it started."""
 
     def __init__(self, ranks: int, selector: selectors.BaseSelector) -> None:
         """ranks: as many as are expected to join; with 1 or 0 nothing is said."""
@@ -38,6 +39,7 @@ class JoinWatch:
         self._selector = selector
         self._next_look = time.monotonic() + INTERVAL
         self._said = ranks < 2
+        self._processes: dict[int, int] = {}  # the first one that has joined as each rank
         self._socket: socket.socket | None = None
         if self._said:
             return
@@ -74,8 +76,7 @@ class JoinWatch:
 
     def last_warning(self) -> str | None:
         """What to say when all ranks have ended well; None mostly."""
-        if self._socket is not None and not self._said:  # the last notice may not have been read
-            self._on_notice()
+        self._on_notice()  # the last ones may not have been read
         if self._said:
             return None
         return (
@@ -83,14 +84,28 @@ class JoinWatch:
             f"synchronised. {REMEDY}"
         )
 
+    def hint(self, pids: Mapping[int, int]) -> str | None:
+        """What to say beside the error of a job that has failed; None mostly. pids: of the process started for each rank."""
+        self._on_notice()
+        for rank, process in sorted(self._processes.items()):
+            if pids.get(rank, process) != process:
+                return (
+                    f"process {process} had joined as rank {rank}, and was started by the script (process {pids[rank]}). If "
+                    "the script itself is to be that rank, it must join first: call tnt.get_rank() before it starts programs "
+                    "that use Tarantella, or start them without the variables TNT_*"
+                )
+        return None
+
     def _on_notice(self) -> None:
-        assert self._socket is not None
-        try:
-            self._socket.recv(64, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        self._said = True
-        self.close()
+        while self._socket is not None:
+            try:
+                notice = self._socket.recv(64, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            self._said = True
+            with suppress(ValueError):  # of another program of the user, who may send anything
+                rank, process = map(int, notice.split())
+                self._processes.setdefault(rank, process)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -1,8 +1,9 @@
-"""The warning that no rank has joined: who gets it, when, and who does not."""
+"""The warning that no rank has joined, and the hint that another process has: who gets them, when, and who does not."""
 
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import shutil
 import socket
@@ -56,6 +57,37 @@ def test_a_rank_that_another_program_starts_joins_too(tmp_path, here):
     assert warnings(result) == []
 
 
+HINT = (
+    r"^tarantella: process (\d+) had joined as rank (\d), and was started by the script \(process (\d+)\)\. If the script "
+    "itself is to be that rank, it must join first"
+)
+EARLY = """
+import os, subprocess, sys
+rank = int(os.environ["TNT_RANK"])
+if rank == {rank}:
+    subprocess.run([sys.executable, "-c", "import tarantella as tnt, numpy; {child}"], check=True)
+import numpy
+import tarantella as tnt
+tnt.all_reduce(numpy.ones(3))
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("child", ["tnt.get_rank()", "tnt.all_reduce(numpy.ones(3))"])
+def test_a_program_that_joins_before_its_rank_is_said(here, rank, child):
+    result = here.run("-n", 2, "--", program(here, EARLY.format(rank=rank, child=child)), env={"TNT_TIMEOUT": "10"})
+    assert result.returncode == 1
+    (hint,) = re.findall(HINT, result.stderr, re.MULTILINE)
+    assert int(hint[1]) == rank
+    assert hint[0] != hint[2]
+
+
+def test_a_rank_that_fails_by_itself_gets_no_hint(here):
+    result = here.run("-n", 2, "--", program(here, JOINS + "raise SystemExit(3)\n"))
+    assert result.returncode == 3
+    assert "had joined as rank" not in result.stderr
+
+
 def test_programs_that_are_not_pythons_are_not_judged(here):
     if "--preload" not in here._options:
         result = here.run("-n", 2, "--", "hostname")
@@ -97,8 +129,12 @@ def test_long_computing_is_warned_of_before_the_end(selector, monkeypatch):
 def test_a_notice_that_was_not_read_yet_counts(selector):
     watch = JoinWatch(2, selector)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as rank:
-        rank.sendto(b"joined", join_address(mark.own_mark()))
+        rank.sendto(b"nonsense", join_address(mark.own_mark()))
+        rank.sendto(b"1 4712", join_address(mark.own_mark()))
     assert watch.last_warning() is None
+    assert watch.hint({0: 4711, 1: 4712}) is None
+    assert "process 4712 had joined as rank 1, and was started by the script (process 4713)" in str(watch.hint({1: 4713}))
+    watch.close()
     assert not selector.get_map()
 
 
