@@ -3,16 +3,13 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <initializer_list>
 #include <utility>
 #include <vector>
@@ -20,7 +17,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/thread.hpp"
-#include "launch/rendezvous.hpp"
+#include "launch/local_socket.hpp"
 
 namespace tnt {
 namespace {
@@ -37,16 +34,9 @@ int number(const Environment& environment, std::initializer_list<const char*> na
   return 0;
 }
 
-std::pair<sockaddr_un, socklen_t> address(const MpiPlace& place, int rank) {
-  sockaddr_un result{};
-  result.sun_family = AF_UNIX;
-  std::string name = fmt::format("tarantella-join-{}-{}-{}", geteuid(), rank, place.job);
-  name.resize(std::min(name.size(), sizeof(result.sun_path) - 1));
-  std::memcpy(result.sun_path + 1, name.data(), name.size());
-  return {result, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+std::string socket_name(const MpiPlace& place, int rank) {
+  return fmt::format("tarantella-join-{}-{}-{}", geteuid(), rank, place.job).substr(0, max_local_name);
 }
-
-FileDescriptor nonblocking_socket() { return FileDescriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
 void answer(const FileDescriptor& listener) {
   const FileDescriptor asking(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -71,9 +61,8 @@ Answers ask(const MpiPlace& place, const FileDescriptor& listener) {
   std::vector<std::pair<int, FileDescriptor>> asked;
   for (int rank = 0; rank < place.ranks; ++rank) {
     if (rank == place.rank) continue;
-    const auto [to, length] = address(place, rank);
-    FileDescriptor socket = nonblocking_socket();
-    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) == 0 && same_user(socket)) {
+    FileDescriptor socket = local_socket(SOCK_NONBLOCK);
+    if (connect_local(socket, socket_name(place, rank)) && same_user(socket)) {
       asked.emplace_back(rank, std::move(socket));
     } else {
       found.absent.push_back(rank);
@@ -132,13 +121,11 @@ MpiPlace read_mpi_place(const Environment& environment) {
 
 JoinWatch::JoinWatch(MpiPlace place, double seconds, std::function<void(const std::string&)> fail)
     : place_(std::move(place)), seconds_(seconds), fail_(std::move(fail)) {
-  listener_ = nonblocking_socket();
+  listener_ = local_socket(SOCK_NONBLOCK);
   events_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!listener_ || !events_) fail_errno("cannot make a socket for the time in MPI_Init");
-  const auto [own, length] = address(place_, place_.rank);
   // a failure costs others the knowledge that this rank has come, and is no reason to end
-  const bool bound = ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&own), length) == 0;
-  if (bound) (void)::listen(listener_.get(), place_.ranks + 16);
+  if (bind_local(listener_, socket_name(place_, place_.rank))) (void)::listen(listener_.get(), place_.ranks + 16);
   thread_ = start_thread("tnt-join", [this] {
     const Deadline deadline(seconds_);
     bool waits_for_mpi = true;

@@ -1,16 +1,14 @@
 #include "launch/rendezvous.hpp"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <chrono>
-#include <cstddef>
-#include <cstring>
 #include <string>
 #include <thread>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "launch/local_socket.hpp"
 #include "launch/rendezvous_lines.hpp"
 #include "launch/rendezvous_server.hpp"
 
@@ -19,25 +17,11 @@ namespace {
 
 constexpr double grace_for_rank_0 = 5.0;  // seconds after the deadline for rank 0's message, which names the missing ranks
 
-struct Address {
-  sockaddr_un address{};
-  socklen_t length = 0;
-  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-};
-
-Address abstract_address(const std::string& name) {
-  Address result;
-  result.address.sun_family = AF_UNIX;
-  if (name.size() + 1 > sizeof(result.address.sun_path)) {
+FileDescriptor stream_socket(const std::string& name) {
+  if (name.size() > max_local_name) {
     fail(TNT_INVALID_ARGUMENT, "TNT_RENDEZVOUS={}: longer than a socket name may be", name);
   }
-  std::memcpy(result.address.sun_path + 1, name.data(), name.size());
-  result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return result;
-}
-
-FileDescriptor stream_socket() {
-  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  FileDescriptor socket = local_socket();
   if (!socket) fail_errno("cannot make a socket to find the other ranks");
   return socket;
 }
@@ -48,9 +32,8 @@ void limit_connect(const FileDescriptor& socket, timeval limit) {
 }
 
 FileDescriptor listen(const Settings& settings) {
-  const Address address = abstract_address(settings.rendezvous);
-  FileDescriptor listener = stream_socket();
-  if (::bind(listener.get(), address.get(), address.length) != 0) {
+  FileDescriptor listener = stream_socket(settings.rendezvous);
+  if (!bind_local(listener, settings.rendezvous)) {
     fail_errno(fmt::format("rank 0 cannot listen on {} (is TNT_RANK=0 set for two processes?)", settings.rendezvous));
   }
   if (::listen(listener.get(), settings.ranks + 16) != 0) fail_errno("rank 0 cannot listen for the other ranks");
@@ -58,11 +41,10 @@ FileDescriptor listen(const Settings& settings) {
 }
 
 FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
-  const Address address = abstract_address(settings.rendezvous);
   while (true) {
-    FileDescriptor socket = stream_socket();
+    FileDescriptor socket = stream_socket(settings.rendezvous);
     limit_connect(socket, {.tv_sec = 0, .tv_usec = 200'000});
-    if (::connect(socket.get(), address.get(), address.length) == 0) {
+    if (connect_local(socket, settings.rendezvous)) {
       limit_connect(socket, {});
       if (same_user(socket)) return socket;
       fail(TNT_SYSTEM, "TNT_RENDEZVOUS={} is in use by another user's process", settings.rendezvous);
@@ -73,12 +55,6 @@ FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
 }
 
 }  // namespace
-
-bool same_user(const FileDescriptor& socket) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
-}
 
 void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, const std::function<void()>& prepare) {
   check_token(settings.token);

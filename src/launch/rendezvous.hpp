@@ -24,7 +24,4 @@ void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, co
 // process that has taken the name.
 [[nodiscard]] FileDescriptor join_rendezvous(const Settings& settings);
 
-// Whether the process at the other end of a connected Unix socket is of this user. Of a listening one counts who listened.
-[[nodiscard]] bool same_user(const FileDescriptor& socket);
-
 }  // namespace tnt

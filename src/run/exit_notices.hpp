@@ -9,9 +9,9 @@
 
 namespace tnt::run {
 
-class MeetingNotices {
+class ExitNotices {
  public:
-  MeetingNotices(std::string name, std::string token) : name_(std::move(name)), token_(std::move(token)) {}
+  ExitNotices(std::string name, std::string token) : name_(std::move(name)), token_(std::move(token)) {}
 
   // A rank has exited with code 0. Rank 0 is told, until it listens no more; instead of a rank 0, this process answers.
   void on_exit(int rank);

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/file_descriptor.hpp"
+#include "run/exit_notices.hpp"
 #include "run/line_output.hpp"
-#include "run/meeting_notices.hpp"
 #include "run/options.hpp"
 #include "run/rank_process.hpp"
 
@@ -48,7 +48,7 @@ class Job {
   Sink output_{1};
   Sink errors_{2};
   std::vector<Rank> ranks_;
-  MeetingNotices notices_;
+  ExitNotices notices_;
   FileDescriptor signals_;
   Phase phase_ = Phase::running;
   std::int64_t phase_ends_ns_ = 0;

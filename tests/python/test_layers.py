@@ -55,14 +55,14 @@ PYTHON = [
 CPP = [
     ["include/tarantella"],
     ["src/base", "python/extension", "examples"],
-    ["kernels/cpu", "kernels/cuda", "src/run"],
+    ["kernels/cpu", "kernels/cuda"],
     ["src/device"],
     ["src/device/cuda", "src/comm"],
     ["src/comm/shm", "src/comm/nccl", "src/comm/staged"],
     ["src/comm/network"],
     ["src/comm/mpi", "src/comm/tcp", "src/comm/hierarchical", "src/comm/simulated"],
     ["src/launch", "src/reducer"],
-    ["src/api"],
+    ["src/api", "src/run"],
     ["benchmarks"],
 ]
 

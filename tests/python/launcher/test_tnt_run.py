@@ -122,6 +122,26 @@ def test_a_rank_that_ends_before_it_joins_is_told_to_the_others(summing: Path, f
     assert code == 1 and f"rank {faulty} exited with code 0 before " in err, err
 
 
+LISTENS = """
+import os, socket, sys, time
+if os.environ["TNT_RANK"] == "1":
+    time.sleep(0.3); sys.exit(0)
+if os.fork() == 0:
+    os.setuid(65534)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("\\0" + os.environ["TNT_RENDEZVOUS"]); listener.listen(); listener.settimeout(10)
+    with listener.accept()[0] as connection: print("told", connection.makefile().read())
+    sys.exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's process")
+def test_the_token_is_not_told_to_another_user() -> None:
+    code, out, err = Started("-n", 2, "--", sys.executable, "-c", LISTENS).end()
+    assert (code, out.strip()) == (0, "[rank 0] told"), err
+
+
 def test_ranks_that_do_not_notice_are_ended() -> None:
     code, _, err = Started("-n", 2, "--", "sh", "-c", "[ $TNT_RANK = 1 ] && exit 3; setsid sleep 1000 & sleep 1000").end()
     assert code == 3

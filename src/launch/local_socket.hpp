@@ -1,0 +1,24 @@
+// Sockets between processes of one host and one user. Their names are abstract, so nothing is left in the file system. Also
+// part of tnt-run, so this needs nothing else of the library.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "base/file_descriptor.hpp"
+
+namespace tnt {
+
+inline constexpr std::size_t max_local_name = 107;
+
+// flags: more than SOCK_STREAM and SOCK_CLOEXEC. Empty, and errno, if there is none.
+[[nodiscard]] FileDescriptor local_socket(int flags = 0);
+
+// Whether it succeeded; otherwise errno says why.
+[[nodiscard]] bool bind_local(const FileDescriptor& socket, std::string_view name);
+[[nodiscard]] bool connect_local(const FileDescriptor& socket, std::string_view name);
+
+// Whether the process at the other end of a connected socket is of this user. Of a listening one counts who listened.
+[[nodiscard]] bool same_user(const FileDescriptor& socket);
+
+}  // namespace tnt
