@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import fault_table
-from fault_cells import Cell, sensible_cells, spread
-from matrix import HERE, Matrix
+from fault_cells import Cell, Found, sensible_cells, spread
+from matrix import HERE, Matrix, Results
 from support.launch import SLACK, run_ranks
 from support.mpirun import needs_mpirun
 
@@ -17,7 +17,7 @@ AT_ONCE = 6
 
 
 def hold(folder: Path, cells: list[Cell]) -> None:
-    found = Matrix(folder, SLACK, lambda text: None).run(cells, AT_ONCE)
+    found = dict(Matrix(folder, SLACK).run(cells, AT_ONCE))
     assert not {cell for cell in cells if found[cell].wrong}, "\n".join(
         f"{cell}: {'; '.join(found[cell].wrong)}\n{found[cell].said}" for cell in cells if found[cell].wrong
     )
@@ -58,3 +58,19 @@ def test_phases_of_keras(tmp_path: Path) -> None:
 def test_the_page_has_the_cells_of_the_matrix() -> None:
     text = PAGE.read_text()
     assert fault_table.victims_table() in text and fault_table.reasons() in text
+
+
+def test_a_matrix_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    first, second = sensible_cells(("shm",))[:2]
+    file = tmp_path / "results"
+    results = Results(file)
+    late = Found(seconds=3.0)
+    late.add("seconds", "took 3.0 s")
+    results.add(first, Found(seconds=0.5))
+    results.add(first, late)
+    results.add(second, Found())
+    file.write_text(file.read_text() + '{"cell": {"transport": "sh')
+    again = Results(file)
+    assert again.found == {first: [Found(seconds=0.5), late], second: [Found()]}
+    assert again.missing([first, second], 3) == [second, first, second]
+    assert "| shm | C | 1-2 | 3 | 2 | 3 | 3 | 3 |" in fault_table.figures_table(again.found)

@@ -23,8 +23,8 @@ JOIN_TIMEOUT = 10
 """The deadline of MPI_Init is never shorter."""
 LEADER_GRACE = 5
 """After the deadline, for rank 0 to say which rank has not joined."""
-PROMPT = 2.0
-"""Seconds within which all that needs no deadline is noticed (docs/reliability.md)."""
+PROMPT, MPIRUN_MORE = 2.0, 1.0
+"""Seconds within which all that needs no deadline is noticed, and how many more mpirun takes (docs/reliability.md)."""
 
 
 @dataclass(frozen=True, order=True)
@@ -67,12 +67,13 @@ class Cell:
     @property
     def seconds(self) -> float:
         """Within which the others know."""
+        prompt = PROMPT + MPIRUN_MORE * (self.transport in UNDER_MPIRUN)
         if not self.has_deadline:
-            return PROMPT
+            return prompt
         if self.transport in ("shm", "tcp") and self.phase in ("starting", "joining") and self.victim == "0":
-            return STOP_TIMEOUT + LEADER_GRACE + PROMPT
+            return STOP_TIMEOUT + LEADER_GRACE + prompt
         in_mpi = self.transport in UNDER_MPIRUN and self.phase in ("starting", "joining")
-        return (JOIN_TIMEOUT if in_mpi else STOP_TIMEOUT) + PROMPT
+        return (JOIN_TIMEOUT if in_mpi else STOP_TIMEOUT) + prompt
 
 
 CHECKS = {

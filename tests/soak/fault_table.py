@@ -34,9 +34,9 @@ def reasons() -> str:
     return "\n".join(f"* {count} cells: {reason}." for reason, count in found.items())
 
 
-def figures_table(found: Mapping[Cell, Sequence[Found]], runs: int) -> str:
+def figures_table(found: Mapping[Cell, Sequence[Found]]) -> str:
     """Of each transport: its jobs, in how many of them each check held, and after how many seconds the others knew."""
-    heads = ["transport", "of", "jobs", *CHECKS.values(), "known: median, most", "at a deadline"]
+    heads = ["transport", "of", "runs", "jobs", *CHECKS.values(), "known: median, most", "at a deadline"]
     rows = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for transport in TRANSPORTS:
         for keras in (False, True):
@@ -47,9 +47,11 @@ def figures_table(found: Mapping[Cell, Sequence[Found]], runs: int) -> str:
             held = [sum(check not in one.failed for one in jobs) for check in CHECKS]
             prompt = [one.seconds for cell in cells if not cell.has_deadline for one in found[cell] if one.seconds is not None]
             late = [one.seconds for cell in cells if cell.has_deadline for one in found[cell] if one.seconds is not None]
-            words = [transport, "Keras" if keras else "C", len(jobs), *held, _shown(prompt), _shown(late)]
+            counts = sorted({len(found[cell]) for cell in cells})
+            runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+            words = [transport, "Keras" if keras else "C", runs, len(jobs), *held, _shown(prompt), _shown(late)]
             rows.append(f"| {' | '.join(map(str, words))} |")
-    return "\n".join([f"In {runs} run{'s' * (runs != 1)} of each cell, so many jobs held:", "", *rows])
+    return "\n".join(["So many jobs held:", "", *rows])
 
 
 def _shown(values: Sequence[float]) -> str:
@@ -74,10 +76,10 @@ def failures(found: Mapping[Cell, Sequence[Found]]) -> str:
     return "\n".join([text, "", "Something else was wrong in these cells:", "", *lines] if lines else [text])
 
 
-def write(page: Path, found: Mapping[Cell, Sequence[Found]], runs: int) -> None:
+def write(page: Path, found: Mapping[Cell, Sequence[Found]]) -> None:
     """Replaces the tables of the page."""
     hung = sum(one.mpirun_hung for of_cell in found.values() for one in of_cell)
     mpirun = f"mpirun itself did not end in {hung} of these jobs, though all ranks had ended."
-    text = "\n\n".join([BEGIN, victims_table(), reasons(), figures_table(found, runs), failures(found), mpirun, END])
+    text = "\n\n".join([BEGIN, victims_table(), reasons(), figures_table(found), failures(found), mpirun, END])
     before = page.read_text()
     page.write_text(re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: text, before, flags=re.DOTALL))

@@ -1,16 +1,21 @@
 """The fault matrix: each fault in each phase of a job, over each transport, to each victim (fault_cells.py).
 
-    python tests/soak/matrix.py [--runs 10] [--only WORD...] [--keras] [--write docs/reliability.md]
+    python tests/soak/matrix.py [--runs 10] [--of c|keras|all] [--only WORD...] [--results FILE] [--write docs/reliability.md]
 
 A cell is a job of three ranks (fault_rank.c, or fault_training.py for the phases of Keras). Checked are that it ends, how soon
 the other ranks know, that they and the launcher name the rank that was at fault and no other, that nothing is left, and that
 the bits after a restart, or of a job that went on, are those of an untouched one. Exit code 1 if a cell is wrong.
+
+With --results, each job is noted in the file as soon as it has ended. The same command again goes on where the last one was
+interrupted, and commands with other cells add theirs; --write makes the tables of all that is in the file.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
+import json
 import os
 import re
 import shutil
@@ -24,8 +29,8 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import fault_table
@@ -246,21 +251,27 @@ class Run:
 class Matrix:
     """Runs cells, several at a time, as they wait most of the time."""
 
-    def __init__(self, top: Path, slack: float, say: Callable[[str], None]) -> None:
-        self._top, self._slack, self._say = top, slack, say
+    def __init__(self, top: Path, slack: float = 1.0) -> None:
+        """slack: all may take so many times as long as promised."""
+        self._top, self._slack = top, slack
         self._program = build(top)
         self._lock = threading.Lock()
         self._numbers = iter(range(1 << 30))
         self._bits: dict[str, str] = {}
 
-    def run(self, cells: Sequence[Cell], parallel: int) -> dict[Cell, Found]:
-        """What came of each."""
+    def run(self, cells: Sequence[Cell], parallel: int) -> Iterator[tuple[Cell, Found]]:
+        """What came of each, as it ends. A cell may be in the list several times."""
         for transport in {cell.transport for cell in cells if cell.phase not in KERAS}:
             self._bits["c"] = self._untouched(self._program, transport)
         if any(cell.phase in KERAS for cell in cells):
             self._bits["keras"] = self._untouched(HERE / "fault_training.py", "shm")
-        with ThreadPoolExecutor(parallel) as pool:
-            return dict(zip(cells, pool.map(self._run_cell, cells), strict=True))
+        jobs = sorted(cells, key=lambda cell: not cell.has_deadline)  # the longest first, so that none is left alone at the end
+        pool = ThreadPoolExecutor(parallel)
+        try:
+            for job in as_completed([pool.submit(self._run_cell, cell) for cell in jobs]):
+                yield job.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _untouched(self, program: Path, transport: str) -> str:
         folder = self._folder()
@@ -276,7 +287,7 @@ class Matrix:
         folder.mkdir()
         return folder
 
-    def _run_cell(self, cell: Cell) -> Found:
+    def _run_cell(self, cell: Cell) -> tuple[Cell, Found]:
         folder, script = self._folder(), cell.phase in KERAS
         program = HERE / "fault_training.py" if script else self._program
         found = Run(program, folder, cell.transport, cell, self._slack).go()
@@ -290,44 +301,67 @@ class Matrix:
             result = (folder / "result").read_text() if (folder / "result").exists() else "none"
             if result != self._bits["keras" if script else "c"]:
                 found.add("bits", f"the result is {result}")
-        self._say(f"{cell}: {'; '.join(found.wrong) or 'ok'}{'' if found.seconds is None else f' ({found.seconds:.2f} s)'}")
         if not found.wrong:
             shutil.rmtree(folder)
-        return found
+        return cell, found
+
+
+class Results:
+    """What came of all jobs, also of those of earlier commands that the file has noted."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.found: dict[Cell, list[Found]] = defaultdict(list)
+        self._file = file
+        if file is not None and file.exists():
+            for line in file.read_text().splitlines():
+                with contextlib.suppress(ValueError):  # of a line that was being written when the command was ended
+                    noted = json.loads(line)
+                    found = Found(**{**noted["found"], "failed": set(noted["found"]["failed"])})
+                    self.found[Cell(**noted["cell"])].append(found)
+
+    def missing(self, cells: Sequence[Cell], runs: int) -> list[Cell]:
+        """The jobs that are left to do, run by run."""
+        return [cell for run in range(runs) for cell in cells if len(self.found[cell]) <= run]
+
+    def add(self, cell: Cell, found: Found) -> None:
+        self.found[cell].append(found)
+        if self._file is not None:
+            noted = {"cell": dataclasses.asdict(cell), "found": {**dataclasses.asdict(found), "failed": sorted(found.failed)}}
+            with self._file.open("a") as file:
+                file.write(json.dumps(noted) + "\n")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--of", choices=["c", "keras", "all"], default="c", help="programs in C, Keras, or both")
     parser.add_argument("--only", nargs="*", default=[], help="cells whose description has all of these words")
-    parser.add_argument("--keras", action="store_true", help="the phases of Keras, too")
     parser.add_argument("--parallel", type=int, default=8)
     parser.add_argument("--slack", type=float, default=1.0, help="all may take so many times as long as promised")
+    parser.add_argument("--results", type=Path, help="the file in which each job is noted; those in it are not run again")
     parser.add_argument("--write", type=Path, help="the page that gets the tables")
     given = parser.parse_args()
-    cells = [*sensible_cells(), *(keras_cells() if given.keras else [])]
+    cells = [*(sensible_cells() if given.of != "keras" else []), *(keras_cells() if given.of != "c" else [])]
     cells = [cell for cell in cells if set(given.only) <= set(str(cell).split())]
-    all_found: dict[Cell, list[Found]] = defaultdict(list)
+    results = Results(given.results)
+    jobs = results.missing(cells, given.runs)
     with tempfile.TemporaryDirectory(prefix="faults-") as top:
-        for number in range(given.runs):
-            began = time.monotonic()
-            folder = Path(top, f"run{number}")
-            folder.mkdir()
-            for cell, found in (
-                Matrix(folder, given.slack, lambda text: print(text, flush=True)).run(cells, given.parallel).items()
-            ):
-                all_found[cell].append(found)
-                if found.wrong:
-                    print(f"--- {cell}: {found.wrong}\n{found.said}", flush=True)
-            print(f"run {number + 1} of {given.runs}: {len(cells)} cells in {time.monotonic() - began:.0f} s", flush=True)
-    every = [found for of_cell in all_found.values() for found in of_cell]
+        began = time.monotonic()
+        for number, (cell, found) in enumerate(Matrix(Path(top), given.slack).run(jobs, given.parallel), 1):
+            results.add(cell, found)
+            left = (time.monotonic() - began) / number * (len(jobs) - number) / 60
+            took = "" if found.seconds is None else f" ({found.seconds:.2f} s)"
+            print(f"[{number} of {len(jobs)}, {left:.0f} min left] {cell}: {'; '.join(found.wrong) or 'ok'}{took}", flush=True)
+            if found.wrong:
+                print(f"--- {found.said}", flush=True)
+    every = [found for cell in cells for found in results.found[cell]]
     known = [found.seconds for found in every if found.seconds is not None]
     median = f", after {statistics.median(known):.2f} s (median) and {max(known):.2f} s (most)" if known else ""
-    wrong = {cell for cell, of_cell in all_found.items() if any(found.wrong for found in of_cell)}
+    wrong = {cell for cell in cells if any(found.wrong for found in results.found[cell])}
     print(f"{len(cells) - len(wrong)} of {len(cells)} cells held in each of {given.runs} runs{median}")
     print(f"mpirun hung {sum(found.mpirun_hung for found in every)} times after all ranks had ended")
     if given.write:
-        fault_table.write(given.write, all_found, given.runs)
+        fault_table.write(given.write, {cell: found for cell, found in results.found.items() if found})
     return 1 if wrong else 0
 
 
