@@ -44,7 +44,7 @@ class Finding:
 
 def findings() -> Iterator[Finding]:
     """All of this host, one by one."""
-    for check in (_python, _packages, _library, _mpi, _gpus, _nccl, _cores, _memory, _limits, _settings):
+    for check in (_python, _packages, _library, _mpi, _gpus, _cores, _memory, _limits, _settings):
         yield from check()
 
 
@@ -109,8 +109,7 @@ def _mpi() -> Iterator[Finding]:
     except UsageError as error:
         yield Finding("MPI", NOTE, str(error))
         return
-    version = _first_line(["mpirun", "--version"])
-    yield Finding("MPI", OK, f"{mpirun}, {shutil.which('mpirun')}: {version}")
+    yield Finding("MPI", OK, f"{mpirun}, {shutil.which('mpirun')}: {mpirun.version}")
 
 
 def _first_line(command: list[str]) -> str:
@@ -127,6 +126,7 @@ def _gpus() -> Iterator[Finding]:
     if count > 0:
         names = _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
         yield Finding("GPUs", OK, f"{count}{': ' * bool(names)}{names}")
+        yield _nccl()
     elif Path("/proc/driver/nvidia").exists():
         yield Finding("GPUs", PROBLEM, f"the NVIDIA driver is loaded, but no GPU can be used: {reason}",
                       "check nvidia-smi and CUDA_VISIBLE_DEVICES; --no-gpu trains without them")  # fmt: skip
@@ -134,19 +134,16 @@ def _gpus() -> Iterator[Finding]:
         yield Finding("GPUs", NOTE, f"none: {reason}")
 
 
-def _nccl() -> Iterator[Finding]:
-    if _native.device_count()[0] == 0:
-        return
+def _nccl() -> Finding:
     named = os.environ.get("TNT_NCCL_LIBRARY")
     try:
         library = ctypes.CDLL(named or "libnccl.so.2")
         number = ctypes.c_int()
         library.ncclGetVersion(ctypes.byref(number))
     except (OSError, AttributeError) as error:
-        yield Finding("NCCL", NOTE, f"not found by the loader ({error}); the one beside TensorFlow is searched for, too",
-                      "pip install nvidia-nccl-cu12, or name the library by TNT_NCCL_LIBRARY")  # fmt: skip
-        return
-    yield Finding("NCCL", OK, f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}")
+        return Finding("NCCL", NOTE, f"not found by the loader ({error}); the one beside TensorFlow is searched for, too",
+                       "pip install nvidia-nccl-cu12, or name the library by TNT_NCCL_LIBRARY")  # fmt: skip
+    return Finding("NCCL", OK, f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}")
 
 
 def _cores() -> Iterator[Finding]:

@@ -30,6 +30,8 @@ class Mpirun:
     command: tuple[str, ...]
     hydra: bool
     """Whether it is MPICH's; else it is Open MPI's."""
+    version: str
+    """The first line of what it says of its version."""
 
     def __str__(self) -> str:
         return f"{'MPICH' if self.hydra else 'Open MPI'}'s {os.path.basename(self.command[0])}"
@@ -55,11 +57,11 @@ def find_mpirun(command: Sequence[str]) -> Mpirun:
         output = asked.stdout.decode(errors="replace")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{program!r} does not say its version: {error}") from None
-    if "Open MPI" in output or "OpenRTE" in output or "PRTE" in output:
-        return Mpirun(tuple(command), hydra=False)
-    if "HYDRA" in output:
-        return Mpirun(tuple(command), hydra=True)
     first = (output.strip().splitlines() or ["nothing"])[0]
+    if "Open MPI" in output or "OpenRTE" in output or "PRTE" in output:
+        return Mpirun(tuple(command), hydra=False, version=first)
+    if "HYDRA" in output:
+        return Mpirun(tuple(command), hydra=True, version=first)
     raise UsageError(f"{program!r} is neither Open MPI's nor MPICH's mpirun: asked for its version it says {first!r}")
 
 
