@@ -35,7 +35,8 @@ def check(tree: dict[str, Any]) -> None:
         if not isinstance(numbers, list):
             raise DamagedError(f"history.logs.{name} is a {type(numbers).__name__}")
     for name, state in tree["callbacks"].items():
-        if not isinstance(state, dict) or not isinstance(state.get("remembered", {}), dict) or not _fits(state.get("size", 0), _COUNT):
+        kinds = {"remembered": dict, "size": _COUNT}
+        if not isinstance(state, dict) or not all(_fits(state[key], kinds[key]) for key in kinds if key in state):
             raise DamagedError(f"callbacks.{name} is no state")
     for group, items in tree["variables"].items():
         for number, item in enumerate(items if isinstance(items, list) else [None]):

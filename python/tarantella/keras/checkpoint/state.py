@@ -66,7 +66,10 @@ def restore(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool
 
 
 def difference(model: Any, stored: Stored, common_seed: bool) -> str | None:
-    """How the model differs from the stored one, as the first half of a message; None if it fits. common_seed: see `restore`."""
+    """How the model differs from the stored one, as the first half of a message; None if it fits.
+
+    common_seed: as for `restore`.
+    """
     for name, variables in _groups(model, common_seed).items():
         items = stored.get(name, [])
         if len(items) != len(variables):
