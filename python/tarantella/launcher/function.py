@@ -10,6 +10,7 @@ import codecs
 import json
 import operator
 import os
+import pickle
 import select
 import signal
 import subprocess
@@ -132,7 +133,7 @@ def _checked_ranks(n: int | None) -> int:
 
 def _pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> bytes:
     """The call as `function_rank.py` reads it. The search path comes first: what follows may need it."""
-    import cloudpickle
+    from tarantella.launcher import pickling
 
     if not callable(function):
         raise InvalidArgumentError(f"tnt.launch: {function!r} is not a function")
@@ -140,10 +141,10 @@ def _pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
         raise InvalidArgumentError(f"tnt.launch: args={args!r}: expected a tuple, as in args=(1,)")
     search_path = [os.getcwd() if folder == "" else folder for folder in sys.path]
     parts = {"the function": function, "args": tuple(args), "kwargs": dict(kwargs or {})}
-    pickled = [cloudpickle.dumps((search_path, sys.argv))]
+    pickled = [pickling.dumps((search_path, sys.argv))]
     for what, part in parts.items():
         try:
-            pickled.append(cloudpickle.dumps(part))
+            pickled.append(pickling.dumps(part))
         except Exception as error:
             name = f" {getattr(function, '__name__', function)!r}" if part is function else ""
             raise InvalidArgumentError(
@@ -250,10 +251,8 @@ def _values(folder: Folder, ranks: int, code: int) -> list[Any]:
 
 
 def _value(folder: Folder, rank: int) -> Any:
-    import cloudpickle
-
     try:
-        return cloudpickle.loads(folder.value(rank).read_bytes())
+        return pickle.loads(folder.value(rank).read_bytes())
     except Exception as error:
         reason = f"what rank {rank} returned cannot be read here: {type(error).__name__}: {error}"
         raise _failure(folder, rank, reason) from error

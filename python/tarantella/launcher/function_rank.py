@@ -10,9 +10,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from tarantella import variables
+from tarantella.launcher import pickling
 from tarantella.launcher.function import Folder
 
 
@@ -50,7 +49,7 @@ def _described(error: BaseException) -> str:
 
 def _pickled(value: Any, rank: int) -> bytes:
     try:
-        return bytes(cloudpickle.dumps(value))
+        return pickling.dumps(value)
     except Exception as error:
         raise TypeError(
             f"what the function returned on rank {rank} cannot be sent back: {type(error).__name__}: {error}: return numbers "

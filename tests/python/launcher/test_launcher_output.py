@@ -164,7 +164,8 @@ def test_nothing_is_shown_twice(here):
 
 @pytest.mark.parametrize("options", [[], ["--log-on-all-devices"]])
 def test_log_lines_of_every_rank_are_shown_on_request(here, options):
-    body = "print(f'tarantella[{rank}]: info: hello', file=sys.stderr); print('other', file=sys.stderr)"
+    # each line in one call: rank 0 and the launcher write to the same file
+    body = "sys.stderr.write(f'tarantella[{rank}]: info: hello\\n'); sys.stderr.write('other\\n')"
     lines = here.ranks(2, body, *options).stderr.splitlines()
     assert ("tarantella[1]: info: hello" in lines) == bool(options)
     assert lines.count("other") == 1
