@@ -80,6 +80,8 @@ namespace tnt::bench {
     case TNT_UINT8: return as(std::uint8_t{});
     case TNT_INT32: return as(std::int32_t{});
     case TNT_INT64: return static_cast<double>(as(std::int64_t{}));
+    case TNT_UINT32: return as(std::uint32_t{});
+    case TNT_UINT64: return static_cast<double>(as(std::uint64_t{}));
   }
   return 0;
 }
@@ -97,6 +99,8 @@ inline void store(void* buffer, std::size_t index, tnt_dtype_t dtype, double val
     case TNT_UINT8: return put(static_cast<std::uint8_t>(value));
     case TNT_INT32: return put(static_cast<std::int32_t>(value));
     case TNT_INT64: return put(static_cast<std::int64_t>(value));
+    case TNT_UINT32: return put(static_cast<std::uint32_t>(value));
+    case TNT_UINT64: return put(static_cast<std::uint64_t>(value));
   }
 }
 

@@ -33,8 +33,11 @@ void add_subject_flags(CLI::App& app, Flags& flags) {
       ->type_name(" ");
   Group group(app, "What is measured");
   group.add("-d,--datatype", flags.datatype, "LIST",
-            "float32 (default), float64, float16, bfloat16, int8, uint8, int32,\nint64, all; also f32, float, half, ...");
-  group.add("-O,--op", flags.op, "LIST", "sum (default), avg, min, max, prod, all; it is -o in nccl-tests");
+            "float32 (default), float64, float16, bfloat16, int8, uint8, int32,\nint64, uint32, uint64, all; also f32, float, "
+            "half, ...");
+  group.add("-O,--op", flags.op, "LIST",
+            "sum (default), avg, min, max, prod; of integers also land, lor, lxor,\nband, bor, bxor; all: those that the types "
+            "have; it is -o in nccl-tests");
   group.add("-r,--root", flags.root, "RANK", "of broadcast; default 0");
   group.add("--model", flags.model, "NAME", "of bucket and overlap: resnet50 (default), transformer_big, bert_large");
   group.add("--tensors", flags.tensors, "N", "of bucket and overlap with sizes: so many equal tensors; default 8");

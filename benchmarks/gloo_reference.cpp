@@ -71,13 +71,15 @@ void all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
     case TNT_UINT8: return all_reduce<std::uint8_t>(in, out, count, op);
     case TNT_INT32: return all_reduce<std::int32_t>(in, out, count, op);
     case TNT_INT64: return all_reduce<std::int64_t>(in, out, count, op);
+    case TNT_UINT32: return all_reduce<std::uint32_t>(in, out, count, op);
+    case TNT_UINT64: return all_reduce<std::uint64_t>(in, out, count, op);
     default: return;
   }
 }
 
 bool supports(int collective, tnt_dtype_t dtype, tnt_op_t op) {
   const bool known = dtype != TNT_FLOAT16 && dtype != TNT_BFLOAT16;
-  return collective == static_cast<int>(Collective::all_reduce) && known && op != TNT_AVG;
+  return collective == static_cast<int>(Collective::all_reduce) && known && op != TNT_AVG && op <= TNT_PROD;
 }
 
 const char* run(int /*collective*/, const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,

@@ -63,6 +63,8 @@ MPI_Datatype type_of(tnt_dtype_t dtype) {
     case TNT_UINT8: return MPI_UINT8_T;
     case TNT_INT32: return MPI_INT32_T;
     case TNT_INT64: return MPI_INT64_T;
+    case TNT_UINT32: return MPI_UINT32_T;
+    case TNT_UINT64: return MPI_UINT64_T;
     default: return MPI_DATATYPE_NULL;
   }
 }
@@ -73,6 +75,12 @@ MPI_Op op_of(tnt_op_t op) {
     case TNT_MIN: return MPI_MIN;
     case TNT_MAX: return MPI_MAX;
     case TNT_PROD: return MPI_PROD;
+    case TNT_LAND: return MPI_LAND;
+    case TNT_LOR: return MPI_LOR;
+    case TNT_LXOR: return MPI_LXOR;
+    case TNT_BAND: return MPI_BAND;
+    case TNT_BOR: return MPI_BOR;
+    case TNT_BXOR: return MPI_BXOR;
     default: return MPI_OP_NULL;
   }
 }

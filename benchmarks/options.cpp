@@ -125,6 +125,13 @@ void read_subject(const Flags& flags, Options& options) {
   refuse_idle_flags(flags, options.collective);
   if (flags.datatype) options.dtypes = parse_dtypes("-d", *flags.datatype);
   if (flags.op) options.ops = parse_ops("-O", *flags.op);
+  for (const tnt_op_t op : options.ops) {  // of "all", those that the types have
+    const auto& dtypes = options.dtypes;
+    if (!flags.op || *flags.op == "all" ||
+        std::any_of(dtypes.begin(), dtypes.end(), [op](auto dtype) { return has_op(dtype, op); }))
+      continue;
+    refuse("-O", *flags.op, fmt::format("{} needs an integer type, such as -d int32", name(op)));
+  }
   if (flags.root) options.root = static_cast<int>(parse_whole("-r", *flags.root, 0, max_ranks - 1));
   if (options.collective == Collective::bucket || options.collective == Collective::overlap) {
     read_gradients(flags, options);

@@ -25,10 +25,12 @@ constexpr Word<tnt_dtype_t> dtype_words[] = {
     {"half", TNT_FLOAT16},    {"bfloat16", TNT_BFLOAT16}, {"bf16", TNT_BFLOAT16},   {"int8", TNT_INT8},
     {"i8", TNT_INT8},         {"char", TNT_INT8},         {"uint8", TNT_UINT8},     {"u8", TNT_UINT8},
     {"int32", TNT_INT32},     {"i32", TNT_INT32},         {"int", TNT_INT32},       {"int64", TNT_INT64},
-    {"i64", TNT_INT64},
+    {"i64", TNT_INT64},       {"uint32", TNT_UINT32},     {"u32", TNT_UINT32},      {"uint64", TNT_UINT64},
+    {"u64", TNT_UINT64},
 };
-constexpr Word<tnt_op_t> op_words[] = {
-    {"sum", TNT_SUM}, {"avg", TNT_AVG}, {"min", TNT_MIN}, {"max", TNT_MAX}, {"prod", TNT_PROD}};
+constexpr Word<tnt_op_t> op_words[] = {{"sum", TNT_SUM},   {"avg", TNT_AVG},   {"min", TNT_MIN},  {"max", TNT_MAX},
+                                       {"prod", TNT_PROD}, {"land", TNT_LAND}, {"lor", TNT_LOR},  {"lxor", TNT_LXOR},
+                                       {"band", TNT_BAND}, {"bor", TNT_BOR},   {"bxor", TNT_BXOR}};
 constexpr std::array collectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
                                  Collective::broadcast,  Collective::all_to_all,     Collective::sendrecv,
                                  Collective::barrier,    Collective::bucket,         Collective::overlap};
@@ -117,11 +119,11 @@ Collective parse_collective(const std::string& text) {
 }
 
 std::vector<tnt_dtype_t> parse_dtypes(std::string_view flag, const std::string& text) {
-  return parse_list(flag, text, dtype_words, "float32, float64, float16, bfloat16, int8, uint8, int32, int64");
+  return parse_list(flag, text, dtype_words, "float32, float64, float16, bfloat16, int8, uint8, int32, int64, uint32, uint64");
 }
 
 std::vector<tnt_op_t> parse_ops(std::string_view flag, const std::string& text) {
-  return parse_list(flag, text, op_words, "sum, avg, min, max, prod");
+  return parse_list(flag, text, op_words, "sum, avg, min, max, prod, land, lor, lxor, band, bor, bxor");
 }
 
 bool is_op(std::string_view word) {

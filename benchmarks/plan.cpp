@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "benchmarks/buffers.hpp"
+#include "benchmarks/rows.hpp"
 #include "benchmarks/shape.hpp"
 #include "benchmarks/sizes.hpp"
 
@@ -91,9 +92,7 @@ void check_memory(const Options& options, int ranks, std::size_t available_bytes
 
 std::size_t rows_of(const Options& options) {
   if (of_model(options)) return options.sizes.size();
-  const std::size_t kinds = options.collective == Collective::barrier ? 1 : options.sizes.size() * options.dtypes.size();
-  const std::size_t ops = reduces(options.collective) ? options.ops.size() : 1;
-  return kinds * ops * (options.place == Place::both ? 2 : 1) * options.backends.size();
+  return planned_rows(options, 1).size() * options.backends.size();
 }
 
 void print_plan(const Options& options, int ranks, std::FILE* file) {

@@ -20,6 +20,7 @@ std::vector<Row> planned_rows(const Options& options, int ranks) {
   std::vector<Row> rows;
   for (const tnt_dtype_t dtype : options.dtypes) {
     for (const tnt_op_t op : ops) {
+      if (!has_op(dtype, op)) continue;
       for (const Size& size : options.sizes) {
         for (const bool in_place : places) {
           const Shape shape = shape_of(options.collective, size.bytes, tnt_dtype_size(dtype), ranks);

@@ -28,11 +28,19 @@ bool contributes(const Problem& problem, int rank, std::size_t i) {
   return (rank - first + problem.ranks) % problem.ranks < max_contributors;
 }
 
+bool is_logical(tnt_op_t op) { return op == TNT_LAND || op == TNT_LOR || op == TNT_LXOR; }
+
 double combine(double a, double b, tnt_op_t op) {
   switch (op) {
     case TNT_MIN: return std::min(a, b);
     case TNT_MAX: return std::max(a, b);
     case TNT_PROD: return a * b;
+    case TNT_LAND: return a != 0 && b != 0 ? 1 : 0;
+    case TNT_LOR: return a != 0 || b != 0 ? 1 : 0;
+    case TNT_LXOR: return (a != 0) != (b != 0) ? 1 : 0;
+    case TNT_BAND: return static_cast<double>(static_cast<std::int64_t>(a) & static_cast<std::int64_t>(b));
+    case TNT_BOR: return static_cast<double>(static_cast<std::int64_t>(a) | static_cast<std::int64_t>(b));
+    case TNT_BXOR: return static_cast<double>(static_cast<std::int64_t>(a) ^ static_cast<std::int64_t>(b));
     default: return a + b;
   }
 }
@@ -56,7 +64,7 @@ double exact_input(const Problem& problem, int rank, std::size_t i) {
   const bool small = problem.op == TNT_AVG && reduces(problem.collective);
   const int amplitude = small ? 2 : 8;
   const int factor = small ? problem.ranks : 1;  // so that the average is an integer
-  const bool whole = problem.dtype == TNT_UINT8;
+  const bool whole = problem.dtype == TNT_UINT8 || problem.dtype == TNT_UINT32 || problem.dtype == TNT_UINT64;
   const auto span = static_cast<std::uint64_t>(whole ? amplitude + 1 : 2 * amplitude + 1);
   const auto value = static_cast<int>(random % span) - (whole ? 0 : amplitude);
   return neutral ? 0 : value * factor;
@@ -83,6 +91,7 @@ double expected(const Problem& problem, Input input, std::size_t i) {
   const Origin from = origin(problem, i);
   if (from.rank >= 0) return input(problem, from.rank, from.element);
   double result = input(problem, 0, from.element);
+  if (problem.ranks == 1 && is_logical(problem.op)) return result != 0 ? 1 : 0;
   for (int rank = 1; rank < problem.ranks; ++rank) result = combine(result, input(problem, rank, from.element), problem.op);
   return problem.op == TNT_AVG ? result / problem.ranks : result;
 }

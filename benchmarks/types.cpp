@@ -29,6 +29,8 @@ const char* name(tnt_dtype_t dtype) {
     case TNT_UINT8: return "uint8";
     case TNT_INT32: return "int32";
     case TNT_INT64: return "int64";
+    case TNT_UINT32: return "uint32";
+    case TNT_UINT64: return "uint64";
   }
   return "unknown";
 }
@@ -40,8 +42,18 @@ const char* name(tnt_op_t op) {
     case TNT_MIN: return "min";
     case TNT_MAX: return "max";
     case TNT_PROD: return "prod";
+    case TNT_LAND: return "land";
+    case TNT_LOR: return "lor";
+    case TNT_LXOR: return "lxor";
+    case TNT_BAND: return "band";
+    case TNT_BOR: return "bor";
+    case TNT_BXOR: return "bxor";
   }
   return "unknown";
+}
+
+bool has_op(tnt_dtype_t dtype, tnt_op_t op) {
+  return op < TNT_LAND || (dtype != TNT_FLOAT32 && dtype != TNT_FLOAT64 && dtype != TNT_FLOAT16 && dtype != TNT_BFLOAT16);
 }
 
 }  // namespace tnt::bench

@@ -114,6 +114,8 @@ struct Header {
 [[nodiscard]] const char* name(Cache cache);
 [[nodiscard]] const char* name(tnt_dtype_t dtype);  // "float32"
 [[nodiscard]] const char* name(tnt_op_t op);        // "sum"
+// Floating-point types have no logical and no bitwise operations.
+[[nodiscard]] bool has_op(tnt_dtype_t dtype, tnt_op_t op);
 
 // Ends the benchmark with one line on standard error and exit code 2 (usage) or 1.
 class Failure : public std::exception {

@@ -71,7 +71,9 @@ typedef enum {
   TNT_INT8 = 4,
   TNT_UINT8 = 5,
   TNT_INT32 = 6,
-  TNT_INT64 = 7
+  TNT_INT64 = 7,
+  TNT_UINT32 = 8,
+  TNT_UINT64 = 9
 } tnt_dtype_t;
 
 /* All reductions combine ranks in one binary tree, neighbours first: (0 + 1) + (2 + 3). For n ranks, with 2^k the largest power
@@ -81,11 +83,26 @@ typedef enum {
  * exception: where nodes do not have 2^k consecutive ranks each, the tree is over the ranks of each node first, then over the
  * nodes ("hierarchical"), so the bits also depend on the layout. TNT_AVG divides the sum by the number of ranks (integer
  * division truncates). Integer sums and products wrap.
+ * TNT_BAND, TNT_BOR and TNT_BXOR combine the bits of integers. TNT_LAND, TNT_LOR and TNT_LXOR ask of each integer whether it is
+ * zero, and give 0 or 1 in its type, also on one rank; booleans are TNT_UINT8. These six need an integer type, else
+ * TNT_INVALID_ARGUMENT. NCCL has none of them: with TNT_DEVICE_TRANSPORT=nccl they are TNT_UNSUPPORTED with a stream.
  * This holds in host memory, and on devices with TNT_DEVICE_TRANSPORT=staged. NCCL (nccl, and inside the nodes of hierarchical)
  * takes an order of its own, which may differ from run to run, and its rings and trees round a 16-bit type after each addition:
  * |out - exact| <= n u (sum over the n ranks of |in|) plus terms of higher order, with u as under "precision" below. A reducer
  * can ask for more: tnt_determinism_t. */
-typedef enum { TNT_SUM = 0, TNT_AVG = 1, TNT_MIN = 2, TNT_MAX = 3, TNT_PROD = 4 } tnt_op_t;
+typedef enum {
+  TNT_SUM = 0,
+  TNT_AVG = 1,
+  TNT_MIN = 2,
+  TNT_MAX = 3,
+  TNT_PROD = 4,
+  TNT_LAND = 5, /* logical */
+  TNT_LOR = 6,
+  TNT_LXOR = 7,
+  TNT_BAND = 8, /* bitwise */
+  TNT_BOR = 9,
+  TNT_BXOR = 10
+} tnt_op_t;
 
 /* ------------------------------------------------------------------------------------------ the library */
 

@@ -57,6 +57,10 @@ template <>
 struct DtypeOf<std::int32_t> : Dtype<TNT_INT32> {};
 template <>
 struct DtypeOf<std::int64_t> : Dtype<TNT_INT64> {};
+template <>
+struct DtypeOf<std::uint32_t> : Dtype<TNT_UINT32> {};
+template <>
+struct DtypeOf<std::uint64_t> : Dtype<TNT_UINT64> {};
 
 // Elements that lie one after another, in host or device memory; not owned.
 template <typename T>

@@ -86,5 +86,11 @@ struct Accumulator<std::int32_t> {
   [[nodiscard]] static type load(std::int32_t x) noexcept { return x; }
   [[nodiscard]] static std::int32_t store(type x) noexcept { return static_cast<std::int32_t>(x); }
 };
+template <>
+struct Accumulator<std::uint32_t> {
+  using type = std::int64_t;
+  [[nodiscard]] static type load(std::uint32_t x) noexcept { return x; }
+  [[nodiscard]] static std::uint32_t store(type x) noexcept { return static_cast<std::uint32_t>(x); }
+};
 
 }  // namespace tnt

@@ -21,8 +21,9 @@ constexpr bool is_floating = std::is_floating_point_v<typename Accumulator<T>::t
 template <typename A, typename S>
 A saturate(S scaled) noexcept {
   if constexpr (std::is_integral_v<A>) {
-    constexpr double low = -0x1p63;
-    constexpr double high = 0x1p63 - 1024;  // the greatest double below 2^63
+    constexpr bool is_signed = std::is_signed_v<A>;
+    constexpr double low = is_signed ? -0x1p63 : 0;
+    constexpr double high = is_signed ? 0x1p63 - 1024 : 0x1p64 - 2048;  // the greatest double below 2^63 or 2^64
     return static_cast<A>(std::clamp(scaled, low, high));
   } else {
     return static_cast<A>(scaled);

@@ -14,6 +14,19 @@
 #include "kernels/cpu/register_sums.hpp"
 
 namespace tnt {
+
+// An integer whose operation needs no wider type.
+template <typename T>
+struct Narrow {
+  T value;
+};
+template <typename T>
+struct Accumulator<Narrow<T>> {
+  using type = T;
+  [[nodiscard]] static type load(Narrow<T> x) noexcept { return x.value; }
+  [[nodiscard]] static Narrow<T> store(type x) noexcept { return {x}; }
+};
+
 namespace {
 
 // Integers add and multiply as unsigned integers, whose wrapping is defined.
@@ -68,6 +81,42 @@ struct Max : Prod {
   template <typename A>
   static A combine(A a, A b) noexcept {
     return (a < b || b != b) ? b : a;
+  }
+};
+
+// Operations on bits.
+struct And : Prod {
+  using Partial = And;
+  template <typename A>
+  static A combine(A a, A b) noexcept {
+    return static_cast<A>(a & b);
+  }
+};
+struct Or : Prod {
+  using Partial = Or;
+  template <typename A>
+  static A combine(A a, A b) noexcept {
+    return static_cast<A>(a | b);
+  }
+};
+struct Xor : Prod {
+  using Partial = Xor;
+  template <typename A>
+  static A combine(A a, A b) noexcept {
+    return static_cast<A>(a ^ b);
+  }
+};
+// The same on truth values. A single source becomes one, too.
+template <typename OnBits>
+struct Logical : Prod {
+  using Partial = Logical;
+  template <typename A>
+  static A combine(A a, A b) noexcept {
+    return OnBits::combine(static_cast<A>(a != 0), static_cast<A>(b != 0));
+  }
+  template <typename A>
+  static A finish(A a, A /*n*/) noexcept {
+    return static_cast<A>(a != 0);
   }
 };
 
@@ -191,11 +240,39 @@ void reduce_as(Unaligned<T>* out, std::span<const void* const> sources, std::siz
   });
 }
 
+template <typename T>
+void reduce_bits(void* out, std::span<const void* const> sources, std::size_t count, tnt_op_t op,
+                 std::span<const std::size_t> groups, Isa isa) {
+  auto* typed = static_cast<Unaligned<T>*>(out);
+  switch (op) {
+    case TNT_LAND: return reduce_as<T, Logical<And>>(typed, sources, count, groups, isa);
+    case TNT_LOR: return reduce_as<T, Logical<Or>>(typed, sources, count, groups, isa);
+    case TNT_LXOR: return reduce_as<T, Logical<Xor>>(typed, sources, count, groups, isa);
+    case TNT_BAND: return reduce_as<T, And>(typed, sources, count, groups, isa);
+    case TNT_BOR: return reduce_as<T, Or>(typed, sources, count, groups, isa);
+    default: return reduce_as<T, Xor>(typed, sources, count, groups, isa);
+  }
+}
+
+// Signed and unsigned integers have the same bits.
+void reduce_bits(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                 std::span<const std::size_t> groups, Isa isa) {
+  if (!is_integer(dtype)) {
+    fail(TNT_INVALID_ARGUMENT, "{} needs an integer type, not {}", op_name(op), dtype_name(dtype));
+  }
+  switch (dtype_size(dtype)) {
+    case 1: return reduce_bits<Narrow<std::uint8_t>>(out, sources, count, op, groups, isa);
+    case 4: return reduce_bits<Narrow<std::uint32_t>>(out, sources, count, op, groups, isa);
+    default: return reduce_bits<std::uint64_t>(out, sources, count, op, groups, isa);
+  }
+}
+
 }  // namespace
 
 void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, Isa isa,
             std::span<const std::size_t> groups) {
   if (!touches_memory((sources.size() + 1) * count * dtype_size(dtype))) return;
+  if (needs_integers(op)) return reduce_bits(out, sources, count, dtype, op, groups, isa);
   dispatch(dtype, [&]<typename T>() {
     auto* typed = static_cast<Unaligned<T>*>(out);
     switch (op) {
@@ -204,6 +281,7 @@ void reduce(void* out, std::span<const void* const> sources, std::size_t count, 
       case TNT_MIN: return reduce_as<T, Min>(typed, sources, count, groups, isa);
       case TNT_MAX: return reduce_as<T, Max>(typed, sources, count, groups, isa);
       case TNT_PROD: return reduce_as<T, Prod>(typed, sources, count, groups, isa);
+      default: break;
     }
     fail(TNT_INVALID_ARGUMENT, "{} is not a reduction", static_cast<int>(op));
   });

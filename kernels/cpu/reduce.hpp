@@ -13,13 +13,15 @@
 namespace tnt {
 
 // out[i] = op(sources[0][i], sources[1][i], ...) for count elements; out may be one of the sources. TNT_AVG divides by the
-// number of sources. groups: the sources are groups of these sizes, one after another; the tree is over each group, then
-// over the groups. None: one group. Cost: n reads and one write of count elements. Up to eight sources are combined in
-// registers, more in blocks in the L1 cache. isa changes the speed, not the bits.
+// number of sources. Logical and bitwise operations throw TNT_INVALID_ARGUMENT for floating-point types. groups: the sources
+// are groups of these sizes, one after another; the tree is over each group, then over the groups. None: one group. Cost: n
+// reads and one write of count elements. Up to eight sources are combined in registers, more in blocks in the L1 cache. isa
+// changes the speed, not the bits.
 void reduce(void* out, std::span<const void* const> sources, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
             Isa isa = best_isa(), std::span<const std::size_t> groups = {});
 
-// data[i] /= n, as TNT_AVG divides the sum of n sources. For float32, float64 and int64, the types in which sums are held.
+// data[i] /= n, as TNT_AVG divides the sum of n sources. For float32, float64, int64 and uint64, the types in which sums are
+// held.
 void divide(void* data, std::size_t count, tnt_dtype_t dtype, std::size_t n);
 
 }  // namespace tnt

@@ -79,7 +79,7 @@ __device__ __forceinline__ Float16 to_float16(float x) {
 // The type in which values are computed, and the conversions to and from it: float for 16 bits, 64 bits for integers.
 template <typename T>
 struct Accumulator {
-  using type = std::conditional_t<std::is_integral_v<T>, std::int64_t, T>;
+  using type = std::conditional_t<std::is_integral_v<T> && !std::is_same_v<T, std::uint64_t>, std::int64_t, T>;
   static __device__ __forceinline__ type load(T x) { return static_cast<type>(x); }
   static __device__ __forceinline__ T store(type x) { return static_cast<T>(x); }
 };
@@ -112,10 +112,11 @@ __device__ __forceinline__ A wrapping_add(A a, A b) {
 }
 
 // Integers are multiplied in double and saturate at 64 bits.
-__device__ __forceinline__ std::int64_t saturate(double x) {
-  constexpr double low = -0x1p63;
-  constexpr double high = 0x1p63 - 1024;  // the greatest double below 2^63
-  return static_cast<std::int64_t>(x < low ? low : high < x ? high : x);
+template <typename A>
+__device__ __forceinline__ A saturate(double x) {
+  constexpr double low = std::is_signed_v<A> ? -0x1p63 : 0;
+  constexpr double high = std::is_signed_v<A> ? 0x1p63 - 1024 : 0x1p64 - 2048;  // the greatest double below 2^63 or 2^64
+  return static_cast<A>(x < low ? low : high < x ? high : x);
 }
 
 // scale * x, as in tnt::scale of kernels/cpu/pack.hpp. A scale of 1 within a type keeps the bits.
@@ -135,7 +136,7 @@ struct Scale {
     }
     const A scaled = static_cast<A>(Accumulator<From>::load(x)) * factor;
     if constexpr (std::is_integral_v<To>) {
-      return Accumulator<To>::store(saturate(scaled));
+      return Accumulator<To>::store(saturate<AccumulatorType<To>>(scaled));
     } else {
       return Accumulator<To>::store(static_cast<AccumulatorType<To>>(scaled));
     }

@@ -19,6 +19,8 @@ void dispatch_wire(tnt_dtype_t wire, const F& f) {
     case TNT_UINT8: return f(std::uint8_t{});
     case TNT_INT32: return f(std::int32_t{});
     case TNT_INT64: return f(std::int64_t{});
+    case TNT_UINT32: return f(std::uint32_t{});
+    case TNT_UINT64: return f(std::uint64_t{});
   }
   refuse_dtype(wire);
 }
@@ -26,8 +28,8 @@ void dispatch_wire(tnt_dtype_t wire, const F& f) {
 // Calls f with an element of each type.
 template <typename F>
 void for_each_dtype(const F& f) {
-  for (const tnt_dtype_t dtype :
-       {TNT_FLOAT32, TNT_FLOAT64, TNT_FLOAT16, TNT_BFLOAT16, TNT_INT8, TNT_UINT8, TNT_INT32, TNT_INT64}) {
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_FLOAT64, TNT_FLOAT16, TNT_BFLOAT16, TNT_INT8, TNT_UINT8, TNT_INT32,
+                                  TNT_INT64, TNT_UINT32, TNT_UINT64}) {
     dispatch_wire(dtype, f);
   }
 }

@@ -53,8 +53,10 @@ void check_equal_buffers(const void* in, const void* out, std::size_t count, tnt
 
 std::size_t size_of(const Communicator& communicator) { return static_cast<std::size_t>(communicator.size()); }
 
-void check_op(tnt_op_t op) {
+void check_op(tnt_op_t op, tnt_dtype_t dtype) {
   if (!is_op(op)) fail(TNT_INVALID_ARGUMENT, "op {} is not a tnt_op_t", static_cast<int>(op));
+  if (!needs_integers(op) || !is_dtype(dtype) || is_integer(dtype)) return;
+  fail(TNT_INVALID_ARGUMENT, "{} needs an integer dtype, not {}", op_name(op), dtype_name(dtype));
 }
 
 void check_rank(const Communicator& communicator, int rank, const char* what) {
@@ -256,7 +258,7 @@ tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t c
                             tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
     const auto check = [&](const Communicator& /*communicator*/) {
-      check_op(op);
+      check_op(op, dtype);
       check_equal_buffers(in, out, count, dtype);
     };
     run_collective(comm, {.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, in, out, stream, work, check);
@@ -267,7 +269,7 @@ tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size
                                 tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
     const auto check = [&](const Communicator& communicator) {
-      check_op(op);
+      check_op(op, dtype);
       const std::size_t n = size_of(communicator);
       check_buffers(in, n, out, 1, count, dtype, n == 1 ? std::optional<std::size_t>(0) : std::nullopt);
     };

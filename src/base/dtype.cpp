@@ -9,9 +9,18 @@ struct Entry {
   const char* name;
   std::size_t size;
 };
-constexpr std::array<Entry, 8> entries{
-    {{"float32", 4}, {"float64", 8}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1}, {"uint8", 1}, {"int32", 4}, {"int64", 8}}};
-constexpr std::array<const char*, 5> op_names{"sum", "avg", "min", "max", "prod"};
+constexpr std::array<Entry, 10> entries{{{"float32", 4},
+                                         {"float64", 8},
+                                         {"float16", 2},
+                                         {"bfloat16", 2},
+                                         {"int8", 1},
+                                         {"uint8", 1},
+                                         {"int32", 4},
+                                         {"int64", 8},
+                                         {"uint32", 4},
+                                         {"uint64", 8}}};
+constexpr std::array<const char*, 11> op_names{"sum", "avg",  "min",  "max", "prod", "land",
+                                               "lor", "lxor", "band", "bor", "bxor"};
 
 }  // namespace
 
@@ -27,7 +36,9 @@ const char* dtype_name(tnt_dtype_t dtype) noexcept {
 
 bool is_integer(tnt_dtype_t dtype) noexcept { return is_dtype(dtype) && dtype >= TNT_INT8; }
 
-bool is_op(tnt_op_t op) noexcept { return static_cast<std::size_t>(op) <= TNT_PROD; }
+bool is_op(tnt_op_t op) noexcept { return static_cast<std::size_t>(op) < op_names.size(); }
+
+bool needs_integers(tnt_op_t op) noexcept { return is_op(op) && op >= TNT_LAND; }
 
 const char* op_name(tnt_op_t op) noexcept {
   const auto index = static_cast<std::size_t>(op);

@@ -22,6 +22,8 @@ struct bfloat16 {
 [[nodiscard]] const char* dtype_name(tnt_dtype_t dtype) noexcept;
 [[nodiscard]] bool is_integer(tnt_dtype_t dtype) noexcept;
 [[nodiscard]] bool is_op(tnt_op_t op) noexcept;  // one of tarantella.h
+// Logical and bitwise operations, which integers alone have.
+[[nodiscard]] bool needs_integers(tnt_op_t op) noexcept;
 [[nodiscard]] const char* op_name(tnt_op_t op) noexcept;
 
 // Calls f.template operator()<T>() for the type T of dtype.
@@ -36,6 +38,8 @@ decltype(auto) dispatch(tnt_dtype_t dtype, F&& f) {
     case TNT_UINT8: return f.template operator()<std::uint8_t>();
     case TNT_INT32: return f.template operator()<std::int32_t>();
     case TNT_INT64: return f.template operator()<std::int64_t>();
+    case TNT_UINT32: return f.template operator()<std::uint32_t>();
+    case TNT_UINT64: return f.template operator()<std::uint64_t>();
   }
   fail(TNT_INVALID_ARGUMENT, "{} is not a dtype", static_cast<int>(dtype));
 }

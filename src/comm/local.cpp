@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/clock.hpp"
+#include "kernels/cpu/reduce.hpp"
 
 namespace tnt {
 namespace {
@@ -24,6 +25,12 @@ void reduce_alone(const TensorView& view, tnt_dtype_t own, tnt_dtype_t wire) {
   }
 }
 
+// As on several ranks: a logical operation makes truth values of what it gets.
+void make_truth_values(void* values, std::size_t count, tnt_dtype_t dtype, tnt_op_t op) {
+  const void* const source = values;
+  if (needs_integers(op)) reduce(values, {&source, 1}, count, dtype, op);
+}
+
 }  // namespace
 
 std::optional<Error> LocalCommunicator::async_error() const noexcept {
@@ -36,19 +43,22 @@ void LocalCommunicator::check() const {
   if (const auto error = async_error()) throw Error(*error);
 }
 
-void LocalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t /*op*/, const CallContext& context) {
+void LocalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
   check();
   const std::int64_t begin = now_ns();
   for (const TensorView& view : fused.views()) {
-    if (view.out != nullptr) reduce_alone(view, view.dtype.value_or(fused.dtype()), fused.dtype());
+    if (view.out == nullptr) continue;
+    reduce_alone(view, view.dtype.value_or(fused.dtype()), fused.dtype());
+    make_truth_values(view.out, view.count, fused.dtype(), op);
   }
   if (context.observer != nullptr) context.observer->phase("unpack", begin, now_ns());
 }
 
-void LocalCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t /*op*/,
+void LocalCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                                        const CallContext& /*context*/) {
   check();
   copy(in, out, count, dtype);
+  make_truth_values(out, count, dtype, op);
 }
 
 void LocalCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,

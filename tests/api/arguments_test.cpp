@@ -64,8 +64,8 @@ tnt_status_t ready_two(tnt_reducer_t of, double last_scale) {
   return tnt_reducer_ready_many(of, both, gradients, nullptr, scales, 2, nullptr);
 }
 
-constexpr auto no_dtype = static_cast<tnt_dtype_t>(8);
-constexpr auto no_op = static_cast<tnt_op_t>(5);
+constexpr auto no_dtype = static_cast<tnt_dtype_t>(10);
+constexpr auto no_op = static_cast<tnt_op_t>(11);
 constexpr std::size_t too_many = SIZE_MAX / 8;
 
 const void* const two[] = {values, values};
@@ -138,16 +138,19 @@ const Misuse misuses[] = {
      "in and out overlap: out begins 4 bytes after in."},
     {"AllReduceOut", [] { return tnt_all_reduce(comm, values, nullptr, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
      "out is NULL"},
-    {"AllReduceDtype", [] { return tnt_all_reduce(comm, values, results, 4, no_dtype, TNT_SUM, nullptr, nullptr); }, "dtype 8"},
-    {"AllReduceOp", [] { return tnt_all_reduce(comm, values, results, 4, TNT_FLOAT32, no_op, nullptr, nullptr); }, "op 5"},
+    {"AllReduceDtype", [] { return tnt_all_reduce(comm, values, results, 4, no_dtype, TNT_SUM, nullptr, nullptr); },
+     "dtype 10"},
+    {"AllReduceOp", [] { return tnt_all_reduce(comm, values, results, 4, TNT_FLOAT32, no_op, nullptr, nullptr); }, "op 11"},
     {"AllReduceCount", [] { return tnt_all_reduce(comm, values, results, too_many, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
      "count 2305843009213693951"},
     {"AllReduceStream", [] { return tnt_all_reduce(comm, values, results, 4, TNT_FLOAT32, TNT_SUM, stream, nullptr); },
      "stream", TNT_UNSUPPORTED},
+    {"AllReduceBits", [] { return tnt_all_reduce(comm, values, results, 4, TNT_FLOAT32, TNT_BXOR, nullptr, nullptr); },
+     "bxor needs an integer dtype, not float32"},
     {"ReduceScatterDtype", [] { return tnt_reduce_scatter(comm, values, results, 4, no_dtype, TNT_SUM, nullptr, nullptr); },
-     "dtype 8"},
+     "dtype 10"},
     {"ReduceScatterOp", [] { return tnt_reduce_scatter(comm, values, results, 4, TNT_FLOAT32, no_op, nullptr, nullptr); },
-     "op 5"},
+     "op 11"},
     {"AllGatherOut", [] { return tnt_all_gather(comm, values, nullptr, 4, TNT_FLOAT32, nullptr, nullptr); }, "out is NULL"},
     {"AllGatherCount", [] { return tnt_all_gather(comm, values, results, too_many, TNT_FLOAT32, nullptr, nullptr); }, "count"},
     {"BroadcastRoot", [] { return tnt_broadcast(comm, values, results, 4, TNT_FLOAT32, 1, nullptr, nullptr); }, "root 1"},
@@ -234,8 +237,8 @@ const Misuse misuses[] = {
     {"MaxCtas", [] { return create_with([](auto& options) { options.max_ctas = -1; }); }, "options->max_ctas is -1"},
     {"StatisticsOnHost", [] { return create_with([](auto& options) { options.statistics = 1; }); }, "options->statistics",
      TNT_UNSUPPORTED},
-    {"AddScaledDtype", [] { return add_scaled(two, ones, 2, values, static_cast<tnt_dtype_t>(9)); },
-     "dtype 9 is not a tnt_dtype_t"},
+    {"AddScaledDtype", [] { return add_scaled(two, ones, 2, values, static_cast<tnt_dtype_t>(99)); },
+     "dtype 99 is not a tnt_dtype_t"},
     {"AddScaledNothing", [] { return add_scaled(two, ones, 0, values, TNT_INT32); }, "n is 0: nothing can be added up"},
     {"AddScaledTermsNull", [] { return add_scaled(nullptr, ones, 2, values, TNT_INT32); }, "terms is NULL"},
     {"AddScaledScalesNull", [] { return add_scaled(two, nullptr, 2, values, TNT_INT32); }, "scales is NULL"},

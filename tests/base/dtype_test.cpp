@@ -20,18 +20,27 @@ TEST(Dtype, NamesTellApart) {
   EXPECT_STREQ(dtype_name(TNT_BFLOAT16), "bfloat16");
   EXPECT_STREQ(dtype_name(TNT_INT64), "int64");
   EXPECT_STREQ(op_name(TNT_SUM), "sum");
+  EXPECT_STREQ(dtype_name(TNT_UINT64), "uint64");
   EXPECT_STREQ(op_name(TNT_PROD), "prod");
+  EXPECT_STREQ(op_name(TNT_BXOR), "bxor");
+}
+
+TEST(Dtype, BitsAreOfIntegers) {
+  for (const tnt_dtype_t dtype : testing::integers) EXPECT_TRUE(is_integer(dtype)) << dtype_name(dtype);
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_FLOAT64, TNT_FLOAT16, TNT_BFLOAT16}) EXPECT_FALSE(is_integer(dtype));
+  for (const tnt_op_t op : testing::all_ops) EXPECT_FALSE(needs_integers(op)) << op_name(op);
+  for (const tnt_op_t op : testing::integer_ops) EXPECT_TRUE(needs_integers(op)) << op_name(op);
 }
 
 TEST(Dtype, WhatIsNoTypeIsRefused) {
-  for (const int value : {8, -1, 1000}) {
+  for (const int value : {10, -1, 1000}) {
     const auto dtype = static_cast<tnt_dtype_t>(value);  // NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange): on purpose
     EXPECT_FALSE(is_dtype(dtype));
     EXPECT_EQ(dtype_size(dtype), 0U);
     EXPECT_STREQ(dtype_name(dtype), "unknown dtype");
     EXPECT_THROW(dispatch(dtype, []<typename T>() {}), Error);
   }
-  EXPECT_FALSE(is_op(static_cast<tnt_op_t>(5)));
+  EXPECT_FALSE(is_op(static_cast<tnt_op_t>(11)));
   EXPECT_STREQ(op_name(static_cast<tnt_op_t>(-1)), "unknown op");
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "benchmarks/rows.hpp"
 #include "support.hpp"
 
 namespace tnt::bench {
@@ -46,10 +47,13 @@ TEST(Options, CollectivesInAnySpelling) {
 
 TEST(Options, TypesAndOperations) {
   EXPECT_EQ(parse_line("-d half,bf16,f32,float").dtypes, (std::vector{TNT_FLOAT16, TNT_BFLOAT16, TNT_FLOAT32}));
-  EXPECT_EQ(parse_line("-d all").dtypes.size(), 8U);
+  EXPECT_EQ(parse_line("-d all").dtypes.size(), 10U);
   EXPECT_EQ(parse_line("-d all").sizes.front().bytes, 8U);  // a whole element of every type
   EXPECT_EQ(parse_line("-O avg,max").ops, (std::vector{TNT_AVG, TNT_MAX}));
-  EXPECT_EQ(parse_line("--op all").ops.size(), 5U);
+  EXPECT_EQ(parse_line("--op all").ops.size(), 11U);
+  EXPECT_EQ(planned_rows(parse_line("--op all --sizes 4K --place out"), 2).size(), 5U);  // float32 has no bits
+  EXPECT_EQ(planned_rows(parse_line("--op all -d u32,f32 --sizes 4K --place out"), 2).size(), 16U);
+  EXPECT_EQ(refusal([] { (void)parse_line("-O sum,bxor"); }), "-O sum,bxor: bxor needs an integer type, such as -d int32");
 }
 
 TEST(Options, OneEndOfTheRangeMovesTheOther) {

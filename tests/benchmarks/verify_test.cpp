@@ -77,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(types_and_ops, Verify,
                          testing::Values(Case{TNT_FLOAT32, TNT_SUM}, Case{TNT_FLOAT64, TNT_SUM}, Case{TNT_FLOAT16, TNT_SUM},
                                          Case{TNT_BFLOAT16, TNT_SUM}, Case{TNT_BFLOAT16, TNT_AVG}, Case{TNT_BFLOAT16, TNT_PROD},
                                          Case{TNT_INT8, TNT_SUM}, Case{TNT_UINT8, TNT_SUM}, Case{TNT_INT32, TNT_MIN},
-                                         Case{TNT_INT64, TNT_MAX}, Case{TNT_FLOAT32, TNT_AVG}, Case{TNT_FLOAT32, TNT_PROD}));
+                                         Case{TNT_INT64, TNT_MAX}, Case{TNT_FLOAT32, TNT_AVG}, Case{TNT_FLOAT32, TNT_PROD},
+                                         Case{TNT_UINT32, TNT_BXOR}, Case{TNT_UINT64, TNT_SUM}, Case{TNT_INT8, TNT_LAND}));
 
 std::string text_of(const Problem& problem, const std::vector<std::byte>& out) {
   return verify_exact(problem, out.data(), before).text;

@@ -1,7 +1,9 @@
 // Every collective on 1 to 8 ranks, for every type, operation and limit of the shared-memory algorithms, against a reference.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "support/array.hpp"
 #include "support/effort.hpp"
@@ -15,6 +17,8 @@ using testing::all_ops;
 using testing::Array;
 using testing::call;
 using testing::exact_values;
+using testing::integer_ops;
+using testing::integers;
 using testing::reduced;
 using testing::run_threads;
 
@@ -77,6 +81,16 @@ TEST_P(CollectivesTest, AllReduceOfEveryTypeAndOperation) {
   }
 }
 
+TEST_P(CollectivesTest, AllReduceOfBitsAndTruthValues) {
+  for (const tnt_dtype_t dtype : integers) {
+    for (const tnt_op_t op : integer_ops) {
+      for (const std::size_t count : {std::size_t{17}, small_bytes / dtype_size(dtype) + 40}) {
+        check_all_reduce(ranks, dtype, op, count);
+      }
+    }
+  }
+}
+
 TEST_P(CollectivesTest, AllReduceAroundEveryBorder) {
   for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16, TNT_INT64, TNT_UINT8}) {
     for (const std::size_t count : borders(dtype)) check_all_reduce(ranks, dtype, TNT_SUM, count);
@@ -87,7 +101,8 @@ TEST_P(CollectivesTest, AllReduceAroundEveryBorder) {
 TEST_P(CollectivesTest, ReduceScatter) {
   const std::size_t block = slot_bytes / n() / 64 * 64;
   for (const tnt_dtype_t dtype : all_dtypes) {
-    for (const tnt_op_t op : {TNT_SUM, TNT_AVG, TNT_MIN}) {
+    for (const tnt_op_t op : {TNT_SUM, TNT_AVG, TNT_MIN, TNT_LXOR, TNT_BOR}) {
+      if (op >= TNT_LAND && std::count(std::begin(integers), std::end(integers), dtype) == 0) continue;
       const std::size_t chunk = block / dtype_size(dtype);
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{33}, chunk, chunk + 1}) {
         if (count > 33 && op != TNT_SUM) continue;

@@ -170,7 +170,8 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, ReduceTest, ::testing::ValuesIn(cases()), n
 TEST(PartialSums, MeansOfSmallIntegersAreNotHeldInTheirType) {
   for (const tnt_dtype_t dtype : all_dtypes) {
     EXPECT_TRUE(PartialSums::can(dtype, TNT_SUM));
-    EXPECT_EQ(PartialSums::can(dtype, TNT_AVG), dtype != TNT_INT8 && dtype != TNT_UINT8 && dtype != TNT_INT32);
+    EXPECT_EQ(PartialSums::can(dtype, TNT_AVG),
+              dtype != TNT_INT8 && dtype != TNT_UINT8 && dtype != TNT_INT32 && dtype != TNT_UINT32);
   }
 }
 

@@ -204,6 +204,11 @@ TEST(Scale, IntegersSaturateAt64Bits) {
   value = std::numeric_limits<std::int64_t>::min();
   scale(&value, TNT_INT64, &value, TNT_INT64, 1, 4.0);
   EXPECT_EQ(value, std::numeric_limits<std::int64_t>::min());
+  std::uint64_t whole = (std::uint64_t{1} << 63) + 4096;
+  scale(&whole, TNT_UINT64, &whole, TNT_UINT64, 1, 0.5);
+  EXPECT_EQ(whole, (std::uint64_t{1} << 62) + 2048);
+  scale(&whole, TNT_UINT64, &whole, TNT_UINT64, 1, 8.0);
+  EXPECT_GT(whole, std::numeric_limits<std::uint64_t>::max() - 4096);
 }
 
 }  // namespace

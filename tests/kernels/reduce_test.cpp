@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <random>
 #include <type_traits>
 #include <vector>
@@ -183,14 +184,16 @@ TEST(Reduce, AddsNeighboursFirst) {
 
 template <typename T>
 class IntegerReduceTest : public ::testing::Test {};
-using Integers = ::testing::Types<std::int8_t, std::uint8_t, std::int32_t, std::int64_t>;
+using Integers = ::testing::Types<std::int8_t, std::uint8_t, std::int32_t, std::int64_t, std::uint32_t, std::uint64_t>;
 TYPED_TEST_SUITE(IntegerReduceTest, Integers);
 
 template <typename T>
-constexpr tnt_dtype_t dtype_of = std::is_same_v<T, std::int8_t>    ? TNT_INT8
-                                 : std::is_same_v<T, std::uint8_t> ? TNT_UINT8
-                                 : std::is_same_v<T, std::int32_t> ? TNT_INT32
-                                                                   : TNT_INT64;
+constexpr tnt_dtype_t dtype_of = std::is_same_v<T, std::int8_t>     ? TNT_INT8
+                                 : std::is_same_v<T, std::uint8_t>  ? TNT_UINT8
+                                 : std::is_same_v<T, std::int32_t>  ? TNT_INT32
+                                 : std::is_same_v<T, std::int64_t>  ? TNT_INT64
+                                 : std::is_same_v<T, std::uint32_t> ? TNT_UINT32
+                                                                    : TNT_UINT64;
 
 // Sums and products wrap: both are defined modulo 2^64, so unsigned arithmetic is the reference. Averages of the narrower types
 // do not wrap before the division.
@@ -219,8 +222,55 @@ TYPED_TEST(IntegerReduceTest, WrapsAndTruncates) {
     }
     ASSERT_EQ(sum[i], static_cast<TypeParam>(total));
     ASSERT_EQ(product[i], static_cast<TypeParam>(factor));
-    ASSERT_EQ(average[i], static_cast<TypeParam>(static_cast<std::int64_t>(total) / std::int64_t{n}));
+    if constexpr (std::is_same_v<TypeParam, std::uint64_t>) {
+      ASSERT_EQ(average[i], total / n);
+    } else {
+      ASSERT_EQ(average[i], static_cast<TypeParam>(static_cast<std::int64_t>(total) / std::int64_t{n}));
+    }
   }
+}
+
+// With all bits of the type, on any number of sources: in registers, in steps, and one alone.
+TYPED_TEST(IntegerReduceTest, BitsAndTruthValues) {
+  constexpr std::size_t count = 1030;
+  std::mt19937_64 random(5);
+  for (const std::size_t n : {1U, 2U, 3U, 9U}) {
+    std::vector<std::vector<TypeParam>> values(n, std::vector<TypeParam>(count));
+    std::vector<const void*> sources;
+    for (auto& source : values) {
+      for (TypeParam& value : source) value = random() % 3 == 0 ? TypeParam{0} : static_cast<TypeParam>(random());
+      sources.push_back(source.data());
+    }
+    std::map<tnt_op_t, std::vector<TypeParam>> results;
+    for (const tnt_op_t op : testing::integer_ops) {
+      results[op].resize(count);
+      reduce(results[op].data(), sources, count, dtype_of<TypeParam>, op);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      TypeParam all = values[0][i];
+      TypeParam any = all;
+      TypeParam odd = all;
+      std::size_t true_ones = all != 0 ? 1 : 0;
+      for (std::size_t source = 1; source < n; ++source) {
+        const TypeParam value = values[source][i];
+        all = static_cast<TypeParam>(all & value);
+        any = static_cast<TypeParam>(any | value);
+        odd = static_cast<TypeParam>(odd ^ value);
+        true_ones += value != 0 ? 1 : 0;
+      }
+      ASSERT_EQ(results[TNT_BAND][i], all);
+      ASSERT_EQ(results[TNT_BOR][i], any);
+      ASSERT_EQ(results[TNT_BXOR][i], odd);
+      ASSERT_EQ(results[TNT_LAND][i], TypeParam{true_ones == n});
+      ASSERT_EQ(results[TNT_LOR][i], TypeParam{true_ones > 0});
+      ASSERT_EQ(results[TNT_LXOR][i], static_cast<TypeParam>(true_ones % 2));
+    }
+  }
+}
+
+TEST(Reduce, FloatsHaveNoBits) {
+  Array array(TNT_FLOAT32, 1);
+  EXPECT_THROW(reduce(array.data(), pointers({array}), 1, TNT_FLOAT32, TNT_LOR), Error);
 }
 
 TEST(Reduce, NanStaysInMinAndMax) {
@@ -252,7 +302,7 @@ TEST(Reduce, HalfSumsAreRoundedOnce) {
 
 TEST(Reduce, WhatIsNoOperationIsRefused) {
   Array array(TNT_FLOAT32, 1);
-  EXPECT_THROW(reduce(array.data(), pointers({array}), 1, TNT_FLOAT32, static_cast<tnt_op_t>(7)), Error);
+  EXPECT_THROW(reduce(array.data(), pointers({array}), 1, TNT_FLOAT32, static_cast<tnt_op_t>(77)), Error);
 }
 
 }  // namespace

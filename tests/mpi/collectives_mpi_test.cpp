@@ -25,17 +25,30 @@ MPI_Datatype mpi_type(tnt_dtype_t dtype) {
     case TNT_UINT8: return MPI_UINT8_T;
     case TNT_INT32: return MPI_INT32_T;
     case TNT_INT64: return MPI_INT64_T;
+    case TNT_UINT32: return MPI_UINT32_T;
+    case TNT_UINT64: return MPI_UINT64_T;
     default: throw std::runtime_error("MPI does not know the type");
   }
 }
 
 MPI_Op mpi_op(tnt_op_t op) {
-  if (op == TNT_MIN) return MPI_MIN;
-  if (op == TNT_MAX) return MPI_MAX;
-  return op == TNT_PROD ? MPI_PROD : MPI_SUM;
+  switch (op) {
+    case TNT_SUM: return MPI_SUM;
+    case TNT_MIN: return MPI_MIN;
+    case TNT_MAX: return MPI_MAX;
+    case TNT_PROD: return MPI_PROD;
+    case TNT_LAND: return MPI_LAND;
+    case TNT_LOR: return MPI_LOR;
+    case TNT_LXOR: return MPI_LXOR;
+    case TNT_BAND: return MPI_BAND;
+    case TNT_BOR: return MPI_BOR;
+    case TNT_BXOR: return MPI_BXOR;
+    default: throw std::runtime_error("MPI does not know the operation");
+  }
 }
 
-constexpr tnt_dtype_t mpi_dtypes[] = {TNT_FLOAT32, TNT_FLOAT64, TNT_INT8, TNT_UINT8, TNT_INT32, TNT_INT64};
+constexpr tnt_dtype_t mpi_dtypes[] = {TNT_FLOAT32, TNT_FLOAT64, TNT_INT8,   TNT_UINT8,
+                                      TNT_INT32,   TNT_INT64,   TNT_UINT32, TNT_UINT64};
 constexpr tnt_op_t mpi_ops[] = {TNT_SUM, TNT_MIN, TNT_MAX, TNT_PROD};
 constexpr std::size_t counts[] = {1, 1000, 2049, 70'001, 700'001};
 
@@ -90,6 +103,22 @@ TEST_F(MpiTest, AllReduce) {
     for (const tnt_op_t op : mpi_ops) {
       for (const std::size_t count : counts) {
         if (count > 3000 && (op != TNT_SUM || dtype != TNT_FLOAT32)) continue;
+        const Array in = exact_values(dtype, count, static_cast<unsigned>(job->rank));
+        Array ours(dtype, count);
+        check(all_reduce(job->world, in, ours, op));
+        Array theirs = in;
+        if (mpi()) MPI_Allreduce(in.data(), theirs.data(), int(count), mpi_type(dtype), mpi_op(op), MPI_COMM_WORLD);
+        EXPECT_EQ(ours, theirs) << count << " of dtype " << dtype << ", op " << op;
+      }
+    }
+  }
+}
+
+TEST_F(MpiTest, AllReduceOfBitsAndTruthValues) {
+  for (const tnt_dtype_t dtype : integers) {
+    for (const tnt_op_t op : integer_ops) {
+      if (job->size == 1 && op <= TNT_LXOR) continue;  // MPI copies one rank's value, and we make a truth value of it
+      for (const std::size_t count : {std::size_t{1}, std::size_t{2049}}) {
         const Array in = exact_values(dtype, count, static_cast<unsigned>(job->rank));
         Array ours(dtype, count);
         check(all_reduce(job->world, in, ours, op));

@@ -103,8 +103,10 @@ std::size_t bytes_of(nccl::ncclDataType_t type) {
     case nccl::ncclFloat16:
     case nccl::ncclBfloat16: return 2;
     case nccl::ncclInt32:
+    case nccl::ncclUint32:
     case nccl::ncclFloat32: return 4;
     case nccl::ncclInt64:
+    case nccl::ncclUint64:
     case nccl::ncclFloat64: return 8;
   }
   return 0;

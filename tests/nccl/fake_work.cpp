@@ -68,6 +68,8 @@ void reduce(PendingCollective& pending, std::size_t count) {
     case nccl::ncclUint8: return reduce_as<std::uint8_t>(pending, count);
     case nccl::ncclInt32: return reduce_as<std::int32_t>(pending, count);
     case nccl::ncclInt64: return reduce_as<std::int64_t>(pending, count);
+    case nccl::ncclUint32: return reduce_as<std::uint32_t>(pending, count);
+    case nccl::ncclUint64: return reduce_as<std::uint64_t>(pending, count);
     case nccl::ncclFloat32: return reduce_as<float>(pending, count);
     case nccl::ncclFloat64: return reduce_as<double>(pending, count);
     case nccl::ncclFloat16: return reduce_half(pending, count, HalfFormat::float16());

@@ -26,6 +26,8 @@ SAME_VALUE(ncclInt8);
 SAME_VALUE(ncclUint8);
 SAME_VALUE(ncclInt32);
 SAME_VALUE(ncclInt64);
+SAME_VALUE(ncclUint32);
+SAME_VALUE(ncclUint64);
 SAME_VALUE(ncclFloat16);
 SAME_VALUE(ncclFloat32);
 SAME_VALUE(ncclFloat64);

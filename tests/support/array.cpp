@@ -17,9 +17,11 @@ std::size_t bytes_of(tnt_dtype_t dtype) {
     case TNT_FLOAT16:
     case TNT_BFLOAT16: return 2;
     case TNT_FLOAT32:
-    case TNT_INT32: return 4;
+    case TNT_INT32:
+    case TNT_UINT32: return 4;
     case TNT_FLOAT64:
-    case TNT_INT64: return 8;
+    case TNT_INT64:
+    case TNT_UINT64: return 8;
   }
   throw std::logic_error("no dtype");
 }
@@ -43,6 +45,12 @@ double combined(double a, double b, tnt_op_t op) {
     case TNT_MIN: return std::min(a, b);
     case TNT_MAX: return std::max(a, b);
     case TNT_PROD: return a * b;
+    case TNT_LAND: return a != 0 && b != 0 ? 1 : 0;
+    case TNT_LOR: return a != 0 || b != 0 ? 1 : 0;
+    case TNT_LXOR: return (a != 0) != (b != 0) ? 1 : 0;
+    case TNT_BAND: return static_cast<double>(static_cast<std::int64_t>(a) & static_cast<std::int64_t>(b));
+    case TNT_BOR: return static_cast<double>(static_cast<std::int64_t>(a) | static_cast<std::int64_t>(b));
+    case TNT_BXOR: return static_cast<double>(static_cast<std::int64_t>(a) ^ static_cast<std::int64_t>(b));
   }
   throw std::logic_error("no op");
 }
@@ -62,6 +70,8 @@ double Array::get(std::size_t index) const {
     case TNT_UINT8: return load<std::uint8_t>(at);
     case TNT_INT32: return load<std::int32_t>(at);
     case TNT_INT64: return static_cast<double>(load<std::int64_t>(at));
+    case TNT_UINT32: return load<std::uint32_t>(at);
+    case TNT_UINT64: return static_cast<double>(load<std::uint64_t>(at));
   }
   throw std::logic_error("no dtype");
 }
@@ -77,6 +87,8 @@ void Array::set(std::size_t index, double value) {
     case TNT_UINT8: return store(at, static_cast<std::uint8_t>(value));
     case TNT_INT32: return store(at, static_cast<std::int32_t>(value));
     case TNT_INT64: return store(at, static_cast<std::int64_t>(value));
+    case TNT_UINT32: return store(at, static_cast<std::uint32_t>(value));
+    case TNT_UINT64: return store(at, static_cast<std::uint64_t>(value));
   }
   throw std::logic_error("no dtype");
 }
@@ -101,7 +113,7 @@ Array repeated(tnt_dtype_t dtype, std::size_t count, const std::function<double(
 }
 
 Array exact_values(tnt_dtype_t dtype, std::size_t count, unsigned seed) {
-  const int low = dtype == TNT_UINT8 ? 0 : -1;
+  const int low = dtype == TNT_UINT8 || dtype == TNT_UINT32 || dtype == TNT_UINT64 ? 0 : -1;
   const int high = seed % 2 == 0 ? 2 : 1;  // products of 8 ranks fit into 8 bits
   const auto range = static_cast<std::size_t>(high - low + 1);
   return repeated(dtype, count, [&](std::size_t i) {
@@ -113,6 +125,7 @@ Array exact_values(tnt_dtype_t dtype, std::size_t count, unsigned seed) {
 Array reduced(std::span<const Array> arrays, tnt_op_t op) {
   return repeated(arrays[0].dtype(), arrays[0].count(), [&](std::size_t i) {
     double value = arrays[0].get(i);
+    if (arrays.size() == 1 && (op == TNT_LAND || op == TNT_LOR || op == TNT_LXOR)) value = value != 0 ? 1 : 0;
     for (const Array& next : arrays.subspan(1)) value = combined(value, next.get(i), op);
     return op == TNT_AVG ? value / static_cast<double>(arrays.size()) : value;  // stored as an integer, it is cut
   });

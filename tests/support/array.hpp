@@ -12,9 +12,11 @@
 
 namespace tnt::testing {
 
-inline constexpr tnt_dtype_t all_dtypes[] = {TNT_FLOAT32, TNT_FLOAT64, TNT_FLOAT16, TNT_BFLOAT16,
-                                             TNT_INT8,    TNT_UINT8,   TNT_INT32,   TNT_INT64};
-inline constexpr tnt_op_t all_ops[] = {TNT_SUM, TNT_AVG, TNT_MIN, TNT_MAX, TNT_PROD};
+inline constexpr tnt_dtype_t all_dtypes[] = {TNT_FLOAT32, TNT_FLOAT64, TNT_FLOAT16, TNT_BFLOAT16, TNT_INT8,
+                                             TNT_UINT8,   TNT_INT32,   TNT_INT64,   TNT_UINT32,   TNT_UINT64};
+inline constexpr tnt_op_t all_ops[] = {TNT_SUM, TNT_AVG, TNT_MIN, TNT_MAX, TNT_PROD};  // of every type
+inline constexpr tnt_dtype_t integers[] = {TNT_INT8, TNT_UINT8, TNT_INT32, TNT_INT64, TNT_UINT32, TNT_UINT64};
+inline constexpr tnt_op_t integer_ops[] = {TNT_LAND, TNT_LOR, TNT_LXOR, TNT_BAND, TNT_BOR, TNT_BXOR};  // of integers alone
 
 class Array {
  public:

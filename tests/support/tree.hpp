@@ -2,7 +2,9 @@
 // of ranks. It works level by level, where the library uses halves or counts, and shares no code with it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <span>
@@ -71,7 +73,7 @@ template <typename A>
 
 // Values whose sum depends on the order; small values for integers.
 [[nodiscard]] inline Array disorderly_values(tnt_dtype_t dtype, std::size_t count, unsigned seed) {
-  if (dtype == TNT_INT8 || dtype == TNT_UINT8 || dtype == TNT_INT32 || dtype == TNT_INT64) {
+  if (std::count(std::begin(integers), std::end(integers), dtype) > 0) {
     return exact_values(dtype, count, seed);
   }
   std::mt19937 random(seed);

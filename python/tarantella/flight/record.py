@@ -24,8 +24,8 @@ BYTES = _FIRST_ENTRY + _LANES * _ENTRIES * _ENTRY.size
 _OPEN = 0xFFFFFFFF
 _CLOSED = 2
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "barrier", "send", "recv")
-DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
-OPS = ("sum", "avg", "min", "max", "prod")
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "uint32", "uint64")
+OPS = ("sum", "avg", "min", "max", "prod", "land", "lor", "lxor", "band", "bor", "bxor")
 NAME_LOST = "a name that the record had no room for"
 
 

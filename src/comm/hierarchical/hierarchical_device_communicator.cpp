@@ -233,7 +233,7 @@ void HierarchicalDeviceCommunicator::join_streams() noexcept {
 }
 
 void HierarchicalDeviceCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
-  if (call.kind == Call::all_reduce && call.op != TNT_AVG) {
+  if (call.kind == Call::all_reduce && call.op != TNT_AVG && !needs_integers(call.op)) {
     enqueue(local_order_, [&] { AllReduce(*this, call, in, out, detail).run(); });
   } else {
     enqueue(global_order_, [&] { global_->collective(call, in, out, detail); });

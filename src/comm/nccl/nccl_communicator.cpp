@@ -25,6 +25,8 @@ nccl::ncclDataType_t nccl_type(tnt_dtype_t dtype) {
     case TNT_UINT8: return nccl::ncclUint8;
     case TNT_INT32: return nccl::ncclInt32;
     case TNT_INT64: return nccl::ncclInt64;
+    case TNT_UINT32: return nccl::ncclUint32;
+    case TNT_UINT64: return nccl::ncclUint64;
   }
   fail(TNT_INVALID_ARGUMENT, "{} is not a dtype", static_cast<int>(dtype));
 }
@@ -36,6 +38,10 @@ nccl::ncclRedOp_t nccl_op(tnt_op_t op) {
     case TNT_MIN: return nccl::ncclMin;
     case TNT_MAX: return nccl::ncclMax;
     case TNT_PROD: return nccl::ncclProd;
+    default: break;
+  }
+  if (needs_integers(op)) {
+    fail(TNT_UNSUPPORTED, "NCCL has no operation {}: set TNT_DEVICE_TRANSPORT=staged, or reduce in host memory", op_name(op));
   }
   fail(TNT_INVALID_ARGUMENT, "{} is not an operation", static_cast<int>(op));
 }
@@ -179,16 +185,15 @@ void NcclCommunicator::watched(const Call& call, const char* what, std::string_v
 
 void NcclCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
   const nccl::ncclDataType_t type = nccl_type(call.dtype);
+  const nccl::ncclRedOp_t op = nccl_op(call.op);
   const std::size_t count = call.count;
   switch (call.kind) {
     case Call::all_reduce:
-      return watched(call, "ncclAllReduce", detail, [&](auto comm) {
-        return TNT_NCCL(*library_, AllReduce, in, out, count, type, nccl_op(call.op), comm, stream());
-      });
+      return watched(call, "ncclAllReduce", detail,
+                     [&](auto comm) { return TNT_NCCL(*library_, AllReduce, in, out, count, type, op, comm, stream()); });
     case Call::reduce_scatter:
-      return watched(call, "ncclReduceScatter", detail, [&](auto comm) {
-        return TNT_NCCL(*library_, ReduceScatter, in, out, count, type, nccl_op(call.op), comm, stream());
-      });
+      return watched(call, "ncclReduceScatter", detail,
+                     [&](auto comm) { return TNT_NCCL(*library_, ReduceScatter, in, out, count, type, op, comm, stream()); });
     case Call::all_gather:
       return watched(call, "ncclAllGather", detail,
                      [&](auto comm) { return TNT_NCCL(*library_, AllGather, in, out, count, type, comm, stream()); });

@@ -14,7 +14,7 @@ class PartialSums {
  public:
   // Not means of integers of up to 32 bits: their sums need 64.
   [[nodiscard]] static bool can(tnt_dtype_t dtype, tnt_op_t op) noexcept {
-    return op != TNT_AVG || (dtype != TNT_INT8 && dtype != TNT_UINT8 && dtype != TNT_INT32);
+    return op != TNT_AVG || (dtype != TNT_INT8 && dtype != TNT_UINT8 && dtype != TNT_INT32 && dtype != TNT_UINT32);
   }
   PartialSums(const FusedBuffer& fused, tnt_op_t op, std::size_t members);
 
