@@ -42,7 +42,7 @@ def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = N
     Raises:
         MismatchError: ranks called different things. PeerLostError, DeadlineError: a rank is missing.
 
-    Example:
+    Examples:
         >>> tnt.all_reduce([tnt.get_rank() + 1.0])   # on 2 ranks
         array([3.])
     """
@@ -77,7 +77,7 @@ def all_gather(x: ArrayLike | Any) -> Any:
         MismatchError: ranks called different things. PeerLostError, DeadlineError: a rank is missing. UnsupportedError: a
         tensor in a step with ``reproducible=V``. ValueError: the tensor is a scalar.
 
-    Example:
+    Examples:
         >>> tnt.all_gather(tf.fill([tnt.get_rank() + 1], tnt.get_rank())).numpy()   # on 2 ranks
         array([0, 1, 1], dtype=int32)
     """

@@ -142,7 +142,7 @@ def get_master_rank() -> int:
 def is_master_rank() -> bool:
     """Whether this process is the one that writes files and shows progress.
 
-    Example:
+    Examples:
         >>> if tnt.is_master_rank():
         ...     print("only once, however many ranks there are")
     """

@@ -31,7 +31,7 @@ def broadcast_object(obj: Any, root: int = 0) -> Any:
         InvalidArgumentError: there is no such rank. TypeError: something else is in obj (on the other ranks TarantellaError
         with the same text).
 
-    Example:
+    Examples:
         >>> tnt.broadcast_object({"layers": (64, 10), "seed": 7, "mean": np.zeros(3)} if tnt.is_master_rank() else None)
     """
     rank = runtime.get_rank()

@@ -11,7 +11,7 @@ class Configuration:
     Raises:
         InvalidArgumentError: a variable makes no sense, when it is looked at.
 
-    Example:
+    Examples:
         >>> tnt.global_tnt_config.output_on_all_devices
         False
     """

@@ -25,7 +25,7 @@ class Dataset:
     Raises:
         ValueError: elements are of a kind that cannot be split.
 
-    Example:
+    Examples:
         >>> mine = tnt.data.Dataset(images.batch(256)).distribute_dataset_across_ranks()
         >>> model.fit(mine, tnt_distribute_dataset=False)
     """

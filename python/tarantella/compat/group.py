@@ -25,7 +25,7 @@ class Group:
     Raises:
         InvalidArgumentError: no rank at all, one that the job does not have, or one twice.
 
-    Example:
+    Examples:
         >>> even = tnt.Group(range(0, tnt.get_size(), 2))
         >>> if even.contains_global_rank(tnt.get_rank()):
         ...     total = tnt.TensorAllreducer(loss, group=even).allreduce(loss)

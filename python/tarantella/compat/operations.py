@@ -40,7 +40,7 @@ class ReductionOp(enum.Enum):
 class Barrier:
     """Lets the members of a group wait for each other.
 
-    Example:
+    Examples:
         >>> tnt.Barrier().execute()
     """
 
@@ -120,7 +120,7 @@ class Allreduce(Collective):
         InvalidArgumentError: this rank is not in the group, or nelems is negative. TypeError: there is no such reduction.
         MismatchError: ranks made different ones.
 
-    Example:
+    Examples:
         >>> largest = tnt.Allreduce(tnt.Group(), 2, tnt.ReductionOp.MAX)
         >>> largest.start([tnt.get_rank(), -tnt.get_rank()])
         >>> largest.wait_for_completion()   # on 3 ranks

@@ -67,7 +67,7 @@ class TensorAllreducer(_TensorCollective):
         TypeError: something else is in there. InvalidArgumentError: this rank is not in the group. MismatchError: ranks have
         different inputs; all of them learn where.
 
-    Example:
+    Examples:
         >>> losses = {"loss": 0.5 + tnt.get_rank(), "counts": np.ones(2, np.int32)}
         >>> tnt.TensorAllreducer(losses).allreduce(losses)   # on 2 ranks
         {'loss': 2.0, 'counts': array([2, 2], dtype=int32)}
@@ -115,7 +115,7 @@ class TensorBroadcaster(_TensorCollective):
     Raises:
         As `tnt.TensorAllreducer`; InvalidArgumentError also if the group has no such rank.
 
-    Example:
+    Examples:
         >>> broadcaster = tnt.TensorBroadcaster(settings)
         >>> settings = broadcaster.broadcast(settings) if tnt.get_rank() == 0 else broadcaster.broadcast()
     """
@@ -154,7 +154,7 @@ class TensorAllgatherer(_TensorCollective):
     Raises:
         As `tnt.TensorAllreducer`.
 
-    Example:
+    Examples:
         >>> mine = np.full(tnt.get_rank() + 1, tnt.get_rank())
         >>> tnt.TensorAllgatherer(mine).allgather(mine)   # on 3 ranks
         array([0, 1, 1, 2, 2, 2])

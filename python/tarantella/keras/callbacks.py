@@ -44,7 +44,7 @@ class Callback:
             cannot be wrapped at all (BackupAndRestore, BaseLogger, Checkpoint).
         UnsupportedError: the strategy or the group is not supported.
 
-    Example:
+    Examples:
         >>> once = tnt.callbacks.Callback(PostToChat())
         >>> everywhere = tnt.callbacks.Callback(keras.callbacks.TensorBoard("logs"), run_on_all_ranks=True)
         >>> model.fit(dataset, callbacks=[once, everywhere])
@@ -97,7 +97,7 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
             the time in which this rank only waited for gradients of others (0 on one rank). Validation does not count.
         epochs: the same for each epoch.
 
-    Example:
+    Examples:
         >>> times = tnt.callbacks.TimeHistory(batch_size=256, logging_freq=100)
         >>> model.fit(dataset.batch(256), epochs=3, callbacks=[times])
         >>> times.epochs[-1]["samples_per_second"]

@@ -116,7 +116,7 @@ def no_sync() -> Iterator[None]:
         UnsupportedError: (from the calls inside) an optimizer of Tarantella was applied, or the context was entered outside
             of the function that is being traced.
 
-    Example:
+    Examples:
         >>> with tnt.no_sync():
         ...     sums = [s + g for s, g in zip(sums, tape.gradient(loss, variables))]
     """

@@ -25,7 +25,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
     Args:
         As `keras.layers.BatchNormalization` takes them, without ``synchronized``.
 
-    Example:
+    Examples:
         >>> model = keras.Sequential([keras.Input((8,)), tnt.keras.layers.SyncBatchNormalization(), keras.layers.Dense(1)])
     """
 

@@ -71,7 +71,7 @@ class Model(Surrogate):
         TypeError: model or another argument is something else. UnsupportedError: this would be a pipeline, or the model
         cannot be reproducible with these options.
 
-    Example:
+    Examples:
         >>> model = tnt.Model(keras.Sequential([keras.layers.Dense(10)]))
         >>> model.compile(optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         >>> model.fit(dataset.batch(256), epochs=3)      # 256 samples in each step, on all ranks together

@@ -29,7 +29,7 @@ class Sequential(Model):
         name: the name of the model.
         options: those of `tnt.Model`.
 
-    Example:
+    Examples:
         >>> model = tnt.Sequential([keras.layers.Dense(10)])
         >>> model.compile(optimizer="adam", loss="mse")
     """
@@ -47,7 +47,7 @@ def load_model(filepath: Any, *args: Any, **kwargs: Any) -> Any:
     Args:
         filepath, ...: as Keras' `load_model` takes them.
 
-    Example:
+    Examples:
         >>> model = tnt.models.load_model("model.keras")
         >>> model.fit(dataset.batch(256), initial_epoch=3, epochs=6)     # continues where the file was written
     """

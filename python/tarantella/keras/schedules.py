@@ -79,7 +79,7 @@ class ExpDecayWithWarmup(_Warmup):
     Raises:
         ValueError: an argument is out of range.
 
-    Example:
+    Examples:
         >>> schedule = tnt.keras.schedules.ExpDecayWithWarmup(0.1, steps_per_epoch=100, decay_epochs=30, decay_rate=0.1)
         >>> model.compile(keras.optimizers.SGD(schedule, momentum=0.9), "mse")
     """
@@ -124,7 +124,7 @@ class PiecewiseConstantDecayWithWarmup(_Warmup):
     Raises:
         ValueError: an argument is out of range.
 
-    Example:
+    Examples:
         >>> schedule = tnt.keras.schedules.PiecewiseConstantDecayWithWarmup(0.1, steps_per_epoch=5004)  # ResNet-50's
     """
 

@@ -99,7 +99,7 @@ def launch(
         InvalidArgumentError: an argument makes no sense, or the function cannot be sent.
         UnsupportedError: this process is a rank itself.
 
-    Example:
+    Examples:
         >>> def train(epochs):
         ...     import keras
         ...     model = tnt.Model(keras.Sequential([keras.layers.Dense(1)]))

@@ -27,6 +27,7 @@ def stages(tmp_path: Path) -> Path:
         (tree / folder).mkdir(parents=True, exist_ok=True)
     program(tree / "tools/setup", 'echo "setup $*" >>called')
     program(tree / "tools/tidy", "echo clang-tidy: 0 files looked at")
+    program(tree / "tools/docs", "echo docs: 3 pages")
     program(tree / "tools/fuzz", 'echo "fuzz $*" >>called; [[ ! -e fuzzy ]]')
     bin = tree / ".venv/bin"
     for name in ("ruff", "mypy"):

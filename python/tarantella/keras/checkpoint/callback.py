@@ -42,7 +42,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         InvalidArgumentError: a number is not positive. By `fit`: the model, the data or initial_epoch has changed since the
             checkpoint was written; there are several Checkpoints, or a BackupAndRestore beside one.
 
-    Example:
+    Examples:
         >>> model.fit(dataset, epochs=90, callbacks=[tnt.callbacks.Checkpoint("checkpoints", every_steps=500)])
     """
 

@@ -40,7 +40,7 @@ def Optimizer(optimizer: Any, name: str | None = None, group: Any = None) -> Any
     Raises:
         TypeError: it is no optimizer of Keras. UnsupportedError: the group has not all ranks.
 
-    Example:
+    Examples:
         >>> optimizer = tnt.optimizers.Optimizer(keras.optimizers.Adam(1e-3))
         >>> with tf.GradientTape() as tape:
         ...     loss = loss_fn(y, model(x))

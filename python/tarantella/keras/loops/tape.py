@@ -25,7 +25,7 @@ class DistributedGradientTape:
     Args:
         tape: a `tf.GradientTape`, in use already or to be entered through this one.
 
-    Example:
+    Examples:
         >>> with tnt.DistributedGradientTape(tf.GradientTape()) as tape:
         ...     loss = tf.reduce_mean(tf.square(model(x) - y))
         >>> gradients = tape.gradient(loss, model.trainable_variables, samples=tf.shape(x)[0])

@@ -115,7 +115,7 @@ def broadcast_variables(variables: Any, root: int = 0) -> None:
         TypeError: something is not a variable. InvalidArgumentError: there is no such rank. MismatchError: the ranks'
         variables differ. PeerLostError, DeadlineError: a rank is missing.
 
-    Example:
+    Examples:
         >>> optimizer.build(model.trainable_variables)
         >>> tnt.broadcast_variables([*model.variables, *optimizer.variables])
     """

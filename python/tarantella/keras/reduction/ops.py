@@ -179,7 +179,7 @@ def tree_add(lists: Sequence[Sequence[tf.Tensor]], weights: Sequence[float | tf.
         tf.errors.InternalError: shapes or dtypes differ, a weight is not finite, or it is neither 0 nor 1 and there are
             integers.
 
-    Example:
+    Examples:
         >>> [total] = tree_add([[tf.constant([1.0, 2.0])], [tf.constant([3.0, float("nan")])]], [1.0, 0.0])
         >>> total.numpy()
         array([1., 2.], dtype=float32)

@@ -29,7 +29,7 @@ def plan(model: Any) -> Plan:
     Raises:
         MismatchError: ranks have different models.
 
-    Example:
+    Examples:
         >>> tnt.plan(model)
         bucket 0: 524.0 KiB, 6 tensors, dense_64/bias …
         bucket 1: 2.0 MiB, 16 tensors, dense_61/bias …

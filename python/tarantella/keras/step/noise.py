@@ -73,7 +73,7 @@ def noise_by_rank() -> Iterator[None]:
 
     A `tf.function` that is called inside has a trace of its own for it.
 
-    Example:
+    Examples:
         >>> with tnt.noise_by_rank(), tf.GradientTape() as tape:
         ...     loss = loss_fn(y, model(x, training=True))     # each rank's dropout has masks of its own
     """
@@ -108,7 +108,7 @@ def same_noise() -> Iterator[None]:
         UnsupportedError: in a `reproducible` model, and (from the calls inside) for `tf.random.normal` and other operations
             with a hidden state, which ranks do not keep alike.
 
-    Example:
+    Examples:
         >>> with tnt.same_noise():
         ...     direction = keras.random.normal([8], seed=self.seed_generator)
     """
