@@ -1,4 +1,4 @@
-"""What a process can tell from its environment without joining the job: whether it is a rank, its threads, its caches."""
+"""The facts that a process has in its environment without joining the job: whether it is a rank, its threads, its caches."""
 
 from __future__ import annotations
 

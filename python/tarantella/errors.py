@@ -1,4 +1,4 @@
-"""What can go wrong between ranks: one exception class for each status of the library."""
+"""Errors between ranks: one exception class for each status of the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mpirun and srun put into the environment of a rank. It can be read before MPI is initialised."""
+"""The variables that mpirun and srun set for a rank. They can be read before MPI is initialised."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def step_of_failure(step: Callable[[], int | None]) -> Iterator[None]:
 
 
 def named(descriptor: int) -> str:
-    """What the environment of a rank says of this pipe: descriptor, device and inode."""
+    """The name of this pipe in the environment of a rank: descriptor, device and inode."""
     status = os.fstat(descriptor)
     return f"{descriptor}:{status.st_dev}:{status.st_ino}"
 

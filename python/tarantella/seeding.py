@@ -32,7 +32,7 @@ def _name_of_mpi_job() -> str:
 
 
 def global_seed() -> int | None:
-    """What the script gave to `tf.random.set_seed` or `keras.utils.set_random_seed`, if anything."""
+    """The seed that the script gave to `tf.random.set_seed` or `keras.utils.set_random_seed`, if any."""
     import tensorflow as tf
 
     found: list[int | None] = []

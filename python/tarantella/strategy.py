@@ -6,7 +6,7 @@ import enum
 
 
 class ParallelStrategy(enum.Flag):
-    """What `tarantella.Model` does with a model.
+    """How `tarantella.Model` parallelises a model.
 
     ``NONE``: nothing, the model stays a plain Keras model. ``DATA``: every rank trains a copy on its part of each
     batch. ``PIPELINING``: every rank has a part of the model. ``ALL``: both.

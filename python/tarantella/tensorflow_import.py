@@ -1,4 +1,4 @@
-"""What happens when a script imports TensorFlow in a rank: GPUs and threads are chosen, and shuffles get one seed on all ranks.
+"""Actions when a script imports TensorFlow in a rank: GPUs and threads are chosen, and shuffles get one seed on all ranks.
 
 Every rank takes its part of the same global batches, so all ranks must shuffle alike. A script makes its datasets before
 `tnt.Model` sees them, so `tf.data.Dataset.shuffle` itself gets a seed. The first gradient of a tape makes optimizers ask before

@@ -38,6 +38,6 @@ LAUNCHER_ADDED = "TNT_INTERNAL_LAUNCHER_ADDED"
 """With --preload: the variables that the launcher added to its own environment before it started itself anew."""
 
 OF_RANK = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, RENDEZVOUS, TOKEN, REPORT_FD, LAUNCHER)
-"""What each rank is given."""
+"""The variables that each rank is given."""
 OF_LAUNCHER = (*OF_RANK, FLIGHT_RECORD, THREADS_CHOSEN, RESTART, JOB, JOINED)
-"""What the launcher sets and -x must not."""
+"""The variables that the launcher sets and -x must not."""

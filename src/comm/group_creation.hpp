@@ -18,7 +18,7 @@
 
 namespace tnt {
 
-// What each rank passes to split.
+// A rank's arguments of split.
 struct SplitKey {
   int color;
   int key;

@@ -12,7 +12,7 @@
 
 namespace tnt {
 
-// What mpirun and srun tell a process before MPI is initialised.
+// The place of a process as mpirun and srun give it before MPI is initialised.
 struct MpiPlace {
   std::string job;  // the same on all ranks of a job on a node, and on no others of this user
   int rank = 0;

@@ -46,7 +46,7 @@ void send_line(const FileDescriptor& socket, const std::string& line, const File
 // For poll: until the deadline, at most a second.
 [[nodiscard]] int milliseconds_left(const Deadline& deadline);
 
-// What a process asks of rank 0.
+// A process' request to rank 0.
 struct RendezvousRequest {
   std::string protocol;
   std::string token;
@@ -54,7 +54,7 @@ struct RendezvousRequest {
   int rank = -1;
   std::string rest;  // the remaining words
 
-  // What a join says after the rank; 0 and "" for what is missing.
+  // The words of a join after the rank; 0 and "" if they are missing.
   struct Join {
     int ranks = 0;
     std::string version;
@@ -67,12 +67,12 @@ struct RendezvousRequest {
 // The request to join, with the version of this library; port: see RendezvousRequest::Join.
 [[nodiscard]] std::string join_line(const std::string& token, int rank, int ranks, const std::string& port = "");
 
-// What a launcher tells rank 0: this rank has ended, and will not come.
+// A launcher's notice to rank 0: this rank has ended, and will not come.
 [[nodiscard]] inline std::string exit_line(const std::string& token, int rank, int code) {
   return fmt::format("tarantella 1 {} exit {} {}", token, rank, code);
 }
 
-// What a launcher answers in place of a rank 0 that has ended.
+// A launcher's reply in place of a rank 0 that has ended.
 inline constexpr const char* rank_0_ended_line = "error rank 0 exited with code 0 before the ranks had joined";
 
 // Nothing if the line is no request of ours. The token and the rank are what the line says, and are for the caller to check.

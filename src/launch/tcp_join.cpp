@@ -26,7 +26,7 @@ constexpr int lines_of_progress = 3;                             // to rank 0: h
 
 bool accept_all(const FileDescriptor& /*socket*/) { return true; }  // the token decides
 
-// What rank 0 tells the ranks: "ok", and for ranks 1, 2, ... the host as rank 0 sees it and the port.
+// The reply of rank 0: "ok", and for ranks 1, 2, ... the host as rank 0 sees it and the port.
 std::string addresses_line(const std::map<int, RendezvousServer::JoinedRank>& joined) {
   std::string line = "ok";
   for (const auto& [rank, one] : joined) {

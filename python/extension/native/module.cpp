@@ -23,7 +23,7 @@ using namespace nb::literals;
 
 namespace {
 
-// What tarantella.h defines, under the names that Python uses.
+// The constants of tarantella.h, under the names that Python uses.
 void add_constants(nb::module_& module) {
   nb::enum_<tnt_status_t> status(module, "Status", nb::is_arithmetic());
   for (const tnt_status_t code :

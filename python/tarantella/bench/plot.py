@@ -106,7 +106,7 @@ def _series(rows: Sequence[Row]) -> dict[tuple[str, bool], list[Row]]:
 
 
 def _differing(rows: Sequence[Row]) -> list[str]:
-    """What a line's name has to say beside the backend."""
+    """The part of a line's name beside the backend."""
     fields = ("collective", "ranks", "dtype", "op", "cache")
     return [field for field in fields if len({getattr(row, field) for row in rows}) > 1]
 
@@ -185,7 +185,7 @@ def format_size(value: float) -> str:
 
 
 def _title(rows: Sequence[Row]) -> str:
-    """What was measured, and below it the facts about the machine that all rows share."""
+    """The title: the measurement, and below it the facts about the machine that all rows share."""
 
     def common(field: str) -> str:
         return ", ".join(dict.fromkeys(str(getattr(row, field)) for row in rows))
@@ -196,7 +196,7 @@ def _title(rows: Sequence[Row]) -> str:
 
 
 def _facts(environment: Mapping[str, str]) -> list[str]:
-    """What a reader wants to know of the environment; nothing that was not measured or not available."""
+    """The facts about the environment for a reader, without those that were not measured or not available."""
     cores = environment.get("cores", "")
     texts = {
         "cpu": "{}" + (f", {cores} core" + ("" if cores == "1" else "s") if cores else ""),

@@ -1,4 +1,4 @@
-"""What the members of a group must have alike, compared when a collective is made."""
+"""The agreement of a group's members: values that must be alike are compared when a collective is made."""
 
 from __future__ import annotations
 

@@ -18,4 +18,4 @@ ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     "group": lambda model: Group(),
     "rank": lambda model: runtime.get_rank(),
 }
-"""What each is, for the Keras model inside."""
+"""How each is computed, from the Keras model inside."""

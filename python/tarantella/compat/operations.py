@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ReductionOp(enum.Enum):
-    """What an `Allreduce` computes of all ranks' elements.
+    """The operation of an `Allreduce` on all ranks' elements.
 
     AND and OR ask of each element whether it is zero, and give 0 or 1 in its type. Of booleans SUM is OR and PROD is AND, as in
     NumPy.

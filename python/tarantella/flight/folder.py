@@ -21,7 +21,7 @@ class NoRecordsError(TarantellaError):
 
 @dataclass(frozen=True)
 class Told:
-    """What the launcher knew of a rank."""
+    """The launcher's knowledge of a rank."""
 
     job: str
     rank: int
@@ -42,7 +42,7 @@ class Folder:
     told: dict[int, Told]
     records: dict[int, Record]
     notes: tuple[str, ...]
-    """What a reader should know about what is not there."""
+    """Sentences about missing records, for a reader."""
 
     @property
     def ranks(self) -> int:

@@ -58,7 +58,7 @@ class Call:
 
     @property
     def what(self) -> tuple[str, int, str, str, int]:
-        """What must be the same on all ranks."""
+        """The part of a call that must be the same on all ranks."""
         return self.kind, self.count, self.dtype, self.op, self.peer
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Record:
-    """What a rank has recorded."""
+    """The record of a rank."""
 
     rank: int
     ranks: int

@@ -1,4 +1,4 @@
-"""Who waits for whom, from the records of several ranks.
+"""The waits of ranks for one another, from their records.
 
 A rank that waits in a call looks around some fifty times a second and writes the time. A rank that is in the same call and does
 not, or has not come to it, is the one that is waited for. A rank that waits for others itself is not to blame.

@@ -1,4 +1,4 @@
-"""What `tarantella doctor` looks at on a host: one function for each subject, all without importing TensorFlow."""
+"""The checks of `tarantella doctor` on a host: one function for each subject, all without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FEW_DESCRIPTORS = 1024
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one subject, and what to do about it."""
+    """The result of one check, and a remedy."""
 
     subject: str
     state: str
@@ -113,7 +113,7 @@ def _mpi() -> Iterator[Finding]:
 
 
 def _first_line(command: list[str]) -> str:
-    """Of what a program says; empty if it cannot be started."""
+    """The first line of a program's output; empty if it cannot be started."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

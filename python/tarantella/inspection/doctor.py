@@ -52,7 +52,7 @@ def doctor(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """What mpirun starts on each host."""
+    """The program that mpirun starts on each host."""
     print(json.dumps(_facts(findings())), flush=True)
     return 0
 
@@ -109,7 +109,7 @@ def _tested(subject: str, options: Sequence[str], state: str) -> Finding:
 
 
 def _output(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str] | str:
-    """What a program has said, or why it could not."""
+    """The output of a program, or why there is none."""
     try:
         return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=SECONDS,

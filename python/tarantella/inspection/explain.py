@@ -66,7 +66,7 @@ def text(found: Folder, calls: int = 0) -> Iterator[str]:
 
 
 def _reason(found: Folder) -> str:
-    """Of several reports the one that says most: a rank that was ended by others knows no reason."""
+    """The report that says most of several: a rank that was ended by others knows no reason."""
     return next((told.reason for told in found.told.values() if told.reason.startswith("rank")), _any_reason(found))
 
 

@@ -23,7 +23,7 @@ SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Answers:
-    """What the launchers of this host have said."""
+    """The answers of the launchers of this host."""
 
     jobs: tuple[dict[str, Any], ...]
     silent: tuple[int, ...]

@@ -80,7 +80,7 @@ def refuse_in_shards(what: str) -> None:
 
 
 class RefusedInTrial(Exception):
-    """What is tried does what no trial can do, such as asking for numbers of other ranks; the text says what."""
+    """The function under trial does what no trial can do, such as asking for numbers of other ranks; the text says what."""
 
 
 def trial() -> AbstractContextManager[None]:

@@ -78,7 +78,7 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_process(parser: argparse.ArgumentParser) -> None:
-    """What a rank's process is, sees and prints."""
+    """The flags for a rank's process: its program, its GPUs and its output."""
     add = parser.add_argument
     add("-x", dest="environment", metavar="KEY=VALUE", nargs="+", action="extend", default=[],
         type=_assignment, help="set variables in the environment of every rank; wins over the other options")
@@ -111,7 +111,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_failures(parser: argparse.ArgumentParser) -> None:
-    """What happens after a failure."""
+    """The flags for failures."""
     add = parser.add_argument
     add("--max-restarts", metavar="K", type=_restarts,
         help="after a failure, start all ranks again, K times at most; the script goes on from its last checkpoint")

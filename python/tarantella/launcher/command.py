@@ -1,4 +1,4 @@
-"""What follows `--` on the command line: the program that every rank runs, checked before any rank exists.
+"""The words after `--` on the command line: the program that every rank runs, checked before any rank exists.
 
 A script, `-m` and a module, `-c` and a text, or `-` for a script from standard input are run by the interpreter that runs the
 launcher, and so is what follows the word `python` or `python3`. Anything else is a program that runs itself.
@@ -31,7 +31,7 @@ class Command:
     is_python: bool = False
     """Whether it is a Python program, of which the launcher expects that it imports tarantella."""
     program: tuple[str, ...] = ()
-    """What follows the interpreter if that is the launcher's own, without options; a fork of the launcher can run it."""
+    """The words after the interpreter if that is the launcher's own, without options; a fork of the launcher can run them."""
     source: bytes | None = None
     """The script, if it came from standard input."""
 
@@ -80,7 +80,7 @@ def _with_own_python(options: Sequence[str], program: Sequence[str]) -> Command:
 
 
 def _checked_program(words: Sequence[str], own: bool = True) -> list[str]:
-    """What an interpreter is to run. own: whether it is the launcher's, which finds the same modules."""
+    """Checks the words for an interpreter. own: whether it is the launcher's, which finds the same modules."""
     first, *arguments = words
     if first == "-m":
         _check_module(arguments[0] if arguments else "", own)

@@ -24,7 +24,7 @@ class Rendezvous:
     """Where the ranks of a job find each other, and the secret that they need to join."""
 
     name: str
-    """Of an abstract Unix-domain socket, without its leading NUL. It leaves no file behind."""
+    """The name of an abstract Unix-domain socket, without its leading NUL. It leaves no file behind."""
     token: str
 
     @staticmethod
@@ -33,7 +33,7 @@ class Rendezvous:
 
 
 def shared_environment(options: Options, inherited: Mapping[str, str], cores: int) -> dict[str, str]:
-    """What the launcher sets for every rank."""
+    """The variables that the launcher sets for every rank."""
     threads = chosen_threads(options.ranks, cores, {**inherited, **options.variables})
     return _always(inherited) | threads | options.variables
 

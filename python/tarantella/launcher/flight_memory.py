@@ -24,7 +24,7 @@ class FlightMemory:
             raise
 
     def name(self) -> str:
-        """What the environment of the rank says of it."""
+        """Its name in the environment of the rank."""
         return reporting.named(self.descriptor)
 
     def path(self) -> str:
@@ -32,7 +32,7 @@ class FlightMemory:
         return f"/proc/{os.getpid()}/fd/{self.descriptor}"
 
     def read(self) -> Record | None:
-        """What the rank has recorded so far; None if it has not joined. Raises UnreadableRecordError if it has spoilt it."""
+        """The rank's record so far; None if it has not joined. Raises UnreadableRecordError if the rank has spoilt it."""
         return record.read(self.descriptor)
 
     def close(self) -> None:

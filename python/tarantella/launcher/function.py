@@ -42,7 +42,7 @@ class Folder:
 
     @property
     def function(self) -> Path:
-        """What the ranks call: see `Call`."""
+        """The call of the ranks: see `Call`."""
         return self.path / "function"
 
     @property
@@ -51,11 +51,11 @@ class Folder:
         return self.path / "job.json"
 
     def value(self, rank: int) -> Path:
-        """What the function returned on a rank."""
+        """The value that the function returned on a rank."""
         return self.path / f"value-{rank}"
 
     def traceback(self, rank: int) -> Path:
-        """Of the exception that the function raised on a rank."""
+        """The file with the traceback of the exception that the function raised on a rank."""
         return self.path / f"traceback-{rank}"
 
     def write_job(self, result: JobResult) -> None:
@@ -191,7 +191,7 @@ def _end(launcher: subprocess.Popen[bytes], output: _Output, number: signal.Sign
 
 
 class _Output:
-    """What the launcher prints. It is written to `sys.stdout` and `sys.stderr`, which a notebook has replaced."""
+    """The output of the launcher. It is written to `sys.stdout` and `sys.stderr`, which a notebook has replaced."""
 
     def __init__(self, launcher: subprocess.Popen[bytes]) -> None:
         self._launcher = launcher
@@ -236,7 +236,7 @@ class _Output:
 
 
 def _values(folder: Folder, ranks: int, code: int) -> list[Any]:
-    """What the function returned on each rank. Raises if it has not returned on all of them."""
+    """The function's values on all ranks. Raises if it has not returned on all of them."""
     result = folder.read_job()
     if result is None:
         raise TarantellaError(f"tnt.launch: the launcher of the ranks ended with code {code} before it could tell how they did")

@@ -143,7 +143,7 @@ class JobView:
 
 
 def describe_launch(options: Options, job: str, began: float = 0.0) -> dict[str, Any]:
-    """What a launcher knows of its job without a look at the ranks."""
+    """The description of a job that needs no look at its ranks."""
     return {
         "pid": os.getppid(),
         "job": job,

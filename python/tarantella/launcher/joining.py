@@ -1,4 +1,4 @@
-"""Who joins: the warning that no rank has, and the hint that a program of a script has joined in its place.
+"""Notices of joining: the warning that no rank has joined, and the hint that a program of a script has taken its place.
 
 A script that uses nothing of Tarantella runs N times, each time alone. A rank that joins sends its number and its process id to
 a datagram socket of the launcher (`environment.join_address`), whatever program starts it: the report pipe may have been closed
@@ -61,7 +61,7 @@ class JoinWatch:
             self._socket = None
 
     def early_warning(self, pids: Iterable[int]) -> str | None:
-        """What to say while the ranks run, once a rank has computed for long; None mostly."""
+        """The warning for ranks that run, once a rank has computed for long; None mostly."""
         now = time.monotonic()
         if self._said or now < self._next_look:
             return None
@@ -75,7 +75,7 @@ class JoinWatch:
         )
 
     def last_warning(self) -> str | None:
-        """What to say when all ranks have ended well; None mostly."""
+        """The warning when all ranks have ended well; None mostly."""
         self._on_notice()  # the last ones may not have been read
         if self._said:
             return None
@@ -85,7 +85,7 @@ class JoinWatch:
         )
 
     def hint(self, pids: Mapping[int, int]) -> str | None:
-        """What to say beside the error of a job that has failed; None mostly. pids: of the process started for each rank."""
+        """The hint beside the error of a failed job; None mostly. pids: the process that was started for each rank."""
         self._on_notice()
         for rank, process in sorted(self._processes.items()):
             if pids.get(rank, process) != process:

@@ -66,7 +66,7 @@ def find_mpirun(command: Sequence[str]) -> Mpirun:
 
 
 def rank_command(options: Options) -> list[str]:
-    """What mpirun starts for each rank: the launcher's process on the rank's host (mpi_rank.py)."""
+    """The command that mpirun starts for each rank: the launcher's process on the rank's host (mpi_rank.py)."""
     flags = ["--output-on-all-devices"] * options.output_on_all_devices + ["--log-on-all-devices"] * options.log_on_all_devices
     flags += [options.pin.option] if options.pin else []
     flags += [f"{RANKS}{options.ranks}"]
@@ -76,7 +76,7 @@ def rank_command(options: Options) -> list[str]:
 
 
 def cleanup_command(options: Cleanup) -> list[str]:
-    """What mpirun starts on each host to clean it up."""
+    """The command that mpirun starts on each host to clean it up."""
     flags = ["--force"] * options.force + ["--dry-run"] * options.dry_run
     return own_program("launcher.cleanup", *flags)
 

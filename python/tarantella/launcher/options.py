@@ -24,7 +24,7 @@ from tarantella.launcher.text import counted
 
 
 class Pin(enum.Enum):
-    """What of a rank is bound to a socket."""
+    """The resources of a rank that are bound to a socket."""
 
     CORES = "--pin-to-socket"
     MEMORY = "--pin-memory-to-socket"
@@ -52,9 +52,9 @@ class Options:
 
     ranks: int
     command: tuple[str, ...]
-    """What every rank runs: interpreter, script, arguments."""
+    """The command of every rank: interpreter, script, arguments."""
     variables: dict[str, str]
-    """What options and -x put into the environment of every rank; -x has won."""
+    """The variables that options and -x put into the environment of every rank; -x has won."""
     output_on_all_devices: bool
     log_on_all_devices: bool
     dry_run: bool
@@ -78,7 +78,7 @@ class Options:
     preload: tuple[str, ...] = ()
     """Modules that the launcher imports for all ranks, which are its forks then; none: each rank is a program of its own."""
     program: tuple[str, ...] = ()
-    """What of the command a fork of the launcher runs; empty if it cannot."""
+    """The part of the command that a fork of the launcher runs; empty if it cannot."""
     source: bytes | None = None
     """The script, if it came from standard input."""
     is_python: bool = False
@@ -219,7 +219,7 @@ def _divisors(shards: int) -> str:
 
 
 def _variables(given: argparse.Namespace) -> dict[str, str]:
-    """What options and -x put into the environment of ranks. Raises UsageError if that, with the rest, makes no sense."""
+    """The variables that options and -x put into the environment of ranks. Raises UsageError if they contradict one another."""
     on_all = {"output": given.output_on_all_devices, "log": given.log_on_all_devices}
     if any(on_all.values()):
         on_all |= {what: True for what in os.environ.get("TNT_ON_ALL_RANKS", "").split(",") if what}

@@ -69,7 +69,7 @@ _added: tuple[str, ...] = ()
 
 
 def preloaded() -> Preloaded:
-    """What this process has imported. To be called after `load`."""
+    """The modules that this process has imported. To be called after `load`."""
     assert _preloaded is not None
     return _preloaded
 

@@ -106,11 +106,11 @@ class RankSpec:
     prepare: Callable[[int], Callable[[], None]] | None = None
     """Gives for a rank what its process does between fork and exec."""
     preloaded: Preloaded | None = None
-    """What ranks have imported if they are forks of this process."""
+    """The modules that ranks have imported if they are forks of this process."""
     program: tuple[str, ...] = ()
-    """What of the command such a fork runs."""
+    """The part of the command that such a fork runs."""
     source: bytes | None = None
-    """What ranks read from standard input, if that is their script."""
+    """The standard input of ranks, if that is their script."""
 
 
 class RankStarter:
@@ -228,7 +228,7 @@ def end_with_parent(parent: int, number: signal.Signals) -> None:
 
 
 def _preparation(file_limit: tuple[int, int], more: Callable[[], None] | None) -> Callable[[], None]:
-    """What a rank does between fork and exec. Everything it needs is loaded before the fork."""
+    """The actions of a rank between fork and exec. Everything they need is loaded before the fork."""
     launcher = os.getpid()
 
     def prepare() -> None:

@@ -1,4 +1,4 @@
-"""What the processes beside the ranks (mpi_rank.py) tell the launcher through mpirun: a rank was started, or has ended well.
+"""Notices of the processes beside the ranks (mpi_rank.py) to the launcher, by mpirun: a rank was started, or has ended well.
 
 These are lines on standard error with a control character, which the launcher takes out. So it knows of an mpirun that hangs.
 """

@@ -95,7 +95,7 @@ class _Failures:
 
 
 def _syntax_error(options: Options) -> str:
-    """What is wrong with the text of a script that our own interpreter runs; empty if nothing, or if it runs something else."""
+    """The error in the text of a script that our own interpreter runs; empty if there is none, or if it runs something else."""
     name = options.program[0] if options.program else ""
     try:
         text = Path(name).read_bytes() if options.source is None and name.endswith(".py") else options.source or b""

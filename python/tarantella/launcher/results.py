@@ -20,12 +20,12 @@ HOPELESS = re.compile(r"(SyntaxError|IndentationError|TabError|ImportError|Modul
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank writes when its script fails: `{"kind": "primary"|"secondary", "message": "ValueError: ..."}`."""
+    """The line that a rank writes when its script fails: `{"kind": "primary"|"secondary", "message": "ValueError: ..."}`."""
 
     secondary: bool
     message: str
     step: int | None = None
-    """Of training, if the rank was in `fit`."""
+    """The step of training, if the rank was in `fit`."""
 
 
 @dataclass(frozen=True)

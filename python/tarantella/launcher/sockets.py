@@ -111,7 +111,7 @@ def _memory_call(mode: int, nodes: Sequence[int]) -> Callable[[], None]:
 
 
 def _numbers(text: str) -> set[int]:
-    """Of a list such as 0-3,8."""
+    """The numbers in a list such as 0-3,8."""
     numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")

@@ -34,7 +34,7 @@ class Cost:
 
 
 def all_reduce(machine: Machine, ranks: int, size: int) -> Cost:
-    """Of ``size`` bytes, one rank after the other on each node."""
+    """The time of ``size`` bytes, one rank after the other on each node."""
     if ranks == 1:
         return Cost(0.0, 0.0, 0.0, 0.0)
     if ranks * size <= GATHERED:
@@ -77,7 +77,7 @@ def _halving(machine: Machine, ranks: int, size: int) -> Cost:
 
 
 class _Traffic:
-    """Of one rank, in seconds of each resource. Chunks of different levels use different ones at the same time."""
+    """The time of one rank, in seconds of each resource. Chunks of different levels use different ones at the same time."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -99,12 +99,12 @@ class _Traffic:
 
 
 def _latency(machine: Machine, span: int) -> float:
-    """Of a message to a rank this far away."""
+    """The latency of a message to a rank this far away."""
     return machine.node_latency if span <= machine.ranks_per_node else machine.latency
 
 
 def _rate(machine: Machine, span: int) -> float:
-    """What one rank gets while all exchange with ranks this far away."""
+    """The share of one rank while all exchange with ranks this far away."""
     if span <= machine.ranks_per_node:
         return machine.node_rate
     far = span > machine.leaf_nodes * machine.ranks_per_node

@@ -24,16 +24,16 @@ class Machine:
     nodes: int
     ranks_per_node: int
     link: float
-    """Of a node, each way."""
+    """Bytes per second of a node, each way."""
     latency: float
     """Between nodes, over the longest way."""
     overhead: float
     """A rank's time to send or to receive a message."""
     node_rate: float
-    """Of each message between ranks of a node: SimGrid lets them not disturb one another."""
+    """Bytes per second of each message between ranks of a node: in SimGrid they do not disturb one another."""
     node_latency: float
     memory: float
-    """Of a node, read and written; 0: not modelled."""
+    """Bytes per second that a node reads and writes; 0: not modelled."""
     leaf_nodes: int
     """Behind one switch."""
     taper: float

@@ -1,4 +1,4 @@
-"""What one step of a real run consisted of: when each bucket was ready, and how long the rest took."""
+"""The parts of one step of a real run: when each bucket was ready, and how long the rest took."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Step:
 
     @property
     def compute(self) -> float:
-        """What a step takes without communication."""
+        """The time of a step without communication."""
         return self.backward + self.rest
 
     @property

@@ -53,7 +53,7 @@ class Difference:
     bucket: int | None = None
     """The gradient's, in the first run."""
     values: tuple[str, str] | None = None
-    """Of a log."""
+    """The values of a log in both runs."""
 
     def __str__(self) -> str:
         if self.what == "course":
@@ -72,7 +72,7 @@ class Fingerprints:
     epochs: dict[Position, dict[str, Any]] = field(default_factory=dict)
 
     def events(self) -> dict[Position, dict[str, Any]]:
-        """What was written of each place, in the order of a run without restarts."""
+        """The lines of each place, in the order of a run without restarts."""
         whole = {**self.steps, **self.epochs}
         return {place: whole[place] for place in sorted(whole, key=_order)}
 
@@ -111,7 +111,7 @@ def first_difference(one: Fingerprints, other: Fingerprints) -> Difference | Non
 
 
 def same_after(one: Fingerprints, other: Fingerprints, epoch: Position) -> dict[str, bool]:
-    """What of an epoch's end is equal."""
+    """Which parts of an epoch's end are equal."""
     mine, its = one.epochs.get(epoch), other.epochs.get(epoch)
     kinds = ("weights", "optimizer", "logs")
     return {kind: mine is not None and its is not None and mine[kind] == its[kind] for kind in kinds}

@@ -1,4 +1,4 @@
-"""What `tarantella verify` has found: as sentences with a table, and as JSON."""
+"""The report of `tarantella verify`: as sentences with a table, and as JSON."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ class NetworkWorld {
     NetworkWorld& world_;
     WaitingCall call_;
   };
-  // Who keeps the call from ending: a rank that waits for others is not to blame. Asks the ranks, waits a moment for answers,
-  // and returns those of `members` and `others` that answer nothing; if all do, the members that wait in another call.
+  // The ranks that keep the call from ending: a rank that waits for others is not to blame. Asks the ranks, waits a moment for
+  // answers, and returns those of `members` and `others` that answer nothing; if all do, the members that wait in another call.
   // Empty: all members wait in this call.
   [[nodiscard]] std::vector<int> call_roll(const WaitingCall& call, const std::vector<int>& members,
                                            const std::vector<int>& others);

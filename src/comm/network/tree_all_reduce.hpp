@@ -1,4 +1,4 @@
-// What recursive doubling and recursive halving have in common: partial sums that go from place to place.
+// The common base of recursive doubling and recursive halving: partial sums that go from place to place.
 #pragma once
 
 #include "comm/network/collective_handshake.hpp"

@@ -12,7 +12,7 @@
 
 namespace tnt {
 
-// What a thread waits for.
+// The ranks that a thread waits for.
 struct WaitInfo {
   const std::vector<int>& members;           // ranks in the job
   std::function<bool(std::size_t)> missing;  // whether this member has not arrived yet

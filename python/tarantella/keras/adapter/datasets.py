@@ -1,4 +1,4 @@
-"""What a `tf.data.Dataset` is made of, as far as its Python objects tell.
+"""The parts of a `tf.data.Dataset`, as far as its Python objects tell.
 
 TensorFlow has no public way to ask a dataset for the operation that made it, for that operation's arguments or for its inputs:
 this file reads the private attributes of the dataset classes. They are the same in TensorFlow 2.16, 2.18, 2.20 and 2.21. Where
@@ -109,12 +109,12 @@ def drop_remainder_argument(of_batch: tf.data.Dataset) -> bool | None:
 
 
 def deterministic_argument(dataset: tf.data.Dataset) -> bool | None:
-    """What a `map` or `batch` was given as ``deterministic``; None: nothing, or it takes none."""
+    """The argument ``deterministic`` of a `map` or `batch`; None if it has none."""
     return {"true": True, "false": False}.get(getattr(dataset, "_deterministic", "default"))
 
 
 def parallel_calls_argument(dataset: tf.data.Dataset) -> Any:
-    """What a `map` or `batch` was given as ``num_parallel_calls``; None: nothing."""
+    """The argument ``num_parallel_calls`` of a `map` or `batch`; None if it has none."""
     return getattr(dataset, "_num_parallel_calls", None)
 
 

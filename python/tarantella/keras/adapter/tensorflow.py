@@ -1,4 +1,4 @@
-"""What the package needs of TensorFlow's private parts, apart from those of datasets.
+"""TensorFlow's private parts that the package needs, apart from those of datasets.
 
 TensorFlow 2.16, 2.18, 2.20 and 2.21 have all of them alike.
 """

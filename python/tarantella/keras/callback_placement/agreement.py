@@ -1,4 +1,4 @@
-"""What the ranks agree on after their callbacks ran: whether one failed, whether to stop, the learning rate, the weights.
+"""The agreement of ranks after their callbacks: whether one failed, whether to stop, the learning rate, the weights.
 
 A callback runs on one rank or on all, and even on all it may do different things: raise, or set ``model.stop_training``, on one
 of them only. The ranks would then continue differently and wait for each other in different places. So after each hook in which

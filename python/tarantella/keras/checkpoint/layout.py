@@ -1,4 +1,4 @@
-"""What a checkpoint of `fit` holds, checked before anything of it is used: a file with a right checksum may still be none."""
+"""The layout of a checkpoint of `fit`, checked before use: a file with a right checksum may be no checkpoint."""
 
 from __future__ import annotations
 

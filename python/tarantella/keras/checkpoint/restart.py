@@ -32,7 +32,7 @@ class Beginning:
 
 
 class StoredTraining:
-    """What the newest good checkpoint holds.
+    """The content of the newest good checkpoint.
 
     Args:
         tree: all of it but the variables.

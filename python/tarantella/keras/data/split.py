@@ -46,7 +46,7 @@ class Share(NamedTuple):
     total: tf.Tensor | None
     """The number of samples of the global batch; None if every rank has batches of its own."""
     fingerprint: tf.Tensor
-    """Of the global batch; of the proportion of its tensors' sizes if every rank has batches of its own."""
+    """The fingerprint of the global batch, or of the proportion of its tensors' sizes if every rank has batches of its own."""
 
 
 def distribute(dataset: tf.data.Dataset, division: Division) -> tf.data.Dataset:

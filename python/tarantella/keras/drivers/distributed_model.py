@@ -115,7 +115,7 @@ class DistributedModel:
                 )
 
     def stats(self) -> dict[str, float]:
-        """What the reducers have done on this rank."""
+        """The statistics of the reducers on this rank."""
         return dict(statistics.NO_STATS) if self.hooks is None else self.hooks.reducers.stats()
 
     @contextmanager
@@ -228,5 +228,5 @@ class DistributedModel:
 
 
 def verbosity(verbose: Any) -> Any:
-    """What ``verbose`` is on this rank: most ranks show no progress."""
+    """The value of ``verbose`` on this rank: most ranks show no progress."""
     return verbose if runtime.shows_output() else 0

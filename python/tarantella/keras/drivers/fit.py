@@ -101,7 +101,7 @@ class FitArguments:
         return GlobalBatches("validation data", x, y, sample_weight, batch_size, self.validation_steps, **self.loading)
 
     def keywords_for(self, training: tf.data.Dataset, steps: int | None, **changed: Any) -> dict[str, Any]:
-        """What Keras' `fit` gets when it is to train on a dataset of batches that were made of all the data arguments."""
+        """The arguments of Keras' `fit` for a training on a dataset of batches that were made of all the data arguments."""
         kept = ("epochs", "initial_epoch", "validation_freq", "validation_steps")
         arguments = {name: getattr(self, name) for name in kept}
         return {"x": training, "steps_per_epoch": steps, "shuffle": False, **arguments, **changed}  # shuffled already

@@ -34,7 +34,7 @@ TWO_LINES = (
 
 
 class _Loops:
-    """What is known of this process's loops."""
+    """The state of this process's loops."""
 
     def __init__(self) -> None:
         # the ids of variables whose gradients the script reduces: by our tape, and by tnt.all_reduce

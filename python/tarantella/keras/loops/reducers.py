@@ -79,7 +79,7 @@ class LoopReduction:
 
 
 def _of_one_rank(gradient: Any, weight: tf.Tensor) -> Any:
-    """What several ranks' sum would be; a sparse gradient stays one."""
+    """The sum as several ranks would have it; a sparse gradient stays one."""
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(_of_one_rank(gradient.values, weight), gradient.indices, gradient.dense_shape)
     return gradients.weighted(gradient, weight)
@@ -103,6 +103,6 @@ def refuse_reduced(grads: Sequence[Any]) -> None:
 
 
 def prepare(what: str, instead: str) -> None:
-    """What every call of ours in a loop needs: the ops, and not to be inside a step that reduces by itself."""
+    """Checks the needs of every call of ours in a loop: the ops are there, and no step around it reduces by itself."""
     ops.check_version(tf.__version__)
     context.refuse_in_model_step(what, instead)

@@ -112,7 +112,7 @@ def translated_errors(cause: Callable[[], BaseException | None] = lambda: None) 
 
 
 class Attached(Protocol):
-    """What the ops need of a reducer."""
+    """The properties of a reducer that the ops need."""
 
     attachment: int
     device: int

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ReducerKey(NamedTuple):
-    """What a reducer is found by."""
+    """The key of a reducer."""
 
     name: str
     variables: tuple[int, ...]  # the ids of the objects whose tensors are reduced
@@ -189,7 +189,7 @@ class ReducerRegistry:
     # ---------------------------------------------------------------------------------------------- statistics
 
     def stats(self) -> dict[str, float]:
-        """What the reducers of gradients have done on this rank."""
+        """The statistics of the reducers of gradients on this rank."""
         total = dict(self._stats_of_dropped)
         for reducer in self:
             if reducer.name == "gradients":

@@ -1,4 +1,4 @@
-"""What `tnt.Model(model, reproducible=V)` may be asked for, and what TensorFlow needs for it."""
+"""The valid arguments of `tnt.Model(model, reproducible=V)`, and the settings that TensorFlow needs for it."""
 
 from __future__ import annotations
 

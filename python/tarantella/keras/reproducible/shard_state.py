@@ -40,7 +40,7 @@ class ShardState:
             adapter.unwrap(variable).assign(adapter.seed_of_shard(self._before[id(variable)], shard))
 
     def changes(self, variables: Sequence[Any]) -> list[tf.Tensor]:
-        """What the shard has added to these variables."""
+        """The amounts that the shard has added to these variables."""
         return [read(v) - self._before[id(v)] for v in variables]
 
     def end(self, metrics: Sequence[tf.Tensor], averages: Sequence[tf.Tensor]) -> None:

@@ -91,7 +91,7 @@ class AddedLosses:
             self._verdict.refuse([*self._said.values()], answer)
 
     def _values(self, layers: dict[int, Any], batch_spec: Any, training: bool) -> dict[tuple[int, int], tuple[Any, list[Any]]]:
-        """Of each loss: its value for the whole, and those for the parts."""
+        """The value of each loss for the whole, and those for the parts."""
         trial.check_dense(batch_spec)
         step_run.refuse_16_bits(self._model)
         batch = made_up.batch(PARTS.whole, batch_spec, made_up.numbers)

@@ -60,7 +60,7 @@ class GradientReduction:
         return gradients.reduce(grads, variables, self.weight(), self._reducers)
 
     def weight(self) -> tf.Tensor:
-        """What this rank's gradients count: its part of the global batch, or 1 if they are sums over its samples."""
+        """The weight of this rank's gradients: its part of the global batch, or 1 if they are sums over its samples."""
         weight = self.counted(self._step.weight())
         return weight if self._weighted_in is not self._step.share else tf.cast(weight > 0, weight.dtype)
 
@@ -82,7 +82,7 @@ class GradientReduction:
         return scale_weighted
 
     def counted(self, weight: tf.Tensor) -> tf.Tensor:
-        """What the gradients of samples count that are this part of the global batch."""
+        """The weight of the gradients of samples that are this part of the global batch."""
         return tf.cast(weight > 0, weight.dtype) if self._step.loss_kinds.summed_gradients else weight
 
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:

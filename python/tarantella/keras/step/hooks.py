@@ -228,7 +228,7 @@ class StepHooks:
         return train_step
 
     def _state_of_training(self) -> list[Any]:
-        """What a step changes on this rank alone, from its own samples.
+        """The variables that a step changes on this rank alone, from its own samples.
 
         What a step makes of no samples at all, such as a moving average of weights, it makes alike on a rank without samples.
         """

@@ -32,7 +32,7 @@ _SAME_VALUE = 1e-4  # relative: rounding is much less
 
 @dataclass
 class Finding:
-    """What a trial of a loss found."""
+    """The result of a trial of a loss."""
 
     kind: Kind
     whole: float = 0.0
@@ -145,7 +145,7 @@ class LossTrial:
         self._verdict.refuse([self._said(key) for key in coupled], answer)
 
     def _said(self, key: int) -> str:
-        """What was compared of a loss that couples samples."""
+        """The sentence about a loss that couples samples, with the compared values."""
         finding, output = self._found[key], adapter.outputs_of_losses(self._model).get(key)
         of_output = "" if output is None else f" of the output {output!r}"
         return (

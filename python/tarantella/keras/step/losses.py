@@ -44,7 +44,7 @@ class LossKinds:
 
 
 class PartOfBatch(Protocol):
-    """What a loss has to know of the step that it is computed in."""
+    """The facts of a step that a loss inside it needs."""
 
     loss_kinds: LossKinds
 

@@ -144,7 +144,7 @@ def _try(metric: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _problem(metric: Any, states: list[list[NDArray[np.float64]]]) -> str:
-    """What is wrong with a metric that had these states: after a reset, after one batch, after two."""
+    """The fault of a metric that had these states: after a reset, after one batch, after two."""
     for variable, zero, one, two in zip(metric.variables, *states, strict=True):
         if np.any(zero != 0):
             return f"its state {adapter.path(variable)} does not begin at zero"

@@ -1,4 +1,4 @@
-"""What a step changes without an optimizer, such as BatchNormalization's averages: each rank has that of its own samples.
+"""Variables that a step changes without an optimizer, such as BatchNormalization's averages, from a rank's own samples.
 
 Ranks take the mean of such weights at the end of an epoch, for validation, and for files. For BatchNormalization this is what
 is usual. For anything else, such as a queue of features or a table of codes, it is not what one device has: the log says so.

@@ -174,7 +174,7 @@ def _install() -> None:
 
 
 def _mark() -> tuple[str, int] | None:
-    """What draws depend on here; None: they are TensorFlow's own."""
+    """The context of random draws here; None: they are TensorFlow's own."""
     inside = _innermost()
     return None if inside is None or inside.kind in (_BY_SHARD, _UNCHANGED) else (inside.kind, inside.change)
 
@@ -203,7 +203,7 @@ def _draw(draw: Draw) -> Any:
 
 
 def _constant(draw: Draw) -> Any:
-    """Of the shape of the draw: 0.7, or the integer as far between the limits."""
+    """A constant of the draw's shape: 0.7, or the integer as far between the limits."""
     arguments = draw.arguments
     if not draw.has_plain_numbers:
         raise context.RefusedInTrial(f"it draws random numbers by {draw.operation}")

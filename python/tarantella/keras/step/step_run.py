@@ -29,16 +29,16 @@ _OFF = {"rate": 0.0, "dropout": 0.0, "recurrent_dropout": 0.0, "stddev": 0.0}  #
 
 @dataclass
 class Record:
-    """What one run of a step gave."""
+    """The results of one run of a step."""
 
     gradients: list[tuple[Any, Any]] = field(default_factory=list)
     """Each gradient that an optimizer was given, and its variable."""
     updates: dict[tuple[int, int], Any] = field(default_factory=dict)
     """The number that a mean was given, by the metric's id and the number of the call."""
     names: dict[int, str] = field(default_factory=dict)
-    """Of these metrics, by id."""
+    """The names of these metrics, by id."""
     log_names: list[str] = field(default_factory=list)
-    """Of the logs, by their place."""
+    """The names of the logs, by their place."""
     logs: dict[int, Any] = field(default_factory=dict)
     """The logs that are no results of metrics, by their place."""
     results: list[Any] = field(default_factory=list)

@@ -42,7 +42,7 @@ class PartsFail(NotComparable):
 
 @dataclass
 class Coupling:
-    """What a step makes of the samples of a batch together: a gradient that differs most from that of the parts."""
+    """The effect of a step on a batch as a whole: the gradient that differs most from that of the parts."""
 
     variable: str
     percent: float
@@ -50,7 +50,7 @@ class Coupling:
 
 @dataclass
 class Found:
-    """What a trial of a step found: the kinds of its gradients together, of what means were given, and of its logs."""
+    """The result of a trial of a step: the kinds of its gradients together, of given means, and of its logs."""
 
     gradients: Kind = Kind.UNKNOWN
     updates: dict[tuple[int, int], Kind] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class StepTrial:
         return found
 
     def _run(self, name: str, batch: Any, in_tapes: InTapes | None = None, parts: bool = True) -> tuple[Record, list[Record]]:
-        """What the step gives for the whole batch, and for its parts.
+        """The results of the step for the whole batch, and for its parts.
 
         in_tapes: what the step's tapes give. Of the whole batch it is given its record, of parts also that of the whole.
         """

@@ -1,4 +1,4 @@
-"""What trials of losses and steps have in common: a batch in two parts of unequal size, made-up samples, and the comparison.
+"""The common parts of trials of losses and steps: a batch in two parts of unequal size, made-up samples, the comparison.
 
 A number is computed of a few samples together, and of two parts of them. If it is the weighted mean of the parts' numbers,
 ranks may compute their parts. If it is their sum, ranks may as well, and it is known how. If it is neither, samples are
@@ -41,7 +41,7 @@ class Kind(Enum):
 
 
 class Answer(NamedTuple):
-    """What the user wants of a loss that couples samples: the arguments of `tnt.Model`. Without one it is refused."""
+    """The user's choice for a loss that couples samples: the arguments of `tnt.Model`. Without one it is refused."""
 
     across_ranks: bool = False
     """It is computed from the samples of all ranks."""
@@ -134,7 +134,7 @@ class TrialStep:
         return tf.constant(0, tf.int64)
 
     def divisor_of_all(self, divisor: tf.Tensor) -> tf.Tensor:
-        """What the loss of the whole divides by."""
+        """The divisor of the loss of the whole."""
         if self._is_whole:
             self._divisors.append(divisor)
             return divisor

@@ -1,1 +1,1 @@
-"""What is asked of Keras 3 and of legacy Keras in the same words."""
+"""Functions of the adapter that are the same for Keras 3 and legacy Keras."""

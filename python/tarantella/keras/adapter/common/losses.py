@@ -65,7 +65,7 @@ def is_computed_per_sample(loss: Any, y_true: Any, y_pred: Any) -> bool:
 
 
 def divisor_of_mean(mask: Any) -> Any:
-    """What a mean over the elements that the mask leaves divides by."""
+    """The divisor of a mean over the elements that the mask leaves."""
     return ALL_ELEMENTS if mask is None else tf.math.count_nonzero(mask)
 
 

@@ -1,1 +1,1 @@
-"""What only Keras 3 answers so."""
+"""Functions of the adapter for Keras 3 alone."""

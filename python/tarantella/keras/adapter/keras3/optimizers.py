@@ -43,7 +43,7 @@ def scale_hook() -> str:
 
 
 def scale_of_gradients(optimizer: Any) -> Any:
-    """What the gradients that a LossScaleOptimizer is given are multiplied by, of those that float16 held: it unscales them."""
+    """The factor of the float16 gradients that a LossScaleOptimizer is given: it unscales them."""
     return 1.0
 
 
