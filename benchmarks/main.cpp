@@ -23,7 +23,7 @@
 namespace tnt::bench {
 namespace {
 
-constexpr const char* restarted = "TNT_INTERNAL_BENCH_UNDER_MPIRUN";
+constexpr const char* restarted = "BENCH_STARTED_BY_MPIRUN";
 
 void say(const std::string& line) { fmt::print(stderr, "tnt-bench: {}\n", line); }
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tarantella import _native, reporting, settings, variables
 from tarantella.environment import in_job, join_address
-from tarantella.errors import TarantellaError, UnsupportedError
+from tarantella.errors import TarantellaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,6 @@ def world() -> _native.Communicator:
     """
     global _world
     if _world is None:
-        _refuse_program_of_rank()
         if in_job():
             reporting.install()
             _abort_by_uncaught_exceptions()
@@ -50,17 +49,6 @@ def world() -> _native.Communicator:
             reporting.keep_from_programs()
             os.environ[variables.JOINED] = f"{_world.rank} {os.getpid()}"
     return _world
-
-
-def _refuse_program_of_rank() -> None:
-    """A fork of a rank is refused by the library itself; a new program has inherited the environment only."""
-    rank, _, process = os.environ.get(variables.JOINED, "").partition(" ")
-    if process in ("", str(os.getpid())):
-        return
-    raise UnsupportedError(
-        f"process {os.getpid()} was started by rank {rank} (process {process}) and is no rank itself: call Tarantella in the "
-        "rank, and pass to the processes that it starts what they need to know"
-    )
 
 
 def before_leaving(action: Callable[[], None]) -> None:
@@ -111,7 +99,7 @@ def _tell_launcher_of_joining(rank: int) -> None:
     if launcher is None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):  # on another host
-        notice.sendto(f"{rank} {os.getpid()}".encode(), socket.MSG_DONTWAIT, join_address(launcher))
+        notice.sendto(str(rank).encode(), socket.MSG_DONTWAIT, join_address(launcher))
 
 
 def get_rank() -> int:

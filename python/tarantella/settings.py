@@ -30,7 +30,7 @@ def timeout(variables: Mapping[str, str] = os.environ) -> float:
 
 
 def reproducible(variables: Mapping[str, str] = os.environ) -> int | None:
-    """Into how many shards a global batch is cut, whatever the number of ranks, so that they all give the same bits.
+    """The number of shards of a global batch: every number of ranks gives the same bits.
 
     Args:
         variables: where to look, if not in this process' own environment.
@@ -43,7 +43,7 @@ def reproducible(variables: Mapping[str, str] = os.environ) -> int | None:
 
 
 def fusion_threshold() -> float | None:
-    """At how many bytes a bucket of gradients is closed, infinite for one bucket; None if the library chooses."""
+    """The bytes at which a bucket of gradients is closed, infinite for one bucket; None if the library chooses."""
     value = _get("TNT_FUSION_THRESHOLD")
     return None if value in ("", "autotune") else float(value)
 
@@ -54,7 +54,7 @@ def autotune() -> bool:
 
 
 def gradient_dtype() -> str:
-    """In which gradients are sent where the model does not say, ``"none"`` for as they are."""
+    """The dtype in which gradients travel unless the model names one; ``"none"`` for their own."""
     return _get("TNT_GRADIENT_DTYPE")
 
 
@@ -71,7 +71,7 @@ def fingerprint() -> Path | None:
 
 
 def log_level() -> str:
-    """The least level that is logged, as Python's logging names it."""
+    """The lowest level that is logged, as Python's logging names it."""
     return _get("TNT_LOG_LEVEL")
 
 

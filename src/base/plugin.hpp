@@ -3,7 +3,10 @@
 // plug-in's version.
 #pragma once
 
+#include <exception>
 #include <string>
+
+#include "base/error.hpp"
 
 namespace tnt {
 
@@ -22,6 +25,21 @@ struct PluginName {
 template <typename Entries>
 [[nodiscard]] const Entries& load_plugin_as(const PluginName& name) {
   return *static_cast<const Entries*>(load_plugin(name));
+}
+
+// For the entries of a plug-in, which must not throw: the result of body, or otherwise and the reason.
+template <typename Result, typename Body>
+[[nodiscard]] Result without_throwing(Result otherwise, tnt_status_t* status, std::string* message, const Body& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    *status = error.status();
+    *message = error.what();
+  } catch (const std::exception& error) {
+    *status = TNT_SYSTEM;
+    *message = error.what();
+  }
+  return otherwise;
 }
 
 }  // namespace tnt

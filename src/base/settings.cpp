@@ -30,14 +30,14 @@ using S = Settings;
 void nothing(S& /*unused*/, Name /*unused*/, Text /*unused*/) {}
 
 // The place of this process in the job.
-constexpr std::array<Variable, 4> place_variables{{
+constexpr auto place_variables = std::to_array<Variable>({
     {"TNT_RANK", [](S& s, Name n, Text t) { s.rank = parse_int(n, t, 0); }, nullptr},
     {"TNT_SIZE", [](S& s, Name n, Text t) { s.ranks = parse_int(n, t, 1); }, nullptr},
     {"TNT_RENDEZVOUS", [](S& s, Name, Text t) { s.rendezvous = t; }, nullptr},
     {"TNT_TOKEN", [](S& s, Name, Text t) { s.token = t; }, nullptr},
-}};
+});
 
-constexpr std::array<Variable, 28> variables{{
+constexpr auto variables = std::to_array<Variable>({
     // users'
     {"TNT_TIMEOUT", [](S& s, Name n, Text t) { s.timeout = parse_seconds(n, t); },
      [](const S& s) { return fmt::format("{}", s.timeout); }},
@@ -67,27 +67,25 @@ constexpr std::array<Variable, 28> variables{{
     {"TNT_INTERNAL_LAUNCHER", nothing, nullptr},
     {"TNT_INTERNAL_LAUNCHER_ADDED", nothing, nullptr},
     {"TNT_INTERNAL_JOB", nothing, nullptr},
+    {"TNT_INTERNAL_JOINED", nothing, nullptr},
     {"TNT_INTERNAL_THREADS_CHOSEN", nothing, nullptr},
     // tests' and benchmarks'
     {"TNT_INTERNAL_OVERLAP", [](S& s, Name n, Text t) { s.overlap = parse_overlap(n, t); }, nullptr},
     {"TNT_INTERNAL_NODE", [](S& s, Name, Text t) { s.node = t; }, nullptr},
     {"TNT_INTERNAL_TUNING", [](S& s, Name, Text t) { s.tuning = t; }, nullptr},
-    {"TNT_INTERNAL_TEST_NODES", nothing, nullptr},            // tests/mpi: the number of nodes
-    {"TNT_INTERNAL_TESTS_WITHOUT_GUARDS", nothing, nullptr},  // tests/gpu: memory checkers look after bounds
-    {"TNT_INTERNAL_BENCH_PEERS", nothing, nullptr},           // tnt-bench: the folder with the programs it is compared to
-    {"TNT_INTERNAL_BENCH_UNDER_MPIRUN", nothing, nullptr},    // tnt-bench: it has started itself by mpirun
-}};
+    {"TNT_INTERNAL_BENCH_PEERS", nothing, nullptr},  // tnt-bench: the folder with the programs it is compared to
+});
 
 struct Renamed {
   std::string_view before;
   std::string_view now;
 };
-constexpr std::array<Renamed, 4> renamed{{
+constexpr auto renamed = std::to_array<Renamed>({
     {"TNT_AUTOTUNE", "TNT_FUSION_THRESHOLD=autotune"},
     {"TNT_LOG_ON_ALL_DEVICES", "TNT_ON_ALL_RANKS=log"},
     {"TNT_OUTPUT_ON_ALL_DEVICES", "TNT_ON_ALL_RANKS=output"},
     {"TNT_TENSORBOARD_ON_ALL_DEVICES", "TNT_ON_ALL_RANKS=tensorboard"},
-}};
+});
 
 // How many letters have to be added, taken away or replaced (Levenshtein).
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -143,9 +141,7 @@ void check_place(const Settings& settings) {
   }
   if (settings.ranks > 1 && (settings.rendezvous.empty() || settings.token.empty())) {
     fail(TNT_INVALID_ARGUMENT,
-         "TNT_SIZE={} without TNT_RENDEZVOUS and TNT_TOKEN: start the ranks with `tarantella -n {} "
-         "-- "
-         "script.py`",
+         "TNT_SIZE={} without TNT_RENDEZVOUS and TNT_TOKEN: start the ranks with `tarantella -n {} -- script.py`",
          settings.ranks, settings.ranks);
   }
 }

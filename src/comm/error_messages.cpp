@@ -21,6 +21,21 @@ std::string mismatch_message(int rank, const Call& call, int other_rank, const C
       rank, describe(call), other_rank, describe(other_call), number);
 }
 
+std::string describe_message(Call::Kind kind, std::uint64_t count, tnt_dtype_t dtype, int peer) {
+  const bool sends = kind == Call::send;
+  return fmt::format("{} of {} {} {} rank {}", sends ? "send" : "recv", count, dtype_name(dtype), sends ? "to" : "from", peer);
+}
+
+std::string message_waiter(int rank, const std::string& described, const CallContext& context) {
+  const std::string detail = context.detail.empty() ? "" : fmt::format(" ({})", context.detail);
+  return fmt::format("rank {} in {}{}", rank, described, detail);
+}
+
+std::string unlike_messages(int rank, const std::string& described, int peer, const std::string& of_peer) {
+  return fmt::format("rank {} called {} while rank {} called {}: their types and counts must be equal", rank, described, peer,
+                     of_peer);
+}
+
 std::string lost_message(int rank, const std::string& waiter) {
   return fmt::format("rank {} was lost (it or its host has died) while {} waited for it", rank, waiter);
 }

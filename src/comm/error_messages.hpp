@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/call.hpp"
+#include "comm/communicator.hpp"
 
 namespace tnt {
 
@@ -15,6 +16,11 @@ namespace tnt {
 // number: of the call on the communicator. waiter: the waiting rank and its call, "rank 0 in barrier (call 7)".
 [[nodiscard]] std::string mismatch_message(int rank, const Call& call, int other_rank, const Call& other_call,
                                            std::uint64_t number);
+// Of point-to-point messages. described: "send of 3 float32 to rank 1".
+[[nodiscard]] std::string describe_message(Call::Kind kind, std::uint64_t count, tnt_dtype_t dtype, int peer);
+[[nodiscard]] std::string message_waiter(int rank, const std::string& described, const CallContext& context);
+[[nodiscard]] std::string unlike_messages(int rank, const std::string& described, int peer, const std::string& of_peer);
+
 [[nodiscard]] std::string lost_message(int rank, const std::string& waiter);  // its connection has ended
 [[nodiscard]] std::string left_message(int rank, const std::string& waiter);
 [[nodiscard]] std::string timeout_message(const std::vector<int>& missing, double seconds, const std::string& waiter);

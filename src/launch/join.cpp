@@ -1,7 +1,12 @@
 #include "launch/join.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/log.hpp"
@@ -21,6 +26,20 @@ namespace {
 // The start of MPI is no wait for another rank alone: on a busy machine it takes seconds by itself.
 constexpr double min_seconds_in_mpi = 10.0;
 
+// Python's ranks leave this variable to the programs that they start. A fork is refused by the C API itself.
+void refuse_program_of_rank() {
+  const char* const text = std::getenv("TNT_INTERNAL_JOINED");  // "RANK PID"
+  const std::string_view joined = text == nullptr ? "" : text;
+  const std::size_t blank = std::min(joined.find(' '), joined.size());
+  const std::string_view rank = joined.substr(0, blank);
+  const std::string_view process = joined.substr(std::min(blank + 1, joined.size()));
+  if (process.empty() || process == std::to_string(getpid())) return;
+  fail(TNT_UNSUPPORTED,
+       "process {} was started by rank {} (process {}) and is no rank itself: call Tarantella in the rank, and pass to the "
+       "processes that it starts what they need to know",
+       getpid(), rank, process);
+}
+
 }  // namespace
 
 std::shared_ptr<FlightRecorder> open_flight_recorder(const Settings& settings) {
@@ -34,6 +53,7 @@ std::shared_ptr<FlightRecorder> open_flight_recorder(const Settings& settings) {
 
 JoinedJob join_job(Settings& settings, bool explicit_place) {
   configure_log(settings);
+  if (!explicit_place) refuse_program_of_rank();
   if (explicit_place && !is_launched_as(settings)) settings.flight_record.clear();
   if (settings.ranks == 1 && !explicit_place) {
     if (const std::string mpi_variable = mpi_launcher_variable(); !mpi_variable.empty()) {

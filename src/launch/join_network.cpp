@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <random>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "comm/hierarchical/hierarchical_communicator.hpp"
 #include "comm/network/network_communicator.hpp"
 #include "comm/shm/shm_communicator.hpp"
+#include "launch/local_socket.hpp"
 #include "launch/node.hpp"
 
 namespace tnt {
@@ -31,17 +31,12 @@ void write(std::array<char, size>& to, const std::string& text) {
   std::memcpy(to.data(), text.data(), std::min(text.size(), size - 1));
 }
 
-std::string random_text() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
-
 std::vector<PeerInfo> exchange_peer_info(NetworkCommunicator& all, const Settings& settings) {
   PeerInfo own;
   write(own.version, tnt_version());
   write(own.node, node_identity(settings));
-  write(own.rendezvous, "tarantella-" + random_text());
-  write(own.token, random_text());
+  write(own.rendezvous, "tarantella-" + random_name());
+  write(own.token, random_name());
   own.transport = settings.transport;
   own.reproducible = settings.shards.has_value();
   std::vector<PeerInfo> peers(static_cast<std::size_t>(all.size()));

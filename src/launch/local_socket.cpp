@@ -1,11 +1,13 @@
 #include "launch/local_socket.hpp"
 
+#include <fmt/core.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <random>
 
 namespace tnt {
 namespace {
@@ -25,6 +27,11 @@ bool with_address(decltype(::connect) call, const FileDescriptor& socket, std::s
 }
 
 }  // namespace
+
+std::string random_name() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
 
 FileDescriptor local_socket(int flags) { return FileDescriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0)); }
 

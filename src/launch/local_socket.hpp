@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 #include "base/file_descriptor.hpp"
@@ -10,6 +11,9 @@
 namespace tnt {
 
 inline constexpr std::size_t max_local_name = 107;
+
+// 32 hexadecimal digits: for a name or a token that nobody guesses.
+[[nodiscard]] std::string random_name();
 
 // flags: more than SOCK_STREAM and SOCK_CLOEXEC. Empty, and errno, if there is none.
 [[nodiscard]] FileDescriptor local_socket(int flags = 0);

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "run/rank_process.hpp"
+
 namespace tnt::run {
 namespace {
 
@@ -65,10 +67,7 @@ std::vector<std::string> starter_command(const Options& options, const std::vect
 }
 
 void become(const std::vector<std::string>& command) {
-  std::vector<char*> words;
-  words.reserve(command.size() + 1);
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  const std::vector<char*> words = argv_of(command);
   execvp(words[0], words.data());
   throw Exit(126, fmt::format("tnt-run: cannot start {}, which starts ranks on several hosts: {}\n", command[0],
                               std::strerror(errno)));

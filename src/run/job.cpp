@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "base/clock.hpp"
+#include "launch/local_socket.hpp"
 
 namespace tnt::run {
 namespace {
@@ -22,11 +22,6 @@ constexpr std::int64_t ns_per_ms = 1'000'000;
 constexpr std::int64_t own_end_ms = 2000;      // for the other ranks to notice and to say why
 constexpr std::int64_t termination_ms = 3000;  // after SIGTERM
 constexpr std::int64_t last_output_ms = 200;   // of processes that ranks have left behind
-
-std::string random_text() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
 
 FileDescriptor open_signals() {
   sigset_t set;
@@ -43,8 +38,8 @@ FileDescriptor open_signals() {
 
 Job::Job(const Options& options)
     : options_(options),
-      rendezvous_("tnt-run-" + random_text()),
-      token_(random_text()),
+      rendezvous_("tnt-run-" + random_name()),
+      token_(random_name()),
       notices_(rendezvous_, token_),
       signals_(open_signals()) {}
 

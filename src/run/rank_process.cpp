@@ -82,15 +82,20 @@ std::string End::text() const {
   return signal != 0 ? fmt::format("was killed by {}", signal_name(signal)) : fmt::format("exited with code {}", code);
 }
 
+std::vector<char*> argv_of(const std::vector<std::string>& command) {
+  std::vector<char*> words;
+  words.reserve(command.size() + 1);
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  return words;
+}
+
 RankProcess::RankProcess(const std::vector<std::string>& command, const Variables& variables, bool keeps_input) {
   auto [output, output_end] = pipe_of();
   auto [errors, errors_end] = pipe_of();
   auto [failure, failure_end] = pipe_of();
   const FileDescriptor nothing(keeps_input ? -1 : ::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  std::vector<char*> words;
-  words.reserve(command.size() + 1);
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  const std::vector<char*> words = argv_of(command);
   for (const auto& [name, value] : variables)
     (void)::setenv(name.c_str(), value.c_str(), 1);  // this process needs none of them
   const pid_t parent = ::getpid();

@@ -12,6 +12,9 @@
 
 namespace tnt::run {
 
+// The words of a command for exec, as long as the command exists.
+[[nodiscard]] std::vector<char*> argv_of(const std::vector<std::string>& command);
+
 // How a process has ended.
 struct End {
   int code = 0;

@@ -1,5 +1,6 @@
 // The library's life in one process: joining, leaving, which calls work before and after, and each thread's own last error.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <string>
@@ -89,6 +90,17 @@ TEST_F(RuntimeTest, TheEnvironmentIsChecked) {
   expect_error(tnt_init(nullptr), TNT_INVALID_ARGUMENT, "TNT_SIZE=many");
   setenv("TNT_SIZE", "2", 1);
   expect_error(tnt_init(nullptr), TNT_INVALID_ARGUMENT, "tarantella -n 2");
+}
+
+TEST_F(RuntimeTest, AProgramThatARankHasStartedIsNoRank) {
+  setenv("TNT_INTERNAL_JOINED", "3 1", 1);
+  const std::string begin = "process " + std::to_string(getpid()) + " was started by rank 3 (process 1) and is no rank itself";
+  expect_error(tnt_init(nullptr), TNT_UNSUPPORTED, begin.c_str());
+  for (const std::string& own : {"3 " + std::to_string(getpid()), std::string("3"), std::string()}) {
+    setenv("TNT_INTERNAL_JOINED", own.c_str(), 1);
+    EXPECT_EQ(tnt_init(nullptr), TNT_SUCCESS) << own;
+    EXPECT_EQ(tnt_finalize(), TNT_SUCCESS);
+  }
 }
 
 TEST_F(RuntimeTest, OptionsStandAboveTheEnvironmentsPlace) {

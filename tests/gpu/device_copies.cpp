@@ -15,7 +15,7 @@ namespace {
 constexpr int mark = 0xa5;
 
 // Without guards compute-sanitizer sees every access outside an array's allocation.
-std::size_t guard_bytes() { return std::getenv("TNT_INTERNAL_TESTS_WITHOUT_GUARDS") == nullptr ? 256 : 0; }
+std::size_t guard_bytes() { return std::getenv("TESTS_WITHOUT_GUARDS") == nullptr ? 256 : 0; }
 
 }  // namespace
 

@@ -88,7 +88,7 @@ TEST_F(MpiTest, KnowsItsPlace) {
   EXPECT_EQ(job->size, from_environment("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"));
   const char* name = nullptr;
   check(tnt_comm_transport(job->world, &name));
-  const int nodes = std::atoi(std::getenv("TNT_INTERNAL_TEST_NODES"));
+  const int nodes = std::atoi(std::getenv("TEST_NODES"));
   EXPECT_EQ(std::string(name), expected_transport(std::getenv("TNT_TRANSPORT"), nodes, job->size));
   int local_rank = -1;
   int local_size = -1;

@@ -18,7 +18,7 @@ const char* variable(const char* one, const char* other) {
 
 // One machine as several nodes; ranks alternate between them.
 void pretend_nodes(int rank) {
-  const char* nodes = std::getenv("TNT_INTERNAL_TEST_NODES");
+  const char* nodes = std::getenv("TEST_NODES");
   if (nodes == nullptr || std::atoi(nodes) < 2) return;
   setenv("TNT_INTERNAL_NODE", std::to_string(rank % std::atoi(nodes)).c_str(), 1);
 }

@@ -13,7 +13,7 @@ namespace tnt::testing {
 
 inline void clear_environment() {
   for (const char* name : {"TNT_RANK", "TNT_SIZE", "TNT_RENDEZVOUS", "TNT_TOKEN", "TNT_TIMEOUT", "TNT_TIMELINE",
-                           "TNT_FUSION_THRESHOLD", "TNT_LOG_LEVEL", "TNT_ON_ALL_RANKS"}) {
+                           "TNT_FUSION_THRESHOLD", "TNT_LOG_LEVEL", "TNT_ON_ALL_RANKS", "TNT_INTERNAL_JOINED"}) {
     unsetenv(name);
   }
 }

@@ -66,7 +66,7 @@ def sanitizer(check: Check) -> str:
     for tool, tests in SANITIZED.items():
         command = [program, "--tool", tool, "--error-exitcode", 9, TESTS, f"--gtest_filter={tests}"]
         try:
-            said = call(f"sanitizer-{tool}", command, check.clock.limit(100), {"TNT_INTERNAL_TESTS_WITHOUT_GUARDS": "1"})
+            said = call(f"sanitizer-{tool}", command, check.clock.limit(100), {"TESTS_WITHOUT_GUARDS": "1"})
         except Failed as failure:
             if UNABLE.search(str(failure)):
                 raise Skipped(f"{tool} does not work on this machine:\n{failure}") from None

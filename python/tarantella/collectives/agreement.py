@@ -18,7 +18,7 @@ _NAME_BYTES = 64
 _VALUES = 8
 """So many numbers a call may have that ranks compare when it begins: all calls gather equally many bytes."""
 _SCRIPT_ENDED = " left the job "
-"""In the error of a rank that waits for one whose script has ended."""
+"""A part of the error of a rank that waits for one whose script has ended."""
 
 
 def meet(call: str, **values: int | None) -> None:

@@ -38,7 +38,7 @@ class Call:
     """One call of a rank. Times are those of CLOCK_MONOTONIC on its host, in nanoseconds."""
 
     number: int
-    """In its communicator, from 1: the same on all ranks."""
+    """The number of the call in its communicator, from 1: the same on all ranks."""
     kind: str
     count: int
     dtype: str

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Surrogate:
-    """Passes on to the Keras model inside whatever a derived class does not have itself."""
+    """Passes attributes that a derived class does not have to the Keras model inside."""
 
     _tnt: DistributedModel
 

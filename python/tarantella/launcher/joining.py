@@ -1,8 +1,8 @@
 """Notices of joining: the warning that no rank has joined, and the hint that a program of a script has taken its place.
 
-A script that uses nothing of Tarantella runs N times, each time alone. A rank that joins sends its number and its process id to
-a datagram socket of the launcher (`environment.join_address`), whatever program starts it: the report pipe may have been closed
-on the way. A program that is not Python's joins through the C API and says nothing, so the launcher does not judge it.
+A script that uses nothing of Tarantella runs N times, each time alone. A rank that joins sends its number to a datagram socket
+of the launcher (`environment.join_address`), whatever program starts it: the report pipe may have been closed on the way. A
+program that is not Python's joins through the C API and says nothing, so the launcher does not judge it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import selectors
 import socket
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 
 from tarantella.environment import join_address
 from tarantella.launcher import mark
+from tarantella.launcher.local_server import CREDENTIALS
 from tarantella.launcher.text import counted
 
 CPU_SECONDS = 60.0
@@ -44,6 +44,7 @@ class JoinWatch:
         if self._said:
             return
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel tells who has sent a notice
         try:
             self._socket.bind(join_address(mark.own_mark()))
         except OSError:  # a process left over from an earlier start has it: then nothing can be known
@@ -99,13 +100,15 @@ class JoinWatch:
     def _on_notice(self) -> None:
         while self._socket is not None:
             try:
-                notice = self._socket.recv(64, socket.MSG_DONTWAIT)
+                notice, about, _, _ = self._socket.recvmsg(64, socket.CMSG_SPACE(CREDENTIALS.size), socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
+            process, uid, _ = CREDENTIALS.unpack(about[0][2])
+            if uid != os.geteuid():
+                continue
             self._said = True
-            with suppress(ValueError):  # of another program of the user, who may send anything
-                rank, process = map(int, notice.split())
-                self._processes.setdefault(rank, process)
+            if notice.isdigit():
+                self._processes.setdefault(int(notice), process)
 
 
 def cpu_seconds(pid: int) -> float:

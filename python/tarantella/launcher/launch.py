@@ -17,11 +17,11 @@ from tarantella.launcher.mpi_job import MpiJob
 from tarantella.launcher.mpirun import find_mpirun, mpirun_command, rank_command
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDOUT, Console
+from tarantella.launcher.pinning import Pinning
 from tarantella.launcher.preload import preloaded
 from tarantella.launcher.process import RankSpec
 from tarantella.launcher.rank_notices import RankNotices
 from tarantella.launcher.results import JobResult
-from tarantella.launcher.sockets import Pinning
 from tarantella.launcher.text import describe_cores
 from tarantella.threads import usable_cores
 

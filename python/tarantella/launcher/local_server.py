@@ -7,12 +7,13 @@ import socket
 import struct
 from collections.abc import Callable
 
-_CREDENTIALS = struct.Struct("3i")  # pid, uid and gid
+CREDENTIALS = struct.Struct("3i")
+"""The pid, uid and gid of a process, as the kernel tells them."""
 
 
 def uid_of_peer(connection: socket.socket) -> int:
     """The user whose process is at the other end."""
-    _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    _, uid, _ = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
     return int(uid)
 
 

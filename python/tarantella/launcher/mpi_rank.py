@@ -21,8 +21,8 @@ from tarantella.launcher.job import Job
 from tarantella.launcher.mpirun import FLIGHT_RECORDER, JOINING, RANKS
 from tarantella.launcher.options import Options, Pin
 from tarantella.launcher.output import Console
+from tarantella.launcher.pinning import Pinning
 from tarantella.launcher.process import RankSpec
-from tarantella.launcher.sockets import Pinning
 from tarantella.threads import share_cores
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")

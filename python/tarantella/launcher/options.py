@@ -64,7 +64,7 @@ class Options:
     pin: Pin | None = None
     max_restarts: int = 0
     min_ranks: int | None = None
-    """With how few ranks it may go on after a failure; None: with all."""
+    """The smallest number of ranks that may go on after a failure; None: all."""
     all_hosts: tuple[Host, ...] = ()
     """Those that were given, with the ones that get no rank."""
     hostfile: str | None = None

@@ -20,7 +20,7 @@ def find_simulator() -> Path | None:
 
 
 def all_reduce_seconds(program: Path, platform: Path, ranks: int, sizes: Sequence[int]) -> dict[int, float]:
-    """For each size in bytes. Raises SimulatorError."""
+    """The seconds for each size in bytes. Raises SimulatorError."""
     whole = {size: max(ELEMENT, size // ELEMENT * ELEMENT) for size in sizes}
     command = [program, "all_reduce", "--backend", "simulated", "--platform", platform, "--ranks", ranks, "--check", "off"]
     command += ["--format", "jsonl", "--sizes", ",".join(map(str, sorted(set(whole.values()))))]

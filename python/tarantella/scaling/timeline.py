@@ -29,7 +29,7 @@ class Step:
     """A step on one rank: the median over the steps of a run."""
 
     buckets: tuple[Bucket, ...]
-    """In the order in which they are reduced."""
+    """The buckets in the order in which they are reduced."""
     rest: float
     """Seconds from the last bucket's arrival to the end of the step: the optimizer, metrics, callbacks."""
     ranks: int

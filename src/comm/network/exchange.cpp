@@ -40,20 +40,14 @@ void abort_and_throw(NetworkWorld& world, tnt_status_t status, const std::string
   throw Error(status, message);
 }
 
-void RequestBatch::send(const BufferSlice& part, std::size_t member, TagKind kind) {
+void RequestBatch::start(const BufferSlice& part, std::size_t member, TagKind kind, bool incoming) {
   NetworkWorld& world = *group_->world;
   if (world.closed()) world.throw_if_aborted();
-  items_.push_back({world.network().isend(part.data(), part.bytes, group_->members[member], world.tag(group_->context, kind),
-                                          owner_of(part.buffer)),
-                    member, false, is_callers(part.buffer)});
-}
-
-void RequestBatch::receive(const BufferSlice& part, std::size_t member, TagKind kind) {
-  NetworkWorld& world = *group_->world;
-  if (world.closed()) world.throw_if_aborted();
-  items_.push_back({world.network().irecv(part.data(), part.bytes, group_->members[member], world.tag(group_->context, kind),
-                                          owner_of(part.buffer)),
-                    member, true, is_callers(part.buffer)});
+  const int peer = group_->members[member], tag = world.tag(group_->context, kind);
+  auto owner = owner_of(part.buffer);
+  auto request = incoming ? world.network().irecv(part.data(), part.bytes, peer, tag, std::move(owner))
+                          : world.network().isend(part.data(), part.bytes, peer, tag, std::move(owner));
+  items_.push_back({std::move(request), member, incoming, is_callers(part.buffer)});
 }
 
 void RequestBatch::add(std::unique_ptr<Request> request, bool in_callers_memory) {

@@ -55,8 +55,8 @@ class RequestBatch {
     if (!items_.empty()) give_up();
   }
 
-  void send(const BufferSlice& part, std::size_t member, TagKind kind);
-  void receive(const BufferSlice& part, std::size_t member, TagKind kind);
+  void send(const BufferSlice& part, std::size_t member, TagKind kind) { start(part, member, kind, false); }
+  void receive(const BufferSlice& part, std::size_t member, TagKind kind) { start(part, member, kind, true); }
   // A request that needs all members. in_callers_memory: its data is memory of the caller.
   void add(std::unique_ptr<Request> request, bool in_callers_memory);
 
@@ -71,6 +71,7 @@ class RequestBatch {
     bool incoming;
     bool callers;  // the data is memory of the caller
   };
+  void start(const BufferSlice& part, std::size_t member, TagKind kind, bool incoming);
   static constexpr std::size_t all_members = ~std::size_t{0};
   [[nodiscard]] bool poll();  // true if a request has completed; looks at them in turn, up to the first that is not
   bool poll_all();

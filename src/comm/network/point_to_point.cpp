@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/clock.hpp"
+#include "comm/error_messages.hpp"
 
 namespace tnt {
 namespace {
@@ -13,16 +14,7 @@ namespace {
 constexpr std::size_t first_bytes = std::size_t{8} * 1024;    // of the data, in the message with the header
 constexpr std::size_t chunk_bytes = std::size_t{512} * 1024;  // of the following messages
 
-std::string describe(const char* what, std::uint64_t count, tnt_dtype_t dtype, const char* preposition, int peer) {
-  return fmt::format("{} of {} {} {} rank {}", what, count, dtype_name(dtype), preposition, peer);
-}
-
 }  // namespace
-
-std::string PointToPoint::waiter(const std::string& what, const CallContext& context) const {
-  const std::string detail = context.detail.empty() ? "" : fmt::format(" ({})", context.detail);
-  return fmt::format("rank {} in {}{}", group_.members[group_.self], what, detail);
-}
 
 FlightLane::Message PointToPoint::record(Call::Kind kind, std::size_t count, tnt_dtype_t dtype, std::size_t peer,
                                          const CallContext& context) {
@@ -34,7 +26,9 @@ FlightLane::Message PointToPoint::record(Call::Kind kind, std::size_t count, tnt
 void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) {
   group_.world->throw_if_aborted();
   const auto message = record(Call::send, count, dtype, to, context);
-  const auto here = [&] { return waiter(describe("send", count, dtype, "to", group_.members[to]), context); };
+  const auto here = [&] {
+    return message_waiter(group_.members[group_.self], describe_message(Call::send, count, dtype, group_.members[to]), context);
+  };
   const std::size_t size = count * dtype_size(dtype);
   const Header header{count, static_cast<std::uint64_t>(dtype)};
   std::size_t part = std::min(first_bytes, size);
@@ -63,8 +57,9 @@ void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, st
 void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) {
   group_.world->throw_if_aborted();
   const auto message = record(Call::recv, count, dtype, from, context);
-  const auto what = [&] { return describe("recv", count, dtype, "from", group_.members[from]); };
-  const auto here = [&] { return waiter(what(), context); };
+  const int self = group_.members[group_.self];
+  const auto what = [&] { return describe_message(Call::recv, count, dtype, group_.members[from]); };
+  const auto here = [&] { return message_waiter(self, what(), context); };
   const std::size_t size = count * dtype_size(dtype);
   const BufferSlice first{staging_.acquire(sizeof(Header) + first_bytes), 0, sizeof(Header) + first_bytes};
   RequestBatch batch(group_);
@@ -73,11 +68,10 @@ void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::si
   Header sent{};
   std::memcpy(&sent, first.data(), sizeof(sent));
   if (sent.count != count || sent.dtype != static_cast<std::uint64_t>(dtype)) {
-    const int self = group_.members[group_.self];
+    const auto dtype_sent = static_cast<tnt_dtype_t>(sent.dtype);
     abort_and_throw(
         *group_.world, TNT_MISMATCH,
-        fmt::format("rank {} called {} while rank {} called {}: their types and counts must be equal", self, what(),
-                    group_.members[from], describe("send", sent.count, static_cast<tnt_dtype_t>(sent.dtype), "to", self)));
+        unlike_messages(self, what(), group_.members[from], describe_message(Call::send, sent.count, dtype_sent, self)));
   }
   const std::size_t in_first = std::min(first_bytes, size);
   if (in_first > 0) std::memcpy(out, first.data() + sizeof(sent), in_first);

@@ -24,7 +24,6 @@ class PointToPoint final : public MessageChannel {
   };
   [[nodiscard]] FlightLane::Message record(Call::Kind kind, std::size_t count, tnt_dtype_t dtype, std::size_t peer,
                                            const CallContext& context);
-  [[nodiscard]] std::string waiter(const std::string& what, const CallContext& context) const;
 
   Group& group_;
   TagKind tag_;

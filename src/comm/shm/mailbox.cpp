@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/error_messages.hpp"
+
 namespace tnt {
 namespace {
 
 constexpr std::size_t max_packet_bytes = std::size_t{64} * 1024;
 constexpr std::size_t all_packets = std::size_t{1} << 30;  // approximate limit of the address space for all packets
 constexpr std::size_t page = 4096;
-
-std::string describe(const char* what, std::uint64_t count, tnt_dtype_t dtype, const char* preposition, int peer) {
-  return fmt::format("{} of {} {} {} rank {}", what, count, dtype_name(dtype), preposition, peer);
-}
 
 }  // namespace
 
@@ -45,11 +43,6 @@ std::byte* ShmMailbox::packet(Channel& channel, std::uint64_t number) const noex
   return reinterpret_cast<std::byte*>(&channel) + page + number % n_slots * packet_bytes_;
 }
 
-std::string ShmMailbox::waiter(const std::string& what, const CallContext& context) const {
-  const std::string detail = context.detail.empty() ? "" : fmt::format(" ({})", context.detail);
-  return fmt::format("rank {} in {}{}", members_[self_], what, detail);
-}
-
 void ShmMailbox::check(const WaitInfo& info, const Deadline& deadline) {
   lane_.still_waits(now_ns());
   monitor_.check(info, deadline);
@@ -61,10 +54,11 @@ void ShmMailbox::send(const void* in, std::size_t count, tnt_dtype_t dtype, std:
   const Deadline deadline(context.timeout);
   const auto message = lane_.begin_message({.kind = Call::send, .dtype = dtype, .root = members_[to], .count = count},
                                            context.detail, deadline.begin_ns());
+  const auto own_call = [&] { return describe_message(Call::send, count, dtype, members_[to]); };
   const auto has_space = [&] { return ring.written.load() - ring.consumed.load() < n_slots; };
   const WaitInfo info{.members = members_,
                       .missing = [&](std::size_t member) { return member == to && !has_space(); },
-                      .waiter = [&] { return waiter(describe("send", count, dtype, "to", members_[to]), context); }};
+                      .waiter = [&] { return message_waiter(members_[self_], own_call(), context); }};
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
   std::int64_t waited_until = 0;
@@ -89,10 +83,10 @@ void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size
   const auto message = lane_.begin_message({.kind = Call::recv, .dtype = dtype, .root = members_[from], .count = count},
                                            context.detail, deadline.begin_ns());
   const auto has_packet = [&] { return ring.written.load() > ring.consumed.load(); };
-  const auto own_call = [&] { return describe("recv", count, dtype, "from", members_[from]); };
+  const auto own_call = [&] { return describe_message(Call::recv, count, dtype, members_[from]); };
   const WaitInfo info{.members = members_,
                       .missing = [&](std::size_t member) { return member == from && !has_packet(); },
-                      .waiter = [&] { return waiter(own_call(), context); }};
+                      .waiter = [&] { return message_waiter(members_[self_], own_call(), context); }};
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
   std::int64_t waited_until = 0;
@@ -102,10 +96,9 @@ void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size
     const std::uint64_t number = ring.consumed.load();
     const Message sent = ring.messages[number % n_slots];
     if (begin == 0 && sent != Message{count, dtype}) {
-      monitor_.abort_and_throw(
-          TNT_MISMATCH,
-          fmt::format("rank {} called {} while rank {} called {}: their types and counts must be equal", members_[self_],
-                      own_call(), members_[from], describe("send", sent.count, sent.dtype, "to", members_[self_])));
+      monitor_.abort_and_throw(TNT_MISMATCH,
+                               unlike_messages(members_[self_], own_call(), members_[from],
+                                               describe_message(Call::send, sent.count, sent.dtype, members_[self_])));
     }
     const std::size_t part = std::min(packet_bytes_, size - begin);
     if (part > 0) std::memcpy(static_cast<std::byte*>(out) + begin, packet(ring, number), part);

@@ -46,7 +46,6 @@ class ShmMailbox final : public MessageChannel {
   [[nodiscard]] static std::size_t packet_bytes(std::size_t members) noexcept;
   [[nodiscard]] static std::size_t channel_bytes(std::size_t members) noexcept;
   void check(const WaitInfo& info, const Deadline& deadline);
-  [[nodiscard]] std::string waiter(const std::string& what, const CallContext& context) const;
   [[nodiscard]] Channel& channel(std::size_t from, std::size_t to) const noexcept;
   [[nodiscard]] std::byte* packet(Channel& channel, std::uint64_t number) const noexcept;
 

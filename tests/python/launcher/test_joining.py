@@ -130,12 +130,27 @@ def test_a_notice_that_was_not_read_yet_counts(selector):
     watch = JoinWatch(2, selector)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as rank:
         rank.sendto(b"nonsense", join_address(mark.own_mark()))
-        rank.sendto(b"1 4712", join_address(mark.own_mark()))
+        rank.sendto(b"1", join_address(mark.own_mark()))
     assert watch.last_warning() is None
-    assert watch.hint({0: 4711, 1: 4712}) is None
-    assert "process 4712 had joined as rank 1, and was started by the script (process 4713)" in str(watch.hint({1: 4713}))
+    assert watch.hint({0: 1, 1: os.getpid()}) is None
+    assert f"process {os.getpid()} had joined as rank 1, and was started by the script (process 1)" in str(watch.hint({1: 1}))
     watch.close()
     assert not selector.get_map()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's process")
+def test_a_notice_of_another_user_does_not_count(selector):
+    watch, address = JoinWatch(2, selector), join_address(mark.own_mark())
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(65534)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as rank:
+            rank.sendto(b"1", address)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert "no rank has joined" in str(watch.last_warning())
+    assert watch.hint({1: 1}) is None
+    watch.close()
 
 
 def test_cpu_seconds_of_a_process_and_of_one_that_is_gone():

@@ -16,7 +16,7 @@ import pytest
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, all_here, assign_ranks, describe, read_hostfile, read_hosts
 from tarantella.launcher.own_program import START
-from tarantella.launcher.sockets import find_sockets
+from tarantella.launcher.pinning import find_sockets
 
 EXPECTED = "`name`, `name slots=2` or `name:2`"
 RANK = 'rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"])\n'

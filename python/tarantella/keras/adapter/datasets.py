@@ -87,7 +87,7 @@ def is_deterministic(dataset: tf.data.Dataset) -> bool:
 
 
 def _is_written_deterministic(dataset: tf.data.Dataset) -> bool:
-    """By what TensorFlow would write into a file, which an interleave's own object does not tell."""
+    """Reads the graph that TensorFlow would write into a file, as an interleave's own object does not tell."""
     written = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(dataset))
     graph = tf.compat.v1.GraphDef.FromString(written.numpy())
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]

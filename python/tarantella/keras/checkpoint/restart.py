@@ -43,7 +43,7 @@ class StoredTraining:
         self._tree, self._variables = tree, variables
         self.position = Position(**tree["position"])
         self.steps: int | None = tree["fit"]["steps"]
-        """In an epoch, if the number was known."""
+        """The number of steps in an epoch, if it was known."""
         self.fingerprints: list[int] = tree["batches"]
         self.beginning = Beginning(tree["fit"]["seed"], tree["fit"]["alike"], tree["fit"]["random"])
 

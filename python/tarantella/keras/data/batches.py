@@ -79,7 +79,7 @@ class GlobalBatches:
 
     @property
     def steps(self) -> int | None:
-        """After how many batches an epoch ends; None: when there are no more."""
+        """The number of batches in an epoch; None: until there are no more."""
         return adapter.steps_per_epoch(self.source, self._given_steps)
 
     def parts(self, distribute: bool, shards: int | None, in_lockstep: bool = False) -> tf.data.Dataset:

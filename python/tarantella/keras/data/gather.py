@@ -55,7 +55,7 @@ class Rows:
         return bool((self.samples == np.maximum((self.totals - rank + size - 1) // size, 0)).all())
 
     def that_count(self) -> NDArray[np.bool_]:
-        """For each computed row of this rank, whether it belongs to a sample."""
+        """Whether each computed row of this rank belongs to a sample."""
         return np.repeat(self.samples > 0, np.maximum(self.samples, 1))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def reverse_order(n: int) -> list[int]:
-    """From the last of n gradients to the first."""
+    """The order from the last of n gradients to the first."""
     return list(range(n - 1, -1, -1))
 
 

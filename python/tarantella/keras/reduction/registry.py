@@ -170,7 +170,7 @@ class ReducerRegistry:
         return [line for _, reducer, _ in self._of_threshold(self.fusion_threshold) for line in reducer.descriptions]
 
     def buckets(self, threshold: float | None = None) -> list[list[list[int]]]:
-        """For each reducer of this threshold, the positions of the gradients in each of its buckets."""
+        """The positions of the gradients in each bucket, for each reducer of this threshold."""
         return [reducer.buckets for _, reducer, _ in self._of_threshold(threshold)]
 
     def bytes_of_threshold(self, threshold: float | None = None) -> int:

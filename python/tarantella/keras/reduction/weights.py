@@ -84,7 +84,7 @@ def differing(variables: Sequence[Any]) -> list[Any]:
 
 
 def _differs(variables: Sequence[Any]) -> NDArray[np.bool_]:
-    """For each rank and each variable, whether its bits are not those of rank 0. Collective."""
+    """Whether the bits of each variable on each rank differ from those on rank 0. Collective."""
     each = collectives.all_gather(_digests(variables))
     differs: NDArray[np.bool_] = (each != each[0]).any(axis=2)
     return differs

@@ -209,7 +209,7 @@ class ReproducibleHooks(StepHooks):
 
 
 def _traced_once(compute: Callable[[Any, split.Share], Any]) -> Callable[[Any, split.Share], Any]:
-    """In a graph, a function that is traced for its first shard (and the first of each other shape) and called for all."""
+    """A function in a graph that is traced for its first shard (and the first of each other shape) and called for all."""
     if context.graph() is None:
         return compute
     like_the_step = converted_like_caller(compute)

@@ -83,7 +83,7 @@ class ForwardTrial:
         return [np.asarray(output, np.float64) for output in tf.nest.flatten(self._model(x, training=False))]
 
     def _difference(self, whole: Any, *parts: Any) -> float:
-        """By how much an output differs from those of the parts together, relative to its size."""
+        """The difference between an output and those of the parts together, relative to its size."""
         if any(part.ndim == 0 or part.shape[1:] != whole.shape[1:] for part in parts) or whole.ndim == 0:
             raise NotComparable("it has another shape for fewer samples")
         together = np.concatenate(parts)

@@ -41,7 +41,7 @@ class Finding:
     """Why it could not be tried."""
 
     def difference(self) -> float:
-        """By how much the mean of the parts' losses differs from the loss of the whole, in percent."""
+        """The difference between the mean of the parts' losses and the loss of the whole, in percent."""
         return 100 * abs(self.of_parts - self.whole) / max(abs(self.whole), abs(self.of_parts))
 
 

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class LossKinds:
-    """What trials found (`loss_trial`, `step_trial`): of losses by their ids. What is not named here is a mean over samples."""
+    """The results of trials (`loss_trial`, `step_trial`), by the ids of losses. A loss without one is a mean over samples."""
 
     summed: set[int] = field(default_factory=set)
     """They return one number, which is a sum over samples."""
     gathered: set[int] = field(default_factory=set)
     """They couple samples, and shall be computed from those of all ranks."""
     summed_added: set[tuple[bool, int, int]] = field(default_factory=set)
-    """In training, or not, the layer of this id adds a sum in the call of this number of its `add_loss`."""
+    """Calls of `add_loss` that add a sum: whether in training, the id of the layer, the number of the call."""
     summed_gradients: bool = False
     """The gradients of a training step of the user's own are sums over samples."""
     reduced_at_tape: bool = False
@@ -38,9 +38,9 @@ class LossKinds:
     noise_in_gradients: bool = False
     """It draws random numbers after that: its optimizers get what rank 0 makes of the gradients."""
     summed_updates: set[tuple[str, int, int]] = field(default_factory=set)
-    """In this step ("train_step" or "test_step") the metric of this id is given a sum in the call of this number."""
+    """Calls that give a metric a sum: the step ("train_step" or "test_step"), the id of the metric, the number of the call."""
     summed_logs: set[tuple[str, int]] = field(default_factory=set)
-    """The number at this place in the logs of this step is a sum."""
+    """Logs that are sums: the step, and the place in its logs."""
 
 
 class PartOfBatch(Protocol):

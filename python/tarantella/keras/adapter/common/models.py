@@ -25,7 +25,7 @@ def is_model(value: Any) -> bool:
 
 
 def in_other_keras(value: Any) -> str:
-    """For an object of the Keras that is not in use: the end of an error message about it. Empty for any other object."""
+    """The end of an error message about an object of the Keras that is not in use. Empty for any other object."""
     other, name, advice = ("keras", "Keras 3", "unset") if LEGACY else ("tf_keras", "legacy Keras (tf_keras)", "set")
     if not any(base.__module__.partition(".")[0] == other for base in type(value).__mro__):
         return ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tarantella.launcher.errors import UsageError
-from tarantella.launcher.sockets import Pinning, Socket, find_sockets
+from tarantella.launcher.pinning import Pinning, Socket, find_sockets
 
 NODES = Path("/sys/devices/system/node")
 with_sockets = pytest.mark.skipif(not (NODES / "node0").exists(), reason="this machine does not tell its sockets")
