@@ -29,6 +29,9 @@ class OwnBackend final : public Backend {
       case Collective::all_gather: return check(tnt_all_gather(comm_, in, out, count, dtype, nullptr, nullptr));
       case Collective::broadcast: return check(tnt_broadcast(comm_, in, out, count, dtype, root, nullptr, nullptr));
       case Collective::all_to_all: return check(tnt_all_to_all(comm_, in, out, count, dtype, nullptr, nullptr));
+      case Collective::reduce: return check(tnt_reduce(comm_, in, out, count, dtype, op, root, nullptr, nullptr));
+      case Collective::gather: return check(tnt_gather(comm_, in, out, count, dtype, root, nullptr, nullptr));
+      case Collective::scatter: return check(tnt_scatter(comm_, in, out, count, dtype, root, nullptr, nullptr));
       case Collective::sendrecv: return round_the_ring(in, out, count, dtype);
       case Collective::barrier: return check(tnt_barrier(comm_, nullptr, nullptr));
       default: throw Failure(fmt::format("{} is no collective of a communicator", bench::name(collective)));

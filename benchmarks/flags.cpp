@@ -27,7 +27,7 @@ class Group {
 void add_subject_flags(CLI::App& app, Flags& flags) {
   app.add_option("COLLECTIVE", flags.collective,
                  "all_reduce (default), reduce_scatter, all_gather, broadcast,\n"
-                 "all_to_all, sendrecv (to the next rank), barrier;\n"
+                 "all_to_all, reduce, gather, scatter, sendrecv (to the next rank),\nbarrier;\n"
                  "bucket: pack, reduce and unpack a model's gradients;\n"
                  "overlap: the same during a synthetic backward pass")
       ->type_name(" ");
@@ -38,7 +38,7 @@ void add_subject_flags(CLI::App& app, Flags& flags) {
   group.add("-O,--op", flags.op, "LIST",
             "sum (default), avg, min, max, prod; of integers also land, lor, lxor,\nband, bor, bxor; all: those that the types "
             "have; it is -o in nccl-tests");
-  group.add("-r,--root", flags.root, "RANK", "of broadcast; default 0");
+  group.add("-r,--root", flags.root, "RANK", "of broadcast, reduce, gather and scatter; default 0");
   group.add("--model", flags.model, "NAME", "of bucket and overlap: resnet50 (default), transformer_big, bert_large");
   group.add("--tensors", flags.tensors, "N", "of bucket and overlap with sizes: so many equal tensors; default 8");
   group.add("--fusion-threshold", flags.fusion_threshold, "SIZE",
@@ -54,8 +54,8 @@ void add_subject_flags(CLI::App& app, Flags& flags) {
 void add_size_flags(CLI::App& app, Flags& flags) {
   Group group(app, "Sizes");
   group.add("-b,--minbytes", flags.minbytes, "SIZE",
-            "smallest size: 4, 1K, 1.5M, 1G; binary suffixes; default one element,\n4K for reduce_scatter, all_gather and "
-            "all_to_all");
+            "smallest size: 4, 1K, 1.5M, 1G; binary suffixes; default one element,\n4K for reduce_scatter, all_gather, "
+            "all_to_all,\ngather and scatter");
   group.add("-e,--maxbytes", flags.maxbytes, "SIZE", "largest size; default 64M");
   group.add("-f,--stepfactor", flags.stepfactor, "FACTOR", "from one size to the next; default 4");
   group.add("-i,--stepbytes", flags.stepbytes, "SIZE", "steps by addition instead");

@@ -94,6 +94,12 @@ int round_the_ring(const void* in, void* out, int count, MPI_Datatype type) {
                       MPI_STATUS_IGNORE);
 }
 
+int own_rank() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
 int call(Collective collective, const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, int root) {
   const void* from = in == out ? MPI_IN_PLACE : in;
   switch (collective) {
@@ -102,6 +108,9 @@ int call(Collective collective, const void* in, void* out, int count, MPI_Dataty
     case Collective::all_gather: return MPI_Allgather(in, count, type, out, count, type, MPI_COMM_WORLD);
     case Collective::broadcast: return MPI_Bcast(out, count, type, root, MPI_COMM_WORLD);
     case Collective::all_to_all: return MPI_Alltoall(from, count, type, out, count, type, MPI_COMM_WORLD);
+    case Collective::reduce: return MPI_Reduce(own_rank() == root ? from : in, out, count, type, op, root, MPI_COMM_WORLD);
+    case Collective::gather: return MPI_Gather(in, count, type, out, count, type, root, MPI_COMM_WORLD);
+    case Collective::scatter: return MPI_Scatter(in, count, type, out, count, type, root, MPI_COMM_WORLD);
     case Collective::sendrecv: return round_the_ring(in, out, count, type);
     case Collective::barrier: return MPI_Barrier(MPI_COMM_WORLD);
     default: return MPI_ERR_ARG;
@@ -109,7 +118,8 @@ int call(Collective collective, const void* in, void* out, int count, MPI_Dataty
 }
 
 bool reduces(int collective) {
-  return collective == static_cast<int>(Collective::all_reduce) || collective == static_cast<int>(Collective::reduce_scatter);
+  return collective == static_cast<int>(Collective::all_reduce) || collective == static_cast<int>(Collective::reduce_scatter) ||
+         collective == static_cast<int>(Collective::reduce);
 }
 
 // MPI has no 16-bit floating-point types and no average.

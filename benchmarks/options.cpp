@@ -24,7 +24,8 @@ void refuse_idle_flags(const Flags& flags, Collective collective) {
     const Text& text;
     std::vector<Collective> collectives;
   };
-  const std::vector<Collective> typed{all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv};
+  const std::vector<Collective> typed{all_reduce, reduce_scatter, all_gather, broadcast, all_to_all,
+                                      reduce,     gather,         scatter,    sendrecv};
   std::vector<Collective> sized = typed;
   sized.insert(sized.end(), {bucket, overlap});
   const std::vector<Use> uses{{"-b", flags.minbytes, sized},
@@ -33,11 +34,11 @@ void refuse_idle_flags(const Flags& flags, Collective collective) {
                               {"-i", flags.stepbytes, sized},
                               {"--sizes", flags.sizes, sized},
                               {"-d", flags.datatype, typed},
-                              {"-O", flags.op, {all_reduce, reduce_scatter}},
-                              {"-r", flags.root, {broadcast}},
+                              {"-O", flags.op, {all_reduce, reduce_scatter, reduce}},
+                              {"-r", flags.root, {broadcast, reduce, gather, scatter}},
                               {"--cache", flags.cache, typed},
                               {"--unalign", flags.unalign, typed},
-                              {"--place", flags.place, {all_reduce, broadcast}},
+                              {"--place", flags.place, {all_reduce, broadcast, reduce}},
                               {"--model", flags.model, {bucket, overlap}},
                               {"--tensors", flags.tensors, {bucket, overlap}},
                               {"--fusion-threshold", flags.fusion_threshold, {bucket, overlap}},
@@ -222,9 +223,7 @@ void read_method(const Flags& flags, Options& options) {
   if (flags.max_time) options.max_time = parse_positive("--max-time", *flags.max_time);
   if (flags.timeout) options.timeout = parse_positive("--timeout", *flags.timeout);
   if (flags.cache) options.cache = parse_choice("--cache", *flags.cache, {"hot", "rotate"}) == 0 ? Cache::hot : Cache::rotate;
-  // only these two have input and output of the same size
-  const bool places = options.collective == Collective::all_reduce || options.collective == Collective::broadcast;
-  options.place = places ? Place::both : Place::out;
+  options.place = has_in_place(options.collective) ? Place::both : Place::out;
   if (flags.place) options.place = static_cast<Place>(parse_choice("--place", *flags.place, {"out", "in", "both"}));
   if (flags.unalign) options.unalign = parse_whole("--unalign", *flags.unalign, 0, 4096);
   if (flags.check) read_checks(*flags.check, options);

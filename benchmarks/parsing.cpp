@@ -32,7 +32,8 @@ constexpr Word<tnt_op_t> op_words[] = {{"sum", TNT_SUM},   {"avg", TNT_AVG},   {
                                        {"prod", TNT_PROD}, {"land", TNT_LAND}, {"lor", TNT_LOR},  {"lxor", TNT_LXOR},
                                        {"band", TNT_BAND}, {"bor", TNT_BOR},   {"bxor", TNT_BXOR}};
 constexpr std::array collectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                 Collective::broadcast,  Collective::all_to_all,     Collective::sendrecv,
+                                 Collective::broadcast,  Collective::all_to_all,     Collective::reduce,
+                                 Collective::gather,     Collective::scatter,        Collective::sendrecv,
                                  Collective::barrier,    Collective::bucket,         Collective::overlap};
 
 // A comma-separated list of names, or "all"; every value once.

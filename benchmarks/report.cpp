@@ -37,8 +37,11 @@ double busbw_factor(Collective collective, int ranks) {
     case Collective::overlap: return 2 * (n - 1) / n;
     case Collective::reduce_scatter:
     case Collective::all_to_all:
+    case Collective::gather:
+    case Collective::scatter:
     case Collective::all_gather: return (n - 1) / n;
     case Collective::sendrecv:
+    case Collective::reduce:
     case Collective::broadcast: return 1;
     case Collective::barrier: return 0;
   }
@@ -47,7 +50,8 @@ double busbw_factor(Collective collective, int ranks) {
 
 bool has_op(Collective collective) {
   using enum Collective;
-  return collective == all_reduce || collective == reduce_scatter || collective == bucket || collective == overlap;
+  return collective == all_reduce || collective == reduce_scatter || collective == reduce || collective == bucket ||
+         collective == overlap;
 }
 
 nlohmann::ordered_json to_json(const Row& row, const Header& header) {

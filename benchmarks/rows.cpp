@@ -6,12 +6,6 @@
 #include "benchmarks/shape.hpp"
 
 namespace tnt::bench {
-namespace {
-
-bool has_in_place(Collective collective) { return collective == Collective::all_reduce || collective == Collective::broadcast; }
-
-}  // namespace
-
 std::vector<Row> planned_rows(const Options& options, int ranks) {
   std::vector<bool> places;
   if (options.place != Place::in) places.push_back(false);
@@ -31,7 +25,7 @@ std::vector<Row> planned_rows(const Options& options, int ranks) {
                           .label = size.label,
                           .dtype = dtype,
                           .op = op,
-                          .root = options.collective == Collective::broadcast ? options.root : -1,
+                          .root = rooted(options.collective) ? options.root : -1,
                           .in_place = in_place,
                           .cache = options.cache,
                           .unalign = options.unalign});

@@ -7,7 +7,9 @@
 
 namespace tnt::bench {
 
-[[nodiscard]] bool reduces(Collective collective);  // all_reduce and reduce_scatter
+[[nodiscard]] bool reduces(Collective collective);       // all_reduce, reduce_scatter and reduce
+[[nodiscard]] bool rooted(Collective collective);        // broadcast, reduce, gather and scatter
+[[nodiscard]] bool has_in_place(Collective collective);  // whether input and output have the same size
 
 // The buffers of one operation on one rank, in elements. count: the argument of the library's call.
 struct Shape {
@@ -23,7 +25,7 @@ struct Shape {
 
 // The minimum number of bytes that the machine's memory must move: each rank's input is read once, and each rank's result is
 // written once. S bytes as in nccl-tests, n ranks: 2nS for all_reduce, all_to_all and sendrecv; (n+1)S for all_gather,
-// reduce_scatter and broadcast. In place on one rank nothing moves.
+// reduce_scatter, reduce and broadcast; 2S for gather and scatter. In place on one rank nothing moves.
 [[nodiscard]] double min_traffic(Collective collective, double bytes, int ranks, bool in_place);
 
 }  // namespace tnt::bench

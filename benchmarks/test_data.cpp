@@ -48,12 +48,16 @@ double combine(double a, double b, tnt_op_t op) {
 }  // namespace
 
 std::size_t in_count(const Problem& problem) {
-  const bool of_all = problem.collective == Collective::reduce_scatter || problem.collective == Collective::all_to_all;
+  const bool of_all = problem.collective == Collective::reduce_scatter || problem.collective == Collective::all_to_all ||
+                      problem.collective == Collective::scatter;
   return of_all ? problem.count * static_cast<std::size_t>(problem.ranks) : problem.count;
 }
 
 std::size_t out_count(const Problem& problem) {
-  const bool of_all = problem.collective == Collective::all_gather || problem.collective == Collective::all_to_all;
+  const bool on_root_alone = problem.collective == Collective::reduce || problem.collective == Collective::gather;
+  if (on_root_alone && problem.rank != problem.root) return 0;
+  const bool of_all = problem.collective == Collective::all_gather || problem.collective == Collective::all_to_all ||
+                      problem.collective == Collective::gather;
   return of_all ? problem.count * static_cast<std::size_t>(problem.ranks) : problem.count;
 }
 
@@ -77,8 +81,10 @@ double random_input(const Problem& problem, int rank, std::size_t i) {
 
 Origin origin(const Problem& problem, std::size_t i) {
   switch (problem.collective) {
+    case Collective::gather:
     case Collective::all_gather: return {i % problem.count, static_cast<int>(i / problem.count)};
     case Collective::broadcast: return {i, problem.root};
+    case Collective::scatter: return {static_cast<std::size_t>(problem.rank) * problem.count + i, problem.root};
     case Collective::sendrecv: return {i, (problem.rank + problem.ranks - 1) % problem.ranks};
     case Collective::all_to_all:
       return {static_cast<std::size_t>(problem.rank) * problem.count + i % problem.count, static_cast<int>(i / problem.count)};

@@ -9,6 +9,9 @@ const char* name(Collective collective) {
     case Collective::all_gather: return "all_gather";
     case Collective::broadcast: return "broadcast";
     case Collective::all_to_all: return "all_to_all";
+    case Collective::reduce: return "reduce";
+    case Collective::gather: return "gather";
+    case Collective::scatter: return "scatter";
     case Collective::sendrecv: return "sendrecv";
     case Collective::barrier: return "barrier";
     case Collective::bucket: return "bucket";

@@ -11,13 +11,26 @@
 
 namespace tnt::bench {
 
-enum class Collective { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv, barrier, bucket, overlap };
+enum class Collective {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  all_to_all,
+  reduce,
+  gather,
+  scatter,
+  sendrecv,
+  barrier,
+  bucket,
+  overlap
+};
 enum class Cache { hot, rotate };
 enum class Place { out, in, both };
 enum class Format { table, jsonl, csv, md };
 
-// Bytes as in nccl-tests: the vector for all_reduce, broadcast and sendrecv; the total over ranks for all_gather,
-// reduce_scatter and all_to_all.
+// Bytes as in nccl-tests: the vector for all_reduce, reduce, broadcast and sendrecv; the total over ranks for all_gather,
+// reduce_scatter, all_to_all, gather and scatter.
 struct Size {
   std::size_t bytes = 0;
   std::string label{};  // a tensor's name in a model's list; empty for plain sizes

@@ -158,6 +158,9 @@ class Simulation {
       case Collective::all_gather: return comm.all_gather(in, out, count, row.dtype, context);
       case Collective::broadcast: return comm.broadcast(in, out, count, row.dtype, std::max(row.root, 0), context);
       case Collective::all_to_all: return comm.all_to_all(in, out, count, row.dtype, context);
+      case Collective::reduce: return comm.reduce(in, out, count, row.dtype, row.op, std::max(row.root, 0), context);
+      case Collective::gather: return comm.gather(in, out, count, row.dtype, std::max(row.root, 0), context);
+      case Collective::scatter: return comm.scatter(in, out, count, row.dtype, std::max(row.root, 0), context);
       case Collective::barrier: return comm.barrier(context);
       case Collective::sendrecv: {
         const int next = (comm.rank() + 1) % ranks_;

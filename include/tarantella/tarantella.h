@@ -255,6 +255,42 @@ TNT_EXPORT tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out
 TNT_EXPORT tnt_status_t tnt_all_to_all(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype,
                                        tnt_stream_t stream, tnt_work_t* work);
 
+/* out on root[i] = op over ranks of in[i], with the bits of tnt_all_reduce; both have count elements. out is ignored elsewhere
+ * and may be NULL there. In place on root: in == out. Cost: nS less than tnt_all_reduce in shared memory, half of it between
+ * nodes over MPI and TCP, and all of it for "hierarchical". */
+TNT_EXPORT tnt_status_t tnt_reduce(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                                   int root, tnt_stream_t stream, tnt_work_t* work);
+
+/* in: count elements, out on root: n*count, rank r's at [r*count, (r+1)*count). out is ignored elsewhere and may be NULL there.
+ * In place on root: in is root's part of out. Cost: 4S, S = all of out. */
+TNT_EXPORT tnt_status_t tnt_gather(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
+                                   tnt_stream_t stream, tnt_work_t* work);
+
+/* in on root: n*count elements, out: count. Rank r gets elements [r*count, (r+1)*count). in is ignored elsewhere and may be
+ * NULL there. In place on root: out is root's part of in. Cost: 4S, S = all of in. */
+TNT_EXPORT tnt_status_t tnt_scatter(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
+                                    tnt_stream_t stream, tnt_work_t* work);
+
+/* The uneven forms: blocks of different sizes, one after another in the order of the ranks, without gaps. Lists of counts have
+ * one entry for each rank, which may be 0; they are copied. With a stream they are n sends and n receives of each rank, and
+ * tnt_reduce_scatter_v is n calls of tnt_reduce. */
+
+/* As tnt_all_gather, but rank r contributes counts[r] elements. All ranks pass the same list, else TNT_MISMATCH (with a stream
+ * it is not compared). In place: in is this rank's part of out. Cost: 2S + 2nS, S = all of out. */
+TNT_EXPORT tnt_status_t tnt_all_gather_v(tnt_comm_t comm, const void* in, void* out, const size_t* counts, tnt_dtype_t dtype,
+                                         tnt_stream_t stream, tnt_work_t* work);
+
+/* As tnt_reduce_scatter, but rank r gets counts[r] elements. All ranks pass the same list, else TNT_MISMATCH. Cost: 3nS, S =
+ * all of in. */
+TNT_EXPORT tnt_status_t tnt_reduce_scatter_v(tnt_comm_t comm, const void* in, void* out, const size_t* counts,
+                                             tnt_dtype_t dtype, tnt_op_t op, tnt_stream_t stream, tnt_work_t* work);
+
+/* As tnt_all_to_all, but in has send_counts[r] elements for rank r, and out gets recv_counts[r] from it. recv_counts[r] must be
+ * what rank r sends, else TNT_MISMATCH (with a stream and NCCL it is not compared). Not in place. Cost: 4nS, S = all of in, and
+ * one more barrier or round of messages, in which ranks compare their counts. */
+TNT_EXPORT tnt_status_t tnt_all_to_all_v(tnt_comm_t comm, const void* in, void* out, const size_t* send_counts,
+                                         const size_t* recv_counts, tnt_dtype_t dtype, tnt_stream_t stream, tnt_work_t* work);
+
 /* Returns (or the work finishes) after every rank has called it. */
 TNT_EXPORT tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work);
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -261,6 +262,69 @@ class Comm {
     return started([&](tnt_work_t* work) { return call_all_to_all(in, out, stream, work); });
   }
 
+  // out matters on root alone, and may be empty elsewhere.
+  template <typename In, typename Out>
+  void reduce(const In& in, Out&& out, int root, tnt_op_t op = TNT_SUM, tnt_stream_t stream = nullptr) const {
+    check(call_reduce(in, out, root, op, stream, nullptr));
+  }
+  template <typename In, typename Out>
+  [[nodiscard]] Work start_reduce(const In& in, Out&& out, int root, tnt_op_t op = TNT_SUM,
+                                  tnt_stream_t stream = nullptr) const {
+    return started([&](tnt_work_t* work) { return call_reduce(in, out, root, op, stream, work); });
+  }
+
+  // out matters on root alone, and may be empty elsewhere.
+  template <typename In, typename Out>
+  void gather(const In& in, Out&& out, int root, tnt_stream_t stream = nullptr) const {
+    check(call_gather(in, out, root, stream, nullptr));
+  }
+  template <typename In, typename Out>
+  [[nodiscard]] Work start_gather(const In& in, Out&& out, int root, tnt_stream_t stream = nullptr) const {
+    return started([&](tnt_work_t* work) { return call_gather(in, out, root, stream, work); });
+  }
+
+  // in matters on root alone, and may be empty elsewhere.
+  template <typename In, typename Out>
+  void scatter(const In& in, Out&& out, int root, tnt_stream_t stream = nullptr) const {
+    check(call_scatter(in, out, root, stream, nullptr));
+  }
+  template <typename In, typename Out>
+  [[nodiscard]] Work start_scatter(const In& in, Out&& out, int root, tnt_stream_t stream = nullptr) const {
+    return started([&](tnt_work_t* work) { return call_scatter(in, out, root, stream, work); });
+  }
+
+  // Counts: containers of std::size_t with an element for each rank.
+  template <typename In, typename Out, typename Counts>
+  void all_gather_v(const In& in, Out&& out, const Counts& counts, tnt_stream_t stream = nullptr) const {
+    check(call_all_gather_v(in, out, counts, stream, nullptr));
+  }
+  template <typename In, typename Out, typename Counts>
+  [[nodiscard]] Work start_all_gather_v(const In& in, Out&& out, const Counts& counts, tnt_stream_t stream = nullptr) const {
+    return started([&](tnt_work_t* work) { return call_all_gather_v(in, out, counts, stream, work); });
+  }
+
+  template <typename In, typename Out, typename Counts>
+  void reduce_scatter_v(const In& in, Out&& out, const Counts& counts, tnt_op_t op = TNT_SUM,
+                        tnt_stream_t stream = nullptr) const {
+    check(call_reduce_scatter_v(in, out, counts, op, stream, nullptr));
+  }
+  template <typename In, typename Out, typename Counts>
+  [[nodiscard]] Work start_reduce_scatter_v(const In& in, Out&& out, const Counts& counts, tnt_op_t op = TNT_SUM,
+                                            tnt_stream_t stream = nullptr) const {
+    return started([&](tnt_work_t* work) { return call_reduce_scatter_v(in, out, counts, op, stream, work); });
+  }
+
+  template <typename In, typename Out, typename Counts>
+  void all_to_all_v(const In& in, Out&& out, const Counts& send_counts, const Counts& recv_counts,
+                    tnt_stream_t stream = nullptr) const {
+    check(call_all_to_all_v(in, out, send_counts, recv_counts, stream, nullptr));
+  }
+  template <typename In, typename Out, typename Counts>
+  [[nodiscard]] Work start_all_to_all_v(const In& in, Out&& out, const Counts& send_counts, const Counts& recv_counts,
+                                        tnt_stream_t stream = nullptr) const {
+    return started([&](tnt_work_t* work) { return call_all_to_all_v(in, out, send_counts, recv_counts, stream, work); });
+  }
+
   template <typename In>
   void send(const In& in, int to, tnt_stream_t stream = nullptr) const {
     check(call_send(in, to, stream, nullptr));
@@ -326,6 +390,59 @@ class Comm {
                         std::size(in) == std::size(out) && std::size(out) % blocks() == 0);
     return tnt_all_to_all(handle_, std::data(in), std::data(out), std::size(out) / blocks(), detail::common_dtype<In, Out>(),
                           stream, work);
+  }
+  template <typename In, typename Out>
+  [[nodiscard]] tnt_status_t call_reduce(In& in, Out& out, int root, tnt_op_t op, tnt_stream_t stream, tnt_work_t* work) const {
+    detail::check_sizes("reduce", std::size(in), std::size(out), rank_ != root || std::size(in) == std::size(out));
+    return tnt_reduce(handle_, std::data(in), std::data(out), std::size(in), detail::common_dtype<In, Out>(), op, root, stream,
+                      work);
+  }
+  template <typename In, typename Out>
+  [[nodiscard]] tnt_status_t call_gather(In& in, Out& out, int root, tnt_stream_t stream, tnt_work_t* work) const {
+    detail::check_sizes("gather", std::size(in), std::size(out), rank_ != root || std::size(out) == blocks() * std::size(in));
+    return tnt_gather(handle_, std::data(in), std::data(out), std::size(in), detail::common_dtype<In, Out>(), root, stream,
+                      work);
+  }
+  template <typename In, typename Out>
+  [[nodiscard]] tnt_status_t call_scatter(In& in, Out& out, int root, tnt_stream_t stream, tnt_work_t* work) const {
+    detail::check_sizes("scatter", std::size(in), std::size(out), rank_ != root || std::size(in) == blocks() * std::size(out));
+    return tnt_scatter(handle_, std::data(in), std::data(out), std::size(out), detail::common_dtype<In, Out>(), root, stream,
+                       work);
+  }
+  template <typename In, typename Out, typename Counts>
+  [[nodiscard]] tnt_status_t call_all_gather_v(In& in, Out& out, Counts& counts, tnt_stream_t stream, tnt_work_t* work) const {
+    const View<const std::size_t> list = checked_counts("all_gather_v", counts);
+    detail::check_sizes("all_gather_v", std::size(in), std::size(out),
+                        std::size(in) == own(list) && std::size(out) == sum(list));
+    return tnt_all_gather_v(handle_, std::data(in), std::data(out), list.data(), detail::common_dtype<In, Out>(), stream, work);
+  }
+  template <typename In, typename Out, typename Counts>
+  [[nodiscard]] tnt_status_t call_reduce_scatter_v(In& in, Out& out, Counts& counts, tnt_op_t op, tnt_stream_t stream,
+                                                   tnt_work_t* work) const {
+    const View<const std::size_t> list = checked_counts("reduce_scatter_v", counts);
+    detail::check_sizes("reduce_scatter_v", std::size(in), std::size(out),
+                        std::size(in) == sum(list) && std::size(out) == own(list));
+    return tnt_reduce_scatter_v(handle_, std::data(in), std::data(out), list.data(), detail::common_dtype<In, Out>(), op,
+                                stream, work);
+  }
+  template <typename In, typename Out, typename Counts>
+  [[nodiscard]] tnt_status_t call_all_to_all_v(In& in, Out& out, Counts& send_counts, Counts& recv_counts, tnt_stream_t stream,
+                                               tnt_work_t* work) const {
+    const View<const std::size_t> sent = checked_counts("all_to_all_v", send_counts);
+    const View<const std::size_t> received = checked_counts("all_to_all_v", recv_counts);
+    detail::check_sizes("all_to_all_v", std::size(in), std::size(out),
+                        std::size(in) == sum(sent) && std::size(out) == sum(received));
+    return tnt_all_to_all_v(handle_, std::data(in), std::data(out), sent.data(), received.data(),
+                            detail::common_dtype<In, Out>(), stream, work);
+  }
+  [[nodiscard]] View<const std::size_t> checked_counts(const char* call, View<const std::size_t> counts) const {
+    if (counts.size() == blocks()) return counts;
+    throw Error(TNT_INVALID_ARGUMENT, std::string(call) + ": there are " + std::to_string(counts.size()) + " counts of " +
+                                          std::to_string(size_) + " ranks");
+  }
+  [[nodiscard]] std::size_t own(View<const std::size_t> counts) const { return counts[static_cast<std::size_t>(rank_)]; }
+  [[nodiscard]] static std::size_t sum(View<const std::size_t> counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   }
   template <typename In>
   [[nodiscard]] tnt_status_t call_send(In& in, int to, tnt_stream_t stream, tnt_work_t* work) const {

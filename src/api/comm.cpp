@@ -1,13 +1,16 @@
 // The C functions of communicators and collectives.
 #include <cmath>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
+#include <vector>
 
 #include "api/boundary.hpp"
 #include "api/handles.hpp"
 #include "api/runtime.hpp"
+#include "comm/blocks.hpp"
 #include "comm/dispatch_collective.hpp"
 
 struct tnt_work {
@@ -28,22 +31,29 @@ void check_buffer(const void* buffer, const char* what, std::size_t count, tnt_d
   if (count > 0) required(static_cast<const std::byte*>(buffer), what);
 }
 
-// Buffers of a collective, of in_blocks and out_blocks times count elements. Results are written while inputs are still read,
-// so they must not overlap, unless in is the part of out that begins with element `in_place`.
-void check_buffers(const void* in, std::size_t in_blocks, const void* out, std::size_t out_blocks, std::size_t count,
-                   tnt_dtype_t dtype, std::optional<std::size_t> in_place) {
-  check_buffer(in, "in", count, dtype, in_blocks);
-  check_buffer(out, "out", count, dtype, out_blocks);
+// Results are written while inputs are still read, so buffers must not overlap, unless in is the part of out that begins with
+// element `in_place`. Counts: elements.
+void check_overlap(const void* in, std::size_t in_count, const void* out, std::size_t out_count, tnt_dtype_t dtype,
+                   std::optional<std::size_t> in_place) {
+  if (in_count == 0 || out_count == 0) return;
   const std::size_t size = dtype_size(dtype);
   const auto from = reinterpret_cast<std::uintptr_t>(in);
   const auto to = reinterpret_cast<std::uintptr_t>(out);
   if (in_place && from == to + *in_place * size) return;
-  const bool overlap = from < to ? to - from < in_blocks * count * size : from - to < out_blocks * count * size;
+  const bool overlap = from < to ? to - from < in_count * size : from - to < out_count * size;
   if (!overlap) return;
   fail(TNT_INVALID_ARGUMENT,
        "in and out overlap: out begins {} bytes {} in. Use separate buffers, or in place those that the call's comment in "
        "tarantella.h names",
        from < to ? to - from : from - to, from < to ? "after" : "before");
+}
+
+// Buffers of a collective, of in_blocks and out_blocks times count elements.
+void check_buffers(const void* in, std::size_t in_blocks, const void* out, std::size_t out_blocks, std::size_t count,
+                   tnt_dtype_t dtype, std::optional<std::size_t> in_place) {
+  check_buffer(in, "in", count, dtype, in_blocks);
+  check_buffer(out, "out", count, dtype, out_blocks);
+  check_overlap(in, in_blocks * count, out, out_blocks * count, dtype, in_place);
 }
 
 // The same size: in == out is in place.
@@ -57,6 +67,30 @@ void check_op(tnt_op_t op, tnt_dtype_t dtype) {
   if (!is_op(op)) fail(TNT_INVALID_ARGUMENT, "op {} is not a tnt_op_t", static_cast<int>(op));
   if (!needs_integers(op) || !is_dtype(dtype) || is_integer(dtype)) return;
   fail(TNT_INVALID_ARGUMENT, "{} needs an integer dtype, not {}", op_name(op), dtype_name(dtype));
+}
+
+// The counts of all ranks, copied.
+std::vector<std::size_t> read_counts(const Communicator& communicator, const std::size_t* counts, const char* what) {
+  std::vector<std::size_t> all(&required(counts, what), counts + size_of(communicator));
+  constexpr std::size_t most = SIZE_MAX / 16;  // in bytes of the largest element
+  std::size_t total = 0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] > most - total) fail(TNT_INVALID_ARGUMENT, "{}[{}] {} is too large", what, rank, all[rank]);
+    total += all[rank];
+  }
+  return all;
+}
+
+// The buffers of an uneven form.
+void check_uneven(const void* in, std::size_t in_count, const void* out, std::size_t out_count, tnt_dtype_t dtype,
+                  std::optional<std::size_t> in_place) {
+  check_buffer(in, "in", in_count, dtype);
+  check_buffer(out, "out", out_count, dtype);
+  check_overlap(in, in_count, out, out_count, dtype, in_place);
+}
+
+const std::byte* at(const void* buffer, std::size_t element, tnt_dtype_t dtype) {
+  return static_cast<const std::byte*>(buffer) + element * dtype_size(dtype);
 }
 
 void check_rank(const Communicator& communicator, int rank, const char* what) {
@@ -318,6 +352,125 @@ tnt_status_t tnt_all_to_all(tnt_comm_t comm, const void* in, void* out, size_t c
       check_equal_buffers(in, out, count, dtype, size_of(communicator));
     };
     run_collective(comm, {.kind = Call::all_to_all, .dtype = dtype, .count = count}, in, out, stream, work, check);
+  });
+}
+
+tnt_status_t tnt_reduce(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
+                        tnt_stream_t stream, tnt_work_t* work) {
+  return guarded_collective([&] {
+    const auto check = [&](const Communicator& communicator) {
+      check_op(op, dtype);
+      check_rank(communicator, root, "root");
+      check_equal_buffers(in, communicator.rank() == root ? out : in, count, dtype);
+    };
+    const Call call{.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count};
+    run_collective(comm, call, in, out, stream, work, check);
+  });
+}
+
+tnt_status_t tnt_gather(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
+                        tnt_stream_t stream, tnt_work_t* work) {
+  return guarded_collective([&] {
+    const auto check = [&](const Communicator& communicator) {
+      check_rank(communicator, root, "root");
+      if (communicator.rank() != root) return check_buffer(in, "in", count, dtype, size_of(communicator));
+      check_buffers(in, 1, out, size_of(communicator), count, dtype, static_cast<std::size_t>(root) * count);
+    };
+    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+      devices.gather(in, out, count, dtype, root, "gather");
+    };
+    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
+      communicator.gather(in, out, count, dtype, root, context);
+    });
+  });
+}
+
+tnt_status_t tnt_scatter(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
+                         tnt_stream_t stream, tnt_work_t* work) {
+  return guarded_collective([&] {
+    const auto check = [&](const Communicator& communicator) {
+      check_rank(communicator, root, "root");
+      const std::size_t blocks = size_of(communicator);
+      check_buffer(out, "out", count, dtype, blocks);
+      if (communicator.rank() != root) return;
+      check_buffer(in, "in", count, dtype, blocks);
+      if (out == at(in, static_cast<std::size_t>(root) * count, dtype)) return;
+      check_overlap(in, blocks * count, out, count, dtype, std::nullopt);
+    };
+    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+      devices.scatter(in, out, count, dtype, root, "scatter");
+    };
+    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
+      communicator.scatter(in, out, count, dtype, root, context);
+    });
+  });
+}
+
+tnt_status_t tnt_all_gather_v(tnt_comm_t comm, const void* in, void* out, const size_t* counts, tnt_dtype_t dtype,
+                              tnt_stream_t stream, tnt_work_t* work) {
+  return guarded_collective([&] {
+    const auto list = std::make_shared<std::vector<std::size_t>>();  // filled when the number of ranks is known
+    const auto check = [&](const Communicator& communicator) {
+      *list = read_counts(communicator, counts, "counts");
+      const Blocks blocks(*list);
+      const auto self = static_cast<std::size_t>(communicator.rank());
+      check_uneven(in, blocks.size(self), out, blocks.total(), dtype, blocks.begin(self));
+    };
+    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+      devices.all_gather_v(in, out, *list, dtype, "all_gather_v");
+    };
+    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
+      communicator.all_gather_v(in, out, *list, dtype, context);
+    });
+  });
+}
+
+tnt_status_t tnt_reduce_scatter_v(tnt_comm_t comm, const void* in, void* out, const size_t* counts, tnt_dtype_t dtype,
+                                  tnt_op_t op, tnt_stream_t stream, tnt_work_t* work) {
+  return guarded_collective([&] {
+    const auto list = std::make_shared<std::vector<std::size_t>>();
+    const auto check = [&](const Communicator& communicator) {
+      check_op(op, dtype);
+      *list = read_counts(communicator, counts, "counts");
+      const Blocks blocks(*list);
+      const std::size_t own = blocks.size(static_cast<std::size_t>(communicator.rank()));
+      check_uneven(in, blocks.total(), out, own, dtype, list->size() == 1 ? std::optional<std::size_t>(0) : std::nullopt);
+    };
+    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+      devices.reduce_scatter_v(in, out, *list, dtype, op, "reduce_scatter_v");
+    };
+    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
+      communicator.reduce_scatter_v(in, out, *list, dtype, op, context);
+    });
+  });
+}
+
+tnt_status_t tnt_all_to_all_v(tnt_comm_t comm, const void* in, void* out, const size_t* send_counts, const size_t* recv_counts,
+                              tnt_dtype_t dtype, tnt_stream_t stream, tnt_work_t* work) {
+  return guarded_collective([&] {
+    struct Lists {
+      std::vector<std::size_t> sent;
+      std::vector<std::size_t> received;
+    };
+    const auto lists = std::make_shared<Lists>();
+    const auto check = [&](const Communicator& communicator) {
+      lists->sent = read_counts(communicator, send_counts, "send_counts");
+      lists->received = read_counts(communicator, recv_counts, "recv_counts");
+      const auto self = static_cast<std::size_t>(communicator.rank());
+      if (lists->sent[self] != lists->received[self]) {
+        fail(TNT_INVALID_ARGUMENT,
+             "send_counts[{}] is {} and recv_counts[{}] is {}, but the calling rank {} gets what it sends", self,
+             lists->sent[self], self, lists->received[self], self);
+      }
+      check_uneven(in, Blocks(lists->sent).total(), out, Blocks(lists->received).total(), dtype,
+                   lists->sent.size() == 1 ? std::optional<std::size_t>(0) : std::nullopt);
+    };
+    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+      devices.all_to_all_v(in, out, lists->sent, lists->received, dtype, "all_to_all_v");
+    };
+    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
+      communicator.all_to_all_v(in, out, lists->sent, lists->received, dtype, context);
+    });
   });
 }
 

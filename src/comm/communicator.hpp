@@ -60,6 +60,18 @@ class Communicator : NonCopyable {
   virtual void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
                          const CallContext& context) = 0;
   virtual void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) = 0;
+  virtual void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
+                      const CallContext& context) = 0;
+  virtual void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                      const CallContext& context) = 0;
+  virtual void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                       const CallContext& context) = 0;
+  virtual void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
+                                const CallContext& context) = 0;
+  virtual void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                            const CallContext& context) = 0;
+  virtual void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
+                            std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) = 0;
   virtual void barrier(const CallContext& context) = 0;
 
   // Point-to-point, independent of the collectives: one thread for each peer and direction may be here while another thread is

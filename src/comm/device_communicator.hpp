@@ -53,11 +53,23 @@ class DeviceCommunicator : NonCopyable {
   void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) {
     collective({.kind = Call::all_to_all, .dtype = dtype, .count = count}, in, out, detail);
   }
+  void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root, std::string_view detail) {
+    collective({.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count}, in, out, detail);
+  }
   void collective(const Call& call, const void* in, void* out, std::string_view detail);  // any of them
 
   // Sends and receives that do not wait for one another, like an NCCL group. Sends and receives of a pair of ranks are matched
   // in the order of the lists and calls. Only ranks with messages call this.
   void exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail);
+  // Made of messages, or of reductions to one rank each. Arguments of host collectives of the same names (communicator.hpp). A
+  // block that is in its place already is not moved.
+  void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, std::string_view detail);
+  void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, std::string_view detail);
+  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, std::string_view detail);
+  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
+                        std::string_view detail);
+  void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
+                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, std::string_view detail);
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, std::string_view detail) {
     const Message message{.in = in, .count = count, .peer = to};
     exchange({&message, 1}, dtype, detail);

@@ -6,7 +6,7 @@
 
 namespace tnt {
 
-// Blocks. Throws TNT_INVALID_ARGUMENT for send and recv.
+// Blocks. Throws TNT_INVALID_ARGUMENT for send, recv and the uneven forms.
 void dispatch_collective(Communicator& comm, const Call& call, const void* in, void* out, const CallContext& context);
 
 // all_reduce of one array, whose result takes its place.

@@ -15,6 +15,12 @@ std::string name_ranks(const std::vector<int>& ranks) {
 }
 
 std::string mismatch_message(int rank, const Call& call, int other_rank, const Call& other_call, std::uint64_t number) {
+  if (call.counts != other_call.counts && describe(call) == describe(other_call)) {
+    return fmt::format(
+        "rank {} and rank {} called {} with different counts of the ranks (call {} of their communicator): all ranks must pass "
+        "the same list",
+        rank, other_rank, describe(call), number);
+  }
   return fmt::format(
       "rank {} called {} while rank {} called {} (call {} of their communicator): all ranks must make the same calls in the "
       "same order",
@@ -34,6 +40,14 @@ std::string message_waiter(int rank, const std::string& described, const CallCon
 std::string unlike_messages(int rank, const std::string& described, int peer, const std::string& of_peer) {
   return fmt::format("rank {} called {} while rank {} called {}: their types and counts must be equal", rank, described, peer,
                      of_peer);
+}
+
+std::string block_mismatch_message(int sender, std::size_t sent, int receiver, std::size_t expected, const Call& call,
+                                   std::uint64_t number) {
+  return fmt::format(
+      "rank {} sends {} elements to rank {}, which expects {}, in {} (call {} of their communicator): recv_counts[{}] of "
+      "rank {} must be send_counts[{}] of rank {}",
+      sender, sent, receiver, expected, describe(call), number, sender, receiver, receiver, sender);
 }
 
 std::string lost_message(int rank, const std::string& waiter) {

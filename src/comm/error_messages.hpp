@@ -20,7 +20,9 @@ namespace tnt {
 [[nodiscard]] std::string describe_message(Call::Kind kind, std::uint64_t count, tnt_dtype_t dtype, int peer);
 [[nodiscard]] std::string message_waiter(int rank, const std::string& described, const CallContext& context);
 [[nodiscard]] std::string unlike_messages(int rank, const std::string& described, int peer, const std::string& of_peer);
-
+// In all_to_all_v.
+[[nodiscard]] std::string block_mismatch_message(int sender, std::size_t sent, int receiver, std::size_t expected,
+                                                 const Call& call, std::uint64_t number);
 [[nodiscard]] std::string lost_message(int rank, const std::string& waiter);  // its connection has ended
 [[nodiscard]] std::string left_message(int rank, const std::string& waiter);
 [[nodiscard]] std::string timeout_message(const std::vector<int>& missing, double seconds, const std::string& waiter);

@@ -28,7 +28,7 @@ void reduce_alone(const TensorView& view, tnt_dtype_t own, tnt_dtype_t wire) {
 // As on several ranks: a logical operation makes truth values of what it gets.
 void make_truth_values(void* values, std::size_t count, tnt_dtype_t dtype, tnt_op_t op) {
   const void* const source = values;
-  if (needs_integers(op)) reduce(values, {&source, 1}, count, dtype, op);
+  if (needs_integers(op)) tnt::reduce(values, {&source, 1}, count, dtype, op);
 }
 
 }  // namespace
@@ -77,6 +77,37 @@ void LocalCommunicator::all_to_all(const void* in, void* out, std::size_t count,
                                    const CallContext& /*context*/) {
   check();
   copy(in, out, count, dtype);
+}
+
+void LocalCommunicator::reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int /*root*/,
+                               const CallContext& context) {
+  reduce_scatter(in, out, count, dtype, op, context);
+}
+
+void LocalCommunicator::gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int /*root*/,
+                               const CallContext& context) {
+  all_gather(in, out, count, dtype, context);
+}
+
+void LocalCommunicator::scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int /*root*/,
+                                const CallContext& context) {
+  all_gather(in, out, count, dtype, context);
+}
+
+void LocalCommunicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                                         tnt_op_t op, const CallContext& context) {
+  reduce_scatter(in, out, counts[0], dtype, op, context);
+}
+
+void LocalCommunicator::all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                                     const CallContext& context) {
+  all_gather(in, out, counts[0], dtype, context);
+}
+
+void LocalCommunicator::all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
+                                     std::span<const std::size_t> /*recv_counts*/, tnt_dtype_t dtype,
+                                     const CallContext& context) {
+  all_gather(in, out, send_counts[0], dtype, context);
 }
 
 // A single rank has no peer; callers check that.

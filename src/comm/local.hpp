@@ -29,6 +29,16 @@ class LocalCommunicator final : public Communicator {
   void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
                  const CallContext& context) override;
   void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
+  void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
+              const CallContext& context) override;
+  void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
+  void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
+  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
+                        const CallContext& context) override;
+  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                    const CallContext& context) override;
+  void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
+                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) override;
   void barrier(const CallContext& context) override;
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;

@@ -67,6 +67,7 @@ tnt_status_t ready_two(tnt_reducer_t of, double last_scale) {
 constexpr auto no_dtype = static_cast<tnt_dtype_t>(10);
 constexpr auto no_op = static_cast<tnt_op_t>(11);
 constexpr std::size_t too_many = SIZE_MAX / 8;
+constexpr std::size_t four = 4;
 
 const void* const two[] = {values, values};
 const void* const one_missing[] = {values, nullptr};
@@ -158,6 +159,30 @@ const Misuse misuses[] = {
     {"BroadcastIn", [] { return tnt_broadcast(comm, nullptr, results, 4, TNT_FLOAT32, 0, nullptr, nullptr); }, "in is NULL"},
     {"AllToAllOut", [] { return tnt_all_to_all(comm, values, nullptr, 4, TNT_FLOAT32, nullptr, nullptr); }, "out is NULL"},
     {"AllToAllCount", [] { return tnt_all_to_all(comm, values, results, too_many, TNT_FLOAT32, nullptr, nullptr); }, "count"},
+    {"ReduceRoot", [] { return tnt_reduce(comm, values, results, 4, TNT_FLOAT32, TNT_SUM, 1, nullptr, nullptr); }, "root 1"},
+    {"ReduceOut", [] { return tnt_reduce(comm, values, nullptr, 4, TNT_FLOAT32, TNT_SUM, 0, nullptr, nullptr); },
+     "out is NULL"},
+    {"ReduceOp", [] { return tnt_reduce(comm, values, results, 4, TNT_FLOAT32, TNT_LOR, 0, nullptr, nullptr); },
+     "lor needs an integer dtype"},
+    {"GatherRoot", [] { return tnt_gather(comm, values, results, 4, TNT_FLOAT32, -1, nullptr, nullptr); }, "root -1"},
+    {"GatherOverlap", [] { return tnt_gather(comm, values, values + 1, 2, TNT_FLOAT32, 0, nullptr, nullptr); },
+     "in and out overlap"},
+    {"ScatterRoot", [] { return tnt_scatter(comm, values, results, 4, TNT_FLOAT32, 1, nullptr, nullptr); }, "root 1"},
+    {"ScatterIn", [] { return tnt_scatter(comm, nullptr, results, 4, TNT_FLOAT32, 0, nullptr, nullptr); }, "in is NULL"},
+    {"ScatterOverlap", [] { return tnt_scatter(comm, values, values + 1, 2, TNT_FLOAT32, 0, nullptr, nullptr); },
+     "in and out overlap"},
+    {"AllGatherVCounts", [] { return tnt_all_gather_v(comm, values, results, nullptr, TNT_FLOAT32, nullptr, nullptr); },
+     "counts is NULL"},
+    {"AllGatherVCount", [] { return tnt_all_gather_v(comm, values, results, &too_many, TNT_FLOAT32, nullptr, nullptr); },
+     "counts[0] 2305843009213693951 is too large"},
+    {"ReduceScatterVOp",
+     [] { return tnt_reduce_scatter_v(comm, values, results, &four, TNT_FLOAT32, no_op, nullptr, nullptr); }, "op 11"},
+    {"ReduceScatterVOut",
+     [] { return tnt_reduce_scatter_v(comm, values, nullptr, &four, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); }, "out is NULL"},
+    {"AllToAllVRecv", [] { return tnt_all_to_all_v(comm, values, results, &four, nullptr, TNT_FLOAT32, nullptr, nullptr); },
+     "recv_counts is NULL"},
+    {"AllToAllVDtype", [] { return tnt_all_to_all_v(comm, values, results, &four, &four, no_dtype, nullptr, nullptr); },
+     "dtype 10"},
     {"SendComm", [] { return tnt_send(nullptr, values, 4, TNT_FLOAT32, 1, nullptr, nullptr); }, "comm is NULL"},
     {"SendTo", [] { return tnt_send(comm, values, 4, TNT_FLOAT32, 1, nullptr, nullptr); },
      "to 1 is not one of the communicator's 1 ranks"},

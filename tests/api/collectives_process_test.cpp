@@ -1,6 +1,7 @@
 // The collectives of the C API between processes: correct results, split, several threads, and no leftovers.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <random>
 #include <thread>
@@ -19,6 +20,37 @@ std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count) {
   std::vector<Array> result;
   for (int rank = 0; rank < ranks; ++rank) result.push_back(exact_values(dtype, count, static_cast<unsigned>(rank)));
   return result;
+}
+
+// Rank r has r * count elements. As works, whose lists of counts may end before they do.
+void check_uneven(tnt_comm_t comm, std::size_t self, std::size_t n, tnt_dtype_t dtype, tnt_op_t op, std::size_t count) {
+  std::vector<std::size_t> counts;
+  for (std::size_t rank = 0; rank < n; ++rank) counts.push_back(rank * count);
+  const std::size_t total = n * (n - 1) / 2 * count;
+  const std::size_t begin = self * (self - 1) / 2 * count * (self > 0 ? 1 : 0);
+  const auto in = inputs(static_cast<int>(n), dtype, total);
+  Array gathered(dtype, total);
+  Array scattered(dtype, counts[self]);
+  Array exchanged(dtype, n * counts[self]);  // each rank sends counts[r] elements to rank r
+  std::vector<std::size_t> received(n, counts[self]);
+  std::vector<std::size_t> passed = counts;
+  const Array own = in[0].part(begin, counts[self]);
+  std::array<tnt_work_t, 3> works{};
+  check(tnt_all_gather_v(comm, own.data(), gathered.data(), passed.data(), dtype, nullptr, &works[0]));
+  check(tnt_reduce_scatter_v(comm, in[self].data(), scattered.data(), passed.data(), dtype, op, nullptr, &works[1]));
+  check(tnt_all_to_all_v(comm, in[self].data(), exchanged.data(), passed.data(), received.data(), dtype, nullptr, &works[2]));
+  passed.assign(n, 12345);
+  received.assign(n, 12345);
+  for (const tnt_work_t work : works) {
+    check(tnt_work_wait(work, -1));
+    check(tnt_work_destroy(work));
+  }
+  EXPECT_EQ(gathered, in[0]) << "all_gather_v of " << count;
+  EXPECT_EQ(scattered, reduced(in, op).part(begin, counts[self])) << "reduce_scatter_v of " << count;
+  for (std::size_t rank = 0; rank < n; ++rank) {
+    EXPECT_EQ(exchanged.part(rank * counts[self], counts[self]), in[rank].part(begin, counts[self]))
+        << "all_to_all_v of " << count;
+  }
 }
 
 void check_all(tnt_comm_t comm, int rank, int ranks, tnt_dtype_t dtype, tnt_op_t op, std::size_t count) {
@@ -50,6 +82,18 @@ void check_all(tnt_comm_t comm, int rank, int ranks, tnt_dtype_t dtype, tnt_op_t
   const void* source = rank == root ? in[self].data() : nullptr;
   check(tnt_broadcast(comm, source, out.data(), count, dtype, root, nullptr, nullptr));
   EXPECT_EQ(out, in[static_cast<std::size_t>(root)]) << "broadcast of " << count;
+
+  Array untouched(dtype, count * n);
+  Array on_root = untouched;
+  check(tnt_reduce(comm, in[self].data(), on_root.data(), count, dtype, op, root, nullptr, nullptr));
+  EXPECT_EQ(on_root.part(0, count), rank == root ? reduced(in, op) : untouched.part(0, count)) << "reduce of " << count;
+  check(tnt_gather(comm, in[self].data(), rank == root ? on_root.data() : nullptr, count, dtype, root, nullptr, nullptr));
+  if (rank == root) {
+    EXPECT_EQ(on_root, gathered) << "gather of " << count;
+  }
+  check(tnt_scatter(comm, rank == root ? gathered.data() : nullptr, out.data(), count, dtype, root, nullptr, nullptr));
+  EXPECT_EQ(out, in[self]) << "scatter of " << count;
+  check_uneven(comm, self, n, dtype, op, count);
   check(tnt_barrier(comm, nullptr, nullptr));
 }
 

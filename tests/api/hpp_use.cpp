@@ -49,6 +49,38 @@ void use_collectives(const Comm& world) {
   EXPECT(is_in());
   world.all_to_all(in, out);
   EXPECT(is_in());
+  world.reduce(in, out, 0);
+  EXPECT(is_in());
+  world.gather(in, out, 0);
+  EXPECT(is_in());
+  world.scatter(in, out, 0);
+  EXPECT(is_in());
+  const std::vector<std::size_t> counts{3};
+  world.all_gather_v(in, out, counts);
+  EXPECT(is_in());
+  world.reduce_scatter_v(in, out, counts, TNT_MIN);
+  EXPECT(is_in());
+  world.all_to_all_v(in, out, counts, counts);
+  EXPECT(is_in());
+  world.start_reduce(in, out, 0, TNT_PROD).wait();
+  EXPECT(is_in());
+  world.start_gather(in, out, 0).wait();
+  EXPECT(is_in());
+  world.start_scatter(in, out, 0).wait();
+  EXPECT(is_in());
+  world.start_all_gather_v(in, out, counts).wait();
+  EXPECT(is_in());
+  world.start_reduce_scatter_v(in, out, counts).wait();
+  EXPECT(is_in());
+  world.start_all_to_all_v(in, out, counts, counts).wait();
+  EXPECT(is_in());
+  expect_error(
+      [&] {
+        world.all_gather_v(in, out, std::vector<std::size_t>{3, 0});
+      },
+      TNT_INVALID_ARGUMENT, "all_gather_v: there are 2 counts of 1 ranks");
+  expect_error([&] { world.reduce(in, View<float>(out.data(), 2), 0); }, TNT_INVALID_ARGUMENT,
+               "reduce: in has 3 elements and out 2");
   world.broadcast(out, 0);
   world.barrier();
   expect_error([&] { world.all_reduce(in, View<float>(out.data(), 2)); }, TNT_INVALID_ARGUMENT,

@@ -42,6 +42,9 @@ TEST(Options, CollectivesInAnySpelling) {
   EXPECT_EQ(parse_line("all-gather").collective, Collective::all_gather);
   EXPECT_EQ(parse_line("reduce_scatter").collective, Collective::reduce_scatter);
   EXPECT_EQ(parse_line("broadcast").collective, Collective::broadcast);
+  EXPECT_EQ(parse_line("reduce").place, Place::both);
+  EXPECT_EQ(parse_line("gather -r 1").root, 1);
+  EXPECT_EQ(parse_line("scatter").sizes.front().bytes, parse_line("all_gather").sizes.front().bytes);
   EXPECT_EQ(parse_line("barrier").sizes.size(), 1U);
 }
 
@@ -182,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"-o /no/such/file", "-o /no/such/file: there is no directory"},
         Nonsense{"-o /tmp", "-o /tmp: not the name of a file"}, Nonsense{"--format xml", "--format xml: none of table"},
         Nonsense{"broadcast -r -1", "-r -1: "}, Nonsense{"broadcast -r 512", "-r 512: "},
-        Nonsense{"-r 0", "-r 0: says nothing about all_reduce, only about broadcast"},
+        Nonsense{"-r 0", "-r 0: says nothing about all_reduce, only about broadcast, reduce, gather, scatter"},
         Nonsense{"bucket -b 4", "bucket of 4 bytes: not 8 equal tensors"},
         Nonsense{"bucket --tensors 3", "--tensors 3: needs sizes"},
         Nonsense{"bucket -e 1M --model resnet50", "--model resnet50: excludes sizes"},

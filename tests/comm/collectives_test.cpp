@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <numeric>
 
 #include "support/array.hpp"
 #include "support/effort.hpp"
@@ -177,6 +178,158 @@ TEST_P(CollectivesTest, AllToAll) {
         Array in_place = in[self];
         comm.all_to_all(in_place.data(), in_place.data(), count, dtype, call());
         EXPECT_EQ(in_place, expected) << name_of("all_to_all in place", dtype, TNT_SUM, count);
+      });
+    }
+  }
+}
+
+// Roots: the first, the last and one between. All ranks share the inputs.
+std::vector<int> some_roots(int ranks) {
+  std::vector<int> roots{0};
+  if (ranks > 1) roots.push_back(ranks - 1);
+  if (ranks > 3) roots.push_back(2);
+  return roots;
+}
+
+TEST_P(CollectivesTest, ReduceToARoot) {
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16, TNT_INT8, TNT_UINT64}) {
+    for (const std::size_t count : borders(dtype)) {
+      for (const tnt_op_t op : {TNT_SUM, TNT_AVG, TNT_MAX}) {
+        if (count > 100 && op != TNT_SUM) continue;
+        const auto in = inputs(ranks, dtype, count);
+        const Array expected = reduced(in, op);
+        const Array untouched = exact_values(dtype, count, 77);
+        for (const int root : some_roots(ranks)) {
+          run_threads(ranks, [&](Communicator& comm) {
+            Array out = untouched;
+            comm.reduce(in[static_cast<std::size_t>(comm.rank())].data(), out.data(), count, dtype, op, root, call());
+            EXPECT_EQ(out, comm.rank() == root ? expected : untouched) << name_of("reduce", dtype, op, count) << " to " << root;
+            Array in_place = in[static_cast<std::size_t>(comm.rank())];
+            comm.reduce(in_place.data(), comm.rank() == root ? in_place.data() : nullptr, count, dtype, op, root, call());
+            if (comm.rank() == root) {
+              EXPECT_EQ(in_place, expected) << name_of("reduce in place", dtype, op, count);
+            }
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST_P(CollectivesTest, GatherAndScatter) {
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_UINT8}) {
+    const std::size_t slot = slot_bytes / dtype_size(dtype);
+    const std::size_t block = slot_bytes / n() / 64 * 64 / dtype_size(dtype);
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{65}, block + 1, slot, slot + 1}) {
+      const auto in = inputs(ranks, dtype, count);
+      Array whole(dtype, count * n());
+      for (std::size_t rank = 0; rank < n(); ++rank) whole.place(rank * count, in[rank]);
+      for (const int root : some_roots(ranks)) {
+        run_threads(ranks, [&](Communicator& comm) {
+          const auto self = static_cast<std::size_t>(comm.rank());
+          const bool is_root = comm.rank() == root;
+          Array gathered(dtype, is_root ? count * n() : 0);
+          comm.gather(in[self].data(), is_root ? gathered.data() : nullptr, count, dtype, root, call());
+          if (is_root) {
+            EXPECT_EQ(gathered, whole) << name_of("gather", dtype, TNT_SUM, count) << " to " << root;
+            auto* own = static_cast<std::byte*>(gathered.data()) + self * count * dtype_size(dtype);
+            comm.gather(own, gathered.data(), count, dtype, root, call());
+            EXPECT_EQ(gathered, whole) << "in place";
+            comm.scatter(gathered.data(), own, count, dtype, root, call());
+            EXPECT_EQ(gathered, whole) << "scatter in place";
+          } else {
+            comm.gather(in[self].data(), nullptr, count, dtype, root, call());
+            Array out(dtype, count);
+            comm.scatter(nullptr, out.data(), count, dtype, root, call());
+            EXPECT_EQ(out, in[self]) << name_of("scatter", dtype, TNT_SUM, count) << " from " << root;
+          }
+          Array out(dtype, count);
+          comm.scatter(is_root ? whole.data() : nullptr, out.data(), count, dtype, root, call());
+          EXPECT_EQ(out, in[self]) << name_of("scatter", dtype, TNT_SUM, count) << " from " << root;
+        });
+      }
+    }
+  }
+}
+
+// Blocks of very different sizes, empty ones among them.
+std::vector<std::size_t> uneven_counts(std::size_t n, std::size_t largest, std::size_t turn) {
+  std::vector<std::size_t> counts;
+  for (std::size_t rank = 0; rank < n; ++rank) {
+    const std::size_t which = (rank + turn) % 4;
+    counts.push_back(which == 0 ? largest : which == 1 ? 0 : which == 2 ? largest / 3 + rank : 1);
+  }
+  return counts;
+}
+
+std::size_t before(const std::vector<std::size_t>& counts, std::size_t rank) {
+  return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), std::size_t{0});
+}
+
+TEST_P(CollectivesTest, AllGatherOfUnevenBlocks) {
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_UINT8}) {
+    for (const std::size_t largest : {std::size_t{0}, std::size_t{9}, slot_bytes / dtype_size(dtype) + 5}) {
+      for (const std::size_t turn : {0U, 1U, 2U}) {
+        const auto counts = uneven_counts(n(), largest, turn);
+        const Array whole = exact_values(dtype, before(counts, n()), 3);
+        run_threads(ranks, [&](Communicator& comm) {
+          const auto self = static_cast<std::size_t>(comm.rank());
+          const Array own = whole.part(before(counts, self), counts[self]);
+          Array out(dtype, whole.count());
+          comm.all_gather_v(own.data(), out.data(), counts, dtype, call());
+          EXPECT_EQ(out, whole) << largest << ", " << turn;
+          Array in_place(dtype, whole.count());
+          in_place.place(before(counts, self), own);
+          const auto* part = static_cast<const std::byte*>(in_place.data()) + before(counts, self) * dtype_size(dtype);
+          comm.all_gather_v(part, in_place.data(), counts, dtype, call());
+          EXPECT_EQ(in_place, whole) << "in place, " << largest << ", " << turn;
+        });
+      }
+    }
+  }
+}
+
+TEST_P(CollectivesTest, ReduceScatterOfUnevenBlocks) {
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16, TNT_INT64}) {
+    for (const std::size_t largest : {std::size_t{0}, std::size_t{9}, slot_bytes / dtype_size(dtype) + 5}) {
+      for (const std::size_t turn : {0U, 1U, 3U}) {
+        const auto counts = uneven_counts(n(), largest, turn);
+        const auto in = inputs(ranks, dtype, before(counts, n()));
+        const Array expected = reduced(in, TNT_SUM);
+        run_threads(ranks, [&](Communicator& comm) {
+          const auto self = static_cast<std::size_t>(comm.rank());
+          Array out(dtype, counts[self]);
+          comm.reduce_scatter_v(in[self].data(), out.data(), counts, dtype, TNT_SUM, call());
+          EXPECT_EQ(out, expected.part(before(counts, self), counts[self]))
+              << dtype_name(dtype) << ", " << largest << ", " << turn;
+        });
+      }
+    }
+  }
+}
+
+// Rank r sends the block of uneven_counts(.., r) to each rank.
+TEST_P(CollectivesTest, AllToAllOfUnevenBlocks) {
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_UINT8}) {
+    for (const std::size_t largest :
+         {std::size_t{0}, std::size_t{9}, std::size_t{40'000}, 2 * slot_bytes / dtype_size(dtype)}) {
+      std::vector<std::vector<std::size_t>> sent;
+      std::vector<Array> in;
+      for (std::size_t rank = 0; rank < n(); ++rank) {
+        sent.push_back(uneven_counts(n(), largest, rank));
+        in.push_back(exact_values(dtype, before(sent[rank], n()), static_cast<unsigned>(rank)));
+      }
+      run_threads(ranks, [&](Communicator& comm) {
+        const auto self = static_cast<std::size_t>(comm.rank());
+        std::vector<std::size_t> received;
+        for (std::size_t rank = 0; rank < n(); ++rank) received.push_back(sent[rank][self]);
+        Array expected(dtype, before(received, n()));
+        for (std::size_t rank = 0; rank < n(); ++rank) {
+          expected.place(before(received, rank), in[rank].part(before(sent[rank], self), received[rank]));
+        }
+        Array out(dtype, expected.count());
+        comm.all_to_all_v(in[self].data(), out.data(), sent[self], received, dtype, call());
+        EXPECT_EQ(out, expected) << dtype_name(dtype) << ", " << largest;
       });
     }
   }

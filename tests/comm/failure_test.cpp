@@ -67,10 +67,50 @@ const Difference differences[] = {
      "broadcast of 5 float32 from rank 1 while rank 0 called broadcast of 5 float32 from rank 0"},
     {"CountOfGather", [](auto& comm) { all_gather(comm, 6); }, [](auto& comm) { all_gather(comm, 7); },
      "all_gather of 7 int8 while rank 0 called all_gather of 6 int8"},
+    {"RootOfReduce", [](auto& comm) { comm.reduce(buffer[comm.rank()], buffer[comm.rank()], 5, TNT_INT8, TNT_MAX, 0, call()); },
+     [](auto& comm) { comm.reduce(buffer[comm.rank()], buffer[comm.rank()], 5, TNT_INT8, TNT_MAX, 1, call()); },
+     "reduce max of 5 int8 to rank 1 while rank 0 called reduce max of 5 int8 to rank 0"},
+    {"GatherAndScatter", [](auto& comm) { comm.gather(nullptr, nullptr, 0, TNT_INT8, 0, call()); },
+     [](auto& comm) { comm.scatter(nullptr, nullptr, 0, TNT_INT8, 0, call()); },
+     "scatter of 0 int8 from rank 0 while rank 0 called gather of 0 int8 to rank 0"},
     {"ReduceScatter", [](auto& comm) { comm.reduce_scatter(nullptr, nullptr, 0, TNT_INT8, TNT_MIN, call()); },
      [](auto& comm) { all_gather(comm, 0); }, "all_gather of 0 int8 while rank 0 called reduce_scatter min of 0 int8"}};
 INSTANTIATE_TEST_SUITE_P(Kinds, MismatchTest, ::testing::ValuesIn(differences),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Failure, OtherCountsOfRanksAreNamed) {
+  for (const int ranks : {2, 5}) {
+    const std::string message = common_error(ranks, TNT_MISMATCH, [&](Communicator& comm) {
+      std::vector<std::size_t> counts(static_cast<std::size_t>(comm.size()), 3);
+      if (comm.rank() == comm.size() - 1) std::swap(++counts[0], --counts[1]);
+      std::vector<std::int8_t> in(10);
+      std::vector<std::int8_t> out(100);
+      comm.all_gather_v(in.data(), out.data(), counts, TNT_INT8, call());
+      comm.barrier(call());
+    });
+    EXPECT_NE(message.find(fmt::format("called all_gather_v of {} int8 with different counts of the ranks", 3 * ranks)),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find(fmt::format("rank {}", ranks - 1)), std::string::npos) << message;
+  }
+}
+
+TEST(Failure, ABlockOfAnotherSizeIsNamed) {
+  for (const int ranks : {2, 5}) {
+    const std::string message = common_error(ranks, TNT_MISMATCH, [&](Communicator& comm) {
+      const std::vector<std::size_t> sent(static_cast<std::size_t>(comm.size()), 3);
+      std::vector<std::size_t> received = sent;
+      if (comm.rank() == 0) received[1] = 4;
+      std::vector<float> in(100);
+      std::vector<float> out(100);
+      comm.all_to_all_v(in.data(), out.data(), sent, received, TNT_FLOAT32, call());
+      comm.barrier(call());
+    });
+    EXPECT_EQ(message,
+              "rank 1 sends 3 elements to rank 0, which expects 4, in all_to_all_v of float32 (call 1 of their communicator): "
+              "recv_counts[1] of rank 0 must be send_counts[0] of rank 1");
+  }
+}
 
 TEST(Failure, ATimeoutNamesAllWhoAreMissing) {
   const std::string message = common_error(4, TNT_TIMEOUT, [](Communicator& comm) {

@@ -82,6 +82,38 @@ TEST_P(TreeTest, OfReduceScatter) {
   }
 }
 
+// As all_reduce, on the root alone; from the gathered handshake to many chunks.
+TEST_P(TreeTest, OfReduceToARoot) {
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16}) {
+    for (const std::size_t count : {std::size_t{10}, std::size_t{2'000}, std::size_t{150'001}}) {
+      const auto in = disorderly_arrays(n, dtype, count);
+      const Array expected = tree_sum_of_arrays(in, summed_groups(GetParam()));
+      run_threads(GetParam(), [&](Communicator& comm) {
+        const int root = static_cast<int>(count) % comm.size();
+        Array out(dtype, count);
+        comm.reduce(in[static_cast<std::size_t>(comm.rank())].data(), comm.rank() == root ? out.data() : nullptr, count, dtype,
+                    TNT_SUM, root, call());
+        if (comm.rank() == root) {
+          EXPECT_EQ(out, expected) << count << " " << dtype_name(dtype);
+        }
+      });
+    }
+  }
+}
+
+TEST_P(TreeTest, OfReduceScatterOfUnevenBlocks) {
+  const auto in = disorderly_arrays(n, TNT_FLOAT32, n * (n + 1) / 2 * 3001);
+  const Array expected = tree_sum_of_arrays(in, summed_groups(GetParam()));
+  std::vector<std::size_t> counts;
+  for (std::size_t rank = 0; rank < n; ++rank) counts.push_back((rank + 1) * 3001);
+  run_threads(GetParam(), [&](Communicator& comm) {
+    const auto self = static_cast<std::size_t>(comm.rank());
+    Array part(TNT_FLOAT32, counts[self]);
+    comm.reduce_scatter_v(in[self].data(), part.data(), counts, TNT_FLOAT32, TNT_SUM, call());
+    EXPECT_EQ(part, expected.part(self * (self + 1) / 2 * 3001, counts[self]));
+  });
+}
+
 // Even ranks first: with the ranks in turn on two nodes each node's are consecutive then, and if they are 2^k, their sum is a
 // part of the tree. Backwards they are in turn again.
 TEST_P(TreeTest, GoesByTheRanksOfTheGroup) {

@@ -181,11 +181,73 @@ TEST_F(MpiTest, TheOtherCollectives) {
     EXPECT_EQ(our_whole, their_whole);
 
     for (int root = 0; root < job->size; ++root) {
+      Array our_part(TNT_INT32, count);
+      Array their_part(TNT_INT32, count);
+      if (!mpi()) our_part = their_part = in.part(0, count);
+      check(tnt_reduce(job->world, in.data(), our_part.data(), count, TNT_INT32, TNT_SUM, root, nullptr, nullptr));
+      if (mpi()) MPI_Reduce(in.data(), their_part.data(), items, MPI_INT32_T, MPI_SUM, root, MPI_COMM_WORLD);
+      EXPECT_EQ(our_part, their_part);
+
+      our_whole = their_whole = in;
+      check(tnt_gather(job->world, in.data(), our_whole.data(), count, TNT_INT32, root, nullptr, nullptr));
+      if (mpi()) MPI_Gather(in.data(), items, MPI_INT32_T, their_whole.data(), items, MPI_INT32_T, root, MPI_COMM_WORLD);
+      EXPECT_EQ(our_whole, their_whole);
+
+      check(tnt_scatter(job->world, in.data(), our_part.data(), count, TNT_INT32, root, nullptr, nullptr));
+      if (mpi()) MPI_Scatter(in.data(), items, MPI_INT32_T, their_part.data(), items, MPI_INT32_T, root, MPI_COMM_WORLD);
+      EXPECT_EQ(our_part, their_part);
+
       our_whole = their_whole = in;
       check(tnt_broadcast(job->world, our_whole.data(), our_whole.data(), count * n, TNT_INT32, root, nullptr, nullptr));
       if (mpi()) MPI_Bcast(their_whole.data(), static_cast<int>(count * n), MPI_INT32_T, root, MPI_COMM_WORLD);
       EXPECT_EQ(our_whole, their_whole);
     }
+  }
+}
+
+TEST_F(MpiTest, UnevenBlocks) {
+  const auto n = static_cast<std::size_t>(job->size);
+  const auto self = static_cast<std::size_t>(job->rank);
+  for (const std::size_t unit : {std::size_t{3}, std::size_t{20'001}}) {
+    std::vector<std::size_t> counts;
+    std::vector<int> items;
+    std::vector<int> begins;
+    std::size_t total = 0;
+    for (std::size_t rank = 0; rank < n; ++rank) {
+      counts.push_back(rank == 1 ? 0 : (rank + 1) * unit);
+      items.push_back(static_cast<int>(counts.back()));
+      begins.push_back(static_cast<int>(total));
+      total += counts.back();
+    }
+    const Array in = exact_values(TNT_INT32, total, static_cast<unsigned>(job->rank));
+    Array ours(TNT_INT32, total);
+    Array theirs = in;
+    check(tnt_all_gather_v(job->world, in.data(), ours.data(), counts.data(), TNT_INT32, nullptr, nullptr));
+    if (mpi()) {
+      MPI_Allgatherv(in.data(), items[self], MPI_INT32_T, theirs.data(), items.data(), begins.data(), MPI_INT32_T,
+                     MPI_COMM_WORLD);
+    }
+    EXPECT_EQ(ours, theirs);
+
+    Array our_part(TNT_INT32, counts[self]);
+    Array their_part = in.part(0, counts[self]);
+    check(tnt_reduce_scatter_v(job->world, in.data(), our_part.data(), counts.data(), TNT_INT32, TNT_SUM, nullptr, nullptr));
+    if (mpi()) MPI_Reduce_scatter(in.data(), their_part.data(), items.data(), MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD);
+    EXPECT_EQ(our_part, their_part);
+
+    const std::vector<std::size_t> received(n, counts[self]);
+    const std::vector<int> their_received(n, items[self]);
+    std::vector<int> their_begins;
+    for (std::size_t rank = 0; rank < n; ++rank) their_begins.push_back(static_cast<int>(rank) * items[self]);
+    Array our_blocks(TNT_INT32, n * counts[self]);
+    Array their_blocks = mpi() ? Array(TNT_INT32, n * counts[self]) : in;
+    check(tnt_all_to_all_v(job->world, in.data(), our_blocks.data(), counts.data(), received.data(), TNT_INT32, nullptr,
+                           nullptr));
+    if (mpi()) {
+      MPI_Alltoallv(in.data(), items.data(), begins.data(), MPI_INT32_T, their_blocks.data(), their_received.data(),
+                    their_begins.data(), MPI_INT32_T, MPI_COMM_WORLD);
+    }
+    EXPECT_EQ(our_blocks, their_blocks);
   }
 }
 

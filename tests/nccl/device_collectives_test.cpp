@@ -2,6 +2,8 @@
 // every element type and operation, several numbers of ranks, in place and not.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "nccl/nccl_job.hpp"
 #include "support/effort.hpp"
 
@@ -112,6 +114,78 @@ TEST_P(DeviceCollectives, AllToAll) {
       rank.comm.all_to_all(source.get(), target.get(), 5, dtype, "");
       EXPECT_EQ(target.read(), expected) << dtype;
     }
+  });
+}
+
+TEST_P(DeviceCollectives, ReduceGatherAndScatter) {
+  run([](NcclRank& rank) {
+    const auto ranks = at(rank.comm.size());
+    const auto self = at(rank.comm.rank());
+    for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16, TNT_UINT64}) {
+      for (int root = 0; root < rank.comm.size(); ++root) {
+        const bool is_root = rank.comm.rank() == root;
+        const auto in = inputs(rank.comm.size(), dtype, 9, 15);
+        const OnDevice source = put(rank, in[self]);
+        const OnDevice target = put(rank, Array(dtype, 9));
+        rank.comm.reduce(source.get(), is_root ? target.get() : nullptr, 9, dtype, TNT_SUM, root, "");
+        if (is_root) {
+          EXPECT_EQ(target.read(), testing::reduced(in, TNT_SUM)) << dtype;
+        }
+        Array expected(dtype, 9 * ranks);
+        for (std::size_t each = 0; each < ranks; ++each) expected.place(9 * each, in[each]);
+        const OnDevice whole = put(rank, Array(dtype, 9 * ranks));
+        rank.comm.gather(source.get(), is_root ? whole.get() : nullptr, 9, dtype, root, "");
+        if (is_root) {
+          EXPECT_EQ(whole.read(), expected) << dtype;
+          std::byte* const own = whole.get() + self * 9 * dtype_size(dtype);
+          rank.comm.gather(own, whole.get(), 9, dtype, root, "in place");
+          EXPECT_EQ(whole.read(), expected) << dtype;
+          rank.comm.scatter(whole.get(), own, 9, dtype, root, "in place");
+          EXPECT_EQ(whole.read(), expected) << dtype;
+        } else {
+          rank.comm.gather(source.get(), nullptr, 9, dtype, root, "");
+          rank.comm.scatter(nullptr, target.get(), 9, dtype, root, "");
+          EXPECT_EQ(target.read(), in[self]) << dtype;
+        }
+        rank.comm.scatter(is_root ? whole.get() : nullptr, target.get(), 9, dtype, root, "");
+        EXPECT_EQ(target.read(), in[self]) << dtype;
+      }
+    }
+  });
+}
+
+TEST_P(DeviceCollectives, UnevenBlocks) {
+  run([](NcclRank& rank) {
+    const auto ranks = at(rank.comm.size());
+    const auto self = at(rank.comm.rank());
+    const tnt_dtype_t dtype = TNT_FLOAT32;
+    std::vector<std::size_t> counts;
+    std::vector<std::size_t> begins{0};
+    for (std::size_t each = 0; each < ranks; ++each) {
+      counts.push_back(each == 1 ? 0 : 5 * each + 2);
+      begins.push_back(begins.back() + counts.back());
+    }
+    const auto in = inputs(rank.comm.size(), dtype, begins.back(), 17);
+    const OnDevice own = put(rank, in[0].part(begins[self], counts[self]));
+    const OnDevice whole = put(rank, Array(dtype, begins.back()));
+    rank.comm.all_gather_v(own.get(), whole.get(), counts, dtype, "");
+    EXPECT_EQ(whole.read(), in[0]);
+    rank.comm.all_gather_v(whole.get() + begins[self] * sizeof(float), whole.get(), counts, dtype, "in place");
+    EXPECT_EQ(whole.read(), in[0]);
+
+    const OnDevice contribution = put(rank, in[self]);
+    const OnDevice sums = put(rank, Array(dtype, counts[self]));
+    rank.comm.reduce_scatter_v(contribution.get(), sums.get(), counts, dtype, TNT_SUM, "");
+    EXPECT_EQ(sums.read(), testing::reduced(in, TNT_SUM).part(begins[self], counts[self]));
+
+    std::vector<std::size_t> received(ranks, counts[self]);  // all ranks send counts[r] elements to rank r
+    Array expected(dtype, ranks * counts[self]);
+    for (std::size_t each = 0; each < ranks; ++each) {
+      expected.place(each * counts[self], in[each].part(begins[self], counts[self]));
+    }
+    const OnDevice exchanged = put(rank, Array(dtype, expected.count()));
+    rank.comm.all_to_all_v(contribution.get(), exchanged.get(), counts, received, dtype, "");
+    EXPECT_EQ(exchanged.read(), expected);
   });
 }
 

@@ -324,6 +324,12 @@ FAKE_EXPORT nccl::ncclResult_t ncclAllGather(const void* in, void* out, size_t c
   return take_collective(comm, {"ncclAllGather", count, type, 0}, in, count, out, count * ranks_of(comm), stream);
 }
 
+FAKE_EXPORT nccl::ncclResult_t ncclReduce(const void* in, void* out, size_t count, nccl::ncclDataType_t type,
+                                          nccl::ncclRedOp_t op, int root, nccl::ncclComm_t comm, nccl::ncclStream_t stream) {
+  const bool writes = ranks_of(comm) > 0 && comm_of(comm)->rank == root;
+  return take_collective(comm, {"ncclReduce", count, type, op, root}, in, count, out, writes ? count : 0, stream);
+}
+
 FAKE_EXPORT nccl::ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, nccl::ncclDataType_t type, int root,
                                              nccl::ncclComm_t comm, nccl::ncclStream_t stream) {
   const bool reads = ranks_of(comm) > 0 && comm_of(comm)->rank == root;

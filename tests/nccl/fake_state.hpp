@@ -24,6 +24,7 @@ struct Signature {
   std::size_t count = 0;
   nccl::ncclDataType_t type = nccl::ncclInt8;
   int op_or_root = 0;
+  int root = 0;  // of a reduction
   bool operator==(const Signature&) const = default;
   [[nodiscard]] std::string text() const;
 };

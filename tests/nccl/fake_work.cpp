@@ -258,7 +258,7 @@ bool never_ends(Comm& comm) {
 void compute(PendingCollective& pending) {
   const Signature& signature = pending.signature;
   const std::size_t bytes = signature.count * bytes_of(signature.type);
-  if (signature.function == "ncclAllReduce") return reduce(pending, signature.count);
+  if (signature.function == "ncclAllReduce" || signature.function == "ncclReduce") return reduce(pending, signature.count);
   if (signature.function == "ncclReduceScatter") return reduce(pending, signature.count * pending.inputs.size());
   if (signature.function == "ncclAllGather") return gather(pending, bytes);
   const auto* root = static_cast<const char*>(pending.inputs[static_cast<std::size_t>(signature.op_or_root)]);

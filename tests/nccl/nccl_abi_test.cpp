@@ -97,6 +97,7 @@ SAME_FUNCTION(ncclCommFinalize);
 SAME_FUNCTION(ncclCommDestroy);
 SAME_FUNCTION(ncclCommAbort);
 SAME_FUNCTION(ncclAllReduce);
+SAME_FUNCTION(ncclReduce);
 SAME_FUNCTION(ncclReduceScatter);
 SAME_FUNCTION(ncclAllGather);
 SAME_FUNCTION(ncclBroadcast);

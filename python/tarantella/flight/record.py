@@ -23,7 +23,8 @@ _FIRST_ENTRY = _FIRST_LANE + _LANES * _LANE_BYTES
 BYTES = _FIRST_ENTRY + _LANES * _ENTRIES * _ENTRY.size
 _OPEN = 0xFFFFFFFF
 _CLOSED = 2
-KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "barrier", "send", "recv")
+KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "barrier", "send", "recv", "reduce",
+         "gather", "scatter", "reduce_scatter_v", "all_gather_v", "all_to_all_v")
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "uint32", "uint64")
 OPS = ("sum", "avg", "min", "max", "prod", "land", "lor", "lxor", "band", "bor", "bxor")
 NAME_LOST = "a name that the record had no room for"
@@ -64,8 +65,10 @@ class Call:
     def __str__(self) -> str:
         if self.kind == "barrier":
             return self.kind
-        op = f" {self.op}" if self.kind in ("all_reduce", "reduce_scatter") else ""
-        peer = {"broadcast": "from", "recv": "from", "send": "to"}.get(self.kind)
+        if self.kind == "all_to_all_v":  # each rank has other counts
+            return f"{self.kind} of {self.dtype}"
+        op = f" {self.op}" if self.kind in ("all_reduce", "reduce_scatter", "reduce", "reduce_scatter_v") else ""
+        peer = {"broadcast": "from", "scatter": "from", "recv": "from", "send": "to", "reduce": "to", "gather": "to"}.get(self.kind)
         return f"{self.kind}{op} of {self.count} {self.dtype}" + (f" {peer} rank {self.peer}" if peer else "")
 
 

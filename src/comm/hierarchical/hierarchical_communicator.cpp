@@ -273,11 +273,27 @@ class HierarchicalCommunicator::AllReduce {
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
 
-void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
+bool HierarchicalCommunicator::goes_by_nodes(const FusedBuffer& fused, tnt_op_t op) const {
   const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   const bool is_small = bytes < min_bytes_by_nodes && CollectiveHandshake::gathers(global_->members().size(), bytes);
-  if (is_small || !reduces_by_nodes(fused, op)) return global_->all_reduce(fused, op, context);
-  const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
+  return !is_small && reduces_by_nodes(fused, op);
+}
+
+void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
+  if (!goes_by_nodes(fused, op)) return global_->all_reduce(fused, op, context);
+  reduce_by_nodes({.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()}, fused, context);
+}
+
+// From each rank of a node to all, as in an all_reduce: the network carries less than from each rank to the root.
+void HierarchicalCommunicator::reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
+                                      const CallContext& context) {
+  const TensorView view{.in = in, .out = rank() == root ? out : nullptr, .count = count};
+  const FusedBuffer fused({&view, 1}, dtype);
+  if (!goes_by_nodes(fused, op)) return global_->reduce(in, out, count, dtype, op, root, context);
+  reduce_by_nodes({.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count}, fused, context);
+}
+
+void HierarchicalCommunicator::reduce_by_nodes(const Call& call, const FusedBuffer& fused, const CallContext& context) {
   global_->begin_handshake(call, context);
   global_->finish_handshake();
   const std::string detail =
@@ -286,7 +302,7 @@ void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op,
   const tnt_dtype_t dtype = dtype_size(fused.dtype()) == 2 ? TNT_FLOAT32 : fused.dtype();
   const bool narrows = fused.narrows();
   const FusedBuffer inside(fused.views(), narrows ? TNT_FLOAT32 : fused.dtype());
-  AllReduce stages(*this, inside, dtype, narrows ? fused.dtype() : dtype, op,
+  AllReduce stages(*this, inside, dtype, narrows ? fused.dtype() : dtype, call.op,
                    {.timeout = context.timeout, .detail = detail, .observer = context.observer});
   run_pipeline(stages, stages.chunks(), [] {});
   global_->end_call();

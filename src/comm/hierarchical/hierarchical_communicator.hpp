@@ -15,8 +15,8 @@
 
 namespace tnt {
 
-// all_reduce from 4 KiB on: the ranks of each node reduce-scatter a chunk, so that each rank owns a slice. Each rank reduces
-// its slice with the ranks that have the same position on the other nodes (the cross-node communicator). The node then
+// all_reduce and reduce from 4 KiB on: the ranks of each node reduce-scatter a chunk, so that each rank owns a slice. Each rank
+// reduces its slice with the ranks that have the same position on the other nodes (the cross-node communicator). The node then
 // all-gathers the slices. The network carries one chunk while memory works on the next.
 //
 // If nodes have different numbers of ranks, as many of each node's first ranks use the network as the smallest node has. The
@@ -59,6 +59,26 @@ class HierarchicalCommunicator final : public Communicator {
   void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override {
     global_->all_to_all(in, out, count, dtype, context);
   }
+  void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
+              const CallContext& context) override;
+  void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override {
+    global_->gather(in, out, count, dtype, root, context);
+  }
+  void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override {
+    global_->scatter(in, out, count, dtype, root, context);
+  }
+  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
+                        const CallContext& context) override {
+    global_->reduce_scatter_v(in, out, counts, dtype, op, context);
+  }
+  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                    const CallContext& context) override {
+    global_->all_gather_v(in, out, counts, dtype, context);
+  }
+  void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
+                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) override {
+    global_->all_to_all_v(in, out, send_counts, recv_counts, dtype, context);
+  }
   void barrier(const CallContext& context) override { global_->barrier(context); }
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override {
     global_->send(in, count, dtype, to, context);
@@ -83,6 +103,9 @@ class HierarchicalCommunicator final : public Communicator {
     std::unique_ptr<NetworkCommunicator> comm;
     Executor executor;
   };
+
+  [[nodiscard]] bool goes_by_nodes(const FusedBuffer& fused, tnt_op_t op) const;
+  void reduce_by_nodes(const Call& call, const FusedBuffer& fused, const CallContext& context);
 
   HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all, std::unique_ptr<Communicator> local,
                            const std::vector<std::vector<std::size_t>>& nodes);

@@ -85,6 +85,8 @@ typedef ncclResult_t ncclCommDestroy_t(ncclComm_t comm);
 typedef ncclResult_t ncclCommAbort_t(ncclComm_t comm);
 typedef ncclResult_t ncclAllReduce_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                                      ncclComm_t comm, ncclStream_t stream);
+typedef ncclResult_t ncclReduce_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                                  ncclComm_t comm, ncclStream_t stream);
 typedef ncclResult_t ncclReduceScatter_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                                          ncclComm_t comm, ncclStream_t stream);
 typedef ncclResult_t ncclAllGather_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,

@@ -194,6 +194,10 @@ void NcclCommunicator::enqueue_collective(const Call& call, const void* in, void
     case Call::reduce_scatter:
       return watched(call, "ncclReduceScatter", detail,
                      [&](auto comm) { return TNT_NCCL(*library_, ReduceScatter, in, out, count, type, op, comm, stream()); });
+    case Call::reduce:
+      return watched(call, "ncclReduce", detail, [&](auto comm) {
+        return TNT_NCCL(*library_, Reduce, in, out, count, type, op, call.root, comm, stream());
+      });
     case Call::all_gather:
       return watched(call, "ncclAllGather", detail,
                      [&](auto comm) { return TNT_NCCL(*library_, AllGather, in, out, count, type, comm, stream()); });

@@ -96,6 +96,7 @@ void NcclLibrary::resolve(void* handle) {
   TNT_NEED(CommDestroy);
   TNT_NEED(CommAbort);
   TNT_NEED(AllReduce);
+  TNT_NEED(Reduce);
   TNT_NEED(ReduceScatter);
   TNT_NEED(AllGather);
   TNT_NEED(Broadcast);

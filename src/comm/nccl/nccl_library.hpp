@@ -26,6 +26,7 @@ struct NcclFunctions {
   nccl::ncclCommDestroy_t* CommDestroy = nullptr;
   nccl::ncclCommAbort_t* CommAbort = nullptr;
   nccl::ncclAllReduce_t* AllReduce = nullptr;
+  nccl::ncclReduce_t* Reduce = nullptr;
   nccl::ncclReduceScatter_t* ReduceScatter = nullptr;
   nccl::ncclAllGather_t* AllGather = nullptr;
   nccl::ncclBroadcast_t* Broadcast = nullptr;

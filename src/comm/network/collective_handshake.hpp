@@ -34,7 +34,8 @@ class CollectiveHandshake {
   // The data of `member`. Valid after gather, until the next call.
   [[nodiscard]] const std::byte* gathered(std::size_t member) const;
 
-  void wait(RequestBatch& batch) const;  // for later messages of the same call
+  void wait(RequestBatch& batch) const;                                  // for later messages of the same call
+  [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }  // the number of the call
   // The end of the call, for the record. A call that fails has none there.
   void end() noexcept { group_.calls.end(now_ns()); }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/blocks.hpp"
 #include "comm/communicator.hpp"
 #include "comm/group_creation.hpp"
 #include "comm/network/all_reduce_choice.hpp"
@@ -45,6 +46,16 @@ class NetworkCommunicator final : public Communicator {
   void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
                  const CallContext& context) override;
   void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
+  void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
+              const CallContext& context) override;
+  void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
+  void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
+  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
+                        const CallContext& context) override;
+  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                    const CallContext& context) override;
+  void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
+                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) override;
   void barrier(const CallContext& context) override;
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
@@ -89,11 +100,20 @@ class NetworkCommunicator final : public Communicator {
   class ReduceScatter;
   class AllGather;
   class Broadcast;
-  class AllToAll;
+  class Exchange;
 
   NetworkCommunicator(std::shared_ptr<NetworkWorld> world, std::uint64_t context, std::vector<int> members, std::size_t self);
 
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> make_part(std::span<const int> members, std::uint64_t id) const;
+
+  // Both forms of a collective: of equal and of uneven blocks.
+  void reduce_blocks(const Call& call, const Blocks& bytes, const void* in, void* out, const CallContext& context);
+  void gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out, const CallContext& context);
+  void exchange_blocks(const Call& call, const Blocks& to, const Blocks& from, std::size_t per_chunk, const void* in, void* out,
+                       const CallContext& context);
+  void compare_counts(const Call& call, std::span<const std::size_t> send_counts, std::span<const std::size_t> recv_counts);
+  void reduce_directly(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root, const CallContext& context);
+  void reduce_gathered(const Call& call, const FusedBuffer& fused, bool wanted, const CallContext& context);
 
   [[nodiscard]] bool takes_native(const Call& call, std::size_t bytes) const;
   void all_reduce_natively(const FusedBuffer& fused, const Call& call, const CallContext& context);
@@ -107,7 +127,7 @@ class NetworkCommunicator final : public Communicator {
     std::vector<const void*> sources;
     sources.reserve(group_.size());
     for (const std::size_t member : reduction_order_) sources.push_back(source(member));
-    reduce(out, sources, count, dtype, op, best_isa(), reduction_groups_);
+    tnt::reduce(out, sources, count, dtype, op, best_isa(), reduction_groups_);
   }
 
   Group group_;

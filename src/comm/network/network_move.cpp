@@ -1,9 +1,11 @@
-// all_gather, broadcast and all_to_all over a network.
+// The collectives that move blocks between ranks of a network: all_gather, broadcast, all_to_all, gather and scatter.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <limits>
 
+#include "comm/error_messages.hpp"
 #include "comm/network/block_exchange.hpp"
 #include "comm/network/chunks.hpp"
 #include "comm/network/network_communicator.hpp"
@@ -20,25 +22,28 @@ std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>
 // start() sends a chunk to all members; advance() copies the received chunks out.
 class NetworkCommunicator::AllGather {
  public:
-  AllGather(NetworkCommunicator& comm, const void* in, void* out, std::size_t bytes)
+  // In bytes.
+  AllGather(NetworkCommunicator& comm, const void* in, void* out, const Blocks& blocks)
       : comm_(comm),
         group_(comm.group_),
         in_(in),
         out_(out),
-        bytes_(bytes),
-        per_chunk_(slice_bytes(bytes * group_.size(), group_.size())) {}
-  [[nodiscard]] std::size_t chunks() const { return chunk_count(bytes_, per_chunk_); }
+        blocks_(blocks),
+        largest_(blocks.largest()),
+        per_chunk_(slice_bytes(largest_ * group_.size(), group_.size())) {}
+  [[nodiscard]] std::size_t chunks() const { return chunk_count(largest_, per_chunk_); }
 
   void start(std::size_t index) {
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
-    chunk.bytes = std::min(per_chunk_, bytes_ - index * per_chunk_);
-    chunk.arrived = comm_.staging_.acquire(chunk.bytes * group_.size());
-    const BufferSlice own{chunk.arrived, group_.self * chunk.bytes, chunk.bytes};
-    std::memcpy(own.data(), at(in_, index * per_chunk_), chunk.bytes);
+    chunk.room = std::min(per_chunk_, largest_ - index * per_chunk_);
+    chunk.arrived = comm_.staging_.acquire(chunk.room * group_.size());
+    const BufferSlice own{chunk.arrived, group_.self * chunk.room, part(index, group_.self)};
+    if (own.bytes > 0) std::memcpy(own.data(), at(in_, index * per_chunk_), own.bytes);
     for (std::size_t i = 1; i < group_.size(); ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
-      chunk.batch.receive({chunk.arrived, member * chunk.bytes, chunk.bytes}, member, gather_tag);
-      chunk.batch.send(own, member, gather_tag);
+      const std::size_t bytes = part(index, member);
+      if (bytes > 0) chunk.batch.receive({chunk.arrived, member * chunk.room, bytes}, member, gather_tag);
+      if (own.bytes > 0) chunk.batch.send(own, member, gather_tag);
     }
   }
 
@@ -46,7 +51,9 @@ class NetworkCommunicator::AllGather {
     auto& chunk = chunks_[index % chunks_in_flight];
     comm_.handshake_.wait(chunk->batch);
     for (std::size_t member = 0; member < group_.size(); ++member) {
-      std::memcpy(at(out_, member * bytes_ + index * per_chunk_), chunk->arrived.get() + member * chunk->bytes, chunk->bytes);
+      const std::size_t bytes = part(index, member);
+      if (bytes == 0) continue;
+      std::memcpy(at(out_, blocks_.begin(member) + index * per_chunk_), chunk->arrived.get() + member * chunk->room, bytes);
     }
     chunk.reset();
   }
@@ -56,16 +63,20 @@ class NetworkCommunicator::AllGather {
  private:
   struct Chunk {
     explicit Chunk(Group& group) : batch(group) {}
-    std::size_t bytes = 0;
+    std::size_t room = 0;  // for a member's part
     StagingBuffer arrived;
     RequestBatch batch;
   };
+  [[nodiscard]] std::size_t part(std::size_t index, std::size_t member) const {
+    return blocks_.part(member, index * per_chunk_, per_chunk_);
+  }
 
   NetworkCommunicator& comm_;
   Group& group_;
   const void* in_;
   void* out_;
-  std::size_t bytes_;
+  const Blocks& blocks_;
+  std::size_t largest_;
   std::size_t per_chunk_;
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
@@ -77,15 +88,29 @@ void NetworkCommunicator::all_gather(const void* in, void* out, std::size_t coun
   if (takes_native(call, bytes)) {
     return run_natively(call, context, [&] { return native_->all_gather(in, out, bytes, nullptr); });
   }
-  if (!CollectiveHandshake::gathers(group_.size(), bytes)) {
+  gather_blocks(call, {group_.size(), bytes}, in, out, context);
+}
+
+void NetworkCommunicator::all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                                       const CallContext& context) {
+  gather_blocks(uneven_call(Call::all_gather_v, counts, dtype), Blocks(counts, dtype_size(dtype)), in, out, context);
+}
+
+void NetworkCommunicator::gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out,
+                                        const CallContext& context) {
+  if (!CollectiveHandshake::gathers(group_.size(), bytes.largest())) {
     AllGather stages(*this, in, out, bytes);
     handshake_.begin(call, context);
     run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
     return handshake_.end();
   }
-  handshake_.gather(call, context, bytes, [&](std::byte* to) { std::memcpy(to, in, bytes); });
-  for (std::size_t member = 0; member < group_.size() && bytes > 0; ++member) {
-    std::memcpy(at(out, member * bytes), handshake_.gathered(member), bytes);
+  const std::size_t own = bytes.size(group_.self);
+  handshake_.gather(call, context, bytes.largest(), [&](std::byte* to) {
+    if (own > 0) std::memcpy(to, in, own);
+  });
+  for (std::size_t member = 0; member < group_.size(); ++member) {
+    if (bytes.size(member) == 0) continue;
+    std::memcpy(at(out, bytes.begin(member)), handshake_.gathered(member), bytes.size(member));
   }
   handshake_.end();
 }
@@ -173,11 +198,12 @@ void NetworkCommunicator::broadcast(const void* in, void* out, std::size_t count
   handshake_.end();
 }
 
-// advance() copies a chunk out after start() has sent the same part of the next chunk, so the call works in place.
-class NetworkCommunicator::AllToAll {
+// advance() copies a chunk out after start() has sent the same part of the next chunk, so equal blocks work in place.
+class NetworkCommunicator::Exchange {
  public:
-  AllToAll(NetworkCommunicator& comm, const void* in, void* out, std::size_t bytes)
-      : comm_(comm), blocks_(comm.group_, comm.staging_, in, bytes), out_(out), bytes_(bytes) {}
+  // In bytes.
+  Exchange(NetworkCommunicator& comm, const void* in, void* out, const Blocks& to, const Blocks& from, std::size_t per_chunk)
+      : comm_(comm), blocks_(comm.group_, comm.staging_, in, to, from, per_chunk), out_(out), from_(from) {}
   [[nodiscard]] std::size_t chunks() const { return blocks_.chunks(); }
 
   void start(std::size_t index) { blocks_.start(index); }
@@ -186,7 +212,8 @@ class NetworkCommunicator::AllToAll {
     BlockExchange::Chunk& chunk = blocks_.chunk(index);
     comm_.handshake_.wait(chunk.batch);
     for (std::size_t member = 0; member < comm_.group_.size(); ++member) {
-      std::memcpy(at(out_, member * bytes_ + chunk.first), chunk.from(member), chunk.bytes);
+      const std::size_t bytes = blocks_.arrives(chunk, member);
+      if (bytes > 0) std::memcpy(at(out_, from_.begin(member) + chunk.first), chunk.from(member), bytes);
     }
     blocks_.finish(index);
   }
@@ -197,16 +224,70 @@ class NetworkCommunicator::AllToAll {
   NetworkCommunicator& comm_;
   BlockExchange blocks_;
   void* out_;
-  std::size_t bytes_;
+  const Blocks& from_;
 };
+
+void NetworkCommunicator::exchange_blocks(const Call& call, const Blocks& to, const Blocks& from, std::size_t per_chunk,
+                                          const void* in, void* out, const CallContext& context) {
+  Exchange stages(*this, in, out, to, from, per_chunk);
+  handshake_.begin(call, context);
+  run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  handshake_.end();
+}
 
 void NetworkCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
                                      const CallContext& context) {
   const std::size_t bytes = count * dtype_size(dtype);
   const Call call{.kind = Call::all_to_all, .dtype = dtype, .count = count};
-  AllToAll stages(*this, in, out, bytes);
-  handshake_.begin(call, context);
+  const Blocks blocks(group_.size(), bytes);
+  exchange_blocks(call, blocks, blocks, slice_bytes(bytes * group_.size(), group_.size()), in, out, context);
+}
+
+void NetworkCommunicator::gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                                 const CallContext& context) {
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Call call{.kind = Call::gather, .dtype = dtype, .root = root, .count = count};
+  const Blocks to = Blocks::only(static_cast<std::size_t>(root), group_.size(), bytes);
+  const Blocks from(group_.size(), rank() == root ? bytes : 0);
+  exchange_blocks(call, to, from, slice_bytes(bytes * group_.size(), group_.size()), in, out, context);
+}
+
+void NetworkCommunicator::scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                                  const CallContext& context) {
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Call call{.kind = Call::scatter, .dtype = dtype, .root = root, .count = count};
+  const Blocks to(group_.size(), rank() == root ? bytes : 0);
+  const Blocks from = Blocks::only(static_cast<std::size_t>(root), group_.size(), bytes);
+  exchange_blocks(call, to, from, slice_bytes(bytes * group_.size(), group_.size()), in, out, context);
+}
+
+// Each pair of ranks first compares what it sends with what it expects: a network may cut or mix messages of other lengths.
+void NetworkCommunicator::compare_counts(const Call& call, std::span<const std::size_t> send_counts,
+                                         std::span<const std::size_t> recv_counts) {
+  std::vector<std::size_t> sent(group_.size());
+  const Blocks one(group_.size(), sizeof(std::size_t));
+  Exchange stages(*this, send_counts.data(), sent.data(), one, one, cache_line_bytes);
   run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  for (std::size_t member = 0; member < group_.size(); ++member) {
+    if (sent[member] == recv_counts[member]) continue;
+    abort_and_throw(*group_.world, TNT_MISMATCH,
+                    block_mismatch_message(group_.members[member], sent[member], group_.members[group_.self],
+                                           recv_counts[member], call, handshake_.calls()));
+  }
+}
+
+// A pair cuts its blocks into chunks of a size that depends on no other ranks' counts.
+void NetworkCommunicator::all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
+                                       std::span<const std::size_t> recv_counts, tnt_dtype_t dtype,
+                                       const CallContext& context) {
+  const Call call{.kind = Call::all_to_all_v, .dtype = dtype};
+  handshake_.begin(call, context);
+  compare_counts(call, send_counts, recv_counts);
+  const std::size_t size = dtype_size(dtype);
+  const Blocks to(send_counts, size);
+  const Blocks from(recv_counts, size);
+  Exchange stages(*this, in, out, to, from, slice_bytes(std::numeric_limits<std::size_t>::max(), group_.size()));
+  run_pipeline(stages, stages.chunks(), [] {});
   handshake_.end();
 }
 

@@ -22,11 +22,13 @@ std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>
 // result to all. finish() unpacks the received results.
 class NetworkCommunicator::AllReduce {
  public:
-  AllReduce(NetworkCommunicator& comm, const FusedBuffer& fused, tnt_op_t op, Phases& phases)
+  // root: the member that gets the result; none: all.
+  AllReduce(NetworkCommunicator& comm, const FusedBuffer& fused, tnt_op_t op, std::optional<std::size_t> root, Phases& phases)
       : comm_(comm),
         group_(comm.group_),
         fused_(fused),
         op_(op),
+        root_(root),
         phases_(phases),
         size_(dtype_size(fused.dtype())),
         takes_callers_(comm.group_.world->network().takes_callers_memory()) {
@@ -64,7 +66,7 @@ class NetworkCommunicator::AllReduce {
     for (std::size_t member = 0; member < group_.size(); ++member) {
       BufferSlice part = slice(member, chunk);
       part.buffer = chunk.result;
-      if (member != group_.self && part.bytes > 0) chunk.gather.receive(part, member, gather_tag);
+      if (member != group_.self && part.bytes > 0 && wanted_by(group_.self)) chunk.gather.receive(part, member, gather_tag);
     }
     const BufferSlice packed = slice(group_.self, chunk);
     const BufferSlice own{chunk.result, packed.offset, packed.bytes};
@@ -74,7 +76,8 @@ class NetworkCommunicator::AllReduce {
     comm_.reduce_sources(own.data(), source, own.bytes / size_, fused_.dtype(), op_);
     phases_.end("reduce");
     for (std::size_t i = 1; i < group_.size() && own.bytes > 0; ++i) {
-      chunk.gather.send(own, (group_.self + i) % group_.size(), gather_tag);
+      const std::size_t member = (group_.self + i) % group_.size();
+      if (wanted_by(member)) chunk.gather.send(own, member, gather_tag);
     }
   }
 
@@ -82,7 +85,7 @@ class NetworkCommunicator::AllReduce {
     auto& chunk = chunks_[index % chunks_in_flight];
     comm_.handshake_.wait(chunk->gather);
     phases_.end("wait");
-    if (!is_callers(chunk->result)) fused_.unpack(chunk->first, chunk->count, chunk->result.get());
+    if (!is_callers(chunk->result) && wanted_by(group_.self)) fused_.unpack(chunk->first, chunk->count, chunk->result.get());
     phases_.end("unpack");
     chunk.reset();
   }
@@ -98,6 +101,7 @@ class NetworkCommunicator::AllReduce {
     RequestBatch scatter;
     RequestBatch gather;
   };
+  [[nodiscard]] bool wanted_by(std::size_t member) const { return !root_ || *root_ == member; }
   [[nodiscard]] BufferSlice slice(std::size_t member, const Chunk& chunk) const {
     const auto [first, last] = slice_of(member, group_.size(), chunk.count, size_);
     return {chunk.packed, first * size_, (last - first) * size_};
@@ -107,6 +111,7 @@ class NetworkCommunicator::AllReduce {
   Group& group_;
   const FusedBuffer& fused_;
   tnt_op_t op_;
+  std::optional<std::size_t> root_;
   Phases& phases_;
   std::size_t size_;
   bool takes_callers_;
@@ -126,35 +131,59 @@ AllReduceAlgorithm NetworkCommunicator::all_reduce_algorithm(const FusedBuffer& 
 }
 
 void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
-  Phases phases(context);
   const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
   if (takes_native(call, bytes)) return all_reduce_natively(fused, call, context);
   const AllReduceAlgorithm algorithm = all_reduce_algorithm(fused, op);
-  if (algorithm != AllReduceAlgorithm::gather) handshake_.begin(call, context);
+  if (algorithm == AllReduceAlgorithm::gather) return reduce_gathered(call, fused, true, context);
+  if (algorithm == AllReduceAlgorithm::direct) return reduce_directly(call, fused, std::nullopt, context);
+  Phases phases(context);
+  handshake_.begin(call, context);
   const auto begun = [&] { handshake_.finish(); };
   if (algorithm == AllReduceAlgorithm::doubling) {
     DoublingAllReduce(group_, handshake_, staging_, fused, op, phases).run(begun);
-    return handshake_.end();
-  }
-  if (algorithm == AllReduceAlgorithm::halving) {
+  } else {
     HalvingAllReduce(group_, handshake_, staging_, fused, op, phases).run(begun);
-    return handshake_.end();
   }
-  if (algorithm == AllReduceAlgorithm::direct) {
-    AllReduce stages(*this, fused, op, phases);
-    run_pipeline(stages, stages.chunks(), begun);
-    return handshake_.end();
+  handshake_.end();
+}
+
+// The slices go to one rank in place of all.
+void NetworkCommunicator::reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
+                                 const CallContext& context) {
+  const Call call{.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count};
+  const bool is_root = rank() == root;
+  const TensorView view{.in = in, .out = is_root ? out : nullptr, .count = count};
+  const FusedBuffer fused({&view, 1}, dtype);
+  if (CollectiveHandshake::gathers(group_.size(), count * dtype_size(dtype))) {
+    return reduce_gathered(call, fused, is_root, context);
   }
+  reduce_directly(call, fused, static_cast<std::size_t>(root), context);
+}
+
+void NetworkCommunicator::reduce_directly(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root,
+                                          const CallContext& context) {
+  Phases phases(context);
+  handshake_.begin(call, context);
+  AllReduce stages(*this, fused, call.op, root, phases);
+  run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  handshake_.end();
+}
+
+// Every rank gets all data with the handshake. wanted: by this rank.
+void NetworkCommunicator::reduce_gathered(const Call& call, const FusedBuffer& fused, bool wanted, const CallContext& context) {
+  Phases phases(context);
+  const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   handshake_.gather(call, context, bytes, [&](std::byte* to) {
     fused.pack(0, fused.count(), to);
     phases.end("pack");
   });
   phases.end("wait");
+  if (!wanted) return handshake_.end();
   void* out = fused.out_in_place(0, fused.count());
   const StagingBuffer result = out != nullptr ? callers_memory(out) : staging_.acquire(bytes);
   reduce_sources(
-      result.get(), [&](std::size_t member) { return handshake_.gathered(member); }, fused.count(), fused.dtype(), op);
+      result.get(), [&](std::size_t member) { return handshake_.gathered(member); }, fused.count(), fused.dtype(), call.op);
   phases.end("reduce");
   if (out == nullptr) fused.unpack(0, fused.count(), result.get());
   phases.end("unpack");
@@ -164,9 +193,11 @@ void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, cons
 // advance() sums the received blocks straight into the output.
 class NetworkCommunicator::ReduceScatter {
  public:
-  ReduceScatter(NetworkCommunicator& comm, const void* in, void* out, const Call& call)
+  // bytes: of each member's block of in.
+  ReduceScatter(NetworkCommunicator& comm, const void* in, void* out, const Call& call, const Blocks& bytes)
       : comm_(comm),
-        blocks_(comm.group_, comm.staging_, in, call.count * dtype_size(call.dtype)),
+        blocks_(comm.group_, comm.staging_, in, bytes, {comm.group_.size(), bytes.size(comm.group_.self)},
+                slice_bytes(bytes.total(), comm.group_.size())),
         out_(out),
         call_(call),
         size_(dtype_size(call.dtype)) {}
@@ -177,9 +208,11 @@ class NetworkCommunicator::ReduceScatter {
   void advance(std::size_t index) {
     BlockExchange::Chunk& chunk = blocks_.chunk(index);
     comm_.handshake_.wait(chunk.batch);
-    comm_.reduce_sources(
-        at(out_, chunk.first), [&](std::size_t member) { return chunk.from(member); }, chunk.bytes / size_, call_.dtype,
-        call_.op);
+    if (chunk.room > 0) {
+      comm_.reduce_sources(
+          at(out_, chunk.first), [&](std::size_t member) { return chunk.from(member); }, chunk.room / size_, call_.dtype,
+          call_.op);
+    }
     blocks_.finish(index);
   }
 
@@ -204,7 +237,18 @@ void NetworkCommunicator::reduce_scatter(const void* in, void* out, std::size_t 
     if (in_place) std::memcpy(out, result.get(), count * dtype_size(dtype));
     return;
   }
-  ReduceScatter stages(*this, in, out, call);
+  reduce_blocks(call, {group_.size(), count * dtype_size(dtype)}, in, out, context);
+}
+
+void NetworkCommunicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                                           tnt_op_t op, const CallContext& context) {
+  const Call call = uneven_call(Call::reduce_scatter_v, counts, dtype, op);
+  reduce_blocks(call, Blocks(counts, dtype_size(dtype)), in, out, context);
+}
+
+void NetworkCommunicator::reduce_blocks(const Call& call, const Blocks& bytes, const void* in, void* out,
+                                        const CallContext& context) {
+  ReduceScatter stages(*this, in, out, call, bytes);
   handshake_.begin(call, context);
   run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
   handshake_.end();

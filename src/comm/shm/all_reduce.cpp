@@ -50,6 +50,13 @@ void ShmAllReduce::operator()() {
   if (next.timed) store_tuner_.record(bytes, now_ns() - begin);
 }
 
+void ShmAllReduce::for_some(bool wanted) {
+  wanted_ = wanted;
+  const std::size_t bytes = fused_.count() * size_;
+  if (bytes <= tuning_.ll_bytes && members() <= LLBuffer::max_members) return low_latency();
+  bytes <= tuning_.one_shot_bytes ? one_shot() : two_shot();
+}
+
 void ShmAllReduce::synchronise() {
   barrier_.arrive_and_wait();
   phases_.end("wait");
@@ -71,6 +78,7 @@ void ShmAllReduce::low_latency() {
     return status != LLBuffer::Status::complete;
   });
   phases_.end("wait");
+  if (!wanted_) return;
   for (std::size_t member = 0; member < members(); ++member) sources_[member] = messages[member].data();
   reduce(messages[0].data(), {sources_.data(), members()}, fused_.count(), fused_.dtype(), op_);
   phases_.end("reduce");
@@ -85,7 +93,7 @@ void ShmAllReduce::one_shot() {
   phases_.end("pack");
   synchronise();
   const std::size_t per_block = block_bytes / size_;
-  for (std::size_t at = 0; at < fused_.count(); at += per_block) {
+  for (std::size_t at = 0; at < fused_.count() && wanted_; at += per_block) {
     const std::size_t count = std::min(per_block, fused_.count() - at);
     const auto from = sources(0, at * size_);
     // data that was stored past the caches would have to come back from memory
@@ -173,6 +181,7 @@ void ShmAllReduce::reduce_slice(std::size_t chunk) {
 }
 
 void ShmAllReduce::unpack(std::size_t chunk) {
+  if (!wanted_) return;
   for (std::size_t member = 0; member < members(); ++member) {
     if (member == self_) continue;
     const Range range = slice(chunk, member);

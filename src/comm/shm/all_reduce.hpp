@@ -24,6 +24,8 @@ class ShmAllReduce {
   ShmAllReduce(ShmBarrier& barrier, Slots& slots, LLBuffer& ll, StoreTuner& tuner, const Tuning& tuning, std::size_t self,
                const FusedBuffer& fused, tnt_op_t op, Phases& phases);
   void operator()();
+  // The same sums for those ranks alone that want them; the others have no outputs.
+  void for_some(bool wanted);
 
  private:
   // Elements of the fused buffer or of a chunk.
@@ -59,6 +61,7 @@ class ShmAllReduce {
   const std::size_t size_;                      // of an element
   const std::size_t per_slice_;                 // elements
   const Store store_;                           // into the caller's buffers
+  bool wanted_ = true;                          // whether this rank needs the result
   Store shared_ = Store::cached;                // into the slots
   std::array<const void*, max_ranks> sources_;  // NOLINT(*-member-init): filled as far as it is used
 };

@@ -26,6 +26,7 @@ class ShmBarrier {
 
   // Begins a call. If a member has made another call, the first arrive_and_wait fails on all ranks.
   void begin(const Call& call, const CallContext& context);
+  [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }  // the number of the call
   // Ends it in the record. A call that fails has no end there.
   void end() noexcept { lane_.end(exact_ ? now_ns() : waited_until_); }
 

@@ -4,7 +4,9 @@
 #include <cstring>
 #include <numeric>
 #include <utility>
+#include <vector>
 
+#include "comm/error_messages.hpp"
 #include "comm/phases.hpp"
 #include "comm/shm/all_reduce.hpp"
 #include "kernels/cpu/reduce.hpp"
@@ -43,6 +45,11 @@ const std::byte* at(const void* pointer, std::size_t bytes) { return static_cast
 
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// from: may be null, or end before begin, if there are no bytes.
+void copy_part(std::byte* to, const void* from, std::size_t begin, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, at(from, begin), bytes);
 }
 
 }  // namespace
@@ -91,40 +98,104 @@ void ShmCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const Ca
   barrier_.end();
 }
 
+void ShmCommunicator::reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
+                             const CallContext& context) {
+  barrier_.begin({.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count}, context);
+  Phases phases(context);
+  const bool is_root = rank() == root;
+  const TensorView view{.in = in, .out = is_root ? out : nullptr, .count = count};
+  ShmAllReduce(barrier_, slots_, ll_, store_tuner_, tuning_, self_, FusedBuffer({&view, 1}, dtype), op, phases)
+      .for_some(is_root);
+  barrier_.end();
+}
+
 // Each rank writes a chunk of every destination's block. Each rank then reduces the chunk of its own block straight into its
-// output.
-void ShmCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                                     const CallContext& context) {
-  barrier_.begin({.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, context);
-  const std::size_t size = dtype_size(dtype);
+// output. counts: elements.
+void ShmCommunicator::reduce_blocks(const Call& call, const Blocks& counts, const void* in, void* out,
+                                    const CallContext& context) {
+  barrier_.begin(call, context);
+  const std::size_t size = dtype_size(call.dtype);
   const std::size_t block = slot_bytes / members() / cache_line * cache_line;  // bytes of one destination's chunk
   const std::size_t per_chunk = block / size;
+  const std::size_t largest = counts.largest();
   std::size_t begin = 0;
   do {  // a call without elements is still a barrier
-    const std::size_t part = std::min(per_chunk, count - begin);
     std::vector<const void*> sources;
     for (std::size_t member = 0; member < members(); ++member) {
-      copy_bytes(slots_.of(self_) + member * block, at(in, (member * count + begin) * size), part * size);
+      const std::size_t part = counts.part(member, begin, per_chunk);
+      copy_part(slots_.of(self_) + member * block, in, (counts.begin(member) + begin) * size, part * size);
       sources.push_back(slots_.of(member) + self_ * block);
     }
     barrier_.arrive_and_wait();
-    reduce(at(out, begin * size), sources, part, dtype, op);
+    if (const std::size_t part = counts.part(self_, begin, per_chunk); part > 0) {
+      tnt::reduce(at(out, begin * size), sources, part, call.dtype, call.op);
+    }
     slots_.advance();
-    begin += part;
-  } while (begin < count);
+    begin += per_chunk;
+  } while (begin < largest);
+  barrier_.end();
+}
+
+void ShmCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
+                                     const CallContext& context) {
+  const Call call{.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count};
+  reduce_blocks(call, {members(), count}, in, out, context);
+}
+
+void ShmCommunicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                                       tnt_op_t op, const CallContext& context) {
+  reduce_blocks(uneven_call(Call::reduce_scatter_v, counts, dtype, op), Blocks(counts), in, out, context);
+}
+
+// out: where all blocks go, one after another; nullptr on a rank that does not want them. bytes: of each member's block.
+void ShmCommunicator::gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out,
+                                    const CallContext& context) {
+  barrier_.begin(call, context);
+  const std::size_t largest = bytes.largest();
+  std::size_t begin = 0;
+  do {
+    copy_part(slots_.of(self_), in, begin, bytes.part(self_, begin, slot_bytes));
+    barrier_.arrive_and_wait();
+    for (std::size_t member = 0; member < members() && out != nullptr; ++member) {
+      if (const std::size_t part = bytes.part(member, begin, slot_bytes); part > 0) {
+        copy_bytes(at(out, bytes.begin(member) + begin), slots_.of(member), part);
+      }
+    }
+    slots_.advance();
+    begin += slot_bytes;
+  } while (begin < largest);
   barrier_.end();
 }
 
 void ShmCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) {
-  barrier_.begin({.kind = Call::all_gather, .dtype = dtype, .count = count}, context);
+  const Call call{.kind = Call::all_gather, .dtype = dtype, .count = count};
+  gather_blocks(call, {members(), count * dtype_size(dtype)}, in, out, context);
+}
+
+void ShmCommunicator::all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                                   const CallContext& context) {
+  gather_blocks(uneven_call(Call::all_gather_v, counts, dtype), Blocks(counts, dtype_size(dtype)), in, out, context);
+}
+
+void ShmCommunicator::gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                             const CallContext& context) {
+  const Call call{.kind = Call::gather, .dtype = dtype, .root = root, .count = count};
+  gather_blocks(call, {members(), count * dtype_size(dtype)}, in, rank() == root ? out : nullptr, context);
+}
+
+void ShmCommunicator::scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                              const CallContext& context) {
+  barrier_.begin({.kind = Call::scatter, .dtype = dtype, .root = root, .count = count}, context);
   const std::size_t bytes = count * dtype_size(dtype);
+  const std::size_t block = slot_bytes / members() / cache_line * cache_line;
   std::size_t begin = 0;
   do {
-    const std::size_t part = std::min(slot_bytes, bytes - begin);
-    copy_bytes(slots_.of(self_), at(in, begin), part);
+    const std::size_t part = std::min(block, bytes - begin);
+    for (std::size_t member = 0; member < members() && rank() == root; ++member) {
+      copy_part(slots_.of(self_) + member * block, in, member * bytes + begin, part);
+    }
     barrier_.arrive_and_wait();
-    for (std::size_t member = 0; member < members(); ++member)
-      copy_bytes(at(out, member * bytes + begin), slots_.of(member), part);
+    if (part > 0) copy_bytes(at(out, begin), slots_.of(static_cast<std::size_t>(root)) + self_ * block, part);
     slots_.advance();
     begin += part;
   } while (begin < bytes);
@@ -149,25 +220,54 @@ void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tn
   barrier_.end();
 }
 
-// Each destination has a block of this rank's slot. Works in place, because a rank's chunks are sent before other chunks arrive
-// there.
-void ShmCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) {
-  barrier_.begin({.kind = Call::all_to_all, .dtype = dtype, .count = count}, context);
-  const std::size_t bytes = count * dtype_size(dtype);
+// Each destination has a block of this rank's slot. Works in place where to and from are equal, because a rank's chunks are
+// sent before other chunks arrive there. In bytes. largest: block of any pair of ranks.
+void ShmCommunicator::exchange_blocks(const Blocks& to, const Blocks& from, std::size_t largest, const void* in, void* out) {
   const std::size_t block = slot_bytes / members() / cache_line * cache_line;
   std::size_t begin = 0;
   do {
-    const std::size_t part = std::min(block, bytes - begin);
     for (std::size_t member = 0; member < members(); ++member) {
-      copy_bytes(slots_.of(self_) + member * block, at(in, member * bytes + begin), part);
+      copy_part(slots_.of(self_) + member * block, in, to.begin(member) + begin, to.part(member, begin, block));
     }
     barrier_.arrive_and_wait();
     for (std::size_t member = 0; member < members(); ++member) {
-      copy_bytes(at(out, member * bytes + begin), slots_.of(member) + self_ * block, part);
+      if (const std::size_t part = from.part(member, begin, block); part > 0) {
+        copy_bytes(at(out, from.begin(member) + begin), slots_.of(member) + self_ * block, part);
+      }
     }
     slots_.advance();
-    begin += part;
-  } while (begin < bytes);
+    begin += block;
+  } while (begin < largest);
+}
+
+void ShmCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) {
+  barrier_.begin({.kind = Call::all_to_all, .dtype = dtype, .count = count}, context);
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Blocks blocks(members(), bytes);
+  exchange_blocks(blocks, blocks, bytes, in, out);
+  barrier_.end();
+}
+
+// All ranks first tell all others what they send, so that they agree on the number of chunks.
+void ShmCommunicator::all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
+                                   std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) {
+  const Call call{.kind = Call::all_to_all_v, .dtype = dtype};
+  barrier_.begin(call, context);
+  copy_bytes(slots_.of(self_), send_counts.data(), send_counts.size_bytes());
+  barrier_.arrive_and_wait();
+  std::size_t largest = 0;
+  for (std::size_t member = 0; member < members(); ++member) {
+    std::vector<std::size_t> sent(members());
+    copy_bytes(sent.data(), slots_.of(member), members() * sizeof(std::size_t));
+    largest = std::max(largest, *std::max_element(sent.begin(), sent.end()));
+    if (sent[self_] == recv_counts[member]) continue;
+    monitor_.abort_and_throw(TNT_MISMATCH,
+                             block_mismatch_message(barrier_.members()[member], sent[self_], barrier_.members()[self_],
+                                                    recv_counts[member], call, barrier_.calls()));
+  }
+  slots_.advance();
+  const std::size_t size = dtype_size(dtype);
+  exchange_blocks(Blocks(send_counts, size), Blocks(recv_counts, size), largest * size, in, out);
   barrier_.end();
 }
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/blocks.hpp"
+#include "comm/call.hpp"
 #include "comm/communicator.hpp"
 #include "comm/group_creation.hpp"
 #include "comm/shm/barrier.hpp"
@@ -46,6 +48,16 @@ class ShmCommunicator final : public Communicator {
   void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
                  const CallContext& context) override;
   void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
+  void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
+              const CallContext& context) override;
+  void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
+  void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
+  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
+                        const CallContext& context) override;
+  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                    const CallContext& context) override;
+  void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
+                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) override;
   void barrier(const CallContext& context) override;
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
@@ -60,6 +72,11 @@ class ShmCommunicator final : public Communicator {
   ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members, std::size_t self);
 
   [[nodiscard]] std::unique_ptr<Communicator> make_part(std::span<const int> members, std::uint64_t region) const;
+  // Both forms of a collective: of equal and of uneven blocks.
+  void reduce_blocks(const Call& call, const Blocks& counts, const void* in, void* out, const CallContext& context);
+  void gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out, const CallContext& context);
+  void exchange_blocks(const Blocks& to, const Blocks& from, std::size_t largest, const void* in, void* out);
+
   [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
 
   std::shared_ptr<ShmWorld> world_;

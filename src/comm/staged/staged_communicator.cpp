@@ -111,6 +111,7 @@ std::vector<StagedCommunicator::StagedBuffer> StagedCommunicator::buffers_of(con
     case Call::all_gather: return {{.in = in, .bytes = block}, {.out = out, .bytes = blocks}};
     case Call::all_to_all: return {{.in = in, .bytes = blocks}, {.out = out, .bytes = blocks}};
     case Call::broadcast: return {{.in = rank() == call.root ? in : nullptr, .out = out, .bytes = block}};
+    case Call::reduce: return {{.in = in, .out = rank() == call.root ? out : nullptr, .bytes = block}};
     default: return {{.in = in, .out = out, .bytes = block}};  // all_reduce
   }
 }
