@@ -159,6 +159,17 @@ TNT_EXPORT tnt_status_t tnt_setting(const char* name, const char* value, const c
  * XDG_CACHE_HOME nor HOME. Valid until the thread's next call. Never fails, does not need tnt_init. */
 TNT_EXPORT const char* tnt_tuning_file(void);
 
+typedef enum { TNT_LOG_DEBUG = 0, TNT_LOG_INFO = 1, TNT_LOG_WARNING = 2, TNT_LOG_ERROR = 3 } tnt_log_level_t;
+
+/* rank: of this process in the job. message: one line without its end, valid during the call. */
+typedef void (*tnt_log_callback_t)(tnt_log_level_t level, int rank, const char* message, void* user_data);
+
+/* The callback gets the library's log lines in place of standard error, those that TNT_LOG_LEVEL and TNT_ON_ALL_RANKS let
+ * through. NULL: standard error again. It is called from any thread of the process, but never twice at the same time, and not
+ * after this function has returned for another one; it must not call the library. Does not need tnt_init, and lasts longer than
+ * tnt_finalize. */
+TNT_EXPORT tnt_status_t tnt_set_log_callback(tnt_log_callback_t callback, void* user_data);
+
 /* Nanoseconds of the timeline's clock (CLOCK_MONOTONIC: the same for all processes of a node). */
 TNT_EXPORT int64_t tnt_clock_ns(void);
 
@@ -211,6 +222,13 @@ TNT_EXPORT tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name); 
 /* Ends the communication of the job: every rank's waits fail with TNT_ABORTED and "rank R: reason". The first abort wins. Not
  * collective, never blocks, may be called from any thread. */
 TNT_EXPORT tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason);
+
+/* The deadline of the communicator's operations that begin from now on, in seconds, in place of TNT_TIMEOUT; 0: TNT_TIMEOUT
+ * again. Each operation has it: collectives, messages, split and create_group, works, and the steps of reducers that are
+ * created afterwards. Communicators that are made of this one afterwards begin with it. GPUs take the deadline of the moment in
+ * which they are connected. Not collective: ranks may have different deadlines, and the first that passes ends the
+ * communication of the job. TNT_INVALID_ARGUMENT: seconds is negative, above 1e9 or not a number. Costs nothing. */
+TNT_EXPORT tnt_status_t tnt_comm_set_timeout(tnt_comm_t comm, double seconds);
 
 /* Collective. Connects the communicator's GPUs now; each rank names its own, by the index of a CUDA device. Without this call
  * the first call with a stream connects them, on the stream's device, and waits for the other ranks meanwhile. Connecting again

@@ -208,6 +208,11 @@ class Comm {
     check(tnt_comm_create_group(handle_, ranks.data(), ranks.size(), tag, &group));
     return Comm(Owner(group));
   }
+  // Zero: TNT_TIMEOUT again.
+  template <typename Rep, typename Period>
+  void set_timeout(std::chrono::duration<Rep, Period> time) const {
+    check(tnt_comm_set_timeout(handle_, std::chrono::duration<double>(time).count()));
+  }
   void connect_device(int device) const { check(tnt_comm_connect_device(handle_, device)); }
   void abort(const std::string& reason) const { check(tnt_comm_abort(handle_, reason.c_str())); }
 

@@ -130,17 +130,26 @@ void check_unused(tnt_comm_t comm) {
        captured);
 }
 
-CallContext context() { return Runtime::get().context(); }
+CallContext context(const tnt_comm& on) { return Runtime::get().context(on); }
+
+// A communicator that is made of another.
+tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator) {
+  const tnt_comm_t part = make_comm(std::move(communicator));
+  Live(part)->timeout = of.timeout.load();
+  return part;
+}
 
 // index(): this rank's device, asked for in this thread, which may have other default streams than the executor's.
 template <typename Index>
 std::shared_ptr<DeviceCollectives> connected_devices(tnt_comm& on, const Index& index) {
   const std::scoped_lock lock(on.device_mutex);
   if (on.device_collectives) return on.device_collectives;
-  const CallContext call{.timeout = Runtime::get().settings().timeout, .detail = "connecting devices"};
+  Settings settings = Runtime::get().settings();
+  settings.timeout = Runtime::get().timeout(on);
+  const CallContext call{.timeout = settings.timeout, .detail = "connecting devices"};
   const int own = index();
   on.executor.run([&] {
-    const auto connect = [&] { return connect_devices(own, *on.communicator, Runtime::get().settings(), call); };
+    const auto connect = [&] { return connect_devices(own, *on.communicator, settings, call); };
     std::optional<DeviceGroup> upward;
     if (on.communicator->size() > 1) upward = connect();
     on.device_collectives = std::make_shared<DeviceCollectives>(connect(), std::move(upward));
@@ -163,7 +172,7 @@ void run(tnt_comm& on, Executor& executor, Lane lane, StreamHandle stream, tnt_w
     if (work != nullptr) *work = make_work(std::move(state));
     return;
   }
-  const auto operation = [on_host, &on, call = context()] { on_host(*on.communicator, call); };
+  const auto operation = [on_host, &on, call = context(on)] { on_host(*on.communicator, call); };
   if (work == nullptr) {
     executor.run(operation);
   } else {
@@ -181,7 +190,7 @@ void run_collective(tnt_comm_t comm, StreamHandle stream, tnt_work_t* work, cons
       std::optional<CancellationDeferral> deferral;
       if (!turn->defers_cancellation) deferral.emplace();
       check(*turn->communicator);
-      return on_host(*turn->communicator, context());
+      return on_host(*turn->communicator, context(*turn.operator->()));
     }
   }
   const CancellationDeferral deferral;
@@ -215,9 +224,9 @@ tnt_status_t tnt_comm_split(tnt_comm_t comm, int color, int key, tnt_comm_t* par
     required(part, "part") = nullptr;
     const Live on(comm);
     std::unique_ptr<Communicator> group;
-    on->executor.run([&] { group = on->communicator->split(color, key, context()); });
+    on->executor.run([&] { group = on->communicator->split(color, key, context(*on)); });
     if (!group) return;
-    *part = make_comm(std::move(group));
+    *part = make_part(*on, std::move(group));
   });
 }
 
@@ -229,7 +238,7 @@ tnt_status_t tnt_comm_create_group(tnt_comm_t comm, const int* ranks, size_t n_r
     if (n_ranks > 0) required(ranks, "ranks");
     const std::span<const int> members(ranks, n_ranks);
     check_members(parent, members);
-    *group = make_comm(parent.create_group(members, tag, context()));
+    *group = make_part(*on, parent.create_group(members, tag, context(*on)));
   });
 }
 
@@ -258,6 +267,14 @@ tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason) {
     const Live on(comm);
     on->communicator->abort(TNT_ABORTED,
                             fmt::format("rank {}: {}", Runtime::get().settings().rank, reason == nullptr ? "aborted" : reason));
+  });
+}
+
+tnt_status_t tnt_comm_set_timeout(tnt_comm_t comm, double seconds) {
+  return guarded([&] {
+    if (!(seconds >= 0 && seconds <= 1e9))
+      fail(TNT_INVALID_ARGUMENT, "seconds is {}: expected a number of seconds, or 0", seconds);
+    Live(comm)->timeout = seconds;
   });
 }
 

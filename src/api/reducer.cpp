@@ -141,8 +141,9 @@ std::unique_ptr<tnt_reducer> make_host_reducer(tnt_comm& on, const PlanConfig& c
 std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanConfig& config, const tnt_reducer_options_t& options,
                                                  const std::string& name, const CallContext& call) {
   const bool deterministic = options.determinism != TNT_DETERMINISM_DEFAULT;
-  DeviceGroup group =
-      connect_devices(options.device, *on.communicator, Runtime::get().settings(), call, deterministic, options.max_ctas);
+  Settings job = Runtime::get().settings();
+  job.timeout = call.timeout;
+  DeviceGroup group = connect_devices(options.device, *on.communicator, job, call, deterministic, options.max_ctas);
   Plan plan =
       make_plan(config, *group.host, call, [&] { return measure_speed(*group.device, *group.comm, *group.host, call); });
   const DeviceReducerOptions settings{.name = name,
@@ -187,7 +188,7 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
     const tnt_reducer_options_t given = with_defaults(options);
     check_device_options(given);
     const ReducerOptions settings{.name = given.name == nullptr ? "gradients" : given.name,
-                                  .timeout = runtime.settings().timeout,
+                                  .timeout = runtime.timeout(on),
                                   .overlap = runtime.settings().overlap};
     const PlanConfig config = config_of(tensors, n_tensors, given, runtime.settings());
     std::unique_ptr<tnt_reducer> made;

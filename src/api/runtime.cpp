@@ -13,6 +13,7 @@
 #include "base/clock.hpp"
 #include "base/forks.hpp"
 #include "base/host_cache.hpp"
+#include "base/log.hpp"
 #include "base/non_copyable.hpp"
 
 namespace tnt {
@@ -144,6 +145,15 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
       set_rank(false);
       throw;
     }
+  });
+}
+
+tnt_status_t tnt_set_log_callback(tnt_log_callback_t callback, void* user_data) {
+  return guarded_in_forks([&] {
+    if (callback == nullptr) return set_log_sink({});
+    set_log_sink([=](LogLevel level, int rank, const std::string& text) {
+      callback(static_cast<tnt_log_level_t>(level), rank, text.c_str(), user_data);
+    });
   });
 }
 

@@ -1,6 +1,7 @@
 // This process' part in the job between tnt_init and tnt_finalize: the only global state of the library.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,7 +26,8 @@ struct tnt_comm {
 
   std::shared_ptr<tnt::Network> network;  // of the communicator of all ranks, if mpirun or srun started the job
   std::unique_ptr<tnt::Communicator> communicator;
-  bool defers_cancellation;  // the communicator's answer
+  bool defers_cancellation;        // the communicator's answer
+  std::atomic<double> timeout{0};  // seconds; 0: of the settings
   // the following members are destroyed first, which waits for operations that were started on the communicator
   std::mutex device_mutex;
   std::shared_ptr<tnt::DeviceCollectives> device_collectives;  // created by the first call with a stream
@@ -47,7 +49,11 @@ class Runtime {
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   [[nodiscard]] Trace& trace() noexcept { return trace_; }
   [[nodiscard]] FlightRecorder* recorder() noexcept { return recorder_.get(); }  // nullptr without our launcher
-  [[nodiscard]] CallContext context() const noexcept { return {.timeout = settings_.timeout}; }
+  [[nodiscard]] double timeout(const tnt_comm& comm) const noexcept {
+    const double own = comm.timeout.load(std::memory_order_relaxed);
+    return own > 0 ? own : settings_.timeout;
+  }
+  [[nodiscard]] CallContext context(const tnt_comm& comm) const noexcept { return {.timeout = timeout(comm)}; }
   // Of all reducers in host memory. Exists as long as one of them, so that a process without reducers has no threads.
   [[nodiscard]] std::shared_ptr<ProgressEngine> progress_engine();
 

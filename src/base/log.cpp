@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cstdio>
+#include <mutex>
+#include <utility>
 
 namespace tnt {
 namespace {
@@ -12,6 +14,16 @@ struct State {
   std::atomic<int> rank{0};
 };
 State state;
+
+// Never destroyed: threads may log while the process exits.
+struct Sink {
+  std::mutex mutex;
+  LogSink take;
+};
+Sink& sink() {
+  static auto* const instance = new Sink;
+  return *instance;
+}
 
 const char* level_name(LogLevel level) {
   switch (level) {
@@ -34,8 +46,15 @@ void configure_log(const Settings& settings) {
 bool log_enabled(LogLevel level) noexcept { return state.shown && level >= state.level.load(); }
 
 void log_line(LogLevel level, const std::string& text) {
+  const std::scoped_lock lock(sink().mutex);
+  if (sink().take) return sink().take(level, state.rank, text);
   const std::string line = fmt::format("tarantella[{}]: {}: {}\n", state.rank.load(), level_name(level), text);
   std::fwrite(line.data(), 1, line.size(), stderr);  // one write, so that lines of several ranks do not mix
+}
+
+void set_log_sink(LogSink take) {
+  const std::scoped_lock lock(sink().mutex);
+  sink().take = std::move(take);
 }
 
 }  // namespace tnt

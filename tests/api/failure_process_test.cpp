@@ -47,6 +47,24 @@ tnt_status_t sum_until_failure(const Joined& job, Board& board, std::size_t coun
   return status;
 }
 
+// The job's deadline is that of TNT_TIMEOUT; the communicator's is much shorter.
+TEST(Deadline, OfACommunicatorIsItsOwnAndThatOfItsParts) {
+  Shared<Board> board;
+  run_processes(2, [&](int rank) {
+    const Joined job;
+    check(tnt_comm_set_timeout(job.world, 0.2));
+    tnt_comm_t part = nullptr;
+    check(tnt_comm_split(job.world, 0, 0, &part));
+    check(tnt_comm_set_timeout(job.world, 0));
+    if (rank == 1) return wait_for([&] { return board->failed == 1; });
+    const std::int64_t begin = tnt_clock_ns();
+    EXPECT_EQ(tnt_barrier(part, nullptr, nullptr), TNT_TIMEOUT);
+    EXPECT_NE(std::string(tnt_last_error()).find("rank 1 did not arrive within 0.2 s"), std::string::npos) << tnt_last_error();
+    EXPECT_LT(tnt_clock_ns() - begin, 10 * second);
+    remember(*board, rank);
+  });
+}
+
 struct Killing {
   int ranks;
   int victim;

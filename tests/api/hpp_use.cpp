@@ -114,6 +114,9 @@ void use_works(const Comm& world) {
 }
 
 void use_groups(const Comm& world) {
+  world.set_timeout(30s);
+  world.set_timeout(0s);
+  expect_error([&] { world.set_timeout(-1s); }, TNT_INVALID_ARGUMENT, "seconds is -1");
   const std::vector<int> all{0};
   const Comm group = world.create_group(all);
   std::optional<Comm> part = world.split(0);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "support/alone.hpp"
 
@@ -35,6 +36,42 @@ TEST_F(RuntimeTest, WithoutInitThereIsNoWorld) {
   expect_error(tnt_comm_world(&world), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
   expect_error(tnt_trace_span("track", "name", 0, 1), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
   expect_error(tnt_progress(1, 2.0), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
+}
+
+TEST_F(RuntimeTest, ACallbackTakesTheLog) {
+  struct Line {
+    tnt_log_level_t level;
+    int rank;
+    std::string message;
+  };
+  std::vector<Line> lines;
+  const auto take = [](tnt_log_level_t level, int rank, const char* message, void* user_data) {
+    static_cast<std::vector<Line>*>(user_data)->push_back({level, rank, message});
+  };
+  const auto make_reducer = [] {
+    tnt_comm_t world = nullptr;
+    ASSERT_EQ(tnt_comm_world(&world), TNT_SUCCESS);
+    const tnt_tensor_t tensor{"kernel", 4, TNT_FLOAT32};
+    tnt_reducer_t reducer = nullptr;
+    ASSERT_EQ(tnt_reducer_create(world, &tensor, 1, nullptr, &reducer), TNT_SUCCESS);
+    ASSERT_EQ(tnt_reducer_destroy(reducer), TNT_SUCCESS);
+  };
+  setenv("TNT_LOG_LEVEL", "info", 1);
+  ASSERT_EQ(tnt_set_log_callback(take, &lines), TNT_SUCCESS);
+  ASSERT_EQ(tnt_init(nullptr), TNT_SUCCESS);
+  ::testing::internal::CaptureStderr();
+  make_reducer();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(lines.back().level, TNT_LOG_INFO);
+  EXPECT_EQ(lines.back().rank, 0);
+  EXPECT_NE(lines.back().message.find("kernel"), std::string::npos) << lines.back().message;
+  const std::size_t taken = lines.size();
+  ASSERT_EQ(tnt_set_log_callback(nullptr, nullptr), TNT_SUCCESS);
+  ::testing::internal::CaptureStderr();
+  make_reducer();
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("tarantella[0]: info: "), std::string::npos);
+  EXPECT_EQ(lines.size(), taken);
 }
 
 TEST_F(RuntimeTest, AProcessAloneIsAJob) {

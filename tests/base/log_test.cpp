@@ -35,6 +35,18 @@ TEST(Log, BelowTheLevelNothingIsSaid) {
   EXPECT_EQ(logged(of_rank(0), LogLevel::info), "");
 }
 
+TEST(Log, ASinkTakesTheLines) {
+  std::string taken;
+  set_log_sink([&](LogLevel level, int rank, const std::string& text) {
+    taken += fmt::format("{} {} {};", static_cast<int>(level), rank, text);
+  });
+  EXPECT_EQ(logged(of_rank(3, LogLevel::info, true), LogLevel::info), "");
+  EXPECT_EQ(logged(of_rank(3, LogLevel::info, true), LogLevel::debug), "");
+  EXPECT_EQ(taken, "1 3 bucket 7;");
+  set_log_sink({});
+  EXPECT_EQ(logged(of_rank(0), LogLevel::error), "tarantella[0]: error: bucket 7\n");
+}
+
 TEST(Log, OtherRanksSpeakOnlyWhenAsked) { EXPECT_EQ(logged(of_rank(1), LogLevel::error), ""); }
 
 }  // namespace
