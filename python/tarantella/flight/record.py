@@ -23,10 +23,26 @@ _FIRST_ENTRY = _FIRST_LANE + _LANES * _LANE_BYTES
 BYTES = _FIRST_ENTRY + _LANES * _ENTRIES * _ENTRY.size
 _OPEN = 0xFFFFFFFF
 _CLOSED = 2
-KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "barrier", "send", "recv", "reduce",
-         "gather", "scatter", "reduce_scatter_v", "all_gather_v", "all_to_all_v")
+KINDS = (
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "broadcast",
+    "all_to_all",
+    "barrier",
+    "send",
+    "recv",
+    "reduce",
+    "gather",
+    "scatter",
+    "reduce_scatter_v",
+    "all_gather_v",
+    "all_to_all_v",
+)
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "uint32", "uint64")
 OPS = ("sum", "avg", "min", "max", "prod", "land", "lor", "lxor", "band", "bor", "bxor")
+_REDUCING = ("all_reduce", "reduce_scatter", "reduce", "reduce_scatter_v")
+_PEER = {"broadcast": "from", "scatter": "from", "recv": "from", "send": "to", "reduce": "to", "gather": "to"}
 NAME_LOST = "a name that the record had no room for"
 
 
@@ -67,8 +83,8 @@ class Call:
             return self.kind
         if self.kind == "all_to_all_v":  # each rank has other counts
             return f"{self.kind} of {self.dtype}"
-        op = f" {self.op}" if self.kind in ("all_reduce", "reduce_scatter", "reduce", "reduce_scatter_v") else ""
-        peer = {"broadcast": "from", "scatter": "from", "recv": "from", "send": "to", "reduce": "to", "gather": "to"}.get(self.kind)
+        op = f" {self.op}" if self.kind in _REDUCING else ""
+        peer = _PEER.get(self.kind)
         return f"{self.kind}{op} of {self.count} {self.dtype}" + (f" {peer} rank {self.peer}" if peer else "")
 
 
