@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from tarantella.runtime import get_size as get_size
     from tarantella.runtime import is_master_rank as is_master_rank
 
-__version__ = "0.1.0"
+__version__: str
 
 logger = logging.getLogger("TNT_LIB")
 
@@ -167,8 +167,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY_MODULES:
-        value: Any = importlib.import_module(_LAZY_MODULES[name])
+    if name == "__version__":
+        value: Any = importlib.import_module("tarantella._native").version()
+    elif name in _LAZY_MODULES:
+        value = importlib.import_module(_LAZY_MODULES[name])
     elif name in _LAZY:
         value = getattr(importlib.import_module(_LAZY[name]), name)
     else:
@@ -178,7 +180,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_LAZY_MODULES})
+    return sorted({*globals(), "__version__", *_LAZY, *_LAZY_MODULES})
 
 
 def _check_loops() -> None:

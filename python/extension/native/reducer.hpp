@@ -115,7 +115,7 @@ class Reducer {
       if (wrong.is_none()) return 0;
       say(*bucket, nb::cast<std::string>(wrong));
     } catch (nb::python_error& error) {  // errors outside the hook: the interpreter ends, out of memory
-      say(*bucket, std::string("an exception of type ") + Py_TYPE(error.value().ptr())->tp_name);
+      say(*bucket, std::string("an exception of type ") + nb::str(error.value().type().attr("__name__")).c_str());
       error.discard_as_unraisable("tarantella's bucket hook");
     } catch (const std::exception& error) {
       say(*bucket, error.what());

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import re
 import resource
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from tarantella import _native, settings
+from tarantella import _native, settings, versions
 from tarantella.errors import TarantellaError
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.mpirun import find_mpirun
@@ -22,11 +21,11 @@ from tarantella.threads import usable_cores
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 PACKAGES = {
-    "tensorflow": ((2, 16), (2, 22), ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tensorflow-macos")),
-    "keras": ((3, 8), (4, 0), ("keras",)),
-    "tf_keras": ((2, 16), (2, 22), ("tf_keras", "tf-keras")),
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tensorflow-macos"),
+    "keras": ("keras",),
+    "tf_keras": ("tf_keras", "tf-keras"),
 }
-"""The versions that are supported, from the first to before the second, and the names of the distributions."""
+"""What training needs, and the names under which it is distributed."""
 SMALL_SEGMENT = 1 << 30
 FEW_DESCRIPTORS = 1024
 
@@ -54,19 +53,16 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    for name, (first, end, distributions) in PACKAGES.items():
-        version = next(filter(None, map(_version_of, distributions)), None)
-        supported = f"{first[0]}.{first[1]} or newer, before {end[0]}.{end[1]}"
+    for name, distributions in PACKAGES.items():
+        version, supported = next(filter(None, map(_version_of, distributions)), None), versions.supported(name)
         if version is None:
             yield _missing(name)
-        elif first <= _number(version) < end:
-            yield Finding(name, OK, version)
-        elif _number(version) < first:
-            yield Finding(
-                name, PROBLEM, f"{version} is too old: supported is {supported}", f"pip install '{name}>={first[0]}.{first[1]}'"
-            )
+        elif supported.is_too_old(version):
+            yield Finding(name, PROBLEM, f"{version} is too old: supported is {supported}", supported.install)
+        elif supported.is_newer(version):
+            yield Finding(name, NOTE, f"{version} was never tried with this version: supported is {supported}")
         else:
-            yield Finding(name, NOTE, f"{version} was never tested with this version: supported is {supported}")
+            yield Finding(name, OK, version)
 
 
 def _missing(name: str) -> Finding:
@@ -81,11 +77,6 @@ def _version_of(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _number(version: str) -> tuple[int, int]:
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
 def _library() -> Iterator[Finding]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tarantella import versions as _versions
 from tarantella.errors import UnsupportedError
 
 try:
-    import tensorflow as _tensorflow  # noqa: F401
+    import tensorflow as _tensorflow
 except ModuleNotFoundError as error:
     raise UnsupportedError(
         f"TensorFlow is needed to train models and cannot be imported ({error}): "
         "pip install 'tarantella[cpu]', or 'tarantella[gpu]' for GPUs"
     ) from error
+_versions.check("tensorflow", _tensorflow.__version__)
 
 _PUBLIC = {
     **{name: f"tarantella.keras.{name}" for name in ("layers", "schedules")},

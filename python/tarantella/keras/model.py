@@ -6,8 +6,6 @@ import copy
 import functools
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
 from tarantella import collectives, runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, files
@@ -18,7 +16,6 @@ from tarantella.keras.drivers.evaluate import evaluate
 from tarantella.keras.drivers.fit import FitArguments, fit
 from tarantella.keras.drivers.predict import predict
 from tarantella.keras.loops import guard
-from tarantella.keras.reduction import ops
 from tarantella.keras.reduction.plan import Plan
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step import unwrapped_models
@@ -116,7 +113,6 @@ class Model(Surrogate):
             raise InvalidArgumentError(f"num_pipeline_stages is {num_pipeline_stages!r}: use a positive integer")
         if _is_pipelined(model, parallel_strategy, num_pipeline_stages):
             raise UnsupportedError("pipelining is not available in this version: use tnt.ParallelStrategy.DATA")
-        ops.check_version(tf.__version__)
         self = object.__new__(cls)
         object.__setattr__(self, "_tnt", DistributedModel(model, options))
         unwrapped_models.mark_wrapped(model)

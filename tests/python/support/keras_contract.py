@@ -26,6 +26,8 @@ class Name:
     owner: str
     name: str
     needed_to: str
+    since: tuple[int, int] = (0, 0)
+    """The first version of the front end that has the name. Before it, the adapter does without."""
 
     @property
     def full(self) -> str:
@@ -47,7 +49,7 @@ TRACES = "draw each rank's own random numbers in a function that was traced befo
 AUTOGRAPH = "rewrite a function by AutoGraph if its caller is"
 PUSHDOWN = "move the split of a batch before the maps"
 
-# front ends, owner, names, and what they are needed to do
+# front ends, owner, names, and what they are needed to do; NAME@3.7 is there from Keras 3.7 on
 TABLE = [
     # models and layers
     (BOTH, "model", "_flatten_layers", "find all layers of a model, however deep"),
@@ -58,6 +60,7 @@ TABLE = [
     (KERAS_3, "model", "_resolve_auto_jit_compile", "leave XLA off where nobody asked for it"),
     (KERAS_3, "model", "_initial_epoch", BEGINNING),
     (KERAS_3, "model", "_flatten_metrics_in_order", ON_BATCH),
+    (KERAS_3, "keras.src.backend", "Variable", "tell variables of Keras from those of TensorFlow"),
     (KERAS_3, "dense", "_non_trainable_variables", "find the weights of layers that are not to be trained"),
     (KERAS_3, "sequential", "_functional", "find the graph of layers of a Sequential model"),
     (KERAS_3, "model", "_run_through_graph _nodes_by_depth _outputs_struct", "compile the layers of a model in segments"),
@@ -75,7 +78,7 @@ TABLE = [
     (LEGACY, "tf_keras.src.saving.pickle_utils", "deserialize_model_from_bytecode", UNWRAPPED),
     # optimizers
     (BOTH, "optimizer", "_learning_rate", "find the learning rates that a callback may set"),
-    (KERAS_3, "optimizer", "_trainable_variables _iterations _accumulated_gradients _get_variable_index", AT_ONCE),
+    (KERAS_3, "optimizer", "_trainable_variables _iterations@3.5 _accumulated_gradients _get_variable_index", AT_ONCE),
     (LEGACY, "legacy_optimizer", "_create_all_weights _hyper", "give an optimizer of the old kind its state"),
     (LEGACY, "loss_scale_optimizer", "_loss_scale", "find the state of the loss scale"),
     (LEGACY, "loss_scale", "_weights", "find the state of the loss scale"),
@@ -90,7 +93,7 @@ TABLE = [
     (BOTH, "eager_context", "_rng", RANDOM_STATE),
     # losses and metrics
     (KERAS_3, "model", "_compile_loss _compile_metrics", "find the losses and metrics given to compile"),
-    (KERAS_3, "losses", "_flat_losses", "weight each loss by the samples of all ranks"),
+    (KERAS_3, "losses", "_flat_losses@3.7", "weight each loss by the samples of all ranks"),
     (KERAS_3, "keras.src.losses.loss", "apply_mask", "know what a masked loss divides by"),
     (BOTH, "loss", "_fn_kwargs", "know along which axis a loss of Keras computes"),
     (LEGACY, "losses", "_output_names", "name the output of a loss"),
@@ -108,14 +111,15 @@ TABLE = [
     (LEGACY, "tf_keras.src.engine.data_adapter", "single_batch_iterator train_validation_split", READ),
     # callbacks
     (LEGACY, "callback_list", "_supports_tf_logs", "spare Keras the wait for the numbers of a step"),
+    (KERAS_3, "early_stopping", "_set_monitor_op", REMEMBER),
     (BOTH, "model_checkpoint", "_batches_seen_since_last_saving _last_batch_seen", REMEMBER),
     (KERAS_3, "swap_ema_weights", "_ema_weights_in_model", REMEMBER),
     (BOTH, "tensorboard", "_global_train_batch _previous_epoch_iterations", REMEMBER),
-    (KERAS_3, "tensorboard", "_global_test_batch", REMEMBER),
+    (KERAS_3, "tensorboard", "_global_test_batch@3.7", REMEMBER),
     (BOTH, "tensorboard", "_train_dir _val_dir", "give each rank folders of its own"),
     (KERAS_3, "backup_and_restore", "_save_model _current_epoch _last_batch_seen", WRITE),
     (KERAS_3, "backup_and_restore", "_weights_path _training_metadata_path", WRITE),
-    (KERAS_3, "backup_and_restore", "_prev_weights_path _prev_training_metadata_path", WRITE),
+    (KERAS_3, "backup_and_restore", "_prev_weights_path@3.7 _prev_training_metadata_path@3.7", WRITE),
     # TensorFlow
     (BOTH, "tensorflow.python.framework.op_def_registry", "get", "know the stateful operations of a dataset"),
     (BOTH, "tensorflow.python.util.pywrap_xla_ops", "get_cpu_kernel_names", "know what XLA can compile"),
@@ -137,7 +141,19 @@ TABLE = [
     (BOTH, "taken", "_count", PUSHDOWN),
     (BOTH, "skipped", "_count", PUSHDOWN),
 ]
-CONTRACT = [Name(ends, owner, name, needed_to) for ends, owner, names, needed_to in TABLE for name in names.split()]
+
+
+def _number(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _name(front_ends: tuple[str, ...], owner: str, word: str, needed_to: str) -> Name:
+    name, _, since = word.partition("@")
+    return Name(front_ends, owner, name, needed_to, _number(since or "0.0"))
+
+
+CONTRACT = [_name(ends, owner, word, needed_to) for ends, owner, words, needed_to in TABLE for word in words.split()]
 
 
 class TensorFlowOwners:
@@ -311,6 +327,10 @@ class Owners(TensorFlowOwners):
     def callback_list(self) -> str:
         return inspect.getsource(self.keras.callbacks.CallbackList)
 
+    @property
+    def early_stopping(self) -> Any:
+        return self.keras.callbacks.EarlyStopping()
+
     @functools.cached_property
     def model_checkpoint(self) -> Any:
         return self.keras.callbacks.ModelCheckpoint(os.path.join(self.folder, "model.keras"), save_freq=2)
@@ -353,7 +373,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         owners = Owners(folder)
         front_end = "legacy Keras" if owners.legacy else "Keras 3"
-        asked = [name for name in CONTRACT if front_end in name.front_ends]
+        version = _number(owners.keras.__version__)
+        asked = [name for name in CONTRACT if front_end in name.front_ends and name.since <= version]
         found = {name.full: reason for name in asked if (reason := missing(owners, name)) is not None}
         versions = f"{owners.keras.__name__} {owners.keras.__version__}, TensorFlow {owners.tf.__version__}"
         print(json.dumps({"versions": versions, "missing": found}))

@@ -4,8 +4,8 @@
 differs between front ends and versions is answered in this package and nowhere else: `common` holds what both front ends
 answer alike, `keras3` and `keras2` what only one of them does. `datasets` and `tensorflow` read private parts of TensorFlow.
 
-A test names each private name and what it is needed for (tests/python/support/keras_contract.py). It passes with Keras 3.8.0,
-3.10.0, 3.12.0, 3.13.2 and 3.15.1, and with tf_keras 2.18.0, 2.19.0, 2.20.1 and 2.21.0.
+A test names each private name and what it is needed for (tests/python/support/keras_contract.py). docs/versions.md lists the
+versions with which it passes.
 """
 # ruff: noqa: F403
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tarantella import versions
 from tarantella.environment import legacy_keras
 from tarantella.errors import UnsupportedError
 
 LEGACY = legacy_keras()
-OLDEST = (3, 8)  # older ones lack private names that the adapter uses (tests/python/keras/adapter/test_private_names.py)
 
 if LEGACY:
     try:
@@ -18,13 +18,13 @@ if LEGACY:
         ) from error
     if not keras.__version__.startswith("2."):
         raise UnsupportedError(f"tf_keras {keras.__version__} is not supported: use version 2 (pip install 'tf_keras<3')")
+    versions.check("tf_keras", keras.__version__)
 else:
     import keras
 
-    if not OLDEST <= tuple(map(int, keras.__version__.split(".")[:2])) < (4,):
-        raise UnsupportedError(
-            f"Keras {keras.__version__} is not supported: use Keras 3, from 3.8 on (pip install 'keras>=3.8,<4')"
-        )
+    if versions.number(keras.__version__) >= (4, 0):
+        raise UnsupportedError(f"Keras {keras.__version__} is not supported: {versions.supported('keras').install}")
+    versions.check("keras", keras.__version__)
     if keras.backend.backend() != "tensorflow":
         raise UnsupportedError(
             f"Keras runs on {keras.backend.backend()}: Tarantella needs its TensorFlow backend (KERAS_BACKEND=tensorflow)"

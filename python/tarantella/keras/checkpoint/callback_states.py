@@ -56,7 +56,7 @@ def restore(callbacks: Sequence[Any], stored: dict[str, Any]) -> None:
     """Gives each callback its state again."""
     for name, callback in _named(callbacks):
         state = stored.get(name, {})
-        vars(callback).update(state.get("remembered", {}))
+        adapter.remember(callback, state.get("remembered", {}))
         if "own" in state and placement.runs_here(callback):
             callback.set_state(state["own"])
 

@@ -4,34 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from tarantella.errors import UnsupportedError, from_message
+from tarantella.errors import from_message
 from tarantella.keras.adapter.tensorflow import run_independently
 from tarantella.keras.reduction import device_placement
-from tarantella.runtime import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-OLDEST = (2, 16)
-NEWEST_TESTED = (2, 21)
-
-
-def check_version(version: str) -> None:
-    """Refuses a TensorFlow that is too old and warns of one that is newer than any we were tested with."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    number = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
-    supported = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST_TESTED[0]}.{NEWEST_TESTED[1]}"
-    if number < OLDEST:
-        raise UnsupportedError(f"TensorFlow {version} is too old: Tarantella works with {supported}")
-    if number > NEWEST_TESTED:
-        logger.warning("TensorFlow %s was never tested with this version of Tarantella (%s were)", version, supported)
 
 
 @functools.cache
@@ -45,7 +29,6 @@ def _path() -> Path:
 @functools.cache
 def library() -> Any:
     """The module with `tnt_start` and `tnt_finish`."""
-    check_version(tf.__version__)
     return tf.load_op_library(str(_path()))
 
 

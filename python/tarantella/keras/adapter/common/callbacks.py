@@ -49,6 +49,18 @@ def callback_states() -> list[tuple[type, tuple[str, ...]]]:
     return [(kind, attributes) for name, attributes in names.items() for kind in callback_kinds(name)]
 
 
+def remember(callback: Any, attributes: dict[str, Any]) -> None:
+    """Gives a callback the attributes that hold its state.
+
+    Before Keras 3.7 an `EarlyStopping` forgets the best value when it chooses how to compare, in its first epoch. It does now.
+    """
+    if isinstance(callback, keras.callbacks.EarlyStopping) and callback.model is not None:
+        choose = vars(keras.callbacks.EarlyStopping).get("_set_monitor_op")  # later, its base class has it
+        if choose is not None and callback.monitor_op is None:
+            choose(callback)
+    vars(callback).update(attributes)
+
+
 def tensorboard_folders() -> tuple[str, ...]:
     """The attributes of a `TensorBoard` that hold its writers' folders. The public ``log_dir`` is only their parent."""
     return ("_train_dir", "_val_dir")
@@ -76,7 +88,7 @@ def backup_writer(callback: Any, replace: Callable[[Path, Callable[[str], Any]],
         folder = Path(callback.backup_dir)
         folder.mkdir(parents=True, exist_ok=True)
         weights_file, epoch_file = Path(callback._weights_path), Path(callback._training_metadata_path)
-        if callback.double_checkpoint:
+        if getattr(callback, "double_checkpoint", False):  # from Keras 3.7 on
             for file, kept in (
                 (weights_file, callback._prev_weights_path),
                 (epoch_file, callback._prev_training_metadata_path),

@@ -119,7 +119,8 @@ class EpochNotifier(Callback):
         self._source.on_epoch_end()  # as Keras does before the first epoch
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._source.on_epoch_begin()
+        if hasattr(self._source, "on_epoch_begin"):  # not before Keras 3.4
+            self._source.on_epoch_begin()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._source.on_epoch_end()

@@ -36,15 +36,25 @@ def loss_container(model: Any) -> Any:
 def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
     """Patches (owner, attribute, value) that put ``replace(loss)`` in the place of each loss of a built model."""
     container = loss_container(model)
-    if container is None or container._flat_losses is None:
+    if container is None or not container.built:
         return []
+    if not hasattr(container, "_flat_losses"):  # before Keras 3.7 a public list of the losses alone, with None for an output
+        replaced = [None if loss is None else replace(loss) for loss in container.flat_losses]
+        return [(container, "flat_losses", replaced)]
     replaced = [item._replace(loss=replace(item.loss)) for item in container._flat_losses]
     return [(container, "_flat_losses", replaced)]
 
 
 def outputs_of_losses(model: Any) -> dict[int, str]:
     """The name of each loss's output, by the loss's id; empty if there is one output."""
-    found = (loss_container(model) and loss_container(model)._flat_losses) or []
+    container = loss_container(model)
+    if container is None or not container.built:
+        return {}
+    if not hasattr(container, "_flat_losses"):
+        names = container.inferred_output_names or container.output_names or []
+        losses = container.flat_losses
+        return dict(zip(map(id, losses), map(str, names), strict=False)) if len(losses) > 1 else {}
+    found = container._flat_losses
     return {} if len(found) < 2 else {id(item.loss): str(item.name or "/".join(map(str, item.path))) for item in found}
 
 

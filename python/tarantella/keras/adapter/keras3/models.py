@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from keras.src.backend import Variable  # before Keras 3.7 the public one is a subclass, which layers' weights are not
 
 from tarantella.keras.adapter.common import building
 from tarantella.keras.adapter.common.optimizers import held_optimizers
@@ -77,17 +78,17 @@ def optimizer_variables(model: Any) -> list[Any]:
 
 def path(variable: Any) -> str:
     """The variable's name with those of its layers: ``"dense_9/kernel"``."""
-    return str(variable.path if isinstance(variable, keras.Variable) else variable.name)
+    return str(variable.path if isinstance(variable, Variable) else variable.name)
 
 
 def unwrap(variable: Any) -> tf.Variable:
     """The TensorFlow variable inside a Keras variable."""
-    return variable.value if isinstance(variable, keras.Variable) else variable
+    return variable.value if isinstance(variable, Variable) else variable
 
 
 def is_variable(value: Any) -> bool:
     """Whether it is a variable of Keras or of TensorFlow."""
-    return isinstance(value, (keras.Variable, tf.Variable))
+    return isinstance(value, (Variable, tf.Variable))
 
 
 @contextmanager

@@ -86,5 +86,6 @@ def between_updates(optimizer: Any) -> bool:
 
 
 def micro_steps(optimizer: Any) -> tf.Tensor:
-    """How often `apply` was called, whether it changed the variables or not."""
-    return unwrap(optimizer._iterations).read_value()
+    """How often `apply` was called, whether it changed the variables or not. Before Keras 3.5, ``iterations`` told so."""
+    counter = optimizer._iterations if hasattr(optimizer, "_iterations") else optimizer.iterations
+    return unwrap(counter).read_value()
