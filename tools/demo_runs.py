@@ -20,10 +20,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+import draw_step
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "examples" / "digits" / "train.py"
 FOLDER = ROOT / "build" / "demo"
 BIN = ROOT / ".venv" / "bin"
+PICTURE = FOLDER / "step.png"
 
 # The whole model is smaller than one bucket of the default size, and a single bucket cannot be on its way before backward ends.
 FUSION = ("--fusion-threshold", "64K")
@@ -56,7 +59,12 @@ class Run:
         outputs = ["--json", f"{self.files}.json", "--weights", f"{self.files}.npz"]
         if self.ranks == 0:
             return [str(BIN / "python"), str(SCRIPT), "--serial", *outputs]
-        return [str(BIN / "tarantella"), "-n", str(self.ranks), *PRELOAD, *FUSION, "--", str(SCRIPT), *outputs]
+        timeline = ("--timeline", str(self.timeline))
+        return [str(BIN / "tarantella"), "-n", str(self.ranks), *PRELOAD, *FUSION, *timeline, "--", str(SCRIPT), *outputs]
+
+    @property
+    def timeline(self) -> Path:
+        return Path(f"{self.files}.trace.json")
 
     @property
     def accuracy(self) -> float:
@@ -163,6 +171,7 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     console = Console()
     runs = [Run("serial", 0), Run("2 ranks", 2), Run("4 ranks", 4)]
+    PICTURE.unlink(missing_ok=True)
     for run in runs:
         for old in FOLDER.glob(f"{run.files.name}.*"):
             old.unlink()  # a result of an earlier demo must never pass for this one's
@@ -176,6 +185,7 @@ def main() -> int:
                 train(run, progress)
                 run.difference = compare(run, runs[0])
         console.print(table(runs))
+        print(f"one step on 2 ranks: {draw_step.draw(*draw_step.read(runs[1].timeline), PICTURE)}: {PICTURE.relative_to(ROOT)}")
         wrong = check(runs)
     except Failed as error:
         wrong = [str(error)]

@@ -21,6 +21,7 @@ def demo() -> ModuleType:
     spec = importlib.util.spec_from_file_location("demo_runs", TOOLS / "demo_runs.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.path.append(str(TOOLS))  # as Python does for a script
     sys.modules[spec.name] = module  # its dataclasses look themselves up there
     spec.loader.exec_module(module)
     return module
