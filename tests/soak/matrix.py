@@ -33,9 +33,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))  # started by itself
+
 import fault_table
 import tarantella
 from fault_cells import KERAS, SIGNALS, SIZE, UNDER_MPIRUN, Cell, Found, keras_cells, named, sensible_cells
+from support import forked_jobs
+from support.launch import DEFAULTS
+from support.preloaded_jobs import Job
 from survival import processes_with
 
 HERE = Path(__file__).resolve().parent
@@ -44,6 +49,7 @@ MARK = "TARANTELLA_FAULTS"
 MOMENT, STOPPED_FOR, GONE_SECONDS, END_SECONDS, MPIRUN_SECONDS = 0.05, 0.3, 10, 90, 2
 KINDS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "stop-continue": signal.SIGSTOP, "term": signal.SIGTERM}
 LATE = SIZE - 1
+Launcher = subprocess.Popen[bytes] | Job
 # Open MPI as root, in a container, with more ranks than cores
 MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -83,10 +89,7 @@ class Run:
     def go(self) -> Found:
         """Starts the job and watches it to its end."""
         with (self._folder / "log").open("wb") as log:
-            launcher = subprocess.Popen(
-                self._command(), cwd=self._folder, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
+            launcher = self._start(log.fileno())
             try:
                 faulted = self._do_the_fault(launcher)
                 code = self._wait(launcher)
@@ -98,10 +101,22 @@ class Run:
         self._judge(code, faulted, ended)
         return self.found
 
-    def _wait(self, launcher: subprocess.Popen[bytes]) -> int:
+    def _start(self, log: int) -> Launcher:
+        environment = self._environment()
+        if self._program.suffix == ".py":  # a fork of a process that has imported TensorFlow once for all jobs
+            words = ["--preload", "tensorflow,keras", *self._options(), "--", str(self._program)]
+            folder, patience = str(self._folder), GONE_SECONDS
+            return Job(forked_jobs.LAUNCHER, words, {**DEFAULTS, **environment}, folder, log, log, patience=patience)
+        return subprocess.Popen(
+            self._command(), cwd=self._folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def _wait(self, launcher: Launcher) -> int:
         """The exit code. Open MPI's mpirun may hang at its own end (PMIx_server_finalize) though all ranks have ended."""
         if self._transport not in UNDER_MPIRUN:
             return launcher.wait(END_SECONDS * self._slack)
+        assert isinstance(launcher, subprocess.Popen)
         deadline, alone_since = time.monotonic() + END_SECONDS * self._slack, None
         while time.monotonic() < deadline:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -116,16 +131,15 @@ class Run:
         raise subprocess.TimeoutExpired("the job", END_SECONDS)
 
     def _command(self) -> list[str]:
-        script = self._program.suffix == ".py"
-        words = [*([sys.executable] if script else []), str(self._program)]
         if self._transport in UNDER_MPIRUN:
-            return ["mpirun", "-n", str(SIZE), *words]
-        restarts = ["--max-restarts", "1"] if self._cell and not self._cell.ends_well else []
-        preload = ["--preload", "tensorflow,keras"] if script else []
+            return ["mpirun", "-n", str(SIZE), str(self._program)]
         launcher = (
             [sys.executable, "-P", "-m", "tarantella"] if sys.version_info >= (3, 11) else [sys.executable, "-m", "tarantella"]
         )
-        return [*launcher, "-n", str(SIZE), *restarts, *preload, "--", str(self._program)]
+        return [*launcher, *self._options(), "--", str(self._program)]
+
+    def _options(self) -> list[str]:
+        return ["-n", str(SIZE), *(["--max-restarts", "1"] if self._cell and not self._cell.ends_well else [])]
 
     def _environment(self) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("TNT_")}
@@ -138,7 +152,6 @@ class Run:
             "FAULT_PHASE": cell.phase if cell else "",
             "FAULT_RANK": cell.victim if cell else "",
             "TNT_TIMEOUT": str(cell.timeout if cell else 60),
-            "TF_CPP_MIN_LOG_LEVEL": "2",
         }
         if self._transport in UNDER_MPIRUN:
             own |= {"TNT_TRANSPORT": self._transport, **MPI}
@@ -153,7 +166,7 @@ class Run:
             return (self._folder / name).read_text()
         return ""
 
-    def _do_the_fault(self, launcher: subprocess.Popen[bytes]) -> float:
+    def _do_the_fault(self, launcher: Launcher) -> float:
         """Returns when it happened."""
         if self._cell is None:
             return time.monotonic()
@@ -162,7 +175,7 @@ class Run:
         while not all(self._note(f"{'fault' if own and rank in self._cell.victims else 'at'}-{rank}") for rank in range(SIZE)):
             if time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired("the phase", deadline)
-            if launcher.poll() is not None:
+            if launcher.has_ended() if isinstance(launcher, Job) else launcher.poll() is not None:
                 break
             time.sleep(0.005)
         if own:
@@ -170,7 +183,7 @@ class Run:
         time.sleep(MOMENT)  # the ranks that are not late are inside of the call now
         return self._signal(launcher)
 
-    def _signal(self, launcher: subprocess.Popen[bytes]) -> float:
+    def _signal(self, launcher: Launcher) -> float:
         assert self._cell is not None
         pids = [int(self._note(f"at-{rank}") or 0) for rank in self._cell.victims] or [launcher.pid]
         now = time.monotonic()
@@ -190,8 +203,14 @@ class Run:
             (self._folder / "go").write_text("go")
         return now
 
-    def _end(self, launcher: subprocess.Popen[bytes], hangs: bool) -> None:
+    def _end(self, launcher: Launcher, hangs: bool) -> None:
         """Nothing may be left; a job that hangs is ended."""
+        if isinstance(launcher, Job):
+            if hangs:
+                launcher.give_up()
+            launcher.close()
+            self._note_end(launcher.left, hangs)
+            return
         deadline = time.monotonic() + (0 if hangs else GONE_SECONDS)
         while (left := processes_with(MARK, self._mark)) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -199,6 +218,9 @@ class Run:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         launcher.wait()
+        self._note_end(left, hangs)
+
+    def _note_end(self, left: list[int], hangs: bool) -> None:
         self.found.said = self._note("log")
         if hangs:
             self.found.add("seconds", "does not end")

@@ -29,7 +29,7 @@ from tarantella.launcher.mark import running, state
 PR_SET_CHILD_SUBREAPER = 36
 LAUNCHER, SCRIPT = "launcher", "script"
 PATIENCE = 0.5
-"""Seconds in which processes that have been told to end with the job may still do so."""
+"""Seconds in which processes that have been told to end with the job may still do so, unless the job gives others."""
 
 
 def take(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -46,7 +46,7 @@ def take(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def request(connection: socket.socket, job: dict[str, Any], streams: list[int]) -> None:
-    """Asks for a job. The connection gives its outcome, a line of JSON: exit code and the numbers of processes left behind."""
+    """Asks for a job. The connection gives two lines of JSON: its process id; exit code and the processes left behind."""
     text = json.dumps(job).encode()
     socket.send_fds(connection, [f"{len(text):16}".encode()], streams)
     connection.sendall(text)
@@ -82,6 +82,8 @@ def keep(connection: socket.socket) -> None:
         connection.close()
         become(job, streams)
         return
+    with suppress(OSError):
+        connection.sendall(json.dumps({"pid": pid}).encode() + b"\n")
     for descriptor in streams:
         os.close(descriptor)
     ended = os.pidfd_open(pid)
@@ -90,15 +92,15 @@ def keep(connection: socket.socket) -> None:
         if not select.select([ended], [], [], 5)[0]:
             os.kill(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    left = left_behind()
+    left = left_behind(job.get("patience", PATIENCE))
     with suppress(OSError):
         connection.sendall(json.dumps({"code": code, "left": left}).encode() + b"\n")
     os._exit(0)
 
 
-def left_behind() -> list[int]:
+def left_behind(patience: float) -> list[int]:
     """The processes that run though the job has ended, which end here."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while (left := children()) and time.monotonic() < deadline:
         time.sleep(0.01)
     for pid in left:

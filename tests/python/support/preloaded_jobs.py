@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -42,31 +43,84 @@ def run(
     kind: str, options: list[str], words: list[str], environment: Mapping[str, str], folder: str, timeout: float
 ) -> Outcome:
     """Runs the launcher, or a script without it, and waits for its end."""
-    if environment.get("TF_USE_LEGACY_KERAS") in ("", "0"):  # as if it were not set
-        environment = {name: value for name, value in environment.items() if name != "TF_USE_LEGACY_KERAS"}
-    fixed = {**ALWAYS, **{name: environment[name] for name in FIXED_BY_IMPORT if name in environment}}
-    path = _server(tuple(sorted(fixed.items())))
-    job = {"kind": kind, "words": [*options, *words], "environment": dict(environment), "folder": folder}
-    with (
-        tempfile.TemporaryFile() as stdout,
-        tempfile.TemporaryFile() as stderr,
-        open(os.devnull) as stdin,
-        socket.socket(socket.AF_UNIX) as connection,
-    ):
-        connection.connect(path)
-        forked_jobs.request(connection, job, [stdin.fileno(), stdout.fileno(), stderr.fileno()])
-        connection.settimeout(timeout)
-        late, text = False, b""
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        job = Job(kind, [*options, *words], environment, folder, stdout.fileno(), stderr.fileno())
+        late = False
         try:
-            text = connection.recv(4096)
-        except TimeoutError:
-            late = True
-            connection.shutdown(socket.SHUT_WR)
-            connection.settimeout(LATE)
-            text = connection.recv(4096)
-        ended = json.loads(text) if text else {"code": -1, "left": []}
+            code = job.wait(timeout)
+        except subprocess.TimeoutExpired:
+            late, code = True, job.give_up()
+        finally:
+            job.close()
         said = [_text(file.fileno()) for file in (stdout, stderr)]
-    return Outcome(ended["code"], *said, ended["left"], late)
+    return Outcome(code, *said, job.left, late)
+
+
+class Job:
+    """A job that runs, with the interface of `subprocess.Popen` as far as it is needed.
+
+    Args:
+        stdout, stderr: descriptors.
+        options: more for the process that keeps the job, such as its patience (`forked_jobs.py`).
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        words: list[str],
+        environment: Mapping[str, str],
+        folder: str,
+        stdout: int,
+        stderr: int,
+        **options: float,
+    ) -> None:
+        if environment.get("TF_USE_LEGACY_KERAS") in ("", "0"):  # as if it were not set
+            environment = {name: value for name, value in environment.items() if name != "TF_USE_LEGACY_KERAS"}
+        fixed = {**ALWAYS, **{name: environment[name] for name in FIXED_BY_IMPORT if name in environment}}
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(_server(tuple(sorted(fixed.items()))))
+        job = {"kind": kind, "words": words, "environment": dict(environment), "folder": folder, **options}
+        with open(os.devnull) as stdin:
+            forked_jobs.request(self._connection, job, [stdin.fileno(), stdout, stderr])
+        self._lines = b""
+        self.pid: int = json.loads(self._line(None))["pid"]
+        self.left: list[int] = []
+        """Processes that still ran after the job; they have been killed."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code. Raises TimeoutExpired."""
+        line = self._line(timeout)
+        ended = json.loads(line) if line else {"code": -1, "left": []}
+        self.left = ended["left"]
+        code: int = ended["code"]
+        return code
+
+    def has_ended(self) -> bool:
+        """Whether waiting would return at once."""
+        return bool(select.select([self._connection], [], [], 0)[0])
+
+    def give_up(self) -> int:
+        """Ends the job. Returns its exit code."""
+        self._connection.shutdown(socket.SHUT_WR)
+        return self.wait(LATE)
+
+    def close(self) -> None:
+        """Ends a job that still runs, without waiting for it."""
+        self._connection.close()
+
+    def _line(self, timeout: float | None) -> bytes:
+        """The next line of the keeper's; empty if it has gone."""
+        self._connection.settimeout(timeout)
+        while b"\n" not in self._lines:
+            try:
+                text = self._connection.recv(4096)
+            except TimeoutError:
+                raise subprocess.TimeoutExpired("the job", timeout or 0) from None
+            if not text:
+                return b""
+            self._lines += text
+        line, _, self._lines = self._lines.partition(b"\n")
+        return line
 
 
 def _text(descriptor: int) -> str:
