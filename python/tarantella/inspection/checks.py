@@ -25,7 +25,7 @@ PACKAGES = {
     "keras": ("keras",),
     "tf_keras": ("tf_keras", "tf-keras"),
 }
-"""What training needs, and the names under which it is distributed."""
+"""The packages for training, and the names of their distributions."""
 SMALL_SEGMENT = 1 << 30
 FEW_DESCRIPTORS = 1024
 

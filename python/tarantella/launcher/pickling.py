@@ -1,4 +1,4 @@
-"""What `tnt.launch` sends to its ranks and gets back: cloudpickle's, but functions keep the names of their files.
+"""Pickling for `tnt.launch`, to its ranks and back: cloudpickle's, but functions keep the names of their files.
 
 Since 3.1.3 cloudpickle calls the file of every function that it sends "<dynamic-code>": the traceback of an error would show no
 line of the user's.

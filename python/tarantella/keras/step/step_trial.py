@@ -215,7 +215,7 @@ class StepTrial:
             ) from error
 
     def _compared_by_values(self, name: str, batch: Any) -> tuple[Found | None, bool]:
-        """What the values tell that the step differentiates, or None; and whether the step computes with its gradients."""
+        """The finding by the values that the step differentiates, or None; and whether the step computes with its gradients."""
         try:
             whole, parts = self._run(name, batch, lambda record, of_whole=None: step_run.values_in(record))
         except context.RefusedInTrial:
