@@ -18,6 +18,13 @@ import logging
 import os as _os
 from typing import TYPE_CHECKING, Any
 
+from tarantella import installation as _installation
+
+try:
+    from tarantella import _native
+except ImportError as error:
+    raise ImportError(_installation.why_not(error, _os.path.dirname(__file__))) from error
+
 from tarantella import interrupts as _interrupts
 from tarantella import mpi as _mpi
 from tarantella import reporting as _reporting
@@ -77,7 +84,7 @@ if TYPE_CHECKING:
     from tarantella.runtime import get_size as get_size
     from tarantella.runtime import is_master_rank as is_master_rank
 
-__version__: str
+__version__ = _native.version()
 
 logger = logging.getLogger("TNT_LIB")
 
@@ -167,10 +174,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        value: Any = importlib.import_module("tarantella._native").version()
-    elif name in _LAZY_MODULES:
-        value = importlib.import_module(_LAZY_MODULES[name])
+    if name in _LAZY_MODULES:
+        value: Any = importlib.import_module(_LAZY_MODULES[name])
     elif name in _LAZY:
         value = getattr(importlib.import_module(_LAZY[name]), name)
     else:
@@ -180,7 +185,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "__version__", *_LAZY, *_LAZY_MODULES})
+    return sorted({*globals(), *_LAZY, *_LAZY_MODULES})
 
 
 def _check_loops() -> None:

@@ -40,7 +40,7 @@ def wheel(python: str, interpreters: Interpreters, settings: dict[str, str], out
     shutil.rmtree(here, ignore_errors=True)
     command = [uv(), "build", "-v", "--wheel", "--no-build-isolation", "--python", folder / "bin" / "python", "-o", here]
     words = [word for option in options for word in ("-C", option)]
-    run([*command, *words, ROOT], FOLDER / "log" / f"wheel-{built_with}.log", env)
+    run([*command, *words, ROOT], FOLDER / "log" / f"{out.name}-{built_with}.log", env)
     (made,) = here.glob("*.whl")
     out.mkdir(parents=True, exist_ok=True)
     said(start, f"wheel for Python {built_with}: {made.name}")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
-from tarantella.errors import from_message
+from tarantella.errors import UnsupportedError, from_message
+from tarantella.installation import REMEDY
 from tarantella.keras.adapter.tensorflow import run_independently
 from tarantella.keras.reduction import device_placement
 
@@ -29,7 +30,10 @@ def _path() -> Path:
 @functools.cache
 def library() -> Any:
     """The module with `tnt_start` and `tnt_finish`."""
-    return tf.load_op_library(str(_path()))
+    try:
+        return tf.load_op_library(str(_path()))
+    except tf.errors.NotFoundError as error:  # the file, or what it needs
+        raise UnsupportedError(f"the operations for TensorFlow cannot be loaded: {error.message}: {REMEDY}") from error
 
 
 @functools.cache

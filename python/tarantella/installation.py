@@ -1,0 +1,22 @@
+"""Says in one sentence why a broken installation cannot be imported, where Python and the loader name a file or a symbol."""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+REMEDY = "python -m pip install --force-reinstall tarantella"
+
+
+def why_not(error: ImportError, folder: str) -> str:
+    """The sentence for an extension module in this folder that could not be imported."""
+    there = sorted(file.name for file in Path(folder).glob("_native*.so"))
+    if not there:
+        reason = "it has no extension module (_native)"
+    elif not {f"_native{suffix}" for suffix in EXTENSION_SUFFIXES}.intersection(there):
+        reason = f"it was built for another Python ({', '.join(there)})"
+    else:
+        reason = str(error)
+    python = ".".join(map(str, sys.version_info[:2]))
+    return f"the installation of Tarantella in {folder} does not work on Python {python}: {reason}: {REMEDY}"

@@ -1,0 +1,58 @@
+"""`tools/wheels`: which wheel fits which Python, and which it refuses to publish."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def wheels() -> ModuleType:
+    sys.path.insert(0, str(ROOT / "tools"))
+    return importlib.import_module("release.wheels")
+
+
+def wheel(folder: Path, **files: bytes) -> Path:
+    path = folder / "tarantella-0.1.0-cp312-abi3-manylinux_2_34_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize(("python", "built_with"), [("3.10", "3.10"), ("3.11", "3.11"), ("3.12", "3.12"), ("3.13", "3.12")])
+def test_one_wheel_for_all_pythons_with_a_stable_abi(wheels, python, built_with):
+    assert wheels.build.kind(python) == built_with
+
+
+def test_a_good_one(wheels, tmp_path):
+    wheels.check_contents(wheel(tmp_path, **{"tarantella/libtarantella.so.0.1": b"", "tarantella/__init__.py": b""}))
+
+
+def test_one_that_brings_a_library_of_others(wheels, tmp_path):
+    made = wheel(tmp_path, **{"tarantella.libs/libfmt-123.so.9": b"", "tarantella/__init__.py": b""})
+    message = rf"{made.name} brings tarantella.libs/libfmt-123.so.9: add it to OF_THE_MACHINE, or link it statically"
+    with pytest.raises(wheels.ReleaseError, match=message):
+        wheels.check_contents(made)
+
+
+def test_one_that_is_too_large(wheels, tmp_path):
+    made = wheel(tmp_path, **{"tarantella/large": bytes(wheels.MAX_BYTES + 1)})
+    with pytest.raises(wheels.ReleaseError, match=r"has 12.0 MiB: at most 12 are allowed"):
+        wheels.check_contents(made)
+
+
+def test_an_interpreter_that_is_not_there_is_named():
+    command = [ROOT / "tools/wheels", "--python", "/nowhere/python"]
+    done = subprocess.run(command, env={"PYTHON": sys.executable, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    assert done.returncode == 1
+    message = "/nowhere/python is not a program that can be run: give the path of a Python interpreter"
+    assert done.stderr == f"tools/wheels: {message}\n"
