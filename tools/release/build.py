@@ -19,6 +19,11 @@ def kind(python: str) -> str:
     return min(python, STABLE, key=lambda version: int(version.split(".")[1]))
 
 
+def cmake_folder(python: str, out: Path) -> Path:
+    """Where the wheel for a Python was built, which is in the folder out."""
+    return FOLDER / f"cmake-{kind(python)}-{out.name}"
+
+
 def wheel(python: str, interpreters: Interpreters, settings: dict[str, str], out: Path) -> Path:
     """Builds the wheel that fits a Python, and returns its file. settings: CMake's.
 
@@ -31,7 +36,7 @@ def wheel(python: str, interpreters: Interpreters, settings: dict[str, str], out
     folder = FOLDER / f"build-{built_with}"
     if not (folder / "bin" / "python").exists():
         Environment(folder, interpreter, FOLDER / "log" / f"build-{built_with}.log").install(*REQUIREMENTS)
-    cmake = FOLDER / f"cmake-{built_with}-{out.name}"
+    cmake = cmake_folder(python, out)
     options = [f"build-dir={cmake}", *(f"cmake.define.{name}={value}" for name, value in settings.items())]
     if built_with == STABLE:
         options.append(f"wheel.py-api=cp{STABLE.replace('.', '')}")

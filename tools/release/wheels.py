@@ -14,7 +14,7 @@ import time
 import zipfile
 from pathlib import Path
 
-from release import build
+from release import build, sbom
 from release.environments import FOLDER, ROOT, Environment, Interpreters, ReleaseError, run, said
 
 PYTHONS = ("3.10", "3.11", build.STABLE)
@@ -47,6 +47,7 @@ def main() -> int:
             built = build.wheel(python, interpreters, settings, FOLDER / "wheels")
             tagged = with_tag(built, arguments.out)
             try_alone(tagged, interpreters.find(python) or python)
+            sbom.write(tagged, build.cmake_folder(python, FOLDER / "wheels"))
     except ReleaseError as error:
         print(f"tools/wheels: {error}", file=sys.stderr)
         return 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 import subprocess
 import sys
 import zipfile
@@ -48,6 +50,48 @@ def test_one_that_is_too_large(wheels, tmp_path):
     made = wheel(tmp_path, **{"tarantella/large": bytes(wheels.MAX_BYTES + 1)})
     with pytest.raises(wheels.ReleaseError, match=r"has 12.0 MiB: at most 12 are allowed"):
         wheels.check_contents(made)
+
+
+@pytest.fixture
+def cmake(tmp_path) -> Path:
+    """A CMake folder that has found fmt and nanobind, and has not looked for CLI11."""
+    folder, fmt, nanobind = (tmp_path / name for name in ("cmake", "fmt", "nanobind"))
+    for each in (folder, fmt, nanobind):
+        each.mkdir()
+    (fmt / "fmt-config-version.cmake").write_text(
+        'set(PACKAGE_VERSION "9.1.0")\n  set(PACKAGE_VERSION "${PACKAGE_VERSION} (64)")\n'
+    )
+    (nanobind / "nanobindConfigVersion.cmake").write_text('set(PACKAGE_VERSION "3.1.0")\n')
+    (folder / "CMakeCache.txt").write_text(
+        f"fmt_DIR:PATH={fmt}\nnanobind_DIR:PATH={nanobind}\nCLI11_DIR:PATH=CLI11_DIR-NOTFOUND\n"
+    )
+    return folder
+
+
+def test_the_bill_of_materials(wheels, tmp_path, cmake):
+    made = wheel(tmp_path, **{"tarantella/__init__.py": b""})
+    bill = json.loads(wheels.sbom.write(made, cmake).read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    assert bill["metadata"]["component"]["hashes"][0]["content"] == hashlib.sha256(made.read_bytes()).hexdigest()
+    assert [(part["name"], part["version"]) for part in bill["components"]] == [("fmt", "9.1.0"), ("nanobind", "3.1.0")]
+
+
+def test_a_bill_with_the_cuda_runtime(wheels, tmp_path, cmake):
+    (cmake / "libtarantella_cuda.so").write_text("")
+    made = wheel(tmp_path, **{"tarantella/__init__.py": b""})
+    with pytest.raises(wheels.ReleaseError, match=r"does not tell the version of CUDA"):
+        wheels.sbom.write(made, cmake)
+    compiler = cmake / "CMakeFiles" / "4.0.0"
+    compiler.mkdir(parents=True)
+    (compiler / "CMakeCUDACompiler.cmake").write_text('set(CMAKE_CUDA_COMPILER_VERSION "12.8.93")\n')
+    bill = json.loads(wheels.sbom.write(made, cmake).read_text())
+    assert (bill["components"][-1]["name"], bill["components"][-1]["version"]) == ("cudart", "12.8.93")
+
+
+def test_a_library_whose_version_is_not_known(wheels, tmp_path, cmake):
+    (tmp_path / "fmt" / "fmt-config-version.cmake").unlink()
+    with pytest.raises(wheels.ReleaseError, match=r"does not tell the version of fmt"):
+        wheels.sbom.write(wheel(tmp_path, **{"tarantella/__init__.py": b""}), cmake)
 
 
 def test_an_interpreter_that_is_not_there_is_named():
