@@ -131,15 +131,19 @@ typedef struct {
                           /* node, or tcp://host:port, for ranks on any nodes; NULL for one rank             */
   const char* token;      /* secret of the job, which a process must know to join; NULL for one rank         */
   double join_timeout;    /* seconds until all ranks must have joined; 0: TNT_TIMEOUT                        */
+  const void* mpi_comm;   /* the address of an MPI_Comm whose processes are the ranks, in their order; rank, */
+                          /* ranks, rendezvous and token are not read then. NULL: they are                  */
 } tnt_init_options_t;
 #define TNT_INIT_OPTIONS_INITIALIZER \
-  { sizeof(tnt_init_options_t), 0, 1, NULL, NULL, 0.0 }
+  { sizeof(tnt_init_options_t), 0, 1, NULL, NULL, 0.0, NULL }
 
 /* Joins the job and blocks until every rank has joined. TNT_TIMEOUT names the missing ranks if the deadline (the environment
  * variable TNT_TIMEOUT, 600 s by default) passes first. With options NULL the place in the job comes from the environment that
  * the launcher sets (TNT_RANK and so on), else from mpirun or srun: MPI is then initialised, if it
- * is not yet, and finalized when the process exits. Without either, the job is this process alone. A second call before
- * tnt_finalize succeeds and does nothing. */
+ * is not yet, and finalized when the process exits. Without either, the job is this process alone. With options->mpi_comm it
+ * is the processes of a communicator of MPI, all of which call. The program has initialised MPI (with MPI_THREAD_MULTIPLE, of
+ * the library for which libtarantella_mpi.so was built), and finalizes it after tnt_finalize. The communicator is duplicated.
+ * TNT_TRANSPORT decides what carries data, as under mpirun. A second call before tnt_finalize succeeds and does nothing. */
 TNT_EXPORT tnt_status_t tnt_init(const tnt_init_options_t* options);
 
 /* Leaves the job: destroys all handles, stops the library's threads, writes the timeline, unmaps shared memory. Waits for the
@@ -254,6 +258,13 @@ TNT_EXPORT tnt_status_t tnt_comm_destroy(tnt_comm_t comm);
 /* out[i] = op over ranks of in[i]; both have count elements. Cost: 2nS; intermediate data stays in the caches. */
 TNT_EXPORT tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
                                        tnt_stream_t stream, tnt_work_t* work);
+
+/* out[i] = sum over ranks of scale * in[i], where each rank has a scale of its own; both have count elements. dtype is a
+ * floating-point type. Each product is rounded to dtype before the sum, and 0 * in is 0 whatever in holds; otherwise this is
+ * tnt_all_reduce with TNT_SUM, which other ranks may call instead. With a stream and NCCL (its PreMulSum) the scale is rounded
+ * to dtype first, and 0 times an infinity or NaN is NaN. TNT_INVALID_ARGUMENT: scale is not finite. Cost: as tnt_all_reduce. */
+TNT_EXPORT tnt_status_t tnt_all_reduce_scaled(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype,
+                                              double scale, tnt_stream_t stream, tnt_work_t* work);
 
 /* in: n*count elements, out: count. Rank r gets elements [r*count, (r+1)*count) of the reduction. Cost: 3nS, S = all of in. */
 TNT_EXPORT tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype,

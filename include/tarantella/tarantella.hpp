@@ -231,6 +231,15 @@ class Comm {
   }
 
   template <typename In, typename Out>
+  void all_reduce_scaled(const In& in, Out&& out, double scale, tnt_stream_t stream = nullptr) const {
+    check(call_all_reduce_scaled(in, out, scale, stream, nullptr));
+  }
+  template <typename In, typename Out>
+  [[nodiscard]] Work start_all_reduce_scaled(const In& in, Out&& out, double scale, tnt_stream_t stream = nullptr) const {
+    return started([&](tnt_work_t* work) { return call_all_reduce_scaled(in, out, scale, stream, work); });
+  }
+
+  template <typename In, typename Out>
   void reduce_scatter(const In& in, Out&& out, tnt_op_t op = TNT_SUM, tnt_stream_t stream = nullptr) const {
     check(call_reduce_scatter(in, out, op, stream, nullptr));
   }
@@ -372,6 +381,13 @@ class Comm {
     detail::check_sizes("all_reduce", std::size(in), std::size(out), std::size(in) == std::size(out));
     return tnt_all_reduce(handle_, std::data(in), std::data(out), std::size(out), detail::common_dtype<In, Out>(), op, stream,
                           work);
+  }
+  template <typename In, typename Out>
+  [[nodiscard]] tnt_status_t call_all_reduce_scaled(In& in, Out& out, double scale, tnt_stream_t stream,
+                                                    tnt_work_t* work) const {
+    detail::check_sizes("all_reduce_scaled", std::size(in), std::size(out), std::size(in) == std::size(out));
+    return tnt_all_reduce_scaled(handle_, std::data(in), std::data(out), std::size(out), detail::common_dtype<In, Out>(), scale,
+                                 stream, work);
   }
   template <typename In, typename Out>
   [[nodiscard]] tnt_status_t call_reduce_scatter(In& in, Out& out, tnt_op_t op, tnt_stream_t stream, tnt_work_t* work) const {

@@ -316,6 +316,24 @@ tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t c
   });
 }
 
+tnt_status_t tnt_all_reduce_scaled(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, double scale,
+                                   tnt_stream_t stream, tnt_work_t* work) {
+  return guarded_collective([&] {
+    const auto check = [&](const Communicator& /*communicator*/) {
+      if (!std::isfinite(scale)) fail(TNT_INVALID_ARGUMENT, "scale is {}, not a finite number", scale);
+      check_equal_buffers(in, out, count, dtype);
+      if (is_integer(dtype)) fail(TNT_INVALID_ARGUMENT, "{} is not a floating-point type: scale it before", dtype_name(dtype));
+    };
+    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+      devices.all_reduce_scaled(in, out, count, dtype, scale, {});
+    };
+    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
+      const TensorView view{.in = in, .out = out, .count = count, .scale = scale};
+      communicator.all_reduce(FusedBuffer({&view, 1}, dtype), TNT_SUM, context);
+    });
+  });
+}
+
 tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
                                 tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {

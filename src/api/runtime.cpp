@@ -62,14 +62,15 @@ Settings settings_from(const tnt_init_options_t* options) {
   check_struct_size(options->size, offsetof(tnt_init_options_t, join_timeout), "options", "TNT_INIT_OPTIONS_INITIALIZER");
   const auto given = read_struct<tnt_init_options_t>(*options, TNT_INIT_OPTIONS_INITIALIZER);
   Settings settings = read_settings(Place::from_caller);
-  settings.rank = given.rank;
-  settings.ranks = given.ranks;
-  settings.rendezvous = given.rendezvous == nullptr ? "" : given.rendezvous;
-  settings.token = given.token == nullptr ? "" : given.token;
   settings.join_timeout = given.join_timeout;
   if (!(settings.join_timeout >= 0 && settings.join_timeout <= 1e9)) {
     fail(TNT_INVALID_ARGUMENT, "join_timeout {}: expected a number of seconds, or 0", settings.join_timeout);
   }
+  if (given.mpi_comm != nullptr) return settings;  // MPI says the rest
+  settings.rank = given.rank;
+  settings.ranks = given.ranks;
+  settings.rendezvous = given.rendezvous == nullptr ? "" : given.rendezvous;
+  settings.token = given.token == nullptr ? "" : given.token;
   if (settings.ranks < 1 || settings.rank < 0 || settings.rank >= settings.ranks) {
     fail(TNT_INVALID_ARGUMENT, "rank {} of {} ranks is invalid", settings.rank, settings.ranks);
   }
@@ -77,6 +78,10 @@ Settings settings_from(const tnt_init_options_t* options) {
     fail(TNT_INVALID_ARGUMENT, "{} ranks need a rendezvous and a token", settings.ranks);
   }
   return settings;
+}
+
+const void* mpi_comm_of(const tnt_init_options_t* options) {
+  return options == nullptr ? nullptr : read_struct<tnt_init_options_t>(*options, TNT_INIT_OPTIONS_INITIALIZER).mpi_comm;
 }
 
 }  // namespace
@@ -134,7 +139,7 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
     registry().pid = getpid();
     set_rank(true);
     try {
-      JoinedJob joined = join_job(settings, options != nullptr);
+      JoinedJob joined = join_job(settings, options != nullptr, mpi_comm_of(options));
       auto runtime = std::make_unique<Runtime>(std::move(settings), std::move(joined.recorder));
       const tnt_comm_t world = make_comm(std::move(joined.communicator), std::move(joined.network));
       registry().runtime = std::move(runtime);

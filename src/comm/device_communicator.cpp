@@ -45,6 +45,15 @@ void DeviceCommunicator::collective(const Call& call, const void* in, void* out,
   enqueue_collective(call, in, out, detail);
 }
 
+void DeviceCommunicator::all_reduce_scaled(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, double scale,
+                                           std::string_view detail) {
+  check_dtype(dtype);
+  if (is_integer(dtype)) fail(TNT_INVALID_ARGUMENT, "{} is not scaled", dtype_name(dtype));
+  if (count > 0 && (in == nullptr || out == nullptr))
+    fail(TNT_INVALID_ARGUMENT, "all_reduce of {} elements: a buffer is null", count);
+  enqueue_scaled({.kind = Call::all_reduce, .dtype = dtype, .op = TNT_SUM, .count = count}, in, out, scale, detail);
+}
+
 void DeviceCommunicator::exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
   check_dtype(dtype);
   std::ptrdiff_t to_itself = 0;

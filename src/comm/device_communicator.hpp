@@ -41,6 +41,9 @@ class DeviceCommunicator : NonCopyable {
   void all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, std::string_view detail) {
     collective({.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, in, out, detail);
   }
+  // The sum of scale * in, of a floating-point type; each rank has a scale of its own.
+  void all_reduce_scaled(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, double scale,
+                         std::string_view detail);
   void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, std::string_view detail) {
     collective({.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, in, out, detail);
   }
@@ -106,6 +109,7 @@ class DeviceCommunicator : NonCopyable {
 
   // The implementations. Arguments are valid; messages may be empty. The job may have been aborted.
   virtual void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) = 0;
+  virtual void enqueue_scaled(const Call& call, const void* in, void* out, double scale, std::string_view detail) = 0;
   virtual void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) = 0;
   virtual std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) = 0;  // not after an abort
 };

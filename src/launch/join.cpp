@@ -51,10 +51,15 @@ std::shared_ptr<FlightRecorder> open_flight_recorder(const Settings& settings) {
   }
 }
 
-JoinedJob join_job(Settings& settings, bool explicit_place) {
+JoinedJob join_job(Settings& settings, bool explicit_place, const void* mpi_comm) {
   configure_log(settings);
   if (!explicit_place) refuse_program_of_rank();
   if (explicit_place && !is_launched_as(settings)) settings.flight_record.clear();
+  if (mpi_comm != nullptr) {
+    std::shared_ptr<Network> network = open_mpi_network(mpi_comm, settings.join_seconds());
+    if (network->size() > 1) return join_network(std::move(network), "mpi_comm", settings);
+    return {std::make_unique<LocalCommunicator>(), nullptr, open_flight_recorder(settings)};
+  }
   if (settings.ranks == 1 && !explicit_place) {
     if (const std::string mpi_variable = mpi_launcher_variable(); !mpi_variable.empty()) {
       const auto environment = [](const char* name) -> const char* { return std::getenv(name); };

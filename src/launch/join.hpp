@@ -22,7 +22,7 @@ struct JoinedJob {
 // Started by our launcher, or with a place that the caller gives (explicit_place): shared memory, or with a rendezvous
 // tcp://host:port a network of TCP. Started by mpirun or srun: MPI gives rank and size, which are written to settings, and
 // carries the messages. Where there is a network, TNT_TRANSPORT chooses the transport. Otherwise this process is a job of one
-// rank.
-[[nodiscard]] JoinedJob join_job(Settings& settings, bool explicit_place);
+// rank. mpi_comm: the address of an MPI_Comm, whose processes are the ranks; may be null.
+[[nodiscard]] JoinedJob join_job(Settings& settings, bool explicit_place, const void* mpi_comm = nullptr);
 
 }  // namespace tnt

@@ -114,6 +114,32 @@ TEST_P(CollectivesProcessTest, AreRight) {
   });
 }
 
+// One rank does not scale, and calls the plain form.
+TEST_P(CollectivesProcessTest, AScaleIsTakenBeforeTheSum) {
+  run_processes(GetParam(), [](int rank) {
+    const Joined job;
+    for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_FLOAT64, TNT_BFLOAT16}) {
+      for (const std::size_t count : {17U, 40'000U}) {
+        const auto in = inputs(job.size, dtype, count);
+        const Array expected = repeated(dtype, count, [&](std::size_t i) {
+          double sum = 0;
+          for (int each = 0; each < job.size; ++each) {
+            sum += (each == 0 ? 1.0 : 0.25 * each) * in[static_cast<std::size_t>(each)].get(i);
+          }
+          return sum;
+        });
+        Array data = in[static_cast<std::size_t>(rank)];
+        if (rank == 0) {
+          check(all_reduce(job.world, data, data, TNT_SUM));
+        } else {
+          check(tnt_all_reduce_scaled(job.world, data.data(), data.data(), count, dtype, 0.25 * rank, nullptr, nullptr));
+        }
+        EXPECT_EQ(data, expected) << count;
+      }
+    }
+  });
+}
+
 TEST_P(CollectivesProcessTest, AGroupIsItsMembersOwn) {
   run_processes(GetParam(), [](int rank) {
     const Joined job;

@@ -49,6 +49,10 @@ void use_collectives(const Comm& world) {
   EXPECT(is_in());
   world.all_to_all(in, out);
   EXPECT(is_in());
+  world.all_reduce_scaled(in, out, 0.5);
+  EXPECT(out[2] == 1.5F);
+  world.start_all_reduce_scaled(out, out, 2).wait();
+  EXPECT(is_in());
   world.reduce(in, out, 0);
   EXPECT(is_in());
   world.gather(in, out, 0);

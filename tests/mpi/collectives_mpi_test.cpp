@@ -329,6 +329,72 @@ TEST_F(MpiTest, AForkOfARankIsNoRank) {
   EXPECT_EQ(values, std::vector<double>(values.size(), job->size * (job->size + 1) / 2.0));
 }
 
+// After the job of all processes has ended.
+TEST(MpiComm, ItsProcessesAreTheRanksInItsOrder) {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  tnt_init_options_t options = TNT_INIT_OPTIONS_INITIALIZER;
+  options.rank = 77;  // not read
+  if (initialized == 0) {
+    MPI_Comm none = MPI_COMM_NULL;
+    options.mpi_comm = &none;
+    EXPECT_EQ(tnt_init(&options), TNT_INVALID_ARGUMENT);
+    EXPECT_EQ(std::string(tnt_last_error()), "options->mpi_comm: MPI is not initialised: call MPI_Init_thread before tnt_init");
+    return;
+  }
+  if (program_level() == MPI_THREAD_FUNNELED) GTEST_SKIP() << "MPI does not let threads call it";
+  int process = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &process);
+  MPI_Comm half = MPI_COMM_NULL;
+  options.mpi_comm = &half;
+  EXPECT_EQ(tnt_init(&options), TNT_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(tnt_last_error()).find("options->mpi_comm is MPI_COMM_NULL"), std::string::npos) << tnt_last_error();
+  MPI_Comm_split(MPI_COMM_WORLD, process % 2, -process, &half);
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(half, &rank);
+  MPI_Comm_size(half, &size);
+  check(tnt_init(&options));
+  {
+    const Joined joined;
+    EXPECT_EQ(joined.rank, rank);
+    EXPECT_EQ(joined.size, size);
+    for (const std::size_t count : counts) {
+      const Array in = exact_values(TNT_INT32, count, static_cast<unsigned>(process));
+      Array ours(TNT_INT32, count);
+      Array theirs(TNT_INT32, count);
+      check(all_reduce(joined.world, in, ours, TNT_SUM));
+      MPI_Allreduce(in.data(), theirs.data(), static_cast<int>(count), MPI_INT32_T, MPI_SUM, half);
+      EXPECT_EQ(ours, theirs);
+    }
+  }
+  MPI_Comm_free(&half);
+}
+
+// A process of the communicator does not call.
+TEST(MpiComm, WaitsNoLongerThanItsDeadline) {
+  if (program_level() != MPI_THREAD_MULTIPLE) GTEST_SKIP() << "for programs that initialise MPI";
+  int process = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &process);
+  MPI_Comm whole = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &whole);
+  if (process == 0) {
+    tnt_init_options_t options = TNT_INIT_OPTIONS_INITIALIZER;
+    options.mpi_comm = &whole;
+    options.join_timeout = 0.1;
+    EXPECT_EQ(tnt_init(&options), TNT_TIMEOUT);
+    int size = 0;
+    MPI_Comm_size(whole, &size);
+    EXPECT_EQ(std::string(tnt_last_error()),
+              "not all " + std::to_string(size) + " processes of options->mpi_comm have called tnt_init within 0.1 s");
+  }
+  MPI_Request request = MPI_REQUEST_NULL;  // the others come after all, so that MPI can end
+  MPI_Comm late = MPI_COMM_NULL;
+  if (process != 0) MPI_Comm_idup(whole, &late, &request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 TEST(MpiLevel, TooLowIsRefused) {
   if (program_level() == -1 || program_level() >= MPI_THREAD_SERIALIZED) GTEST_SKIP() << "the level is high enough";
   EXPECT_EQ(tnt_init(nullptr), TNT_UNSUPPORTED);

@@ -43,6 +43,25 @@ TEST_P(DeviceCollectives, AllReduce) {
   });
 }
 
+TEST_P(DeviceCollectives, AllReduceOfScaledContributions) {
+  run([](NcclRank& rank) {
+    for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_FLOAT64, TNT_FLOAT16}) {
+      const auto in = inputs(rank.comm.size(), dtype, 37, 3);
+      const Array expected = testing::repeated(dtype, 37, [&](std::size_t i) {
+        double sum = 0;
+        for (std::size_t each = 0; each < in.size(); ++each) sum += 0.5 * static_cast<double>(each + 1) * in[each].get(i);
+        return sum;
+      });
+      const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+      const OnDevice target = put(rank, Array(dtype, 37));
+      rank.comm.all_reduce_scaled(source.get(), target.get(), 37, dtype, 0.5 * (rank.comm.rank() + 1), "");
+      EXPECT_EQ(target.read(), expected) << dtype;
+      rank.comm.all_reduce_scaled(source.get(), source.get(), 37, dtype, 0.5 * (rank.comm.rank() + 1), "in place");
+      EXPECT_EQ(source.read(), expected) << dtype;
+    }
+  });
+}
+
 TEST_P(DeviceCollectives, ReduceScatter) {
   run([](NcclRank& rank) {
     const auto ranks = at(rank.comm.size());

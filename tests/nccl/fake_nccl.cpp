@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "nccl/fake_state.hpp"
+#include "support/half_reference.hpp"
 
 using namespace fake;
 
@@ -79,7 +80,7 @@ nccl::ncclResult_t take(Comm& comm, Lock& lock, const char* function, Prepare&& 
 }
 
 nccl::ncclResult_t take_collective(nccl::ncclComm_t handle, const Signature& signature, const void* in, std::size_t inputs,
-                                   void* out, std::size_t outputs, nccl::ncclStream_t stream) {
+                                   void* out, std::size_t outputs, nccl::ncclStream_t stream, double scale = 1.0) {
   State& state = State::get();
   Lock lock(state.mutex);
   if (!state.usable(handle, signature.function.c_str())) return nccl::ncclInvalidArgument;
@@ -87,8 +88,30 @@ nccl::ncclResult_t take_collective(nccl::ncclComm_t handle, const Signature& sig
   Comm& comm = *comm_of(handle);
   const std::size_t size = bytes_of(signature.type);
   return take(comm, lock, signature.function.c_str(), [&] {
-    return collective(comm, signature, {.in = in, .in_bytes = inputs * size, .out = out, .out_bytes = outputs * size}, stream);
+    return collective(comm, signature,
+                      {.in = in, .in_bytes = inputs * size, .out = out, .out_bytes = outputs * size, .scale = scale}, stream);
   });
+}
+
+// The scale of an operation that was made.
+double scale_of(nccl::ncclComm_t handle, nccl::ncclRedOp_t op) {
+  State& state = State::get();
+  const Lock lock(state.mutex);
+  if (!state.usable(handle, "ncclAllReduce")) return 0;
+  const auto& scales = comm_of(handle)->scales;
+  const auto found = scales.find(op);
+  if (found == scales.end()) state.misused("ncclAllReduce with an operation that does not exist");
+  return found == scales.end() ? 0 : found->second;
+}
+
+double value_of(const void* scalar, nccl::ncclDataType_t type) {
+  switch (type) {
+    case nccl::ncclFloat32: return *static_cast<const float*>(scalar);
+    case nccl::ncclFloat64: return *static_cast<const double*>(scalar);
+    case nccl::ncclFloat16: return tnt::testing::HalfFormat::float16().decode(*static_cast<const std::uint16_t*>(scalar));
+    case nccl::ncclBfloat16: return tnt::testing::HalfFormat::bfloat16().decode(*static_cast<const std::uint16_t*>(scalar));
+    default: State::get().misused("a scale of integers"); return 0;
+  }
 }
 
 std::size_t ranks_of(nccl::ncclComm_t handle) {
@@ -309,8 +332,33 @@ FAKE_EXPORT nccl::ncclResult_t ncclCommAbort(nccl::ncclComm_t handle) {
   return nccl::ncclSuccess;
 }
 
+FAKE_EXPORT nccl::ncclResult_t ncclRedOpCreatePreMulSum(nccl::ncclRedOp_t* op, void* scalar, nccl::ncclDataType_t type,
+                                                        nccl::ncclScalarResidence_t residence, nccl::ncclComm_t handle) {
+  State& state = State::get();
+  const Lock lock(state.mutex);
+  if (!state.usable(handle, "ncclRedOpCreatePreMulSum")) return nccl::ncclInvalidArgument;
+  if (residence != nccl::ncclScalarHostImmediate) state.misused("a scale that is not in host memory");
+  Comm& comm = *comm_of(handle);
+  const int made = nccl::ncclAvg + ++comm.operations_made;
+  comm.scales[made] = value_of(scalar, type);
+  *op = static_cast<nccl::ncclRedOp_t>(made);
+  return nccl::ncclSuccess;
+}
+
+FAKE_EXPORT nccl::ncclResult_t ncclRedOpDestroy(nccl::ncclRedOp_t op, nccl::ncclComm_t handle) {
+  State& state = State::get();
+  const Lock lock(state.mutex);
+  if (!state.usable(handle, "ncclRedOpDestroy")) return nccl::ncclInvalidArgument;
+  if (comm_of(handle)->scales.erase(op) == 0) state.misused("ncclRedOpDestroy of an operation that does not exist");
+  return nccl::ncclSuccess;
+}
+
 FAKE_EXPORT nccl::ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, nccl::ncclDataType_t type,
                                              nccl::ncclRedOp_t op, nccl::ncclComm_t comm, nccl::ncclStream_t stream) {
+  if (op > nccl::ncclAvg) {
+    return take_collective(comm, {"ncclAllReduce", count, type, nccl::ncclSum}, in, count, out, count, stream,
+                           scale_of(comm, op));
+  }
   return take_collective(comm, {"ncclAllReduce", count, type, op}, in, count, out, count, stream);
 }
 

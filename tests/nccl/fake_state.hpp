@@ -36,6 +36,7 @@ struct PendingCollective {
   int left = 0;
   bool mixed = false;  // ranks called different things
   std::vector<const void*> inputs;
+  std::vector<double> scales;  // of the inputs, of a sum
   std::vector<char> result;
 };
 
@@ -91,6 +92,8 @@ struct Comm {
   std::uint64_t collectives = 0;  // calls
   std::uint64_t device_collectives = 0;
   std::uint64_t splits = 0;
+  std::map<int, double> scales;  // of the operations that exist: sums of products
+  int operations_made = 0;
   [[nodiscard]] bool ended() const { return life == Life::aborted || *abort_flag; }
 };
 
@@ -139,6 +142,7 @@ struct Buffers {
   std::size_t in_bytes = 0;
   void* out = nullptr;
   std::size_t out_bytes = 0;
+  double scale = 1.0;
 };
 [[nodiscard]] Enqueue collective(Comm& comm, const Signature& signature, const Buffers& buffers, nccl::ncclStream_t stream);
 

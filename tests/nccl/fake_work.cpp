@@ -43,7 +43,10 @@ template <typename T>
 void reduce_as(PendingCollective& pending, std::size_t count) {
   auto* out = reinterpret_cast<T*>(pending.result.data());
   for (std::size_t i = 0; i < count; ++i) {
-    const auto load = [&](std::size_t rank) { return static_cast<const T*>(pending.inputs[rank])[i]; };
+    const auto load = [&](std::size_t rank) {
+      const T value = static_cast<const T*>(pending.inputs[rank])[i];
+      return pending.scales[rank] == 1.0 ? value : static_cast<T>(pending.scales[rank] * static_cast<double>(value));
+    };
     out[i] = reduce_element<T>(pending.inputs.size(), first_rank(pending, i, count), pending.signature.op_or_root, load,
                                [](T value) { return value; });
   }
@@ -53,7 +56,7 @@ void reduce_half(PendingCollective& pending, std::size_t count, const HalfFormat
   auto* out = reinterpret_cast<std::uint16_t*>(pending.result.data());
   for (std::size_t i = 0; i < count; ++i) {
     const auto load = [&](std::size_t rank) {
-      return format.decode(static_cast<const std::uint16_t*>(pending.inputs[rank])[i]);
+      return pending.scales[rank] * format.decode(static_cast<const std::uint16_t*>(pending.inputs[rank])[i]);
     };
     const auto round = [&](double value) { return format.decode(format.encode(value)); };
     out[i] = format.encode(reduce_element<double>(pending.inputs.size(), first_rank(pending, i, count),
@@ -151,9 +154,11 @@ struct Collective final : Work {
     if (first) {
       pending.signature = signature;
       pending.inputs.resize(comm->group->members.size());
+      pending.scales.resize(comm->group->members.size(), 1.0);
     }
     pending.mixed = pending.mixed || pending.signature != signature;
     pending.inputs[static_cast<std::size_t>(comm->rank)] = buffers.in;
+    pending.scales[static_cast<std::size_t>(comm->rank)] = buffers.scale;
     if (++pending.arrived == static_cast<int>(pending.inputs.size()) && !pending.mixed) compute(pending);
   }
 };

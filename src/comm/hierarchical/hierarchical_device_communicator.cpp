@@ -240,6 +240,11 @@ void HierarchicalDeviceCommunicator::enqueue_collective(const Call& call, const 
   }
 }
 
+void HierarchicalDeviceCommunicator::enqueue_scaled(const Call& call, const void* in, void* out, double scale,
+                                                    std::string_view detail) {
+  enqueue(global_order_, [&] { global_->all_reduce_scaled(in, out, call.count, call.dtype, scale, detail); });
+}
+
 void HierarchicalDeviceCommunicator::enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype,
                                                       std::string_view detail) {
   enqueue(global_order_, [&] { global_->exchange(messages, dtype, detail); });

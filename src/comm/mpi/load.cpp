@@ -18,10 +18,10 @@ constexpr PluginName mpi_plugin{
 
 }  // namespace
 
-std::shared_ptr<Network> open_mpi_network() {
+std::shared_ptr<Network> open_mpi_network(const void* comm, double seconds) {
   tnt_status_t status = TNT_SYSTEM;
   std::string message;
-  Network* network = load_plugin_as<MpiPlugin>(mpi_plugin).open(&status, &message);
+  Network* network = load_plugin_as<MpiPlugin>(mpi_plugin).open(comm, seconds, &status, &message);
   if (network == nullptr) throw Error(status, message);
   return std::shared_ptr<Network>(network);
 }

@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <list>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/counted.hpp"
 #include "comm/mpi/mpi_call.hpp"
 
@@ -14,8 +16,13 @@ namespace tnt {
 // The communicator, and a lock if MPI does not support concurrent calls.
 class MpiNetwork::Channel {
  public:
-  explicit Channel(bool serialized) : serialized_(serialized) {
-    TNT_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  // given: null for MPI_COMM_WORLD.
+  Channel(bool serialized, const void* given, double seconds) : serialized_(serialized) {
+    if (given == nullptr) {
+      TNT_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    } else {
+      duplicate(*static_cast<const MPI_Comm*>(given), seconds);
+    }
     TNT_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
   }
 
@@ -61,6 +68,31 @@ class MpiNetwork::Channel {
     MPI_Request handle;
     std::shared_ptr<void> memory;
   };
+  // Ends at a deadline, because another process of the communicator may never come.
+  void duplicate(MPI_Comm of, double seconds) {
+    if (of == MPI_COMM_NULL) {
+      fail(TNT_INVALID_ARGUMENT, "options->mpi_comm is MPI_COMM_NULL: processes that are not in it do not call tnt_init");
+    }
+    int inter = 0;
+    TNT_MPI(MPI_Comm_test_inter(of, &inter));
+    if (inter != 0) fail(TNT_INVALID_ARGUMENT, "options->mpi_comm is an intercommunicator: merge it (MPI_Intercomm_merge)");
+    int size = 0;
+    TNT_MPI(MPI_Comm_size(of, &size));
+    static std::list<MPI_Comm> made;  // MPI may write to it after the deadline
+    MPI_Comm& copy = made.emplace_back(MPI_COMM_NULL);
+    MPI_Request request = MPI_REQUEST_NULL;
+    TNT_MPI(MPI_Comm_idup(of, &copy, &request));
+    int done = 0;
+    for (const Deadline deadline(seconds); done == 0;) {
+      TNT_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+      if (done == 0 && deadline.passed()) {
+        fail(TNT_TIMEOUT, "not all {} processes of options->mpi_comm have called tnt_init within {} s", size, seconds);
+      }
+      if (done == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    comm = copy;
+  }
+
   bool arrived(MPI_Request& handle) noexcept {
     int done = 0;
     try {
@@ -189,7 +221,8 @@ class MpiNetwork::MpiCollectives final : public NativeCollectives {
   MPI_Comm comm_;
 };
 
-MpiNetwork::MpiNetwork() : channel_(std::make_shared<Channel>(session_.serialized())) {
+MpiNetwork::MpiNetwork(const void* comm, double seconds)
+    : session_(comm != nullptr), channel_(std::make_shared<Channel>(session_.serialized(), comm, seconds)) {
   TNT_MPI(MPI_Comm_rank(channel_->comm, &rank_));
   TNT_MPI(MPI_Comm_size(channel_->comm, &size_));
   int* last = nullptr;

@@ -1,4 +1,4 @@
-// The Network of MPI: messages on a duplicate of MPI_COMM_WORLD.
+// The Network of MPI: messages on a duplicate of MPI_COMM_WORLD, or of the program's communicator.
 //
 // This folder is the only code of the library that calls MPI. It is built for each MPI library as a plug-in, which load.hpp
 // opens at run time. Algorithms of collectives are in src/comm/network.
@@ -18,7 +18,8 @@ namespace tnt {
 
 class MpiNetwork final : public Network {
  public:
-  MpiNetwork();
+  // comm, seconds: as open_mpi_network (load.hpp).
+  MpiNetwork(const void* comm, double seconds);
   ~MpiNetwork() override;
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }

@@ -50,7 +50,7 @@ const char* level_name(int level) {
 
 }  // namespace
 
-MpiSession::MpiSession() {
+MpiSession::MpiSession(bool of_program) {
   if (int unused = 0; !process.pid.compare_exchange_strong(unused, getpid()) && process.pid != getpid()) {
     fail(TNT_UNSUPPORTED, "process {} is a fork of process {}, which uses MPI: forks of it cannot join the job", getpid(),
          process.pid.load());
@@ -60,6 +60,9 @@ MpiSession::MpiSession() {
   if (finalized != 0) fail(TNT_UNSUPPORTED, "MPI was finalized before tnt_init: call MPI_Finalize after tnt_finalize");
   int initialized = 0;
   TNT_MPI(MPI_Initialized(&initialized));
+  if (initialized == 0 && of_program) {
+    fail(TNT_INVALID_ARGUMENT, "options->mpi_comm: MPI is not initialised: call MPI_Init_thread before tnt_init");
+  }
   if (initialized == 0) {
     let_tcp_send_unasked();
     TNT_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level_));

@@ -10,7 +10,8 @@ namespace tnt {
 class MpiSession {
  public:
   // Initialises MPI, or checks how the program has. Throws TNT_UNSUPPORTED if the library's threads may not call MPI.
-  MpiSession();
+  // of_program: the program must have initialised MPI, else TNT_INVALID_ARGUMENT.
+  explicit MpiSession(bool of_program);
 
   // MPI_THREAD_SERIALIZED: one thread at a time
   [[nodiscard]] bool serialized() const noexcept { return level_ != MPI_THREAD_MULTIPLE; }

@@ -7,8 +7,8 @@
 namespace tnt {
 namespace {
 
-Network* open(tnt_status_t* status, std::string* message) {
-  return without_throwing<Network*>(nullptr, status, message, [] { return new MpiNetwork(); });
+Network* open(const void* comm, double seconds, tnt_status_t* status, std::string* message) {
+  return without_throwing<Network*>(nullptr, status, message, [&] { return new MpiNetwork(comm, seconds); });
 }
 
 constexpr MpiPlugin plugin{TNT_VERSION_TEXT, open};

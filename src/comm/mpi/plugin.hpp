@@ -13,8 +13,9 @@ inline constexpr const char* mpi_plugin_symbol = "tnt_mpi_plugin";
 // Library and plug-in are built together; a plug-in of another version is rejected before any other use.
 struct MpiPlugin {
   const char* version;  // of the library
-  // Returns a new network, owned by the caller, or nullptr with the reason in *status and *message.
-  Network* (*open)(tnt_status_t* status, std::string* message);
+  // comm, seconds: as open_mpi_network. Returns a new network, owned by the caller, or nullptr with the reason in *status and
+  // *message.
+  Network* (*open)(const void* comm, double seconds, tnt_status_t* status, std::string* message);
 };
 
 }  // namespace tnt

@@ -48,7 +48,10 @@ typedef enum {
   ncclBfloat16 = 9
 } ncclDataType_t;
 
-typedef enum { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 } ncclRedOp_t;
+// ncclMaxRedOp: operations that are created have greater numbers than ncclAvg.
+typedef enum { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4, ncclMaxRedOp = 0x7fffffff } ncclRedOp_t;
+
+typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
 
 // As of 2.28. A library reads as many bytes as it knows: older ones read fewer, newer ones check `size` and `version`.
 typedef struct {
@@ -85,6 +88,9 @@ typedef ncclResult_t ncclCommDestroy_t(ncclComm_t comm);
 typedef ncclResult_t ncclCommAbort_t(ncclComm_t comm);
 typedef ncclResult_t ncclAllReduce_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                                      ncclComm_t comm, ncclStream_t stream);
+typedef ncclResult_t ncclRedOpCreatePreMulSum_t(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
+                                                ncclScalarResidence_t residence, ncclComm_t comm);
+typedef ncclResult_t ncclRedOpDestroy_t(ncclRedOp_t op, ncclComm_t comm);
 typedef ncclResult_t ncclReduce_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                                   ncclComm_t comm, ncclStream_t stream);
 typedef ncclResult_t ncclReduceScatter_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op,

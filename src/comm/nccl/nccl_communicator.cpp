@@ -1,6 +1,7 @@
 #include "comm/nccl/nccl_communicator.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "base/log.hpp"
 #include "comm/abort_job.hpp"
 #include "comm/nccl/nccl_init.hpp"
+#include "kernels/cpu/pack.hpp"
 
 namespace tnt {
 namespace {
@@ -210,6 +212,20 @@ void NcclCommunicator::enqueue_collective(const Call& call, const void* in, void
       return watched(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages, type); });
     }
   }
+}
+
+// NCCL reads the scale, of the data's type, in the call, and the operation may end as soon as the call has returned.
+void NcclCommunicator::enqueue_scaled(const Call& call, const void* in, void* out, double scale, std::string_view detail) {
+  const nccl::ncclDataType_t type = nccl_type(call.dtype);
+  std::array<std::byte, sizeof(double)> scalar{};
+  tnt::scale(scalar.data(), call.dtype, &scale, TNT_FLOAT64, 1, 1.0);
+  watched(call, "ncclAllReduce", detail, [&](auto comm) {
+    nccl::ncclRedOp_t op = nccl::ncclSum;
+    TNT_NCCL(*library_, RedOpCreatePreMulSum, &op, scalar.data(), type, nccl::ncclScalarHostImmediate, comm);
+    const auto result = (*library_)->AllReduce(in, out, call.count, type, op, comm, stream());
+    TNT_NCCL(*library_, RedOpDestroy, op, comm);
+    return check_nccl(result, "ncclAllReduce", *library_, __FILE__, __LINE__);
+  });
 }
 
 // For the watchdog, the first message represents all of them.

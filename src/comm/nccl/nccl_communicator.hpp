@@ -55,6 +55,7 @@ class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
 
  private:
   void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
+  void enqueue_scaled(const Call& call, const void* in, void* out, double scale, std::string_view detail) override;
   void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
   std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) override;
   [[nodiscard]] std::optional<Error> async_error() override { return handle().async_error(); }

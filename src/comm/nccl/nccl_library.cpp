@@ -96,6 +96,8 @@ void NcclLibrary::resolve(void* handle) {
   TNT_NEED(CommDestroy);
   TNT_NEED(CommAbort);
   TNT_NEED(AllReduce);
+  TNT_NEED(RedOpCreatePreMulSum);
+  TNT_NEED(RedOpDestroy);
   TNT_NEED(Reduce);
   TNT_NEED(ReduceScatter);
   TNT_NEED(AllGather);

@@ -26,6 +26,8 @@ struct NcclFunctions {
   nccl::ncclCommDestroy_t* CommDestroy = nullptr;
   nccl::ncclCommAbort_t* CommAbort = nullptr;
   nccl::ncclAllReduce_t* AllReduce = nullptr;
+  nccl::ncclRedOpCreatePreMulSum_t* RedOpCreatePreMulSum = nullptr;
+  nccl::ncclRedOpDestroy_t* RedOpDestroy = nullptr;
   nccl::ncclReduce_t* Reduce = nullptr;
   nccl::ncclReduceScatter_t* ReduceScatter = nullptr;
   nccl::ncclAllGather_t* AllGather = nullptr;

@@ -101,6 +101,13 @@ void StagedCommunicator::enqueue_collective(const Call& call, const void* in, vo
   });
 }
 
+void StagedCommunicator::enqueue_scaled(const Call& call, const void* in, void* out, double scale, std::string_view detail) {
+  enqueue(buffers_of(call, in, out), detail, [this, call, scale](const auto& staged, const CallContext& context) {
+    const TensorView view{.in = staged.front().pinned, .out = staged.back().pinned, .count = call.count, .scale = scale};
+    host_->all_reduce(FusedBuffer({&view, 1}, call.dtype), call.op, context);
+  });
+}
+
 // In place, input and output are one buffer.
 std::vector<StagedCommunicator::StagedBuffer> StagedCommunicator::buffers_of(const Call& call, const void* in,
                                                                              void* out) const {
