@@ -19,7 +19,7 @@ void log_line(LogLevel level, const std::string& text);
 
 // Gets the lines in place of standard error, one at a time. None: standard error. Waits for a line that is on its way.
 using LogSink = std::function<void(LogLevel level, int rank, const std::string& text)>;
-void set_log_sink(LogSink sink);
+void set_log_sink(LogSink take);
 
 template <typename... Args>
 void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
