@@ -14,7 +14,7 @@ def why_not(error: ImportError, folder: str) -> str:
     there = sorted(file.name for file in Path(folder).glob("_native*.so"))
     if not there:
         reason = "it has no extension module (_native)"
-    elif not {f"_native{suffix}" for suffix in EXTENSION_SUFFIXES}.intersection(there):
+    elif not {file[file.index(".") :] for file in there}.intersection(EXTENSION_SUFFIXES):
         reason = f"it was built for another Python ({', '.join(there)})"
     else:
         reason = str(error)
