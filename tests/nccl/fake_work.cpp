@@ -82,6 +82,7 @@ void reduce(PendingCollective& pending, std::size_t count) {
 
 void gather(PendingCollective& pending, std::size_t bytes) {
   pending.result.resize(pending.inputs.size() * bytes);
+  if (bytes == 0) return;  // the inputs may be NULL then
   for (std::size_t rank = 0; rank < pending.inputs.size(); ++rank) {
     std::memcpy(pending.result.data() + rank * bytes, pending.inputs[rank], bytes);
   }
@@ -141,7 +142,9 @@ struct Collective final : Work {
     if (number == 0) come();
     PendingCollective& pending = comm->group->pending_collectives.at(number);
     if (pending.mixed || pending.arrived < static_cast<int>(pending.inputs.size())) return false;
-    std::memcpy(buffers.out, pending.result.data() + part_of(pending, comm->rank), buffers.out_bytes);
+    if (buffers.out_bytes > 0) {  // else out may be NULL: of a rank that is not the root
+      std::memcpy(buffers.out, pending.result.data() + part_of(pending, comm->rank), buffers.out_bytes);
+    }
     if (++pending.left == pending.arrived) comm->group->pending_collectives.erase(number);
     number = 0;
     return true;
@@ -199,7 +202,9 @@ struct Exchange final : Work {
       }
       return message;
     }
-    std::memcpy(transfer.sends ? message->to : transfer.out, transfer.sends ? transfer.in : message->from, message->bytes);
+    if (message->bytes > 0) {
+      std::memcpy(transfer.sends ? message->to : transfer.out, transfer.sends ? transfer.in : message->from, message->bytes);
+    }
     message->copied = true;
     return message;
   }
