@@ -61,7 +61,7 @@ def draw(step: tuple[float, float], events: Sequence[dict[str, Any]], picture: P
     figure.legend(handles=patches, ncols=len(patches), loc="outside upper center")
     figure.savefig(picture, dpi=110)
     return (
-        f"a step of {_ms(end - begin):.0f} ms: {_ms(busy):.1f} ms of communication, and {_ms(exposed):.1f} ms from the last "
+        f"a step of {_ms(end - begin):.0f} ms: {_ms(busy):.2f} ms of communication, and {_ms(exposed):.2f} ms from the last "
         "gradient's arrival to the end of its reduction"
     )
 

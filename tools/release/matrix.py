@@ -1,6 +1,6 @@
 """Tries the package with each TensorFlow, Keras and Python that it promises: `tools/matrix`.
 
-A cell is an environment with wheels from PyPI and ours, in which tests/versions runs. What came of each is kept in
+A cell is an environment with wheels from PyPI and ours, in which tests/versions runs. The outcome of each is kept in
 build/release/matrix.json, from which the table in docs/versions.md is written.
 """
 

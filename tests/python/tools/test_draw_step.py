@@ -37,7 +37,7 @@ def test_the_median_step_is_drawn(draw_step, tmp_path: Path) -> None:
     file, picture = tmp_path / "trace.json", tmp_path / "step.png"
     file.write_text(trace([(0, 500), (600, 300), (1000, 10), (1020, 30), (1060, 20)]))
     said = draw_step.draw(*draw_step.read(file), picture)
-    assert said.startswith("a step of 20 ms: 1.0 ms of communication, and 0.5 ms from the last gradient's arrival to ")
+    assert said.startswith("a step of 20 ms: 1.00 ms of communication, and 0.50 ms from the last gradient's arrival to ")
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 

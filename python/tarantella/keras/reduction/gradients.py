@@ -52,7 +52,7 @@ def in_range_of_float16(reduced: Any, own: Any, scale: Any) -> Any:
     the samples may fit. Without a graph nothing tells how a gradient was computed.
 
     Args:
-        scale: what the gradient was multiplied by afterwards.
+        scale: the factor by which the gradient was multiplied afterwards.
     """
     if tf.executing_eagerly() or not isinstance(own, tf.Tensor) or not _was_float16(own):
         return reduced
