@@ -36,7 +36,7 @@ def reasons() -> str:
 
 def figures_table(found: Mapping[Cell, Sequence[Found]]) -> str:
     """Of each transport: its jobs, in how many of them each check held, and after how many seconds the others knew."""
-    heads = ["transport", "of", "runs", "jobs", *CHECKS.values(), "known: median, most", "at a deadline"]
+    heads = ["transport", "of", "runs", "jobs", *CHECKS.values(), "median, most", "at a deadline"]
     rows = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for transport in TRANSPORTS:
         for keras in (False, True):
