@@ -6,7 +6,6 @@ for and unpacked. The step is the one of the median duration.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,15 +14,19 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from tarantella.scaling.timeline import WARM_UP_STEPS, TimelineError, read_events, track_names
+
 COLOURS = {"computing": "#9aa5b1", "pack": "#f2b134", "reduce": "#0b7a75", "wait": "#d7e8e6", "unpack": "#c8553d"}
 MICROSECONDS_PER_MS = 1000
-WARM_UP_STEPS = 2  # they trace and allocate
 
 
 def read(file: Path) -> tuple[tuple[float, float], list[dict[str, Any]]]:
-    """Begin and end of the median step of rank 0, and the events of its buckets. Exits where the trace has none."""
-    events = json.loads(file.read_text())["traceEvents"]
-    tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    """Begin and end of the median step of rank 0, and the events of its buckets. Exits where the file has none."""
+    try:
+        events = read_events(file)
+    except TimelineError as error:
+        sys.exit(str(error))
+    tracks = track_names(events)
     mine = [e for e in events if e.get("ph") == "X" and e["pid"] == 0]
     steps = sorted((e["ts"], e["ts"] + e["dur"]) for e in mine if tracks[0, e["tid"]] == "step")[WARM_UP_STEPS:]
     if not steps:

@@ -1,4 +1,4 @@
-"""The bill of materials of a wheel, as CycloneDX reads it: what of others is compiled into it, as its CMake folder says."""
+"""Writes the bill of materials of a wheel in CycloneDX's format. The CMake folder says which libraries are compiled in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of all flags: what each command prints for --help."""
+"""Makes the page of all flags from the --help of each command."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ class Step:
 
 def read_step(file: Path) -> Step:
     """The step of rank 0. Raises TimelineError."""
-    events = _events(file)
-    tracks = {(e.get("pid"), e.get("tid")): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    events = read_events(file)
+    tracks = track_names(events)
     ranks = len({e.get("pid") for e in events if e.get("name") == "process_name"})
     steps = sorted((e["ts"], e["ts"] + e.get("dur", 0)) for e in events if _of_rank_0(e, tracks) == "step")
     buckets = [e for e in events if e.get("pid") == 0 and "bucket" in e.get("args", {})]
@@ -78,7 +78,8 @@ def read_step(file: Path) -> Step:
     return _median_step(file, steps, [e for e in buckets if e.get("tid") == gradients], ranks)
 
 
-def _events(file: Path) -> list[dict[str, Any]]:
+def read_events(file: Path) -> list[dict[str, Any]]:
+    """All events of a timeline. Raises TimelineError."""
     try:
         found = json.loads(file.read_text())
     except OSError as error:
@@ -89,6 +90,11 @@ def _events(file: Path) -> list[dict[str, Any]]:
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise TimelineError(f"{file}: no timeline: it has no list of traceEvents")
     return events
+
+
+def track_names(events: list[dict[str, Any]]) -> dict[tuple[Any, Any], str]:
+    """The names of the tracks by rank and number: "step", "gradients", "metrics"."""
+    return {(e.get("pid"), e.get("tid")): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
 
 
 def _of_rank_0(event: dict[str, Any], tracks: dict[tuple[Any, Any], str]) -> str | None:

@@ -1,4 +1,4 @@
-"""The warning that no rank has joined, and the hint that another process has: who gets them, when, and who does not."""
+"""The launcher warns if no rank has joined, and hints if another process has joined as a rank."""
 
 from __future__ import annotations
 

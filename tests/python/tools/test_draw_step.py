@@ -45,3 +45,9 @@ def test_a_trace_without_steps_is_refused(draw_step, tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text(trace([(0, 500), (600, 300)]))
     with pytest.raises(SystemExit, match="no steps"):
         draw_step.read(tmp_path / "trace.json")
+
+
+def test_a_file_that_is_no_trace_is_named(draw_step, tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text("{")
+    with pytest.raises(SystemExit, match=r"trace\.json: no timeline: not JSON"):
+        draw_step.read(tmp_path / "trace.json")
