@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from tarantella.collectives import barrier as barrier
     from tarantella.collectives import broadcast as broadcast
     from tarantella.collectives import broadcast_object as broadcast_object
+    from tarantella.collectives.group import Group as Group
+    from tarantella.collectives.group import get_group_master_rank as get_group_master_rank
+    from tarantella.collectives.group import is_group_master_rank as is_group_master_rank
     from tarantella.compat import data as data
     from tarantella.compat import tnt_initializer as tnt_initializer
     from tarantella.compat.configuration import global_tnt_config as global_tnt_config
-    from tarantella.compat.group import Group as Group
-    from tarantella.compat.group import get_group_master_rank as get_group_master_rank
-    from tarantella.compat.group import is_group_master_rank as is_group_master_rank
     from tarantella.compat.operations import Allgatherv as Allgatherv
     from tarantella.compat.operations import Allreduce as Allreduce
     from tarantella.compat.operations import Barrier as Barrier
@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from tarantella.launcher.function import launch as launch
     from tarantella.reduction import all_gather as all_gather
     from tarantella.reduction import all_reduce as all_reduce
+    from tarantella.reduction import all_to_all as all_to_all
+    from tarantella.reduction import reduce_scatter as reduce_scatter
     from tarantella.runtime import get_local_rank as get_local_rank
     from tarantella.runtime import get_local_size as get_local_size
     from tarantella.runtime import get_master_rank as get_master_rank
@@ -99,7 +101,7 @@ _LAZY = {
     "noise_by_rank": "tarantella.keras.step.noise",
     "same_noise": "tarantella.keras.step.noise",
     "plan": "tarantella.keras.reduction.plan",
-    **dict.fromkeys(("all_gather", "all_reduce"), "tarantella.reduction"),
+    **dict.fromkeys(("all_gather", "all_reduce", "all_to_all", "reduce_scatter"), "tarantella.reduction"),
     **dict.fromkeys(("barrier", "broadcast", "broadcast_object"), "tarantella.collectives"),
     **dict.fromkeys(
         ("get_local_rank", "get_local_size", "get_master_rank", "get_rank", "get_size", "is_master_rank"), "tarantella.runtime"
@@ -107,7 +109,7 @@ _LAZY = {
     # of the predecessor: see tarantella/compat/__init__.py
     "Sequential": "tarantella.keras.models",
     "global_tnt_config": "tarantella.compat.configuration",
-    **dict.fromkeys(("Group", "get_group_master_rank", "is_group_master_rank"), "tarantella.compat.group"),
+    **dict.fromkeys(("Group", "get_group_master_rank", "is_group_master_rank"), "tarantella.collectives.group"),
     **dict.fromkeys(("Allgatherv", "Allreduce", "Barrier", "Broadcast", "ReductionOp"), "tarantella.compat.operations"),
     **dict.fromkeys(("TensorAllgatherer", "TensorAllreducer", "TensorBroadcaster"), "tarantella.compat.tensors"),
 }
@@ -145,6 +147,7 @@ __all__ = [
     "UnsupportedError",
     "all_gather",
     "all_reduce",
+    "all_to_all",
     "barrier",
     "broadcast",
     "broadcast_object",
@@ -168,6 +171,7 @@ __all__ = [
     "noise_by_rank",
     "optimizers",
     "plan",
+    "reduce_scatter",
     "same_noise",
     "tnt_initializer",
 ]

@@ -1,4 +1,7 @@
-"""`tnt.all_reduce` and `tnt.all_gather`: of arrays by `tarantella.collectives`, of tensors by `tarantella.keras.reduction`."""
+"""`tnt.all_reduce`, `tnt.all_gather` and their kin.
+
+Those of arrays are `tarantella.collectives`', those of tensors `tarantella.keras.reduction`'s.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +86,58 @@ def all_gather(x: ArrayLike | Any) -> Any:
     """
     if not is_tensor(x):
         return collectives.all_gather(x)
-    from tarantella.keras.reduction.collectives import all_gather as all_gather_tensors  # imports TensorFlow
+    from tarantella.keras.reduction.rows import all_gather as all_gather_tensors  # imports TensorFlow
 
     return all_gather_tensors(x)
+
+
+def all_to_all(x: Any, splits: ArrayLike | Any | None = None) -> tuple[Any, Any]:
+    """Sends rows to each rank, and gets rows from each. Collective.
+
+    Args:
+        x: a tensor or variable of TensorFlow or Keras, or an array or list: the rows for rank 0 first. Of the same type and
+            shape on all ranks, but for the number of rows.
+        splits: how many of the rows go to each rank; None: equally many to each.
+
+    Returns:
+        The rows that this rank got, those of rank 0 first, and how many each rank has sent. Of tensors tensors, also inside a
+        `tf.function`: the rows have a gradient, that of the sum of the ranks' losses, as for `tnt.all_gather`. Arrays of arrays.
+
+    Raises:
+        InvalidArgumentError: on all ranks: the splits of a rank do not add up to its rows. MismatchError: ranks called
+        different things. PeerLostError, DeadlineError: a rank is missing. UnsupportedError: in a step with ``reproducible=V``.
+        ValueError: x is a scalar.
+
+    Examples:
+        >>> tnt.all_to_all(tf.constant([10, 20, 30]) + tnt.get_rank(), [1, 2])[0].numpy()   # on 2 ranks, on rank 1
+        array([20, 30, 21, 31], dtype=int32)
+    """
+    from tarantella.keras.reduction.rows import all_to_all as all_to_all_tensors  # imports TensorFlow
+
+    rows, received = all_to_all_tensors(x, splits)
+    return (rows, received) if is_tensor(x) else (rows.numpy(), received.numpy())
+
+
+def reduce_scatter(x: Any, op: str = "sum") -> Any:
+    """This rank's rows of the elementwise reduction over all ranks. Collective.
+
+    Args:
+        x: a tensor or variable of TensorFlow or Keras, or an array or list, as `tnt.all_reduce` takes them, with rows.
+        op: as for `tnt.all_reduce`.
+
+    Returns:
+        Rank 0 gets the first rows, and each rank equally many; the first ranks get one more if they cannot be shared evenly.
+        Of a tensor a tensor, also inside a `tf.function`; sums and averages have gradients. Of an array an array.
+
+    Raises:
+        As `tnt.all_to_all`.
+
+    Examples:
+        >>> tnt.reduce_scatter(tf.constant([1.0, 2.0, 3.0])).numpy()   # on 2 ranks, on rank 0
+        array([2., 4.], dtype=float32)
+    """
+    from tarantella.keras.reduction.rows import reduce_scatter as reduce_scatter_tensors  # imports TensorFlow
+
+    rows = reduce_scatter_tensors(x, op)
+    note_elements(None)
+    return rows if is_tensor(x) else rows.numpy()

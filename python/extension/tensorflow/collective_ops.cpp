@@ -1,7 +1,10 @@
 // TntAllReduce and TntBroadcast: a collective on one tensor, as a blocking op. A blocking op occupies one of TensorFlow's
 // threads, so all such ops of a graph must have one order, the same on all ranks (tarantella/keras/reduction/graph_order.py).
+// TntJoin: a rank without data of its own takes part in the others' sums, until all ranks have joined.
+#include <algorithm>
 #include <memory>
 
+#include "comparison.hpp"
 #include "kernel.hpp"
 
 namespace tnt_tensorflow {
@@ -9,12 +12,17 @@ namespace {
 
 struct Attributes {
   std::int64_t communicator = 0;
-  std::int64_t choice = 0;  // TntAllReduce: tnt_op_t; TntBroadcast: the root
+  std::int64_t choice = 0;   // TntAllReduce: tnt_op_t; TntBroadcast: the root
+  std::int64_t compare = 0;  // whether ranks compare the whole call first: the library compares counts and types, not shapes
+  std::array<char, max_name> name{};
 };
 
 void* create(TF_OpKernelConstruction* construction, const char* choice) {
   auto attributes = std::make_unique<Attributes>();
-  const bool read = read_attributes(construction, {{"communicator", &attributes->communicator}, {choice, &attributes->choice}});
+  const bool read = read_attributes(construction, {{"communicator", &attributes->communicator},
+                                                   {choice, &attributes->choice},
+                                                   {"compare", &attributes->compare}}) &&
+                    read_text(construction, "tensor", &attributes->name);
   return read ? attributes.release() : nullptr;
 }
 
@@ -30,13 +38,19 @@ Tensor allocate_like(TF_OpKernelContext* context, const TF_Tensor* in, const Sta
 }
 
 template <typename Collective>
-void run(void* kernel, TF_OpKernelContext* context, Collective&& collective) {
+void run(void* kernel, TF_OpKernelContext* context, Kind kind, Collective&& collective) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
   const auto attachment = find_communicator(attributes.communicator);
   if (!attachment) return fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
   const Status status;
   const Tensor in = input(context, 0, status);
   if (!passed(context, status)) return;
+  if (attributes.compare != 0) {
+    const Dims dims = dims_of(in.get(), status);
+    if (!passed(context, status)) return;
+    const Call own = call_of(kind, in.get(), dims, attributes.choice, attributes.name);
+    if (meet(context, attachment->comm(), own).empty()) return;
+  }
   const Tensor out = allocate_like(context, in.get(), status);
   if (!passed(context, status)) return;
   const tnt_status_t done = collective(attachment->comm(), in.get(), out.get(), attributes.choice);
@@ -44,25 +58,69 @@ void run(void* kernel, TF_OpKernelContext* context, Collective&& collective) {
 }
 
 void all_reduce(void* kernel, TF_OpKernelContext* context) {
-  run(kernel, context, [](tnt_comm_t comm, const TF_Tensor* in, TF_Tensor* out, std::int64_t op) {
+  run(kernel, context, Kind::all_reduce, [](tnt_comm_t comm, const TF_Tensor* in, TF_Tensor* out, std::int64_t op) {
     return tnt_all_reduce(comm, TF_TensorData(in), TF_TensorData(out), static_cast<std::size_t>(TF_TensorElementCount(in)),
                           dtype_of(in), static_cast<tnt_op_t>(op), nullptr, nullptr);
   });
 }
 
 void broadcast(void* kernel, TF_OpKernelContext* context) {
-  run(kernel, context, [](tnt_comm_t comm, const TF_Tensor* in, TF_Tensor* out, std::int64_t root) {
+  run(kernel, context, Kind::broadcast, [](tnt_comm_t comm, const TF_Tensor* in, TF_Tensor* out, std::int64_t root) {
     return tnt_broadcast(comm, TF_TensorData(in), TF_TensorData(out), TF_TensorByteSize(in), TNT_UINT8, static_cast<int>(root),
                          nullptr, nullptr);
   });
 }
+
+// A sum of the others', to which this rank adds zeros.
+tnt_status_t add_zeros(tnt_comm_t comm, const Call& call) {
+  const tnt_dtype_t dtype = dtype_of(call.dtype);
+  const auto count = static_cast<std::size_t>(call.elements());
+  std::vector<std::byte> zeros(count * tnt_dtype_size(dtype));
+  return tnt_all_reduce(comm, zeros.data(), zeros.data(), count, dtype, static_cast<tnt_op_t>(call.choice), nullptr, nullptr);
+}
+
+// The rank that was the last to join: of those that met the others the fewest times, the highest.
+std::int32_t last_joined(const std::vector<Call>& calls) {
+  std::size_t last = 0;
+  for (std::size_t rank = 1; rank < calls.size(); ++rank) {
+    if (calls[rank].meetings <= calls[last].meetings) last = rank;
+  }
+  return static_cast<std::int32_t>(last);
+}
+
+void join(void* kernel, TF_OpKernelContext* context) {
+  const auto& attributes = *static_cast<const Attributes*>(kernel);
+  const auto attachment = find_communicator(attributes.communicator);
+  if (!attachment) return fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
+  for (Call own;; ++own.meetings) {
+    const std::vector<Call> calls = meet(context, attachment->comm(), own);
+    if (calls.empty()) return;
+    const auto active = std::ranges::find_if(calls, [](const Call& call) { return call.kind != Kind::join; });
+    if (active != calls.end()) {
+      const tnt_status_t done = add_zeros(attachment->comm(), *active);
+      if (done != TNT_SUCCESS) return fail(context, done);
+      continue;
+    }
+    const Status status;
+    const Tensor out(TF_AllocateOutput(context, 0, TF_INT32, nullptr, 0, sizeof(std::int32_t), status.get()));
+    if (passed(context, status)) *static_cast<std::int32_t*>(TF_TensorData(out.get())) = last_joined(calls);
+    return;
+  }
+}
+
+void* create_join(TF_OpKernelConstruction* construction) {
+  auto attributes = std::make_unique<Attributes>();
+  return read_attributes(construction, {{"communicator", &attributes->communicator}}) ? attributes.release() : nullptr;
+}
+
+void no_shapes(TF_ShapeInferenceContext* /*context*/, TF_Status* /*status*/) {}
 
 void register_collective(const char* name, const char* choice, const char* types,
                          void* (*create_kernel)(TF_OpKernelConstruction*), void (*compute)(void*, TF_OpKernelContext*)) {
   register_op({.name = name,
                .inputs = {"input: T"},
                .outputs = {"output: T"},
-               .attributes = {"communicator: int", choice, types},
+               .attributes = {"communicator: int", choice, types, "compare: int = 0", "tensor: string = ''"},
                .infer_shapes = same_shapes_from<0>});
   register_kernel(name, TF_NewKernelBuilder(name, "CPU", create_kernel, compute, delete_attributes<Attributes>));
 }
@@ -75,6 +133,12 @@ struct Registration {
                         "T: {float, double, half, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64, bool, "
                         "complex64, complex128}",
                         create_broadcast, broadcast);
+    register_op({.name = "TntJoin",
+                 .inputs = {},
+                 .outputs = {"last: int32"},
+                 .attributes = {"communicator: int"},
+                 .infer_shapes = no_shapes});
+    register_kernel("TntJoin", TF_NewKernelBuilder("TntJoin", "CPU", create_join, join, delete_attributes<Attributes>));
   }
 };
 const Registration registration;

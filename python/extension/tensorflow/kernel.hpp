@@ -1,8 +1,8 @@
 // Shared helpers of our ops' kernels: statuses, errors with a message for Python, inputs.
 //
-// This folder has the ops of TensorFlow: ops.cpp starts and awaits buckets, collective_ops.cpp has collectives of tensors,
-// sparse_op.cpp and tree_add_op.cpp add on the host. They call C APIs only, ours and TensorFlow's;
-// gpu_stream.cpp, a library of its own, is the exception.
+// This folder has the ops of TensorFlow: ops.cpp starts and awaits buckets, collective_ops.cpp has collectives of tensors of
+// one shape on all ranks, row_ops.cpp those of tensors whose numbers of rows differ, sparse_op.cpp and tree_add_op.cpp add on
+// the host. They call C APIs only, ours and TensorFlow's; gpu_stream.cpp, a library of its own, is the exception.
 #pragma once
 
 #include <array>
@@ -29,10 +29,9 @@ class Status {
 };
 
 // Python finds our message in TensorFlow's message by these marks (tarantella/errors.py).
-inline void fail(TF_OpKernelContext* context, const char* status_name, const std::string& message) {
+inline void fail(TF_OpKernelContext* context, const char* status_name, const std::string& message, int code = TF_INTERNAL) {
   const Status status;
-  TF_SetStatus(status.get(), TF_INTERNAL,
-               ("[tarantella " + std::string(status_name) + "] " + message + " [/tarantella]").c_str());
+  TF_SetStatus(status.get(), code, ("[tarantella " + std::string(status_name) + "] " + message + " [/tarantella]").c_str());
   TF_OpKernelContext_Failure(context, status.get());
 }
 
@@ -93,8 +92,8 @@ void same_shapes_from(TF_ShapeInferenceContext* context, TF_Status* status) {
   same_shapes(context, first, static_cast<int>(TF_ShapeInferenceContextNumInputs(context)) - first, status);
 }
 
-inline tnt_dtype_t dtype_of(const TF_Tensor* tensor) {
-  switch (TF_TensorType(tensor)) {
+inline tnt_dtype_t dtype_of(int type) {
+  switch (type) {
     case TF_DOUBLE: return TNT_FLOAT64;
     case TF_HALF: return TNT_FLOAT16;
     case TF_BFLOAT16: return TNT_BFLOAT16;
@@ -106,6 +105,8 @@ inline tnt_dtype_t dtype_of(const TF_Tensor* tensor) {
   }
 }
 
+inline tnt_dtype_t dtype_of(const TF_Tensor* tensor) { return dtype_of(TF_TensorType(tensor)); }
+
 // Reads integer attributes of a kernel. False if one is missing: the construction has failed then.
 struct IntAttribute {
   const char* name;
@@ -116,6 +117,14 @@ inline bool read_attributes(TF_OpKernelConstruction* construction, std::initiali
   for (const auto& [name, value] : attributes) {
     if (status.ok()) TF_OpKernelConstruction_GetAttrInt64(construction, name, value, status.get());
   }
+  if (!status.ok()) TF_OpKernelConstruction_Failure(construction, status.get());
+  return status.ok();
+}
+// Reads an attribute of text, cut at the size of the array. As `read_attributes`.
+template <std::size_t size>
+bool read_text(TF_OpKernelConstruction* construction, const char* name, std::array<char, size>* text) {
+  const Status status;
+  TF_OpKernelConstruction_GetAttrString(construction, name, text->data(), size - 1, status.get());
   if (!status.ok()) TF_OpKernelConstruction_Failure(construction, status.get());
   return status.ok();
 }

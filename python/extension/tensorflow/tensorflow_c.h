@@ -26,13 +26,20 @@ enum { /* TF_DataType */
        TF_DOUBLE = 2,
        TF_INT32 = 3,
        TF_UINT8 = 4,
+       TF_INT16 = 5,
        TF_INT8 = 6,
+       TF_COMPLEX64 = 8,
        TF_INT64 = 9,
+       TF_BOOL = 10,
        TF_BFLOAT16 = 14,
-       TF_HALF = 19
+       TF_UINT16 = 17,
+       TF_COMPLEX128 = 18,
+       TF_HALF = 19,
+       TF_UINT32 = 22,
+       TF_UINT64 = 23
 };
 
-enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_INTERNAL = 13 };
+enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_FAILED_PRECONDITION = 9, TF_INTERNAL = 13 };
 
 TF_Status* TF_NewStatus(void);
 void TF_DeleteStatus(TF_Status*);
@@ -75,6 +82,8 @@ void TF_OpKernelConstruction_Failure(TF_OpKernelConstruction*, TF_Status*);
 void TF_OpKernelConstruction_GetAttrSize(TF_OpKernelConstruction*, const char* name, int32_t* list_size, int32_t* total_size,
                                          TF_Status*);
 void TF_OpKernelConstruction_GetAttrInt64(TF_OpKernelConstruction*, const char* name, int64_t* value, TF_Status*);
+void TF_OpKernelConstruction_GetAttrString(TF_OpKernelConstruction*, const char* name, char* value, size_t max_length,
+                                           TF_Status*); /* without a terminating zero */
 void TF_OpKernelConstruction_GetAttrInt64List(TF_OpKernelConstruction*, const char* name, int64_t* values, int max_values,
                                               TF_Status*);
 

@@ -11,7 +11,7 @@ from tarantella.collectives.started import all_gather
 from tarantella.errors import MismatchError
 
 if TYPE_CHECKING:
-    from tarantella.compat.group import Group
+    from tarantella.collectives.group import Group
 
 
 def gather_texts(group: Group, text: str) -> list[str]:

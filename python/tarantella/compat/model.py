@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarantella import runtime
-from tarantella.compat.group import Group
+from tarantella.collectives.group import Group
 from tarantella.compat.operations import Barrier
 from tarantella.keras import adapter
 

@@ -10,10 +10,10 @@ import numpy as np
 from tarantella import reduction
 from tarantella.collectives import started
 from tarantella.collectives.arrays import as_array
+from tarantella.collectives.group import Group
 from tarantella.collectives.started import Started
 from tarantella.collectives.wire import wire_format
 from tarantella.compat.agreement import require_same_lines
-from tarantella.compat.group import Group
 from tarantella.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from tarantella import reduction
 from tarantella.collectives import started
 from tarantella.collectives.arrays import pack, unpack
 from tarantella.collectives.fused import FusedSum
+from tarantella.collectives.group import Group
 from tarantella.collectives.wire import wire_format
 from tarantella.compat.agreement import require_same_lines
-from tarantella.compat.group import Group
 from tarantella.compat.structure import Leaf, flatten, leaf, rebuild
 from tarantella.errors import InvalidArgumentError
 

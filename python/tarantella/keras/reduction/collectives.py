@@ -15,10 +15,17 @@ from tarantella.keras.reduction import communicator, graph_order, ops, weights
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tarantella.collectives.group import Group
+
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def all_reduce(tensor: Any, op: str) -> tf.Tensor:
-    """`tnt.all_reduce` of a tensor: see there."""
+def all_reduce(tensor: Any, op: str, group: Group | None = None, name: str | None = None) -> tf.Tensor:
+    """`tnt.all_reduce` of a tensor: see there.
+
+    Args:
+        group: whose members call it, all ranks if None.
+        name: of the tensor; ranks compare it, and the shapes, before they reduce. None: they compare counts and types only.
+    """
     x = tf.convert_to_tensor(adapter.unwrap(tensor))
     wire.element_type(x.dtype.name)  # or an error
     operation = wire.operation(op)
@@ -28,76 +35,43 @@ def all_reduce(tensor: Any, op: str) -> tf.Tensor:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             if op not in ("sum", "avg"):
                 raise UnsupportedError(f"tnt.all_reduce(op={op!r}) has no gradient: use 'sum' or 'avg', or tf.stop_gradient")
-            return all_reduce(upstream, op)
+            return all_reduce(upstream, op, group, None if name is None else f"gradient of {name}")
 
-        return _run("tnt_all_reduce", x, op=int(operation)), gradient
+        return run("tnt_all_reduce", x, group=group, op=int(operation), **_comparison(name)), gradient
 
     return reduced(x)
 
 
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def all_gather(tensor: Any) -> tf.Tensor:
-    """`tnt.all_gather` of a tensor: see there."""
+def _comparison(name: str | None) -> dict[str, Any]:
+    return {} if name is None else {"compare": 1, "tensor": name}
+
+
+def broadcast(tensor: Any, root: int, group: Group | None = None, name: str | None = None) -> tf.Tensor:
+    """The tensor of the rank that is `root` within the group, on all its members; has no gradient. As `all_reduce`."""
     x = tf.convert_to_tensor(adapter.unwrap(tensor))
-    context.refuse_in_shards("tnt.all_gather of a tensor")
-    if x.shape.rank == 0:
-        raise ValueError("tnt.all_gather of a tensor puts rows one after another: a scalar has none, use tensor[tf.newaxis]")
-    if x.dtype == tf.bool:
-        return tf.cast(all_gather(tf.cast(x, tf.uint8)), tf.bool)
-    wire.element_type(x.dtype.name)  # or an error
-    own = _rows_that_count(x)
-    size, rank = runtime.get_size(), runtime.get_rank()
-    rows = total(tf.one_hot(rank, size, on_value=own, off_value=tf.constant(0, tf.int64), dtype=tf.int64))
-    before = tf.reduce_sum(rows[:rank])
-    after = tf.reduce_sum(rows[rank + 1 :])
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def gathered(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            of_all = _sum_of_weighted(tf.convert_to_tensor(upstream))
-            part = of_all[before : before + own]
-            unused = tf.zeros(tf.concat([[tf.shape(x, tf.int64)[0] - own], tf.shape(x, tf.int64)[1:]], 0), x.dtype)
-            return tf.ensure_shape(tf.concat([part, unused], 0), x.shape)
-
-        # zeros stand where the rows of other ranks belong: the sum changes no number
-        padding = [[before, after], *([tf.constant(0, tf.int64)] * 2 for _ in range(x.shape.rank - 1))]
-        result = total(tf.pad(x[:own], padding))
-        return tf.ensure_shape(result, [None, *x.shape[1:]]), gradient
-
-    return gathered(x)
+    return run("tnt_broadcast", x, group=group, root=root, **_comparison(name))
 
 
-def _rows_that_count(x: tf.Tensor) -> tf.Tensor:
-    """The number of rows of this rank: none, if this rank has no sample in a step of `tnt.Model` and runs on one of others."""
-    rows, weight = tf.shape(x, tf.int64)[0], context.weight()
-    return rows if weight is None else tf.where(weight > 0, rows, 0)
+def join(group: Group | None = None) -> tf.Tensor:
+    """This rank has no more data: it adds zeros to the others' sums until they all join. The rank that was the last to do so.
 
-
-def _sum_of_weighted(upstream: tf.Tensor) -> tf.Tensor:
-    """The sum over ranks of gradients. Where they will be weighted, this rank's result is one that its own weight makes right.
-
-    The ranks' losses are summed up with weights, so what rank p sends to rank q counts as much as p. Rank q's gradients get the
-    weight of q later.
+    Only those sums can be joined for which `all_reduce` was given a name. Collective on the group.
     """
-    weight = context.weight()
-    if weight is None:
-        return total(upstream)
-    factor = tf.cast(weight, upstream.dtype)
-    own = tf.where(factor > 0, upstream * factor, tf.zeros_like(upstream))
-    return tf.math.divide_no_nan(total(own), factor)
+    return run("tnt_join", group=group)
 
 
 def total(numbers: Any) -> tf.Tensor:
     """The sum over ranks of the few numbers that a step needs beside gradients; has no gradient itself. Collective."""
-    return _run("tnt_all_reduce", tf.convert_to_tensor(numbers), op=int(wire.operation("sum")))
+    return run("tnt_all_reduce", tf.convert_to_tensor(numbers), op=int(wire.operation("sum")))
 
 
-def _run(collective: str, x: tf.Tensor, **attributes: int) -> tf.Tensor:
-    context.refuse_in_trial(collective)
+def run(collective: str, *inputs: tf.Tensor, group: Group | None = None, **attributes: Any) -> Any:
+    """The outputs of one of our blocking ops, which runs after the graph's earlier ones."""
+    context.refuse_in_trial(collective.removesuffix("_rows"))
     with ops.translated_errors(), graph_order.after_last():
-        result = getattr(ops.library(), collective)(x, communicator=communicator.attachment(), **attributes)
-    graph_order.record([result])
-    return result
+        outputs = getattr(ops.library(), collective)(*inputs, communicator=communicator.attachment(group), **attributes)
+    graph_order.record([outputs if isinstance(outputs, tf.Tensor) else outputs[0]])
+    return outputs
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
@@ -132,4 +106,4 @@ def broadcast_variables(variables: Any, root: int = 0) -> None:
 def _broadcast_in_graph(variables: Sequence[Any], root: int) -> None:
     for variable in variables:
         inner = adapter.unwrap(variable)
-        inner.assign(_run("tnt_broadcast", inner.read_value(), root=root))
+        inner.assign(run("tnt_broadcast", inner.read_value(), root=root))

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
-from tarantella.keras.reduction import collectives
+from tarantella.keras.reduction import rows as rows_of_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +92,7 @@ def of_all_ranks(tensors: Any, total: tf.Tensor) -> Any:
     def gathered(tensor: Any) -> Any:
         if not tf.is_tensor(tensor):
             return tensor
-        rows, mask = tf.gather(collectives.all_gather(tensor), order), adapter.mask_of(tensor)
+        rows, mask = tf.gather(rows_of_ranks.all_gather(tensor), order), adapter.mask_of(tensor)
         if mask is not None:
             adapter.set_mask(rows, gathered(mask))
         return rows

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from tarantella import _native, runtime
 from tarantella.errors import InvalidArgumentError
 
-_communicators: dict[tuple[int, ...], _native.Communicator] = {}
+_communicators: dict[tuple[str, tuple[int, ...]], _native.Communicator] = {}
 runtime.before_leaving(_communicators.clear)
 
 
@@ -65,17 +65,21 @@ class Group:
         """Whether the members are all ranks of the job, in their order."""
         return self._ranks == tuple(range(runtime.get_size()))
 
-    def communicator(self) -> _native.Communicator:
+    def communicator(self, purpose: str = "") -> _native.Communicator:
         """The members' communicator. The first call makes it and is collective on the group. Raises InvalidArgumentError if
         this process is no member.
+
+        Args:
+            purpose: collectives of different purposes have communicators of their own, so that they need no common order.
         """
         self.to_group_rank(runtime.get_rank())
-        if self.is_world:
+        if self.is_world and not purpose:
             return runtime.world()
-        if self._ranks not in _communicators:
-            tag = int.from_bytes(hashlib.sha256(repr(self._ranks).encode()).digest()[:3], "little")
-            _communicators[self._ranks] = runtime.world().create_group(list(self._ranks), tag)
-        return _communicators[self._ranks]
+        key = (purpose, self._ranks)
+        if key not in _communicators:
+            tag = int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:3], "little")
+            _communicators[key] = runtime.world().create_group(list(self._ranks), tag)
+        return _communicators[key]
 
     def contains_rank(self, rank: int) -> bool:
         """Whether a member has this rank within the group."""
