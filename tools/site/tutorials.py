@@ -6,7 +6,14 @@ import ast
 from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-NAMES = {"digits": "Handwritten digits", "lenet5": "LeNet-5", "resnet50": "ResNet-50", "cpu_trainer": "", "cuda_trainer": ""}
+NAMES = {
+    "digits": "Handwritten digits",
+    "lenet5": "LeNet-5",
+    "resnet50": "ResNet-50",
+    "transformer": "",
+    "cpu_trainer": "",
+    "cuda_trainer": "",
+}
 """The folders, and the titles of those without a README."""
 
 
@@ -14,7 +21,7 @@ def page(name: str) -> str:
     folder = EXAMPLES / name
     readme = folder / "README.md"
     if readme.exists():
-        return readme.read_text() + "".join(_listing(file) for file in sorted(folder.glob("*_trainer.c*")))
+        return readme.read_text() + "".join(map(_listing, sorted([*folder.glob("*_trainer.c*"), *folder.glob("*.py")])))
     script = folder / "train.py"
     tree = ast.parse(script.read_text())
     text = ast.get_docstring(tree) or ""
