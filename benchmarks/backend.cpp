@@ -108,6 +108,17 @@ std::filesystem::path reference_file(const std::string& name) {
   return std::filesystem::exists(here / file) ? here / file : here / TNT_PROGRAM_TO_PEERS / file;
 }
 
+// The MPI that has started the ranks is in the process, as the library is joined to them. One rank alone takes any. Its plug-in
+// for that MPI does not link it: it has the ABI of several.
+std::string mpi_peer() {
+  const auto has = [](const char* symbol) { return dlsym(RTLD_DEFAULT, symbol) != nullptr; };
+  for (const char* file : {"libmpi.so.40", "libmpi.so.12", "libmpich.so.12"}) {
+    if (has("MPI_Init")) break;
+    (void)dlopen(file, RTLD_NOW | RTLD_GLOBAL);  // global: MPI's components look for its symbols there
+  }
+  return has("ompi_mpi_comm_world") ? "mpi_openmpi" : "mpi_mpich";
+}
+
 }  // namespace
 
 OpenedBackend open_tarantella(const std::string& name, const Team& team) {
@@ -123,9 +134,8 @@ OpenedBackend open_tarantella(const std::string& name, const Team& team) {
 
 OpenedBackend open_reference(const std::string& name, const Team& team) {
   if (name == "nccl") return {nullptr, "nccl is not available on this machine: it needs GPUs"};
-  const auto file = reference_file(name);
-  // global: plug-ins of Open MPI look for its symbols there
-  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  const auto file = reference_file(name == "mpi" ? mpi_peer() : name);
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   std::string reason = library == nullptr ? fmt::format("built without {}, or its library is gone ({})", name, dlerror()) : "";
   ReferenceFunctions functions{};
   if (library != nullptr) {

@@ -142,7 +142,7 @@ typedef struct {
  * the launcher sets (TNT_RANK and so on), else from mpirun or srun: MPI is then initialised, if it
  * is not yet, and finalized when the process exits. Without either, the job is this process alone. With options->mpi_comm it
  * is the processes of a communicator of MPI, all of which call. The program has initialised MPI (with MPI_THREAD_MULTIPLE, of
- * the library for which libtarantella_mpi.so was built), and finalizes it after tnt_finalize. The communicator is duplicated.
+ * a library with the ABI of Open MPI or of MPICH), and finalizes it after tnt_finalize. The communicator is duplicated.
  * TNT_TRANSPORT decides what carries data, as under mpirun. A second call before tnt_finalize succeeds and does nothing. */
 TNT_EXPORT tnt_status_t tnt_init(const tnt_init_options_t* options);
 

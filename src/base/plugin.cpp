@@ -12,20 +12,20 @@ namespace {
 
 constexpr char anchor = 0;  // an address in this library
 
-std::filesystem::path beside_this_library(const char* file) {
-  Dl_info info{};
-  if (dladdr(&anchor, &info) == 0 || info.dli_fname == nullptr) return file;
-  return std::filesystem::absolute(info.dli_fname).parent_path() / file;
-}
-
 }  // namespace
 
+std::filesystem::path plugin_folder() {
+  Dl_info info{};
+  if (dladdr(&anchor, &info) == 0 || info.dli_fname == nullptr) return {};
+  return std::filesystem::absolute(info.dli_fname).parent_path();
+}
+
 const void* load_plugin(const PluginName& name) {
-  const std::filesystem::path path = beside_this_library(name.file);
+  const std::filesystem::path path = plugin_folder() / name.file;
   if (!std::filesystem::exists(path)) {
     fail(TNT_UNSUPPORTED, "this installation of Tarantella has no {}, which {}", name.file, name.missing);
   }
-  void* handle = dlopen(path.c_str(), RTLD_NOW | (name.global ? RTLD_GLOBAL : RTLD_LOCAL));
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* reason = dlerror();
     fail(TNT_UNSUPPORTED, "cannot load {}: {}: {}", name.file, reason == nullptr ? "unknown error" : reason, name.unloadable);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <exception>
+#include <filesystem>
 #include <string>
 
 #include "base/error.hpp"
@@ -11,12 +12,13 @@
 namespace tnt {
 
 struct PluginName {
-  const char* file;        // "libtarantella_mpi.so"
+  const char* file;        // "libtarantella_cuda.so"
   const char* symbol;      // extern "C" const Entries* symbol()
-  bool global = false;     // RTLD_GLOBAL: libraries that are loaded later see its symbols
   const char* missing;     // the rest of the message "this installation of Tarantella has no FILE, which"
   const char* unloadable;  // what to do if loading fails
 };
+
+[[nodiscard]] std::filesystem::path plugin_folder();  // that of this library
 
 // Loads a plug-in, which stays loaded. Throws TNT_UNSUPPORTED with the reason and the remedy: the file is missing, a dependency
 // is missing, or it has another version.

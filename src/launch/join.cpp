@@ -56,7 +56,7 @@ JoinedJob join_job(Settings& settings, bool explicit_place, const void* mpi_comm
   if (!explicit_place) refuse_program_of_rank();
   if (explicit_place && !is_launched_as(settings)) settings.flight_record.clear();
   if (mpi_comm != nullptr) {
-    std::shared_ptr<Network> network = open_mpi_network(mpi_comm, settings.join_seconds());
+    std::shared_ptr<Network> network = open_mpi_network("", mpi_comm, settings.join_seconds());
     if (network->size() > 1) return join_network(std::move(network), "mpi_comm", settings);
     return {std::make_unique<LocalCommunicator>(), nullptr, open_flight_recorder(settings)};
   }
@@ -65,7 +65,7 @@ JoinedJob join_job(Settings& settings, bool explicit_place, const void* mpi_comm
       const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
       const double seconds = std::max(settings.join_seconds(), min_seconds_in_mpi);
       JoinWatch watch(read_mpi_place(environment), seconds, end_process_that_cannot_join);
-      std::shared_ptr<Network> network = open_mpi_network();
+      std::shared_ptr<Network> network = open_mpi_network(mpi_variable);
       watch.joined();
       return join_network(std::move(network), mpi_variable, settings);
     }

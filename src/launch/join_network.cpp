@@ -147,9 +147,8 @@ JoinedJob join_network(std::shared_ptr<Network> network, const std::string& mpi_
   configure_log(settings);
   if (network->size() == 1) {
     fail(TNT_UNSUPPORTED,
-         "{} says that this process is one of several ranks, but {} sees only this process: start it with the mpirun of the "
-         "MPI "
-         "that libtarantella_mpi.so was built for",
+         "{} says that this process is one of several ranks, but {} sees only this process: put the library of the MPI whose "
+         "mpirun or srun started it first into LD_LIBRARY_PATH",
          mpi_variable, network->name());
   }
   try {

@@ -32,9 +32,13 @@ TEST(Exports, AreVersionedFunctionsOfTheHeader) {
   }
 }
 
-#ifdef TNT_MPI_PLUGIN
-TEST(Exports, ThePlugInHasOne) {
-  EXPECT_EQ(exported_symbols(TNT_MPI_PLUGIN), std::set<std::string>{"tnt_mpi_plugin@@TARANTELLA_" + abi_version()});
+#ifdef TNT_MPI_PLUGINS
+TEST(Exports, APlugInHasOneAndNeedsNoMpiByName) {
+  for (const std::string plugin : {TNT_MPI_PLUGINS}) {
+    EXPECT_EQ(exported_symbols(plugin.c_str()), std::set<std::string>{"tnt_mpi_plugin@@TARANTELLA_" + abi_version()});
+    const std::string dynamic = output_of(TNT_READELF " --dynamic " + plugin);
+    EXPECT_EQ(dynamic.find("[libmpi"), std::string::npos) << dynamic;
+  }
 }
 #endif
 

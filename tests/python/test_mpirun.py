@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from support.launch import run_alone
-from support.mpirun import mpirun, needs_mpirun
+from support.mpirun import MpiResult, mpirun, needs, needs_mpirun
 
 pytestmark = needs_mpirun
 
@@ -56,17 +57,51 @@ def _script(tmp_path: Path, source: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("transport", ["auto", "shm", "mpi", "hierarchical"])
-def test_ranks_know_their_place_and_reach_each_other(tmp_path: Path, transport: str):
-    result = mpirun(2, _script(tmp_path, PLACE), env={"TNT_TRANSPORT": transport, "TF_NUM_INTRAOP_THREADS": ""})
+OTHERS = [pytest.param(program, marks=needs(program)) for program in ("mpirun.openmpi", "mpirun.mpich")]
+"""Debian has both, and one of them is its mpirun."""
+
+
+def _check_places(result: MpiResult) -> None:
     assert result.code == 0, result.said
-    first, second = sorted((json.loads(line) for line in result.stdout.splitlines()), key=lambda line: line["place"])
+    lines = [line for line in result.stdout.splitlines() if line.startswith("{")]  # MPICH's UCX warns on standard output
+    first, second = sorted(map(json.loads, lines), key=lambda line: line["place"])
     assert first["place"] == [0, 2, 0, 2] and second["place"] == [1, 2, 1, 2]
     assert first["master"] and not second["master"]
     assert int(first["threads"]) >= 1
     for rank in (first, second):
         assert rank["sum"] == 3.0 and rank["root"] == 1 and rank["all"] == [0, 1]
     assert first["seed"] == second["seed"]
+
+
+@pytest.mark.parametrize("transport", ["auto", "shm", "mpi", "hierarchical"])
+def test_ranks_know_their_place_and_reach_each_other(tmp_path: Path, transport: str):
+    _check_places(mpirun(2, _script(tmp_path, PLACE), env={"TNT_TRANSPORT": transport, "TF_NUM_INTRAOP_THREADS": ""}))
+
+
+@pytest.mark.parametrize("program", OTHERS)
+def test_one_installation_fits_both_abis_of_mpi(tmp_path: Path, program: str):
+    env = {"TNT_TRANSPORT": "mpi", "TF_NUM_INTRAOP_THREADS": "", "TNT_LOG_LEVEL": "INFO"}
+    result = mpirun(2, _script(tmp_path, PLACE), env=env, program=program)
+    _check_places(result)
+    file = r"libmpi(ch)?\.so\.12" if program.endswith("mpich") else r"libmpi\.so\.40"
+    assert re.search(rf"2 ranks on 1 nodes, transport mpi: .*/{file}\S*, MPI_THREAD_MULTIPLE", result.stderr), result.said
+
+
+def test_an_mpi_of_neither_abi_is_refused(tmp_path: Path):
+    """A library in the process has the name of Open MPI 2's."""
+    source = f"""
+        import ctypes, shutil
+        import tarantella as tnt
+        from tarantella import _native
+        ctypes.CDLL(shutil.copy(_native.__file__, "{tmp_path}/libmpi.so.20." + str(tnt.environment.local_rank())))
+        try:
+            tnt.barrier()
+        except tnt.UnsupportedError as error:
+            print(error, flush=True)
+        """
+    result = mpirun(2, _script(tmp_path, source))
+    refused = re.findall(rf"the process has loaded the MPI {tmp_path}/libmpi\.so\.20\.\d, whose ABI Tarantella", result.stdout)
+    assert len(refused) == 2, result.said
 
 
 @pytest.mark.parametrize("transport", ["auto", "mpi"])

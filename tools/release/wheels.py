@@ -20,7 +20,7 @@ from release.environments import FOLDER, ROOT, Environment, Interpreters, Releas
 PYTHONS = ("3.10", "3.11", build.STABLE)
 MAX_BYTES = 12 << 20
 MAX_IMPORT_SECONDS = 0.3
-OF_THE_MACHINE = ("libtensorflow_framework.so.*", "libmpi.so.*", "libmpich.so.*", "libcuda.so.*")
+OF_THE_MACHINE = ("libtensorflow_framework.so.*", "libcuda.so.*")
 """What the wheel finds on the machine, if it is there."""
 
 IMPORT = "import time; start = time.perf_counter(); import tarantella; print(time.perf_counter() - start)"

@@ -79,16 +79,22 @@ def _version_of(distribution: str) -> str | None:
         return None
 
 
+def _folder() -> Path:
+    """Where the library and its plug-ins are."""
+    return Path(_native.__file__).parent
+
+
 def _library() -> Iterator[Finding]:
-    folder = Path(_native.__file__).parent
+    folder = _folder()
     parts = {
         "libtarantella_tensorflow.so": (PROBLEM, "operations for TensorFlow"),
-        "libtarantella_mpi.so": (NOTE, "jobs on several hosts by mpirun or srun"),
+        "libtarantella_mpi_openmpi.so": (NOTE, "jobs by Open MPI's mpirun"),
+        "libtarantella_mpi_mpich.so": (NOTE, "jobs by the mpirun of MPICH, Intel MPI and MVAPICH"),
         "libtarantella_cuda.so": (NOTE, "training on GPUs"),
     }
     missing = {name: part for name, part in parts.items() if not (folder / name).exists()}
     if not missing:
-        yield Finding("parts", OK, "operations for TensorFlow, MPI, CUDA")
+        yield Finding("parts", OK, "operations for TensorFlow, Open MPI, MPICH, CUDA")
     for name, (state, use) in missing.items():
         yield Finding("parts", state, f"{folder / name} is not there: this installation has no {use}",
                       "install a package that was built where the libraries for it are installed")  # fmt: skip
@@ -100,7 +106,12 @@ def _mpi() -> Iterator[Finding]:
     except UsageError as error:
         yield Finding("MPI", NOTE, str(error))
         return
-    yield Finding("MPI", OK, f"{mpirun}, {shutil.which('mpirun')}: {mpirun.version}")
+    text = f"{mpirun}, {shutil.which('mpirun')}: {mpirun.version}"
+    if (_folder() / mpirun.plugin).exists():
+        yield Finding("MPI", OK, text)
+    else:
+        yield Finding("MPI", NOTE, f"{text}; this installation has no {mpirun.plugin}, which its ranks need",
+                      "take a wheel that has it, or build where that MPI's mpicc is")  # fmt: skip
 
 
 def _first_line(command: list[str]) -> str:

@@ -33,6 +33,11 @@ class Mpirun:
     version: str
     """The first line of what it says of its version."""
 
+    @property
+    def plugin(self) -> str:
+        """The part of Tarantella that its ranks need, as in src/comm/mpi/mpi_library.hpp."""
+        return f"libtarantella_mpi_{'mpich' if self.hydra else 'openmpi'}.so"
+
     def __str__(self) -> str:
         return f"{'MPICH' if self.hydra else 'Open MPI'}'s {os.path.basename(self.command[0])}"
 

@@ -1,6 +1,6 @@
 // The Network of MPI: messages on a duplicate of MPI_COMM_WORLD, or of the program's communicator.
 //
-// This folder is the only code of the library that calls MPI. It is built for each MPI library as a plug-in, which load.hpp
+// This folder is the only code of the library that calls MPI. It is built for each ABI of MPI as a plug-in, which load.hpp
 // opens at run time. Algorithms of collectives are in src/comm/network.
 #pragma once
 

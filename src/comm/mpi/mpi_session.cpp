@@ -1,5 +1,6 @@
 #include "comm/mpi/mpi_session.hpp"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -85,7 +86,10 @@ std::string MpiSession::describe() const {
   TNT_MPI(MPI_Get_library_version(text, &length));
   std::string version(text, static_cast<std::size_t>(length));
   version = version.substr(0, version.find_first_of("\n\0", 0, 2));
-  return fmt::format("{}, {}, initialised by {}", version, level_name(level_), ours_ ? "Tarantella" : "the program");
+  Dl_info library{};
+  const bool found = dladdr(reinterpret_cast<const void*>(&MPI_Init), &library) != 0 && library.dli_fname != nullptr;
+  return fmt::format("{}, {}, {}, initialised by {}", version, found ? library.dli_fname : "an unknown library",
+                     level_name(level_), ours_ ? "Tarantella" : "the program");
 }
 
 void MpiSession::skip_finalize() noexcept { process.skip_finalize = true; }

@@ -16,7 +16,7 @@ class MpiSession {
   // MPI_THREAD_SERIALIZED: one thread at a time
   [[nodiscard]] bool serialized() const noexcept { return level_ != MPI_THREAD_MULTIPLE; }
   [[nodiscard]] bool ours() const noexcept { return ours_; }  // whether the library has initialised MPI
-  [[nodiscard]] std::string describe() const;  // "Open MPI v4.1.4 ..., MPI_THREAD_MULTIPLE, initialised by Tarantella"
+  [[nodiscard]] std::string describe() const;  // "Open MPI v4.1.4, FILE, MPI_THREAD_MULTIPLE, initialised by Tarantella"
 
   // Makes the process exit without MPI_Finalize, which would wait for ranks that may never come.
   static void skip_finalize() noexcept;

@@ -1,4 +1,4 @@
-// The entry of libtarantella_mpi.so.
+// The entry of the plug-ins for MPI.
 #include "comm/mpi/plugin.hpp"
 
 #include "base/plugin.hpp"

@@ -1,4 +1,4 @@
-// The one symbol of libtarantella_mpi.so, for the library that loads it.
+// The one symbol of the plug-ins for MPI, for the library that loads them.
 #pragma once
 
 #include <string>

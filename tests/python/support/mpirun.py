@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import pytest
 
 import tarantella
 from support.launch import DEFAULTS, SLACK
+from tarantella.launcher.errors import UsageError
+from tarantella.launcher.mpirun import find_mpirun
 
 # Open MPI as root, in a container, with more ranks than cores; others look for none of it
 MPI_ENVIRONMENT = {
@@ -27,16 +28,22 @@ MPI_ENVIRONMENT = {
 }
 
 
-def why_no_mpirun() -> str:
-    """Empty if there is one."""
-    if shutil.which("mpirun") is None:
-        return "no mpirun on this machine"
-    if not Path(tarantella.__file__).with_name("libtarantella_mpi.so").exists():
-        return "Tarantella was built without MPI"
-    return ""
+def why_no(program: str) -> str:
+    """Empty if there is this mpirun, and the package has the plug-in for it."""
+    try:
+        found = find_mpirun([program])
+    except UsageError as error:
+        return str(error)
+    there = Path(tarantella.__file__).with_name(found.plugin).exists()
+    return "" if there else f"Tarantella was built without {found.plugin}"
 
 
-needs_mpirun = pytest.mark.skipif(bool(why_no_mpirun()), reason=why_no_mpirun() or "available")
+def needs(program: str) -> pytest.MarkDecorator:
+    """Skips tests where that mpirun cannot be used."""
+    return pytest.mark.skipif(bool(why_no(program)), reason=why_no(program) or "available")
+
+
+needs_mpirun = needs("mpirun")
 
 
 @dataclass(frozen=True)
@@ -53,12 +60,19 @@ class MpiResult:
         return f"code {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
 
 
-def mpirun(n: int, script: Path, *args: object, timeout: float = 60, env: Mapping[str, str] | None = None) -> MpiResult:
+def mpirun(
+    n: int,
+    script: Path,
+    *args: object,
+    timeout: float = 60,
+    env: Mapping[str, str] | None = None,
+    program: str = "mpirun",
+) -> MpiResult:
     """The script on n ranks; its threads are those of the other tests unless env says otherwise ("" unsets)."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("TNT_")}
     environment = {**inherited, **DEFAULTS, **MPI_ENVIRONMENT, **(env or {})}
     process = subprocess.Popen(
-        ["mpirun", "-n", str(n), *([sys.executable] if script.suffix == ".py" else []), str(script), *map(str, args)],
+        [program, "-n", str(n), *([sys.executable] if script.suffix == ".py" else []), str(script), *map(str, args)],
         env={key: value for key, value in environment.items() if value},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
