@@ -17,8 +17,9 @@
  *    its symbols see to it that no other is loaded.
  *  - Functions may be called from any thread. Collectives on one communicator must be called in the same order on all of its
  *    ranks, so a caller with several threads must order them.
- *  - A failed collective (TNT_TIMEOUT, TNT_PEER_LOST, TNT_MISMATCH, TNT_ABORTED) ends the communication of the whole job. Every
- *    rank gets the same error from the call in which it waits and from every later collective.
+ *  - A failed collective (TNT_TIMEOUT, TNT_PEER_LOST, TNT_MISMATCH, TNT_ABORTED) ends the communication of the whole job, or of
+ *    its communicator (tnt_comm_set_error_mode). Every rank gets the same error from the call in which it waits and from every
+ *    later collective.
  *  - No function is a cancellation point: pthread_cancel takes effect after the call has returned.
  *  - A fork of a process that has joined a job is no rank. It may call exec, compute, and end in any way: the job goes on.
  *    In it tnt_comm_world, tnt_comm_rank, _size, _local_rank, _local_size and _transport answer as in the rank, tnt_finalize
@@ -58,7 +59,7 @@ typedef enum {
   TNT_MISMATCH = 2,         /* ranks called different operations: the message names both   */
   TNT_TIMEOUT = 3,          /* a deadline passed: the message names the missing ranks      */
   TNT_PEER_LOST = 4,        /* a rank died or left: the message names it                   */
-  TNT_ABORTED = 5,          /* a rank called tnt_comm_abort: the message gives its reason  */
+  TNT_ABORTED = 5,          /* a rank called tnt_comm_abort or _shrink: the message says why */
   TNT_SYSTEM = 6,           /* the operating system refused a request: memory, files, ...  */
   TNT_UNSUPPORTED = 7       /* not available in this build, on this machine or in a fork   */
 } tnt_status_t;
@@ -223,9 +224,32 @@ TNT_EXPORT tnt_status_t tnt_comm_local_rank(tnt_comm_t comm, int* local_rank); /
 TNT_EXPORT tnt_status_t tnt_comm_local_size(tnt_comm_t comm, int* local_size);
 TNT_EXPORT tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name); /* static text: "local", "shm", ... */
 
-/* Ends the communication of the job: every rank's waits fail with TNT_ABORTED and "rank R: reason". The first abort wins. Not
- * collective, never blocks, may be called from any thread. */
+/* Ends the communication of the job, or with TNT_ERRORS_RETURN that of the communicator: the waits of all of its ranks fail
+ * with TNT_ABORTED and "rank R: reason". The first abort wins. Not collective, never blocks, may be called from any thread. */
 TNT_EXPORT tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason);
+
+/* How far the errors of a communicator reach. */
+typedef enum {
+  TNT_ERRORS_END_JOB = 0, /* all communication of the job; the default                  */
+  TNT_ERRORS_RETURN = 1   /* the communicator, on all of its ranks; the others are alive */
+} tnt_error_mode_t;
+
+/* Collective; all ranks pass the same mode, else TNT_MISMATCH, and nothing has changed. With TNT_ERRORS_RETURN an error of the
+ * communicator (a rank that died or left, a deadline, different calls, tnt_comm_abort) is returned on all of its ranks by the
+ * call in which they wait and by all later ones. Ranks may notice it in different calls: some may have finished a call that
+ * fails on others. The communicator then stays failed; destroy it, or make one of those alive (tnt_comm_shrink). Other
+ * communicators are not concerned, except that the errors of those that end the job end this one, too. Communicators and
+ * reducers that are made of this one afterwards begin with its mode; a reducer also fails when its communicator fails.
+ * TNT_UNSUPPORTED: the ranks are not all in the shared memory of one node, or the communicator has GPUs. */
+TNT_EXPORT tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_t mode);
+
+/* Collective over the ranks of comm that are alive. *smaller: a communicator of these, in the same order, with the mode and the
+ * deadline of comm. comm must have TNT_ERRORS_RETURN. It fails now if it has not yet (TNT_ABORTED), so that all ranks learn
+ * that they have to call; what was started on it ends. Waits until each rank of comm has called or has ended. A rank that has
+ * not called when the deadline of the first one passes is left out, and gets TNT_TIMEOUT when it calls. All ranks get the same
+ * members, whenever one dies: a rank that dies after it has called may be among them, and the first collective then says so.
+ * Once for each communicator; TNT_INVALID_ARGUMENT afterwards. Cost: as a barrier. */
+TNT_EXPORT tnt_status_t tnt_comm_shrink(tnt_comm_t comm, tnt_comm_t* smaller);
 
 /* The deadline of the communicator's operations that begin from now on, in seconds, in place of TNT_TIMEOUT; 0: TNT_TIMEOUT
  * again. Each operation has it: collectives, messages, split and create_group, works, and the steps of reducers that are
@@ -240,8 +264,9 @@ TNT_EXPORT tnt_status_t tnt_comm_set_timeout(tnt_comm_t comm, double seconds);
  * none), or the communicator works on another one already. Cost: up to seconds, in NCCL. */
 TNT_EXPORT tnt_status_t tnt_comm_connect_device(tnt_comm_t comm, int device);
 
-/* The error of the communicator's work so far: TNT_SUCCESS if all operations whose stream has been synchronised have a result.
- * Not collective, does not wait. */
+/* The asynchronous error of the communicator: what a call on it would return for an error of any rank that is known here. In
+ * host memory, an error of the job or of the communicator; with streams, TNT_SUCCESS if all operations whose stream has been
+ * synchronised have a result. Not collective, does not wait, any thread. */
 TNT_EXPORT tnt_status_t tnt_comm_check(tnt_comm_t comm);
 
 /* Destroys a communicator of tnt_comm_split or tnt_comm_create_group, after the operations that were started on it have

@@ -213,8 +213,15 @@ class Comm {
   void set_timeout(std::chrono::duration<Rep, Period> time) const {
     check(tnt_comm_set_timeout(handle_, std::chrono::duration<double>(time).count()));
   }
+  void set_error_mode(tnt_error_mode_t mode) const { check(tnt_comm_set_error_mode(handle_, mode)); }
+  [[nodiscard]] Comm shrink() const {
+    tnt_comm_t smaller = nullptr;
+    check(tnt_comm_shrink(handle_, &smaller));
+    return Comm(Owner(smaller));
+  }
   void connect_device(int device) const { check(tnt_comm_connect_device(handle_, device)); }
   void abort(const std::string& reason) const { check(tnt_comm_abort(handle_, reason.c_str())); }
+  void check_errors() const { check(tnt_comm_check(handle_)); }  // throws the error of any rank that is known here
 
   void barrier(tnt_stream_t stream = nullptr) const { check(tnt_barrier(handle_, stream, nullptr)); }
   [[nodiscard]] Work start_barrier(tnt_stream_t stream = nullptr) const {

@@ -132,13 +132,6 @@ void check_unused(tnt_comm_t comm) {
 
 CallContext context(const tnt_comm& on) { return Runtime::get().context(on); }
 
-// A communicator that is made of another.
-tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator) {
-  const tnt_comm_t part = make_comm(std::move(communicator));
-  Live(part)->timeout = of.timeout.load();
-  return part;
-}
-
 // index(): this rank's device, asked for in this thread, which may have other default streams than the executor's.
 template <typename Index>
 std::shared_ptr<DeviceCollectives> connected_devices(tnt_comm& on, const Index& index) {
@@ -262,14 +255,6 @@ tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name) {
   return guarded_in_forks([&] { required(name, "name") = Live(comm)->communicator->transport(); });
 }
 
-tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason) {
-  return guarded([&] {
-    const Live on(comm);
-    on->communicator->abort(TNT_ABORTED,
-                            fmt::format("rank {}: {}", Runtime::get().settings().rank, reason == nullptr ? "aborted" : reason));
-  });
-}
-
 tnt_status_t tnt_comm_set_timeout(tnt_comm_t comm, double seconds) {
   return guarded([&] {
     if (!(seconds >= 0 && seconds <= 1e9))
@@ -284,15 +269,6 @@ tnt_status_t tnt_comm_connect_device(tnt_comm_t comm, int device) {
     const int connected = connected_devices(*on, [&] { return device; })->device().index();
     if (connected == device) return;
     fail(TNT_INVALID_ARGUMENT, "device is {}, but this communicator works on device {} already", device, connected);
-  });
-}
-
-tnt_status_t tnt_comm_check(tnt_comm_t comm) {
-  return guarded([&] {
-    const Live on(comm);
-    if (const auto error = on->communicator->async_error()) throw Error(*error);
-    const std::scoped_lock lock(on->device_mutex);
-    if (on->device_collectives) on->device_collectives->check();
   });
 }
 

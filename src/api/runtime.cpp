@@ -125,6 +125,12 @@ tnt_comm_t make_comm(std::unique_ptr<Communicator> communicator, std::shared_ptr
   return make_handle(std::move(made), &executor);
 }
 
+tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator) {
+  const tnt_comm_t part = make_comm(std::move(communicator));
+  Live(part)->timeout = of.timeout.load();
+  return part;
+}
+
 }  // namespace tnt
 
 using namespace tnt;

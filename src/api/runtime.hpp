@@ -74,5 +74,7 @@ class Runtime {
 
 // A new handle. network: as in tnt_comm.
 [[nodiscard]] tnt_comm_t make_comm(std::unique_ptr<Communicator> communicator, std::shared_ptr<Network> network = nullptr);
+// The same of a communicator that was made of another, and has its deadline.
+[[nodiscard]] tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator);
 
 }  // namespace tnt

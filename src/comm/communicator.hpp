@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/dtype.hpp"
+#include "base/error.hpp"
 #include "base/non_copyable.hpp"
 #include "kernels/cpu/pack.hpp"
 
@@ -29,6 +30,10 @@ class PhaseObserver {
 // What else needs this process' core while a call waits. A wait beside a computation must not poll all the time; a wait beside
 // nothing must not fall asleep.
 enum class WaitHint { unknown, computing, idle };
+
+// How far an error of a communicator reaches, and an abort: all communication of the job, or that of this communicator on all
+// of its ranks.
+enum class ErrorScope { job, communicator };
 
 struct CallContext {
   double timeout;                     // seconds: the deadline of every wait in the call
@@ -81,18 +86,35 @@ class Communicator : NonCopyable {
 
   // nullptr for a negative colour.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) = 0;
-  // As split(0, 0), but with sums in the tree over ranks wherever these are.
+  // As split(0, 0), but the duplicate also fails when this communicator fails.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> duplicate(const CallContext& context) { return split(0, 0, context); }
+  // As duplicate, but with sums in the tree over ranks wherever these are.
   [[nodiscard]] virtual std::unique_ptr<Communicator> duplicate_with_flat_sums(const CallContext& context) {
-    return split(0, 0, context);
+    return duplicate(context);
   }
   // Called by the members alone, from any thread, also during a collective. members: different ranks, this one among them.
   [[nodiscard]] virtual std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
                                                                    const CallContext& context) = 0;
 
-  // Aborts the communication of the whole job. Every rank gets the status and message of the first abort.
+  // Aborts the communication of the whole job, or of this communicator, as the error scope says. Every rank gets the status and
+  // message of the first abort.
   virtual void abort(tnt_status_t status, const std::string& message) noexcept = 0;
   // The error of an abort by any rank, if one is known here; the same on all ranks.
   [[nodiscard]] virtual std::optional<Error> async_error() const noexcept = 0;
+
+  // Communicators that are made of this one afterwards have its scope. All ranks call, between calls. Throws TNT_UNSUPPORTED
+  // where an error must end the job.
+  [[nodiscard]] virtual ErrorScope error_scope() const noexcept { return ErrorScope::job; }
+  virtual void set_error_scope(ErrorScope scope) {
+    if (scope == ErrorScope::job) return;
+    fail(TNT_UNSUPPORTED,
+         "an error of a communicator over {} ends the job: only communicators within one node's shared memory return errors",
+         transport());
+  }
+  // A communicator of the ranks that are alive, on all of these. Only after an error, and with ErrorScope::communicator.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> shrink(const CallContext& /*context*/) {
+    fail(TNT_UNSUPPORTED, "a communicator over {} cannot be shrunk", transport());
+  }
 
   // Makes a call that blocks in another thread of this process fail soon. Only before the communicator is destroyed.
   virtual void cancel() noexcept = 0;

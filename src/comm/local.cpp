@@ -34,9 +34,12 @@ void make_truth_values(void* values, std::size_t count, tnt_dtype_t dtype, tnt_o
 }  // namespace
 
 std::optional<Error> LocalCommunicator::async_error() const noexcept {
-  if (!abort_state_->set) return std::nullopt;
-  const std::scoped_lock lock(abort_state_->mutex);
-  return abort_state_->error;
+  for (AbortState* state : {job_.get(), own_.get()}) {
+    if (!state->set) continue;
+    const std::scoped_lock lock(state->mutex);
+    return state->error;
+  }
+  return std::nullopt;
 }
 
 void LocalCommunicator::check() const {
@@ -123,17 +126,40 @@ void LocalCommunicator::recv(void* /*out*/, std::size_t /*count*/, tnt_dtype_t /
 
 void LocalCommunicator::barrier(const CallContext& /*context*/) { check(); }
 
+std::unique_ptr<LocalCommunicator> LocalCommunicator::make_part() const {
+  auto part = std::unique_ptr<LocalCommunicator>(new LocalCommunicator(job_));
+  part->set_error_scope(error_scope());
+  return part;
+}
+
 std::unique_ptr<Communicator> LocalCommunicator::split(int color, int /*key*/, const CallContext& /*context*/) {
   check();
-  if (color < 0) return nullptr;
-  return std::unique_ptr<Communicator>(new LocalCommunicator(abort_state_));
+  return color < 0 ? nullptr : make_part();
+}
+
+std::unique_ptr<Communicator> LocalCommunicator::duplicate(const CallContext& /*context*/) {
+  check();
+  auto same = make_part();
+  same->own_ = own_;
+  return same;
+}
+
+void LocalCommunicator::set_error_scope(ErrorScope scope) {
+  if (scope == error_scope()) return;
+  own_ = scope == ErrorScope::job ? job_ : std::make_shared<AbortState>();
+}
+
+std::unique_ptr<Communicator> LocalCommunicator::shrink(const CallContext& /*context*/) {
+  if (was_shrunk_) fail(TNT_INVALID_ARGUMENT, "this communicator was shrunk before: shrink the one that came of it");
+  was_shrunk_ = true;
+  return make_part();
 }
 
 void LocalCommunicator::abort(tnt_status_t status, const std::string& message) noexcept {
-  const std::scoped_lock lock(abort_state_->mutex);
-  if (abort_state_->error) return;
-  abort_state_->error.emplace(status, message);
-  abort_state_->set = true;
+  const std::scoped_lock lock(own_->mutex);
+  if (own_->error) return;
+  own_->error.emplace(status, message);
+  own_->set = true;
 }
 
 }  // namespace tnt

@@ -13,7 +13,7 @@ namespace tnt {
 
 class LocalCommunicator final : public Communicator {
  public:
-  LocalCommunicator() : abort_state_(std::make_shared<AbortState>()) {}
+  LocalCommunicator() : LocalCommunicator(std::make_shared<AbortState>()) {}
 
   [[nodiscard]] int rank() const noexcept override { return 0; }
   [[nodiscard]] int size() const noexcept override { return 1; }
@@ -47,22 +47,31 @@ class LocalCommunicator final : public Communicator {
                                                            const CallContext& context) override {
     return split(0, 0, context);
   }
+  [[nodiscard]] std::unique_ptr<Communicator> duplicate(const CallContext& context) override;
+  [[nodiscard]] ErrorScope error_scope() const noexcept override {
+    return own_ == job_ ? ErrorScope::job : ErrorScope::communicator;
+  }
+  void set_error_scope(ErrorScope scope) override;
+  [[nodiscard]] std::unique_ptr<Communicator> shrink(const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& message) noexcept override;
   void cancel() noexcept override {}
   [[nodiscard]] std::optional<Error> async_error() const noexcept override;
 
  private:
-  // The error of an abort, shared by a communicator and all that were split from it.
+  // The error of an abort.
   struct AbortState {
     std::atomic<bool> set{false};
     std::mutex mutex;
     std::optional<Error> error;
   };
 
-  explicit LocalCommunicator(std::shared_ptr<AbortState> state) : abort_state_(std::move(state)) {}
+  explicit LocalCommunicator(std::shared_ptr<AbortState> job) : job_(std::move(job)), own_(job_) {}
   void check() const;  // throws the error of an abort
+  [[nodiscard]] std::unique_ptr<LocalCommunicator> make_part() const;
 
-  std::shared_ptr<AbortState> abort_state_;
+  std::shared_ptr<AbortState> job_;  // of the communicator of the job, shared by all that are made of it
+  std::shared_ptr<AbortState> own_;  // the same, or one of its own
+  bool was_shrunk_ = false;
 };
 
 }  // namespace tnt

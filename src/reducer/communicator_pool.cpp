@@ -21,7 +21,7 @@ CommunicatorPool::Taken CommunicatorPool::take(Communicator& from, const CallCon
     const std::scoped_lock lock(mutex_);
     return {std::move(spare_.at(index)), index};
   }
-  auto made = flat_sums_ ? from.duplicate_with_flat_sums(call) : from.split(0, 0, call);
+  auto made = flat_sums_ ? from.duplicate_with_flat_sums(call) : from.duplicate(call);
   return {std::move(made), made_++};
 }
 

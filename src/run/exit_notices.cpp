@@ -20,9 +20,9 @@ bool send_at_once(const FileDescriptor& socket, const std::string& line) {
 
 }  // namespace
 
-void ExitNotices::on_exit(int rank) {
+void ExitNotices::on_exit(int rank, int code) {
   if (rank == 0) return listen();
-  lines_.push_back(exit_line(token_, rank, 0));
+  lines_.push_back(exit_line(token_, rank, code));
   tries_left_ = tries;
 }
 

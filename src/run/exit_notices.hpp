@@ -14,7 +14,7 @@ class ExitNotices {
   ExitNotices(std::string name, std::string token) : name_(std::move(name)), token_(std::move(token)) {}
 
   // A rank has exited with code 0. Rank 0 is told, until it listens no more; instead of a rank 0, this process answers.
-  void on_exit(int rank);
+  void on_exit(int rank, int code);
   // Sends what is due. To be called every now and then.
   void deliver();
   [[nodiscard]] bool pending() const noexcept { return !lines_.empty() || listener_; }

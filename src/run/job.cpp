@@ -55,8 +55,18 @@ int Job::run() {
   }
   finish();
   if (interrupted_ != 0) return 128 + interrupted_;
-  if (failed_rank_) return ranks_[static_cast<std::size_t>(*failed_rank_)].process->ended()->exit_code();
+  if (fails()) return ranks_[static_cast<std::size_t>(*failed_rank_)].process->ended()->exit_code();
   return output_.lost() ? 1 : 0;
+}
+
+bool Job::fails() const {
+  if (!failed_rank_ || !options_.keep_going) return failed_rank_.has_value();
+  return std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.process->ended()->well(); });
+}
+
+std::string Job::end_of(int rank) const {
+  const RankProcess& process = *ranks_[static_cast<std::size_t>(rank)].process;
+  return fmt::format("rank {} (pid {}) {}", rank, process.pid(), process.ended()->text());
 }
 
 Variables Job::variables(int rank) const {
@@ -123,16 +133,18 @@ void Job::look_at_ranks() {
   for (int rank = 0; rank < options_.ranks; ++rank) {
     RankProcess& process = *ranks_[static_cast<std::size_t>(rank)].process;
     if (process.ended() || !process.has_ended()) continue;
-    if (process.ended()->well()) {
-      notices_.on_exit(rank);
-    } else if (!failed ||
-               (process.ended()->signal != 0 && ranks_[static_cast<std::size_t>(*failed)].process->ended()->signal == 0)) {
+    if (process.ended()->well() || options_.keep_going) notices_.on_exit(rank, process.ended()->exit_code());
+    if (process.ended()->well()) continue;
+    if (options_.keep_going && interrupted_ == 0) {
+      say(end_of(rank) + (running() > 0 ? "; the others go on" : ""));
+    }
+    if (!failed || (process.ended()->signal != 0 && ranks_[static_cast<std::size_t>(*failed)].process->ended()->signal == 0)) {
       failed = rank;
     }
   }
   if (!failed || failed_rank_) return;
   failed_rank_ = failed;
-  if (phase_ != Phase::running) return;
+  if (phase_ != Phase::running || options_.keep_going) return;
   phase_ = Phase::failed;
   phase_ends_ns_ = now_ns() + own_end_ms * ns_per_ms;
 }
@@ -167,13 +179,10 @@ void Job::finish() {
     rank.errors->close();
     rank.process->reap();
   }
-  if (failed_rank_ && interrupted_ == 0) {
-    const RankProcess& failed = *ranks_[static_cast<std::size_t>(*failed_rank_)].process;
-    const bool others = options_.ranks > 1;
-    say(fmt::format("rank {} (pid {}) {}{}", *failed_rank_, failed.pid(), failed.ended()->text(),
-                    !others               ? ""
-                    : options_.ranks == 2 ? "; the other rank has ended"
-                                          : "; the other ranks have ended"));
+  if (failed_rank_ && interrupted_ == 0 && !options_.keep_going) {
+    say(end_of(*failed_rank_) + (options_.ranks == 1   ? ""
+                                 : options_.ranks == 2 ? "; the other rank has ended"
+                                                       : "; the other ranks have ended"));
   }
   if (output_.lost()) {
     say(fmt::format("cannot write to standard output: {}; what was to come there is lost", std::strerror(output_.error())));

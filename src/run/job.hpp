@@ -20,7 +20,7 @@ class Job {
  public:
   explicit Job(const Options& options);
 
-  // The exit code: 0, that of the rank that failed first, or 128 + the signal.
+  // The exit code: 0, that of the rank that failed first, or 128 + the signal. With --keep-going: 0 if one rank ends well.
   [[nodiscard]] int run();
 
  private:
@@ -38,6 +38,8 @@ class Job {
   void end_phases();
   void pass_to(Phase phase, int signal);
   void finish();
+  [[nodiscard]] bool fails() const;                  // because of a rank
+  [[nodiscard]] std::string end_of(int rank) const;  // "rank 2 (pid 4711) was killed by SIGKILL"
   void say(const std::string& text);
   [[nodiscard]] int running() const;
   [[nodiscard]] Variables variables(int rank) const;

@@ -13,6 +13,9 @@ int main(int argc, char** argv) {
   try {
     const Options options = read_options(argc, argv);
     const bool elsewhere = options.srun || !are_here(options.hosts);
+    if (elsewhere && options.keep_going) {
+      throw Exit(2, "tnt-run: --keep-going is for ranks on this host: mpirun and srun end the job when a rank fails\n");
+    }
     if (elsewhere) {
       const auto command = starter_command(options, passed_on());
       if (!options.dry_run) become(command);

@@ -33,6 +33,8 @@ Options read_options(int argc, const char* const* argv) {
   app.add_option("--mpirun", options.mpirun, "the command that starts ranks on several hosts, with options of its own");
   app.add_flag("--srun", options.srun, "become srun instead, inside of an allocation of Slurm's");
   app.add_flag("!--no-prefix", options.prefix, "show lines as they are, without [rank N] before them");
+  app.add_flag("--keep-going", options.keep_going,
+               "if a rank fails, do not end the others: for programs that go on without it (TNT_ERRORS_RETURN)");
   app.add_flag("--dry-run", options.dry_run, "print what would be started");
   app.prefix_command();  // what begins with the program's name is the program's, also without --
   try {

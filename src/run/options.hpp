@@ -16,6 +16,7 @@ struct Options {
   bool srun = false;
   bool prefix = true;
   bool dry_run = false;
+  bool keep_going = false;  // if a rank fails, the others are not ended
   std::vector<std::string> command;
 };
 

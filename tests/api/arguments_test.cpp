@@ -124,6 +124,16 @@ const Misuse misuses[] = {
     {"TimeoutNegative", [] { return tnt_comm_set_timeout(comm, -1); }, "seconds is -1"},
     {"TimeoutNan", [] { return tnt_comm_set_timeout(comm, NAN); }, "seconds is nan"},
     {"TimeoutComm", [] { return tnt_comm_set_timeout(nullptr, 1); }, "comm is NULL"},
+    {"ErrorModeUnknown", [] { return tnt_comm_set_error_mode(comm, static_cast<tnt_error_mode_t>(2)); },
+     "mode 2 is not a tnt_error_mode_t"},
+    {"ErrorModeComm", [] { return tnt_comm_set_error_mode(nullptr, TNT_ERRORS_RETURN); }, "comm is NULL"},
+    {"ShrinkNull", [] { return tnt_comm_shrink(comm, nullptr); }, "smaller is NULL"},
+    {"ShrinkWhereErrorsEndTheJob",
+     [] {
+       tnt_comm_t smaller;
+       return tnt_comm_shrink(comm, &smaller);
+     },
+     "an error of this communicator ends the job: call tnt_comm_set_error_mode with TNT_ERRORS_RETURN before the error"},
     {"DestroyWorld", [] { return tnt_comm_destroy(comm); }, "tnt_finalize"},
     {"AllReduceComm", [] { return tnt_all_reduce(nullptr, values, results, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
      "comm is NULL"},

@@ -141,6 +141,19 @@ void use_groups(const Comm& world) {
   EXPECT(tnt_comm_rank(handle, &rank) == TNT_INVALID_ARGUMENT);  // its owner has ended
 }
 
+void use_errors(const Comm& world) {
+  const Comm part = *world.split(0);
+  part.set_error_mode(TNT_ERRORS_RETURN);
+  part.check_errors();
+  part.abort("enough");
+  expect_error([&] { part.check_errors(); }, TNT_ABORTED, "rank 0: enough");
+  const Comm smaller = part.shrink();
+  expect_error([&] { part.barrier(); }, TNT_ABORTED, "rank 0: enough");
+  expect_error([&] { (void)part.shrink(); }, TNT_INVALID_ARGUMENT, "this communicator was shrunk before");
+  smaller.barrier();
+  world.barrier();
+}
+
 void use_a_reducer(const Comm& world) {
   const std::array<tnt_tensor_t, 2> tensors{{{"a", 2, TNT_FLOAT32}, {"b", 1, TNT_FLOAT32}}};
   const Reducer reducer(world, tensors);
@@ -178,6 +191,7 @@ int main() {
     use_collectives(world);
     use_works(world);
     use_groups(world);
+    use_errors(world);
     use_a_reducer(world);
     left = world.start_barrier();
     world.abort("enough");

@@ -118,6 +118,26 @@ TEST(TcpJob, ARankThatLeavesIsNamed) {
       by_tcp("auto"));
 }
 
+TEST(TcpJob, AnErrorEndsTheJob) {
+  run_processes(
+      3,
+      [](int rank) {
+        be_on_node(rank / 2);
+        const Joined job;
+        EXPECT_EQ(tnt_comm_set_error_mode(job.world, TNT_ERRORS_RETURN), TNT_UNSUPPORTED);
+        EXPECT_EQ(std::string(tnt_last_error()),
+                  "an error of a communicator over hierarchical ends the job: only communicators "
+                  "within one node's shared memory return errors");
+        tnt_comm_t node = nullptr;
+        check(tnt_comm_split(job.world, rank / 2, 0, &node));
+        check(tnt_comm_set_error_mode(node, TNT_ERRORS_RETURN));
+        check(tnt_comm_abort(node, "enough"));
+        EXPECT_EQ(tnt_barrier(node, nullptr, nullptr), TNT_ABORTED);
+        check(tnt_barrier(job.world, nullptr, nullptr));
+      },
+      by_tcp("hierarchical"));
+}
+
 TEST(TcpJob, AForkKeepsNoConnectionOpen) {
   run_processes(
       2,

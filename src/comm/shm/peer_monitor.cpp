@@ -12,8 +12,21 @@ constexpr std::int64_t blame_ns = 4'000'000'000;
 
 }  // namespace
 
+std::optional<Error> PeerMonitor::async_error() const {
+  if (auto error = world_->async_error()) return error;
+  for (const ErrorRecord* record : {static_cast<const ErrorRecord*>(own_), followed_}) {
+    if (record != nullptr && !record->empty()) return record->await();
+  }
+  return std::nullopt;
+}
+
 void PeerMonitor::throw_if_aborted() const {
-  if (auto error = world_->async_error()) throw Error(*error);
+  if (auto error = async_error()) throw Error(*error);
+}
+
+void PeerMonitor::abort(tnt_status_t status, const std::string& message) noexcept {
+  if (scope_ == ErrorScope::job) return world_->abort(status, message);
+  own_->write(status, message);
 }
 
 void PeerMonitor::check(const WaitInfo& info, const Deadline& deadline) {
@@ -39,7 +52,7 @@ void PeerMonitor::check(const WaitInfo& info, const Deadline& deadline) {
 }
 
 void PeerMonitor::abort_and_throw(tnt_status_t status, const std::string& message) {
-  world_->abort(status, message);
+  abort(status, message);
   // another rank may have aborted first, and all ranks report the same error; writing its message takes a moment at most
   for (int i = 0; i < 1000; ++i) {
     throw_if_aborted();

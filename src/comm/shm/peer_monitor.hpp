@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "comm/communicator.hpp"
+#include "comm/shm/error_record.hpp"
 #include "comm/shm/world.hpp"
 
 namespace tnt {
@@ -22,21 +24,38 @@ struct WaitInfo {
 // One for each communicator, used by all of its threads.
 class PeerMonitor {
  public:
-  explicit PeerMonitor(std::shared_ptr<ShmWorld> world) : world_(std::move(world)) {}
+  // own: the record of the communicator's errors; null in tests of its parts.
+  explicit PeerMonitor(std::shared_ptr<ShmWorld> world, ErrorRecord* own = nullptr) : world_(std::move(world)), own_(own) {}
 
   void throw_if_aborted() const;
 
-  // Throws and aborts the job: TNT_PEER_LOST if a missing member died or left, TNT_TIMEOUT if the deadline has passed. Also
-  // throws the error of another rank's abort, or TNT_ABORTED if the communicator is being destroyed.
+  // Throws and aborts the job, or the communicator: TNT_PEER_LOST if a missing member died or left, TNT_TIMEOUT if the deadline
+  // has passed. Also throws the error of another rank's abort, or TNT_ABORTED if the communicator is being destroyed.
   void check(const WaitInfo& info, const Deadline& deadline);
 
+  // As far as the scope says.
+  void abort(tnt_status_t status, const std::string& message) noexcept;
   [[noreturn]] void abort_and_throw(tnt_status_t status, const std::string& message);
+  [[nodiscard]] std::optional<Error> async_error() const;  // of the job, or of the communicator
+
+  // Only between calls.
+  void set_scope(ErrorScope scope) noexcept { scope_ = scope; }
+  [[nodiscard]] ErrorScope scope() const noexcept { return scope_; }
+  // Also fails with the errors of this record, which `memory` keeps.
+  void follow(const ErrorRecord* record, std::shared_ptr<Mapping> memory) {
+    followed_ = record;
+    followed_memory_ = std::move(memory);
+  }
 
   void cancel() noexcept { cancelled_ = true; }
   [[nodiscard]] ShmWorld& world() const noexcept { return *world_; }
 
  private:
   std::shared_ptr<ShmWorld> world_;
+  ErrorRecord* own_;
+  const ErrorRecord* followed_ = nullptr;
+  std::shared_ptr<Mapping> followed_memory_;
+  std::atomic<ErrorScope> scope_{ErrorScope::job};
   std::atomic<bool> cancelled_{false};
 };
 

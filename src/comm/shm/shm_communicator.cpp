@@ -9,6 +9,8 @@
 #include "comm/error_messages.hpp"
 #include "comm/phases.hpp"
 #include "comm/shm/all_reduce.hpp"
+#include "comm/shm/error_record.hpp"
+#include "comm/shm/shrink.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace tnt {
@@ -17,12 +19,22 @@ namespace {
 constexpr std::size_t slot_bytes = Slots::slot_bytes;
 constexpr std::size_t cache_line = 64;
 
-std::size_t control_bytes(std::size_t members) {
-  const std::size_t page = page_size();
-  return (ShmBarrier::bytes(members) + page - 1) / page * page;
+// The barrier, and the record of errors.
+std::size_t error_offset(std::size_t members) {
+  return (ShmBarrier::bytes(members) + alignof(ErrorRecord) - 1) / alignof(ErrorRecord) * alignof(ErrorRecord);
 }
 
-// The memory of a communicator: control, slots, LL buffer, a mailbox for messages and one for group creation.
+std::size_t control_bytes(std::size_t members) {
+  const std::size_t page = page_size();
+  return (error_offset(members) + sizeof(ErrorRecord) + page - 1) / page * page;
+}
+
+ErrorRecord* error_record(const Mapping& mapping, std::size_t members) {
+  return reinterpret_cast<ErrorRecord*>(mapping.data() + error_offset(members));
+}
+
+// The memory of a communicator: control, slots, LL buffer, a mailbox for messages and one for group creation, and that of
+// shrink.
 std::size_t ll_offset(std::size_t members) { return control_bytes(members) + Slots::bytes(members); }
 
 std::size_t mailbox_offset(std::size_t members) {
@@ -32,7 +44,9 @@ std::size_t mailbox_offset(std::size_t members) {
 
 std::size_t group_mailbox_offset(std::size_t members) { return mailbox_offset(members) + ShmMailbox::bytes(members); }
 
-std::size_t region_bytes(std::size_t members) { return group_mailbox_offset(members) + ShmMailbox::bytes(members); }
+std::size_t shrink_offset(std::size_t members) { return group_mailbox_offset(members) + ShmMailbox::bytes(members); }
+
+std::size_t region_bytes(std::size_t members) { return shrink_offset(members) + ShmShrink::bytes(members); }
 
 std::vector<int> all_ranks(int ranks) {
   std::vector<int> result(static_cast<std::size_t>(ranks));
@@ -70,7 +84,7 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
       mapping_(world_->segment().map(offset, region_bytes(members.size()))),
       self_(self),
       tuning_(world_->tuning(members.size())),
-      monitor_(world_),
+      monitor_(world_, error_record(*mapping_, members.size())),
       barrier_(monitor_, mapping_->data(), members, self, open_lane(world_->recorder(), offset, members, self, "shm")),
       slots_(mapping_->data() + control_bytes(barrier_.members().size())),
       ll_(mapping_->data() + ll_offset(barrier_.members().size()), self),
@@ -82,8 +96,6 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
 ShmCommunicator::~ShmCommunicator() {
   if (barrier_.leave()) world_->segment().discard(offset_, region_bytes(members()));
 }
-
-void ShmCommunicator::abort(tnt_status_t status, const std::string& message) noexcept { world_->abort(status, message); }
 
 void ShmCommunicator::barrier(const CallContext& context) {
   barrier_.begin({.kind = Call::barrier}, context);
@@ -279,8 +291,18 @@ void ShmCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, int 
   mailbox_.recv(out, count, dtype, static_cast<std::size_t>(from), context);
 }
 
-// Every rank learns all colours and keys. The first member of each group allocates a region and tells the others its offset.
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key, const CallContext& context) {
+  return split_in_memory(color, key, context);
+}
+
+std::unique_ptr<Communicator> ShmCommunicator::duplicate(const CallContext& context) {
+  auto same = split_in_memory(0, 0, context);
+  same->monitor_.follow(error_record(*mapping_, members()), mapping_);
+  return same;
+}
+
+// Every rank learns all colours and keys. The first member of each group allocates a region and tells the others its offset.
+std::unique_ptr<ShmCommunicator> ShmCommunicator::split_in_memory(int color, int key, const CallContext& context) {
   const SplitKey own{.color = color, .key = key, .id = 0};
   std::vector<SplitKey> keys(members());
   all_gather(&own, keys.data(), sizeof(own), TNT_UINT8, context);
@@ -297,9 +319,25 @@ std::unique_ptr<Communicator> ShmCommunicator::create_group(std::span<const int>
   return make_part(members, group_ids_.agree(members, tag, draw, context));
 }
 
-std::unique_ptr<Communicator> ShmCommunicator::make_part(std::span<const int> members, std::uint64_t region) const {
-  return std::unique_ptr<Communicator>(
+std::unique_ptr<ShmCommunicator> ShmCommunicator::make_part(std::span<const int> members, std::uint64_t region) const {
+  auto part = std::unique_ptr<ShmCommunicator>(
       new ShmCommunicator(world_, region, ranks_in_job(members, barrier_.members()), index_of(rank(), members)));
+  part->monitor_.set_scope(monitor_.scope());
+  return part;
+}
+
+// All members are alive now, so their process ids are no others'. A look at each opens its pidfd.
+void ShmCommunicator::set_error_scope(ErrorScope scope) {
+  monitor_.set_scope(scope);
+  if (scope == ErrorScope::job) return;
+  for (const int member : barrier_.members()) (void)world_->peer_status(member);
+}
+
+std::unique_ptr<Communicator> ShmCommunicator::shrink(const CallContext& context) {
+  const auto draw = [this](std::size_t size) { return world_->allocate(region_bytes(size)); };
+  ShmShrink shrink(monitor_, mapping_->data() + shrink_offset(members()), barrier_.members(), self_);
+  const auto [alive, region] = shrink.agree(draw, context);
+  return make_part(alive, region);
 }
 
 }  // namespace tnt

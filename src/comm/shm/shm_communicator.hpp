@@ -64,14 +64,19 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
                                                            const CallContext& context) override;
-  void abort(tnt_status_t status, const std::string& message) noexcept override;
+  [[nodiscard]] std::unique_ptr<Communicator> duplicate(const CallContext& context) override;
+  void abort(tnt_status_t status, const std::string& message) noexcept override { monitor_.abort(status, message); }
   void cancel() noexcept override { monitor_.cancel(); }
-  [[nodiscard]] std::optional<Error> async_error() const noexcept override { return world_->async_error(); }
+  [[nodiscard]] std::optional<Error> async_error() const noexcept override { return monitor_.async_error(); }
+  [[nodiscard]] ErrorScope error_scope() const noexcept override { return monitor_.scope(); }
+  void set_error_scope(ErrorScope scope) override;
+  [[nodiscard]] std::unique_ptr<Communicator> shrink(const CallContext& context) override;
 
  private:
   ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members, std::size_t self);
 
-  [[nodiscard]] std::unique_ptr<Communicator> make_part(std::span<const int> members, std::uint64_t region) const;
+  [[nodiscard]] std::unique_ptr<ShmCommunicator> make_part(std::span<const int> members, std::uint64_t region) const;
+  [[nodiscard]] std::unique_ptr<ShmCommunicator> split_in_memory(int color, int key, const CallContext& context);
   // Both forms of a collective: of equal and of uneven blocks.
   void reduce_blocks(const Call& call, const Blocks& counts, const void* in, void* out, const CallContext& context);
   void gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out, const CallContext& context);

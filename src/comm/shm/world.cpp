@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
-#include <thread>
+
+#include "comm/shm/error_record.hpp"
 
 namespace tnt {
 namespace {
@@ -38,17 +38,11 @@ struct ShmWorld::Header {
     std::atomic<std::int32_t> pid;
     std::atomic<Presence> presence;
   };
-  struct alignas(64) Abort {
-    enum State : std::uint32_t { none, writing, written };
-    std::atomic<std::uint32_t> state;
-    tnt_status_t status;
-    std::array<char, 2048> message;
-  };
 
   std::atomic<std::uint64_t> allocated;
   std::uint32_t has_tuning;  // written before the segment is shared
   TuningTable tuning;
-  Abort abort;
+  ErrorRecord error;
   std::array<Rank, max_ranks> ranks;
 };
 
@@ -91,32 +85,16 @@ std::uint64_t ShmWorld::allocate(std::size_t bytes) {
 }
 
 void ShmWorld::abort(tnt_status_t status, const std::string& message) noexcept {
-  if (!remote_abort_link_) return write_abort(status, message);
+  if (!remote_abort_link_) return header_->error.write(status, message);
   remote_abort_link_->abort(status, message);
-  if (const auto error = remote_abort_link_->async_error()) write_abort(error->status(), error->what());
-}
-
-void ShmWorld::write_abort(tnt_status_t status, const std::string& message) const noexcept {
-  Header::Abort& abort = header_->abort;
-  std::uint32_t expected = Header::Abort::none;
-  if (!abort.state.compare_exchange_strong(expected, Header::Abort::writing)) {
-    // another rank aborted first; its message is complete in a moment, unless that rank dies
-    for (int i = 0; i < 1000 && abort.state.load() == Header::Abort::writing; ++i) std::this_thread::yield();
-    return;
-  }
-  abort.status = status;
-  const std::size_t length = std::min(message.size(), abort.message.size() - 1);
-  std::memcpy(abort.message.data(), message.data(), length);
-  abort.message[length] = '\0';
-  abort.state.store(Header::Abort::written);
+  if (const auto error = remote_abort_link_->async_error()) header_->error.write(error->status(), error->what());
 }
 
 std::optional<Error> ShmWorld::async_error() const {
-  const Header::Abort& abort = header_->abort;
-  if (abort.state.load() == Header::Abort::written) return Error(abort.status, abort.message.data());
+  if (auto error = header_->error.read()) return error;
   if (!remote_abort_link_) return std::nullopt;
   auto error = remote_abort_link_->async_error();
-  if (error) write_abort(error->status(), error->what());
+  if (error) header_->error.write(error->status(), error->what());
   return error;
 }
 

@@ -74,7 +74,6 @@ class ShmWorld {
 
  private:
   struct Header;
-  void write_abort(tnt_status_t status, const std::string& message) const noexcept;
 
   std::shared_ptr<Segment> segment_;
   std::shared_ptr<Mapping> mapping_;

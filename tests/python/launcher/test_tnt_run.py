@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -105,6 +106,19 @@ def test_rank_0_reads_the_input(tmp_path: Path) -> None:
 
 def test_ranks_find_each_other(summing: Path) -> None:
     assert Started("-n", 3, "--", summing).end() == (0, "[rank 0] sum 3\n", "")
+
+
+def test_the_others_go_on_if_they_are_to() -> None:
+    script = "[ $TNT_RANK = 1 ] && kill -9 $$; [ $TNT_RANK = 2 ] && exit 3; sleep 0.5; echo still here"
+    code, out, err = Started("-n", 3, "--keep-going", "--", "sh", "-c", script).end()
+    assert (code, out) == (0, "[rank 0] still here\n")
+    assert re.search(r"^tnt-run: rank 1 \(pid \d+\) was killed by SIGKILL; the others go on$", err, re.MULTILINE), err
+    assert re.search(r"^tnt-run: rank 2 \(pid \d+\) .* 3; the others go on$", err, re.MULTILINE), err
+    code, out, err = Started("-n", 2, "--keep-going", "--", "sh", "-c", "exit $((3 + TNT_RANK))").end()
+    assert code in (3, 4)
+    code, out, err = Started("-n", 2, "--keep-going", "--hosts", "somewhere:2", "--", "true").end()
+    assert code == 2
+    assert "--keep-going is for ranks on this host" in err
 
 
 def test_the_rank_that_was_killed_is_named_and_the_others_say_why(summing: Path) -> None:

@@ -1,0 +1,87 @@
+// The C functions of a communicator's errors: how far they reach, aborts, and going on without the ranks that have died.
+#include <string>
+#include <vector>
+
+#include "api/boundary.hpp"
+#include "api/handles.hpp"
+#include "api/runtime.hpp"
+
+namespace {
+
+using namespace tnt;
+
+// "rank 3": in the job, as in all errors.
+std::string own_name() { return fmt::format("rank {}", Runtime::get().settings().rank); }
+
+const char* name_of(int mode) { return mode == TNT_ERRORS_RETURN ? "TNT_ERRORS_RETURN" : "TNT_ERRORS_END_JOB"; }
+
+// All ranks see the same modes, so all of them throw, or none.
+void check_equal_modes(Communicator& comm, int mode, const CallContext& call) {
+  std::vector<int> modes(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(&mode, modes.data(), 1, TNT_INT32, call);
+  for (std::size_t rank = 1; rank < modes.size(); ++rank) {
+    if (modes[rank] == modes[0]) continue;
+    fail(TNT_MISMATCH, "rank 0 of the communicator passed {}, rank {} passed {}: all ranks must pass the same",
+         name_of(modes[0]), rank, name_of(modes[rank]));
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason) {
+  return guarded([&] {
+    const Live on(comm);
+    on->communicator->abort(TNT_ABORTED, fmt::format("{}: {}", own_name(), reason == nullptr ? "aborted" : reason));
+  });
+}
+
+tnt_status_t tnt_comm_check(tnt_comm_t comm) {
+  return guarded([&] {
+    const Live on(comm);
+    if (const auto error = on->communicator->async_error()) throw Error(*error);
+    const std::scoped_lock lock(on->device_mutex);
+    if (on->device_collectives) on->device_collectives->check();
+  });
+}
+
+tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_t mode) {
+  return guarded([&] {
+    if (mode != TNT_ERRORS_END_JOB && mode != TNT_ERRORS_RETURN) {
+      fail(TNT_INVALID_ARGUMENT, "mode {} is not a tnt_error_mode_t", static_cast<int>(mode));
+    }
+    const Live on(comm);
+    const std::scoped_lock lock(on->device_mutex);
+    if (mode == TNT_ERRORS_RETURN && on->device_collectives) {
+      fail(TNT_UNSUPPORTED, "an error of a communicator with GPUs ends the job: use one without, made by tnt_comm_split");
+    }
+    on->executor.run([&] {
+      check_equal_modes(*on->communicator, mode, Runtime::get().context(*on));
+      on->communicator->set_error_scope(mode == TNT_ERRORS_RETURN ? ErrorScope::communicator : ErrorScope::job);
+      // reducers that are made from now on do not take communicators with the mode of before
+      on->pool = std::make_shared<CommunicatorPool>(false);
+      on->pool_with_flat_sums = std::make_shared<CommunicatorPool>(true);
+    });
+  });
+}
+
+tnt_status_t tnt_comm_shrink(tnt_comm_t comm, tnt_comm_t* smaller) {
+  return guarded([&] {
+    required(smaller, "smaller") = nullptr;
+    const Live on(comm);
+    Communicator& communicator = *on->communicator;
+    if (communicator.error_scope() == ErrorScope::job) {
+      fail(TNT_INVALID_ARGUMENT,
+           "an error of this communicator ends the job: call tnt_comm_set_error_mode with TNT_ERRORS_RETURN before the error");
+    }
+    // ends what was started on it, here and on ranks that have not noticed an error
+    communicator.abort(TNT_ABORTED,
+                       fmt::format("{} called tnt_comm_shrink: all ranks of the communicator call it", own_name()));
+    std::unique_ptr<Communicator> made;
+    on->executor.run([&] { made = communicator.shrink(Runtime::get().context(*on)); });
+    *smaller = make_part(*on, std::move(made));
+  });
+}
+
+}  // extern "C"
