@@ -59,6 +59,9 @@ CELLS = [
 ]
 
 
+TENSORFLOWS = tuple(dict.fromkeys(cell.tensorflow for cell in CELLS))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser("tools/matrix", description="Tries each TensorFlow, Keras and Python that is promised.")
     parser.add_argument("--only", nargs="+", metavar="CELL", default=["*"], help="cells, such as 'tf2.16-*'")
@@ -147,14 +150,23 @@ def _counts(report: Path) -> dict[str, int]:
 def with_table(page: str, results: dict[str, Any]) -> str:
     """The page with the table of the results in the place of the old one."""
     rows = ["| TensorFlow | Keras | Python | NumPy | passed | seconds |", "| --- | --- | --- | --- | --- | --- |"]
+    old = [line for line in page.splitlines() if line.startswith("| 2.")]
     for cell in CELLS:
         if found := results.get(cell.name):
             keras = f"{LEGACY} {found['keras']}" if found["legacy"] else found["keras"]
             outcome = f"{found['passed']}" if not found["failed"] else f"{found['passed']}, **{found['failed']} failed**"
             versions = f"| {found['tensorflow']} | {keras} | {found['python']} | {found['numpy']} "
             rows.append(f"{versions}| {outcome} | {found['test_s']} |")
+        else:  # of another checkout, which has the results
+            rows += [row for row in old if _is_of(cell, row)]
     table = "\n".join(rows)
     return re.sub(r"(<!-- table -->\n)(.*?)(<!-- end -->)", lambda m: f"{m[1]}\n{table}\n\n{m[3]}", page, flags=re.DOTALL)
+
+
+def _is_of(cell: Cell, row: str) -> bool:
+    tensorflow, keras, python = (word.strip() for word in row.split("|")[1:4])
+    expected = f"{LEGACY} " if cell.keras == LEGACY else f"{cell.keras}."
+    return tensorflow.startswith(f"{cell.tensorflow}.") and keras.startswith(expected) and python == cell.python
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import time
 import zipfile
 from pathlib import Path
 
-from release import build, sbom
+from release import build, gpu_stream, matrix, sbom
 from release.environments import FOLDER, ROOT, Environment, Interpreters, ReleaseError, run, said
 
 PYTHONS = ("3.10", "3.11", build.STABLE)
@@ -43,6 +43,8 @@ def main() -> int:
     try:
         interpreters = Interpreters(arguments.python)
         settings = {"TNT_CUDA": "OFF" if arguments.no_cuda else "AUTO"}
+        if not arguments.no_cuda:
+            settings["TNT_GPU_STREAMS"] = str(gpu_stream.build(list(matrix.TENSORFLOWS)))
         for python in dict.fromkeys(map(build.kind, arguments.versions)):
             built = build.wheel(python, interpreters, settings, FOLDER / "wheels")
             tagged = with_tag(built, arguments.out)

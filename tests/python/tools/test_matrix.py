@@ -90,3 +90,16 @@ def test_the_table(matrix):
         "<!-- end -->",
         "rest",
     ]
+
+
+def test_the_table_keeps_the_rows_of_other_checkouts(matrix):
+    kept = [
+        "| 2.16.1 | 3.15.1 | 3.12 | 1.26.4 | 18 | 9 |",
+        "| 2.16.2 | tf_keras 2.16.0 | 3.11 | 1.26.4 | 13 | 9 |",
+        "| 2.17.1 | 3.2.1 | 3.12 | 1.26.4 | 18 | 9 |",
+    ]
+    of_no_cell = "| 2.15.0 | 3.2.1 | 3.12 | 1.26.4 | 18 | 9 |"
+    page = "\n".join(["<!-- table -->", "| 2.16.2 | 3.2.0 | 3.10 | 1.26.4 | 1 | 9 |", of_no_cell, *kept, "<!-- end -->\n"])
+    found = {"tensorflow": "2.16.2", "keras": "3.2.1", "python": "3.10", "legacy": False, "numpy": "1.26.4", "test_s": 70}
+    page = matrix.with_table(page, {"tf2.16-keras3.2-py310": {**found, "passed": 19, "failed": 0}})
+    assert page.splitlines()[4:-2] == ["| 2.16.2 | 3.2.1 | 3.10 | 1.26.4 | 19 | 70 |", *kept]

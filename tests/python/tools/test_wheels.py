@@ -52,6 +52,20 @@ def test_one_that_is_too_large(wheels, tmp_path):
         wheels.check_contents(made)
 
 
+def test_gpu_stream_has_the_name_that_the_package_looks_for(wheels, tmp_path):
+    from tarantella.keras.reduction import prebuilt
+
+    for header in prebuilt.HEADERS:
+        (tmp_path / header).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / header).write_text(header)
+    source = ROOT / "python" / "extension" / "tensorflow" / "gpu_stream.cpp"
+    assert wheels.gpu_stream.library_name(tmp_path) == prebuilt.name(tmp_path, source)
+
+
+def test_each_tensorflow_of_the_matrix_has_a_gpu_stream(wheels):
+    assert wheels.matrix.TENSORFLOWS[0] == "2.16" and len(set(wheels.matrix.TENSORFLOWS)) == len(wheels.matrix.TENSORFLOWS) == 6
+
+
 @pytest.fixture
 def cmake(tmp_path) -> Path:
     """A CMake folder that has found fmt and nanobind, and has not looked for CLI11."""

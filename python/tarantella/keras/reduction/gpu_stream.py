@@ -1,8 +1,9 @@
 """A small library that tells our ops on which CUDA stream TensorFlow runs them.
 
 The ops are built once for all versions, against TensorFlow's C API, which does not tell the stream. The C++ API does, but its
-layout belongs to one version. So this one function is compiled against the headers of the TensorFlow in use, with the compiler
-of this machine, and stored in the cache folder. It links no CUDA runtime.
+layout belongs to one version. A wheel has this one function for each TensorFlow that it promises. For another TensorFlow it is
+compiled against the headers of the one in use, with the compiler of this machine, and stored in the cache folder. It links no
+CUDA runtime.
 """
 
 from __future__ import annotations
@@ -20,20 +21,26 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tarantella import runtime
 from tarantella.environment import cache_folder, cxx
 from tarantella.errors import UnsupportedError
+from tarantella.keras.reduction import prebuilt
 
 FUNCTION = "tnt_tensorflow_gpu_stream"
+PREBUILT = Path(__file__).parents[2] / "gpu_stream"
+SOURCE = Path(__file__).parents[2] / "gpu_stream.cpp"
 COMPILERS = ("g++", "c++", "clang++")
 SECONDS = 300  # it takes 5 to 30
 
 
 def load() -> ctypes.CDLL:
-    """The library with `tnt_tensorflow_gpu_stream`, compiled if the cache does not have it.
+    """The library with `tnt_tensorflow_gpu_stream`: that of the wheel, else compiled if the cache does not have it.
 
     Raises:
         UnsupportedError: it can be neither found nor compiled; the text says why, and what to do.
     """
+    if (here := _of_the_wheel()) is not None:
+        return here
     file = compiled()
     try:
         # Stays open: the loader would take a library that is opened later by this name for the same
@@ -47,14 +54,27 @@ def load() -> ctypes.CDLL:
     return loaded
 
 
+def _of_the_wheel() -> ctypes.CDLL | None:
+    """None if the wheel has none for the headers of this TensorFlow."""
+    try:
+        file = PREBUILT / prebuilt.name(Path(tf.sysconfig.get_include()), SOURCE)
+        if "-D_GLIBCXX_USE_CXX11_ABI=1" not in tf.sysconfig.get_compile_flags() or not file.exists():
+            return None
+        loaded = ctypes.CDLL(str(file))
+        getattr(loaded, FUNCTION)
+    except (OSError, AttributeError) as error:
+        runtime.logger.info("the library that tells TensorFlow's stream is compiled; that of the wheel does not fit: %s", error)
+        return None
+    return loaded
+
+
 def compiled() -> Path:
     """The file of that library. One process on a node compiles it; the others wait."""
-    source = Path(__file__).parents[2] / "gpu_stream.cpp"
     flags = ["-O2", "-shared", "-fPIC", "-w", *tf.sysconfig.get_compile_flags()]
     folder = cache_folder()
     if folder is None:
         raise _unsupported("neither XDG_CACHE_HOME nor HOME is set: there is no folder to keep it in")
-    made_of = "\n".join([source.read_text(encoding="utf-8"), platform.machine(), *flags])
+    made_of = "\n".join([SOURCE.read_text(encoding="utf-8"), platform.machine(), *flags])
     file = folder / f"gpu_stream-{tf.__version__}-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.so"
     if _trusted_file(file):
         return file
@@ -63,7 +83,7 @@ def compiled() -> Path:
         with open(file.with_suffix(".lock"), "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _trusted_file(file):
-                _compile(source, flags, file)
+                _compile(SOURCE, flags, file)
     except OSError as error:
         raise _unsupported(str(error)) from error
     return file

@@ -16,7 +16,7 @@ from support.c_programs import ROOT, run
 tf = pytest.importorskip("tensorflow")
 
 from tarantella.errors import UnsupportedError  # noqa: E402
-from tarantella.keras.reduction import gpu_stream  # noqa: E402
+from tarantella.keras.reduction import gpu_stream, prebuilt  # noqa: E402
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
 
@@ -156,3 +156,36 @@ def test_a_library_that_others_may_have_written_is_made_anew(environment: pytest
     environment.setattr(gpu_stream, "compiled", lambda: file)  # changed after it was looked at
     with pytest.raises(UnsupportedError, match="belongs to another user, or others may write to it: delete that file"):
         gpu_stream.load()
+
+
+@needs_compiler
+def test_that_of_the_wheel_needs_no_compiler(environment: pytest.MonkeyPatch, cache: Path, tmp_path: Path) -> None:
+    file = gpu_stream.compiled()
+    beside = tmp_path / prebuilt.name(Path(tf.sysconfig.get_include()), gpu_stream.SOURCE)
+    shutil.copy(file, beside)
+    environment.setattr(gpu_stream, "PREBUILT", tmp_path)
+    environment.setattr(gpu_stream, "compiled", lambda: pytest.fail("compiled"))
+    assert gpu_stream.load()._name == str(beside)
+
+
+def test_that_of_a_wheel_that_does_not_fit_is_compiled(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / prebuilt.name(Path(tf.sysconfig.get_include()), gpu_stream.SOURCE)
+    environment.setattr(gpu_stream, "PREBUILT", tmp_path)
+    environment.setattr(gpu_stream, "compiled", lambda: Path("/nowhere/compiled.so"))
+    for content in (None, b"no library"):
+        if content is not None:
+            file.write_bytes(content)
+        with pytest.raises(UnsupportedError, match=r"/nowhere/compiled\.so does not fit it"):
+            gpu_stream.load()
+
+
+def test_other_headers_are_another_file(tmp_path: Path) -> None:
+    include = Path(tf.sysconfig.get_include())
+    for header in prebuilt.HEADERS:
+        (tmp_path / header).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(include / header, tmp_path / header)
+    name = prebuilt.name(include, gpu_stream.SOURCE)
+    assert prebuilt.name(tmp_path, gpu_stream.SOURCE) == name
+    with (tmp_path / prebuilt.HEADERS[-1]).open("a") as file:
+        file.write("// changed")
+    assert prebuilt.name(tmp_path, gpu_stream.SOURCE) != name
