@@ -101,7 +101,8 @@ def all_to_all(x: Any, splits: ArrayLike | Any | None = None) -> tuple[Any, Any]
 
     Returns:
         The rows that this rank got, those of rank 0 first, and how many each rank has sent. Of tensors tensors, also inside a
-        `tf.function`: the rows have a gradient, that of the sum of the ranks' losses, as for `tnt.all_gather`. Arrays of arrays.
+        `tf.function`: the rows have a gradient, that of the sum of the ranks' losses, as for `tnt.all_gather`. Arrays of
+        arrays.
 
     Raises:
         InvalidArgumentError: on all ranks: the splits of a rank do not add up to its rows. MismatchError: ranks called

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
+import sys
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -19,6 +20,8 @@ logger = logging.getLogger("TNT_LIB")
 
 NAMES = {"tensorflow": "TensorFlow", "keras": "Keras", "tf_keras": "tf_keras"}
 """The packages by the names under which they are imported, and what messages call them."""
+PYTHON_3_12 = {"tf_keras": (2, 19)}
+"""The first versions that work on Python 3.12 and newer: older ones give random.randint a float, which it refuses there."""
 _REQUIREMENTS = {"tensorflow": "tensorflow-cpu", "keras": "keras", "tf_keras": "tf_keras"}
 _RANGE = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*\(?((?:[<>]=?[0-9.]+[,\s]*)+)\)?")
 
@@ -73,13 +76,19 @@ def check(package: str, version: str) -> None:
     """Refuses a version that is too old, and warns once of one that is newer than those that were tried.
 
     Raises:
-        UnsupportedError: it is too old; the text says what to install.
+        UnsupportedError: it is too old, or too old for this Python; the text says what to install.
     """
     promised = supported(package)
     if promised.is_too_old(version):
         raise UnsupportedError(
             f"{NAMES[package]} {version} is too old for this version of Tarantella, which works with {promised}: "
             f"{promised.install}"
+        )
+    if sys.version_info >= (3, 12) and number(version) < PYTHON_3_12.get(package, (0, 0)):
+        first = ".".join(map(str, PYTHON_3_12[package]))
+        raise UnsupportedError(
+            f"{NAMES[package]} {version} does not work on Python {sys.version_info[0]}.{sys.version_info[1]}: install "
+            f"{NAMES[package]} and TensorFlow {first} or newer, or take Python 3.11"
         )
     if promised.is_newer(version):
         logger.warning(

@@ -47,6 +47,18 @@ def test_a_promised_one_is_silent(caplog, version):
     assert not caplog.records
 
 
+@pytest.mark.parametrize("version", ["2.16.0", "2.18.0", "2.19.0"])
+@pytest.mark.parametrize("python", [(3, 11), (3, 12), (3, 13)])
+def test_a_legacy_keras_that_is_too_old_for_python(monkeypatch, version, python):
+    monkeypatch.setattr(versions.sys, "version_info", python)
+    if python == (3, 11) or version == "2.19.0":
+        versions.check.__wrapped__("tf_keras", version)
+        return
+    message = rf"tf_keras {version} does not work on Python 3\.{python[1]}: install tf_keras and TensorFlow 2\.19 or newer, or"
+    with pytest.raises(UnsupportedError, match=message):
+        versions.check.__wrapped__("tf_keras", version)
+
+
 def test_an_old_tensorflow_is_refused_at_import(tmp_path):
     (tmp_path / "tensorflow.py").write_text('__version__ = "2.15.1"\n')
     run = subprocess.run(

@@ -44,13 +44,14 @@ class Cell:
 
 
 # Each TensorFlow with the oldest Keras 3 that it and we accept, with the newest, and with its legacy Keras. Each Python occurs
-# with TensorFlows of which it has wheels (3.13: from 2.20 on) and with old, new and legacy Keras. Keras 3.13 needs Python 3.11.
+# with TensorFlows of which it has wheels (3.13: from 2.20 on) and with old, new and legacy Keras. Keras 3.13 needs Python 3.11,
+# and legacy Keras before 2.19 does not work on 3.12.
 CELLS = [
     Cell(tensorflow, *rest)
     for tensorflow, cells in {
         "2.16": [("3.2", "3.10"), ("3.15", "3.12"), (LEGACY, "3.11")],
         "2.17": [("3.2", "3.12"), ("3.15", "3.11"), (LEGACY, "3.10")],
-        "2.18": [("3.5", "3.10"), ("3.15", "3.11"), (LEGACY, "3.12")],
+        "2.18": [("3.5", "3.10"), ("3.15", "3.11"), (LEGACY, "3.11")],
         "2.19": [("3.5", "3.11"), ("3.15", "3.12"), (LEGACY, "3.10")],
         "2.20": [("3.10", "3.13"), ("3.15", "3.12"), (LEGACY, "3.13")],
         "2.21": [("3.12", "3.10"), ("3.15", "3.13"), (LEGACY, "3.12")],
