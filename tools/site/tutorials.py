@@ -11,6 +11,7 @@ NAMES = {
     "lenet5": "LeNet-5",
     "resnet50": "ResNet-50",
     "transformer": "",
+    "more": "",
     "cpu_trainer": "",
     "cuda_trainer": "",
 }
