@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -76,5 +77,8 @@ class Runtime {
 [[nodiscard]] tnt_comm_t make_comm(std::unique_ptr<Communicator> communicator, std::shared_ptr<Network> network = nullptr);
 // The same of a communicator that was made of another, and has its deadline.
 [[nodiscard]] tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator);
+// The communicator's devices, connected now if they are not yet; all ranks call then. index(): this rank's device, asked for in
+// this thread, which may have other default streams than the executor's.
+[[nodiscard]] std::shared_ptr<DeviceCollectives> connected_devices(tnt_comm& on, const std::function<int()>& index);
 
 }  // namespace tnt
