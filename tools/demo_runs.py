@@ -1,6 +1,6 @@
-"""The second part of tools/demo, after the installation: three runs of examples/digits/train.py, a table, and a verdict.
+"""The second part of tools/demo, after the installation: three runs of examples/digits/train.py, tables, and a verdict.
 
-The serial run has no tarantella in it: it is the truth that the others are measured by.
+The serial run has no tarantella in it: it is the truth that the others are measured by. The second table is of throughput.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ SCRIPT = ROOT / "examples" / "digits" / "train.py"
 FOLDER = ROOT / "build" / "demo"
 BIN = ROOT / ".venv" / "bin"
 PICTURE = FOLDER / "step.png"
+THROUGHPUT = ROOT / "benchmarks" / "training" / "throughput.py"
 
 # The whole model is smaller than one bucket of the default size, and a single bucket cannot be on its way before backward ends.
 FUSION = ("--fusion-threshold", "64K")
 PRELOAD = ("--preload", "tensorflow,tarantella.keras.model")  # the ranks start in the time of one import
+THROUGHPUT_OPTIONS = ("--model", "cnn", "--rounds", "1", "--steps", "60", "--no-costs")
 MAX_DIFFERENCE = 1e-4
 MIN_ACCURACY = 0.95
 
@@ -163,6 +165,16 @@ def check(runs: list[Run]) -> list[str]:
     return wrong
 
 
+def compare_throughput() -> None:
+    """Prints the samples per second of plain Keras and of two ranks, for a larger network than the one above."""
+    command = [str(BIN / "python"), str(THROUGHPUT), *THROUGHPUT_OPTIONS]
+    job = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+    if job.returncode != 0:
+        print(job.stderr, file=sys.stderr)
+        raise Failed(f"{' '.join(command)} ended with code {job.returncode}")
+    print(job.stdout, end="")
+
+
 def worst(values: list[float], choose: type[max] = max) -> float:
     return math.nan if any(math.isnan(value) for value in values) else choose(values)
 
@@ -187,6 +199,7 @@ def main() -> int:
         console.print(table(runs))
         print(f"one step on 2 ranks: {draw_step.draw(*draw_step.read(runs[1].timeline), PICTURE)}: {PICTURE.relative_to(ROOT)}")
         wrong = check(runs)
+        compare_throughput()
     except Failed as error:
         wrong = [str(error)]
     for line in wrong:

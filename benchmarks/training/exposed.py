@@ -10,96 +10,42 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import jobs
 import workloads
 
 HERE = Path(__file__).resolve()
-JOB_SECONDS = 600
-QUIET = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
 
 
-def measure(name: str, batch: int, rounds: int, steps: int, jit: bool) -> None:
-    """What each rank runs; the master prints the result as JSON."""
-    import keras
-
-    import tarantella as tnt
-
-    model = tnt.Model(workloads.build(keras, name))
-    plain = tnt.Model(workloads.build(keras, name), tnt.ParallelStrategy.NONE)
-    for each in (model, plain):
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        each.compile(optimizer=keras.optimizers.SGD(workloads.LEARNING_RATE), loss=loss, jit_compile=jit)
-    ranks, rank = tnt.get_size(), tnt.get_rank()
-    x, y = workloads.samples(plain, steps * batch)
-    whole = _dataset(x, y, batch)
-    part = _dataset(x[rank::ranks], y[rank::ranks], batch // ranks)
-    with_communication, without = workloads.step_timer(keras), workloads.step_timer(keras)
-    before: dict[str, float] = {}
-    for turn in range(rounds + 1):
-        tnt.barrier()
-        model.fit(whole, verbose=0, callbacks=[with_communication])
-        tnt.barrier()
-        plain.fit(part, verbose=0, callbacks=[without])
-        if turn == 0:  # traces, connects, warms up
-            with_communication.seconds.clear()
-            without.seconds.clear()
-            before = model.stats()
-    stats = {key: value - before[key] for key, value in model.stats().items()}
-    own = [workloads.median_ms(with_communication.seconds), workloads.median_ms(without.seconds)]
-    slowest = tnt.all_gather(own).max(axis=0)
-    busy = stats["busy_seconds"] / max(stats["steps"], 1) * 1e3
-    if tnt.is_master_rank():
-        print(json.dumps(_result(name, ranks, float(slowest[0]), float(slowest[1]), busy)), flush=True)
-
-
-def _dataset(x: Any, y: Any, batch: int) -> Any:
-    import tensorflow as tf
-
-    return tf.data.Dataset.from_tensor_slices((x, y)).batch(batch, drop_remainder=True).cache().prefetch(2)
-
-
-def _result(name: str, ranks: int, step: float, without: float, busy: float) -> dict[str, Any]:
-    exposed = step - without
+def _result(name: str, found: dict[str, float]) -> dict[str, Any]:
+    busy = found["reducer_busy_ms"]
+    exposed = found["step_ms"] - found["step_ms_without_communication"]
     hidden = 100 * max(0.0, min(1.0, 1 - exposed / busy)) if busy > 0 else 0.0
     return {
         "model": name,
-        "ranks": ranks,
-        "step_ms": round(step, 3),
-        "step_ms_without_communication": round(without, 3),
+        "ranks": int(found["ranks"]),
+        "step_ms": round(found["step_ms"], 3),
+        "step_ms_without_communication": round(found["step_ms_without_communication"], 3),
         "exposed_ms": round(exposed, 3),
         "hidden_percent": round(hidden, 1),
         "reducer_busy_ms": round(busy, 3),
     }
 
 
-def _run(command: list[str]) -> dict[str, Any]:
-    job = subprocess.run(
-        command, env={**os.environ, **QUIET}, stdout=subprocess.PIPE, text=True, timeout=JOB_SECONDS, check=False
-    )
-    lines = [line[line.index("{") :] for line in job.stdout.splitlines() if '"exposed_ms"' in line]
-    if job.returncode or not lines:
-        raise SystemExit(f"{' '.join(command)} failed with code {job.returncode}: {job.stdout}")
-    result: dict[str, Any] = json.loads(lines[-1])
-    return result
-
-
 def _ours(given: argparse.Namespace) -> dict[str, Any]:
     own = [word for name in ("model", "batch", "rounds", "steps") for word in (f"--{name}", str(getattr(given, name)))]
-    own += ["--jit"] if given.jit else []
     where = ["--hostfile", given.hostfile] if given.hostfile else ["-n", str(given.ranks)]
-    return _run([sys.executable, "-m", "tarantella", *where, "--", str(HERE), "--measure", *own])
+    return _result(given.model, jobs.on_ranks(where, own + (["--jit"] if given.jit else [])))
 
 
 def _horovod(given: argparse.Namespace) -> dict[str, Any]:
     script = [given.beside, str(HERE.with_name("horovod_exposed.py")), given.model, str(given.rounds), str(given.steps)]
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(given.ranks)]
     threads = [word for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS") for word in ("-x", f"{name}=1")]
-    return _run([*mpirun, *threads, "-x", "HOROVOD_CYCLE_TIME=1", *script])
+    return jobs.run([*mpirun, *threads, "-x", "HOROVOD_CYCLE_TIME=1", *script])
 
 
 def _median(results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -120,11 +66,7 @@ def main() -> int:
     parser.add_argument("--jit", action="store_true", help="both kinds of steps with jit_compile=True")
     parser.add_argument("--beside", metavar="PYTHON", help="the interpreter of an environment with Horovod, measured in turn")
     parser.add_argument("--json", action="store_true", help="one line for a program")
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.measure:
-        measure(given.model, given.batch, given.rounds, given.steps, given.jit)
-        return 0
     ours, theirs = [], []
     for _ in range(given.jobs):
         ours.append(_ours(given))
