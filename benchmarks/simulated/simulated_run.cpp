@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <simgrid/s4u/Actor.hpp>
 #include <simgrid/s4u/Barrier.hpp>
@@ -82,6 +83,7 @@ class Simulation {
         ranks_(*options.ranks),
         rows_(planned_rows(options, ranks_)),
         barrier_(s4u::Barrier::create(static_cast<unsigned>(ranks_))),
+        hosts_(static_cast<std::size_t>(ranks_)),
         ended_at_(static_cast<std::size_t>(ranks_)),
         verdicts_(static_cast<std::size_t>(ranks_)) {}
 
@@ -89,7 +91,9 @@ class Simulation {
     MPI_Init(nullptr, nullptr);
     if (options_.against) warm_up();
     // The world is never destroyed: it would tell every rank that it leaves, n times n messages of no interest.
-    auto* comm = new NetworkCommunicator(std::make_shared<NetworkWorld>(std::make_shared<SimulatedNetwork>()));
+    auto world = std::make_shared<NetworkWorld>(std::make_shared<SimulatedNetwork>());
+    world->set_nodes(nodes_of_ranks(rank));
+    auto* comm = new NetworkCommunicator(world);
     for (const Row& planned : rows_) run_row(planned, rank, *comm);
     if (rank == 0) finish();
     barrier_->wait();  // the first rank ends the process
@@ -97,6 +101,16 @@ class Simulation {
 
  private:
   using Operation = std::function<void()>;
+
+  // A node is a host of the platform.
+  std::vector<int> nodes_of_ranks(int rank) {
+    hosts_[static_cast<std::size_t>(rank)] = s4u::this_actor::get_host();
+    barrier_->wait();
+    std::map<s4u::Host*, int> numbers;
+    std::vector<int> nodes;
+    for (s4u::Host* host : hosts_) nodes.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
+    return nodes;
+  }
 
   // SMPI makes communicators for the ranks of each node in the first call of an algorithm that needs them.
   static void warm_up() {
@@ -227,6 +241,7 @@ class Simulation {
   std::vector<Row> rows_;
   s4u::BarrierPtr barrier_;
   std::unique_ptr<Scratch> scratch_;
+  std::vector<s4u::Host*> hosts_;  // of the ranks
   std::vector<double> ended_at_;
   std::vector<Verdict> verdicts_;
   int failures_ = 0;

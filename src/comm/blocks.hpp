@@ -24,6 +24,14 @@ class Blocks {
     return Blocks(sizes);
   }
 
+  // The same blocks in a unit of which each of theirs has so many: bytes of elements.
+  [[nodiscard]] Blocks times(std::size_t unit) const {
+    Blocks result = *this;
+    result.size_ *= unit;
+    for (std::size_t& begin : result.begins_) begin *= unit;
+    return result;
+  }
+
   [[nodiscard]] std::size_t begin(std::size_t member) const noexcept {
     return begins_.empty() ? member * size_ : begins_[member];
   }

@@ -60,7 +60,7 @@ TEST_P(HandshakeTest, LargeDataHasOneMessageMore) {
   const auto sent_by = [&](AllReduceAlgorithm algorithm) {
     return messages([algorithm](Communicator& comm) {
       std::vector<float> data(9000);  // one chunk
-      dynamic_cast<NetworkCommunicator&>(comm).force(algorithm);
+      dynamic_cast<NetworkCommunicator&>(comm).force({.all_reduce = algorithm});
       all_reduce(comm, data);
     });
   };

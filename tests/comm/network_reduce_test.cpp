@@ -27,7 +27,9 @@ using testing::tree_sum_of_arrays;
 
 using Algorithm = AllReduceAlgorithm;
 
-void force(Communicator& comm, Algorithm algorithm) { dynamic_cast<NetworkCommunicator&>(comm).force(algorithm); }
+void force(Communicator& comm, Algorithm algorithm) {
+  dynamic_cast<NetworkCommunicator&>(comm).force({.all_reduce = algorithm});
+}
 
 enum class How { in_place, out_of_place, in_two_tensors };
 

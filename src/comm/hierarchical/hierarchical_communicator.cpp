@@ -89,7 +89,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<NetworkCommun
   carriers_ = *smallest;
   equal_nodes_ = *smallest == *largest;
   nodes_are_subtrees_ = equal_nodes_ && std::has_single_bit(carriers_) && std::is_sorted(order.begin(), order.end());
-  global_->set_reduction_order(std::move(order), std::move(sizes));
+  if (!nodes_are_subtrees_) global_->set_reduction_order(std::move(order), std::move(sizes));  // else it is the same tree
   const auto place = static_cast<std::size_t>(local_->rank());
   if (place >= carriers_) return;
   std::vector<int> peers;

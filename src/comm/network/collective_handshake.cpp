@@ -21,13 +21,17 @@ void CollectiveHandshake::start_call(const Call& call, const CallContext& contex
 void CollectiveHandshake::begin(const Call& call, const CallContext& context) {
   start_call(call, context);
   if (group_.size() == 1) return;
-  const Header header{calls_, call};
   outgoing_ = staging_.acquire(header_bytes);
   incoming_ = staging_.acquire(capacity);  // if the next member gathers, its message is longer
-  std::memcpy(outgoing_.get(), &header, sizeof(header));
+  stamp(outgoing_.get());
   batch_.emplace(group_);
   batch_->receive({incoming_, 0, capacity}, after(1), handshake_tag);
   batch_->send({outgoing_, 0, header_bytes}, before(1), handshake_tag);
+}
+
+void CollectiveHandshake::stamp(std::byte* message) const {
+  const Header header{calls_, call_};
+  std::memcpy(message, &header, sizeof(header));
 }
 
 void CollectiveHandshake::finish() {
@@ -40,12 +44,11 @@ void CollectiveHandshake::finish() {
 void CollectiveHandshake::gather(const Call& call, const CallContext& context, std::size_t bytes,
                                  const std::function<void(std::byte* to)>& fill) {
   start_call(call, context);
-  const Header header{calls_, call};
   const std::size_t members = group_.size();
   bytes_ = bytes;
   const bool direct = members <= max_direct;
   outgoing_ = staging_.acquire(header_bytes + (direct ? 1 : members) * bytes);
-  std::memcpy(outgoing_.get(), &header, sizeof(header));
+  stamp(outgoing_.get());
   if (bytes > 0) fill(outgoing_.get() + header_bytes);
   if (direct) return gather_directly();
   incoming_ = staging_.acquire(capacity);

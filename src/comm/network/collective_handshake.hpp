@@ -34,6 +34,15 @@ class CollectiveHandshake {
   // The data of `member`. Valid after gather, until the next call.
   [[nodiscard]] const std::byte* gathered(std::size_t member) const;
 
+  // For algorithms whose every message begins with the call, so that no rank uses data of another call: stamp writes it to the
+  // first header_bytes, check throws as finish. They call finish when their data is there, so that no rank waits for its
+  // neighbour's call as well.
+  static constexpr std::size_t header_bytes = 64;
+  static constexpr std::size_t max_stamped =
+      header_bytes + max_gathered;  // bytes of a message: room for that of any other call
+  void stamp(std::byte* message) const;
+  void check(const std::byte* message, std::size_t member) const { compare(message, member); }
+
   void wait(RequestBatch& batch) const;                                  // for later messages of the same call
   [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }  // the number of the call
   // The end of the call, for the record. A call that fails has none there.
@@ -44,7 +53,6 @@ class CollectiveHandshake {
     std::uint64_t number;
     Call call;
   };
-  static constexpr std::size_t header_bytes = 64;
   static constexpr std::size_t max_direct = 4;                          // members
   static constexpr std::size_t capacity = header_bytes + max_gathered;  // of a message
   // Of so many bytes of data, the header goes ahead in a message of its own if all send to all: with it a page of data would be

@@ -23,10 +23,8 @@ struct DoublingPlaces {
     }
   }
 
-  [[nodiscard]] std::size_t partner(std::size_t level) const noexcept {
-    const std::size_t other = place ^ std::size_t{1} << level;
-    return other < pairs ? 2 * other : other + pairs;
-  }
+  [[nodiscard]] std::size_t partner(std::size_t level) const noexcept { return member(place ^ std::size_t{1} << level); }
+  [[nodiscard]] std::size_t member(std::size_t at) const noexcept { return at < pairs ? 2 * at : at + pairs; }  // of a place
   [[nodiscard]] bool is_upper(std::size_t level) const noexcept { return (place >> level & 1) != 0; }
 
   std::size_t levels;

@@ -26,6 +26,7 @@ struct Group {
   std::size_t self = 0;       // index into members
   std::vector<int> involved;  // other ranks without which no call ends: those that share nodes with the members
   bool one_node = false;      // whether all members share a node
+  std::size_t nodes = 1;      // of the members
   BackoffPolicy backoff{};
   std::atomic<bool> cancelled{false};
   FlightLane calls{};     // the record of the collectives
@@ -34,7 +35,8 @@ struct Group {
   [[nodiscard]] std::size_t size() const noexcept { return members.size(); }
 };
 
-enum TagKind { handshake_tag = 0, scatter_tag = 1, gather_tag = 2, point_to_point_tag = 3, group_tag = 4 };
+// stamped_tag: of messages that begin with the header of their call.
+enum TagKind { handshake_tag, scatter_tag, gather_tag, point_to_point_tag, group_tag, stamped_tag };
 
 // A part of a staging buffer, or of memory of the caller.
 struct BufferSlice {

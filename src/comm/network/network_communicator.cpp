@@ -1,6 +1,7 @@
 #include "comm/network/network_communicator.hpp"
 
 #include <numeric>
+#include <set>
 #include <utility>
 
 namespace tnt {
@@ -28,7 +29,9 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, st
       group_channel_(group_, group_tag),
       group_ids_(*this, group_channel_, group_.members) {
   std::iota(reduction_order_.begin(), reduction_order_.end(), std::size_t{0});
+  std::set<int> nodes;
   for (std::size_t member = 0; member < group_.size(); ++member) {
+    nodes.insert(group_.world->node(group_.members[member]));
     if (group_.world->node(group_.members[member]) != group_.world->node(group_.world->rank())) continue;
     if (member < self) ++local_rank_;
     ++local_size_;
@@ -38,7 +41,8 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, st
   };
   group_.calls = lane(false);
   group_.messages = lane(true);
-  group_.one_node = local_size_ == size();
+  group_.nodes = nodes.size();
+  group_.one_node = group_.nodes == 1;
   group_.backoff = backoff_policy_for(std::vector<int>(static_cast<std::size_t>(local_size_), 0));
 }
 

@@ -15,6 +15,7 @@
 #include "comm/communicator.hpp"
 #include "comm/group_creation.hpp"
 #include "comm/network/all_reduce_choice.hpp"
+#include "comm/network/block_choice.hpp"
 #include "comm/network/collective_handshake.hpp"
 #include "comm/network/exchange.hpp"
 #include "comm/network/native_choice.hpp"
@@ -28,7 +29,7 @@ namespace tnt {
 // tensor of the wire type, unscaled), if the network takes memory of the caller. If such a call fails, it closes the network
 // before it returns (RequestBatch), so no access is left behind. The network's own collectives are taken where take_native says
 // so (network_native.cpp). Cost of all_reduce: each rank sends 2(n-1)/n S; small data
-// takes the time of one message. The algorithm is chosen in all_reduce_choice.hpp.
+// takes the time of one message. The algorithms are chosen in all_reduce_choice.hpp and block_choice.hpp.
 class NetworkCommunicator final : public Communicator {
  public:
   explicit NetworkCommunicator(const std::shared_ptr<NetworkWorld>& world);  // of all ranks
@@ -87,8 +88,14 @@ class NetworkCommunicator final : public Communicator {
     reduction_order_ = std::move(order);
     reduction_groups_ = std::move(groups);
   }
-  // For all_reduce in place of the choice by size; gather is only for data that is small enough. The same on all ranks.
-  void force(std::optional<AllReduceAlgorithm> algorithm) noexcept { forced_ = algorithm; }
+  // In place of the choice by size, where the data allows: gather and doubling are only for small data. The same on all ranks.
+  // That of all_reduce is also that of reduce.
+  struct Forced {
+    std::optional<AllReduceAlgorithm> all_reduce = std::nullopt;
+    std::optional<AllGatherAlgorithm> all_gather = std::nullopt;
+    std::optional<ReduceScatterAlgorithm> reduce_scatter = std::nullopt;
+  };
+  void force(const Forced& algorithms) noexcept { forced_ = algorithms; }
   void begin_handshake(const Call& call, const CallContext& context) { handshake_.begin(call, context); }
   void finish_handshake() { handshake_.finish(); }
   void end_call() noexcept { handshake_.end(); }
@@ -107,11 +114,12 @@ class NetworkCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> make_part(std::span<const int> members, std::uint64_t id) const;
 
   // Both forms of a collective: of equal and of uneven blocks.
-  void reduce_blocks(const Call& call, const Blocks& bytes, const void* in, void* out, const CallContext& context);
+  void reduce_blocks(const Call& call, const Blocks& counts, const void* in, void* out, const CallContext& context);
   void gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out, const CallContext& context);
   void exchange_blocks(const Call& call, const Blocks& to, const Blocks& from, std::size_t per_chunk, const void* in, void* out,
                        const CallContext& context);
   void compare_counts(const Call& call, std::span<const std::size_t> send_counts, std::span<const std::size_t> recv_counts);
+  void reduce_fused(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root, const CallContext& context);
   void reduce_directly(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root, const CallContext& context);
   void reduce_gathered(const Call& call, const FusedBuffer& fused, bool wanted, const CallContext& context);
 
@@ -120,6 +128,7 @@ class NetworkCommunicator final : public Communicator {
   void run_natively(const Call& call, const CallContext& context, const std::function<std::unique_ptr<Request>()>& start);
 
   [[nodiscard]] AllReduceAlgorithm all_reduce_algorithm(const FusedBuffer& fused, tnt_op_t op) const;
+  [[nodiscard]] ReduceScatterAlgorithm reduce_scatter_algorithm(const Call& call, std::size_t bytes) const;
 
   // out: the reduction of count elements at source(member) of each member.
   template <typename Source>
@@ -133,7 +142,7 @@ class NetworkCommunicator final : public Communicator {
   Group group_;
   std::vector<std::size_t> reduction_order_;
   std::vector<std::size_t> reduction_groups_;
-  std::optional<AllReduceAlgorithm> forced_;
+  Forced forced_;
   std::shared_ptr<NativeCollectives> native_;
   NativeChoice native_choice_;
   CollectiveHandshake handshake_;

@@ -1,53 +1,81 @@
 #include "comm/network/network_doubling.hpp"
 
-#include <utility>
-
 namespace tnt {
 
-void DoublingAllReduce::run(const std::function<void()>& first_begun) {
-  data_ = staging_.acquire(bytes_);
-  arrived_ = staging_.acquire(bytes_);
-  sums_.pack(0, fused_.count(), data_.get(), staging_);
+void DoublingAllReduce::run(const std::function<void()>& arrived) {
+  data_ = staging_.acquire(CollectiveHandshake::header_bytes + bytes_);
+  arrived_ = staging_.acquire(CollectiveHandshake::max_stamped);
+  handshake_.stamp(data_.get());
+  sums_.pack(0, fused_.count(), sums(), staging_);
   phases_.end("pack");
-  if (places_.folded) return run_folded(first_begun);
+  add_up();
+  send_results();
+  arrived();
+}
+
+void DoublingAllReduce::add_up() {
+  if (places_.folded) {
+    send(data_, bytes_, group_.self - 1);
+    return complete();
+  }
   if (places_.extra) {
-    RequestBatch batch(group_);
-    batch.receive({arrived_, 0, bytes_}, *places_.extra, scatter_tag);
-    first_begun();
-    wait(batch);
-    sums_.combine(data_.get(), data_.get(), arrived_.get(), fused_.count());
-    phases_.end("reduce");
+    receive(*places_.extra);
+    complete();
+    add(places_.levels);
   }
   for (std::size_t level = 0; level < places_.levels; ++level) {
-    RequestBatch batch(group_);
-    batch.receive({arrived_, 0, bytes_}, places_.partner(level), scatter_tag);
-    batch.send({data_, 0, bytes_}, places_.partner(level), scatter_tag);
-    if (level == 0 && !places_.extra) first_begun();
-    wait(batch);
     const bool upper = places_.is_upper(level);
-    sums_.combine(data_.get(), upper ? arrived_.get() : data_.get(), upper ? data_.get() : arrived_.get(), fused_.count());
-    phases_.end("reduce");
+    if (!root_ || !upper) receive(places_.partner(level));
+    if (!root_ || upper) send(data_, bytes_, places_.partner(level));
+    complete();
+    if (root_ && upper) return;
+    add(level);
   }
-  const StagingBuffer result = sums_.are_results() ? data_ : staging_.acquire(fused_.count() * sums_.result_size());
-  sums_.finish(result.get(), data_.get(), fused_.count());
-  RequestBatch last(group_);
-  if (places_.extra) last.send({result, 0, fused_.count() * sums_.result_size()}, *places_.extra, gather_tag);
-  unpack(result.get());
-  handshake_.wait(last);
 }
 
-void DoublingAllReduce::run_folded(const std::function<void()>& first_begun) {
-  RequestBatch batch(group_);
-  batch.receive({arrived_, 0, fused_.count() * sums_.result_size()}, group_.self - 1, gather_tag);
-  batch.send({data_, 0, bytes_}, group_.self - 1, scatter_tag);
-  first_begun();
-  wait(batch);
-  unpack(arrived_.get());
+// Beyond the last level: what the extra member sends.
+void DoublingAllReduce::add(std::size_t level) {
+  const std::byte* other = arrived_.get() + CollectiveHandshake::header_bytes;
+  const bool upper = level < places_.levels && places_.is_upper(level);
+  sums_.combine(sums(), upper ? other : sums(), upper ? sums() : other, fused_.count());
+  phases_.end("reduce");
 }
 
-void DoublingAllReduce::unpack(const std::byte* result) {
+void DoublingAllReduce::send_results() {
+  const bool wanted = !root_ || *root_ == group_.self;
+  const std::byte* result = arrived_.get() + CollectiveHandshake::header_bytes;
+  if (has_sum()) {
+    const StagingBuffer message =
+        sums_.are_results() ? data_ : staging_.acquire(CollectiveHandshake::header_bytes + result_bytes_);
+    if (message != data_) handshake_.stamp(message.get());
+    sums_.finish(message.get() + CollectiveHandshake::header_bytes, sums(), fused_.count());
+    if (!root_ && places_.extra) send(message, result_bytes_, *places_.extra);
+    if (root_ && !wanted) send(message, result_bytes_, *root_);
+    if (wanted) fused_.unpack(0, fused_.count(), message.get() + CollectiveHandshake::header_bytes);
+    phases_.end("unpack");
+    return complete();
+  }
+  if (!wanted) return;
+  receive(root_ ? 0 : group_.self - 1);
+  complete();
   fused_.unpack(0, fused_.count(), result);
   phases_.end("unpack");
+}
+
+// With room for the message of any other call, which is then found by its header.
+void DoublingAllReduce::receive(std::size_t member) {
+  batch_.receive({arrived_, 0, CollectiveHandshake::max_stamped}, member, stamped_tag);
+  sender_ = member;
+}
+
+void DoublingAllReduce::send(const StagingBuffer& message, std::size_t bytes, std::size_t member) {
+  batch_.send({message, 0, CollectiveHandshake::header_bytes + bytes}, member, stamped_tag);
+}
+
+void DoublingAllReduce::complete() {
+  wait(batch_);
+  if (sender_) handshake_.check(arrived_.get(), *sender_);
+  sender_.reset();
 }
 
 }  // namespace tnt

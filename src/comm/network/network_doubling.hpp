@@ -1,28 +1,45 @@
-// all_reduce of small data among many ranks: recursive doubling, neighbours first, so that the order of summation is the tree.
+// Small data among many ranks: all_reduce by recursive doubling, and reduce by a tree; neighbours first, so that the order of
+// summation is the tree.
 #pragma once
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 
 #include "comm/network/tree_all_reduce.hpp"
 
 namespace tnt {
 
-// log2 n messages of all data from each rank, one after another. With a number of ranks that is no power of two, two more.
+// log2 n messages of all data from each rank, one after another. With a number of ranks that is no power of two, two more. For
+// a root alone each rank sends one message, and member 0 the result. Messages begin with their call, so a rank that gets all
+// data knows that all ranks made the same call.
 class DoublingAllReduce : TreeAllReduce {
  public:
-  using TreeAllReduce::TreeAllReduce;
+  // root: the member that gets the result; none: all.
+  DoublingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused,
+                    tnt_op_t op, std::optional<std::size_t> root, Phases& phases)
+      : TreeAllReduce(group, handshake, staging, fused, op, phases), root_(root) {}
 
-  // first_begun: called after the first messages were sent.
-  void run(const std::function<void()>& first_begun);
+  // arrived: called when this rank's part is done.
+  void run(const std::function<void()>& arrived);
 
  private:
-  void run_folded(const std::function<void()>& first_begun);
-  void unpack(const std::byte* result);
+  void add_up();        // exchanges partial sums until this rank has all, or has sent its own
+  void send_results();  // or receives the result
+  void receive(std::size_t member);
+  void send(const StagingBuffer& message, std::size_t bytes, std::size_t member);
+  void complete();  // the messages since the last one
+  void add(std::size_t level);
+  [[nodiscard]] std::byte* sums() const { return data_.get() + CollectiveHandshake::header_bytes; }
+  [[nodiscard]] bool has_sum() const { return !places_.folded && (!root_ || places_.place == 0); }
 
+  std::optional<std::size_t> root_;
   std::size_t bytes_ = fused_.count() * sums_.size();
-  StagingBuffer data_;
+  std::size_t result_bytes_ = fused_.count() * sums_.result_size();
+  StagingBuffer data_;  // a message: the header, then this rank's partial sums
   StagingBuffer arrived_;
+  std::optional<std::size_t> sender_;  // of what arrives
+  RequestBatch batch_{group_};
 };
 
 }  // namespace tnt

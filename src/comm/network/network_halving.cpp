@@ -19,8 +19,9 @@ std::size_t chunk_bytes(std::size_t bytes, bool one_node) {
 }  // namespace
 
 HalvingAllReduce::HalvingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging,
-                                   const FusedBuffer& fused, tnt_op_t op, Phases& phases)
+                                   const FusedBuffer& fused, tnt_op_t op, std::optional<std::size_t> root, Phases& phases)
     : TreeAllReduce(group, handshake, staging, fused, op, phases),
+      root_(root),
       takes_callers_(sums_.are_results() && group.world->network().takes_callers_memory()),
       per_chunk_(chunk_bytes(fused.count() * sums_.size(), group.one_node) / sums_.size()),
       chunks_(chunk_count(fused.count(), per_chunk_)) {}
@@ -40,10 +41,10 @@ void HalvingAllReduce::start(std::size_t index) {
   if (places_.extra) chunk.batch.receive(slice(chunk.arrived, all), *places_.extra, scatter_tag);
   if (in == nullptr) sums_.pack(chunk.first, chunk.count, chunk.data.get(), staging_);
   phases_.end("pack");
-  if (places_.folded) chunk.batch.send(slice(chunk.source, all), group_.self - 1, scatter_tag);
 }
 
-// Stages 1 to levels halve, the next levels gather, the last but one sends the result to the extra rank.
+// Stages 1 to levels halve, the next levels gather, the last but one sends the result to the extra rank. For a root alone, the
+// first of those that gather sends to it.
 void HalvingAllReduce::advance(std::size_t index, std::size_t stage) {
   Chunk& chunk = in_flight_[index - oldest_];
   const std::size_t levels = places_.levels;
@@ -62,18 +63,36 @@ void HalvingAllReduce::advance(std::size_t index, std::size_t stage) {
       const Range& own = chunk.ranges.back();
       sums_.finish(result_slice(chunk, own).data(), slice(chunk.data, own).data(), own.second - own.first);
     }
-    exchange_results(chunk, 2 * levels - stage);
+    if (!root_) return exchange_results(chunk, 2 * levels - stage);
+    if (stage > levels + 1) return;
+    const BufferSlice own = result_slice(chunk, chunk.ranges.back());
+    if (is_root()) return receive_results(chunk);
+    if (own.bytes > 0) chunk.batch.send(own, *root_, gather_tag);
   } else {
-    if (places_.extra) chunk.batch.send(result_slice(chunk, {0, chunk.count}), *places_.extra, gather_tag);
+    if (!root_ && places_.extra) chunk.batch.send(result_slice(chunk, {0, chunk.count}), *places_.extra, gather_tag);
     unpack(chunk);
+  }
+}
+
+void HalvingAllReduce::receive_results(Chunk& chunk) {
+  for (std::size_t place = 0; place < std::size_t{1} << places_.levels; ++place) {
+    Range range{0, chunk.count};
+    for (std::size_t level = 0; level < places_.levels; ++level) range = halves(range, (place >> level & 1) != 0).first;
+    const std::size_t member = places_.member(place);
+    const BufferSlice part = result_slice(chunk, range);
+    if (member != group_.self && part.bytes > 0) chunk.batch.receive(part, member, gather_tag);
   }
 }
 
 // The result may arrive where the input was, so the input must have left.
 void HalvingAllReduce::advance_folded(Chunk& chunk, std::size_t stage) {
+  const Range all{0, chunk.count};
   if (stage == 1) {
+    chunk.batch.send(slice(chunk.source, all), group_.self - 1, scatter_tag);
+  } else if (stage == 2) {
     wait(chunk.batch);
-    chunk.batch.receive(result_slice(chunk, {0, chunk.count}), group_.self - 1, gather_tag);
+    if (!root_) chunk.batch.receive(result_slice(chunk, all), group_.self - 1, gather_tag);
+    if (is_root()) receive_results(chunk);
   } else if (stage == 2 * places_.levels + 2) {
     wait(chunk.batch);
     unpack(chunk);
@@ -83,7 +102,7 @@ void HalvingAllReduce::advance_folded(Chunk& chunk, std::size_t stage) {
 }
 
 void HalvingAllReduce::unpack(const Chunk& chunk) {
-  if (!is_callers(chunk.result)) fused_.unpack(chunk.first, chunk.count, chunk.result.get());
+  if (!is_callers(chunk.result) && (!root_ || is_root())) fused_.unpack(chunk.first, chunk.count, chunk.result.get());
   phases_.end("unpack");
 }
 
@@ -94,7 +113,7 @@ void HalvingAllReduce::add_extra(Chunk& chunk) {
 }
 
 void HalvingAllReduce::send_half(Chunk& chunk, std::size_t level) {
-  const auto [own, others] = halves(chunk.ranges.back(), level);
+  const auto [own, others] = halves(chunk.ranges.back(), places_.is_upper(level));
   chunk.ranges.push_back(own);
   const BufferSlice in = slice(chunk.arrived, own);
   const BufferSlice out = slice(chunk.source, others);
@@ -115,17 +134,16 @@ void HalvingAllReduce::add_half(Chunk& chunk, std::size_t level) {
 void HalvingAllReduce::exchange_results(Chunk& chunk, std::size_t level) {
   const BufferSlice own = result_slice(chunk, chunk.ranges.back());
   chunk.ranges.pop_back();
-  const BufferSlice in = result_slice(chunk, halves(chunk.ranges.back(), level).second);
+  const BufferSlice in = result_slice(chunk, halves(chunk.ranges.back(), places_.is_upper(level)).second);
   if (in.bytes > 0) chunk.batch.receive(in, places_.partner(level), gather_tag);
   if (own.bytes > 0) chunk.batch.send(own, places_.partner(level), gather_tag);
 }
 
-std::pair<HalvingAllReduce::Range, HalvingAllReduce::Range> HalvingAllReduce::halves(const Range& range,
-                                                                                     std::size_t level) const {
+std::pair<HalvingAllReduce::Range, HalvingAllReduce::Range> HalvingAllReduce::halves(const Range& range, bool is_upper) const {
   const std::size_t middle = range.first + slice_of(0, 2, range.second - range.first, sums_.size()).second;
   const Range lower{range.first, middle};
   const Range upper{middle, range.second};
-  return places_.is_upper(level) ? std::pair{upper, lower} : std::pair{lower, upper};
+  return is_upper ? std::pair{upper, lower} : std::pair{lower, upper};
 }
 
 }  // namespace tnt

@@ -1,9 +1,11 @@
-// all_reduce among many ranks: recursive halving, then recursive doubling. Thakur, Rabenseifner, Gropp, "Optimization of
-// Collective Communication Operations in MPICH", 2005, section 4.5, with neighbours first: the order of summation is the tree.
+// all_reduce and reduce among many ranks: recursive halving, then recursive doubling, or messages to the root. Thakur,
+// Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, section 4.5, with neighbours
+// first: the order of summation is the tree.
 #pragma once
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,9 +21,10 @@ namespace tnt {
 class HalvingAllReduce : TreeAllReduce {
  public:
   HalvingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused,
-                   tnt_op_t op, Phases& phases);
+                   tnt_op_t op, std::optional<std::size_t> root, Phases& phases);
 
-  // first_begun: called after the first messages were sent.
+  // root: the member that gets the result; none: all. first_begun: called before the first message is sent, so a rank whose
+  // neighbour makes another call sends none, and no rank's result is complete without it.
   template <typename FirstBegun>
   void run(FirstBegun&& first_begun) {
     const std::size_t stages = 2 * places_.levels + 3;
@@ -57,7 +60,9 @@ class HalvingAllReduce : TreeAllReduce {
   void add_half(Chunk& chunk, std::size_t level);
   void exchange_results(Chunk& chunk, std::size_t level);
   void unpack(const Chunk& chunk);
-  [[nodiscard]] std::pair<Range, Range> halves(const Range& range, std::size_t level) const;  // this rank's, the partner's
+  void receive_results(Chunk& chunk);  // of all places: by the root
+  [[nodiscard]] bool is_root() const { return root_ == group_.self; }
+  [[nodiscard]] std::pair<Range, Range> halves(const Range& range, bool is_upper) const;  // this rank's, the partner's
   [[nodiscard]] BufferSlice slice(const StagingBuffer& buffer, const Range& range) const {
     return {buffer, range.first * sums_.size(), (range.second - range.first) * sums_.size()};
   }
@@ -66,6 +71,7 @@ class HalvingAllReduce : TreeAllReduce {
   }
   void advance_folded(Chunk& chunk, std::size_t stage);
 
+  std::optional<std::size_t> root_;
   bool takes_callers_;
   std::size_t per_chunk_;
   std::size_t chunks_;

@@ -9,6 +9,7 @@
 #include "comm/network/block_exchange.hpp"
 #include "comm/network/chunks.hpp"
 #include "comm/network/network_communicator.hpp"
+#include "comm/network/network_gather.hpp"
 #include "comm/network/pipeline.hpp"
 
 namespace tnt {
@@ -98,14 +99,25 @@ void NetworkCommunicator::all_gather_v(const void* in, void* out, std::span<cons
 
 void NetworkCommunicator::gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out,
                                         const CallContext& context) {
-  if (!CollectiveHandshake::gathers(group_.size(), bytes.largest())) {
-    AllGather stages(*this, in, out, bytes);
+  const std::size_t largest = bytes.largest();
+  if (forced_.all_gather || !CollectiveHandshake::gathers(group_.size(), largest)) {
+    const AllGatherAlgorithm chosen = choose_all_gather(group_.size(), group_.nodes, largest);
+    const AllGatherAlgorithm algorithm = forced_.all_gather.value_or(chosen);
+    const auto finish = [&] { handshake_.finish(); };
     handshake_.begin(call, context);
-    run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+    if (algorithm == AllGatherAlgorithm::bruck) {
+      BruckAllGather(group_, handshake_, staging_, in, out, bytes).run(finish);
+    } else if (algorithm == AllGatherAlgorithm::ring) {
+      RingAllGather(group_, handshake_, staging_, in, out, bytes).run(finish);
+    } else {  // as the others, no data is sent before the handshake has ended
+      AllGather stages(*this, in, out, bytes);
+      finish();
+      run_pipeline(stages, stages.chunks(), [] {});
+    }
     return handshake_.end();
   }
   const std::size_t own = bytes.size(group_.self);
-  handshake_.gather(call, context, bytes.largest(), [&](std::byte* to) {
+  handshake_.gather(call, context, largest, [&](std::byte* to) {
     if (own > 0) std::memcpy(to, in, own);
   });
   for (std::size_t member = 0; member < group_.size(); ++member) {

@@ -8,6 +8,7 @@
 #include "comm/network/network_communicator.hpp"
 #include "comm/network/network_doubling.hpp"
 #include "comm/network/network_halving.hpp"
+#include "comm/network/network_reduce_scatter.hpp"
 #include "comm/network/pipeline.hpp"
 #include "comm/phases.hpp"
 
@@ -123,7 +124,11 @@ AllReduceAlgorithm NetworkCommunicator::all_reduce_algorithm(const FusedBuffer& 
   const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   const bool small = CollectiveHandshake::gathers(group_.size(), bytes);
   AllReduceAlgorithm chosen = choose_all_reduce(group_.size(), group_.one_node, bytes);
-  if (forced_ && (*forced_ != AllReduceAlgorithm::gather || small)) chosen = *forced_;
+  if (forced_.all_reduce && (*forced_.all_reduce != AllReduceAlgorithm::gather || small)) chosen = *forced_.all_reduce;
+  const std::size_t sums_bytes = fused.count() * std::max(dtype_size(fused.dtype()), sizeof(float));
+  if (chosen == AllReduceAlgorithm::doubling && sums_bytes > CollectiveHandshake::max_gathered) {
+    chosen = AllReduceAlgorithm::halving;
+  }
   const bool adds_at_once = chosen == AllReduceAlgorithm::gather || chosen == AllReduceAlgorithm::direct;
   const bool can_add_in_parts = reduction_groups_.empty() && PartialSums::can(fused.dtype(), op);
   if (group_.size() > 1 && (adds_at_once || can_add_in_parts)) return chosen;
@@ -134,31 +139,32 @@ void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, cons
   const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
   if (takes_native(call, bytes)) return all_reduce_natively(fused, call, context);
-  const AllReduceAlgorithm algorithm = all_reduce_algorithm(fused, op);
-  if (algorithm == AllReduceAlgorithm::gather) return reduce_gathered(call, fused, true, context);
-  if (algorithm == AllReduceAlgorithm::direct) return reduce_directly(call, fused, std::nullopt, context);
+  reduce_fused(call, fused, std::nullopt, context);
+}
+
+void NetworkCommunicator::reduce_fused(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root,
+                                       const CallContext& context) {
+  const AllReduceAlgorithm algorithm = all_reduce_algorithm(fused, call.op);
+  const bool wanted = !root || *root == group_.self;
+  if (algorithm == AllReduceAlgorithm::gather) return reduce_gathered(call, fused, wanted, context);
+  if (algorithm == AllReduceAlgorithm::direct) return reduce_directly(call, fused, root, context);
   Phases phases(context);
   handshake_.begin(call, context);
-  const auto begun = [&] { handshake_.finish(); };
+  const auto finish = [&] { handshake_.finish(); };
   if (algorithm == AllReduceAlgorithm::doubling) {
-    DoublingAllReduce(group_, handshake_, staging_, fused, op, phases).run(begun);
+    DoublingAllReduce(group_, handshake_, staging_, fused, call.op, root, phases).run(finish);
   } else {
-    HalvingAllReduce(group_, handshake_, staging_, fused, op, phases).run(begun);
+    HalvingAllReduce(group_, handshake_, staging_, fused, call.op, root, phases).run(finish);
   }
   handshake_.end();
 }
 
-// The slices go to one rank in place of all.
+// As an all_reduce whose results go to one rank in place of all.
 void NetworkCommunicator::reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
                                  const CallContext& context) {
   const Call call{.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count};
-  const bool is_root = rank() == root;
-  const TensorView view{.in = in, .out = is_root ? out : nullptr, .count = count};
-  const FusedBuffer fused({&view, 1}, dtype);
-  if (CollectiveHandshake::gathers(group_.size(), count * dtype_size(dtype))) {
-    return reduce_gathered(call, fused, is_root, context);
-  }
-  reduce_directly(call, fused, static_cast<std::size_t>(root), context);
+  const TensorView view{.in = in, .out = rank() == root ? out : nullptr, .count = count};
+  reduce_fused(call, FusedBuffer({&view, 1}, dtype), static_cast<std::size_t>(root), context);
 }
 
 void NetworkCommunicator::reduce_directly(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root,
@@ -193,11 +199,12 @@ void NetworkCommunicator::reduce_gathered(const Call& call, const FusedBuffer& f
 // advance() sums the received blocks straight into the output.
 class NetworkCommunicator::ReduceScatter {
  public:
-  // bytes: of each member's block of in.
-  ReduceScatter(NetworkCommunicator& comm, const void* in, void* out, const Call& call, const Blocks& bytes)
+  // counts: elements of each member's block of in.
+  ReduceScatter(NetworkCommunicator& comm, const void* in, void* out, const Call& call, const Blocks& counts)
       : comm_(comm),
-        blocks_(comm.group_, comm.staging_, in, bytes, {comm.group_.size(), bytes.size(comm.group_.self)},
-                slice_bytes(bytes.total(), comm.group_.size())),
+        blocks_(comm.group_, comm.staging_, in, counts.times(dtype_size(call.dtype)),
+                {comm.group_.size(), counts.size(comm.group_.self) * dtype_size(call.dtype)},
+                slice_bytes(counts.total() * dtype_size(call.dtype), comm.group_.size())),
         out_(out),
         call_(call),
         size_(dtype_size(call.dtype)) {}
@@ -237,20 +244,36 @@ void NetworkCommunicator::reduce_scatter(const void* in, void* out, std::size_t 
     if (in_place) std::memcpy(out, result.get(), count * dtype_size(dtype));
     return;
   }
-  reduce_blocks(call, {group_.size(), count * dtype_size(dtype)}, in, out, context);
+  reduce_blocks(call, {group_.size(), count}, in, out, context);
 }
 
 void NetworkCommunicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
                                            tnt_op_t op, const CallContext& context) {
   const Call call = uneven_call(Call::reduce_scatter_v, counts, dtype, op);
-  reduce_blocks(call, Blocks(counts, dtype_size(dtype)), in, out, context);
+  reduce_blocks(call, Blocks(counts), in, out, context);
 }
 
-void NetworkCommunicator::reduce_blocks(const Call& call, const Blocks& bytes, const void* in, void* out,
+ReduceScatterAlgorithm NetworkCommunicator::reduce_scatter_algorithm(const Call& call, std::size_t bytes) const {
+  if (!reduction_groups_.empty() || !PartialSums::can(call.dtype, call.op)) return ReduceScatterAlgorithm::direct;
+  return forced_.reduce_scatter.value_or(choose_reduce_scatter(group_.size(), group_.nodes, bytes));
+}
+
+// The handshake ends before the first data is sent: a rank whose neighbour makes another call sends none, and no rank's result
+// is complete without it.
+void NetworkCommunicator::reduce_blocks(const Call& call, const Blocks& counts, const void* in, void* out,
                                         const CallContext& context) {
-  ReduceScatter stages(*this, in, out, call, bytes);
+  Phases phases(context);
   handshake_.begin(call, context);
-  run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  const std::size_t bytes = counts.total() * dtype_size(call.dtype);
+  if (group_.size() > 1 && reduce_scatter_algorithm(call, bytes) == ReduceScatterAlgorithm::halving) {
+    const TensorView view{.in = in, .count = counts.total()};
+    const FusedBuffer fused({&view, 1}, call.dtype);
+    HalvingReduceScatter(group_, handshake_, staging_, fused, out, counts, call.op, phases).run([&] { handshake_.finish(); });
+  } else {
+    ReduceScatter stages(*this, in, out, call, counts);
+    handshake_.finish();
+    run_pipeline(stages, stages.chunks(), [] {});
+  }
   handshake_.end();
 }
 

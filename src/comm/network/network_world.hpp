@@ -34,7 +34,7 @@ struct WaitingCall {
 // report the same error.
 class NetworkWorld {
  public:
-  static constexpr int tags_per_communicator = 5;  // tag values of one communicator: its context and a TagKind
+  static constexpr int tags_per_communicator = 6;  // tag values of one communicator: its context and a TagKind
 
   // recorder: gets the calls of the communicators; may be null.
   explicit NetworkWorld(std::shared_ptr<Network> network, std::shared_ptr<FlightRecorder> recorder = nullptr);

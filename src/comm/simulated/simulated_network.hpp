@@ -31,6 +31,7 @@ class SimulatedNetwork final : public Network {
   [[nodiscard]] std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,
                                                std::shared_ptr<void> memory) override;
   void sleep(std::chrono::nanoseconds time) override;
+  [[nodiscard]] bool takes_callers_memory() const noexcept override { return true; }
   void skip_finalize() noexcept override {}
 
  private:
