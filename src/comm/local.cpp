@@ -42,8 +42,10 @@ std::optional<Error> LocalCommunicator::async_error() const noexcept {
   return std::nullopt;
 }
 
+// Each collective calls this: without an error, it makes no optional<Error>.
 void LocalCommunicator::check() const {
-  if (const auto error = async_error()) throw Error(*error);
+  if (!job_->set && !own_->set) return;
+  throw Error(*async_error());
 }
 
 void LocalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
