@@ -25,6 +25,7 @@ try:
 except ImportError as error:
     raise ImportError(_installation.why_not(error, _os.path.dirname(__file__))) from error
 
+from tarantella import horovod_name as _horovod_name
 from tarantella import interrupts as _interrupts
 from tarantella import mpi as _mpi
 from tarantella import reporting as _reporting
@@ -202,6 +203,7 @@ if _mpi.started_by_mpi():
     _threads.share_cores()  # our launcher has done it already, for its ranks
 _tensorflow_import.before_first_gradient(_check_loops)
 _tensorflow_import.install()
+_horovod_name.install()
 if _variables.REPORT_FD in _os.environ:  # a rank of our launcher
     _interrupts.install()
 _reporting.install(only_if_leader=True)  # also what Ctrl-C hides from the user

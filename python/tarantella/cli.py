@@ -11,7 +11,7 @@ import signal
 import sys
 
 from tarantella.inspection import doctor, explain, status
-from tarantella.launcher import preload, restarts, supervision
+from tarantella.launcher import horovodrun, preload, restarts, supervision
 from tarantella.launcher.cleanup import clean_up
 from tarantella.launcher.environment import shared_environment
 from tarantella.launcher.errors import UsageError
@@ -59,6 +59,10 @@ def _run(argv: list[str], console: Console) -> int:
     if argv[:1] == ["simulate"]:
         print(simulate(argv[1:]), end="")
         return 0
+    if argv[:1] == ["horovodrun"]:
+        argv, ignored = horovodrun.launcher_line(argv[1:])
+        if ignored:
+            console.message(f"ignored, they have no meaning here: {', '.join(ignored)}")
     options = parse(argv)
     if isinstance(options, Cleanup):
         return _clean_up(options, console)

@@ -100,9 +100,9 @@ def all_to_all(x: Any, splits: ArrayLike | Any | None = None) -> tuple[Any, Any]
         splits: how many of the rows go to each rank; None: equally many to each.
 
     Returns:
-        The rows that this rank got, those of rank 0 first, and how many each rank has sent. Of tensors tensors, also inside a
-        `tf.function`: the rows have a gradient, that of the sum of the ranks' losses, as for `tnt.all_gather`. Arrays of
-        arrays.
+        The rows that this rank got, those of rank 0 first, and how many each rank has sent. They are tensors if x is one, also
+        inside a `tf.function`, and else arrays. The rows of tensors have a gradient: that of the sum of the ranks' losses, as
+        for `tnt.all_gather`.
 
     Raises:
         InvalidArgumentError: on all ranks: the splits of a rank do not add up to its rows. MismatchError: ranks called
@@ -128,7 +128,7 @@ def reduce_scatter(x: Any, op: str = "sum") -> Any:
 
     Returns:
         Rank 0 gets the first rows, and each rank equally many; the first ranks get one more if they cannot be shared evenly.
-        Of a tensor a tensor, also inside a `tf.function`; sums and averages have gradients. Of an array an array.
+        A tensor if x is one, also inside a `tf.function`, where sums and averages have gradients; else an array.
 
     Raises:
         As `tnt.all_to_all`.

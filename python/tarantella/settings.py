@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tarantella import _native
+from tarantella.errors import InvalidArgumentError
 
 
 def check(variables: Mapping[str, str]) -> None:
@@ -78,6 +79,23 @@ def log_level() -> str:
 def on_all_ranks(what: str) -> bool:
     """Whether ranks other than the master do it too: ``"log"``, ``"output"`` (progress, summaries) or ``"tensorboard"``."""
     return what in _get("TNT_ON_ALL_RANKS").split(",")
+
+
+def horovod() -> bool:
+    """Whether scripts find our functions under the name of Horovod."""
+    return _flag("TNT_HOROVOD")
+
+
+def horovod_pickle() -> bool:
+    """Whether a script for Horovod may send objects as pickles, which can run code."""
+    return _flag("TNT_HOROVOD_PICKLE")
+
+
+def _flag(name: str) -> bool:
+    value = os.environ.get(name, "")
+    if value not in ("", "0", "1"):
+        raise InvalidArgumentError(f"{name}={value}: expected 0 or 1")
+    return value == "1"
 
 
 def _get(name: str, variables: Mapping[str, str] = os.environ) -> str:

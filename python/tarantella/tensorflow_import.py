@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _first_gradient: Callable[[], None] | None = None
+_own_shuffles = False
 
 
 def before_first_gradient(action: Callable[[], None]) -> None:
@@ -65,13 +66,19 @@ def seed_shuffles(tf: ModuleType) -> None:
         return
 
     def shuffle(self: Any, buffer_size: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if seed is None and global_seed() is None:
+        if seed is None and not _own_shuffles and global_seed() is None:
             seed = agreed_seed()
         return original(self, buffer_size, seed, *args, **kwargs)
 
     shuffle.__doc__ = original.__doc__
     shuffle._tnt_seeded = True  # type: ignore[attr-defined]
     tf.data.Dataset.shuffle = shuffle
+
+
+def shuffle_by_rank() -> None:
+    """From now on each rank shuffles in an order of its own, for scripts that give every rank data of its own."""
+    global _own_shuffles
+    _own_shuffles = True
 
 
 def _run_before_gradients(tf: ModuleType, action: Callable[[], None]) -> None:

@@ -24,7 +24,7 @@ Graph = dict[str, dict[str, int]]
 PYTHON = [
     ["errors", "installation", "interrupts", "start", "strategy", "variables", "_native"],
     ["mpi", "reporting", "settings", "flight", "versions"],
-    ["environment", "threads"],
+    ["environment", "threads", "horovod_name"],
     ["gpus", "runtime"],
     ["collectives"],
     ["seeding"],
@@ -43,6 +43,7 @@ PYTHON = [
     ["keras/surrogate"],
     ["keras/model"],
     ["keras/models"],
+    ["horovod"],
     ["launcher"],
     ["verify", "scaling", "inspection"],
     ["cli"],

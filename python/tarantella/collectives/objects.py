@@ -51,6 +51,19 @@ def broadcast_object(obj: Any, root: int = 0) -> Any:
     return obj if rank == root else _Decoder(data).decode(json.loads(text.tobytes()))
 
 
+def to_bytes(obj: Any) -> bytes:
+    """The object as bytes, from which `from_bytes` makes an equal one. Raises TypeError for what `broadcast_object` refuses."""
+    arrays: list[NDArray[Any]] = []
+    text = json.dumps(_encode(obj, arrays)).encode()
+    return len(text).to_bytes(8, "little") + text + pack(arrays).tobytes()
+
+
+def from_bytes(data: bytes) -> Any:
+    """The object of which `to_bytes` has made these bytes. Nothing of it is executed."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    return _Decoder(np.frombuffer(data[end:], np.uint8)).decode(json.loads(data[8:end]))
+
+
 def _encode(x: Any, arrays: list[NDArray[Any]]) -> Any:
     """The object for JSON: containers and arrays become lists that begin with their kind. Appends the arrays to `arrays`."""
     if x is None or type(x) in (bool, int, float, str):

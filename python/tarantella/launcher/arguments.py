@@ -42,7 +42,8 @@ def launcher_parser() -> argparse.ArgumentParser:
     """The parser of everything before `--`."""
     parser = Parser(
         prog="tarantella",
-        usage="tarantella -n N [options] -- SCRIPT [args...]\n       tarantella doctor|status|explain|verify|simulate --help",
+        usage="tarantella -n N [options] -- SCRIPT [args...]\n       tarantella "
+        "doctor|status|explain|verify|simulate|horovodrun --help",
         description="Starts N ranks of SCRIPT, on this node or on several hosts, and ends them together when one fails. SCRIPT "
         "is a .py file or another program, or what may follow `python`: -m MODULE, -c TEXT, or - for standard input.",
         allow_abbrev=False,
@@ -107,6 +108,8 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     add("--reproducible", metavar="V", type=setting("TNT_REPRODUCIBLE"),
         help="the same bits on any number of ranks that divides V: batches are cut into V shards (a power of two, such as 8)")
     add("--timeout", metavar="SECONDS", type=setting("TNT_TIMEOUT"), help="the longest that a rank waits for another one")
+    add("--horovod", action="store_true",
+        help="let `import horovod` in the script import tarantella.horovod: scripts for Horovod run unchanged")
     add("--timeline", metavar="FILE", type=_timeline, help="write a timeline of the run to FILE")
 
 

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tarantella import interrupts, reporting, tensorflow_import
+from tarantella import horovod_name, interrupts, reporting, tensorflow_import
 from tarantella.launcher import main_program
 from tarantella.launcher.signals import ASKING, ENDING
 
@@ -74,6 +74,7 @@ class ForkedRank(BaseException):
         _reopen_streams()
         _seed_anew()
         tensorflow_import.install()  # when tarantella was imported, this process was the launcher and no rank
+        horovod_name.install()
         interrupts.install()
         reporting.install(only_if_leader=True)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._signals)

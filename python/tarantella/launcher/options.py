@@ -231,6 +231,7 @@ def _variables(given: argparse.Namespace) -> dict[str, str]:
         "TNT_TIMELINE": given.timeline,
         "TNT_LOG_LEVEL": given.log_level,
         "TNT_ON_ALL_RANKS": ",".join(what for what, wanted in on_all.items() if wanted) or None,
+        "TNT_HOROVOD": "1" if given.horovod else None,
         "TNT_GPUS_PER_NODE": "0" if given.no_gpu else None,
         "CUDA_VISIBLE_DEVICES": "-1" if given.no_gpu else None,  # for programs that know nothing of ours
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -13,6 +13,9 @@ from tarantella.keras.loops import reducers
 from tarantella.keras.loops.reducers import LoopReduction
 from tarantella.keras.reduction import ops
 from tarantella.keras.step.accumulation import OptimizerHooks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Optimizer"]
 
@@ -52,10 +55,14 @@ def Optimizer(optimizer: Any, name: str | None = None, group: Any = None) -> Any
         raise UnsupportedError("gradients of a part of the ranks are not reduced in this version: leave group out")
     if name is not None:
         optimizer.name = name
-    if is_distributed(optimizer):
-        return optimizer
-    _Methods(optimizer).install()
+    if not is_distributed(optimizer):
+        distribute(optimizer, LoopReduction)
     return optimizer
+
+
+def distribute(optimizer: Any, reduction: Callable[[Any, Any], LoopReduction]) -> None:
+    """Makes an optimizer reduce gradients. reduction: how those of one call are reduced, by its ``weight`` and ``samples``."""
+    _Methods(optimizer, reduction).install()
 
 
 def is_distributed(optimizer: Any) -> bool:
@@ -70,8 +77,9 @@ def is_distributed(optimizer: Any) -> bool:
 class _Methods:
     """The methods that an optimizer gets; as its attributes, so that its class stays the same."""
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Any, reduction: Callable[[Any, Any], LoopReduction]) -> None:
         self._optimizer = optimizer
+        self._make_reduction = reduction
         self._hooks = OptimizerHooks(optimizer, self)
         self._original = optimizer.apply_gradients
         self._given: dict[str, Any] = {}
@@ -101,7 +109,7 @@ class _Methods:
             )
         grads = list(grads)
         reducers.refuse_reduced(grads)
-        self._reduction = LoopReduction(self._given.get("weight", weight), self._given.get("samples", samples))
+        self._reduction = self._make_reduction(self._given.get("weight", weight), self._given.get("samples", samples))
         try:
             with ops.translated_errors():
                 if runtime.get_size() == 1 and trainable_variables is not None:

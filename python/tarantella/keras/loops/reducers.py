@@ -12,6 +12,7 @@ from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import context
 from tarantella.keras.reduction import collectives, gradients
+from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ class LoopReducers(ReducerRegistry):
 
 
 @functools.cache
-def reducers() -> LoopReducers:
-    """Those of this process."""
-    return LoopReducers("a custom loop")
+def reducers(wire_dtype: str | int = WIRE_DEFAULT) -> LoopReducers:
+    """Those of this process. wire_dtype: the type in which gradients are sent, as `Reducer` takes it."""
+    return LoopReducers("a custom loop", wire_dtype)
 
 
 class LoopReduction:

@@ -67,7 +67,7 @@ def total(numbers: Any) -> tf.Tensor:
 
 def run(collective: str, *inputs: tf.Tensor, group: Group | None = None, **attributes: Any) -> Any:
     """The outputs of one of our blocking ops, which runs after the graph's earlier ones."""
-    context.refuse_in_trial(collective.removesuffix("_rows"))
+    context.refuse_in_trial(collective.replace("rows", "").rstrip("_"))
     with ops.translated_errors(), graph_order.after_last():
         outputs = getattr(ops.library(), collective)(*inputs, communicator=communicator.attachment(group), **attributes)
     graph_order.record([outputs if isinstance(outputs, tf.Tensor) else outputs[0]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -117,6 +118,18 @@ def without_jit(model: Any) -> list[tuple[Any, str, Any]]:
     The public ``jit_compile`` is a property: a value set there could not be taken away again.
     """
     return [(model, "_jit_compile", False)]
+
+
+def before_training(action: Callable[[Any], None]) -> None:
+    """Runs the action with each model of this process before Keras makes the function of its training step."""
+    original = keras.Model.make_train_function
+
+    @functools.wraps(original)
+    def make_train_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+        action(self)
+        return original(self, *args, **kwargs)
+
+    keras.Model.make_train_function = make_train_function
 
 
 def layers_of(model: Any) -> list[Any]:

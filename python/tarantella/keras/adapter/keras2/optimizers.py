@@ -79,6 +79,10 @@ def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
         optimizer.build(list(variables))
 
 
+def let_variables_be_called() -> None:
+    """Nothing to do: ``optimizer.variables()`` is the same as ``optimizer.variables`` in this Keras."""
+
+
 def optimizer_variables(model: Any) -> list[Any]:
     """The state of all optimizers of the model, with their step counts, learning rates and loss scales."""
     found: dict[int, Any] = {}

@@ -1,0 +1,1 @@
+"""What needs no TensorFlow: exceptions, ranks, groups of ranks."""

@@ -1,0 +1,21 @@
+"""The exceptions that scripts catch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HorovodInternalError(RuntimeError):
+    """A collective has failed. The text says which rank, which tensor, and what to do."""
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """The hosts of the job have changed. Tarantella starts all ranks anew instead (`--max-restarts`) and never raises this.
+
+    Attributes:
+        skip_sync: whether the state is the same on all ranks.
+    """
+
+    def __init__(self, skip_sync: Any = False) -> None:
+        super().__init__("the hosts of the job have changed")
+        self.skip_sync = skip_sync

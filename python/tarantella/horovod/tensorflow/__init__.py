@@ -1,0 +1,90 @@
+"""`import tarantella.horovod.tensorflow as hvd`: Horovod for TensorFlow."""
+
+from typing import Any
+
+from tarantella.horovod.common import basics as _basics
+from tarantella.horovod.common.basics import (
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from tarantella.horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from tarantella.horovod.tensorflow.collectives import (
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    allgather,
+    allreduce,
+    alltoall,
+    barrier,
+    broadcast,
+    broadcast_,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_reducescatter,
+    join,
+    reducescatter,
+)
+from tarantella.horovod.tensorflow.compression import Compression
+from tarantella.horovod.tensorflow.functions import (
+    allgather_object,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_variables,
+    local_rank_op,
+    local_size_op,
+    rank_op,
+    size_op,
+)
+from tarantella.horovod.tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+from tarantella.horovod.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+from tarantella.keras import adapter as _adapter
+from tarantella.keras.layers import SyncBatchNormalization
+
+__all__ = [
+    "Adasum", "Average", "Compression", "DistributedGradientTape", "DistributedOptimizer", "Max", "Min",
+    "PartialDistributedGradientTape", "PartialDistributedOptimizer", "ProcessSet", "Product", "Sum",
+    "SyncBatchNormalization", "add_process_set", "allgather", "allgather_object", "allreduce", "alltoall", "barrier",
+    "broadcast", "broadcast_", "broadcast_global_variables", "broadcast_object", "broadcast_variables", "ccl_built",
+    "cross_rank", "cross_size", "cuda_built", "ddl_built", "global_process_set", "gloo_built", "gloo_enabled",
+    "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized",
+    "join", "local_rank", "local_rank_op", "local_size", "local_size_op", "mpi_built", "mpi_enabled",
+    "mpi_threads_supported", "nccl_built", "rank", "rank_op", "reducescatter", "remove_process_set", "rocm_built",
+    "shutdown", "size", "size_op", "start_timeline", "stop_timeline",
+]  # fmt: skip
+
+
+def init(comm: Any = None, process_sets: Any = None) -> None:
+    """Joins the job. Collective. As `basics.init`. From then on ``optimizer.variables()`` works as before Keras 3."""
+    _adapter.let_variables_be_called()
+    _basics.init(comm, process_sets)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "elastic":
+        raise AttributeError(
+            "hvd.elastic is not offered: use tnt.callbacks.Checkpoint and `tarantella --max-restarts K`, which starts all "
+            "ranks again from the last checkpoint (docs/horovod.md)"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

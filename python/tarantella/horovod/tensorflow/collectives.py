@@ -1,0 +1,277 @@
+"""The collectives on tensors, with Horovod's arguments and gradients. Ranks compare name, type and shape before each.
+
+The gradient of a collective is the mean over the ranks of what flows back, where Horovod has that (docs/horovod.md).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.errors import UnsupportedError
+from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
+from tarantella.horovod.tensorflow.compression import Compression
+from tarantella.horovod.tensorflow.errors import as_horovod
+from tarantella.keras import adapter
+from tarantella.keras.reduction import collectives, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class ReduceOp(enum.IntEnum):
+    """What becomes of the ranks' numbers."""
+
+    Average = 0
+    Sum = 1
+    Adasum = 2
+    Min = 3
+    Max = 4
+    Product = 5
+
+
+Average, Sum, Adasum, Min, Max, Product = ReduceOp
+_NAMES = {Average: "avg", Sum: "sum", Min: "min", Max: "max", Product: "prod"}
+
+
+def operation(op: Any, average: bool | None = None) -> ReduceOp:
+    """The operation that arguments ask for, `Average` by default.
+
+    Raises:
+        ValueError: both were given. UnsupportedError: it is Adasum.
+    """
+    if average is not None:
+        if op is not None:
+            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+        op = Average if average else Sum
+    chosen = Average if op is None else ReduceOp(op)
+    if chosen == Adasum:
+        raise UnsupportedError("hvd.Adasum is not offered: use hvd.Average, or hvd.Sum with a smaller learning rate")
+    return chosen
+
+
+def _scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
+    """Integers are scaled in float64, and lose what is behind the point."""
+    if factor == 1.0:
+        return tensor
+    if tensor.dtype.is_floating:
+        return tensor * tf.cast(factor, tensor.dtype)
+    return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The elementwise reduction over ranks of a tensor, or of the rows of an IndexedSlices, which stay apart.
+
+    Args:
+        device_dense, device_sparse: ignored.
+        prescale_factor, postscale_factor: factors before and after the reduction.
+        name: the same on all ranks. Others: as `tnt.all_reduce`.
+    """
+    chosen = operation(op, average)
+    if isinstance(tensor, tf.IndexedSlices):
+        return _allreduce_rows(tensor, chosen, prescale_factor * postscale_factor, name, process_set)
+    tensor = tf.convert_to_tensor(adapter.unwrap(tensor))
+    compressed, ctx = compression.compress(_scaled(tensor, prescale_factor))
+    with as_horovod():
+        reduced = collectives.all_reduce(compressed, _NAMES[chosen], process_set.group(), name or "")
+    return _scaled(compression.decompress(reduced, ctx), postscale_factor)
+
+
+def _allreduce_rows(slices: tf.IndexedSlices, op: ReduceOp, factor: float, name: str | None, process_set: ProcessSet) -> Any:
+    if op not in (Average, Sum):
+        raise NotImplementedError(f"the {op.name} of tf.IndexedSlices: use hvd.Average or hvd.Sum, or sparse_as_dense=True")
+    values = allgather(slices.values, name and f"{name}.values", process_set=process_set)
+    indices = allgather(slices.indices, name and f"{name}.indices", process_set=process_set)
+    factor = factor / process_set.size() if op == Average else factor
+    return tf.IndexedSlices(_scaled(values, factor), indices, slices.dense_shape)
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """`allreduce` of each of the tensors."""
+    rest = (compression, operation(op, average), prescale_factor, postscale_factor)
+    return [
+        allreduce(tensor, None, device_dense, device_sparse, *rest, name and f"{name}.{i}", process_set)
+        for i, tensor in enumerate(tensors)
+    ]
+
+
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def allgather(
+    tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
+) -> tf.Tensor:
+    """All ranks' rows one after another; each rank may have another number of them."""
+    x = rows.as_rows(tensor, "hvd.allgather")
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def gather(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        with as_horovod():
+            result, numbers = rows.gathered(x, process_set.group(), name or "")
+        rank = process_set.rank()
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            begin = tf.reduce_sum(numbers[:rank])
+            mean = allreduce(upstream, op=Average, process_set=process_set)
+            return tf.ensure_shape(mean[begin : begin + numbers[rank]], x.shape)
+
+        return result, gradient
+
+    return gather(x)
+
+
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[tf.Tensor]:
+    """`allgather` of each of the tensors."""
+    return [allgather(tensor, name and f"{name}.{i}", process_set=process_set) for i, tensor in enumerate(tensors)]
+
+
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
+    """The tensor of `root_rank`, a rank of the job, on all ranks."""
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def sent(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        with as_horovod():
+            root = process_set.group().to_group_rank(int(root_rank))
+            result = collectives.broadcast(x, root, process_set.group(), name or "")
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            mean = allreduce(upstream, op=Average, process_set=process_set)
+            return mean if process_set.rank() == root else tf.zeros_like(mean)
+
+        return result, gradient
+
+    return sent(tf.convert_to_tensor(adapter.unwrap(tensor)))
+
+
+def broadcast_(
+    variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """Gives variables the values of `root_rank`. Returns them."""
+    for i, variable in enumerate(variables):
+        inner = adapter.unwrap(variable)
+        inner.assign(broadcast(inner.read_value(), root_rank, name and f"{name}.{i}", process_set=process_set))
+    return list(variables)
+
+
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Sends rows to each rank. Returns those that came, and with `splits` also how many came from each rank."""
+    x = rows.as_rows(tensor, "hvd.alltoall")
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def exchange(x: tf.Tensor) -> tuple[Any, Callable[..., tf.Tensor]]:
+        with as_horovod():
+            result, received = rows.exchanged(x, splits, process_set.group(), name or "")
+
+        def gradient(upstream: tf.Tensor, _of_received: Any = None) -> tf.Tensor:
+            with as_horovod():
+                back, _ = rows.exchanged(tf.convert_to_tensor(upstream), received, process_set.group())
+            return tf.ensure_shape(back, x.shape)
+
+        return (result, received), gradient
+
+    result, received = exchange(x)
+    return result if splits is None else (result, tf.cast(received, tf.int32))
+
+
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: Any = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tf.Tensor:
+    """This rank's rows of the reduction. The first ranks get one more if the rows cannot be shared evenly."""
+    chosen = operation(op)
+    if chosen not in (Average, Sum):
+        raise NotImplementedError(f"hvd.reducescatter with op {chosen.name}: use hvd.Average or hvd.Sum")
+    x = rows.as_rows(tensor, "hvd.reducescatter")
+    compressed, ctx = compression.compress(_scaled(x, prescale_factor))
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def scatter(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            of_all = allgather(tf.convert_to_tensor(upstream), process_set=process_set)
+            return tf.ensure_shape(_scaled(of_all, process_set.size() if chosen == Sum else 1.0), x.shape)
+
+        with as_horovod():
+            return rows.scattered(x, _NAMES[chosen], process_set.group(), name or "")[0], gradient
+
+    return _scaled(compression.decompress(scatter(compressed), ctx), postscale_factor)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: Any = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[tf.Tensor]:
+    """`reducescatter` of each of the tensors."""
+    scales = (prescale_factor, postscale_factor)
+    return [
+        reducescatter(tensor, device_dense, compression, op, name and f"{name}.{i}", process_set, *scales)
+        for i, tensor in enumerate(tensors)
+    ]
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns after all ranks have called it."""
+    with as_horovod():
+        process_set.group().communicator().barrier()
+
+
+def join() -> int:
+    """This rank has no more data: it adds zeros to the others' `allreduce` until all ranks have joined.
+
+    An average still divides by all ranks. Returns the rank that was the last to join.
+    """
+    with as_horovod():
+        return int(collectives.join())

@@ -1,0 +1,111 @@
+"""Variables and objects from one rank to all."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella import runtime, settings
+from tarantella.collectives import objects
+from tarantella.horovod.common.exceptions import HorovodInternalError
+from tarantella.horovod.common.process_sets import ProcessSet, by_id, global_process_set
+from tarantella.horovod.tensorflow import collectives
+from tarantella.horovod.tensorflow.errors import as_horovod
+from tarantella.keras.reduction.collectives import broadcast_variables as broadcast_to_all
+
+_OBJECT, _PICKLE, _ERROR = b"O", b"P", b"E"
+
+
+def broadcast_variables(variables: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
+    """Gives variables the values that they have on `root_rank`."""
+    if process_set is not global_process_set:
+        collectives.broadcast_(tf.nest.flatten(variables), root_rank, process_set=process_set)
+        return
+    with as_horovod():
+        broadcast_to_all(list(variables), root_rank)
+
+
+def broadcast_global_variables(root_rank: int) -> None:
+    """Refuses: the variables of a graph of TensorFlow 1 are no collection of TensorFlow 2."""
+    raise RuntimeError(
+        "hvd.broadcast_global_variables: TensorFlow 2 has no list of all: use hvd.broadcast_variables(model.variables)"
+    )
+
+
+def broadcast_object(
+    obj: Any = None,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The object of `root_rank`, on all ranks: numbers, texts, NumPy arrays, and lists, tuples and dicts of them.
+
+    Others are refused unless TNT_HOROVOD_PICKLE=1, which sends them as pickles: what is sent could run code.
+    """
+    is_root = runtime.get_rank() == root_rank
+    sent, failure = _sent(obj) if is_root else (b"", None)
+    size = collectives.broadcast(tf.constant(len(sent), tf.int64), root_rank, process_set=process_set)
+    data = np.frombuffer(sent, np.uint8) if is_root else np.zeros(int(size), np.uint8)
+    received = collectives.broadcast(tf.constant(data, tf.uint8), root_rank, process_set=process_set)
+    if failure is not None:
+        raise failure
+    return obj if is_root else _received(received.numpy().tobytes(), root_rank)
+
+
+def allgather_object(
+    obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """The objects of all ranks, in the order of ranks. As `broadcast_object`."""
+    sent, failure = _sent(obj)
+    sizes = collectives.allgather(tf.constant([len(sent)], tf.int64), process_set=process_set).numpy()
+    data = tf.constant(np.frombuffer(sent, np.uint8), tf.uint8)
+    together = collectives.allgather(data, process_set=process_set).numpy().tobytes()
+    if failure is not None:
+        raise failure
+    ends = np.cumsum(sizes)
+    parts = [together[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    return [_received(part, rank) for rank, part in enumerate(parts)]
+
+
+def _sent(obj: Any) -> tuple[bytes, Exception | None]:
+    """The object for others, or why it has none, for them as well."""
+    try:
+        return _OBJECT + objects.to_bytes(obj), None
+    except (TypeError, RecursionError) as error:
+        if settings.horovod_pickle():
+            return _PICKLE + pickle.dumps(obj), None
+        text = f"{error}; or set TNT_HOROVOD_PICKLE=1 to send a pickle, if all who could change it may run code here"
+        return _ERROR + text.encode(), TypeError(text)
+
+
+def _received(data: bytes, rank: int) -> Any:
+    kind, content = data[:1], data[1:]
+    if kind == _ERROR:
+        raise HorovodInternalError(f"rank {rank} failed: {content.decode(errors='replace')}")
+    if kind == _PICKLE and not settings.horovod_pickle():
+        raise HorovodInternalError(f"rank {rank} sent a pickle: set TNT_HOROVOD_PICKLE=1 on all ranks")
+    return pickle.loads(content) if kind == _PICKLE else objects.from_bytes(content)
+
+
+def rank_op(name: str | None = None) -> tf.Tensor:
+    """The rank, as a tensor."""
+    return tf.constant(runtime.get_rank(), tf.int32)
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """The number of ranks of a process set, as a tensor."""
+    return tf.constant(by_id(process_set_id).size(), tf.int32)
+
+
+def local_rank_op(name: str | None = None) -> tf.Tensor:
+    """The local rank, as a tensor."""
+    return tf.constant(runtime.get_local_rank(), tf.int32)
+
+
+def local_size_op(name: str | None = None) -> tf.Tensor:
+    """The local size, as a tensor."""
+    return tf.constant(runtime.get_local_size(), tf.int32)

@@ -1,0 +1,120 @@
+"""How the gradients of one step are brought together: for the tape and for the optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
+from tarantella.horovod.tensorflow.collectives import Average, ReduceOp, Sum, allreduce, operation
+from tarantella.horovod.tensorflow.compression import Compression
+from tarantella.keras import adapter
+from tarantella.keras.loops.reducers import LoopReduction, reducers
+from tarantella.keras.reduction import gradients
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass
+class Choices:
+    """The arguments that `DistributedGradientTape` and `DistributedOptimizer` have in common.
+
+    Raises:
+        ValueError: op is neither Average nor Sum, or a predivide factor comes with Sum.
+    """
+
+    op: Any = Average
+    compression: Any = Compression.none
+    sparse_as_dense: bool = False
+    gradient_predivide_factor: float = 1.0
+    process_set: ProcessSet = field(default_factory=lambda: global_process_set)
+    scale_local_gradients: bool = True
+    local: set[int] = field(default_factory=set)
+    """The ids of variables whose gradients stay on their rank."""
+    passes: int = 1
+    """The sums of so many steps are reduced, where their mean is given."""
+
+    def __post_init__(self) -> None:
+        self.op: ReduceOp = operation(self.op)
+        if self.op not in (Average, Sum):
+            raise ValueError(f"gradients are reduced by hvd.Average or hvd.Sum, not by {self.op.name}")
+        if self.gradient_predivide_factor != 1.0 and self.op != Average:
+            raise ValueError("gradient_predivide_factor not supported with op != Average")
+
+    def register_local_var(self, variable: Any) -> None:
+        """The variable's gradients are not reduced from now on: each rank has one of its own."""
+        self.local.add(id(adapter.unwrap(variable)))
+
+    def factor(self) -> float:
+        """By which a rank counts. The predivide factor is taken out again after the sum, so it changes nothing but rounding."""
+        return self.passes / (self.process_set.size() if self.op == Average else 1)
+
+    def factor_of_local(self) -> float:
+        return self.passes / (self.process_set.size() if self.scale_local_gradients else 1)
+
+
+def scaled(gradient: Any, factor: float) -> Any:
+    """factor * gradient; None stays None, and rows stay rows."""
+    if gradient is None or factor == 1.0:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(scaled(gradient.values, factor), gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)
+
+
+class HorovodReduction(LoopReduction):
+    """The gradients of one call."""
+
+    def __init__(self, choices: Choices, weight: Any = None, samples: Any = None) -> None:
+        super().__init__(choices.factor() if weight is None and samples is None else weight, samples)
+        self._choices = choices
+
+    def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any]:
+        """As `LoopReduction`. weight: 1 for gradients that were multiplied by the factor before."""
+        choices = self._choices
+        before = 1.0 if weight is None else choices.factor()
+        result: list[Any] = [None] * len(grads)
+        shared = []
+        for i, (gradient, variable) in enumerate(zip(grads, variables, strict=True)):
+            if id(adapter.unwrap(variable)) in choices.local:
+                result[i] = scaled(gradient, choices.factor_of_local() / before)
+            else:
+                shared.append(i)
+        own = [_dense(grads[i]) if choices.sparse_as_dense else grads[i] for i in shared]
+        if shared:
+            of_all = self._reduced(own, [variables[i] for i in shared], self.weight() if weight is None else weight)
+            for i, gradient in zip(shared, of_all, strict=True):
+                result[i] = gradient
+        return result
+
+    def _reduced(self, grads: list[Any], variables: list[Any], weight: Any) -> list[Any]:
+        if self._choices.process_set is not global_process_set:
+            return self._reduced_in_part(grads, weight)
+        if runtime.get_size() == 1:
+            return [scaled(gradient, self._choices.factor()) for gradient in grads]
+        return gradients.reduce(grads, variables, weight, reducers(self._choices.compression.wire_dtype()))
+
+    def _reduced_in_part(self, grads: Sequence[Any], weight: Any) -> list[Any]:
+        """Tensor by tensor: buckets are for all ranks."""
+        choices = self._choices
+
+        def reduced(i: int, gradient: Any) -> Any:
+            own = _weighted(gradient, weight)
+            name = f"gradient.{i}"
+            return allreduce(own, op=Sum, compression=choices.compression, name=name, process_set=choices.process_set)
+
+        return [None if gradient is None else reduced(i, gradient) for i, gradient in enumerate(grads)]
+
+
+def _weighted(gradient: Any, weight: Any) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradients.weighted(gradient.values, weight), gradient.indices, gradient.dense_shape)
+    return gradients.weighted(tf.convert_to_tensor(gradient), weight)
+
+
+def _dense(gradient: Any) -> Any:
+    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient

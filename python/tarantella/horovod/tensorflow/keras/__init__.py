@@ -1,0 +1,71 @@
+"""`import tarantella.horovod.tensorflow.keras as hvd`: Horovod for Keras, whose collectives take and give NumPy arrays."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tarantella.horovod import tensorflow as _hvd
+from tarantella.horovod.tensorflow import Average, Compression
+from tarantella.horovod.tensorflow.keras import callbacks as callbacks
+from tarantella.keras import adapter as _adapter
+
+__all__ = [*_hvd.__all__, "callbacks", "load_model"]
+
+
+def _value(tensor: Any) -> Any:
+    return tensor.numpy() if tf.executing_eagerly() else tensor
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: Any = None,
+    compression: Any = Compression.none,
+    process_set: Any = _hvd.global_process_set,
+) -> Any:
+    """The reduction of a number, array or tensor over ranks."""
+    return _value(_hvd.allreduce(value, average, "", "", compression, op, prescale_factor, postscale_factor, name, process_set))
+
+
+def allgather(value: Any, name: str | None = None, process_set: Any = _hvd.global_process_set) -> Any:
+    """All ranks' rows one after another."""
+    return _value(_hvd.allgather(value, name, process_set=process_set))
+
+
+def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: Any = _hvd.global_process_set) -> Any:
+    """The value of `root_rank`, on all ranks."""
+    return _value(_hvd.broadcast(value, root_rank, name, process_set=process_set))
+
+
+def reducescatter(
+    value: Any, name: str | None = None, op: Any = Average, process_set: Any = _hvd.global_process_set, **scales: float
+) -> Any:
+    """This rank's rows of the reduction."""
+    return _value(_hvd.reducescatter(value, op=op, name=name, process_set=process_set, **scales))
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Any = None,
+    custom_objects: dict[str, Any] | None = None,
+    compression: Any = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:
+    """A model from a file, whose optimizer reduces gradients over ranks.
+
+    Args:
+        custom_optimizers: classes of optimizers that Keras does not have.
+        legacy_opts: ignored.
+    """
+    known = {cls.__name__: cls for cls in custom_optimizers or ()} | (custom_objects or {})
+    model = _adapter.keras.models.load_model(filepath, custom_objects=known)
+    if getattr(model, "optimizer", None) is not None:
+        _hvd.DistributedOptimizer(model.optimizer, compression=compression)
+    return model
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_hvd, name)

@@ -1,0 +1,90 @@
+"""`hvd.DistributedOptimizer`: for `fit` of a plain Keras model, and for loops."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from tarantella import runtime
+from tarantella.errors import UnsupportedError
+from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
+from tarantella.horovod.tensorflow.collectives import Average
+from tarantella.horovod.tensorflow.compression import Compression
+from tarantella.horovod.tensorflow.gradients import Choices, HorovodReduction
+from tarantella.horovod.tensorflow.tape import register_layers
+from tarantella.keras import adapter
+from tarantella.keras.adapter.front_end import LEGACY
+from tarantella.keras.loops import optimizers
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: Any = Average,
+    num_groups: int = 0,
+    groups: Any = None,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+    use_locking: bool = False,
+) -> Any:
+    """Makes an optimizer of Keras reduce the gradients of all ranks before it uses them.
+
+    Args:
+        optimizer: any optimizer of Keras; it is changed, not copied, and its class stays.
+        name, use_locking, device_dense, device_sparse, num_groups, groups: ignored: gradients travel in buckets.
+        backward_passes_per_step: so many steps add up their gradients on each rank before these are reduced and applied.
+        average_aggregated_gradients: whether their mean is applied, not their sum.
+        Others: as `DistributedGradientTape`.
+
+    Raises:
+        TypeError: it is no optimizer of Keras. UnsupportedError: several passes with legacy Keras, or Adasum.
+    """
+    if not adapter.is_optimizer(optimizer):
+        raise TypeError(f"hvd.DistributedOptimizer needs an optimizer of Keras, not {type(optimizer).__name__}")
+    if optimizers.is_distributed(optimizer):
+        raise ValueError("hvd.DistributedOptimizer: the optimizer reduces gradients already: wrap it once")
+    choices = Choices(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, scale_local_gradients)
+    if backward_passes_per_step > 1:
+        _accumulate(optimizer, backward_passes_per_step)
+        choices.passes = 1 if average_aggregated_gradients else backward_passes_per_step
+    _compile_no_reduction()
+    optimizers.distribute(optimizer, functools.partial(HorovodReduction, choices))
+    object.__setattr__(optimizer, "register_local_var", choices.register_local_var)
+    return optimizer
+
+
+def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
+    """The same with layers whose gradients stay on their rank. Arguments: as `DistributedOptimizer`."""
+    wrapped = DistributedOptimizer(optimizer, *args, **kwargs)
+    register_layers(wrapped.register_local_var, local_layers)
+    return wrapped
+
+
+def _accumulate(optimizer: Any, passes: int) -> None:
+    if LEGACY:
+        raise UnsupportedError("hvd.DistributedOptimizer(backward_passes_per_step=k): not in legacy Keras: use Keras 3")
+    if optimizer.built:
+        raise ValueError("hvd.DistributedOptimizer(backward_passes_per_step=k) must be called before the optimizer is built")
+    optimizer.gradient_accumulation_steps = passes
+
+
+@functools.cache
+def _compile_no_reduction() -> None:
+    """Keras compiles a training step as a whole by XLA where it can, which cannot call our ops."""
+    adapter.before_training(_without_jit)
+
+
+def _without_jit(model: Any) -> None:
+    if not any(optimizers.is_distributed(optimizer) for optimizer in adapter.held_optimizers(model)):
+        return
+    if getattr(model, "jit_compile", False):
+        runtime.logger.info("jit_compile is off: XLA compiles no step of a hvd.DistributedOptimizer; use tnt.Model for that")
+        for owner, attribute, value in adapter.without_jit(model):
+            setattr(owner, attribute, value)

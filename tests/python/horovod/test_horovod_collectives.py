@@ -1,0 +1,63 @@
+"""Horovod's collectives, imported under Horovod's name, against NumPy."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.findings import Findings
+from support.launch import RANKS
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def found(request):
+    script = RANKS / "horovod/horovod_collectives.py"
+    return request.param, Findings(request.param, script, launcher_options=["--horovod"])
+
+
+@pytest.mark.parametrize("what", ["reductions", "by_rows", "gradients"])
+def test_results(found, what):
+    for on_rank in found[1][what]:
+        assert all(on_rank.values()), on_rank
+
+
+def test_the_name_is_ours(found):
+    assert all(all(on_rank) for on_rank in found[1]["names"])
+
+
+def test_objects(found):
+    for rank, (number, array, gathered, refused) in enumerate(found[1]["objects"]):
+        assert [number, array, gathered] == [1, [0, 1, 2], True]
+        assert refused[0] == ("TypeError" if rank == 0 else "HorovodInternalError")
+        assert "cannot send a set" in refused[1] and "TNT_HOROVOD_PICKLE=1" in refused[1]
+
+
+def test_process_sets(found):
+    for rank, (results, twice, removed, after) in enumerate(found[1]["process_sets"]):
+        if rank % 2 == 0:
+            assert all(results), results
+        else:
+            assert results[0] == "WrongArgumentError" and f"rank {rank} is not in Group" in results[1]
+        assert [twice, removed, after] == ["ValueError", True, "ValueError"]
+
+
+def test_ranks_that_have_joined(found):
+    size, findings = found
+    for sums, wrong, last in findings["join"]:
+        assert sums and last == size - 1
+        assert wrong[0] == "CallsDifferError" and wrong[1].startswith(
+            f"rank 0 has joined while rank {size - 1} calls all_gather"
+        )
+
+
+def test_what_is_refused(found):
+    size, findings = found
+    for loss, dtype, root, no_root, splits, adasum, both, *others in findings["refused"]:
+        assert loss == [
+            "CallsDifferError",
+            "rank 1 calls all_reduce with op avg of 'loss', a float32 tensor of shape [2, 3] while rank 0 calls all_reduce "
+            "with op avg of 'loss', a float32 tensor of shape [3, 2]: all ranks must make the same calls in the same order",
+        ]
+        assert dtype[0] == root[0] == "CallsDifferError" and "a int32 tensor" in dtype[1] and "from root 1" in root[1]
+        assert no_root[0] == splits[0] == "WrongArgumentError" and f"rank {size} is not in" in no_root[1]
+        assert adasum[0] == "UnsupportedError" and both[0] == "ValueError"
+        assert others == [True, True, "ModuleNotFoundError", 1.0]
