@@ -6,11 +6,11 @@ Every rank makes the same batches, so whatever is random is drawn by the number 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from functools import partial
 
 import tensorflow as tf
+from records import FEATURES, check, files_of, readable
 
-CLASSES = 1000
 MEANS = (123.68, 116.78, 103.94)  # of ImageNet's red, green and blue
 
 Sample = tuple[tf.Tensor, tf.Tensor]
@@ -19,18 +19,20 @@ Sample = tuple[tf.Tensor, tf.Tensor]
 def datasets(args: argparse.Namespace) -> tuple[tf.data.Dataset, tf.data.Dataset]:
     """Training and validation in batches of the global size: float32 of (batch, size, size, 3), int64 of (batch,)."""
     if args.synthetic_data:
-        train, validation = (made(n, args.image_size) for n in (args.train_num_samples, args.val_num_samples))
+        train, validation = (made(n, args) for n in (args.train_num_samples, args.val_num_samples))
     else:
         train, validation = (records(args, kind) for kind in ("train", "validation"))
     options = {"drop_remainder": args.drop_remainder}
     return tuple(data.batch(args.batch_size, **options).prefetch(2) for data in (train, validation))  # type: ignore[return-value]
 
 
-def made(n: int, size: int) -> tf.data.Dataset:
+def made(n: int, args: argparse.Namespace) -> tf.data.Dataset:
     """n images of noise, each class in its own colour."""
 
+    size = args.image_size
+
     def image(number: tf.Tensor) -> Sample:
-        label = number % CLASSES
+        label = number % args.classes
         colour = tf.random.stateless_uniform([3], tf.stack([label, 0]), -100.0, 100.0)
         return colour + tf.random.stateless_normal([size, size, 3], tf.stack([number, 1]), stddev=30.0), label
 
@@ -39,14 +41,13 @@ def made(n: int, size: int) -> tf.data.Dataset:
 
 def records(args: argparse.Namespace, kind: str) -> tf.data.Dataset:
     """The images in the files ``train-*`` or ``validation-*`` of the folder."""
-    files = sorted(map(str, Path(args.data_dir).glob(f"{kind}-*")))
-    if not files:
-        raise FileNotFoundError(f"{args.data_dir} has no files {kind}-*: name the folder of ImageNet's TFRecords by --data_dir")
+    files = files_of(args.data_dir, kind)
+    read = partial(readable, checks=check(files, args.classes, args.damaged) if args.damaged != "unchecked" else {})
     if kind == "validation":
-        data = tf.data.TFRecordDataset(files).take(args.val_num_samples)
+        data = tf.data.Dataset.from_tensor_slices(files).flat_map(read).take(args.val_num_samples)
         return data.map(lambda record: whole(record, args.image_size), num_parallel_calls=tf.data.AUTOTUNE)
     shuffled = tf.data.Dataset.from_tensor_slices(files).shuffle(len(files), seed=args.shuffle_seed)
-    data = shuffled.interleave(tf.data.TFRecordDataset, cycle_length=10, num_parallel_calls=2, deterministic=True)
+    data = shuffled.interleave(read, cycle_length=10, num_parallel_calls=2, deterministic=True)
     numbered = data.take(args.train_num_samples).shuffle(10000, seed=args.shuffle_seed).enumerate()
     return numbered.map(
         lambda number, record: part(record, args.image_size, tf.stack([args.shuffle_seed, number])),
@@ -56,11 +57,7 @@ def records(args: argparse.Namespace, kind: str) -> tf.data.Dataset:
 
 def parsed(record: tf.Tensor) -> Sample:
     """The JPEG of a record and its class, which ImageNet counts from 1."""
-    features = {
-        "image/encoded": tf.io.FixedLenFeature([], tf.string),
-        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
-    }
-    found = tf.io.parse_single_example(record, features)
+    found = tf.io.parse_single_example(record, FEATURES)
     return found["image/encoded"], found["image/class/label"] - 1
 
 

@@ -3,7 +3,10 @@
     tarantella -n 4 -- train.py --data_dir IMAGENET --batch_size 256
     tarantella -n 2 -- train.py --synthetic_data --batch_size 4 --train_num_samples 8 --val_num_samples 4 --train_epochs 1
 
-``IMAGENET`` has TFRecords: files ``train-*`` and ``validation-*``.
+``IMAGENET`` has TFRecords: files ``train-*`` and ``validation-*``. `convert.py` makes such of a folder of images. Augmentation
+is drawn by the number of an image, so any number of ranks trains with the same images. With ``--checkpoint_dir``, a training
+that is started again goes on with its next step. Damaged records are named with their files: they are refused, or left
+out (``--damaged skip``).
 """
 
 from __future__ import annotations
@@ -11,22 +14,22 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
-from images import CLASSES, datasets
+from images import datasets
+from recipe import ARCHITECTURES, SmoothedLoss, callbacks, network, optimizer
+from records import DataError
 
 import tarantella as tnt
 
 keras = tf.keras  # Keras 3, or legacy Keras with TF_USE_LEGACY_KERAS=1
 
-ARCHITECTURES = {
-    "resnet50": "ResNet50",
-    "resnet101": "ResNet101",
-    "resnet152": "ResNet152",
-    **{f"efficientnetV2{size}": f"EfficientNetV2{size}" for size in ("B0", "B1", "B2", "B3", "S", "M", "L")},
-}
+
+def steps_to_profile(text: str) -> tuple[int, int]:
+    first, _, last = text.partition(",")
+    return int(first), int(last or first)
 
 
 def arguments() -> argparse.Namespace:
@@ -52,6 +55,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--drop_remainder", action=argparse.BooleanOptionalAction, default=False, help="no shorter last batch")
     parser.add_argument("--image_size", type=int, default=224, help="pixels of each side")
     parser.add_argument("--base_rate", type=float, default=0.1, help="learning rate for 256 samples")
+    parser.add_argument("--schedule", choices=("steps", "cosine"), default="steps", help="how the learning rate falls")
+    parser.add_argument("--warmup_epochs", type=int, default=5)
+    parser.add_argument("--label_smoothing", type=float, default=0.0)
+    parser.add_argument("--classes", type=int, default=1000)
+    parser.add_argument("--damaged", choices=("refuse", "skip", "unchecked"), default="refuse", help="records that are damaged")
+    parser.add_argument("--dtype", choices=("float32", "mixed_bfloat16", "mixed_float16"), default="float32")
+    parser.add_argument(
+        "--sync_batch_norm", action=argparse.BooleanOptionalAction, default=False, help="statistics of all ranks"
+    )
+    parser.add_argument("--checkpoint_dir", help="folder from which the training goes on when it is started again")
+    parser.add_argument("--checkpoint_steps", type=int, help="steps from one checkpoint to the next, beside those of epochs")
+    parser.add_argument("--profile", type=steps_to_profile, metavar="FIRST,LAST", help="steps that TensorBoard profiles")
     args = parser.parse_args()
     if args.strategy != "data" or args.num_pipeline_stages != 1 or args.num_partitions != 1:
         parser.error("pipelining is not available in this version: use --strategy data, without stages and partitions")
@@ -59,43 +74,42 @@ def arguments() -> argparse.Namespace:
         parser.error(f"--distribute {args.distribute} is not available: use tnt, or None for plain Keras on one device")
     if not args.synthetic_data and args.data_dir is None:
         parser.error("nothing to train with: give --data_dir or --synthetic_data")
+    if args.distribute == "None" and (args.checkpoint_dir or args.sync_batch_norm):
+        parser.error("--checkpoint_dir and --sync_batch_norm need --distribute tnt")
+    if args.profile and not args.profile_dir:
+        parser.error("--profile needs a folder: give --profile_dir")
     return args
-
-
-def schedule(args: argparse.Namespace, steps_per_epoch: int) -> Any:
-    """That of ResNet-50: up for five epochs, then down at the 30th, 60th and 80th."""
-    of_one_rank = args.base_rate * args.batch_size / tnt.get_size() / 256
-    return tnt.keras.schedules.PiecewiseConstantDecayWithWarmup(of_one_rank, steps_per_epoch)
 
 
 def main() -> None:
     args = arguments()
     keras.utils.set_random_seed(args.shuffle_seed)
-    train, validation = datasets(args)
+    if args.dtype != "float32":
+        keras.mixed_precision.set_global_policy(args.dtype)
+    try:
+        train, validation = datasets(args)
+    except DataError as error:
+        if tnt.is_master_rank():
+            print(f"train.py: {error}", file=sys.stderr)
+        sys.exit(2)
     steps = (math.floor if args.drop_remainder else math.ceil)(args.train_num_samples / args.batch_size)
 
-    network = getattr(keras.applications, ARCHITECTURES[args.model_arch])
-    model = network(weights=None, classes=CLASSES, input_shape=(args.image_size, args.image_size, 3))
+    model = network(args)
     if args.distribute == "tnt":
         model = tnt.Model(model)
     model.compile(
-        optimizer=keras.optimizers.SGD(schedule(args, steps), momentum=0.9),
-        loss=keras.losses.SparseCategoricalCrossentropy(),
+        optimizer=optimizer(args, steps),
+        loss=SmoothedLoss(args.label_smoothing),
         metrics=["accuracy", keras.metrics.SparseTopKCategoricalAccuracy(5, name="top5")],
     )
 
-    callbacks, times = [], None
-    if args.profile_runtimes:
-        times = tnt.callbacks.TimeHistory(args.batch_size, args.logging_freq)
-        callbacks += [times, tnt.callbacks.TimeHistory(args.batch_size, args.print_freq, verbose=1)]
-    if args.profile_dir:
-        callbacks.append(keras.callbacks.TensorBoard(args.profile_dir))
+    accompanying, times = callbacks(args)
     history = model.fit(
         train,
         epochs=args.train_epochs,
         validation_data=validation,
         validation_freq=args.val_freq,
-        callbacks=callbacks,
+        callbacks=accompanying,
         verbose=args.verbose,
     ).history
 
