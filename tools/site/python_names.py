@@ -12,7 +12,16 @@ The public names of `import tarantella as tnt`. The names that only scripts of t
 GROUPS = {
     "Models": ("Model", "ParallelStrategy"),
     "Ranks": ("get_rank", "get_size", "get_local_rank", "get_local_size", "get_master_rank", "is_master_rank", "launch"),
-    "Collectives": ("all_reduce", "all_gather", "broadcast", "broadcast_object", "barrier"),
+    "Collectives": (
+        "all_reduce",
+        "all_gather",
+        "all_to_all",
+        "reduce_scatter",
+        "broadcast",
+        "broadcast_object",
+        "barrier",
+    ),
+    "Groups of ranks": ("Group", "get_group_master_rank", "is_group_master_rank"),
     "Training loops of your own": (
         "DistributedGradientTape",
         "broadcast_variables",
