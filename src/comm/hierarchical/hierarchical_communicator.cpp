@@ -304,7 +304,7 @@ void HierarchicalCommunicator::reduce_by_nodes(const Call& call, const FusedBuff
   const FusedBuffer inside(fused.views(), narrows ? TNT_FLOAT32 : fused.dtype());
   AllReduce stages(*this, inside, dtype, narrows ? fused.dtype() : dtype, call.op,
                    {.timeout = context.timeout, .detail = detail, .observer = context.observer});
-  run_pipeline(stages, stages.chunks(), [] {});
+  run_pipeline(stages, stages.chunks());
   global_->end_call();
 }
 

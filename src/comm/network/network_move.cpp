@@ -112,7 +112,7 @@ void NetworkCommunicator::gather_blocks(const Call& call, const Blocks& bytes, c
     } else {  // as the others, no data is sent before the handshake has ended
       AllGather stages(*this, in, out, bytes);
       finish();
-      run_pipeline(stages, stages.chunks(), [] {});
+      run_pipeline(stages, stages.chunks());
     }
     return handshake_.end();
   }
@@ -206,7 +206,8 @@ void NetworkCommunicator::broadcast(const void* in, void* out, std::size_t count
   }
   Broadcast stages(*this, in, out, bytes, static_cast<std::size_t>(root));
   handshake_.begin(call, context);
-  run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  handshake_.finish();
+  run_pipeline(stages, stages.chunks());
   handshake_.end();
 }
 
@@ -243,7 +244,8 @@ void NetworkCommunicator::exchange_blocks(const Call& call, const Blocks& to, co
                                           const void* in, void* out, const CallContext& context) {
   Exchange stages(*this, in, out, to, from, per_chunk);
   handshake_.begin(call, context);
-  run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  handshake_.finish();
+  run_pipeline(stages, stages.chunks());
   handshake_.end();
 }
 
@@ -279,7 +281,8 @@ void NetworkCommunicator::compare_counts(const Call& call, std::span<const std::
   std::vector<std::size_t> sent(group_.size());
   const Blocks one(group_.size(), sizeof(std::size_t));
   Exchange stages(*this, send_counts.data(), sent.data(), one, one, cache_line_bytes);
-  run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  handshake_.finish();
+  run_pipeline(stages, stages.chunks());
   for (std::size_t member = 0; member < group_.size(); ++member) {
     if (sent[member] == recv_counts[member]) continue;
     abort_and_throw(*group_.world, TNT_MISMATCH,
@@ -299,7 +302,7 @@ void NetworkCommunicator::all_to_all_v(const void* in, void* out, std::span<cons
   const Blocks to(send_counts, size);
   const Blocks from(recv_counts, size);
   Exchange stages(*this, in, out, to, from, slice_bytes(std::numeric_limits<std::size_t>::max(), group_.size()));
-  run_pipeline(stages, stages.chunks(), [] {});
+  run_pipeline(stages, stages.chunks());
   handshake_.end();
 }
 

@@ -172,7 +172,8 @@ void NetworkCommunicator::reduce_directly(const Call& call, const FusedBuffer& f
   Phases phases(context);
   handshake_.begin(call, context);
   AllReduce stages(*this, fused, call.op, root, phases);
-  run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
+  handshake_.finish();
+  run_pipeline(stages, stages.chunks());
   handshake_.end();
 }
 
@@ -272,7 +273,7 @@ void NetworkCommunicator::reduce_blocks(const Call& call, const Blocks& counts, 
   } else {
     ReduceScatter stages(*this, in, out, call, counts);
     handshake_.finish();
-    run_pipeline(stages, stages.chunks(), [] {});
+    run_pipeline(stages, stages.chunks());
   }
   handshake_.end();
 }
