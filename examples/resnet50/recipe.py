@@ -83,7 +83,9 @@ def learning_rate(args: argparse.Namespace, steps_per_epoch: int) -> Any:
 
 
 def optimizer(args: argparse.Namespace, steps_per_epoch: int) -> Any:
-    return keras.optimizers.SGD(learning_rate(args, steps_per_epoch), momentum=0.9)
+    several = args.gradient_accumulation_steps if args.gradient_accumulation_steps > 1 else None
+    rate = learning_rate(args, steps_per_epoch)
+    return keras.optimizers.SGD(rate, momentum=0.9, gradient_accumulation_steps=several)
 
 
 def callbacks(args: argparse.Namespace) -> tuple[list[Any], Any]:

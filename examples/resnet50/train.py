@@ -57,6 +57,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--base_rate", type=float, default=0.1, help="learning rate for 256 samples")
     parser.add_argument("--schedule", choices=("steps", "cosine"), default="steps", help="how the learning rate falls")
     parser.add_argument("--warmup_epochs", type=int, default=5)
+    parser.add_argument("--gradient_accumulation_steps", type=int, default=1, help="steps from one update to the next")
     parser.add_argument("--label_smoothing", type=float, default=0.0)
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--damaged", choices=("refuse", "skip", "unchecked"), default="refuse", help="records that are damaged")
@@ -76,6 +77,8 @@ def arguments() -> argparse.Namespace:
         parser.error("nothing to train with: give --data_dir or --synthetic_data")
     if args.distribute == "None" and (args.checkpoint_dir or args.sync_batch_norm):
         parser.error("--checkpoint_dir and --sync_batch_norm need --distribute tnt")
+    if args.gradient_accumulation_steps < 1:
+        parser.error(f"--gradient_accumulation_steps {args.gradient_accumulation_steps}: give 1 or more")
     if args.profile and not args.profile_dir:
         parser.error("--profile needs a folder: give --profile_dir")
     return args

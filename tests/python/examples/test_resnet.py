@@ -72,8 +72,8 @@ def final(stdout: str) -> dict[str, float]:
 
 
 def test_any_number_of_ranks_is_plain_keras(records: Path, tmp_path: Path) -> None:
-    """Augmentation, smoothing, statistics of all ranks; two epochs on two ranks, and the third on one."""
-    recipe = ("--label_smoothing", 0.1)
+    """Augmentation, smoothing, accumulation, statistics of all ranks; two epochs on two ranks, and the third on one."""
+    recipe = ("--label_smoothing", 0.1, "--gradient_accumulation_steps", 2)
     data = ("--data_dir", records, *SMALL, *NUMBERS, *recipe)
     ours = (*data, "--sync_batch_norm", "--checkpoint_dir", tmp_path / "checkpoints")
     with ThreadPoolExecutor(1) as pool:

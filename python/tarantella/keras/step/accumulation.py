@@ -98,16 +98,23 @@ class OptimizerHooks:
         weight = self.reduction.weight()
         own = [gradients.weighted(gradients.dense(g, v), weight) for g, v in zip(grads, variables, strict=True)]
         sums = adapter.accumulators(owner, variables)
+        held = [tf.identity(accumulator) for accumulator in sums]
+        is_update_step = adapter.is_update_step(owner)
+
+        def clear() -> bool:
+            for accumulator in sums:
+                accumulator.assign(tf.zeros_like(accumulator))
+            return True
+
+        # This must not wait for the gradients. At the end of a dataset of unknown length Keras starts a step that has no batch.
+        # What needs no data happens in it, and so Keras, too, forgets what it had accumulated.
+        tf.cond(is_update_step, clear, lambda: False)
 
         def reduced() -> list[tf.Tensor]:
-            added = [a + g for a, g in zip(sums, own, strict=True)]
+            added = [h + g for h, g in zip(held, own, strict=True)]
             total = cast("list[Any]", self.reduction.reduce_gradients(added, variables, 1.0))
-            with tf.control_dependencies(total):
-                for accumulator in sums:
-                    accumulator.assign(tf.zeros_like(accumulator))
             return [tf.identity(t) for t in total]
 
-        is_update_step = adapter.is_update_step(owner)
         with graph_order.after_last():
             result = tf.cond(is_update_step, reduced, lambda: [tf.identity(g) for g in own])
         graph_order.record(result)
