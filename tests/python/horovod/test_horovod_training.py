@@ -44,6 +44,12 @@ def test_embeddings(found):
         assert max(errors) < CLOSE, errors
 
 
+def test_all_ranks_skip_a_step_or_none(found):
+    (refused, updates, scale, weights), other = found["loss_scale"]
+    assert (refused, updates, scale) == ("UnsupportedError", 3, 2.0)
+    assert other == [refused, updates, scale, weights]
+
+
 def test_names(found):
     assert found["names"] == [[True, "ValueError", "TypeError", "AttributeError", "RuntimeError"]] * 2
 

@@ -44,7 +44,8 @@ def DistributedOptimizer(
         Others: as `DistributedGradientTape`.
 
     Raises:
-        TypeError: it is no optimizer of Keras. UnsupportedError: several passes with legacy Keras, or Adasum.
+        TypeError: it is no optimizer of Keras. UnsupportedError: several passes with legacy Keras, or Adasum; in `fit`, a
+            LossScaleOptimizer around this one.
     """
     if not adapter.is_optimizer(optimizer):
         raise TypeError(f"hvd.DistributedOptimizer needs an optimizer of Keras, not {type(optimizer).__name__}")
@@ -54,7 +55,7 @@ def DistributedOptimizer(
     if backward_passes_per_step > 1:
         _accumulate(optimizer, backward_passes_per_step)
         choices.passes = 1 if average_aggregated_gradients else backward_passes_per_step
-    _compile_no_reduction()
+    _prepare_trainings()
     optimizers.distribute(optimizer, functools.partial(HorovodReduction, choices))
     object.__setattr__(optimizer, "register_local_var", choices.register_local_var)
     return optimizer
@@ -76,12 +77,17 @@ def _accumulate(optimizer: Any, passes: int) -> None:
 
 
 @functools.cache
-def _compile_no_reduction() -> None:
+def _prepare_trainings() -> None:
     """Keras compiles a training step as a whole by XLA where it can, which cannot call our ops."""
-    adapter.before_training(_without_jit)
+    adapter.before_training(_prepare)
 
 
-def _without_jit(model: Any) -> None:
+def _prepare(model: Any) -> None:
+    if any(optimizers.is_scaled_outside(optimizer) for optimizer in adapter.held_optimizers(model)):
+        raise UnsupportedError(
+            "hvd.DistributedOptimizer: Keras put a LossScaleOptimizer around it for mixed_float16, with which each rank would "
+            "skip steps by itself. Put it inside: hvd.DistributedOptimizer(keras.mixed_precision.LossScaleOptimizer(optimizer))"
+        )
     if not any(optimizers.is_distributed(optimizer) for optimizer in adapter.held_optimizers(model)):
         return
     if getattr(model, "jit_compile", False):

@@ -67,11 +67,16 @@ def distribute(optimizer: Any, reduction: Callable[[Any, Any], LoopReduction]) -
 
 def is_distributed(optimizer: Any) -> bool:
     """Whether the optimizer, or the one inside of a LossScaleOptimizer, reduces by itself."""
-    return any(
-        isinstance(getattr(adapter.as_apply(one.__dict__.get(adapter.optimizer_hook())), "__self__", None), _Methods)
-        for one in adapter.optimizers_of(optimizer)
-        if one is not None
-    )
+    return any(_has_methods(one) for one in adapter.optimizers_of(optimizer) if one is not None)
+
+
+def is_scaled_outside(optimizer: Any) -> bool:
+    """Whether a LossScaleOptimizer was put around an optimizer that reduces: each rank would decide alone to skip a step."""
+    return is_distributed(optimizer) and not _has_methods(optimizer)
+
+
+def _has_methods(optimizer: Any) -> bool:
+    return isinstance(getattr(adapter.as_apply(optimizer.__dict__.get(adapter.optimizer_hook())), "__self__", None), _Methods)
 
 
 class _Methods:

@@ -179,6 +179,22 @@ def embedding() -> list[float]:
 
 
 @check
+def loss_scale() -> list[Any]:
+    """Inside, all ranks skip the step that overflows on the last one; outside, each would decide by itself."""
+    scaled, sgd = keras.mixed_precision.LossScaleOptimizer, keras.optimizers.SGD
+    outside = model()
+    outside.compile(scaled(hvd.DistributedOptimizer(sgd(0.1))), "sparse_categorical_crossentropy")
+    refused = raised(lambda: outside.fit(shard(), verbose=0))
+    inside, optimizer = model(), scaled(sgd(0.1), initial_scale=4.0)
+    inside.compile(hvd.DistributedOptimizer(optimizer), "sparse_categorical_crossentropy")
+    x = X[RANK::SIZE].copy()
+    x[ROWS] = np.inf if RANK == SIZE - 1 else x[ROWS]
+    inside.fit(x, Y[RANK::SIZE], batch_size=ROWS, shuffle=False, verbose=0)
+    skipped = [int(optimizer.inner_optimizer.iterations), float(optimizer.dynamic_scale)]
+    return [refused[0], *skipped, inside.get_weights()[0].tolist()]
+
+
+@check
 def names() -> list[Any]:
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
     return [
