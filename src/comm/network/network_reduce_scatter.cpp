@@ -83,7 +83,7 @@ void HalvingReduceScatter::advance(std::size_t index, std::size_t stage) {
       phases_.end("reduce");
     }
     if (stage > 1 && stage <= levels + 1) add_half(chunk, stage - 2);
-    if (stage <= levels) send_half(chunk, stage - 1);
+    if (stage > 0 && stage <= levels) send_half(chunk, stage - 1);
     if (stage == levels + 1) finish(chunk);
   }
   if (stage < levels + 2) return;

@@ -11,7 +11,7 @@ import pytest
 
 from support.c_programs import ROOT, install_release
 from support.launch import SLACK
-from support.mpirun import MPI_ENVIRONMENT, why_no_mpirun
+from support.mpirun import MPI_ENVIRONMENT, why_no
 
 PAGE = (ROOT / "docs" / "c-api.md").read_text()
 
@@ -52,8 +52,8 @@ def built(request: pytest.FixtureRequest, prefix: Path, tmp_path_factory: pytest
 def test_it_runs(built: Path, prefix: Path, way: int, ranks: int) -> None:
     """Each program by each starter: the mean of the ranks' gradients is that of the page."""
     start = blocks("sh")[2 + way]
-    if "mpirun" in start and why_no_mpirun():
-        pytest.skip(why_no_mpirun())
+    if "mpirun" in start and why_no("mpirun"):
+        pytest.skip(why_no("mpirun"))
     assert shell(start, built, prefix).removeprefix("[rank 0] ") == ("0.000 -1.000\n" if ranks == 1 else "-1.000 -1.000\n")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from support.findings import Findings, checks_in
 from support.launch import RANKS, SLACK
-from support.mpirun import needs_mpirun, why_no_mpirun
+from support.mpirun import needs_mpirun, why_no
 
 SCRIPT = RANKS / "keras/reproducible/reproducible.py"
 SECONDS = 400
@@ -37,7 +37,7 @@ def jobs():
         "legacy on one": {"ranks": 1, "only": OF_LEGACY, "env": LEGACY},
         "legacy on two": {"ranks": 2, "only": OF_LEGACY, "env": LEGACY},
     }
-    if why_no_mpirun():
+    if why_no("mpirun"):
         del wanted["over MPI"], wanted["two nodes"]
     with ThreadPoolExecutor(2) as pool:
         yield {name: pool.submit(Findings, script=SCRIPT, timeout=SECONDS, **options) for name, options in wanted.items()}

@@ -132,7 +132,7 @@ def test_what_cannot_be_compared_is_said_once(found):
         assert shuffled[0].startswith("train_step could")
         assert shuffled[1].startswith("test_step could")
         assert "it draws random numbers by RandomShuffle" in shuffled[0]
-        assert "it calls tnt.all_reduce" in gathers[0]
+        assert "it calls tnt.all_gather" in gathers[0]
 
 
 def test_random_numbers_forbid_no_comparison(found):
