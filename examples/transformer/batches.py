@@ -32,7 +32,7 @@ class Pairs:
 
     @property
     def tokens(self) -> int:
-        """Of the targets: what the model learns to write."""
+        """The number of tokens in the targets, which the model learns to write."""
         return sum(map(len, self.targets))
 
 

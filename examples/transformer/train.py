@@ -165,7 +165,7 @@ class Training:
         self.part = (tnt.get_rank(), tnt.get_size()) if self.by_hand else (0, 1)
 
     def run(self) -> None:
-        """All epochs. What a folder has of them is not done again."""
+        """Trains all epochs but those that the folder holds already."""
         history, args = self.folder.history, self.args
         times: Any = TimeHistory(self.data.train.tokens)
         if args.distribute == "tnt":
