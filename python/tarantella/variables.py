@@ -32,6 +32,9 @@ JOB = "TNT_INTERNAL_JOB"
 left, and its ranks find each other before MPI is initialised."""
 RESTART = "TNT_RESTART"
 """With --max-restarts: how often the job was started again, 0 at first."""
+COMMITS = "TNT_INTERNAL_COMMITS"
+"""With --max-restarts: a folder of the job's, in which states of `hvd.elastic` outlive a restart. It may be missing on other
+hosts than the launcher's."""
 THREADS_CHOSEN = "TNT_INTERNAL_THREADS_CHOSEN"
 """Set where the number of intra-op threads is a rank's share of the cores, which nobody asked for."""
 LAUNCHER_ADDED = "TNT_INTERNAL_LAUNCHER_ADDED"
@@ -39,5 +42,5 @@ LAUNCHER_ADDED = "TNT_INTERNAL_LAUNCHER_ADDED"
 
 OF_RANK = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, RENDEZVOUS, TOKEN, REPORT_FD, LAUNCHER)
 """The variables that each rank is given."""
-OF_LAUNCHER = (*OF_RANK, FLIGHT_RECORD, THREADS_CHOSEN, RESTART, JOB, JOINED)
+OF_LAUNCHER = (*OF_RANK, FLIGHT_RECORD, THREADS_CHOSEN, RESTART, JOB, JOINED, COMMITS)
 """The variables that the launcher sets and -x must not."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
+import tempfile
 import time
 import warnings
 from collections.abc import Sequence
@@ -46,11 +48,21 @@ def run(options: Options, console: Console) -> JobResult:
     """Launches the job, and again after failures, as often as the options allow. Raises UsageError."""
     if options.max_restarts == 0 or options.dry_run:
         return launch(options, console)
-    job = job_name()
+    launcher = os.getpid()
+    commits = tempfile.mkdtemp(prefix="tarantella-commits-")
+    try:
+        return _run(options, console, {variables.JOB: job_name(), variables.COMMITS: commits})
+    finally:
+        if os.getpid() == launcher:  # a rank that is a fork comes by here as well
+            shutil.rmtree(commits, ignore_errors=True)
+
+
+def _run(options: Options, console: Console, of_all_starts: dict[str, str]) -> JobResult:
+    job = of_all_starts[variables.JOB]
     failures = _Failures()
     for restart in range(options.max_restarts + 1):
         began = time.monotonic()
-        own = {variables.RESTART: str(restart), variables.JOB: job}
+        own = of_all_starts | {variables.RESTART: str(restart)}
         result = launch(replace(options, variables=options.variables | own), console)
         if result.code == 0 or result.interrupted or not result.started:
             return result

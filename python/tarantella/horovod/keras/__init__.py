@@ -3,6 +3,7 @@
 from typing import Any
 
 from tarantella.horovod.keras import callbacks as callbacks
+from tarantella.horovod.keras import elastic as elastic
 from tarantella.horovod.tensorflow import keras as _hvd
 
 __all__ = [*_hvd.__all__]

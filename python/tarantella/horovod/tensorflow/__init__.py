@@ -27,6 +27,7 @@ from tarantella.horovod.common.basics import (
     stop_timeline,
 )
 from tarantella.horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from tarantella.horovod.tensorflow import elastic as elastic
 from tarantella.horovod.tensorflow.collectives import (
     Adasum,
     Average,
@@ -67,7 +68,7 @@ __all__ = [
     "PartialDistributedGradientTape", "PartialDistributedOptimizer", "ProcessSet", "Product", "Sum",
     "SyncBatchNormalization", "add_process_set", "allgather", "allgather_object", "allreduce", "alltoall", "barrier",
     "broadcast", "broadcast_", "broadcast_global_variables", "broadcast_object", "broadcast_variables", "ccl_built",
-    "cross_rank", "cross_size", "cuda_built", "ddl_built", "global_process_set", "gloo_built", "gloo_enabled",
+    "cross_rank", "cross_size", "cuda_built", "ddl_built", "elastic", "global_process_set", "gloo_built", "gloo_enabled",
     "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized",
     "join", "local_rank", "local_rank_op", "local_size", "local_size_op", "mpi_built", "mpi_enabled",
     "mpi_threads_supported", "nccl_built", "rank", "rank_op", "reducescatter", "remove_process_set", "rocm_built",
@@ -76,15 +77,6 @@ __all__ = [
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
-    """Joins the job. Collective. As `basics.init`. From then on ``optimizer.variables()`` works as before Keras 3."""
-    _adapter.let_variables_be_called()
+    """Joins the job. Collective. As `basics.init`. From then on scripts for Keras before 3 run."""
+    _adapter.accept_old_spellings()
     _basics.init(comm, process_sets)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "elastic":
-        raise AttributeError(
-            "hvd.elastic is not offered: use tnt.callbacks.Checkpoint and `tarantella --max-restarts K`, which starts all "
-            "ranks again from the last checkpoint (docs/horovod.md)"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

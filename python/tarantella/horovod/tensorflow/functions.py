@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime, settings
-from tarantella.collectives import objects
-from tarantella.horovod.common.exceptions import HorovodInternalError
+from tarantella import runtime
+from tarantella.horovod.common import encoding
 from tarantella.horovod.common.process_sets import ProcessSet, by_id, global_process_set
 from tarantella.horovod.tensorflow import collectives
 from tarantella.horovod.tensorflow.errors import as_horovod
 from tarantella.keras.reduction.collectives import broadcast_variables as broadcast_to_all
-
-_OBJECT, _PICKLE, _ERROR = b"O", b"P", b"E"
 
 
 def broadcast_variables(variables: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
@@ -47,20 +43,20 @@ def broadcast_object(
     Others are refused unless TNT_HOROVOD_PICKLE=1, which sends them as pickles: what is sent could run code.
     """
     is_root = runtime.get_rank() == root_rank
-    sent, failure = _sent(obj) if is_root else (b"", None)
+    sent, failure = encoding.encode(obj) if is_root else (b"", None)
     size = collectives.broadcast(tf.constant(len(sent), tf.int64), root_rank, process_set=process_set)
     data = np.frombuffer(sent, np.uint8) if is_root else np.zeros(int(size), np.uint8)
     received = collectives.broadcast(tf.constant(data, tf.uint8), root_rank, process_set=process_set)
     if failure is not None:
         raise failure
-    return obj if is_root else _received(received.numpy().tobytes(), root_rank)
+    return obj if is_root else encoding.decode(received.numpy().tobytes(), f"rank {root_rank}")
 
 
 def allgather_object(
     obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """The objects of all ranks, in the order of ranks. As `broadcast_object`."""
-    sent, failure = _sent(obj)
+    sent, failure = encoding.encode(obj)
     sizes = collectives.allgather(tf.constant([len(sent)], tf.int64), process_set=process_set).numpy()
     data = tf.constant(np.frombuffer(sent, np.uint8), tf.uint8)
     together = collectives.allgather(data, process_set=process_set).numpy().tobytes()
@@ -68,27 +64,7 @@ def allgather_object(
         raise failure
     ends = np.cumsum(sizes)
     parts = [together[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-    return [_received(part, rank) for rank, part in enumerate(parts)]
-
-
-def _sent(obj: Any) -> tuple[bytes, Exception | None]:
-    """The object for others, or why it has none, for them as well."""
-    try:
-        return _OBJECT + objects.to_bytes(obj), None
-    except (TypeError, RecursionError) as error:
-        if settings.horovod_pickle():
-            return _PICKLE + pickle.dumps(obj), None
-        text = f"{error}; or set TNT_HOROVOD_PICKLE=1 to send a pickle, if all who could change it may run code here"
-        return _ERROR + text.encode(), TypeError(text)
-
-
-def _received(data: bytes, rank: int) -> Any:
-    kind, content = data[:1], data[1:]
-    if kind == _ERROR:
-        raise HorovodInternalError(f"rank {rank} failed: {content.decode(errors='replace')}")
-    if kind == _PICKLE and not settings.horovod_pickle():
-        raise HorovodInternalError(f"rank {rank} sent a pickle: set TNT_HOROVOD_PICKLE=1 on all ranks")
-    return pickle.loads(content) if kind == _PICKLE else objects.from_bytes(content)
+    return [encoding.decode(part, f"rank {rank}") for rank, part in enumerate(parts)]
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from tarantella.horovod.common.process_sets import ProcessSet, global_process_se
 from tarantella.horovod.tensorflow.collectives import Average, ReduceOp, Sum, allreduce, operation
 from tarantella.horovod.tensorflow.compression import Compression
 from tarantella.keras import adapter
-from tarantella.keras.loops.reducers import LoopReduction, reducers
+from tarantella.keras.loops.reducers import LoopReducers, LoopReduction
 from tarantella.keras.reduction import gradients
 
 if TYPE_CHECKING:
@@ -66,6 +68,18 @@ def scaled(gradient: Any, factor: float) -> Any:
     return gradient * tf.cast(factor, gradient.dtype)
 
 
+class _Reducers(LoopReducers):
+    """Keras numbers the layers that a process makes. Ranks may have made different numbers of them, as rank 0 of a file."""
+
+    def label(self, variable: Any) -> str:
+        return re.sub(r"_\d+(?=/|$)", "", super().label(variable))
+
+
+@functools.cache
+def _reducers(wire_dtype: str | int) -> _Reducers:
+    return _Reducers("a script for Horovod", wire_dtype)
+
+
 class HorovodReduction(LoopReduction):
     """The gradients of one call."""
 
@@ -96,7 +110,7 @@ class HorovodReduction(LoopReduction):
             return self._reduced_in_part(grads, weight)
         if runtime.get_size() == 1:
             return [scaled(gradient, self._choices.factor()) for gradient in grads]
-        return gradients.reduce(grads, variables, weight, reducers(self._choices.compression.wire_dtype()))
+        return gradients.reduce(grads, variables, weight, _reducers(self._choices.compression.wire_dtype()))
 
     def _reduced_in_part(self, grads: Sequence[Any], weight: Any) -> list[Any]:
         """Tensor by tensor: buckets are for all ranks."""

@@ -20,6 +20,7 @@ if LEGACY:
     from tarantella.keras.adapter.keras2.data import *
     from tarantella.keras.adapter.keras2.losses import *
     from tarantella.keras.adapter.keras2.models import *
+    from tarantella.keras.adapter.keras2.old_spellings import *
     from tarantella.keras.adapter.keras2.optimizers import *
     from tarantella.keras.adapter.keras2.seeds import *
 else:
@@ -27,5 +28,6 @@ else:
     from tarantella.keras.adapter.keras3.layer_graph import *
     from tarantella.keras.adapter.keras3.losses import *
     from tarantella.keras.adapter.keras3.models import *
+    from tarantella.keras.adapter.keras3.old_spellings import *
     from tarantella.keras.adapter.keras3.optimizers import *
     from tarantella.keras.adapter.keras3.seeds import *

@@ -12,7 +12,7 @@ from tarantella.keras.reduction import sparse
 from tarantella.keras.reduction.reducer import Reducer, Spec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _LARGEST_FLOAT16 = 65520.0  # what is not below this is rounded to infinity
 
@@ -27,9 +27,9 @@ class Reducers(Protocol):
         """The reducer of these variables' gradients, which are sparse."""
 
 
-def specs(variables: Sequence[Any]) -> list[Spec]:
-    """The plan's view of variables."""
-    return [Spec(adapter.path(v), int(np.prod(v.shape, dtype=np.int64)), adapter.dtype_of(v)) for v in variables]
+def specs(variables: Sequence[Any], label: Callable[[Any], str] = adapter.path) -> list[Spec]:
+    """The plan's view of variables. label: gives the name of one."""
+    return [Spec(label(v), int(np.prod(v.shape, dtype=np.int64)), adapter.dtype_of(v)) for v in variables]
 
 
 def dense(gradient: Any, variable: Any) -> tf.Tensor:

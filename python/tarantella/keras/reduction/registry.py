@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tarantella import runtime, settings
+from tarantella.keras import adapter
 from tarantella.keras.reduction import gradient_order, gradients, statistics
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer, Spec
 from tarantella.keras.reduction.sparse import SparseReducer
@@ -78,6 +79,10 @@ class ReducerRegistry:
     def _keep(self, key: ReducerKey, reducer: Reducer | SparseReducer, variables: Sequence[Any]) -> None:
         self._reducers[key] = (reducer, list(variables))  # kept alive, so that no other object gets their ids
 
+    def label(self, variable: Any) -> str:
+        """The variable's name for the other ranks, which compare it."""
+        return adapter.path(variable)
+
     def hook_error(self) -> Exception | None:
         """The exception that the user's bucket hook raised on this rank, if it did."""
         errors = (r.hook.error for r in self if isinstance(r, Reducer) and r.hook is not None)
@@ -118,7 +123,7 @@ class ReducerRegistry:
         self._drop_provisional()
         key = _key("sparse gradients", variables)
         if key not in self._reducers:
-            self._keep(key, SparseReducer(variables, self._context), variables)
+            self._keep(key, SparseReducer(variables, self._context, self.label), variables)
         return cast("SparseReducer", self._reducers[key][0])
 
     def _drop_provisional(self) -> None:
@@ -130,7 +135,7 @@ class ReducerRegistry:
     def _gradient_reducer(self, key: ReducerKey, variables: Sequence[Any], order: Sequence[int] | None = None) -> Reducer:
         return self._reducer(
             key,
-            gradients.specs(variables),
+            gradients.specs(variables, self.label),
             variables,
             wire_dtype=self._wire_dtype,
             bucket_hook=self._bucket_hook,

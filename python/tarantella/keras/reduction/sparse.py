@@ -14,7 +14,7 @@ from tarantella.keras.reduction import communicator, graph_order, ops
 from tarantella.keras.reduction.reducer import Reducer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 # a smaller table is quicker as a dense gradient in a bucket with others than by two collectives of its own
 MIN_TABLE_BYTES = 64 * 1024
@@ -56,8 +56,10 @@ class SparseReducer:
 
     name = "gradients"
 
-    def __init__(self, variables: Sequence[Any], context: str = "") -> None:
-        tables = [f"{adapter.path(v)} {tuple(v.shape)} {adapter.dtype_of(v)}" for v in variables]
+    def __init__(
+        self, variables: Sequence[Any], context: str = "", label: Callable[[Any], str] = adapter.path
+    ) -> None:
+        tables = [f"{label(v)} {tuple(v.shape)} {adapter.dtype_of(v)}" for v in variables]
         # compares the tables of all ranks
         Reducer("sparse gradients", [], f"{context} with sparse gradients of {', '.join(tables)}").close()
         # does not keep the variables alive

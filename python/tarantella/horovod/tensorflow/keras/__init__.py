@@ -7,9 +7,10 @@ import tensorflow as tf
 from tarantella.horovod import tensorflow as _hvd
 from tarantella.horovod.tensorflow import Average, Compression
 from tarantella.horovod.tensorflow.keras import callbacks as callbacks
+from tarantella.horovod.tensorflow.keras import elastic as elastic
 from tarantella.keras import adapter as _adapter
 
-__all__ = [*_hvd.__all__, "callbacks", "load_model"]
+__all__ = sorted({*_hvd.__all__, "callbacks", "elastic", "load_model"})
 
 
 def _value(tensor: Any) -> Any:

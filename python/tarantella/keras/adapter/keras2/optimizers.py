@@ -79,16 +79,17 @@ def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
         optimizer.build(list(variables))
 
 
-def let_variables_be_called() -> None:
-    """Nothing to do: ``optimizer.variables()`` is the same as ``optimizer.variables`` in this Keras."""
-
-
 def optimizer_variables(model: Any) -> list[Any]:
     """The state of all optimizers of the model, with their step counts, learning rates and loss scales."""
     found: dict[int, Any] = {}
     for optimizer in [owner for held in held_optimizers(model) for owner in optimizers_of(held)]:
         found.update((id(value), value) for value in _state(optimizer) if isinstance(value, tf.Variable))
     return list(found.values())
+
+
+def state_of_optimizer(optimizer: Any) -> list[Any]:
+    """The state of one optimizer, as `optimizer_variables` has that of a model's."""
+    return [value for owner in optimizers_of(optimizer) for value in _state(owner) if isinstance(value, tf.Variable)]
 
 
 def _state(optimizer: Any) -> Iterator[Any]:

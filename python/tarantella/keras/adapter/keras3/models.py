@@ -76,6 +76,11 @@ def optimizer_variables(model: Any) -> list[Any]:
     return list(found.values())
 
 
+def state_of_optimizer(optimizer: Any) -> list[Any]:
+    """The state of one optimizer, as `optimizer_variables` has that of a model's."""
+    return list(optimizer.variables)
+
+
 def path(variable: Any) -> str:
     """The variable's name with those of its layers: ``"dense_9/kernel"``."""
     return str(variable.path if isinstance(variable, Variable) else variable.name)

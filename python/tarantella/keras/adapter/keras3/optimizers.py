@@ -89,20 +89,3 @@ def micro_steps(optimizer: Any) -> tf.Tensor:
     """How often `apply` was called, whether it changed the variables or not. Before Keras 3.5, ``iterations`` told so."""
     counter = optimizer._iterations if hasattr(optimizer, "_iterations") else optimizer.iterations
     return unwrap(counter).read_value()
-
-
-class _Variables(list[Any]):
-    def __call__(self) -> list[Any]:
-        return self
-
-
-def let_variables_be_called() -> None:
-    """Makes ``optimizer.variables()`` the same as ``optimizer.variables``, as it is in legacy Keras."""
-    original = keras.optimizers.Optimizer.variables.fget
-    if not hasattr(original, "_tnt_callable"):
-
-        def variables(self: Any) -> _Variables:
-            return _Variables(original(self))
-
-        variables._tnt_callable = True  # type: ignore[attr-defined]
-        keras.optimizers.Optimizer.variables = property(variables)
