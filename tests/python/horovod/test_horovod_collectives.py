@@ -24,6 +24,26 @@ def test_the_name_is_ours(found):
     assert all(all(on_rank) for on_rank in found[1]["names"])
 
 
+def test_threads_call_in_any_order(found):
+    for on_rank in found[1]["orders"]:
+        assert all(on_rank["named"]) and on_rank["unnamed"] and on_rank["one_by_one"] == [[1.0, 2.0]] * 5, on_rank
+
+
+def test_a_name_used_twice_at_once(found):
+    *others, last = found[1]["same_name"]
+    assert not any(others)
+    assert last == [
+        "WrongArgumentError",
+        "hvd.allreduce of 'twice': another thread of this rank has not finished a call with this name: give each its own",
+    ]
+
+
+def test_calls_that_never_meet(found):
+    waits = [f"rank {rank} waits in allreduce of '{'odd' if rank % 2 else 'even'}'" for rank in range(found[0])]
+    for kind, text in found[1]["never_together"]:
+        assert kind == "HorovodInternalError" and f"for 1 s (TNT_TIMEOUT): {'; '.join(waits)}. All ranks" in text
+
+
 def test_objects(found):
     for rank, (number, array, gathered, refused) in enumerate(found[1]["objects"]):
         assert [number, array, gathered] == [1, [0, 1, 2], True]

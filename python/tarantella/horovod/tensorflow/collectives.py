@@ -14,6 +14,7 @@ from tarantella.errors import UnsupportedError
 from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
 from tarantella.horovod.tensorflow.compression import Compression
 from tarantella.horovod.tensorflow.errors import as_horovod
+from tarantella.horovod.tensorflow.negotiation import eager
 from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives, rows
 
@@ -86,7 +87,10 @@ def allreduce(
     tensor = tf.convert_to_tensor(adapter.unwrap(tensor))
     compressed, ctx = compression.compress(_scaled(tensor, prescale_factor))
     with as_horovod():
-        reduced = collectives.all_reduce(compressed, _NAMES[chosen], process_set.group(), name or "")
+        reduced = eager(
+            "allreduce", name, compressed, process_set,
+            lambda: collectives.all_reduce(compressed, _NAMES[chosen], process_set.group(), name or ""),
+        )  # fmt: skip
     return _scaled(compression.decompress(reduced, ctx), postscale_factor)
 
 
@@ -129,7 +133,9 @@ def allgather(
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def gather(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         with as_horovod():
-            result, numbers = rows.gathered(x, process_set.group(), name or "")
+            result, numbers = eager(
+                "allgather", name, x, process_set, lambda: rows.gathered(x, process_set.group(), name or "")
+            )
         rank = process_set.rank()
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
@@ -166,7 +172,9 @@ def broadcast(
     def sent(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         with as_horovod():
             root = process_set.group().to_group_rank(int(root_rank))
-            result = collectives.broadcast(x, root, process_set.group(), name or "")
+            result = eager(
+                "broadcast", name, x, process_set, lambda: collectives.broadcast(x, root, process_set.group(), name or "")
+            )
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             mean = allreduce(upstream, op=Average, process_set=process_set)
@@ -201,11 +209,16 @@ def alltoall(
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def exchange(x: tf.Tensor) -> tuple[Any, Callable[..., tf.Tensor]]:
         with as_horovod():
-            result, received = rows.exchanged(x, splits, process_set.group(), name or "")
+            result, received = eager(
+                "alltoall", name, x, process_set, lambda: rows.exchanged(x, splits, process_set.group(), name or "")
+            )
 
         def gradient(upstream: tf.Tensor, _of_received: Any = None) -> tf.Tensor:
             with as_horovod():
-                back, _ = rows.exchanged(tf.convert_to_tensor(upstream), received, process_set.group())
+                grads = tf.convert_to_tensor(upstream)
+                back, _ = eager(
+                    "alltoall", None, grads, process_set, lambda: rows.exchanged(grads, received, process_set.group())
+                )
             return tf.ensure_shape(back, x.shape)
 
         return (result, received), gradient
@@ -239,7 +252,11 @@ def reducescatter(
             return tf.ensure_shape(_scaled(of_all, process_set.size() if chosen == Sum else 1.0), x.shape)
 
         with as_horovod():
-            return rows.scattered(x, _NAMES[chosen], process_set.group(), name or "")[0], gradient
+            result, _ = eager(
+                "reducescatter", name, x, process_set,
+                lambda: rows.scattered(x, _NAMES[chosen], process_set.group(), name or ""),
+            )  # fmt: skip
+            return result, gradient
 
     return _scaled(compression.decompress(scatter(compressed), ctx), postscale_factor)
 
@@ -274,4 +291,4 @@ def join() -> int:
     An average still divides by all ranks. Returns the rank that was the last to join.
     """
     with as_horovod():
-        return int(collectives.join())
+        return int(eager("join", "ranks", None, global_process_set, collectives.join))

@@ -44,9 +44,10 @@ def broadcast_object(
     """
     is_root = runtime.get_rank() == root_rank
     sent, failure = encoding.encode(obj) if is_root else (b"", None)
-    size = collectives.broadcast(tf.constant(len(sent), tf.int64), root_rank, process_set=process_set)
+    called = name or "object"
+    size = collectives.broadcast(tf.constant(len(sent), tf.int64), root_rank, f"{called}.size", process_set=process_set)
     data = np.frombuffer(sent, np.uint8) if is_root else np.zeros(int(size), np.uint8)
-    received = collectives.broadcast(tf.constant(data, tf.uint8), root_rank, process_set=process_set)
+    received = collectives.broadcast(tf.constant(data, tf.uint8), root_rank, called, process_set=process_set)
     if failure is not None:
         raise failure
     return obj if is_root else encoding.decode(received.numpy().tobytes(), f"rank {root_rank}")
@@ -57,9 +58,10 @@ def allgather_object(
 ) -> list[Any]:
     """The objects of all ranks, in the order of ranks. As `broadcast_object`."""
     sent, failure = encoding.encode(obj)
-    sizes = collectives.allgather(tf.constant([len(sent)], tf.int64), process_set=process_set).numpy()
+    called = name or "objects"
+    sizes = collectives.allgather(tf.constant([len(sent)], tf.int64), f"{called}.size", process_set=process_set).numpy()
     data = tf.constant(np.frombuffer(sent, np.uint8), tf.uint8)
-    together = collectives.allgather(data, process_set=process_set).numpy().tobytes()
+    together = collectives.allgather(data, called, process_set=process_set).numpy().tobytes()
     if failure is not None:
         raise failure
     ends = np.cumsum(sizes)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -12,6 +16,10 @@ import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
 from checks import check, raised, run
+from tarantella import settings
+from tarantella.horovod.tensorflow import negotiation
+
+FOLDER = sys.argv[1]
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -143,6 +151,77 @@ def process_sets() -> list[Any]:
     return [found, twice[0], removed, raised(hvd.allreduce, x, process_set=even)[0]]
 
 
+def in_threads(*actions: Any) -> list[Any]:
+    with ThreadPoolExecutor(len(actions)) as threads:
+        return [future.result() for future in [threads.submit(action) for action in actions]]
+
+
+@check
+def orders() -> dict[str, Any]:
+    """Threads whose calls come in another order on each rank; a barrier of the threads puts them all under way."""
+    tensors = {f"t{i}": tf.fill([i + 1], float(RANK + i)) for i in range(4)}
+
+    def reduce(name: str, start: threading.Barrier) -> float:
+        start.wait()
+        return float(hvd.allreduce(tensors[name], op=hvd.Sum, name=name)[0])
+
+    def once(turn: int) -> bool:
+        names = sorted(tensors)[(RANK + turn) % 4 :] + sorted(tensors)[: (RANK + turn) % 4]
+        start = threading.Barrier(len(names))
+        found = in_threads(*(lambda name=name: reduce(name, start) for name in names))
+        return found == [sum(RANKS) + SIZE * float(name[1]) for name in names]
+
+    def rows_and_sums() -> bool:
+        calls = [lambda: hvd.allgather(tf.fill([RANK + 1], 1.0)), lambda: hvd.allreduce(tf.ones([2]), op=hvd.Sum)]
+        first, second = in_threads(*(calls if RANK == 0 else calls[::-1]))
+        gathered, summed = (first, second) if RANK == 0 else (second, first)
+        return gathered.shape[0] == sum(range(1, SIZE + 1)) and summed.numpy().tolist() == [SIZE, SIZE]
+
+    def one_after_another() -> list[Any]:
+        """Rank 0 makes them one by one, the others at once."""
+        calls = [lambda: float(hvd.allreduce(1.0, name="x")), lambda: float(hvd.allreduce(2.0, name="y"))]
+        return [call() for call in calls] if RANK == 0 else in_threads(*calls[::-1])[::-1]
+
+    return {
+        "named": [once(turn) for turn in range(10)],
+        "unnamed": rows_and_sums(),
+        "one_by_one": [one_after_another() for _ in range(5)],
+    }
+
+
+@check
+def same_name() -> list[str]:
+    """On the last rank two threads use one name, while the other ranks come late."""
+    found: list[str] = []
+    if RANK == SIZE - 1:
+        first = threading.Thread(target=lambda: hvd.allreduce(1.0, name="twice"))
+        first.start()
+        while not any(call.key == "allreduce of 'twice'" for q in negotiation._queues.values() for call in q._calls):
+            time.sleep(0.001)
+        found = raised(hvd.allreduce, 1.0, name="twice")
+        Path(FOLDER, f"twice{SIZE}").touch()
+        first.join()
+    else:
+        while not Path(FOLDER, f"twice{SIZE}").exists():
+            time.sleep(0.001)
+        hvd.allreduce(1.0, name="twice")
+    return found
+
+
+@check
+def never_together() -> list[str]:
+    """Other threads might call what is missing until the deadline."""
+    stop = threading.Event()
+    idle = threading.Thread(target=stop.wait)
+    idle.start()
+    timeout, settings.timeout = settings.timeout, lambda: 1.0
+    found = raised(hvd.allreduce, 1.0, name="even" if RANK % 2 == 0 else "odd")
+    settings.timeout = timeout
+    stop.set()
+    idle.join()
+    return found
+
+
 @check
 def join() -> list[Any]:
     """Rank r has r + 1 batches; zeros stand for those of ranks that have joined."""
@@ -174,4 +253,4 @@ def refused() -> list[Any]:
     return [*found, raised(__import__, "horovod.torch")[0], float(hvd.allreduce(1.0))]
 
 
-run(sys.argv[1], *sys.argv[2:])
+run(FOLDER, *sys.argv[2:])

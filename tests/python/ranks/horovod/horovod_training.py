@@ -201,7 +201,6 @@ def names() -> list[Any]:
         hvd_of_keras.callbacks.MetricAverageCallback is hvd.callbacks.MetricAverageCallback,
         raised(hvd.DistributedOptimizer, optimizer)[0],
         raised(hvd.DistributedOptimizer, "sgd")[0],
-        raised(lambda: hvd_tf.elastic)[0],
         raised(hvd_tf.broadcast_global_variables, 0)[0],
     ]
 
