@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import h5py
 import pytest
 
 from support.launch import Result, run_alone, run_ranks
@@ -91,6 +93,36 @@ def test_every_way_is_the_serial_training(runs: Runs, way: str, truth: str) -> N
     for mine, wanted in zip(ours, serial, strict=True):
         for name in ("train_cross_entropy", "cross_entropy", "accuracy", "bleu"):
             assert mine[name] == pytest.approx(wanted[name], rel=2e-4), (name, ours, serial)
+
+
+def test_reproducible_has_the_same_bits_on_any_number_of_ranks(data: Path, tmp_path: Path) -> None:
+    """With dropout: figures of the epoch, BLEU among them, and all weights."""
+
+    def train(ranks: int) -> tuple[dict[str, float], dict[str, str]]:
+        folder = tmp_path / str(ranks)
+        words = (*TINY, "--dropout", 0.1, "--data_dir", data, "--model_dir", folder, "--train_epochs", 1, "--beam_size", 1)
+        run_ranks(ranks, TRAIN, *words, env={"TNT_REPRODUCIBLE": "2"}, timeout=100).good()
+        (figures,) = history(folder)
+        del figures["tokens_per_second"]
+        return figures, hashes(folder / "transformer.weights.h5")
+
+    with ThreadPoolExecutor(2) as pool:
+        (truth, weights), (figures, ours) = pool.map(train, (1, 2))
+    assert figures == truth
+    assert ours == weights and len(weights) > 10
+
+
+def hashes(file: Path) -> dict[str, str]:
+    """SHA-256 of each array in a file of weights, by its name."""
+    found: dict[str, str] = {}
+
+    def visit(name: str, node: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(node, h5py.Dataset):
+            found[name] = hashlib.sha256(node[()].tobytes()).hexdigest()
+
+    with h5py.File(file) as stored:
+        stored.visititems(visit)
+    return found
 
 
 def test_what_it_prints(runs: Runs) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "examples/more"))
 
+import finetune
 import gan
 import rates
 import table
@@ -20,7 +21,20 @@ folder, *names = sys.argv[1:]
 serial = "--serial" in names
 wrap = (lambda model: model) if serial else tnt.Model
 
+
+def fine_tune() -> dict[str, list[float]]:
+    """From weights that the first rank makes."""
+    weights = Path(folder, "base.weights.h5")
+    if serial or tnt.is_master_rank():
+        finetune.pretrain(weights, 1, 64)
+    if not serial:
+        tnt.barrier()
+    tf.keras.utils.set_random_seed(1)
+    return finetune.train(wrap, weights, (1, 2), 140)[1]
+
+
 TRAIN = {
+    "finetune": fine_tune,
     "gan": lambda: gan.train(wrap, 2, 150)[1],
     "table": lambda: table.train(wrap, 1_000_000, 2, 400)[1],
     "texts": lambda: texts.train(wrap, 2, 300)[1],
