@@ -64,6 +64,7 @@ typedef enum {
   TNT_UNSUPPORTED = 7       /* not available in this build, on this machine or in a fork   */
 } tnt_status_t;
 
+/* There are no 8-bit floats (fp8): convert them to a wider type, or move their bytes as TNT_UINT8. */
 typedef enum {
   TNT_FLOAT32 = 0,
   TNT_FLOAT64 = 1,
@@ -326,8 +327,8 @@ TNT_EXPORT tnt_status_t tnt_scatter(tnt_comm_t comm, const void* in, void* out, 
                                     tnt_stream_t stream, tnt_work_t* work);
 
 /* The uneven forms: blocks of different sizes, one after another in the order of the ranks, without gaps. Lists of counts have
- * one entry for each rank, which may be 0; they are copied. With a stream they are n sends and n receives of each rank, and
- * tnt_reduce_scatter_v is n calls of tnt_reduce. */
+ * one entry for each rank, which may be 0; they are copied. With a stream, tnt_all_gather_v and tnt_all_to_all_v are n sends
+ * and n receives of each rank, in one group of NCCL. */
 
 /* As tnt_all_gather, but rank r contributes counts[r] elements. All ranks pass the same list, else TNT_MISMATCH (with a stream
  * it is not compared). In place: in is this rank's part of out. Cost: 2S + 2nS, S = all of out. */
@@ -335,7 +336,9 @@ TNT_EXPORT tnt_status_t tnt_all_gather_v(tnt_comm_t comm, const void* in, void* 
                                          tnt_stream_t stream, tnt_work_t* work);
 
 /* As tnt_reduce_scatter, but rank r gets counts[r] elements. All ranks pass the same list, else TNT_MISMATCH. Cost: 3nS, S =
- * all of in. */
+ * all of in. With a stream, NCCL, which has no such call, makes a reduction to each rank, all in one launch: as many bytes as
+ * tnt_reduce_scatter, but more latency. Small blocks of nearly the same size are faster if they are padded to the largest for
+ * tnt_reduce_scatter. */
 TNT_EXPORT tnt_status_t tnt_reduce_scatter_v(tnt_comm_t comm, const void* in, void* out, const size_t* counts,
                                              tnt_dtype_t dtype, tnt_op_t op, tnt_stream_t stream, tnt_work_t* work);
 
@@ -350,16 +353,34 @@ TNT_EXPORT tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_wo
 
 /* Point-to-point messages, independent of the collectives. A tnt_recv of the same count and dtype on rank `to` receives a
  * message, in the order in which messages were sent; another count or dtype is TNT_MISMATCH. A send may return before its
- * message is received, but do not rely on it: of two ranks that send to each other, one passes a work. Works of different peers
- * or directions proceed concurrently; those of one peer and direction proceed in the order of the calls. A rank cannot send to
- * itself. Cost: 4S. With a stream and NCCL, messages to higher ranks and messages to lower ranks proceed concurrently, so that
- * two ranks can send to each other first; within each kind they proceed in the order of the calls, and those to lower ranks in
- * one order with the collectives. Through pinned memory (TNT_DEVICE_TRANSPORT staged or hierarchical) the order of the calls on
- * one rank must match that of its peers. */
+ * message is received, but do not rely on it: of two ranks that send to each other, one passes a work, or both use a group.
+ * Works of different peers or directions proceed concurrently; those of one peer and direction proceed in the order of the
+ * calls. A rank cannot send to itself. Cost: 4S. With a stream and NCCL, messages to higher ranks and messages to lower ranks
+ * proceed concurrently, so that two ranks can send to each other first; within each kind they proceed in the order of the
+ * calls, and those to lower ranks in one order with the collectives. Through pinned memory (TNT_DEVICE_TRANSPORT staged or
+ * hierarchical) the order of the calls on one rank must match that of its peers. */
 TNT_EXPORT tnt_status_t tnt_send(tnt_comm_t comm, const void* in, size_t count, tnt_dtype_t dtype, int to, tnt_stream_t stream,
                                  tnt_work_t* work);
 TNT_EXPORT tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtype, int from, tnt_stream_t stream,
                                  tnt_work_t* work);
+
+/* Group calls, as in NCCL. Collectives, sends and receives that a thread calls between start and end are checked at once and
+ * begin together in tnt_group_end. None waits for another, except for earlier collectives of the same communicator and for
+ * earlier messages of the same peer and direction: ranks may call in different orders otherwise. Buffers are the library's
+ * until tnt_group_end has returned, or until the stream has passed it. Groups nest; the outermost end begins the operations.
+ * tnt_group_end first enqueues the operations with streams: on each communicator its collectives in order, then its messages,
+ * in one group of NCCL. They come after the earlier work of all streams that the group uses on the communicator, and all these
+ * streams wait for all of them. Devices that are not connected yet are connected in the order of the first calls, which must
+ * then be the same on all ranks, as it must always be through pinned memory. tnt_group_end then runs the operations without a
+ * stream, and returns when these are done.
+ * Both calls return the first error: when a call is refused, the group begins nothing, and tnt_group_end returns that error
+ * once more. When operations fail, it is the error of the first one in the order of the calls. TNT_INVALID_ARGUMENT: an end
+ * without a start; and between the two, a work that is not NULL, tnt_comm_split, _create_group, _shrink, _set_error_mode,
+ * _connect_device and _destroy, tnt_reducer_create and tnt_finalize. Functions of reducers and works do not belong to the group
+ * and act at once. Cost: an allocation for each call. The last operation without a stream runs in the caller's thread; the
+ * others wake a thread of the library, one for each communicator's collectives, and for each peer and direction. */
+TNT_EXPORT tnt_status_t tnt_group_start(void);
+TNT_EXPORT tnt_status_t tnt_group_end(void);
 
 /* Waits until the operation has finished and returns its status. seconds: the deadline of this wait; negative for none (the
  * operation still has the job's deadline, TNT_TIMEOUT). If this wait's deadline passes, the operation goes on. */

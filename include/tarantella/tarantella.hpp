@@ -2,9 +2,9 @@
 // std::chrono. Header-only. A function is one call of tarantella.h, which says what it does and costs; comments here state only
 // differences. Nothing is locked or kept in addition, and only wait_any, split and create_group allocate.
 //
-// A call that fails throws Error, except in destructors and in moves. Buffers are containers or views with std::data and
-// std::size: vector, array, std::span, View. Their element type says the dtype (DtypeOf). Their sizes must fit, else the status
-// is TNT_INVALID_ARGUMENT.
+// A call that fails throws Error, except in destructors (but that of Group) and in moves. Buffers are containers or views with
+// std::data and std::size: vector, array, std::span, View. Their element type says the dtype (DtypeOf). Their sizes must fit,
+// else the status is TNT_INVALID_ARGUMENT.
 #ifndef TARANTELLA_TARANTELLA_HPP
 #define TARANTELLA_TARANTELLA_HPP
 
@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <iterator>
 #include <numeric>
 #include <optional>
@@ -500,6 +501,30 @@ class Job {
 
   // As the end, but throws what went wrong.
   void finalize() { check(tnt_finalize()); }
+};
+
+// A group of calls of this thread, which begin together when it ends: at end(), or at the end of its scope, which throws what
+// went wrong. An exception that leaves the scope drops the calls. No start_... stands in a group.
+class Group {
+ public:
+  Group() { check(tnt_group_start()); }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  ~Group() noexcept(false) {
+    if (!open_) return;
+    const bool unwinding = std::uncaught_exceptions() > exceptions_;
+    if (unwinding) (void)tnt_barrier(nullptr, nullptr, nullptr);  // is refused, so the group begins nothing
+    const tnt_status_t status = tnt_group_end();
+    if (!unwinding) check(status);
+  }
+  void end() {
+    open_ = false;
+    check(tnt_group_end());
+  }
+
+ private:
+  int exceptions_ = std::uncaught_exceptions();
+  bool open_ = true;
 };
 
 // Fused, overlapped gradient reduction. Collective.

@@ -7,6 +7,7 @@
 
 #include "api/arguments.hpp"
 #include "api/boundary.hpp"
+#include "api/call_group.hpp"
 #include "api/handles.hpp"
 #include "api/runtime.hpp"
 #include "api/works.hpp"
@@ -42,10 +43,16 @@ void run(tnt_comm& on, Executor& executor, Lane lane, StreamHandle stream, tnt_w
   }
 }
 
-// check(Communicator&) throws if an argument does not fit.
+// check(const Communicator&) throws if an argument does not fit. In a group of calls, copies of on_device and on_host are kept.
 template <typename Check, typename OnDevice, typename OnHost>
 void run_collective(tnt_comm_t comm, StreamHandle stream, tnt_work_t* work, const Check& check, const OnDevice& on_device,
                     const OnHost& on_host) {
+  if (CallGroup::is_open()) {
+    const CancellationDeferral deferral;
+    return CallGroup::of_thread().add(comm, work, check, [&](tnt_comm& on) {
+      return GroupedCall{.stream = stream, .executor = &on.executor, .on_host = on_host, .on_device = on_device};
+    });
+  }
   if (stream == nullptr && work == nullptr) {
     const Turn turn(comm);
     if (turn.began()) {
@@ -67,10 +74,42 @@ template <typename Check>
 void run_collective(tnt_comm_t comm, const Call& call, const void* in, void* out, StreamHandle stream, tnt_work_t* work,
                     const Check& check) {
   run_collective(
-      comm, stream, work, check, [&](tnt_comm& /*on*/, DeviceCommunicator& devices) { devices.collective(call, in, out, {}); },
+      comm, stream, work, check, [=](tnt_comm& /*on*/, DeviceCommunicator& devices) { devices.collective(call, in, out, {}); },
       [=](Communicator& communicator, const CallContext& context) {
         dispatch_collective(communicator, call, in, out, context);
       });
+}
+
+// message: to or from its peer, as direction says.
+template <typename OnHost>
+void run_message(tnt_comm_t comm, Executors::Direction direction, const Message& message, StreamHandle stream, tnt_work_t* work,
+                 const OnHost& on_host) {
+  const bool sends = direction == Executors::Direction::to;
+  const auto check = [&](const Communicator& communicator) {
+    check_peer(communicator, message.peer, sends ? "to" : "from");
+    check_buffer(sends ? message.in : message.out, sends ? "in" : "out", message.count, message.dtype);
+  };
+  const auto lane = [&](const tnt_comm& on) {
+    const int self = on.communicator->rank();
+    return sends ? lane_of(self, message.peer) : lane_of(message.peer, self);
+  };
+  if (CallGroup::is_open()) {
+    return CallGroup::of_thread().add(comm, work, check, [&](tnt_comm& on) {
+      return GroupedCall{.stream = stream,
+                         .executor = &on.channels.of(message.peer, direction),
+                         .on_host = on_host,
+                         .lane = lane(on),
+                         .message = message};
+    });
+  }
+  const Live on(comm);
+  check(*on->communicator);
+  run(
+      *on, on->channels.of(message.peer, direction), lane(*on), stream, work,
+      [&](DeviceCommunicator& devices) {
+        devices.exchange({&message, 1}, {});
+      },
+      on_host);
 }
 
 }  // namespace
@@ -96,7 +135,7 @@ tnt_status_t tnt_all_reduce_scaled(tnt_comm_t comm, const void* in, void* out, s
       check_equal_buffers(in, out, count, dtype);
       if (is_integer(dtype)) fail(TNT_INVALID_ARGUMENT, "{} is not a floating-point type: scale it before", dtype_name(dtype));
     };
-    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
       devices.all_reduce_scaled(in, out, count, dtype, scale, {});
     };
     run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
@@ -183,7 +222,7 @@ tnt_status_t tnt_gather(tnt_comm_t comm, const void* in, void* out, size_t count
       if (communicator.rank() != root) return check_buffer(in, "in", count, dtype, size_of(communicator));
       check_buffers(in, 1, out, size_of(communicator), count, dtype, static_cast<std::size_t>(root) * count);
     };
-    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
       devices.gather(in, out, count, dtype, root, "gather");
     };
     run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
@@ -204,7 +243,7 @@ tnt_status_t tnt_scatter(tnt_comm_t comm, const void* in, void* out, size_t coun
       if (out == at(in, static_cast<std::size_t>(root) * count, dtype)) return;
       check_overlap(in, blocks * count, out, count, dtype, std::nullopt);
     };
-    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
       devices.scatter(in, out, count, dtype, root, "scatter");
     };
     run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
@@ -223,7 +262,7 @@ tnt_status_t tnt_all_gather_v(tnt_comm_t comm, const void* in, void* out, const 
       const auto self = static_cast<std::size_t>(communicator.rank());
       check_uneven(in, blocks.size(self), out, blocks.total(), dtype, blocks.begin(self));
     };
-    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
       devices.all_gather_v(in, out, *list, dtype, "all_gather_v");
     };
     run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
@@ -243,7 +282,7 @@ tnt_status_t tnt_reduce_scatter_v(tnt_comm_t comm, const void* in, void* out, co
       const std::size_t own = blocks.size(static_cast<std::size_t>(communicator.rank()));
       check_uneven(in, blocks.total(), out, own, dtype, list->size() == 1 ? std::optional<std::size_t>(0) : std::nullopt);
     };
-    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
       devices.reduce_scatter_v(in, out, *list, dtype, op, "reduce_scatter_v");
     };
     run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
@@ -272,7 +311,7 @@ tnt_status_t tnt_all_to_all_v(tnt_comm_t comm, const void* in, void* out, const 
       check_uneven(in, Blocks(lists->sent).total(), out, Blocks(lists->received).total(), dtype,
                    lists->sent.size() == 1 ? std::optional<std::size_t>(0) : std::nullopt);
     };
-    const auto on_device = [&](tnt_comm& /*on*/, DeviceCommunicator& devices) {
+    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
       devices.all_to_all_v(in, out, lists->sent, lists->received, dtype, "all_to_all_v");
     };
     run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
@@ -284,26 +323,18 @@ tnt_status_t tnt_all_to_all_v(tnt_comm_t comm, const void* in, void* out, const 
 tnt_status_t tnt_send(tnt_comm_t comm, const void* in, size_t count, tnt_dtype_t dtype, int to, tnt_stream_t stream,
                       tnt_work_t* work) {
   return guarded([&] {
-    const Live on(comm);
-    check_peer(*on->communicator, to, "to");
-    check_buffer(in, "in", count, dtype);
-    run(
-        *on, on->channels.of(to, Executors::Direction::to), lane_of(on->communicator->rank(), to), stream, work,
-        [&](DeviceCommunicator& devices) { devices.send(in, count, dtype, to, {}); },
-        [=](Communicator& communicator, const CallContext& call) { communicator.send(in, count, dtype, to, call); });
+    const Message message{.in = in, .count = count, .dtype = dtype, .peer = to};
+    run_message(comm, Executors::Direction::to, message, stream, work,
+                [=](Communicator& communicator, const CallContext& call) { communicator.send(in, count, dtype, to, call); });
   });
 }
 
 tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtype, int from, tnt_stream_t stream,
                       tnt_work_t* work) {
   return guarded([&] {
-    const Live on(comm);
-    check_peer(*on->communicator, from, "from");
-    check_buffer(out, "out", count, dtype);
-    run(
-        *on, on->channels.of(from, Executors::Direction::from), lane_of(from, on->communicator->rank()), stream, work,
-        [&](DeviceCommunicator& devices) { devices.recv(out, count, dtype, from, {}); },
-        [=](Communicator& communicator, const CallContext& call) { communicator.recv(out, count, dtype, from, call); });
+    const Message message{.out = out, .count = count, .dtype = dtype, .peer = from};
+    run_message(comm, Executors::Direction::from, message, stream, work,
+                [=](Communicator& communicator, const CallContext& call) { communicator.recv(out, count, dtype, from, call); });
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include "api/arguments.hpp"
 #include "api/boundary.hpp"
+#include "api/call_group.hpp"
 #include "api/handles.hpp"
 #include "api/runtime.hpp"
 
@@ -64,6 +65,7 @@ tnt_status_t tnt_comm_world(tnt_comm_t* comm) {
 
 tnt_status_t tnt_comm_split(tnt_comm_t comm, int color, int key, tnt_comm_t* part) {
   return guarded([&] {
+    refuse_in_group("tnt_comm_split");
     required(part, "part") = nullptr;
     const Live on(comm);
     std::unique_ptr<Communicator> group;
@@ -75,6 +77,7 @@ tnt_status_t tnt_comm_split(tnt_comm_t comm, int color, int key, tnt_comm_t* par
 
 tnt_status_t tnt_comm_create_group(tnt_comm_t comm, const int* ranks, size_t n_ranks, int tag, tnt_comm_t* group) {
   return guarded([&] {
+    refuse_in_group("tnt_comm_create_group");
     required(group, "group") = nullptr;
     const Live on(comm);
     Communicator& parent = *on->communicator;
@@ -115,6 +118,7 @@ tnt_status_t tnt_comm_set_timeout(tnt_comm_t comm, double seconds) {
 
 tnt_status_t tnt_comm_connect_device(tnt_comm_t comm, int device) {
   return guarded([&] {
+    refuse_in_group("tnt_comm_connect_device");
     const Live on(comm);
     const int connected = connected_devices(*on, [&] { return device; })->device().index();
     if (connected == device) return;
@@ -125,6 +129,7 @@ tnt_status_t tnt_comm_connect_device(tnt_comm_t comm, int device) {
 tnt_status_t tnt_comm_destroy(tnt_comm_t comm) {
   if (is_fork_of_rank()) return TNT_SUCCESS;
   return guarded([&] {
+    refuse_in_group("tnt_comm_destroy");
     if (Runtime::is_world(comm)) fail(TNT_INVALID_ARGUMENT, "the world communicator ends with tnt_finalize");
     check_unused(comm);
     destroy_handle(comm);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "api/boundary.hpp"
+#include "api/call_group.hpp"
 #include "api/handles.hpp"
 #include "api/runtime.hpp"
 
@@ -48,6 +49,7 @@ tnt_status_t tnt_comm_check(tnt_comm_t comm) {
 
 tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_t mode) {
   return guarded([&] {
+    refuse_in_group("tnt_comm_set_error_mode");
     if (mode != TNT_ERRORS_END_JOB && mode != TNT_ERRORS_RETURN) {
       fail(TNT_INVALID_ARGUMENT, "mode {} is not a tnt_error_mode_t", static_cast<int>(mode));
     }
@@ -68,6 +70,7 @@ tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_t mode) {
 
 tnt_status_t tnt_comm_shrink(tnt_comm_t comm, tnt_comm_t* smaller) {
   return guarded([&] {
+    refuse_in_group("tnt_comm_shrink");
     required(smaller, "smaller") = nullptr;
     const Live on(comm);
     Communicator& communicator = *on->communicator;

@@ -1,6 +1,7 @@
 #include "api/device_collectives.hpp"
 
 #include <cmath>
+#include <map>
 #include <thread>
 
 #include "base/clock.hpp"
@@ -80,6 +81,30 @@ void DeviceCollectives::check_stream(StreamHandle stream) const {
 
 std::shared_ptr<Waitable> DeviceCollectives::make_work(DeviceCommunicator& comm) {
   return std::make_shared<StreamWork>(shared_from_this(), comm);
+}
+
+void DeviceCollectives::enqueue_together(std::span<const LaneOperations> all) {
+  std::map<Ordered*, std::unique_lock<std::mutex>> locks;  // taken in one order by all threads
+  for (const LaneOperations& each : all) locks.try_emplace(&each.on->of(each.lane));
+  for (auto& [lane, lock] : locks) lock = std::unique_lock(lane->mutex);
+  for (const LaneOperations& each : all) {
+    for (const StreamHandle stream : each.streams) {
+      each.on->check_stream(stream);
+      each.on->of(each.lane).group.comm->check_capture(stream);
+    }
+  }
+  for (const LaneOperations& each : all) {
+    for (const StreamHandle stream : each.streams) each.on->of(each.lane).order.after(stream);
+  }
+  std::optional<Error> failure;
+  std::size_t enqueued = 0;
+  try {
+    for (; enqueued < all.size(); ++enqueued) all[enqueued].enqueue(*all[enqueued].on->of(all[enqueued].lane).group.comm);
+  } catch (const Error& error) {
+    failure = error;
+  }
+  for (const LaneOperations& each : all.first(enqueued)) each.on->of(each.lane).order.before(each.streams);
+  if (failure) throw Error(*failure);
 }
 
 void DeviceCollectives::check() {

@@ -1,10 +1,13 @@
 // The device collectives of a communicator. All ranks create them in the first call with a stream.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/settings.hpp"
 #include "comm/communicator.hpp"
@@ -32,6 +35,16 @@ struct DeviceGroup {
 enum class Lane { collectives, upward };
 [[nodiscard]] inline Lane lane_of(int from, int to) noexcept { return from < to ? Lane::upward : Lane::collectives; }
 
+class DeviceCollectives;
+
+// Operations of one lane, in their order.
+struct LaneOperations {
+  DeviceCollectives* on;
+  Lane lane;
+  std::vector<StreamHandle> streams;  // of the callers
+  std::function<void(DeviceCommunicator&)> enqueue;
+};
+
 class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives> {
  public:
   // upward: another group of the same ranks and devices; none for one rank.
@@ -44,7 +57,7 @@ class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives>
   // the operation; with it, the returned handle does.
   template <typename Operation>
   [[nodiscard]] std::shared_ptr<Waitable> enqueue(Lane lane, StreamHandle caller, bool start, Operation&& operation) {
-    Ordered& on = lane == Lane::upward ? *upward_ : collectives_;
+    Ordered& on = of(lane);
     const std::scoped_lock lock(on.mutex);
     check_stream(caller);
     on.group.comm->check_capture(caller);
@@ -56,6 +69,9 @@ class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives>
     operation(*on.group.comm);
     return make_work(*on.group.comm);
   }
+  // All of them begin after the earlier work of their streams, which then wait for them; they do not wait for each other. If
+  // one throws, those after it are not enqueued.
+  static void enqueue_together(std::span<const LaneOperations> all);
   // Eight bytes of device memory for a barrier.
   [[nodiscard]] void* barrier_buffer() const noexcept { return barrier_buffer_.get(); }
 
@@ -69,6 +85,7 @@ class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives>
     std::mutex mutex;
     StreamOrder order;
   };
+  [[nodiscard]] Ordered& of(Lane lane) noexcept { return lane == Lane::upward ? *upward_ : collectives_; }
   void check_stream(StreamHandle stream) const;
   [[nodiscard]] std::shared_ptr<Waitable> make_work(DeviceCommunicator& comm);
 

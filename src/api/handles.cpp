@@ -85,8 +85,8 @@ void HandleTable::destroy(HandleKind kind, std::uintptr_t handle) {
     slot = find(kind, handle);
     if (slot == nullptr) fail_unknown(kind);
     if (!end(*slot)) {
-      fail(TNT_INVALID_ARGUMENT, "{} is in use: another thread is inside a call with it, which must return first",
-           name_of(kind));
+      fail(TNT_INVALID_ARGUMENT,
+           "{} is in use: another thread is inside a call with it or has it in a group, which must end first", name_of(kind));
     }
   }
   slot->destroy(slot->object);  // without the lock, because it may wait for other ranks
@@ -107,7 +107,8 @@ std::vector<HandleTable::Ended> HandleTable::end_all() {
     if (used == all.end()) return all;
     for (auto one = all.begin(); one != used; ++one) change_tag(*at(one->index), tag_after(one->tag), one->tag);
   }
-  fail(TNT_INVALID_ARGUMENT, "tnt_finalize: another thread is inside a call with a {} handle, which must return first",
+  fail(TNT_INVALID_ARGUMENT,
+       "tnt_finalize: another thread is inside a call with a {} handle or has it in a group, which must end first",
        name_of(kind_in(used->tag)));
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "api/boundary.hpp"
+#include "api/call_group.hpp"
 #include "api/handles.hpp"
 #include "api/runtime.hpp"
 #include "base/log.hpp"
@@ -181,6 +182,7 @@ extern "C" {
 tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, size_t n_tensors,
                                 const tnt_reducer_options_t* options, tnt_reducer_t* reducer) {
   return guarded([&] {
+    refuse_in_group("tnt_reducer_create");
     required(reducer, "reducer") = nullptr;
     const Live live(comm);
     tnt_comm& on = *live;

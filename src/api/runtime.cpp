@@ -9,6 +9,7 @@
 #include <string>
 
 #include "api/boundary.hpp"
+#include "api/call_group.hpp"
 #include "api/handles.hpp"
 #include "base/clock.hpp"
 #include "base/forks.hpp"
@@ -171,6 +172,7 @@ tnt_status_t tnt_set_log_callback(tnt_log_callback_t callback, void* user_data) 
 tnt_status_t tnt_finalize(void) {
   if (is_fork_of_rank()) return TNT_SUCCESS;
   return guarded([&] {
+    refuse_in_group("tnt_finalize");
     const std::scoped_lock lock(registry().mutex);
     if (!registry().runtime) return;
     handles().destroy_all();

@@ -54,10 +54,10 @@ void DeviceCommunicator::all_reduce_scaled(const void* in, void* out, std::size_
   enqueue_scaled({.kind = Call::all_reduce, .dtype = dtype, .op = TNT_SUM, .count = count}, in, out, scale, detail);
 }
 
-void DeviceCommunicator::exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
-  check_dtype(dtype);
+void DeviceCommunicator::exchange(std::span<const Message> messages, std::string_view detail) {
   std::ptrdiff_t to_itself = 0;
   for (const Message& message : messages) {
+    check_dtype(message.dtype);
     check_peer(message.in != nullptr ? "send to" : "recv from", message.peer);
     if (message.count == 0) continue;
     if ((message.in == nullptr) == (message.out == nullptr)) {
@@ -66,7 +66,7 @@ void DeviceCommunicator::exchange(std::span<const Message> messages, tnt_dtype_t
     if (message.peer == rank()) to_itself += message.in != nullptr ? 1 : -1;
   }
   if (to_itself != 0) fail(TNT_INVALID_ARGUMENT, "messages from rank {} to itself need both ends in one call", rank());
-  enqueue_messages(messages, dtype, detail);
+  enqueue_messages(messages, detail);
 }
 
 namespace {
@@ -74,7 +74,7 @@ namespace {
 // The messages of one call on a rank.
 class MessageList {
  public:
-  MessageList(int self, tnt_dtype_t dtype) : self_(static_cast<std::size_t>(self)), size_(dtype_size(dtype)) {}
+  MessageList(int self, tnt_dtype_t dtype) : self_(static_cast<std::size_t>(self)), dtype_(dtype), size_(dtype_size(dtype)) {}
 
   [[nodiscard]] const std::byte* at(const void* buffer, std::size_t element) const {
     return static_cast<const std::byte*>(buffer) + element * size_;
@@ -83,10 +83,10 @@ class MessageList {
     return static_cast<std::byte*>(buffer) + element * size_;
   }
   void send(const void* in, std::size_t count, std::size_t to) {
-    list_.push_back({.in = in, .count = count, .peer = static_cast<int>(to)});
+    list_.push_back({.in = in, .count = count, .dtype = dtype_, .peer = static_cast<int>(to)});
   }
   void receive(void* out, std::size_t count, std::size_t from) {
-    list_.push_back({.out = out, .count = count, .peer = static_cast<int>(from)});
+    list_.push_back({.out = out, .count = count, .dtype = dtype_, .peer = static_cast<int>(from)});
   }
   void keep(const void* in, void* out, std::size_t count) {
     if (in == out) return;
@@ -97,6 +97,7 @@ class MessageList {
 
  private:
   std::size_t self_;
+  tnt_dtype_t dtype_;
   std::size_t size_;
   std::vector<Message> list_;
 };
@@ -114,7 +115,7 @@ void DeviceCommunicator::gather(const void* in, void* out, std::size_t count, tn
     std::byte* const block = messages.at(out, from * count);
     from == to ? messages.keep(in, block, count) : messages.receive(block, count, from);
   }
-  exchange(messages.list(), dtype, detail);
+  exchange(messages.list(), detail);
 }
 
 void DeviceCommunicator::scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
@@ -128,7 +129,7 @@ void DeviceCommunicator::scatter(const void* in, void* out, std::size_t count, t
     const std::byte* const block = messages.at(in, to * count);
     to == from ? messages.keep(block, out, count) : messages.send(block, count, to);
   }
-  exchange(messages.list(), dtype, detail);
+  exchange(messages.list(), detail);
 }
 
 void DeviceCommunicator::all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
@@ -146,17 +147,17 @@ void DeviceCommunicator::all_gather_v(const void* in, void* out, std::span<const
       messages.receive(block, counts[peer], peer);
     }
   }
-  exchange(messages.list(), dtype, detail);
+  exchange(messages.list(), detail);
 }
 
 void DeviceCommunicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
                                           tnt_op_t op, std::string_view detail) {
   check_dtype(dtype);
-  const Blocks blocks(counts);
-  const MessageList places(rank(), dtype);
-  for (std::size_t root = 0; root < counts.size(); ++root) {
-    reduce(places.at(in, blocks.begin(root)), out, counts[root], dtype, op, static_cast<int>(root), detail);
+  if (!is_op(op)) fail(TNT_INVALID_ARGUMENT, "{} is not an operation", static_cast<int>(op));
+  if (counts.size() != static_cast<std::size_t>(size())) {
+    fail(TNT_INVALID_ARGUMENT, "reduce_scatter_v with {} counts: there are {} ranks", counts.size(), size());
   }
+  enqueue_reduce_scatter_v(in, out, counts, dtype, op, detail);
 }
 
 void DeviceCommunicator::all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
@@ -169,7 +170,7 @@ void DeviceCommunicator::all_to_all_v(const void* in, void* out, std::span<const
     messages.send(messages.at(in, to.begin(peer)), send_counts[peer], peer);
     messages.receive(messages.at(out, from.begin(peer)), recv_counts[peer], peer);
   }
-  exchange(messages.list(), dtype, detail);
+  exchange(messages.list(), detail);
 }
 
 std::unique_ptr<DeviceCommunicator> DeviceCommunicator::split(int color, int key, Communicator* host) {

@@ -20,6 +20,7 @@ struct Message {
   const void* in = nullptr;  // data to send to the peer
   void* out = nullptr;       // buffer to receive from the peer
   std::size_t count = 0;
+  tnt_dtype_t dtype = TNT_UINT8;
   int peer = 0;  // may be this rank itself; the list then has both ends
 };
 
@@ -63,9 +64,9 @@ class DeviceCommunicator : NonCopyable {
 
   // Sends and receives that do not wait for one another, like an NCCL group. Sends and receives of a pair of ranks are matched
   // in the order of the lists and calls. Only ranks with messages call this.
-  void exchange(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail);
-  // Made of messages, or of reductions to one rank each. Arguments of host collectives of the same names (communicator.hpp). A
-  // block that is in its place already is not moved.
+  void exchange(std::span<const Message> messages, std::string_view detail);
+  // All but reduce_scatter_v are made of messages. Arguments of host collectives of the same names (communicator.hpp). A block
+  // that is in its place already is not moved.
   void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, std::string_view detail);
   void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, std::string_view detail);
   void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, std::string_view detail);
@@ -74,12 +75,12 @@ class DeviceCommunicator : NonCopyable {
   void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
                     std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, std::string_view detail);
   void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, std::string_view detail) {
-    const Message message{.in = in, .count = count, .peer = to};
-    exchange({&message, 1}, dtype, detail);
+    const Message message{.in = in, .count = count, .dtype = dtype, .peer = to};
+    exchange({&message, 1}, detail);
   }
   void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, std::string_view detail) {
-    const Message message{.out = out, .count = count, .peer = from};
-    exchange({&message, 1}, dtype, detail);
+    const Message message{.out = out, .count = count, .dtype = dtype, .peer = from};
+    exchange({&message, 1}, detail);
   }
 
   // Throws TNT_UNSUPPORTED if the stream is being captured and this communicator cannot be captured in a CUDA graph. Ask before
@@ -110,7 +111,9 @@ class DeviceCommunicator : NonCopyable {
   // The implementations. Arguments are valid; messages may be empty. The job may have been aborted.
   virtual void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) = 0;
   virtual void enqueue_scaled(const Call& call, const void* in, void* out, double scale, std::string_view detail) = 0;
-  virtual void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) = 0;
+  virtual void enqueue_reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                                        tnt_op_t op, std::string_view detail) = 0;
+  virtual void enqueue_messages(std::span<const Message> messages, std::string_view detail) = 0;
   virtual std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) = 0;  // not after an abort
 };
 

@@ -2,6 +2,7 @@
 // it. On the caller's stream: one event record and one wait.
 #pragma once
 
+#include <span>
 #include <utility>
 
 #include "comm/device_communicator.hpp"
@@ -19,14 +20,19 @@ class StreamOrder {
   void operator()(StreamHandle caller, Operation&& operation) {
     after(caller);
     std::forward<Operation>(operation)();
-    after_.record(comm_->stream());
-    after_.wait_on(caller);
+    before({&caller, 1});
   }
 
   // The first half: later work on comm.stream() comes after the earlier work of the caller's stream.
   void after(StreamHandle caller) {
     before_.record(caller);
     before_.wait_on(comm_->stream());
+  }
+
+  // The second half: later work of the callers' streams comes after the earlier work of comm.stream().
+  void before(std::span<const StreamHandle> callers) {
+    after_.record(comm_->stream());
+    for (const StreamHandle caller : callers) after_.wait_on(caller);
   }
 
  private:

@@ -99,5 +99,41 @@ TEST_F(ConnectedDevices, AreThoseThatAreNamed) {
   EXPECT_EQ(tnt_comm_destroy(comm), TNT_SUCCESS);
 }
 
+class CallGroupWithStreams : public DefaultStreams {};
+
+// Collectives of two communicators on two streams, and one in host memory.
+TEST_F(CallGroupWithStreams, IsEnqueuedAtTheEnd) {
+  tnt_comm_t world = nullptr;
+  tnt_comm_t comm = nullptr;
+  ASSERT_EQ(tnt_comm_world(&world), TNT_SUCCESS);
+  ASSERT_EQ(tnt_comm_split(world, 0, 0, &comm), TNT_SUCCESS);
+  SimulatedDevice::set_current(1);
+  const auto device = open(1);
+  {
+    const Stream first(*device);
+    const Stream second(*device);
+    const testing::OnDevice in(*device, first.get(), testing::repeated(TNT_FLOAT32, 4, [](auto) { return 3.0; }));
+    const testing::OnDevice out(*device, second.get(), Array(TNT_FLOAT32, 4));
+    const testing::OnDevice other(*device, first.get(), Array(TNT_FLOAT32, 4));
+    const float host_in = 5;
+    float host_out = 0;
+    const auto all_reduce = [&](tnt_comm_t on, const testing::OnDevice& to, StreamHandle stream) {
+      return tnt_all_reduce(on, in.get(), to.get(), 4, TNT_FLOAT32, TNT_SUM, stream, nullptr);
+    };
+    ASSERT_EQ(tnt_group_start(), TNT_SUCCESS);
+    EXPECT_EQ(all_reduce(world, out, second.get()), TNT_SUCCESS) << tnt_last_error();
+    EXPECT_EQ(tnt_barrier(world, first.get(), nullptr), TNT_SUCCESS) << tnt_last_error();
+    EXPECT_EQ(all_reduce(comm, other, first.get()), TNT_SUCCESS) << tnt_last_error();
+    EXPECT_EQ(tnt_all_reduce(comm, &host_in, &host_out, 1, TNT_FLOAT32, TNT_SUM, nullptr, nullptr), TNT_SUCCESS);
+    EXPECT_EQ(testing::FakeNccl::count("ncclAllReduce"), 0);
+    EXPECT_EQ(tnt_group_end(), TNT_SUCCESS) << tnt_last_error();
+    EXPECT_EQ(testing::FakeNccl::count("ncclAllReduce"), 3);
+    EXPECT_EQ(out.read().get(3), 3.0);
+    EXPECT_EQ(other.read().get(3), 3.0);
+    EXPECT_EQ(host_out, 5.0F);
+  }
+  EXPECT_EQ(tnt_comm_destroy(comm), TNT_SUCCESS) << tnt_last_error();
+}
+
 }  // namespace
 }  // namespace tnt

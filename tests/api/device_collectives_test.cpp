@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
+#include <vector>
+
 #include "nccl/nccl_job.hpp"
 
 namespace tnt {
@@ -98,6 +102,83 @@ TEST_F(DeviceSideTest, TwoRanksMaySendToEachOtherFirst) {
     EXPECT_EQ(received.read(), in[testing::at(peer)]);
     EXPECT_TRUE(sent->wait(testing::default_timeout));
     EXPECT_NO_THROW(collectives->check());
+  });
+}
+
+// A group of calls: on two communicators, which the ranks take in different orders, messages between all ranks and a collective
+// on two streams of the caller.
+TEST_F(DeviceSideTest, OperationsTogetherDoNotWaitForEachOther) {
+  constexpr int ranks = 3;
+  testing::run_threads(ranks, [](Communicator& host) {
+    const auto connect = [&] {
+      return connect_devices(host.rank(), host, settings(DeviceTransport::nccl, host.rank()), testing::call());
+    };
+    const auto make = [&] {
+      auto upward = connect();
+      return std::make_shared<DeviceCollectives>(connect(), std::move(upward));
+    };
+    const std::shared_ptr<DeviceCollectives> both[] = {make(), make()};
+    auto& device = dynamic_cast<SimulatedDevice&>(both[0]->device());
+    const Stream first(device);
+    const Stream second(device);
+    const int self = host.rank();
+    const auto in = testing::inputs(ranks, TNT_FLOAT32, 9, 1);
+    std::deque<testing::OnDevice> sums;
+    std::deque<testing::OnDevice> received;
+    std::deque<std::vector<Message>> messages;
+    const testing::OnDevice own(device, first.get(), in[testing::at(self)]);
+    std::vector<LaneOperations> operations;
+    for (const auto& each : both) {
+      const testing::OnDevice& sum = sums.emplace_back(device, second.get(), Array(TNT_FLOAT32, 9));
+      const std::vector<StreamHandle> streams{first.get(), second.get()};
+      operations.push_back({each.get(), Lane::collectives, streams, [&](DeviceCommunicator& comm) {
+                              comm.all_reduce(own.get(), sum.get(), 9, TNT_FLOAT32, TNT_SUM, "");
+                            }});
+      std::vector<Message>& upward = messages.emplace_back();
+      std::vector<Message>& downward = messages.emplace_back();
+      for (int peer = 0; peer < ranks; ++peer) {
+        const testing::OnDevice& buffer = received.emplace_back(device, second.get(), Array(TNT_FLOAT32, 9));
+        if (peer == self) continue;
+        (self < peer ? upward : downward).push_back({.in = own.get(), .count = 9, .dtype = TNT_FLOAT32, .peer = peer});
+        (peer < self ? upward : downward).push_back({.out = buffer.get(), .count = 9, .dtype = TNT_FLOAT32, .peer = peer});
+      }
+      operations.push_back({each.get(), Lane::upward, streams, [&](DeviceCommunicator& comm) { comm.exchange(upward, ""); }});
+      operations.push_back(
+          {each.get(), Lane::collectives, streams, [&](DeviceCommunicator& comm) { comm.exchange(downward, ""); }});
+    }
+    if (self == 1) std::rotate(operations.begin(), operations.begin() + 3, operations.end());
+    DeviceCollectives::enqueue_together(operations);
+    for (const testing::OnDevice& sum : sums) EXPECT_EQ(sum.read(), testing::reduced(in, TNT_SUM));
+    for (std::size_t i = 0; i < received.size(); ++i) {
+      const int peer = static_cast<int>(i) % ranks;
+      EXPECT_EQ(received[i].read(), peer == self ? Array(TNT_FLOAT32, 9) : in[testing::at(peer)]) << "from rank " << peer;
+    }
+    for (const auto& each : both) EXPECT_NO_THROW(each->check());
+  });
+}
+
+// Nothing is enqueued if a stream does not fit; what comes before an operation that is refused is done.
+TEST_F(DeviceSideTest, OperationsTogetherAreCheckedFirst) {
+  testing::run_threads(1, [](Communicator& host) {
+    const auto collectives = std::make_shared<DeviceCollectives>(
+        connect_devices(0, host, settings(DeviceTransport::nccl, 0), testing::call()), std::nullopt);
+    auto& device = dynamic_cast<SimulatedDevice&>(collectives->device());
+    SimulatedDevice other(1);
+    const Stream stream(device);
+    const Stream foreign(other);
+    const testing::OnDevice in(device, stream.get(), testing::repeated(TNT_FLOAT32, 4, [](auto) { return 3.0; }));
+    const testing::OnDevice out(device, stream.get(), Array(TNT_FLOAT32, 4));
+    const auto copy = [&](DeviceCommunicator& comm) { comm.all_reduce(in.get(), out.get(), 4, TNT_FLOAT32, TNT_SUM, ""); };
+    const auto refused = [&](DeviceCommunicator& comm) { comm.send(in.get(), 4, TNT_FLOAT32, 7, ""); };
+    const auto together = [&](StreamHandle second) {
+      const LaneOperations all[] = {{collectives.get(), Lane::collectives, {stream.get()}, copy},
+                                    {collectives.get(), Lane::collectives, {second}, refused}};
+      DeviceCollectives::enqueue_together(all);
+    };
+    EXPECT_THROW(together(foreign.get()), Error);
+    EXPECT_EQ(out.read().get(0), 0.0);
+    EXPECT_THROW(together(stream.get()), Error);
+    EXPECT_EQ(out.read().get(0), 3.0);
   });
 }
 

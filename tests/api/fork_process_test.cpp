@@ -122,6 +122,8 @@ void expect_everything_refused(const Joined& job, const Used& used, pid_t proces
       tnt_barrier(job.world, nullptr, nullptr),
       tnt_send(job.world, &value, 1, type, peer, nullptr, nullptr),
       tnt_recv(job.world, &value, 1, type, peer, nullptr, nullptr),
+      tnt_group_start(),
+      tnt_group_end(),
       tnt_work_wait(used.work, -1),
       tnt_work_wait_any(&used.work, 1, -1, &size),
       tnt_work_test(used.work, &number),

@@ -141,6 +141,47 @@ void use_groups(const Comm& world) {
   EXPECT(tnt_comm_rank(handle, &rank) == TNT_INVALID_ARGUMENT);  // its owner has ended
 }
 
+void use_call_groups(const Comm& world) {
+  const Comm part = *world.split(0);
+  const std::vector<int> in{1, 2};
+  std::vector<int> out(2);
+  std::vector<int> other(2);
+  {
+    const tarantella::Group group;
+    world.all_reduce(in, out);
+    part.broadcast(other, 0);
+    EXPECT(out[1] == 0);
+  }
+  EXPECT(out == in);
+  tarantella::Group group;
+  part.reduce(in, other, 0);
+  group.end();
+  EXPECT(other == in);
+  out.assign(2, 0);
+  expect_error(
+      [&] {
+        const tarantella::Group refused;
+        world.all_reduce(in, out);
+        (void)tnt_barrier(world.get(), nullptr, nullptr);
+        world.all_reduce(in, View<int>(out.data(), 1));
+      },
+      TNT_INVALID_ARGUMENT, "all_reduce: in has 2 elements and out 1");
+  EXPECT(out[1] == 0);  // the exception has dropped the group
+  expect_error(
+      [&] {
+        const tarantella::Group refused;
+        (void)tnt_barrier(nullptr, nullptr, nullptr);
+      },
+      TNT_INVALID_ARGUMENT, "comm is NULL");
+  expect_error(
+      [&] {
+        const tarantella::Group refused;
+        (void)world.start_barrier();
+      },
+      TNT_INVALID_ARGUMENT, "work must be NULL in a group");
+  world.barrier();
+}
+
 void use_errors(const Comm& world) {
   const Comm part = *world.split(0);
   part.set_error_mode(TNT_ERRORS_RETURN);
@@ -191,6 +232,7 @@ int main() {
     use_collectives(world);
     use_works(world);
     use_groups(world);
+    use_call_groups(world);
     use_errors(world);
     use_a_reducer(world);
     left = world.start_barrier();

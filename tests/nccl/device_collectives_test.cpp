@@ -217,11 +217,17 @@ TEST_P(DeviceCollectives, MessagesRoundTheRing) {
     const auto in = inputs(ranks, TNT_INT32, 8, 13);
     const OnDevice source = put(rank, in[at(self)]);
     const OnDevice target = put(rank, Array(TNT_INT32, 8));
-    const Message messages[] = {{.in = source.get(), .count = at(self) + 1, .peer = (self + 1) % ranks},
-                                {.out = target.get(), .count = at(before) + 1, .peer = before},
-                                {.in = source.get(), .count = 0, .peer = before}};
-    rank.comm.exchange(messages, TNT_INT32, "");
+    const auto halves = inputs(ranks, TNT_FLOAT16, 5, 14);
+    const OnDevice half_source = put(rank, halves[at(self)]);
+    const OnDevice half_target = put(rank, Array(TNT_FLOAT16, 5));
+    const Message messages[] = {{.in = source.get(), .count = at(self) + 1, .dtype = TNT_INT32, .peer = (self + 1) % ranks},
+                                {.in = half_source.get(), .count = 5, .dtype = TNT_FLOAT16, .peer = (self + 1) % ranks},
+                                {.out = target.get(), .count = at(before) + 1, .dtype = TNT_INT32, .peer = before},
+                                {.out = half_target.get(), .count = 5, .dtype = TNT_FLOAT16, .peer = before},
+                                {.in = source.get(), .count = 0, .dtype = TNT_INT32, .peer = before}};
+    rank.comm.exchange(messages, "");
     EXPECT_EQ(target.read().part(0, at(before) + 1), in[at(before)].part(0, at(before) + 1));
+    EXPECT_EQ(half_target.read(), halves[at(before)]);
   });
 }
 
@@ -234,11 +240,24 @@ TEST_P(DeviceCollectives, NoElementsAreNoError) {
     rank.comm.all_gather(nullptr, nullptr, 0, TNT_FLOAT32, "");
     rank.comm.broadcast(nullptr, nullptr, 0, TNT_FLOAT32, 0, "");
     rank.comm.all_to_all(nullptr, nullptr, 0, TNT_FLOAT32, "");
-    rank.comm.exchange({}, TNT_FLOAT32, "");
+    rank.comm.exchange({}, "");
     rank.device.synchronize(rank.comm.stream());
     EXPECT_NO_THROW(rank.comm.throw_if_aborted());
   });
   EXPECT_EQ(testing::FakeNccl::count("ncclAllReduce"), 0);
+}
+
+// NCCL launches all of its reductions together.
+TEST_F(NcclTest, UnevenReduceScatterIsOneGroup) {
+  testing::run_nccl(3, [](NcclRank& rank) {
+    const std::vector<std::size_t> counts{5, 0, 2};
+    const OnDevice in = put(rank, inputs(3, TNT_FLOAT32, 7, 1)[at(rank.comm.rank())]);
+    const OnDevice out = put(rank, Array(TNT_FLOAT32, 5));
+    rank.comm.reduce_scatter_v(in.get(), out.get(), counts, TNT_FLOAT32, TNT_SUM, "");
+    rank.device.synchronize(rank.comm.stream());
+  });
+  EXPECT_EQ(testing::FakeNccl::count("ncclGroupEnd"), 3);
+  EXPECT_EQ(testing::FakeNccl::count("ncclReduce"), 6) << "two roots, on three ranks";
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCollectives,

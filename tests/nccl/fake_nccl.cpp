@@ -3,6 +3,7 @@
 // imitates failures of networks and other ranks when a test asks for them (fake_nccl.h).
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "nccl/fake_state.hpp"
 #include "support/half_reference.hpp"
@@ -15,10 +16,13 @@ namespace {
 
 using Lock = std::unique_lock<std::mutex>;
 
+// A call in a group: a collective, or a message.
 struct Grouped {
   Comm* comm;
-  Transfer transfer;
   nccl::ncclStream_t stream;
+  std::optional<Transfer> transfer = {};
+  Signature signature = {};
+  Buffers buffers = {};
 };
 thread_local int group_depth = 0;
 thread_local std::vector<Grouped> grouped;
@@ -84,13 +88,14 @@ nccl::ncclResult_t take_collective(nccl::ncclComm_t handle, const Signature& sig
   State& state = State::get();
   Lock lock(state.mutex);
   if (!state.usable(handle, signature.function.c_str())) return nccl::ncclInvalidArgument;
-  if (group_depth > 0) state.misused(signature.function + " in a group");
   Comm& comm = *comm_of(handle);
   const std::size_t size = bytes_of(signature.type);
-  return take(comm, lock, signature.function.c_str(), [&] {
-    return collective(comm, signature,
-                      {.in = in, .in_bytes = inputs * size, .out = out, .out_bytes = outputs * size, .scale = scale}, stream);
-  });
+  const Buffers buffers{.in = in, .in_bytes = inputs * size, .out = out, .out_bytes = outputs * size, .scale = scale};
+  if (group_depth > 0) {
+    grouped.push_back({.comm = &comm, .stream = stream, .signature = signature, .buffers = buffers});
+    return nccl::ncclSuccess;
+  }
+  return take(comm, lock, signature.function.c_str(), [&] { return collective(comm, signature, buffers, stream); });
 }
 
 // The scale of an operation that was made.
@@ -125,8 +130,25 @@ nccl::ncclResult_t transfer(const char* function, nccl::ncclComm_t handle, const
   const Lock lock(state.mutex);
   if (!state.usable(handle, function)) return nccl::ncclInvalidArgument;
   if (group_depth == 0) state.misused(std::string(function) + " outside a group");
-  grouped.push_back({comm_of(handle), what, stream});
+  grouped.push_back({.comm = comm_of(handle), .stream = stream, .transfer = what});
   return nccl::ncclSuccess;
+}
+
+// The work of a group: its collectives in order, then its messages, which do not wait for each other.
+Enqueue together(Comm& comm, const std::vector<Grouped>& group) {
+  std::vector<Enqueue> works;
+  std::vector<Transfer> messages;
+  for (const Grouped& each : group) {
+    if (each.transfer) {
+      messages.push_back(*each.transfer);
+    } else {
+      works.push_back(collective(comm, each.signature, each.buffers, each.stream));
+    }
+  }
+  if (!messages.empty()) works.push_back(transfers(comm, messages, group.front().stream));
+  return [works] {
+    for (const Enqueue& enqueue : works) enqueue();
+  };
 }
 
 nccl::ncclResult_t init(nccl::ncclComm_t* result, int ranks, const nccl::ncclUniqueId& id, int rank,
@@ -399,7 +421,7 @@ FAKE_EXPORT nccl::ncclResult_t ncclGroupStart() {
   return nccl::ncclSuccess;
 }
 
-// All messages of a group use one communicator and stream, as ours do.
+// All calls of a group use one communicator and stream, as ours do.
 FAKE_EXPORT nccl::ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0 || grouped.empty()) return nccl::ncclSuccess;
   const std::vector<Grouped> group = std::exchange(grouped, {});
@@ -407,9 +429,7 @@ FAKE_EXPORT nccl::ncclResult_t ncclGroupEnd() {
   Lock lock(state.mutex);
   Comm& comm = *group.front().comm;
   if (!state.usable(handle_of(comm), "ncclGroupEnd")) return nccl::ncclInvalidArgument;
-  std::vector<Transfer> list;
-  for (const Grouped& each : group) list.push_back(each.transfer);
-  return take(comm, lock, "ncclGroupEnd", [&] { return transfers(comm, list, group.front().stream); });
+  return take(comm, lock, "ncclGroupEnd", [&] { return together(comm, group); });
 }
 
 FAKE_EXPORT void tnt_fake_nccl_reset() {

@@ -167,8 +167,8 @@ TEST_F(NcclFailureTest, WhatHoldsADeviceUpIsNamed) {
         const auto part = rank.comm.split(0, 0, host.get());
         const OnDevice other(rank.device, part->stream(), Array(TNT_FLOAT32, 4));
         if (rank.comm.rank() == 1) {
-          const Message sent{.in = other.get(), .count = 4, .peer = 0};
-          StreamOrder(rank.device, *part)(caller.get(), [&] { part->exchange({&sent, 1}, TNT_FLOAT32, "held"); });
+          const Message sent{.in = other.get(), .count = 4, .dtype = TNT_FLOAT32, .peer = 0};
+          StreamOrder(rank.device, *part)(caller.get(), [&] { part->exchange({&sent, 1}, "held"); });
         }
         order(caller.get(), [&] { all_reduce(rank, data); });
         wait_for_the_end(rank, data);

@@ -245,9 +245,13 @@ void HierarchicalDeviceCommunicator::enqueue_scaled(const Call& call, const void
   enqueue(global_order_, [&] { global_->all_reduce_scaled(in, out, call.count, call.dtype, scale, detail); });
 }
 
-void HierarchicalDeviceCommunicator::enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype,
-                                                      std::string_view detail) {
-  enqueue(global_order_, [&] { global_->exchange(messages, dtype, detail); });
+void HierarchicalDeviceCommunicator::enqueue_reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
+                                                              tnt_dtype_t dtype, tnt_op_t op, std::string_view detail) {
+  enqueue(global_order_, [&] { global_->reduce_scatter_v(in, out, counts, dtype, op, detail); });
+}
+
+void HierarchicalDeviceCommunicator::enqueue_messages(std::span<const Message> messages, std::string_view detail) {
+  enqueue(global_order_, [&] { global_->exchange(messages, detail); });
 }
 
 std::unique_ptr<DeviceCommunicator> HierarchicalDeviceCommunicator::create_child(int /*color*/, int /*key*/,

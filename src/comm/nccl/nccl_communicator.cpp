@@ -52,12 +52,12 @@ nccl::ncclRedOp_t nccl_op(tnt_op_t op) {
 constexpr double graph_release_seconds = 2.0;
 
 // One block of the same size to and from each rank.
-std::vector<Message> all_to_all_messages(int ranks, const void* in, void* out, std::size_t count, std::size_t bytes) {
+std::vector<Message> all_to_all_messages(int ranks, const void* in, void* out, std::size_t count, tnt_dtype_t dtype) {
   std::vector<Message> messages;
   for (int peer = 0; peer < ranks; ++peer) {
-    const std::size_t offset = static_cast<std::size_t>(peer) * bytes;
-    messages.push_back({.in = static_cast<const std::byte*>(in) + offset, .count = count, .peer = peer});
-    messages.push_back({.out = static_cast<std::byte*>(out) + offset, .count = count, .peer = peer});
+    const std::size_t offset = static_cast<std::size_t>(peer) * count * dtype_size(dtype);
+    messages.push_back({.in = static_cast<const std::byte*>(in) + offset, .count = count, .dtype = dtype, .peer = peer});
+    messages.push_back({.out = static_cast<std::byte*>(out) + offset, .count = count, .dtype = dtype, .peer = peer});
   }
   return messages;
 }
@@ -208,8 +208,8 @@ void NcclCommunicator::enqueue_collective(const Call& call, const void* in, void
         return TNT_NCCL(*library_, Broadcast, in, out, count, type, call.root, comm, stream());
       });
     default: {  // all_to_all
-      const auto messages = all_to_all_messages(size(), in, out, count, count * dtype_size(call.dtype));
-      return watched(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages, type); });
+      const auto messages = all_to_all_messages(size(), in, out, count, call.dtype);
+      return watched(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages); });
     }
   }
 }
@@ -229,38 +229,61 @@ void NcclCommunicator::enqueue_scaled(const Call& call, const void* in, void* ou
 }
 
 // For the watchdog, the first message represents all of them.
-void NcclCommunicator::enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
-  const nccl::ncclDataType_t type = nccl_type(dtype);
-  Call call{.kind = Call::send, .dtype = dtype};
+void NcclCommunicator::enqueue_messages(std::span<const Message> messages, std::string_view detail) {
+  Call call{.kind = Call::send};
   const auto first = std::find_if(messages.begin(), messages.end(), [](const Message& each) { return each.count > 0; });
   if (first != messages.end()) {
     call.kind = first->in != nullptr ? Call::send : Call::recv;
+    call.dtype = first->dtype;
     call.root = first->peer;
     call.count = first->count;
   }
-  watched(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages, type); });
+  watched(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages); });
 }
 
 // A group that was started is always ended.
-nccl::ncclResult_t NcclCommunicator::send_and_receive(nccl::ncclComm_t comm, std::span<const Message> messages,
-                                                      nccl::ncclDataType_t type) {
+template <typename Calls>
+nccl::ncclResult_t NcclCommunicator::grouped(Calls&& calls) {
   TNT_NCCL(*library_, GroupStart);
   std::optional<Error> failure;
   try {
-    for (const Message& message : messages) {
-      if (message.count == 0) continue;
-      if (message.in != nullptr) {
-        TNT_NCCL(*library_, Send, message.in, message.count, type, message.peer, comm, stream());
-      } else {
-        TNT_NCCL(*library_, Recv, message.out, message.count, type, message.peer, comm, stream());
-      }
-    }
+    calls();
   } catch (const Error& error) {
     failure = error;
   }
   const nccl::ncclResult_t result = (*library_)->GroupEnd();
   if (failure) throw Error(*failure);
   return check_nccl(result, "ncclGroupEnd", *library_, __FILE__, __LINE__);
+}
+
+nccl::ncclResult_t NcclCommunicator::send_and_receive(nccl::ncclComm_t comm, std::span<const Message> messages) {
+  return grouped([&] {
+    for (const Message& message : messages) {
+      if (message.count == 0) continue;
+      const nccl::ncclDataType_t type = nccl_type(message.dtype);
+      if (message.in != nullptr) {
+        TNT_NCCL(*library_, Send, message.in, message.count, type, message.peer, comm, stream());
+      } else {
+        TNT_NCCL(*library_, Recv, message.out, message.count, type, message.peer, comm, stream());
+      }
+    }
+  });
+}
+
+// NCCL launches the reductions of a group together.
+void NcclCommunicator::enqueue_reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
+                                                tnt_dtype_t dtype, tnt_op_t op, std::string_view detail) {
+  const nccl::ncclDataType_t type = nccl_type(dtype);
+  const nccl::ncclRedOp_t reduction = nccl_op(op);
+  watched(uneven_call(Call::reduce_scatter_v, counts, dtype, op), "ncclGroupEnd", detail, [&](auto comm) {
+    return grouped([&] {
+      const auto* block = static_cast<const std::byte*>(in);
+      for (std::size_t root = 0; root < counts.size(); block += counts[root] * dtype_size(dtype), ++root) {
+        if (counts[root] == 0) continue;
+        TNT_NCCL(*library_, Reduce, block, out, counts[root], type, reduction, static_cast<int>(root), comm, stream());
+      }
+    });
+  });
 }
 
 // Connects anew: a part that shared the whole's resources (ncclCommSplit) would run in turn with it on the device.

@@ -56,7 +56,9 @@ class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
  private:
   void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
   void enqueue_scaled(const Call& call, const void* in, void* out, double scale, std::string_view detail) override;
-  void enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) override;
+  void enqueue_reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
+                                std::string_view detail) override;
+  void enqueue_messages(std::span<const Message> messages, std::string_view detail) override;
   std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) override;
   [[nodiscard]] std::optional<Error> async_error() override { return handle().async_error(); }
   void abort() noexcept override;
@@ -68,7 +70,10 @@ class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
   [[nodiscard]] NcclHandle& handle() noexcept { return blocking_ ? *blocking_ : root_; }
   [[nodiscard]] bool wait_until_idle();
   [[nodiscard]] std::size_t operations_in_graphs() const noexcept;
-  nccl::ncclResult_t send_and_receive(nccl::ncclComm_t comm, std::span<const Message> messages, nccl::ncclDataType_t type);
+  // calls() calls NCCL; its communications begin together.
+  template <typename Calls>
+  nccl::ncclResult_t grouped(Calls&& calls);
+  nccl::ncclResult_t send_and_receive(nccl::ncclComm_t comm, std::span<const Message> messages);
 
   Device& device_;
   Communicator& host_;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "comm/blocks.hpp"
 #include "comm/dispatch_collective.hpp"
 
 namespace tnt {
@@ -123,22 +124,32 @@ std::vector<StagedCommunicator::StagedBuffer> StagedCommunicator::buffers_of(con
   }
 }
 
+void StagedCommunicator::enqueue_reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
+                                                  tnt_dtype_t dtype, tnt_op_t op, std::string_view detail) {
+  const Blocks blocks(counts);
+  const std::size_t own = blocks.size(static_cast<std::size_t>(rank()));
+  enqueue({{.in = in, .bytes = blocks.total() * dtype_size(dtype)}, {.out = out, .bytes = own * dtype_size(dtype)}}, detail,
+          [this, list = std::vector(counts.begin(), counts.end()), dtype, op](const auto& staged, const CallContext& context) {
+            host_->reduce_scatter_v(staged.front().pinned, staged.back().pinned, list, dtype, op, context);
+          });
+}
+
 // Messages of different peers and directions must not wait for each other on the host either.
-void StagedCommunicator::enqueue_messages(std::span<const Message> messages, tnt_dtype_t dtype, std::string_view detail) {
+void StagedCommunicator::enqueue_messages(std::span<const Message> messages, std::string_view detail) {
   std::vector<Message> list;
   std::vector<StagedBuffer> memory;
   for (const Message& message : messages) {
     if (message.count == 0) continue;
     list.push_back(message);
-    memory.push_back({.in = message.in, .out = message.out, .bytes = message.count * dtype_size(dtype)});
+    memory.push_back({.in = message.in, .out = message.out, .bytes = message.count * dtype_size(message.dtype)});
   }
-  enqueue(std::move(memory), detail, [this, list = std::move(list), dtype](const auto& staged, const CallContext& context) {
-    send_and_receive(list, staged, dtype, context);
+  enqueue(std::move(memory), detail, [this, list = std::move(list)](const auto& staged, const CallContext& context) {
+    send_and_receive(list, staged, context);
   });
 }
 
 void StagedCommunicator::send_and_receive(const std::vector<Message>& messages, const std::vector<StagedBuffer>& staged,
-                                          tnt_dtype_t dtype, const CallContext& context) {
+                                          const CallContext& context) {
   std::vector<std::shared_ptr<Work>> works;
   std::vector<const StagedBuffer*> self_sends;
   std::vector<const StagedBuffer*> self_receives;
@@ -151,8 +162,8 @@ void StagedCommunicator::send_and_receive(const std::vector<Message>& messages, 
     }
     works.push_back(message_executors_.of(message.peer, out ? Executors::Direction::to : Executors::Direction::from)
                         .start([=, this, &staged, &context] {
-                          out ? host_->send(staged[i].pinned, message.count, dtype, message.peer, context)
-                              : host_->recv(staged[i].pinned, message.count, dtype, message.peer, context);
+                          out ? host_->send(staged[i].pinned, message.count, message.dtype, message.peer, context)
+                              : host_->recv(staged[i].pinned, message.count, message.dtype, message.peer, context);
                         }));
   }
   for (std::size_t i = 0; i < self_sends.size(); ++i) {
