@@ -6,12 +6,21 @@ import pytest
 
 from support.findings import Findings
 from support.launch import RANKS
+from support.mpirun import needs_mpirun
 
 
 @pytest.fixture(scope="module", params=[2, 4])
 def found(request):
     script = RANKS / "horovod/horovod_collectives.py"
     return request.param, Findings(request.param, script, launcher_options=["--horovod"])
+
+
+@needs_mpirun
+def test_under_mpirun():
+    """Which starts plain Python: the environment asks for the name."""
+    script, only = RANKS / "horovod/horovod_collectives.py", ["names", "by_rows"]
+    found = Findings(2, script, mpi=True, env={"TNT_HOROVOD": "1"}, only=only)
+    assert all(all(on_rank.values()) for on_rank in found["by_rows"]) and all(all(on_rank) for on_rank in found["names"])
 
 
 @pytest.mark.parametrize("what", ["reductions", "by_rows", "gradients"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.findings import Findings
+from support.front_ends import needs_tf_keras
 from support.launch import RANKS
 
 CLOSE = 2e-6
@@ -28,6 +29,13 @@ def test_loop_in_a_graph(found):
 
 def test_gradients_of_several_passes(found):
     for errors in found["passes"]:
+        assert all(error < CLOSE for error in errors.values()), errors
+
+
+@needs_tf_keras
+def test_gradients_of_several_passes_in_legacy_keras():
+    script, env = RANKS / "horovod/horovod_training.py", {"TF_USE_LEGACY_KERAS": "1"}
+    for errors in Findings(2, script, launcher_options=["--horovod"], env=env, only=["passes"])["passes"]:
         assert all(error < CLOSE for error in errors.values()), errors
 
 

@@ -7,22 +7,20 @@ nothing for it. Inside a `tf.function` the order is that of the graph, and none 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from tarantella import settings
+from tarantella import runtime, settings
 from tarantella._native import Dtype
 from tarantella.errors import DeadlineError, InvalidArgumentError, MismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tarantella.horovod.common.process_sets import ProcessSet
 
@@ -31,15 +29,25 @@ _PAUSE = 0.001
 """Seconds between two looks at what other threads have called meanwhile."""
 
 
-@dataclass(eq=False)
 class _Call:
-    key: str
-    """By it a call finds its counterparts on the other ranks."""
-    action: Callable[[], Any]
-    thread: int = field(default_factory=threading.get_ident)
-    done: bool = False
-    result: Any = None
-    error: Exception | None = None
+    """A call of a thread. Making one is a part of each eager call's cost, so its texts are made when they are needed."""
+
+    __slots__ = ("action", "done", "error", "kind", "name", "result", "tensor", "thread")
+
+    def __init__(self, kind: str, name: str | None, tensor: Any, action: Callable[[], Any]) -> None:
+        self.kind, self.name, self.tensor, self.action = kind, name, tensor, action
+        self.thread = threading.get_ident()
+        self.done = False
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    @property
+    def key(self) -> str:
+        """By it a call finds its counterparts on the other ranks."""
+        if self.name:
+            return f"{self.kind} of {self.name!r}"
+        shape = [None, *self.tensor.shape[1:]] if self.kind in _BY_ROWS else list(self.tensor.shape)
+        return f"{self.kind} of an unnamed {self.tensor.dtype.name} tensor of shape {shape}"
 
     def run(self) -> None:
         try:
@@ -67,14 +75,7 @@ def eager(kind: str, name: str | None, tensor: Any, process_set: ProcessSet, act
     """
     if not tf.executing_eagerly():
         return action()
-    return _queue(process_set).call(_Call(_key(kind, name, tensor), action), bool(name))
-
-
-def _key(kind: str, name: str | None, tensor: Any) -> str:
-    if name:
-        return f"{kind} of {name!r}"
-    shape = [None, *tensor.shape[1:]] if kind in _BY_ROWS else list(tensor.shape)
-    return f"{kind} of an unnamed {tensor.dtype.name} tensor of shape {shape}"
+    return (_queues.get(process_set.process_set_id) or _queue(process_set)).call(_Call(kind, name, tensor, action))
 
 
 class _Queue:
@@ -87,28 +88,24 @@ class _Queue:
         self._calls: list[_Call] = []
         self._threads: set[int] = set()
 
-    def call(self, mine: _Call, named: bool) -> Any:
-        with self._listed(mine, named), self._wire:
-            while not mine.done:
-                try:
-                    return mine.action()
-                except MismatchError as error:
-                    self._negotiate(mine, error)
-                except DeadlineError as error:
-                    raise DeadlineError(f"hvd.{mine.key}: {error}") from error
-            return mine.outcome()
-
-    @contextlib.contextmanager
-    def _listed(self, mine: _Call, named: bool) -> Iterator[None]:
+    def call(self, mine: _Call) -> Any:
         with self._mutex:
-            if named and any(other.key == mine.key and other.thread != mine.thread for other in self._calls):
+            if self._calls and mine.name and any(other.key == mine.key for other in self._calls):
                 raise InvalidArgumentError(
                     f"hvd.{mine.key}: another thread of this rank has not finished a call with this name: give each its own"
                 )
             self._calls.append(mine)
             self._threads.add(mine.thread)
         try:
-            yield
+            with self._wire:
+                while not mine.done:
+                    try:
+                        return mine.action()
+                    except MismatchError as error:
+                        self._negotiate(mine, error)
+                    except DeadlineError as error:
+                        raise DeadlineError(f"hvd.{mine.key}: {error}") from error
+                return mine.outcome()
         finally:
             with self._mutex:
                 self._calls.remove(mine)
@@ -170,15 +167,12 @@ class _Queue:
         )
 
 
-_queues: dict[tuple[int, ...], _Queue] = {}
+_queues: dict[int | None, _Queue] = {}
+"""By the id of the process set, which no other gets."""
 _guard = threading.Lock()
 
 
 def _queue(process_set: ProcessSet) -> _Queue:
-    key = tuple(process_set.ranks or ())
-    found = _queues.get(key)
-    if found is None:
-        process_set.group().rank  # noqa: B018  # or an error
-        with _guard:
-            found = _queues.setdefault(key, _Queue(process_set))
-    return found
+    process_set.group().to_group_rank(runtime.get_rank())  # or an error
+    with _guard:
+        return _queues.setdefault(process_set.process_set_id, _Queue(process_set))

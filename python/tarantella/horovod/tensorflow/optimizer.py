@@ -44,8 +44,8 @@ def DistributedOptimizer(
         Others: as `DistributedGradientTape`.
 
     Raises:
-        TypeError: it is no optimizer of Keras. UnsupportedError: several passes with legacy Keras, or Adasum; in `fit`, a
-            LossScaleOptimizer around this one.
+        TypeError: it is no optimizer of Keras. UnsupportedError: Adasum; several passes of a LossScaleOptimizer of
+            legacy Keras; in `fit`, a LossScaleOptimizer around this one.
     """
     if not adapter.is_optimizer(optimizer):
         raise TypeError(f"hvd.DistributedOptimizer needs an optimizer of Keras, not {type(optimizer).__name__}")
@@ -53,10 +53,14 @@ def DistributedOptimizer(
         raise ValueError("hvd.DistributedOptimizer: the optimizer reduces gradients already: wrap it once")
     choices = Choices(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, scale_local_gradients)
     if backward_passes_per_step > 1:
-        _accumulate(optimizer, backward_passes_per_step)
+        if not LEGACY:
+            _accumulate(optimizer, backward_passes_per_step)
+        elif len(adapter.optimizers_of(optimizer)) > 1:
+            raise UnsupportedError("hvd.DistributedOptimizer(backward_passes_per_step=k): not around a LossScaleOptimizer here")
         choices.passes = 1 if average_aggregated_gradients else backward_passes_per_step
     _prepare_trainings()
-    optimizers.distribute(optimizer, functools.partial(HorovodReduction, choices))
+    passes = backward_passes_per_step if LEGACY else 1
+    optimizers.distribute(optimizer, functools.partial(HorovodReduction, choices), passes)
     object.__setattr__(optimizer, "register_local_var", choices.register_local_var)
     return optimizer
 
@@ -69,8 +73,6 @@ def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = 
 
 
 def _accumulate(optimizer: Any, passes: int) -> None:
-    if LEGACY:
-        raise UnsupportedError("hvd.DistributedOptimizer(backward_passes_per_step=k): not in legacy Keras: use Keras 3")
     if optimizer.built:
         raise ValueError("hvd.DistributedOptimizer(backward_passes_per_step=k) must be called before the optimizer is built")
     optimizer.gradient_accumulation_steps = passes

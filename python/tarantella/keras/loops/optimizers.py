@@ -10,6 +10,7 @@ from tarantella import runtime
 from tarantella.errors import TarantellaError, UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.loops import reducers
+from tarantella.keras.loops.passes import Passes
 from tarantella.keras.loops.reducers import LoopReduction
 from tarantella.keras.reduction import ops
 from tarantella.keras.step.accumulation import OptimizerHooks
@@ -60,9 +61,14 @@ def Optimizer(optimizer: Any, name: str | None = None, group: Any = None) -> Any
     return optimizer
 
 
-def distribute(optimizer: Any, reduction: Callable[[Any, Any], LoopReduction]) -> None:
-    """Makes an optimizer reduce gradients. reduction: how those of one call are reduced, by its ``weight`` and ``samples``."""
-    _Methods(optimizer, reduction).install()
+def distribute(optimizer: Any, reduction: Callable[[Any, Any], LoopReduction], passes: int = 1) -> None:
+    """Makes an optimizer reduce gradients.
+
+    Args:
+        reduction: how those of one call are reduced, by its ``weight`` and ``samples``.
+        passes: for legacy Keras: so many calls add up their gradients, and the last applies their mean.
+    """
+    _Methods(optimizer, reduction, passes).install()
 
 
 def is_distributed(optimizer: Any) -> bool:
@@ -82,8 +88,9 @@ def _has_methods(optimizer: Any) -> bool:
 class _Methods:
     """The methods that an optimizer gets; as its attributes, so that its class stays the same."""
 
-    def __init__(self, optimizer: Any, reduction: Callable[[Any, Any], LoopReduction]) -> None:
+    def __init__(self, optimizer: Any, reduction: Callable[[Any, Any], LoopReduction], passes: int) -> None:
         self._optimizer = optimizer
+        self._passes = Passes(optimizer, passes) if passes > 1 else None
         self._make_reduction = reduction
         self._hooks = OptimizerHooks(optimizer, self)
         self._original = optimizer.apply_gradients
@@ -98,7 +105,8 @@ class _Methods:
                 self._apply = adapter.as_apply(method)
             else:
                 object.__setattr__(owner, name, method)
-        for name, method in {"apply_gradients": self.apply_gradients, hook: adapter.as_method(self.apply)}.items():
+        apply = self.apply if self._passes is None else self.accumulate
+        for name, method in {"apply_gradients": self.apply_gradients, hook: adapter.as_method(apply)}.items():
             object.__setattr__(self._optimizer, name, method)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
@@ -122,6 +130,12 @@ class _Methods:
                 return self._apply(grads, trainable_variables, **kwargs)
         finally:
             self._reduction = None
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def accumulate(self, grads: Any, trainable_variables: Any, **kwargs: Any) -> Any:
+        """`apply`, in the last of several calls."""
+        assert self._passes is not None
+        return self._passes.apply(self.apply, list(grads), list(trainable_variables), **kwargs)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def apply_gradients(self, grads_and_vars: Any, *, weight: Any = None, samples: Any = None) -> Any:

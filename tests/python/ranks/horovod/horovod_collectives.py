@@ -119,6 +119,7 @@ def gradients() -> dict[str, bool]:
         "broadcast": close([gradient(lambda x: hvd.broadcast(x, 0), x, factor)], np.full((SIZE, 2), mean * (RANK == 0))),
         "alltoall": close([gradient(hvd.alltoall, x, factor)], each),
         "reducescatter": close([gradient(hvd.reducescatter, x, factor)], each),
+        "scattered sum": close([gradient(lambda x: hvd.reducescatter(x, op=hvd.Sum), x, factor)], each * SIZE),
     }
 
 
