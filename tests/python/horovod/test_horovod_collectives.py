@@ -80,7 +80,7 @@ def test_ranks_that_have_joined(found):
 
 def test_what_is_refused(found):
     size, findings = found
-    for loss, dtype, root, no_root, splits, adasum, both, *others in findings["refused"]:
+    for loss, dtype, root, no_root, splits, group, adasum, both, *others in findings["refused"]:
         assert loss == [
             "CallsDifferError",
             "rank 1 calls all_reduce with op avg of 'loss', a float32 tensor of shape [2, 3] while rank 0 calls all_reduce "
@@ -88,5 +88,6 @@ def test_what_is_refused(found):
         ]
         assert dtype[0] == root[0] == "CallsDifferError" and "a int32 tensor" in dtype[1] and "from root 1" in root[1]
         assert no_root[0] == splits[0] == "WrongArgumentError" and f"rank {size} is not in" in no_root[1]
+        assert group[0] == "CallsDifferError" and "'two: 2 tensors of shapes with the hash " in group[1]
         assert adasum[0] == "UnsupportedError" and both[0] == "ValueError"
         assert others == [True, True, "ModuleNotFoundError", 1.0]

@@ -6,6 +6,7 @@ The gradient of a collective is the mean over the ranks of what flows back, wher
 from __future__ import annotations
 
 import enum
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -115,12 +116,39 @@ def grouped_allreduce(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """`allreduce` of each of the tensors."""
+    """`allreduce` of each of the tensors; those of one type travel together."""
+    given = [t if isinstance(t, tf.IndexedSlices) else tf.convert_to_tensor(adapter.unwrap(t)) for t in tensors]
     rest = (compression, operation(op, average), prescale_factor, postscale_factor)
-    return [
-        allreduce(tensor, None, device_dense, device_sparse, *rest, name and f"{name}.{i}", process_set)
-        for i, tensor in enumerate(tensors)
-    ]
+
+    def reduced(tensor: Any, called: str | None) -> Any:
+        return allreduce(tensor, None, device_dense, device_sparse, *rest, called, process_set)
+
+    result: list[Any] = [None] * len(given)
+    for places in _that_can_be_fused(given):
+        parts = [given[i] for i in places]
+        flat = tf.concat([tf.reshape(part, [-1]) for part in parts], 0)
+        split = tf.split(reduced(flat, _group_name(name, parts)), [part.shape.num_elements() for part in parts])
+        for i, tensor in zip(places, split, strict=True):
+            result[i] = tf.reshape(tensor, given[i].shape)
+    alone = [i for i, tensor in enumerate(result) if tensor is None]
+    for i in alone:
+        result[i] = reduced(given[i], name and f"{name}.{i}")
+    return result
+
+
+def _that_can_be_fused(tensors: Sequence[Any]) -> list[list[int]]:
+    """The positions of tensors of one type, for each type that has several. Their shapes must be known."""
+    by_type: dict[tf.DType, list[int]] = {}
+    for i, tensor in enumerate(tensors):
+        if not isinstance(tensor, tf.IndexedSlices) and tensor.shape.is_fully_defined():
+            by_type.setdefault(tensor.dtype, []).append(i)
+    return [places for places in by_type.values() if len(places) > 1]
+
+
+def _group_name(name: str | None, tensors: Sequence[tf.Tensor]) -> str:
+    """Ranks compare names, and so the shapes of the single tensors."""
+    shapes = zlib.crc32(repr([tensor.shape.as_list() for tensor in tensors]).encode())
+    return f"{(name or 'group')[:40]}: {len(tensors)} tensors of shapes with the hash {shapes:08x}"
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
-from tarantella.horovod.tensorflow.collectives import Average, ReduceOp, Sum, allreduce, operation
+from tarantella.horovod.tensorflow.collectives import Average, ReduceOp, Sum, grouped_allreduce, operation
 from tarantella.horovod.tensorflow.compression import Compression
 from tarantella.keras import adapter
 from tarantella.keras.loops.reducers import LoopReducers, LoopReduction
@@ -113,15 +113,15 @@ class HorovodReduction(LoopReduction):
         return gradients.reduce(grads, variables, weight, _reducers(self._choices.compression.wire_dtype()))
 
     def _reduced_in_part(self, grads: Sequence[Any], weight: Any) -> list[Any]:
-        """Tensor by tensor: buckets are for all ranks."""
+        """In one piece for each type: buckets, which overlap with backward, are for all ranks."""
         choices = self._choices
-
-        def reduced(i: int, gradient: Any) -> Any:
-            own = _weighted(gradient, weight)
-            name = f"gradient.{i}"
-            return allreduce(own, op=Sum, compression=choices.compression, name=name, process_set=choices.process_set)
-
-        return [None if gradient is None else reduced(i, gradient) for i, gradient in enumerate(grads)]
+        there = [i for i, gradient in enumerate(grads) if gradient is not None]
+        result: list[Any] = [None] * len(grads)
+        own = [_weighted(grads[i], weight) for i in there]
+        options = {"op": Sum, "compression": choices.compression, "process_set": choices.process_set}
+        for i, gradient in zip(there, grouped_allreduce(own, name="gradients", **options), strict=True):
+            result[i] = gradient
+        return result
 
 
 def _weighted(gradient: Any, weight: Any) -> Any:

@@ -72,6 +72,12 @@ def reductions() -> dict[str, bool]:
         found[name] = sent.dtype == np.float32 and np.allclose(sent, ALL.mean(0), rtol=2e-2)
     grouped = hvd.grouped_allreduce([x, x * 2], op=hvd.Sum)
     found["grouped"] = np.allclose(grouped[1], 2 * ALL.sum(0)) and len(grouped) == 2
+    mixed = [tf.range(6) + RANK, x[0], tf.constant(float(RANK), tf.float64), tf.fill([2, 2], RANK)]
+    together = both(lambda: hvd.grouped_allreduce(mixed, op=hvd.Max, name="g")[1])
+    found["mixed"] = close(together, ALL[:, 0].max(0))
+    rest = hvd.grouped_allreduce(mixed, op=hvd.Max, name="g")
+    found["types"] = [t.numpy().tolist() for t in rest[::3]] == [[i + SIZE - 1 for i in range(6)], [[SIZE - 1] * 2] * 2]
+    found["scalar"] = rest[2].shape == [] and float(rest[2]) == SIZE - 1
     slices = hvd.allreduce(tf.IndexedSlices(x[:1], [RANK], tf.constant([8, 3])))
     found["rows"] = np.allclose(slices.values, ALL[:, 0] / SIZE) and slices.indices.numpy().tolist() == list(RANKS)
     return {name: bool(right) for name, right in found.items()}
@@ -115,6 +121,7 @@ def gradients() -> dict[str, bool]:
     return {
         "average": close([gradient(hvd.allreduce, x, factor)], np.full((SIZE, 2), mean)),
         "sum": close([gradient(lambda x: hvd.allreduce(x, op=hvd.Sum), x, factor)], np.full((SIZE, 2), mean * SIZE)),
+        "grouped": close([gradient(lambda x: hvd.grouped_allreduce([x, x])[1], x, factor)], np.full((SIZE, 2), mean)),
         "allgather": close([gradient(hvd.allgather, x, factor)], np.full((SIZE, 2), mean)),
         "broadcast": close([gradient(lambda x: hvd.broadcast(x, 0), x, factor)], np.full((SIZE, 2), mean * (RANK == 0))),
         "alltoall": close([gradient(hvd.alltoall, x, factor)], each),
@@ -240,6 +247,7 @@ def refused() -> list[Any]:
         raised(hvd.broadcast, tf.zeros([2]), RANK % 2),
         raised(hvd.broadcast, tf.zeros([2]), SIZE),
         raised(hvd.alltoall, tf.zeros([2]), [1] * SIZE + [1]),
+        raised(hvd.grouped_allreduce, [other, tf.zeros([1])], name="two"),
         raised(hvd.allreduce, other, op=hvd.Adasum),
         raised(hvd.allreduce, tf.zeros([1]), average=True, op=hvd.Sum),
     ]

@@ -44,7 +44,7 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 def _note(state: Any, action: Any) -> None:
     """The callbacks below may stand behind a `CommitStateCallback`: the commit must know this batch nevertheless."""
-    for progress in getattr(state, "_progress", ()):
+    for progress in getattr(state, "progress_callbacks", ()):
         action(progress)
 
 
@@ -52,7 +52,7 @@ class _ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, state: Any) -> None:
         super().__init__()
         self.state = state
-        state._progress = [*getattr(state, "_progress", ()), self]
+        state.progress_callbacks = [*getattr(state, "progress_callbacks", ()), self]
 
     def note_batch(self, batch: int) -> None:
         """The batch was trained."""
