@@ -66,6 +66,11 @@ void copy_part(std::byte* to, const void* from, std::size_t begin, std::size_t b
   if (bytes > 0) std::memcpy(to, at(from, begin), bytes);
 }
 
+// A block that no other rank reads or writes; in place, it is there already.
+void copy_own(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (to != from) copy_bytes(to, from, bytes);
+}
+
 }  // namespace
 
 std::size_t ShmCommunicator::world_bytes(int ranks) { return region_bytes(static_cast<std::size_t>(ranks)); }
@@ -163,12 +168,19 @@ void ShmCommunicator::reduce_scatter_v(const void* in, void* out, std::span<cons
 void ShmCommunicator::gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out,
                                     const CallContext& context) {
   barrier_.begin(call, context);
+  const bool no_other_reads = call.kind == Call::gather && rank() == call.root;
   const std::size_t largest = bytes.largest();
   std::size_t begin = 0;
   do {
-    copy_part(slots_.of(self_), in, begin, bytes.part(self_, begin, slot_bytes));
+    const std::size_t own = bytes.part(self_, begin, slot_bytes);
+    if (no_other_reads) {
+      copy_own(at(out, bytes.begin(self_) + begin), at(in, begin), own);
+    } else {
+      copy_part(slots_.of(self_), in, begin, own);
+    }
     barrier_.arrive_and_wait();
     for (std::size_t member = 0; member < members() && out != nullptr; ++member) {
+      if (no_other_reads && member == self_) continue;
       if (const std::size_t part = bytes.part(member, begin, slot_bytes); part > 0) {
         copy_bytes(at(out, bytes.begin(member) + begin), slots_.of(member), part);
       }
@@ -204,10 +216,14 @@ void ShmCommunicator::scatter(const void* in, void* out, std::size_t count, tnt_
   do {
     const std::size_t part = std::min(block, bytes - begin);
     for (std::size_t member = 0; member < members() && rank() == root; ++member) {
-      copy_part(slots_.of(self_) + member * block, in, member * bytes + begin, part);
+      if (member != self_) copy_part(slots_.of(self_) + member * block, in, member * bytes + begin, part);
     }
     barrier_.arrive_and_wait();
-    if (part > 0) copy_bytes(at(out, begin), slots_.of(static_cast<std::size_t>(root)) + self_ * block, part);
+    if (rank() == root) {
+      copy_own(at(out, begin), at(in, self_ * bytes + begin), part);
+    } else if (part > 0) {
+      copy_bytes(at(out, begin), slots_.of(static_cast<std::size_t>(root)) + self_ * block, part);
+    }
     slots_.advance();
     begin += part;
   } while (begin < bytes);
