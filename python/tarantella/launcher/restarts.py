@@ -8,6 +8,7 @@ intervals. A failure that every start will meet again ends the job.
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import shutil
 import tempfile
@@ -49,7 +50,7 @@ def run(options: Options, console: Console) -> JobResult:
     if options.max_restarts == 0 or options.dry_run:
         return launch(options, console)
     launcher = os.getpid()
-    commits = tempfile.mkdtemp(prefix="tarantella-commits-")
+    commits = str(Path(tempfile.gettempdir(), f"tarantella-commits-{secrets.token_hex(8)}"))  # a rank makes it if it commits
     try:
         return _run(options, console, {variables.JOB: job_name(), variables.COMMITS: commits})
     finally:

@@ -43,7 +43,7 @@ class CommitFile:
         data, failure = encoding.encode({"number": self._number, "content": content()})
         if failure is not None:
             raise failure
-        os.makedirs(folder, 0o700, exist_ok=True)  # the launcher may be on another host
+        os.makedirs(folder, 0o700, exist_ok=True)
         path = _own(Path(folder)) / self._name
         path.with_suffix(".new").write_bytes(data)
         path.with_suffix(".new").replace(path)  # a rank that is killed in the middle leaves the commit before
