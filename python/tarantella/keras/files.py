@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,15 @@ from tarantella import collectives, runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 
-def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = False) -> None:
+def write(
+    filepath: Any,
+    write_to: Callable[[str], Any],
+    on_all_ranks: bool = False,
+    context: AbstractContextManager[Any] = nullcontext(),  # noqa: B008  (it has no state)
+) -> None:
     """Writes the file on the master, or on every rank, and lets all ranks go on when it is there. Collective.
 
     The file is written beside its place, synced and renamed: a reader sees the old file or the new one, even if the process
@@ -26,16 +32,18 @@ def write(filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool = Fa
     Args:
         filepath: the file's place.
         write_to: writes the file to the path that it is given (same name, in a folder beside it).
+        context: every rank enters it, and the file is written there: the others may answer the master in it.
 
     Raises:
         The exception of `write_to`, on the rank that wrote; TarantellaError with its text on the others.
     """
     failure: BaseException | None = None
-    if on_all_ranks or runtime.is_master_rank():
-        try:
-            replace(Path(os.fspath(filepath)), write_to)
-        except Exception as error:
-            failure = error
+    with context:
+        if on_all_ranks or runtime.is_master_rank():
+            try:
+                replace(Path(os.fspath(filepath)), write_to)
+            except Exception as error:
+                failure = error
     collectives.agree_on_failure(failure)
 
 

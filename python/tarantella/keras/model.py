@@ -60,6 +60,9 @@ class Model(Surrogate):
             computes. Other losses are computed as ever.
         accept_approximate: True: a loss or training step that couples samples is not refused; the mean of what ranks get from
             their own samples is trained instead, and the log says once by how much that differs.
+        shard_optimizer: True: each rank holds the optimizer's state of a part of the variables, about 1/n of its bytes, and
+            updates these. The bits are those of an ordinary run on the same ranks (docs/sharded-optimizer.md). The value must
+            be the same on all ranks.
 
     On one rank nothing is sent: no gradient is rounded, no hook is called.
 
@@ -93,6 +96,7 @@ class Model(Surrogate):
         reproducible: int | None = None,
         across_ranks: bool = False,
         accept_approximate: bool = False,
+        shard_optimizer: bool = False,
     ) -> Any:
         if issubclass(type(model), Model):
             model = model.model
@@ -102,7 +106,7 @@ class Model(Surrogate):
         if not isinstance(parallel_strategy, ParallelStrategy):
             raise TypeError(f"parallel_strategy is {parallel_strategy!r}: use a tnt.ParallelStrategy")
         options = Options(
-            gradient_dtype, bucket_hook, fusion_threshold, reproducible, across_ranks, accept_approximate
+            gradient_dtype, bucket_hook, fusion_threshold, reproducible, across_ranks, accept_approximate, shard_optimizer
         ).checked()
         unwrapped_models.install_checks()
         guard.install()

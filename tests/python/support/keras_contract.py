@@ -40,6 +40,7 @@ SHARDS = "draw other random numbers for each shard"
 UNWRAPPED = "warn of a copied or loaded model that trains without the other ranks"
 BEGINNING = "begin in the epoch that the master's BackupAndRestore has found"
 AT_ONCE = "reduce the gradients of several steps at once"
+SPREAD = "spread the state of an optimizer over ranks"
 ON_BATCH = "take a batch and return metrics in train_on_batch and test_on_batch as Keras does"
 READ = "read data as Keras does"
 REMEMBER = "keep what Keras' callbacks remember in a checkpoint"
@@ -79,6 +80,12 @@ TABLE = [
     # optimizers
     (BOTH, "optimizer", "_learning_rate", "find the learning rates that a callback may set"),
     (KERAS_3, "optimizer", "_trainable_variables _iterations@3.5 _accumulated_gradients _get_variable_index", AT_ONCE),
+    (KERAS_3, "optimizer", "_trainable_variables_indices _backend_update_step _apply_weight_decay", SPREAD),
+    (KERAS_3, "optimizer", "_update_model_variables_moving_average _model_variables_moving_average", SPREAD),
+    (KERAS_3, "optimizer", "_overwrite_model_variables_with_average_value", SPREAD),
+    (KERAS_3, "optimizer", "_backend_apply_gradients", SPREAD),
+    (KERAS_3, "optimizer_variable", "_value", SPREAD),
+    (KERAS_3, "keras.src.utils.tracking", "DotNotTrackScope", SPREAD),
     (LEGACY, "legacy_optimizer", "_create_all_weights _hyper", "give an optimizer of the old kind its state"),
     (LEGACY, "loss_scale_optimizer", "_loss_scale", "find the state of the loss scale"),
     (LEGACY, "loss_scale", "_weights", "find the state of the loss scale"),
@@ -305,9 +312,13 @@ class Owners(TensorFlowOwners):
 
     @functools.cached_property
     def optimizer(self) -> Any:
-        optimizer = self.keras.optimizers.SGD(**({} if self.legacy else {"gradient_accumulation_steps": 2}))
+        optimizer = self.keras.optimizers.SGD(**({} if self.legacy else {"gradient_accumulation_steps": 2, "use_ema": True}))
         optimizer.build(self.model.trainable_variables)
         return optimizer
+
+    @property
+    def optimizer_variable(self) -> Any:
+        return self.optimizer.variables[0]
 
     @functools.cached_property
     def legacy_optimizer(self) -> Any:

@@ -13,6 +13,7 @@ from tarantella.keras.adapter.common.callbacks import *
 from tarantella.keras.adapter.common.losses import *
 from tarantella.keras.adapter.common.models import *
 from tarantella.keras.adapter.common.optimizers import *
+from tarantella.keras.adapter.common.slots import *
 from tarantella.keras.adapter.front_end import LEGACY
 from tarantella.keras.adapter.front_end import keras as keras
 
@@ -31,3 +32,4 @@ else:
     from tarantella.keras.adapter.keras3.old_spellings import *
     from tarantella.keras.adapter.keras3.optimizers import *
     from tarantella.keras.adapter.keras3.seeds import *
+    from tarantella.keras.adapter.keras3.slots import *

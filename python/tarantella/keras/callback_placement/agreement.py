@@ -108,7 +108,7 @@ class Agreement:
 
     def _take_masters_state(self, model: Any) -> None:
         """Takes the weights, the optimizer's state and the initial epoch that the master's callback restored."""
-        weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
+        weights.broadcast([*adapter.weights(model), *adapter.whole_optimizer_variables(model)])
         if self._is_same:
             weights.broadcast(random_states(model))
         else:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarantella import runtime
+from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, files
 from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement.agreement import BATCH_HOOKS, HOOKS, AfterCallbacks, Agreement, BeforeCallbacks
@@ -23,6 +24,7 @@ from tarantella.settings import on_all_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from tarantella.keras.step.hooks import StepHooks
 
@@ -37,6 +39,7 @@ _WRITE = adapter.callback_kinds(
 _SHOW = adapter.callback_kinds("History", "ProgbarLogger")  # Keras looks for them in its list
 _SAVE = adapter.callback_kinds("BackupAndRestore", "ModelCheckpoint")
 _RESTORE = adapter.callback_kinds("BackupAndRestore")
+_WHOLE_STATE = adapter.callback_kinds("OrbaxCheckpoint", "SwapEMAWeights")
 _REFUSED = adapter.callback_kinds("BaseLogger")
 _SCHEDULE = adapter.callback_kinds("LearningRateScheduler")
 _TENSORBOARD = adapter.callback_kinds("TensorBoard")
@@ -52,8 +55,17 @@ def restores(callback: Any) -> bool:
     return isinstance(callback, _RESTORE)
 
 
-def refuse_unsupported(callbacks: Any) -> None:
-    """Raises ValueError if one of the callbacks, as Keras takes them, cannot run in `fit`."""
+def refuse_unsupported(callbacks: Any, shard_optimizer: bool = False) -> None:
+    """Raises ValueError or UnsupportedError if one of the callbacks, as Keras takes them, cannot run in `fit`.
+
+    shard_optimizer: whether the optimizer's state is spread over ranks.
+    """
+    for callback in adapter.callback_list(callbacks) if shard_optimizer else ():
+        if isinstance(callback, _WHOLE_STATE):
+            raise UnsupportedError(
+                f"{type(callback).__name__} changes or reads the optimizer's whole state at once, which no rank has with "
+                "shard_optimizer=True: leave one of them out"
+            )
     for callback in adapter.callback_list(callbacks):
         if isinstance(callback, _REFUSED):
             raise ValueError(
@@ -95,7 +107,8 @@ def _stand_ins(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[li
     for callback in callbacks:
         if hooks is not None and hasattr(callback, "tnt_stats"):
             callback.tnt_stats = hooks.reducers.stats
-    return [_stand_in(callback, agreement) for callback in callbacks], agreement
+    served = None if hooks is None or hooks.sharding is None else hooks.sharding.served
+    return [_stand_in(callback, agreement, served) for callback in callbacks], agreement
 
 
 def _kind(callback: Any) -> type:
@@ -134,26 +147,35 @@ def overridden(callback: Any) -> set[str]:
 
 def runs_here(callback: Any) -> bool:
     """Whether it runs on this rank."""
+    return runs_on_all_ranks(callback) or runtime.is_master_rank()
+
+
+def runs_on_all_ranks(callback: Any) -> bool:
+    """Whether it runs on all ranks, not on the master alone."""
     on_all = getattr(type(callback), ON_ALL_RANKS, None)
     if on_all is None:
         on_all = not isinstance(callback, _WRITE) or (isinstance(callback, _TENSORBOARD) and on_all_ranks("tensorboard"))
-    return on_all or runtime.is_master_rank()
+    return bool(on_all)
 
 
-def _stand_in(callback: Any, agreement: Agreement | None) -> Any:
+def _stand_in(callback: Any, agreement: Agreement | None, served: Any = None) -> Any:
     if isinstance(callback, _SHOW):
         return callback
-    return _StandIn(callback, agreement)
+    return _StandIn(callback, agreement, served)
 
 
 class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
     """Runs a callback if it belongs on this rank, and keeps its exceptions until the ranks agree."""
 
-    def __init__(self, callback: Any, agreement: Agreement | None) -> None:
+    def __init__(
+        self, callback: Any, agreement: Agreement | None, served: Callable[[], AbstractContextManager[None]] | None
+    ) -> None:
         super().__init__()
         self._callback = callback
         self._agreement = agreement
         self._here = runs_here(callback)
+        self._served = served  # the context in which other ranks answer the master about state that they hold
+        self._hooks = overridden(callback)
         self._alike = _is_known(callback) and not isinstance(callback, _WRITE)
         if self._here and isinstance(callback, _TENSORBOARD) and _runs_everywhere(callback):
             self._callback = _with_folders_of_rank(callback)
@@ -169,6 +191,13 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
         self._run("on_train_begin", "set_model", model)
 
     def _run(self, hook: str, method: str, *args: Any, **kwargs: Any) -> None:
+        if self._served is None or method not in self._hooks or runs_on_all_ranks(self._callback):
+            self._run_here(hook, method, *args, **kwargs)
+            return
+        with self._served():
+            self._run_here(hook, method, *args, **kwargs)
+
+    def _run_here(self, hook: str, method: str, *args: Any, **kwargs: Any) -> None:
         if not self._here or (self._agreement is not None and self._agreement.failed):
             return
         try:

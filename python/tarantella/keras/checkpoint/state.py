@@ -31,9 +31,12 @@ def is_per_rank(hooks: Any) -> bool:
 
 
 def collect(model: Any, per_rank: bool) -> Stored:
-    """Copies of everything that training changes in the model. Collective if ranks have parts of their own."""
+    """Copies of everything that training changes in the model. Collective if ranks have parts of their own.
+
+    State that each rank holds a part of is copied on the master alone, variable by variable.
+    """
     groups = _groups(model)
-    values = {id(v): _value(v) for variables in groups.values() for v in variables}
+    values: dict[int, Any] = {id(v): _value(v) for variables in groups.values() for v in variables}
     if per_rank:
         averaged = adapter.moving_statistics(model)
         for index, mean in weights.means(averaged).items():
@@ -55,10 +58,15 @@ def restore(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool
     if stored is not None:
         for name, variables in groups.items():
             for variable, item in zip(variables, stored[name], strict=True):
-                adapter.unwrap(variable).assign(item["value"])
+                if not adapter.is_slot(variable):
+                    adapter.unwrap(variable).assign(item["value"])
     if runtime.get_size() == 1:
         return
-    weights.broadcast([variable for variables in groups.values() for variable in variables])
+    weights.broadcast([v for variables in groups.values() for v in variables if not adapter.is_slot(v)])
+    for name, variables in groups.items():
+        for place, variable in enumerate(variables):
+            if adapter.is_slot(variable):
+                variable.take(None if stored is None else stored[name][place]["value"])
     if per_rank and not runtime.is_master_rank():
         for variable in _summed(model, groups):
             inner = adapter.unwrap(variable)
@@ -105,9 +113,13 @@ def _groups(model: Any, common_seed: bool = False) -> dict[str, list[Any]]:
 
 def _summed(model: Any, groups: dict[str, list[Any]]) -> Sequence[Any]:
     accumulators = {id(accumulator) for accumulator in accumulation.accumulators(model)}
-    return [*groups["metrics"], *(v for v in groups["optimizer"] if id(adapter.unwrap(v)) in accumulators)]
+    whole = [variable for variable in groups["optimizer"] if not adapter.is_slot(variable)]
+    return [*groups["metrics"], *(v for v in whole if id(adapter.unwrap(v)) in accumulators)]
 
 
-def _value(variable: Any) -> NDArray[Any]:
+def _value(variable: Any) -> NDArray[Any] | None:
+    if adapter.is_slot(variable):
+        gathered: NDArray[Any] = variable.numpy()
+        return gathered if runtime.is_master_rank() else None
     value: NDArray[Any] = np.asarray(adapter.unwrap(variable).numpy())  # which is a copy
     return value

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
-from tarantella import collectives, runtime
+from tarantella import collectives, runtime, settings
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, context, files
 from tarantella.keras.data import split
@@ -17,6 +17,7 @@ from tarantella.keras.reduction import ops, statistics, weights
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint, options, shard_state
 from tarantella.keras.reproducible.step import ReproducibleHooks
+from tarantella.keras.sharding import ServedCallbacks, ShardedOptimizers, refuse_shared_out
 from tarantella.keras.step import accumulation, losses, metric_check, noise, unwrapped_models
 from tarantella.keras.step.hooks import StepHooks, create_hooks
 from tarantella.keras.step.trial import Answer
@@ -36,6 +37,7 @@ class Options(NamedTuple):
     reproducible: int | None
     across_ranks: bool
     accept_approximate: bool
+    shard_optimizer: bool = False
 
     def checked(self) -> Options:
         """The options, completed from the environment.
@@ -50,7 +52,7 @@ class Options(NamedTuple):
         threshold = self.fusion_threshold
         if threshold is not None and not (isinstance(threshold, (int, float)) and threshold >= 0):
             raise InvalidArgumentError(f"fusion_threshold is {threshold!r}: use a number of bytes, 0, math.inf or None")
-        for name in ("across_ranks", "accept_approximate"):
+        for name in ("across_ranks", "accept_approximate", "shard_optimizer"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} is {getattr(self, name)!r}: use True or False")
         shards = options.number_of_shards(self.reproducible, self.gradient_dtype, self.bucket_hook)
@@ -59,6 +61,8 @@ class Options(NamedTuple):
                 "reproducible and across_ranks cannot go together: a rank computes its shards of a batch one after the other, "
                 "and a loss of all samples needs them at once"
             )
+        if self.shard_optimizer and not adapter.CAN_SHARD_OPTIMIZERS:
+            raise UnsupportedError("shard_optimizer needs Keras 3: unset TF_USE_LEGACY_KERAS, or leave shard_optimizer out")
         return self._replace(reproducible=shards)
 
     def keywords(self) -> dict[str, Any]:
@@ -75,12 +79,14 @@ class DistributedModel:
 
     Attributes:
         hooks: those that Keras' methods run with; None before they are needed (`open_hooks`).
+        sharding: of the compiled model's optimizers over ranks, if that is asked for; made with the hooks.
     """
 
     def __init__(self, keras_model: Any, options: Options) -> None:
         self.keras_model = keras_model
         self.options = options
         self.hooks: StepHooks | None = None
+        self.sharding: ShardedOptimizers | None = None
 
     @property
     def shards(self) -> int | None:
@@ -103,6 +109,10 @@ class DistributedModel:
                 self.hooks = create_hooks(self.keras_model, *self.options[:3], observe)
             else:
                 self.hooks = ReproducibleHooks(self.keras_model, self.shards, self.options.fusion_threshold, observe)
+            self.sharding = None
+            if self.options.shard_optimizer and runtime.get_size() > 1:
+                self.sharding = ShardedOptimizers(self.keras_model)
+            self.hooks.sharding = self.sharding
         return self.hooks
 
     def _refuse_stateful_layers(self) -> None:
@@ -123,7 +133,7 @@ class DistributedModel:
         """The model is compiled in this context. The hooks end: they belong to the optimizer and losses from before."""
         if self.hooks is not None:
             self.hooks.reducers.close()
-            self.hooks = None
+            self.hooks = self.sharding = None
         if self.is_plain:
             yield
             return
@@ -162,7 +172,9 @@ class DistributedModel:
         step: the method that is to run on such batches, ``"train_step"`` or ``"test_step"``.
         """
         trial = self.open_hooks().loss_trial
-        with context.applying(), metric_check.recorded(self.keras_model, batch_spec) as metrics, trial.recording():
+        building = nullcontext() if self.sharding is None else self.sharding.building()
+        recorded = metric_check.recorded(self.keras_model, batch_spec)
+        with context.applying(), building, recorded as metrics, trial.recording():
             adapter.build(self.keras_model, batch_spec, step)
         metrics.check()
 
@@ -200,7 +212,11 @@ class DistributedModel:
             self.build(validation_spec, "test_step")
         hooks.synchronise_state()
         hooks.prepare()
-        weights.broadcast([*adapter.weights(model), *adapter.optimizer_variables(model)])
+        if self.sharding is None:
+            refuse_shared_out(model)
+        weights.broadcast([*adapter.weights(model), *adapter.whole_optimizer_variables(model)])
+        if self.sharding is not None:
+            self.sharding.start()
         if hooks.reproducible:
             weights.broadcast(shard_state.random_states(model))
         else:
@@ -213,6 +229,12 @@ class DistributedModel:
         self.open_hooks().synchronise_state()
         weights.broadcast(adapter.weights(self.keras_model))
 
+    def served_callbacks(self, of_master: list[Any]) -> list[Any]:
+        """Callbacks of the master's that may read the optimizer's state, while the other ranks answer."""
+        if self.sharding is None or settings.fingerprint() is None:
+            return of_master
+        return [ServedCallbacks(of_master, self.sharding.served)]
+
     def forget_likeness(self) -> None:
         """This rank's weights were changed: the ranks start alike again before the next step."""
         if self.hooks is not None:
@@ -224,7 +246,8 @@ class DistributedModel:
         if self.hooks is not None:
             self.hooks.synchronise_state()
         check_all()
-        files.write(filepath, write_to, on_all_ranks)
+        alone = nullcontext() if self.sharding is None or on_all_ranks else self.sharding.served()
+        files.write(filepath, write_to, on_all_ranks, alone)
 
 
 def verbosity(verbose: Any) -> Any:

@@ -123,7 +123,7 @@ def _steps_done(model: DistributedModel) -> int | None:
 
 
 def _fit(model: DistributedModel, arguments: FitArguments, training: Sharing, validation: Sharing) -> Any:
-    placement.refuse_unsupported(arguments.callbacks)
+    placement.refuse_unsupported(arguments.callbacks, model.options.shard_optimizer)
     arguments = arguments.with_micro_batches(training, validation)
     settings = checkpoint.of(adapter.callback_list(arguments.callbacks))
     if settings is not None or not model.is_plain:
@@ -217,7 +217,7 @@ def _run(
     hooks, verbose = model.open_hooks(), verbosity(arguments.verbose)
     keras_fit = hooks.original("fit")
     checks = StepChecks(hooks, (batches.batch_size or 0) * (1 if hooks.distributed else runtime.get_size()))
-    first = [checks, *fingerprint.callbacks(model.keras_model, hooks.reducers.bucket_of)]
+    first = [checks, *model.served_callbacks(fingerprint.callbacks(model.keras_model, hooks.reducers.bucket_of))]
     if hooks.autotune is not None and not hooks.autotune.finished:
         first.append(hooks.autotune)
     callbacks = placement.for_fit(others, hooks, first)

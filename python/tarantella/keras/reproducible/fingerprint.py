@@ -187,7 +187,7 @@ class Recorder:
             training=self._training,
             epoch=epoch,
             weights=self._hashes_of(adapter.weights(model)),
-            optimizer=self._hashes_of(adapter.optimizer_variables(model)),
+            optimizer=self._hashes_of_state(model),
             logs={name: _hex(value) for name, value in logs.items()},
         )
 
@@ -222,6 +222,12 @@ class Recorder:
             inner = [adapter.unwrap(v) for v in variables]
             self._hashers[key] = tf.function(lambda: _hashes([v.read_value() for v in inner]), jit_compile=False)
         return [_text(value) for value in self._hashers[key]().numpy().tolist()]
+
+    def _hashes_of_state(self, model: Any) -> list[str]:
+        """The hashes of the optimizers' variables. What other ranks hold is read one after the other."""
+        variables = adapter.optimizer_variables(model)
+        whole = iter(self._hashes_of([v for v in variables if not adapter.is_slot(v)]))
+        return [_text(int(_hashes([tf.constant(v.numpy())])[0])) if adapter.is_slot(v) else next(whole) for v in variables]
 
     def _model_here(self) -> Any:
         return self._model()

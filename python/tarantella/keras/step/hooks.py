@@ -7,7 +7,7 @@ model has them.
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tarantella.keras import adapter, context
 from tarantella.keras.data import gather, split
@@ -28,7 +28,7 @@ from tarantella.keras.xla import operations
 from tarantella.keras.xla.segments import CompiledCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from tarantella.keras.reduction.autotune import Autotune
@@ -39,6 +39,16 @@ _CALLS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "pred
 _UNTRACED = (None, None, None)
 
 
+class Sharding(Protocol):
+    """Spreads the state of optimizers over ranks: `tarantella.keras.sharding`, as far as steps know it."""
+
+    def hooks(self, optimizer: Any, hooks: Sequence[Attribute]) -> list[Attribute]:
+        """All hooks of an optimizer, given those by which it gets reduced gradients."""
+
+    def served(self) -> AbstractContextManager[None]:
+        """The context in which the master may read the state of other ranks, which answer."""
+
+
 class StepHooks:
     """The distributed training and test steps of one compiled model.
 
@@ -47,6 +57,7 @@ class StepHooks:
         gradients: reduces the gradients of its steps.
         loss_trial, added_losses, forward_trial, step_trial: find out before the first step how losses, outputs and gradients
             are made of those of a batch's parts.
+        sharding: spreads the state of the model's optimizers over ranks; None if each rank holds all of it.
         autotune: tries fusion thresholds while `fit` trains; None if it is not asked for.
         weights_synchronised: whether all ranks have been given rank 0's weights and optimizer state.
         has_local_state: whether single steps left state on each rank that the end of an epoch would bring together.
@@ -65,6 +76,7 @@ class StepHooks:
         self.step_trial = StepTrial(model, step.loss_kinds, self.reproducible)
         self.added_losses = AddedLosses(model, step.loss_kinds)
         self.forward_trial = ForwardTrial(model)
+        self.sharding: Sharding | None = None
         self.autotune: Autotune | None = None
         self.weights_synchronised = False
         self.has_local_state = False
@@ -139,7 +151,7 @@ class StepHooks:
         if scales and not self.reproducible and adapter.held_optimizers(self._model) == [optimizer]:
             name = adapter.scale_hook()  # with several optimizers, nobody knows for which of them a loss was scaled
             hooks.append((optimizer, name, self.gradients.with_weighted_loss(getattr(optimizer, name))))
-        return hooks
+        return hooks if self.sharding is None else self.sharding.hooks(optimizer, hooks)
 
     @contextmanager
     def suspended(self) -> Iterator[None]:

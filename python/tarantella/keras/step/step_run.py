@@ -210,7 +210,7 @@ def state_of(model: Any) -> list[Any]:
     """The variables that a step of the model may change."""
     owners = [*adapter.layers_of(model), *adapter.held_optimizers(model), *model.metrics]
     variables = [*model.variables, *adapter.metric_variables(model), *adapter.seed_variables(model)]
-    return [*variables, *adapter.optimizer_variables(model), *trial.variables_in(owners)]
+    return [*variables, *adapter.whole_optimizer_variables(model), *trial.variables_in(owners)]
 
 
 def neutral(model: Any) -> list[Attribute]:

@@ -265,12 +265,15 @@ def _restoring_generators() -> Iterator[None]:
 
 
 def variables_in(objects: Sequence[Any]) -> list[Any]:
-    """The variables that are attributes of these objects, also in lists and dicts, or that their attributes hold."""
+    """The variables that are attributes of these objects, also in lists and dicts, or that their attributes hold.
+
+    Without those that another rank may hold: no trial changes them.
+    """
     found: dict[int, Any] = {}
     for value in attributes_of(objects):
         held = [value] if adapter.is_variable(value) else getattr(value, "variables", None)
         if isinstance(held, (list, tuple)):
-            found.update((id(v), v) for v in held if adapter.is_variable(v))
+            found.update((id(v), v) for v in held if adapter.is_variable(v) and not adapter.is_slot(v))
     return list(found.values())
 
 

@@ -92,6 +92,11 @@ def state_of_optimizer(optimizer: Any) -> list[Any]:
     return [value for owner in optimizers_of(optimizer) for value in _state(owner) if isinstance(value, tf.Variable)]
 
 
+def whole_optimizer_variables(model: Any) -> list[Any]:
+    """Those that every rank holds: all, as no optimizer of legacy Keras is spread over ranks."""
+    return optimizer_variables(model)
+
+
 def _state(optimizer: Any) -> Iterator[Any]:
     if len(optimizers_of(optimizer)) > 1:  # a LossScaleOptimizer; without a dynamic scale it has no state of its own
         yield from getattr(optimizer._loss_scale, "_weights", {}).values()

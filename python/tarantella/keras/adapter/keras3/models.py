@@ -10,6 +10,7 @@ from keras.src.backend import Variable  # before Keras 3.7 the public one is a s
 
 from tarantella.keras.adapter.common import building
 from tarantella.keras.adapter.common.optimizers import held_optimizers
+from tarantella.keras.adapter.common.slots import is_slot
 from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ def optimizer_variables(model: Any) -> list[Any]:
 def state_of_optimizer(optimizer: Any) -> list[Any]:
     """The state of one optimizer, as `optimizer_variables` has that of a model's."""
     return list(optimizer.variables)
+
+
+def whole_optimizer_variables(model: Any) -> list[Any]:
+    """Those that every rank holds: all, unless the optimizer is spread over ranks."""
+    return [variable for variable in optimizer_variables(model) if not is_slot(variable)]
 
 
 def path(variable: Any) -> str:

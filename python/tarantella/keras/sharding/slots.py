@@ -1,0 +1,103 @@
+"""Reading and writing an optimizer's state that is spread over ranks, one variable at a time."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella import collectives, runtime
+from tarantella.keras import adapter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+_END, _READ, _WRITE = range(3)
+
+
+class SharedSlots:
+    """The slots of one model's optimizers.
+
+    As a rule all ranks read or write the same slots in the same order. Where the master works alone, as when it writes a file,
+    the others answer it (`served`).
+    """
+
+    def __init__(self) -> None:
+        self._slots: list[Any] = []
+        self._asks = False
+
+    def add(self, slot: Any) -> None:
+        """The slot is one of these. Slots are added in the same order on all ranks."""
+        slot._tnt_holder, slot._tnt_number = self, len(self._slots)
+        self._slots.append(slot)
+
+    def asks_owners(self) -> bool:
+        """Whether this rank is the master and works alone, and the others answer."""
+        return self._asks
+
+    def read(self, slot: Any) -> NDArray[Any]:
+        """The value of a slot. Collective, but for a master that works alone."""
+        if self._asks:
+            self._announce(_READ, slot._tnt_number)
+        return _sent(slot, slot.own_value() if slot.is_here else None, slot._tnt_owner)
+
+    def write(self, slot: Any, value: Any) -> None:
+        """Gives a slot the value of the master, which works alone."""
+        array = np.asarray(value, _numpy_dtype(slot))
+        if array.shape != tuple(slot.shape):
+            raise ValueError(f"{slot.path} has shape {tuple(slot.shape)}: it cannot take a value of shape {array.shape}")
+        self._announce(_WRITE, slot._tnt_number)
+        self.take(slot, array)
+
+    def take(self, slot: Any, value: NDArray[Any] | None) -> None:
+        """Gives a slot the value that the master has. Collective. value: None on the other ranks."""
+        sent = _sent(slot, value, 0)
+        if slot.is_here:
+            slot.assign_here(sent)
+
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """In this context the master may read and write slots alone. The others answer first, until it leaves the context."""
+        if not runtime.is_master_rank():
+            self._serve()
+            yield
+        elif self._asks:
+            yield
+        else:
+            self._asks = True
+            try:
+                yield
+            finally:
+                self._asks = False
+                self._announce(_END, 0)
+
+    def _serve(self) -> None:
+        while True:
+            what, number = collectives.broadcast(np.zeros(2, np.int64), 0).tolist()
+            if what == _END:
+                return
+            slot = self._slots[number]
+            if what == _READ:
+                self.read(slot)
+            else:
+                self.take(slot, None)
+
+    def _announce(self, what: int, number: int) -> None:
+        collectives.broadcast(np.array([what, number], np.int64), 0)
+
+
+def _numpy_dtype(slot: Any) -> Any:
+    return tf.as_dtype(adapter.dtype_of(slot)).as_numpy_dtype
+
+
+def _sent(slot: Any, value: NDArray[Any] | None, root: int) -> NDArray[Any]:
+    """The value of the rank `root`, on all ranks."""
+    shape, dtype = tuple(slot.shape), np.dtype(_numpy_dtype(slot))
+    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    own = np.empty(count, np.uint8) if value is None else np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    sent: NDArray[Any] = np.ascontiguousarray(collectives.broadcast(own, root)).view(dtype).reshape(shape)
+    return sent

@@ -1,0 +1,71 @@
+"""The weights after an update: each rank has changed its own, and all ranks get them, in fused buckets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.keras import adapter
+from tarantella.keras.reduction import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BUCKET_BYTES = 8 << 20
+"""Weights of this many bytes travel together: the first ones while later ones are still being updated."""
+
+
+class WeightGather:
+    """Gives all ranks the weights of their owners.
+
+    Args:
+        variables: the same on all ranks.
+        owners: the rank of each.
+    """
+
+    def __init__(self, variables: Sequence[Any], owners: Sequence[int]) -> None:
+        self._variables, self._owners = list(variables), list(owners)
+        self._buckets = self._fused()
+
+    def _fused(self) -> list[list[int]]:
+        """The positions of the variables in each bucket: of one type, in the order of the variables."""
+        buckets: list[list[int]] = []
+        open_bucket: dict[str, tuple[list[int], int]] = {}
+        for place, variable in enumerate(self._variables):
+            dtype = adapter.dtype_of(variable)
+            bucket, size = open_bucket.get(dtype, ([], 0))
+            if not bucket:
+                buckets.append(bucket)
+            bucket.append(place)
+            size += _count(variable) * tf.as_dtype(dtype).size
+            open_bucket[dtype] = (bucket, size) if size < BUCKET_BYTES else ([], 0)
+        return buckets
+
+    def gather(self) -> tf.Tensor:
+        """Gathers all weights, in a graph or eagerly. Collective.
+
+        Returns:
+            Numbers that are there when all buckets are.
+        """
+        return tf.stack([self._gather_bucket(number, bucket) for number, bucket in enumerate(self._buckets)])
+
+    def _gather_bucket(self, number: int, bucket: list[int]) -> tf.Tensor:
+        rank = runtime.get_rank()
+        own = [adapter.unwrap(self._variables[i]) for i in bucket if self._owners[i] == rank]
+        dtype = adapter.dtype_of(self._variables[bucket[0]])
+        packed = tf.concat([tf.reshape(v.read_value(), [-1]) for v in own], 0) if own else tf.zeros([0], dtype)
+        gathered, numbers = rows.gathered(packed, name=f"weights {number}")
+        by_rank = sorted(bucket, key=lambda i: self._owners[i])  # each rank's in their order
+        parts = tf.split(gathered, [_count(self._variables[i]) for i in by_rank])
+        for i, part in zip(by_rank, parts, strict=True):
+            if self._owners[i] != rank:
+                inner = adapter.unwrap(self._variables[i])
+                inner.assign(tf.reshape(part, inner.shape))
+        return tf.reduce_sum(numbers)
+
+
+def _count(variable: Any) -> int:
+    return int(np.prod(variable.shape, dtype=np.int64))
