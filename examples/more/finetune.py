@@ -77,7 +77,10 @@ def train(wrap: Any, weights: Path, epochs: tuple[int, int], samples: int | None
     x, y = digits(CLASSES, samples)
     split = len(x) * 3 // 4
     base = base_network()
-    base.load_weights(weights)
+    try:
+        base.load_weights(weights)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"finetune.py: {weights} is damaged, or has weights of another network: {error}") from error
     model, history = wrap(with_head(base)), {}
     for phase, trainable, rate, count in (("head", False, 0.05, epochs[0]), ("all", True, 0.01, epochs[1])):
         set_trainable(base, trainable)

@@ -29,6 +29,8 @@ keras = tf.keras  # Keras 3, or legacy Keras with TF_USE_LEGACY_KERAS=1
 
 def steps_to_profile(text: str) -> tuple[int, int]:
     first, _, last = text.partition(",")
+    if not (first.isdigit() and (last or first).isdigit() and 1 <= int(first) <= int(last or first)):
+        raise argparse.ArgumentTypeError(f"{text} is not FIRST,LAST: give numbers of steps, such as 5,10")
     return int(first), int(last or first)
 
 

@@ -111,6 +111,7 @@ def load(args: argparse.Namespace, folder: Folder) -> Data:
     agree(error)
     try:
         data = read(args, folder)
+        _ = folder.history  # a damaged one is found before anything is trained
     except DataError as failed:
         error = str(failed)
     agree(error)

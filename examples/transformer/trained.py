@@ -35,7 +35,7 @@ class Folder:
         """Raises DataError if a training has begun here with another network or vocabulary."""
         if not self._model.is_file():
             return
-        began = json.loads(self._model.read_text())
+        began = _read(self._model)
         if any(began[key] != wanted[key] for key in ("vocabulary", "fingerprint")):
             raise DataError(
                 f"the vocabulary {vocabulary} ({wanted['vocabulary']} tokens) is not the one that the training in {self.path} "
@@ -50,25 +50,45 @@ class Folder:
 
     def begin(self, settings: dict[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        self._model.write_text(json.dumps(settings, indent=1))
+        _write(self._model, settings)
 
     @property
     def history(self) -> dict[str, dict[str, float]]:
         """The figures of each epoch that has been evaluated, by its number from 1."""
-        return json.loads(self._history.read_text()) if self._history.is_file() else {}
+        return _read(self._history) if self._history.is_file() else {}
 
     def keep(self, history: dict[str, dict[str, float]], model: Any) -> None:
         """Stores figures and weights."""
         model.save_weights(self.weights)
-        self._history.write_text(json.dumps(history, indent=1))
+        _write(self._history, history)
 
     def load(self, vocabulary: Path | None = None) -> tuple[Transformer, Tokens]:
         """The network with its weights, and its vocabulary."""
         if not self._model.is_file() or not self.weights.is_file():
             raise DataError(f"{self.path} has no trained model: train one by train.py --model_dir {self.path}")
-        settings = json.loads(self._model.read_text())
+        settings = _read(self._model)
         tokens = Tokens(vocabulary or self.vocabulary)
         self.check(self.settings(settings["param_set"], settings["max_length"], tokens), vocabulary or self.vocabulary)
         transformer = Transformer(SIZES[settings["param_set"]], len(tokens), settings["max_length"], name="transformer")
-        keras_model(transformer).load_weights(self.weights)
+        try:
+            keras_model(transformer).load_weights(self.weights)
+        except (OSError, KeyError, ValueError) as error:
+            raise DataError(f"{self.weights} is damaged, or of another network: {error}") from error
         return transformer, tokens
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text())
+    except ValueError as error:  # also if it is not UTF-8
+        raise DataError(f"{file} is damaged ({error}): restore it, or give another --model_dir") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{file} is damaged (it holds no object): restore it, or give another --model_dir")
+    return found
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    """All of it or nothing, if the process is killed."""
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(content, indent=1))
+    new.replace(file)

@@ -40,6 +40,13 @@ def test_two_ranks_are_plain_keras(losses, name: str) -> None:
         assert ours[what] == pytest.approx(values, rel=1e-3, abs=1e-4), (what, ours, truth)
 
 
+def test_damaged_weights_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "base.weights.h5").write_bytes(b"no weights")
+    result = run_alone(EXAMPLE / "finetune.py", "--weights", tmp_path / "base.weights.h5", timeout=60)
+    assert result.code == 1 and "Traceback" not in result.stderr, result.said
+    assert "base.weights.h5 is damaged, or has weights of another network: " in result.stderr
+
+
 def test_a_search_goes_on_where_it_was(tmp_path: Path) -> None:
     """Trials one by one, as in an array, and then the search as a whole, which does not train again."""
     words = ("--trials", 2, "--epochs", 1, "--between", 1e-3, 0.1, "--folder", tmp_path)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -263,3 +264,14 @@ def test_another_vocabulary_is_one_sentence(runs: Runs, data: Path, tmp_path: Pa
     result = run_alone(TRANSLATE, "--model_dir", trained, "--vocab_file", other, "the door", timeout=60)
     assert re.match(pattern, refused(result, 1))
     assert before == {file: file.read_bytes() for file in trained.iterdir() if file.is_file()}
+
+
+def test_damaged_files_are_one_sentence(runs: Runs, data: Path, tmp_path: Path) -> None:
+    """Weights that end too early, and a list of epochs that does."""
+    trained = Path(shutil.copytree(runs["serial"][0], tmp_path / "model"))
+    for name in ("transformer.weights.h5", "history.json"):
+        (trained / name).write_bytes((trained / name).read_bytes()[:100])
+    result = run_alone(TRANSLATE, "--model_dir", trained, "the door", timeout=60)
+    assert "transformer.weights.h5 is damaged, or of another network: " in refused(result, 1)
+    result = run_ranks(2, TRAIN, *TINY, "--data_dir", data, "--model_dir", trained, timeout=60)
+    assert re.search(r"history.json is damaged \(.*\): restore it, or give another --model_dir", refused(result))
