@@ -40,6 +40,7 @@ PYTHON = [
     ["keras/checkpoint"],
     ["keras/callbacks", "keras/layers", "keras/schedules"],
     ["keras/drivers"],
+    ["keras/pipeline"],
     ["keras/surrogate"],
     ["keras/model"],
     ["keras/models"],

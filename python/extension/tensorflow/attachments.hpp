@@ -7,15 +7,9 @@
 #include <mutex>
 #include <vector>
 
-#include "tarantella/tarantella.h"
-#include "tensorflow_c.h"
+#include "messages.hpp"
 
 namespace tnt_tensorflow {
-
-struct TensorDeleter {
-  void operator()(TF_Tensor* tensor) const { TF_DeleteTensor(tensor); }
-};
-using Tensor = std::unique_ptr<TF_Tensor, TensorDeleter>;
 
 // The memory of a reducer's gradients: of the host, or of the GPU that this rank's TensorFlow uses.
 enum class Where { host, device };
@@ -57,11 +51,14 @@ class CommunicatorAttachment {
 
   [[nodiscard]] tnt_comm_t comm() const { return comm_; }
 
+  [[nodiscard]] Messages& messages() { return messages_; }
+
   void count(std::int64_t tensor, const SparseCounts& more);
   [[nodiscard]] SparseCounts counts(std::int64_t tensor);
 
  private:
   tnt_comm_t comm_;
+  Messages messages_;
   std::mutex mutex_;
   std::map<std::int64_t, SparseCounts> counts_;
 };

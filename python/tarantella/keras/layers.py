@@ -8,7 +8,7 @@ from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.step import normalization
 
-__all__ = ["SyncBatchNormalization"]
+__all__ = ["SplitLayer", "SyncBatchNormalization"]
 
 
 class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
@@ -37,6 +37,24 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
         return {**super().get_config(), "synchronized": True}  # legacy Keras forgets it
 
 
+class SplitLayer(keras.layers.Layer if adapter.LEGACY else keras.layers.Identity):  # type: ignore[misc]
+    """A place at which a pipeline cuts the model: what follows the layer is in a later stage than what comes before it.
+
+    The layer does nothing else. In a file it is Keras' `Identity`, and the file loads without Tarantella.
+
+    Args:
+        As `keras.layers.Identity` takes them.
+
+    Examples:
+        >>> x = keras.layers.Dense(64, activation="relu")(inputs)
+        >>> x = tnt.keras.layers.SplitLayer()(x)
+        >>> model = tnt.Model(keras.Model(inputs, keras.layers.Dense(10)(x)), tnt.ParallelStrategy.PIPELINING)
+    """
+
+    def call(self, inputs: Any) -> Any:
+        return inputs
+
+
 def _statistics(layer: Any) -> Any:
     """The method that the hooks install on the layer in a step of `tnt.Model`, for all other steps."""
     return adapter.with_statistics(layer, normalization.moments)
@@ -50,3 +68,6 @@ setattr(
 # Files identify the class by these names.
 SyncBatchNormalization.__module__ = keras.layers.BatchNormalization.__module__
 SyncBatchNormalization.__name__ = keras.layers.BatchNormalization.__name__
+if not adapter.LEGACY:
+    SplitLayer.__module__ = keras.layers.Identity.__module__
+    SplitLayer.__name__ = keras.layers.Identity.__name__

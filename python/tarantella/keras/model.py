@@ -7,7 +7,6 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from tarantella import collectives, runtime
-from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, files
 from tarantella.keras.data.batches import Sharing
 from tarantella.keras.drivers import on_batch
@@ -16,6 +15,8 @@ from tarantella.keras.drivers.evaluate import evaluate
 from tarantella.keras.drivers.fit import FitArguments, fit
 from tarantella.keras.drivers.predict import predict
 from tarantella.keras.loops import guard
+from tarantella.keras.pipeline.options import PipelineArguments
+from tarantella.keras.pipeline.pipelined_model import PipelinedModel
 from tarantella.keras.reduction.plan import Plan
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step import unwrapped_models
@@ -23,7 +24,7 @@ from tarantella.keras.surrogate import Surrogate
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tarantella.keras.reduction.bucket_hook import PackedBucket
 
@@ -37,9 +38,9 @@ class Model(Surrogate):
 
     Args:
         model: a Keras model (functional, Sequential or subclassed), compiled or not. It is used, not copied.
-        parallel_strategy: ``ParallelStrategy.DATA``; ``NONE`` gives the plain model back. There are no pipelines yet:
-            ``ALL`` is ``DATA`` for a model without a `SplitLayer`, and so is ``PIPELINING`` on one rank.
-        num_pipeline_stages: the number of micro-batches in a pipeline. Without pipelining it has no effect.
+        parallel_strategy: ``ParallelStrategy.DATA``; ``PIPELINING``: each rank has some layers (docs/pipelines.md); ``NONE``
+            gives the plain model back. ``ALL`` is ``DATA`` for a model without a `SplitLayer`, unless stages are asked for.
+        num_pipeline_stages: the predecessor's name of `micro_batches`. Without pipelining it has no effect.
         gradient_dtype: ``"bfloat16"`` or ``"float16"`` sends float32 and float64 gradients in 16 bits, half the bytes or a
             quarter. Each rank's gradient is rounded once, the sum is taken in float32 and rounded once. bfloat16 keeps 8 bits
             of a number, float16 keeps 11, but a sum over ranks beyond 65504 becomes infinite: Keras' `LossScaleOptimizer`
@@ -63,13 +64,15 @@ class Model(Surrogate):
         shard_optimizer: True: each rank holds the optimizer's state of a part of the variables, about 1/n of its bytes, and
             updates these. The bits are those of an ordinary run on the same ranks (docs/sharded-optimizer.md). The value must
             be the same on all ranks.
+        pipeline_stages, micro_batches, schedule: of a pipeline. How many stages it has, or the names of the layers with which
+            the second and later ones begin; into how many parts a batch is cut; ``"gpipe"``, ``"1f1b"`` or ``"interleaved"``.
 
     On one rank nothing is sent: no gradient is rounded, no hook is called.
 
     Raises:
         InvalidArgumentError: num_pipeline_stages, gradient_dtype, fusion_threshold or reproducible has another value.
-        TypeError: model or another argument is something else. UnsupportedError: this would be a pipeline, or the model
-        cannot be reproducible with these options.
+        TypeError: model or another argument is something else. UnsupportedError: the model cannot be a pipeline, or
+        not be reproducible with these options.
 
     Examples:
         >>> model = tnt.Model(keras.Sequential([keras.layers.Dense(10)]))
@@ -97,6 +100,9 @@ class Model(Surrogate):
         across_ranks: bool = False,
         accept_approximate: bool = False,
         shard_optimizer: bool = False,
+        pipeline_stages: int | Sequence[str] | None = None,
+        micro_batches: int | None = None,
+        schedule: str = "1f1b",
     ) -> Any:
         if issubclass(type(model), Model):
             model = model.model
@@ -113,23 +119,26 @@ class Model(Surrogate):
         if parallel_strategy == ParallelStrategy.NONE:
             unwrapped_models.allow(model)
             return model
-        if not isinstance(num_pipeline_stages, int) or num_pipeline_stages < 1:
-            raise InvalidArgumentError(f"num_pipeline_stages is {num_pipeline_stages!r}: use a positive integer")
-        if _is_pipelined(model, parallel_strategy, num_pipeline_stages):
-            raise UnsupportedError("pipelining is not available in this version: use tnt.ParallelStrategy.DATA")
+        arguments = PipelineArguments(parallel_strategy, num_pipeline_stages, pipeline_stages, micro_batches, schedule)
+        pipeline = arguments.checked(model, options)
         self = object.__new__(cls)
-        object.__setattr__(self, "_tnt", DistributedModel(model, options))
+        if pipeline is None:
+            object.__setattr__(self, "_tnt", DistributedModel(model, options))
+        else:
+            object.__setattr__(self, "_tnt", PipelinedModel(model, options, arguments, pipeline))
+            for name, method in self._tnt.methods().items():
+                object.__setattr__(self, name, method)
         unwrapped_models.mark_wrapped(model)
         return self
 
     def __copy__(self) -> Any:
-        return Model(copy.copy(self.model), **self._tnt.options.keywords())
+        return Model(copy.copy(self.model), **self._tnt.keywords())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return Model(copy.deepcopy(self.model, memo), **self._tnt.options.keywords())
+        return Model(copy.deepcopy(self.model, memo), **self._tnt.keywords())
 
     def __reduce__(self) -> Any:
-        return functools.partial(Model, **self._tnt.options.keywords()), (self.model,)
+        return functools.partial(Model, **self._tnt.keywords()), (self.model,)
 
     # -------------------------------------------------------------------------------------------------- compile
 
@@ -363,11 +372,3 @@ class Model(Surrogate):
         """Like Keras' `summary`, printed by the master."""
         if runtime.shows_output():
             self.model.summary(*args, **kwargs)
-
-
-def _is_pipelined(model: Any, strategy: ParallelStrategy, stages: int) -> bool:
-    """Whether the strategy asks for a pipeline: a model without a `SplitLayer` is one part, for which one rank is enough."""
-    if not strategy & ParallelStrategy.PIPELINING:
-        return False
-    has_parts = any(type(layer).__name__ == "SplitLayer" for layer in adapter.layers_of(model))
-    return has_parts or stages > 1 or (strategy == ParallelStrategy.PIPELINING and runtime.get_size() > 1)

@@ -100,6 +100,8 @@ def for_predict(callbacks: Any) -> list[Any]:
 def _stand_ins(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[list[Any], Agreement]:
     may_fail = {hook for callback in callbacks for hook in _may_fail(callback)}
     may_change = {hook for callback in callbacks for hook in overridden(callback) if not _is_known(callback)}
+    if hooks is not None and not hooks.holds_all_weights:
+        may_change = set()  # each rank has weights of its own
     if callbacks:
         may_fail |= {"on_train_begin", "on_test_begin"}  # set_model and set_params come before, and can fail
     is_same = hooks is not None and hooks.reproducible

@@ -82,12 +82,12 @@ class GlobalBatches:
         """The number of batches in an epoch; None: until there are no more."""
         return adapter.steps_per_epoch(self.source, self._given_steps)
 
-    def parts(self, distribute: bool, shards: int | None, in_lockstep: bool = False) -> tf.data.Dataset:
+    def parts(self, distribute: bool, shards: int | split.Division | None, in_lockstep: bool = False) -> tf.data.Dataset:
         """This rank's parts of the batches with their shares, as `split.distribute` gives them. Collective.
 
         Args:
             distribute: whether ranks take parts of the same batches; False: the batches are this rank's own.
-            shards: the number of shards of each batch; None: one for each rank.
+            shards: the number of shards of each batch, or a division of them; None: one for each rank.
             in_lockstep: whether ranks take a step together for each batch, even where the batches are their own.
 
         Raises:
@@ -107,8 +107,10 @@ class GlobalBatches:
             raise InvalidArgumentError(f"{self.name}: the dataset is empty")
         return self._distributed(shards) if distribute else split.undivided(self.dataset)
 
-    def _distributed(self, shards: int | None) -> tf.data.Dataset:
-        division = split.Division.among(runtime.get_size(), runtime.get_rank(), shards)
+    def _distributed(self, shards: int | split.Division | None) -> tf.data.Dataset:
+        division = shards
+        if not isinstance(division, split.Division):
+            division = split.Division.among(runtime.get_size(), runtime.get_rank(), division)
         pushed_down, reason = None, "another rank cannot do otherwise"
         try:
             pushed_down = pushdown.distribute(self.dataset, division)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tarantella import collectives, runtime, settings
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, context, files
+from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
 from tarantella.keras.loops import optimizers
 from tarantella.keras.reduction import ops, statistics, weights
@@ -92,6 +93,19 @@ class DistributedModel:
     def shards(self) -> int | None:
         """The number of shards of each batch; None if there is one for each rank."""
         return self.options.reproducible
+
+    def keywords(self) -> dict[str, Any]:
+        """The options, as `tnt.Model` takes them."""
+        return self.options.keywords()
+
+    def refuse_unsupported(self, callbacks: Any) -> None:
+        """Raises if one of the callbacks, as Keras takes them, cannot run in `fit`."""
+        placement.refuse_unsupported(callbacks, self.options.shard_optimizer)
+
+    @property
+    def division(self) -> int | split.Division | None:
+        """How batches are cut, as `GlobalBatches.parts` takes it."""
+        return self.shards
 
     @property
     def is_plain(self) -> bool:

@@ -26,7 +26,7 @@ def evaluate(
     model.require_compiled("evaluate")
     collectives.meet("tnt.Model.evaluate")
     batches = GlobalBatches("data to evaluate", model=model.keras_model, **data)
-    parts = batches.parts(distribute, model.shards)
+    parts = batches.parts(distribute, model.division)
     keras_evaluate = model.open_hooks().original("evaluate")
     model.build(split.batch_spec(parts), "test_step")
     model.broadcast_weights()

@@ -123,7 +123,7 @@ def _steps_done(model: DistributedModel) -> int | None:
 
 
 def _fit(model: DistributedModel, arguments: FitArguments, training: Sharing, validation: Sharing) -> Any:
-    placement.refuse_unsupported(arguments.callbacks, model.options.shard_optimizer)
+    model.refuse_unsupported(arguments.callbacks)
     arguments = arguments.with_micro_batches(training, validation)
     settings = checkpoint.of(adapter.callback_list(arguments.callbacks))
     if settings is not None or not model.is_plain:
@@ -177,10 +177,10 @@ def _fit_on_all_ranks(
     batches = arguments.training_batches(model.keras_model)
     if distribute:
         normalization.warn_of_local_statistics(model.keras_model, batches.batch_size, model.shards)
-    training = session.fingerprinted(batches.parts(distribute, model.shards, in_lockstep=True), batches.steps)
+    training = session.fingerprinted(batches.parts(distribute, model.division, in_lockstep=True), batches.steps)
     validation, validation_parts = arguments.validation_batches(), None
     if validation is not None:
-        validation_parts = validation.parts(distribute_validation, model.shards)
+        validation_parts = validation.parts(distribute_validation, model.division)
         arguments = replace(arguments, validation_steps=validation.steps)
     hooks.set_distributed(distribute)
     model.start_alike(split.batch_spec(training), None if validation_parts is None else split.batch_spec(validation_parts))

@@ -48,9 +48,8 @@ def _prepare_tensorflow() -> None:
         )
 
 
-def check_model(model: Any, shards: int) -> None:
-    """Refuses a compiled model that cannot be trained reproducibly on these ranks."""
-    size = runtime.get_size()
+def check_model(model: Any, shards: int, size: int) -> None:
+    """Refuses a compiled model that cannot be trained reproducibly on so many ranks."""
     if shards % size:
         raise InvalidArgumentError(
             f"reproducible={shards} on {size} ranks: the number of ranks must divide the number of shards, as do "

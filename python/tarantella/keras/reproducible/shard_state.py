@@ -9,7 +9,7 @@ import tensorflow as tf
 from tarantella.keras import adapter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 
 def random_states(model: Any) -> list[Any]:
@@ -19,13 +19,20 @@ def random_states(model: Any) -> list[Any]:
 
 
 class ShardState:
-    """The state that a step changes beside the trained variables, with its values when the step began."""
+    """The state that a step changes beside the trained variables, with its values when the step began.
 
-    def __init__(self, model: Any, training: bool) -> None:
-        self.metrics = adapter.metric_variables(model)
-        self._random = random_states(model)
+    Args:
+        ids: of the variables to look at, if a part of the model is computed; None: all.
+    """
+
+    def __init__(self, model: Any, training: bool, ids: Collection[int] | None = None) -> None:
+        def held(variables: Sequence[Any]) -> list[Any]:
+            return [v for v in variables if ids is None or id(v) in ids]
+
+        self.metrics = held(adapter.metric_variables(model))
+        self._random = held(random_states(model))
         seeds = {id(state) for state in self._random}
-        untrained = [v for v in adapter.untrained_weights(model) if id(v) not in seeds] if training else []
+        untrained = held([v for v in adapter.untrained_weights(model) if id(v) not in seeds]) if training else []
         self.averages = [v for v in untrained if tf.as_dtype(adapter.dtype_of(v)).is_floating]
         self._others = [v for v in untrained if not tf.as_dtype(adapter.dtype_of(v)).is_floating]
         self._before = {id(v): read(v) for v in (*self.metrics, *self._random, *untrained)}

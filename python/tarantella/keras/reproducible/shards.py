@@ -37,6 +37,11 @@ class TreeSum:
         while len(self._nodes) >= _FAN_IN and self._nodes[-_FAN_IN][0] == self._nodes[-1][0]:
             self._add_last(_FAN_IN)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added."""
+        return not self._nodes
+
     def total(self) -> tuple[list[tf.Tensor], Any]:
         """The sum, and the weight that it still has to be multiplied with. The number of lists must be a power of two."""
         if len(self._nodes) > 1:

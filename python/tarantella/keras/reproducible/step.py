@@ -42,6 +42,7 @@ class ReproducibleHooks(StepHooks):
 
     Args:
         observe_gradients: is given the reduced gradients and their variables, as the optimizer gets them.
+        division: of each batch; None: each rank takes some of the shards.
     """
 
     reproducible = True  # so an optimizer accumulates reduced gradients: sums over steps, then ranks, would be another tree
@@ -55,14 +56,15 @@ class ReproducibleHooks(StepHooks):
         shards: int,
         fusion_threshold: float | None,
         observe_gradients: Callable[[list[Any], list[Any]], None],
+        division: split.Division | None = None,
     ) -> None:
-        options.check_model(model, shards)
+        options.check_model(model, shards, runtime.get_size() if division is None else 1)
+        self._division = division or split.Division.among(runtime.get_size(), runtime.get_rank(), shards)
         adapter.add_seed_generators(model)
         reducers = ReducerRegistry(optimizer_names(model), WIRE_OWN, None, fusion_threshold, tree=True)
         step = ShardedStep()
         of_shards = ShardedGradients(model, reducers, step, observe_gradients), ShardedMetrics(model, reducers, step)
         super().__init__(model, reducers, step, *of_shards)
-        self._division = split.Division.among(runtime.get_size(), runtime.get_rank(), shards)
         self._needs_divisors = False  # whether a loss asked for a number that only all shards together tell
         self._n_operations_at_update: int | None = None  # in the graph, up to the end of the optimizer's step
 

@@ -29,6 +29,8 @@ def check_first_step(model: Any, hooks: StepHooks) -> list[Any]:
     Raises:
         TarantellaError: a gradient was not reduced. MismatchError: the weights differ.
     """
+    if not hooks.holds_all_weights:
+        return []
     reduced = {id(variable): variable for variable, steps in hooks.reducers.gradient_steps() if steps > 0}
     variables = adapter.trainable_variables(model)
     missing = [v for v in variables if id(v) not in reduced]

@@ -65,6 +65,7 @@ class StepHooks:
             are added up in each step.
     """
 
+    holds_all_weights = True  # whether each rank does, not a part of them
     reproducible = False  # whether all ranks have the same state after each step, whatever their number
 
     def __init__(

@@ -62,16 +62,9 @@ def strategies_that_train() -> dict[str, list[float]]:
     return {"plain": fitted(strategies.NONE), **ways}
 
 
-class SplitLayer(layers.Layer):
-    """As a script of the predecessor's would have it."""
-
-    def call(self, inputs: Any) -> Any:
-        return inputs
-
-
 @check
 def what_is_refused() -> dict[str, list[str]]:
-    in_parts = keras.Sequential([keras.Input((4,)), layers.Dense(3), SplitLayer(), layers.Dense(1)])
+    in_parts = keras.Sequential([keras.Input((4,)), layers.Dense(3), tnt.keras.layers.SplitLayer(), layers.Dense(1)])
     return {
         "stages of a pipeline": raised(tnt.Model, plain(), strategies.PIPELINING, 2),
         "stages of all": raised(tnt.Model, plain(), strategies.ALL, num_pipeline_stages=2),

@@ -64,14 +64,11 @@ def looks_like_the_model_inside() -> list[Any]:
 
 @check
 def what_cannot_be_wrapped() -> list[list[str]]:
-    strategies = tnt.ParallelStrategy
     return [
         raised(tnt.Model, "a model"),
         raised(tnt.Model, layers.Dense(3)),
         raised(tnt.Model, None),
         raised(tnt.Model, plain(), parallel_strategy="data"),
-        raised(tnt.Model, plain(), parallel_strategy=strategies.PIPELINING),
-        raised(tnt.Model, plain(), strategies.ALL, 2),
     ]
 
 

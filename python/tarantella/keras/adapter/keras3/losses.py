@@ -58,6 +58,19 @@ def outputs_of_losses(model: Any) -> dict[int, str]:
     return {} if len(found) < 2 else {id(item.loss): str(item.name or "/".join(map(str, item.path))) for item in found}
 
 
+def loss_and_metrics(model: Any, batch: Any, y_pred: Any, training: bool) -> tf.Tensor:
+    """The loss of a batch, after the metrics have seen it, as in Keras' own training and test steps.
+
+    The metric of the loss is private: the public list of metrics does not tell which one it is.
+    """
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
+    rows = tf.shape(next(tensor for tensor in keras.tree.flatten(x) if tensor is not None))[0]
+    model._loss_tracker.update_state(loss, sample_weight=rows)
+    model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+    return loss
+
+
 def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:
     """The loss, and the divisor by which it made the weighted sum of its elements one number.
 

@@ -124,6 +124,22 @@ def jit_only_on_request(model: Any, said: Callable[[], None]) -> Iterator[None]:
         said()
 
 
+def release(variable: Any) -> None:
+    """Frees the memory of a variable that another rank holds: its value is an empty array until `refill`.
+
+    The public `assign` refuses another shape.
+    """
+    inner = unwrap(variable)
+    tf.raw_ops.AssignVariableOp(resource=inner.handle, value=tf.zeros([0], inner.dtype), validate_shape=False)
+
+
+def refill(variable: Any, value: Any) -> None:
+    """Gives a released variable a value again."""
+    inner = unwrap(variable)
+    value = tf.ensure_shape(tf.convert_to_tensor(value, inner.dtype), inner.shape)
+    tf.raw_ops.AssignVariableOp(resource=inner.handle, value=value, validate_shape=False)
+
+
 def copying_functions() -> list[tuple[ModuleType, str, str]]:
     """The functions of Keras that make a model from another one or from a file: module, name, and a word for what they do.
 

@@ -1,0 +1,137 @@
+// Point-to-point messages as ops. TntSend and TntReceive start and return at once; TntReceived waits for one message, TntSent
+// for all that this rank has sent. Messages of one pair of ranks and direction go in the order in which they were started, so
+// the graph orders the starts. A tensor travels as bytes: any type of fixed size.
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "kernel.hpp"
+
+namespace tnt_tensorflow {
+namespace {
+
+struct Attributes {
+  std::int64_t communicator = 0;
+  std::int64_t peer = 0;
+  std::int64_t message = 0;  // TntReceive and its TntReceived: a number of their own
+};
+
+void* create(TF_OpKernelConstruction* construction, std::initializer_list<const char*> names) {
+  auto attributes = std::make_unique<Attributes>();
+  for (const char* name : names) {
+    std::int64_t& value = name[0] == 'c' ? attributes->communicator : name[0] == 'p' ? attributes->peer : attributes->message;
+    if (!read_attributes(construction, {{name, &value}})) return nullptr;
+  }
+  return attributes.release();
+}
+
+void* create_send(TF_OpKernelConstruction* construction) { return create(construction, {"communicator", "peer"}); }
+void* create_receive(TF_OpKernelConstruction* construction) {
+  return create(construction, {"communicator", "peer", "message"});
+}
+void* create_received(TF_OpKernelConstruction* construction) { return create(construction, {"communicator", "message"}); }
+void* create_sent(TF_OpKernelConstruction* construction) { return create(construction, {"communicator"}); }
+
+// nullptr if the kernel has failed.
+std::shared_ptr<CommunicatorAttachment> communicator_of(const Attributes& attributes, TF_OpKernelContext* context) {
+  auto attachment = find_communicator(attributes.communicator);
+  if (!attachment) fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
+  return attachment;
+}
+
+void send(void* kernel, TF_OpKernelContext* context) {
+  const auto& attributes = *static_cast<const Attributes*>(kernel);
+  const auto attachment = communicator_of(attributes, context);
+  if (!attachment) return;
+  const Status status;
+  Tensor in = input(context, 0, status);
+  if (!passed(context, status)) return;
+  const tnt_status_t started =
+      attachment->messages().send(attachment->comm(), std::move(in), static_cast<int>(attributes.peer));
+  if (started != TNT_SUCCESS) fail(context, started);
+}
+
+// Inputs: the shape, and a scalar of the type.
+void receive(void* kernel, TF_OpKernelContext* context) {
+  const auto& attributes = *static_cast<const Attributes*>(kernel);
+  const auto attachment = communicator_of(attributes, context);
+  if (!attachment) return;
+  const Status status;
+  const Tensor shape = input(context, 0, status);
+  const Tensor like = status.ok() ? input(context, 1, status) : nullptr;
+  if (!passed(context, status)) return;
+  const std::span sizes(static_cast<const std::int64_t*>(TF_TensorData(shape.get())),
+                        static_cast<std::size_t>(TF_TensorElementCount(shape.get())));
+  const auto count = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+  Tensor out(TF_AllocateOutput(context, 0, TF_TensorType(like.get()), sizes.data(), static_cast<int>(sizes.size()),
+                               static_cast<std::size_t>(count) * TF_TensorByteSize(like.get()), status.get()));
+  if (!passed(context, status)) return;
+  const tnt_status_t started =
+      attachment->messages().receive(attachment->comm(), attributes.message, std::move(out), static_cast<int>(attributes.peer));
+  if (started != TNT_SUCCESS) fail(context, started);
+}
+
+void received(void* kernel, TF_OpKernelContext* context) {
+  const auto& attributes = *static_cast<const Attributes*>(kernel);
+  const auto attachment = communicator_of(attributes, context);
+  if (!attachment) return;
+  const tnt_status_t waited = attachment->messages().wait(attributes.message);
+  if (waited != TNT_SUCCESS) return fail(context, waited);
+  const Status status;
+  const Tensor tensor = input(context, 0, status);
+  if (status.ok()) TF_SetOutput(context, 0, tensor.get(), status.get());
+  (void)passed(context, status);
+}
+
+void sent(void* kernel, TF_OpKernelContext* context) {
+  const auto attachment = communicator_of(*static_cast<const Attributes*>(kernel), context);
+  if (!attachment) return;
+  const tnt_status_t waited = attachment->messages().wait_for_sends();
+  if (waited != TNT_SUCCESS) fail(context, waited);
+}
+
+void no_shapes(TF_ShapeInferenceContext* /*context*/, TF_Status* /*status*/) {}
+void unknown_shape(TF_ShapeInferenceContext* context, TF_Status* status) {
+  TF_ShapeInferenceContextSetUnknownShape(context, status);
+}
+
+constexpr const char* any_type =
+    "T: {float, double, half, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64, bool, complex64, complex128}";
+
+void register_message(const Op& op, void* (*create_kernel)(TF_OpKernelConstruction*),
+                      void (*compute)(void*, TF_OpKernelContext*)) {
+  register_op(op);
+  register_kernel(op.name, TF_NewKernelBuilder(op.name, "CPU", create_kernel, compute, delete_attributes<Attributes>));
+}
+
+struct Registration {
+  Registration() {
+    register_message({.name = "TntSend",
+                      .inputs = {"input: T"},
+                      .outputs = {},
+                      .attributes = {"communicator: int", "peer: int", any_type},
+                      .infer_shapes = no_shapes},
+                     create_send, send);
+    register_message({.name = "TntReceive",
+                      .inputs = {"shape: int64", "like: T"},
+                      .outputs = {"pending: T"},
+                      .attributes = {"communicator: int", "peer: int", "message: int", any_type},
+                      .infer_shapes = unknown_shape},
+                     create_receive, receive);
+    register_message({.name = "TntReceived",
+                      .inputs = {"pending: T"},
+                      .outputs = {"output: T"},
+                      .attributes = {"communicator: int", "message: int", any_type},
+                      .infer_shapes = same_shapes_from<0>},
+                     create_received, received);
+    register_message(
+        {.name = "TntSent", .inputs = {}, .outputs = {}, .attributes = {"communicator: int"}, .infer_shapes = no_shapes},
+        create_sent, sent);
+  }
+};
+const Registration registration;
+
+}  // namespace
+}  // namespace tnt_tensorflow

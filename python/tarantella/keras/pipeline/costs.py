@@ -1,0 +1,93 @@
+"""The time that each layer of a model takes, and the bytes of its tensors: what a partition into stages depends on."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.keras import adapter
+from tarantella.keras.pipeline.cut import Traced, variables_of
+from tarantella.keras.pipeline.partition import Layers
+from tarantella.keras.step.patch import Patch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_RUNS = 3  # of which the fastest counts
+
+
+def layers(model: Any, x_spec: Any, rows: int, tensors: dict[int, Traced]) -> Layers:
+    """The facts about the calls of the model's graph, in their order.
+
+    Args:
+        rows: the samples of a micro-batch.
+        tensors: of the graph.
+    """
+    graph = adapter.layer_graph(model)
+    calls = adapter.layer_calls(graph)
+    try:
+        times = measured(model, x_spec, rows)
+    except Exception as error:  # a layer may refuse made-up numbers in any way
+        runtime.logger.info(
+            "the layers' times are estimated from their variables, as one of them refused made-up data: %s", error
+        )
+        times = [1e-3 + 1e-6 * sum(v.shape.num_elements() or 0 for v in map(adapter.unwrap, variables_of(c))) for c in calls]
+    sent = crossing_bytes(graph, calls, tensors, rows)
+    shared = _within_a_variables_calls(calls)
+    is_allowed = [0 < i < len(calls) and sent[i] > 0 and i not in shared for i in range(len(calls) + 1)]
+    return Layers(times, [any(v.trainable for v in variables_of(call)) for call in calls], sent, is_allowed)
+
+
+def measured(model: Any, x_spec: Any, rows: int) -> list[float]:
+    """The milliseconds of each call's forward pass on made-up samples, eagerly."""
+    graph = adapter.layer_graph(model)
+    calls = adapter.layer_calls(graph)
+    best = [float("inf")] * len(calls)
+
+    def run(inputs: Any, operation_fn: Any = lambda operation: operation, call_fn: Any = None) -> Any:
+        values = dict(zip(map(id, graph.inputs), adapter.keras.tree.flatten(inputs), strict=True))
+        for place, call in enumerate(calls):
+            begin = time.perf_counter()
+            adapter.run_layer_calls([call], operation_fn, values)
+            best[place] = min(best[place], 1e3 * (time.perf_counter() - begin))
+        return adapter.layer_graph_outputs(graph, values)
+
+    x = tf.nest.map_structure(lambda spec: tf.zeros([rows, *spec.shape[1:]], spec.dtype), x_spec)
+    patch = Patch([(graph, adapter.layer_graph_runner(), run)])
+    patch.apply()
+    try:
+        for _ in range(_RUNS):
+            model(x, training=False)
+    finally:
+        patch.revert()
+    return best
+
+
+def crossing_bytes(graph: Any, calls: Sequence[Any], tensors: dict[int, Traced], rows: int) -> list[float]:
+    """For each place between calls the bytes of a micro-batch's tensors that are made before and needed after it."""
+    made = {id(t): place for place, call in enumerate(calls) for t in call.outputs}
+    needed = {id(t): place for place, call in enumerate(calls) for t in call.input_tensors}  # by the last one
+    needed.update({id(t): len(calls) - 1 for t in graph.outputs})
+    sent = [0.0] * (len(calls) + 1)
+    for key, begin in made.items():
+        shape = tensors[key].shape
+        elements = 1
+        for length in shape.as_list()[1:] if shape.rank else []:
+            elements *= length or 1
+        for place in range(begin + 1, needed.get(key, begin) + 1):
+            sent[place] += rows * elements * tensors[key].dtype.size
+    return sent
+
+
+def _within_a_variables_calls(calls: Sequence[Any]) -> set[int]:
+    """The places at which a cut would divide the calls that use one variable."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for place, call in enumerate(calls):
+        for variable in variables_of(call):
+            first.setdefault(id(variable), place)
+            last[id(variable)] = place
+    return {place for key, begin in first.items() for place in range(begin + 1, last[key] + 1)}

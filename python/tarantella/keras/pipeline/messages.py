@@ -1,0 +1,132 @@
+"""The messages between the stages of a pipeline: which there are, in which order, and the ops that send and receive them.
+
+Messages of one rank to another arrive in the order in which they were sent. The receiver knows that order from the schedule. It
+starts to receive them in that order, each into a tensor of its own, before it needs them, and waits for one when it needs it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tensorflow as tf
+
+from tarantella.keras.pipeline.schedule import Task
+from tarantella.keras.reduction import communicator, device_placement, ops
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tarantella.keras.pipeline.cut import Crossing, Cut, Part
+    from tarantella.keras.pipeline.schedule import Schedule
+
+_numbers = itertools.count(1)  # of messages, in this process
+
+
+class Message(NamedTuple):
+    """A tensor on its way from one stage to another: a part of a crossing, or its gradient.
+
+    A gradient goes back from each stage that needed the tensor to the one before it, which adds its own part. So the parts are
+    added up in the order in which one device does it.
+    """
+
+    sender: Task
+    crossing: int  # its place in the cut
+    part: int
+    stage: int  # that gets it
+
+
+def sent_by(task: Task, cut: Cut) -> list[Message]:
+    """The messages that a task sends, in their order; those to stages on the same rank included."""
+    found = []
+    for place, crossing in enumerate(cut.crossings):
+        if task.is_forward and crossing.producer == task.stage:
+            parts = range(len(crossing.parts))
+            found.extend(Message(task, place, part, stage) for stage in crossing.consumers for part in parts)
+        elif not task.is_forward and task.stage in crossing.consumers and crossing.is_differentiable:
+            found.append(Message(task, place, 0, crossing.stages[crossing.stages.index(task.stage) - 1]))
+    return found
+
+
+def needed_by(task: Task, cut: Cut) -> list[Message]:
+    """The messages that a task needs; those of stages on the same rank included."""
+    found = []
+    for place, crossing in enumerate(cut.crossings):
+        if task.is_forward and task.stage in crossing.consumers:
+            sender = Task(crossing.producer, task.micro_batch, True)
+            found.extend(Message(sender, place, part, task.stage) for part in range(len(crossing.parts)))
+        elif not task.is_forward and task.stage in crossing.stages[:-1] and crossing.is_differentiable:
+            sender = Task(crossing.stages[crossing.stages.index(task.stage) + 1], task.micro_batch, False)
+            found.append(Message(sender, place, 0, task.stage))
+    return found
+
+
+class Mail:
+    """The messages of one step on one rank, in the graph that is being traced, or eagerly.
+
+    Args:
+        rows: gives the number of samples of a micro-batch, as a tensor and, where it is known, as a number.
+    """
+
+    def __init__(self, cut: Cut, schedule: Schedule, rank: int, rows: Callable[[int], tuple[tf.Tensor, int | None]]) -> None:
+        self._cut, self._schedule, self._rank, self._rows = cut, schedule, rank, rows
+        self._communicator = communicator.attachment()
+        self._kept: dict[Message, tf.Tensor] = {}  # between two stages of this rank
+        self._pending: dict[Message, tuple[int, tf.Tensor]] = {}
+        self._coming = {
+            peer: [m for task in row for m in sent_by(task, cut) if schedule.rank_of(m.stage) == rank]
+            for peer, row in enumerate(schedule.rows)
+            if peer != rank
+        }
+
+    def _crossing(self, message: Message) -> Crossing:
+        return self._cut.crossings[message.crossing]
+
+    def send(self, message: Message, tensor: tf.Tensor) -> list[Any]:
+        """Starts to send a tensor. Gives the operation, in a graph."""
+        peer = self._schedule.rank_of(message.stage)
+        if peer == self._rank:
+            self._kept[message] = tensor
+            return []
+        with device_placement.device_of_ops(device_placement.HOST):
+            operation = ops.library().tnt_send(tensor, communicator=self._communicator, peer=peer)
+        return [] if operation is None else [operation]
+
+    def expect(self, messages: Sequence[Message]) -> list[Any]:
+        """Starts to receive these messages, after those that are sent before them. Gives the operations, in a graph."""
+        started: list[Any] = []
+        for message in messages:
+            peer = self._schedule.rank_of(message.sender.stage)
+            while peer != self._rank and message not in self._pending and message in self._coming[peer]:
+                with tf.control_dependencies(started[-1:]):
+                    started.append(self._start(peer, self._coming[peer].pop(0)))
+        return [] if tf.executing_eagerly() else started
+
+    def _start(self, peer: int, message: Message) -> Any:
+        part, number = self._part(message), next(_numbers)
+        rows, _ = self._rows(message.sender.micro_batch)
+        shape = tf.concat([tf.reshape(tf.cast(rows, tf.int64), [1]), tf.constant(part.tail, tf.int64, [len(part.tail)])], 0)
+        with device_placement.device_of_ops(device_placement.HOST):
+            pending = ops.library().tnt_receive(
+                shape=shape, like=tf.zeros([], part.dtype), communicator=self._communicator, peer=peer, message=number
+            )
+        self._pending[message] = number, pending
+        return pending
+
+    def _part(self, message: Message) -> Part:
+        return self._crossing(message).parts[message.part]
+
+    def take(self, message: Message) -> tf.Tensor:
+        """The tensor of a message that was expected, when it is there."""
+        if message in self._kept:
+            return self._kept.pop(message)
+        number, pending = self._pending.pop(message)
+        with device_placement.device_of_ops(device_placement.HOST):
+            tensor = ops.library().tnt_received(pending=pending, communicator=self._communicator, message=number)
+        _, rows = self._rows(message.sender.micro_batch)
+        return tf.ensure_shape(tensor, [rows, *self._part(message).tail])
+
+    def wait_for_sends(self) -> list[Any]:
+        """Waits until all that was sent has left this rank. Gives the operation, in a graph."""
+        operation = ops.library().tnt_sent(communicator=self._communicator)
+        return [] if operation is None else [operation]

@@ -1,0 +1,366 @@
+"""The Keras model inside a `tnt.Model` that is a pipeline, with its stages and what each rank holds of it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import collectives, runtime
+from tarantella.errors import InvalidArgumentError, MismatchError, TarantellaError, UnsupportedError
+from tarantella.keras import adapter, files
+from tarantella.keras.callback_placement import placement
+from tarantella.keras.checkpoint import callback as checkpoint
+from tarantella.keras.data import split
+from tarantella.keras.data.batches import GlobalBatches, Sharing
+from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
+from tarantella.keras.pipeline import costs, partition, report
+from tarantella.keras.pipeline import cut as cuts
+from tarantella.keras.pipeline.options import stages_by_splits
+from tarantella.keras.pipeline.schedule import Schedule, schedule
+from tarantella.keras.pipeline.step import PipelineHooks
+from tarantella.keras.pipeline.weights import Holdings, optimizer_for, whole_optimizer
+from tarantella.keras.reduction import weights
+from tarantella.keras.reproducible import shard_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tarantella.keras.pipeline.cut import Cut, Traced
+    from tarantella.keras.pipeline.options import PipelineArguments, PipelineOptions
+
+_ROWS = 8  # samples with which layers are timed
+
+
+class PipelinedModel(DistributedModel):
+    """A Keras model of which each rank trains some stages.
+
+    Args:
+        keras_model: the model. It is used, not copied.
+        options: checked ones.
+        arguments: as the user gave them.
+        pipeline: checked ones.
+    """
+
+    hooks: PipelineHooks | None
+
+    def __init__(self, keras_model: Any, options: Options, arguments: PipelineArguments, pipeline: PipelineOptions) -> None:
+        super().__init__(keras_model, options)
+        self._arguments, self._pipeline = arguments, pipeline
+        self._schedule: Schedule = schedule(pipeline.schedule, runtime.get_size(), pipeline.stages, pipeline.micro_batches)
+        self._cut: Cut | None = None
+        self._times: list[float] = []
+        self._holdings: Holdings | None = None
+
+    @property
+    def shards(self) -> int | None:
+        """The number of micro-batches."""
+        return self._pipeline.micro_batches
+
+    @property
+    def division(self) -> split.Division:
+        """Each rank has all micro-batches."""
+        return split.Division(self._pipeline.micro_batches, range(self._pipeline.micro_batches))
+
+    def keywords(self) -> dict[str, Any]:
+        """The options, as `tnt.Model` takes them."""
+        if self._is_released:
+            raise UnsupportedError(
+                "a pipeline cannot be copied or pickled once each rank holds a part of it: save it, and load the file"
+            )
+        return {**super().keywords(), **self._arguments.keywords()}
+
+    @property
+    def _is_released(self) -> bool:
+        return self._holdings is not None and self._holdings.is_released
+
+    # ------------------------------------------------------------------------------------------------------- the cut
+
+    def open_hooks(self) -> PipelineHooks:
+        """The hooks, which are made if there are none. Collective when it is called for the first time."""
+        if self.hooks is None:
+            self._refuse_stateful_layers()
+            model = self.keras_model
+            if adapter.is_compiled(model) and adapter.is_jit_compiled(model):
+                raise UnsupportedError("a pipeline and jit_compile=True cannot go together: compile with jit_compile=False")
+            self.hooks = PipelineHooks(model, self.cut, self._schedule)
+        return self.hooks
+
+    @property
+    def cut(self) -> Cut:
+        """The stages, which are made if there are none. Collective then."""
+        if self._cut is None:
+            model = self.keras_model
+            if adapter.layer_graph(model) is None:
+                raise UnsupportedError(
+                    f"{model.name!r} has no layers to cut yet, as it does not know its input: give it a keras.Input, or "
+                    "build it"
+                )
+            self._check_alike()
+            x_spec = tf.nest.map_structure(_spec, adapter.layer_graph(model).input)
+            tensors = cuts.traced(model, x_spec)
+            stage_of, self._times = _agreed(lambda: self._stage_of(x_spec, tensors))
+            self._cut = cuts.cut(model, stage_of, tensors)
+            owners = {
+                id(v): self._schedule.rank_of(stage)
+                for stage in range(self._pipeline.stages)
+                for v in self._cut.variables(stage)
+            }
+            held = {id(v): v for stage in range(self._pipeline.stages) for v in self._cut.variables(stage)}
+            self._holdings = Holdings(owners, list(held.values()))
+            runtime.logger.info("the stages of the pipeline:\n%s", self.table())
+        return self._cut
+
+    def _check_alike(self) -> None:
+        """Raises MismatchError on all ranks if they have different models. Collective."""
+        calls = adapter.layer_calls(adapter.layer_graph(self.keras_model))
+        own = [f"a pipeline with {self._pipeline}", *map(_described, calls), "the end of the model"]
+        masters = collectives.broadcast_object(own)
+        failure = None
+        different = next((pair for pair in zip(own, masters, strict=False) if pair[0] != pair[1]), None)
+        if different is not None:
+            failure = MismatchError(
+                f"the ranks have different models: rank {runtime.get_rank()} has {different[0]} where rank 0 has {different[1]}"
+            )
+        collectives.agree_on_failure(failure)
+
+    def _stage_of(self, x_spec: Any, tensors: dict[int, Traced]) -> tuple[list[int], list[float]]:
+        """The stage of each call, and the calls' times in the order of the stages."""
+        model, stages = self.keras_model, self._pipeline.stages
+        calls = adapter.layer_calls(adapter.layer_graph(model))
+        layers = costs.layers(model, x_spec, _ROWS, tensors)
+        by_splits = stages_by_splits(calls)
+        if max(by_splits) > 0:
+            stage_of = by_splits
+        else:
+            begins = self._named_begins(calls) if self._pipeline.names else partition.best_partition(layers, stages)
+            if begins is None:
+                raise InvalidArgumentError(
+                    f"{model.name!r} cannot be cut into {stages} stages, each with trained variables of its own: it has "
+                    f"{partition.max_stages(layers)} at most. Use pipeline_stages={partition.max_stages(layers)} or fewer"
+                )
+            stage_of = [sum(place >= begin for begin in begins) for place in range(len(calls))]
+        return stage_of, [layers.times[place] for s in range(stages) for place in range(len(calls)) if stage_of[place] == s]
+
+    def _named_begins(self, calls: Sequence[Any]) -> list[int]:
+        places: dict[str, int] = {}
+        for place, call in enumerate(calls):
+            places.setdefault(call.operation.name, place)
+        unknown = [name for name in self._pipeline.names if name not in places]
+        if unknown:
+            raise InvalidArgumentError(
+                f"pipeline_stages names {unknown[0]!r}, and the model has no such layer at its top level"
+            )
+        begins = [places[name] for name in self._pipeline.names]
+        if begins != sorted(set(begins)) or begins[0] == 0:
+            raise InvalidArgumentError(
+                f"pipeline_stages is {list(self._pipeline.names)}: name the layers with which the second and later stages "
+                f"begin, in the order of the model: {', '.join(places)}"
+            )
+        return begins
+
+    def table(self) -> str:
+        """The stages as a table. Collective if there are none yet."""
+        return report.table(self.cut, self._schedule, self._times)
+
+    # ---------------------------------------------------------------------------------------------- the shared state
+
+    def refuse_unsupported(self, callbacks: Any) -> None:
+        """Raises if one of the callbacks needs all weights on one rank."""
+        super().refuse_unsupported(callbacks)
+        kinds = adapter.callback_kinds("BackupAndRestore", "ModelCheckpoint", "SwapEMAWeights")
+        if checkpoint.of(adapter.callback_list(callbacks)) is not None:
+            raise UnsupportedError("tnt.callbacks.Checkpoint does not know pipelines yet: save the model between calls of fit")
+        for callback in adapter.callback_list(callbacks):
+            with_weights = getattr(callback, "restore_best_weights", False) or getattr(callback, "histogram_freq", 0)
+            if isinstance(callback, kinds) or with_weights:
+                raise UnsupportedError(
+                    f"{type(callback).__name__} needs all weights on one rank, and a pipeline spreads them: save the model "
+                    "between calls of fit (tnt.Model.save), or leave out restore_best_weights and histogram_freq"
+                )
+
+    def build(self, batch_spec: Any, step: str = "train_step") -> None:
+        """Makes all variables of the compiled model; the optimizer has those of this rank's stages alone."""
+        hooks, model = self.open_hooks(), self.keras_model
+        optimizer = adapter.optimizer_of(model)
+        if optimizer is not None:
+            self._refuse_optimizer(optimizer)
+            if not optimizer.built:
+                adapter.build_optimizer(optimizer, hooks.trained)
+            elif set(map(id, adapter.variables_of_optimizer(optimizer))) != set(map(id, hooks.trained)):
+                model.optimizer = optimizer_for(optimizer, hooks.trained)
+        super().build(batch_spec, step)
+
+    def _refuse_optimizer(self, optimizer: Any) -> None:
+        name = type(optimizer).__name__
+        others = [n for n in adapter.named_optimizers(self.keras_model) if n != "optimizer"]
+        if others:
+            raise UnsupportedError(f"a pipeline has one optimizer, and {others[0]} of the model is another one")
+        if len(adapter.optimizers_of(optimizer)) > 1 or getattr(optimizer, "loss_scale_factor", None):
+            raise UnsupportedError(
+                f"a pipeline has no place yet for a scaled loss ({name}): use bfloat16 in the place of float16"
+            )
+        if getattr(optimizer, "global_clipnorm", None):
+            raise UnsupportedError(
+                f"{name}(global_clipnorm=...) needs the norm of all stages' gradients: use clipnorm, which looks at one "
+                "variable at a time"
+            )
+
+    def start_alike(self, batch_spec: Any, validation_spec: Any = None) -> None:
+        """Gives each rank rank 0's weights of its stages. Collective."""
+        self.build(batch_spec)
+        if validation_spec is not None:
+            self.build(validation_spec, "test_step")
+        self.broadcast_weights()
+
+    def broadcast_weights(self) -> None:
+        """Gives all ranks rank 0's weights and random seeds, if no rank has given up those of others yet. Collective."""
+        self.open_hooks()
+        if not self._is_released:
+            model = self.keras_model
+            weights.broadcast([*adapter.weights(model), *shard_state.random_states(model)])
+
+    def try_out(self, batch_spec: Any, is_divided: bool, steps: Sequence[str]) -> None:
+        """Tries the losses and the model on made-up samples, as long as all weights are here. Collective."""
+        if not self._is_released:
+            super().try_out(batch_spec, is_divided, steps)
+        else:
+            self.open_hooks().loss_trial.run(batch_spec)
+        self._release()
+
+    def _release(self) -> None:
+        if self._holdings is not None and not self._holdings.is_released:
+            self._holdings.release()
+
+    def forget_likeness(self) -> None:
+        """Each rank has weights of its own."""
+
+    def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
+        """Writes a file of the whole model, whose weights come to the ranks that write. Collective."""
+        collectives.meet(f"tnt.Model.{method}")
+        here = on_all_ranks or runtime.is_master_rank()
+        with self._together(here):
+            files.write(filepath, write_to, on_all_ranks)
+
+    @contextmanager
+    def _together(self, here: bool) -> Iterator[None]:
+        model, holdings = self.keras_model, self._holdings
+        own = adapter.optimizer_of(model)
+        if holdings is None or not holdings.is_released:
+            yield
+            return
+        with holdings.together(here):
+            if own is not None and own.built:
+                model.optimizer = whole_optimizer(own, adapter.trainable_variables(model), here)
+            try:
+                yield
+            finally:
+                model.optimizer = own
+
+    # -------------------------------------------------------------------------------------- other methods of tnt.Model
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """The methods of `tnt.Model` that are others for a pipeline."""
+        refused = ("train_on_batch", "test_on_batch", "predict_on_batch", "_tnt_plan")
+        own = (self.predict, self.get_weights, self.set_weights, self.load_weights, self.summary)
+        return {**{name: _refusal(name) for name in refused}, **{method.__name__: method for method in own}}
+
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+        *,
+        tnt_micro_batch_size: int | None = None,
+        tnt_distribute_dataset: bool = True,
+        tnt_output_on_all_devices: bool = True,
+    ) -> Any:
+        """As `tnt.Model.predict`. Each batch goes through the pipeline. Collective."""
+        if not tnt_distribute_dataset:
+            raise UnsupportedError(
+                "a rank cannot predict alone with its part of a pipeline: leave out tnt_distribute_dataset=False"
+            )
+        x, batch_size = Sharing(True, tnt_micro_batch_size).batched(x, batch_size)
+        collectives.meet("tnt.Model.predict")
+        keras_predict = self.open_hooks().original("predict")
+        batches = GlobalBatches("data to predict from", model=self.keras_model, x=x, batch_size=batch_size, steps=steps)
+        parts = batches.parts(True, self.division)
+        self.broadcast_weights()
+        self._release()
+        with self.running([parts]):
+            predicted = keras_predict(
+                parts, verbose=verbosity(verbose), steps=batches.steps, callbacks=placement.for_predict(callbacks)
+            )
+        return predicted if tnt_output_on_all_devices or runtime.is_master_rank() else None
+
+    def get_weights(self) -> list[Any]:
+        """Like Keras' `get_weights`: all weights, on every rank. Collective."""
+        model, holdings = self.keras_model, self._holdings
+        if holdings is None or not holdings.is_released:
+            return list(model.get_weights())
+        return [holdings.value(variable) for variable in model.weights]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Like Keras' `set_weights`: each rank takes those of its stages, from the list that it was given."""
+        with self._refilled():
+            self.keras_model.set_weights(weights)
+
+    def load_weights(self, *args: Any, **kwargs: Any) -> Any:
+        """Like Keras' `load_weights`: every rank reads the file, and keeps the weights of its stages. Collective."""
+        with self._refilled():
+            return files.read(lambda: self.keras_model.load_weights(*args, **kwargs))
+
+    @contextmanager
+    def _refilled(self) -> Iterator[None]:
+        """In this context there is room for all weights."""
+        holdings = self._holdings
+        if holdings is None or not holdings.is_released:
+            yield
+            return
+        holdings.refill()
+        try:
+            yield
+        finally:
+            holdings.release()
+
+    def summary(self, *args: Any, **kwargs: Any) -> None:
+        """Like Keras' `summary`, printed by the master, with the stages below. Collective."""
+        table = self.table()
+        if runtime.shows_output():
+            self.keras_model.summary(*args, **kwargs)
+            kwargs.get("print_fn", print)(table)
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        if name == "_tnt_plan":
+            raise UnsupportedError("tnt.plan shows how gradients are reduced over ranks, and a pipeline reduces none")
+        raise UnsupportedError(f"{name} of a pipeline is not available in this version: use fit, evaluate or predict")
+
+    return refuse
+
+
+def _spec(tensor: Any) -> tf.TensorSpec:
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+
+
+def _described(call: Any) -> str:
+    operation = call.operation
+    shapes = [tuple(v.shape) for v in getattr(operation, "variables", [])]
+    return f"{operation.name} ({type(operation).__name__}) with variables of shapes {shapes}"
+
+
+def _agreed(find: Callable[[], Any]) -> Any:
+    """What rank 0 finds, or its error on all ranks. Collective."""
+    found: Any = None
+    failure: Exception | None = None
+    if runtime.is_master_rank():
+        try:
+            found = find()
+        except TarantellaError as error:
+            failure = error
+    collectives.agree_on_failure(failure)
+    return collectives.broadcast_object(found)

@@ -1,0 +1,120 @@
+"""The variables of a pipeline: each rank holds those of its stages, and all of them come together for a file."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tarantella import collectives, runtime
+from tarantella.errors import UnsupportedError
+from tarantella.keras import adapter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+
+class Holdings:
+    """Which rank holds which variable of a model.
+
+    Args:
+        owners: the rank of each variable, by the variable's id.
+        variables: all of them, in the order of the model.
+    """
+
+    def __init__(self, owners: dict[int, int], variables: Sequence[Any]) -> None:
+        self._owners = owners
+        self._variables = list(variables)
+        self.is_released = False
+
+    def _of_others(self) -> list[Any]:
+        return [v for v in self._variables if self._owners[id(v)] != runtime.get_rank()]
+
+    def release(self) -> None:
+        """Frees the variables that other ranks hold."""
+        for variable in self._of_others():
+            adapter.release(variable)
+        self.is_released = True
+
+    def refill(self) -> None:
+        """Makes room for all variables again: those of other ranks are zero."""
+        for variable in self._of_others():
+            adapter.refill(variable, np.zeros(variable.shape, adapter.dtype_of(variable)))
+        self.is_released = False
+
+    def value(self, variable: Any) -> NDArray[Any]:
+        """The value of a variable, from its owner. Collective."""
+        return from_owner(variable, self._owners.get(id(variable), 0))
+
+    @contextmanager
+    def together(self, here: bool) -> Iterator[None]:
+        """In this context all variables have their values on the ranks where `here` is true. Collective.
+
+        They come one by one: no rank holds a second copy.
+        """
+        if not self.is_released:
+            yield
+            return
+        for variable in self._variables:
+            value = self.value(variable)
+            if here and self._owners[id(variable)] != runtime.get_rank():
+                adapter.refill(variable, value)
+        try:
+            yield
+        finally:
+            if here:
+                self.release()
+
+
+def from_owner(variable: Any, owner: int) -> NDArray[Any]:
+    """The value of a variable that one rank holds. Collective."""
+    inner = adapter.unwrap(variable)
+    own = inner.numpy() if runtime.get_rank() == owner else np.zeros(inner.shape, inner.dtype.as_numpy_dtype)
+    return collectives.broadcast(own, owner)
+
+
+# -------------------------------------------------------------------------------------------------------- optimizers
+
+
+def optimizer_for(optimizer: Any, variables: Sequence[Any]) -> Any:
+    """An optimizer like this one, with the state of these variables only. This one's state is taken over, if it has any."""
+    new = optimizer.__class__.from_config(optimizer.get_config())
+    adapter.build_optimizer(new, variables)
+    before = _by_path(optimizer)
+    for path, variable in _by_path(new).items():
+        if path in before:
+            adapter.unwrap(variable).assign(adapter.unwrap(before[path]))
+    return new
+
+
+def whole_optimizer(optimizer: Any, variables: Sequence[Any], here: bool) -> Any:
+    """The optimizer of all ranks' variables, on the ranks where `here` is true; this rank's own elsewhere. Collective."""
+    own = _by_path(optimizer)
+    whole = optimizer.__class__.from_config(optimizer.get_config()) if here else None
+    if whole is not None:
+        adapter.build_optimizer(whole, variables)
+    targets = {} if whole is None else _by_path(whole)
+    for owner in range(runtime.get_size()):
+        for path in collectives.broadcast_object(sorted(own), owner):
+            value = collectives.broadcast_object(
+                adapter.unwrap(own[path]).numpy() if owner == runtime.get_rank() else None, owner
+            )
+            if path in targets:
+                adapter.unwrap(targets[path]).assign(value)
+    return optimizer if whole is None else whole
+
+
+def _by_path(optimizer: Any) -> dict[str, Any]:
+    """The optimizer's variables by their names, in which those of the trained variables stand."""
+    found: dict[str, Any] = {}
+    for variable in optimizer.variables:
+        path = adapter.path(variable).partition("/")[2]  # without the name of the optimizer
+        if path in found:
+            raise UnsupportedError(
+                f"two states of {type(optimizer).__name__} are named {path}: give the model's layers names of their own"
+            )
+        found[path] = variable
+    return found

@@ -1,0 +1,219 @@
+"""Trainings as pipelines, and the same on one rank: hashes of the weights, the optimizer's state, losses and metrics."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers
+
+import tarantella as tnt
+from checks import check, raised, run
+
+SIZE, RANK = tnt.get_size(), tnt.get_rank()
+PIPELINING = tnt.ParallelStrategy.PIPELINING
+FOLDER = Path(sys.argv[1])
+SAMPLES, BATCH, MICRO_BATCHES = 22, 8, 4  # the last batch has six samples: two micro-batches of two, two of one
+
+
+def mlp() -> tuple[Any, Any]:
+    """Two inputs, two outputs of which one is early, and tensors that skip stages."""
+    first, second = keras.Input((6,), name="first"), keras.Input((3,), name="second")
+    a = layers.Dense(8, activation="relu", name="a")(first)
+    b = layers.Dense(8, activation="relu", name="b")(a)
+    early = layers.Dense(2, name="early")(b)
+    c = layers.Dense(8, activation="tanh", name="c")(layers.Concatenate(name="joined")([b, second]))
+    d = layers.Add(name="added")([a, c])
+    late = layers.Dense(3, name="late")(layers.Concatenate(name="all")([d, a]))
+    random = np.random.default_rng(0)
+    x = {"first": random.normal(size=(SAMPLES, 6)).astype("f4"), "second": random.normal(size=(SAMPLES, 3)).astype("f4")}
+    y = {"early": random.normal(size=(SAMPLES, 2)).astype("f4"), "late": random.integers(0, 3, SAMPLES)}
+    return keras.Model({"first": first, "second": second}, {"early": early, "late": late}), (x, y)
+
+
+def cnn() -> tuple[Any, Any]:
+    """BatchNormalization and dropout."""
+    stack = [layers.Conv2D(4, 3), layers.BatchNormalization(), layers.ReLU(), layers.Dropout(0.3), layers.Conv2D(4, 3)]
+    stack += [layers.BatchNormalization(), layers.Flatten(), layers.Dropout(0.2), layers.Dense(8), layers.Dense(3)]
+    random = np.random.default_rng(1)
+    x, y = random.normal(size=(SAMPLES, 7, 7, 2)).astype("f4"), random.integers(0, 3, SAMPLES)
+    return keras.Sequential([keras.Input((7, 7, 2)), *stack]), (x, y)
+
+
+def transformer() -> tuple[Any, Any]:
+    """Attention under a mask that crosses the cuts, and ends before the output."""
+    tokens = keras.Input((5,), dtype="int32")
+    x = layers.Embedding(11, 8, mask_zero=True)(tokens)
+    for _ in range(2):
+        inner = layers.LayerNormalization()(x)
+        x = layers.Add()([x, layers.MultiHeadAttention(2, 4, dropout=0.1)(inner, inner)])
+        inner = layers.Dense(16, activation="gelu")(layers.LayerNormalization()(x))
+        x = layers.Add()([x, layers.Dense(8)(layers.Dropout(0.1)(inner))])
+    random = np.random.default_rng(2)
+    data = random.integers(0, 11, (SAMPLES, 5)), random.integers(0, 3, SAMPLES)
+    return keras.Model(tokens, layers.Dense(3)(layers.GlobalAveragePooling1D()(x))), data
+
+
+def compile_arguments(name: str) -> dict[str, Any]:
+    sparse = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    if name == "mlp":
+        return {"loss": {"early": "mse", "late": sparse}, "metrics": {"early": ["mae"], "late": ["accuracy"]}}
+    return {"loss": sparse, "metrics": ["accuracy"]}
+
+
+def sha(arrays: Any) -> str:
+    return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+
+
+def fitted(name: str, **arguments: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """The trained model, its data, and what is compared."""
+    keras.utils.set_random_seed(7)
+    plain, (x, y) = {"mlp": mlp, "cnn": cnn, "transformer": transformer}[name]()
+    model = tnt.Model(plain, **arguments) if arguments else plain
+    model.compile(optimizer=keras.optimizers.Adam(0.01), **compile_arguments(name))
+    history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0, validation_split=0.25)
+    found = {
+        "history": {key: [float(value).hex() for value in values] for key, values in history.history.items()},
+        "evaluate": [float(number).hex() for number in model.evaluate(x, y, batch_size=BATCH, verbose=0)],
+        "weights": sha(model.get_weights()),
+    }
+    return model, (x, y), found
+
+
+def saved(model: Any, x: Any, name: str) -> dict[str, Any]:
+    """The file of the model, as plain Keras reads it, and what the model predicts."""
+    file = FOLDER / f"{SIZE}-{name}.keras"
+    predicted = [np.asarray(p) for p in keras.tree.flatten(model.predict(x, batch_size=BATCH, verbose=0))]
+    model.save(file)
+    loaded = keras.models.load_model(file)
+    others = [np.asarray(p) for p in keras.tree.flatten(loaded.predict(x, verbose=0))]
+    difference = max(float(np.abs(one - other).max()) for one, other in zip(predicted, others, strict=True))
+    return {
+        "optimizer": sha(np.asarray(v) for v in loaded.optimizer.variables),
+        "file": sha(loaded.get_weights()),
+        "difference": difference,
+    }
+
+
+def pipeline(name: str, schedule: str, stages: Any, **others: Any) -> dict[str, Any]:
+    arguments = {"pipeline_stages": stages, "reproducible": MICRO_BATCHES, "schedule": schedule, **others}
+    model, (x, _), found = fitted(name, parallel_strategy=PIPELINING, **arguments)
+    foreign = [v for v in model.model.trainable_variables if v.value.read_value().shape.num_elements() == 0]
+    own = model.model.optimizer.variables
+    return {**found, **saved(model, x, f"{name}-{schedule}"), "foreign": len(foreign), "state": len(own)}
+
+
+def serial(name: str) -> dict[str, Any]:
+    model, (x, _), found = fitted(name, reproducible=MICRO_BATCHES)
+    return {**found, **saved(model, x, name), "state": len(model.optimizer.variables)}
+
+
+@check
+def trained_mlp() -> Any:
+    if SIZE == 1:
+        return serial("mlp")
+    return {"gpipe": pipeline("mlp", "gpipe", ["c"]), "interleaved": pipeline("mlp", "interleaved", 4)}
+
+
+@check
+def trained_cnn() -> Any:
+    return serial("cnn") if SIZE == 1 else {"1f1b": pipeline("cnn", "1f1b", SIZE)}
+
+
+@check
+def trained_transformer() -> Any:
+    return serial("transformer") if SIZE == 1 else {"1f1b": pipeline("transformer", "1f1b", SIZE)}
+
+
+@check
+def weights_of_plain_keras() -> list[float]:
+    """The numbers of the MLP: without reproducible=V, three micro-batches are no power of two."""
+    arguments = {} if SIZE == 1 else {"parallel_strategy": PIPELINING, "micro_batches": 3}
+    model, _, _ = fitted("mlp", **arguments)
+    return [float(number) for array in model.get_weights() for number in np.ravel(array)]
+
+
+@check
+def goes_on_from_a_file() -> Any:
+    """The trained MLP is loaded into another model and trained on: the optimizer's state goes with it."""
+    keras.utils.set_random_seed(7)
+    arguments = {} if SIZE == 1 else {"parallel_strategy": PIPELINING, "schedule": "gpipe"}
+    loaded = keras.models.load_model(FOLDER / f"{SIZE}-mlp{'-gpipe' if SIZE > 1 else ''}.keras")
+    again = tnt.Model(loaded, reproducible=MICRO_BATCHES, **arguments)
+    x, y = mlp()[1]
+    again.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
+    return sha(again.get_weights())
+
+
+# --------------------------------------------------------------------------------------------------- what is refused
+
+
+class Subclassed(keras.Model):
+    def call(self, inputs: Any) -> Any:
+        return inputs
+
+
+def dense(*inner: Any) -> Any:
+    return keras.Sequential([keras.Input((4,)), *inner, layers.Dense(1, name="last")])
+
+
+def fails(model: Any, loss: Any = "mse", callbacks: Any = None, optimizer: Any = "sgd", **arguments: Any) -> list[str]:
+    def fit() -> None:
+        made = tnt.Model(model, PIPELINING, **arguments)
+        made.compile(optimizer=optimizer, loss=loss)
+        made.fit(np.ones((8, 4), "f4"), np.ones((8, 1), "f4"), batch_size=4, callbacks=callbacks, verbose=0)
+
+    return raised(fit)
+
+
+def predicted(model: Any, **arguments: Any) -> Any:
+    return tnt.Model(model, PIPELINING, **arguments).predict(np.ones((4, 4)), verbose=0)
+
+
+@check
+def refused() -> dict[str, list[str]]:
+    if SIZE != 2:
+        return {}
+    shared = layers.Dense(4, name="shared")
+    parallel = keras.Input((4,))
+    branches = [layers.Dense(2, name="left")(parallel), layers.Dense(2, name="right")(parallel)]
+    return {
+        "subclassed": fails(Subclassed()),
+        "too few layers": fails(dense()),
+        "shared": fails(dense(shared, layers.ReLU(name="between"), shared), pipeline_stages=["between"]),
+        "no variables": fails(dense(layers.Dense(3), layers.ReLU(name="relu")), pipeline_stages=["last"], schedule="x"),
+        "no data": raised(
+            lambda: tnt.Model(keras.Model(parallel, branches), PIPELINING, pipeline_stages=["left"]).predict(np.ones((4, 4)))
+        ),
+        "unknown": fails(dense(layers.Dense(3)), pipeline_stages=["nowhere"]),
+        "regularizer": fails(dense(layers.Dense(3, kernel_regularizer="l2"))),
+        "clip": fails(dense(layers.Dense(3)), optimizer=keras.optimizers.SGD(global_clipnorm=1.0)),
+        "callback": fails(dense(layers.Dense(3)), callbacks=[keras.callbacks.ModelCheckpoint(FOLDER / "x.keras")]),
+        "hook": fails(dense(layers.Dense(3)), bucket_hook=print),
+        "ranks": fails(dense(layers.Dense(3)), pipeline_stages=1 + 2),
+        "different": fails(dense(layers.Dense(3 + RANK, name="inner"))),
+        "micro-batches": fails(dense(layers.Dense(3)), reproducible=4, micro_batches=2),
+        "single batch": raised(tnt.Model(dense(layers.Dense(3)), PIPELINING).train_on_batch, np.ones((4, 4)), np.ones((4, 1))),
+    }
+
+
+@check
+def by_split_layers() -> Any:
+    """SplitLayers say where; the predecessor's name of the number of micro-batches; the table of stages."""
+    if SIZE != 2:
+        return None
+    model = dense(layers.Dense(3, name="before"), tnt.keras.layers.SplitLayer(name="split"), layers.Dense(2, name="after"))
+    made, lines = tnt.Model(model, tnt.ParallelStrategy.ALL, 3), []
+    made.compile("sgd", "mse")
+    made.fit(np.ones((8, 4), "f4"), np.ones((8, 1), "f4"), batch_size=4, verbose=0)
+    made.summary(print_fn=lambda text, line_break=False: lines.append(text))
+    made.save(FOLDER / "split.keras")
+    kinds = [type(layer).__name__ for layer in keras.models.load_model(FOLDER / "split.keras").layers]
+    return {"lines": lines[-1].splitlines() if lines else [], "kinds": kinds}
+
+
+run(*sys.argv[1:])
