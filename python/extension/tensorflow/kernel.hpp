@@ -2,7 +2,8 @@
 //
 // This folder has the ops of TensorFlow: ops.cpp starts and awaits buckets, collective_ops.cpp has collectives of tensors of
 // one shape on all ranks, row_ops.cpp those of tensors whose numbers of rows differ, message_ops.cpp sends and receives,
-// sparse_op.cpp and tree_add_op.cpp add on the host. They call C APIs only, ours and TensorFlow's; gpu_stream.cpp, a library of its own, is the exception.
+// sparse_op.cpp and tree_add_op.cpp add on the host. They call C APIs only, ours and TensorFlow's; gpu_stream.cpp, a library of
+// its own, is the exception.
 #pragma once
 
 #include <array>

@@ -138,6 +138,8 @@ def _refuse_options(options: Options) -> None:
     for name in ("gradient_dtype", "bucket_hook", "fusion_threshold"):
         if getattr(options, name) is not None:
             raise UnsupportedError(f"{name} is for gradients that ranks reduce, and a pipeline reduces none: leave it out")
+    if options.shard_optimizer:
+        raise UnsupportedError("shard_optimizer and a pipeline cannot go together in this version: leave one of them out")
     if options.across_ranks:
         raise UnsupportedError("across_ranks=True and a pipeline cannot go together: a micro-batch has its own samples only")
     if settings.fingerprint() is not None:
