@@ -6,6 +6,7 @@ from typing import Any
 
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
+from tarantella.keras.adapter.front_end import LEGACY
 from tarantella.keras.step import normalization
 
 __all__ = ["SplitLayer", "SyncBatchNormalization"]
@@ -37,7 +38,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
         return {**super().get_config(), "synchronized": True}  # legacy Keras forgets it
 
 
-class SplitLayer(keras.layers.Layer if adapter.LEGACY else keras.layers.Identity):  # type: ignore[misc]
+class SplitLayer(keras.layers.Layer if LEGACY else keras.layers.Identity):  # type: ignore[misc]
     """A place at which a pipeline cuts the model: what follows the layer is in a later stage than what comes before it.
 
     The layer does nothing else. In a file it is Keras' `Identity`, and the file loads without Tarantella.
@@ -68,6 +69,6 @@ setattr(
 # Files identify the class by these names.
 SyncBatchNormalization.__module__ = keras.layers.BatchNormalization.__module__
 SyncBatchNormalization.__name__ = keras.layers.BatchNormalization.__name__
-if not adapter.LEGACY:
+if not LEGACY:
     SplitLayer.__module__ = keras.layers.Identity.__module__
     SplitLayer.__name__ = keras.layers.Identity.__name__

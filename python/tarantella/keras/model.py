@@ -122,12 +122,9 @@ class Model(Surrogate):
         arguments = PipelineArguments(parallel_strategy, num_pipeline_stages, pipeline_stages, micro_batches, schedule)
         pipeline = arguments.checked(model, options)
         self = object.__new__(cls)
-        if pipeline is None:
-            object.__setattr__(self, "_tnt", DistributedModel(model, options))
-        else:
-            object.__setattr__(self, "_tnt", PipelinedModel(model, options, arguments, pipeline))
-            for name, method in self._tnt.methods().items():
-                object.__setattr__(self, name, method)
+        inside = DistributedModel(model, options) if pipeline is None else PipelinedModel(model, options, arguments, pipeline)
+        for name, value in {"_tnt": inside, **inside.methods()}.items():
+            object.__setattr__(self, name, value)
         unwrapped_models.mark_wrapped(model)
         return self
 

@@ -38,7 +38,7 @@ class Message(NamedTuple):
 
 def sent_by(task: Task, cut: Cut) -> list[Message]:
     """The messages that a task sends, in their order; those to stages on the same rank included."""
-    found = []
+    found: list[Message] = []
     for place, crossing in enumerate(cut.crossings):
         if task.is_forward and crossing.producer == task.stage:
             parts = range(len(crossing.parts))
@@ -50,7 +50,7 @@ def sent_by(task: Task, cut: Cut) -> list[Message]:
 
 def needed_by(task: Task, cut: Cut) -> list[Message]:
     """The messages that a task needs; those of stages on the same rank included."""
-    found = []
+    found: list[Message] = []
     for place, crossing in enumerate(cut.crossings):
         if task.is_forward and task.stage in crossing.consumers:
             sender = Task(crossing.producer, task.micro_batch, True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tarantella import runtime, settings
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter
+from tarantella.keras.adapter.front_end import LEGACY
 from tarantella.keras.layers import SplitLayer
 from tarantella.keras.pipeline.cut import refuse_uncuttable
 from tarantella.keras.pipeline.schedule import schedule as schedule_of
@@ -64,7 +65,7 @@ class PipelineArguments(NamedTuple):
         splits = n_splits(model)
         if self._needs_none(splits):
             return None
-        if adapter.LEGACY:
+        if LEGACY:
             raise UnsupportedError(
                 "pipelines need Keras 3, and TF_USE_LEGACY_KERAS chose legacy Keras: unset it, or use tnt.ParallelStrategy.DATA"
             )
@@ -151,7 +152,7 @@ def _refuse_options(options: Options) -> None:
 
 def n_splits(model: Any) -> int:
     """The most SplitLayers on a way through the model."""
-    graph = None if adapter.LEGACY else adapter.layer_graph(model)
+    graph = None if LEGACY else adapter.layer_graph(model)
     if graph is None:
         return sum(isinstance(layer, SplitLayer) for layer in getattr(model, "layers", []))
     return max(stages_by_splits(adapter.layer_calls(graph)), default=0)

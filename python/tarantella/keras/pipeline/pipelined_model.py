@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella import collectives, runtime
-from tarantella.errors import InvalidArgumentError, MismatchError, TarantellaError, UnsupportedError
+from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, files
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback as checkpoint
 from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches, Sharing
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
-from tarantella.keras.pipeline import costs, partition, report
 from tarantella.keras.pipeline import cut as cuts
-from tarantella.keras.pipeline.options import stages_by_splits
+from tarantella.keras.pipeline import report, stages
 from tarantella.keras.pipeline.schedule import Schedule, schedule
 from tarantella.keras.pipeline.step import PipelineHooks
 from tarantella.keras.pipeline.weights import Holdings, optimizer_for, whole_optimizer
@@ -27,10 +26,8 @@ from tarantella.keras.reproducible import shard_state
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tarantella.keras.pipeline.cut import Cut, Traced
+    from tarantella.keras.pipeline.cut import Cut
     from tarantella.keras.pipeline.options import PipelineArguments, PipelineOptions
-
-_ROWS = 8  # samples with which layers are timed
 
 
 class PipelinedModel(DistributedModel):
@@ -97,10 +94,10 @@ class PipelinedModel(DistributedModel):
                     f"{model.name!r} has no layers to cut yet, as it does not know its input: give it a keras.Input, or "
                     "build it"
                 )
-            self._check_alike()
+            stages.check_alike(model, self._pipeline)
             x_spec = tf.nest.map_structure(_spec, adapter.layer_graph(model).input)
             tensors = cuts.traced(model, x_spec)
-            stage_of, self._times = _agreed(lambda: self._stage_of(x_spec, tensors))
+            stage_of, self._times = stages.agreed(lambda: stages.stages_of_calls(model, self._pipeline, x_spec, tensors))
             self._cut = cuts.cut(model, stage_of, tensors)
             owners = {
                 id(v): self._schedule.rank_of(stage)
@@ -111,54 +108,6 @@ class PipelinedModel(DistributedModel):
             self._holdings = Holdings(owners, list(held.values()))
             runtime.logger.info("the stages of the pipeline:\n%s", self.table())
         return self._cut
-
-    def _check_alike(self) -> None:
-        """Raises MismatchError on all ranks if they have different models. Collective."""
-        calls = adapter.layer_calls(adapter.layer_graph(self.keras_model))
-        own = [f"a pipeline with {self._pipeline}", *map(_described, calls), "the end of the model"]
-        masters = collectives.broadcast_object(own)
-        failure = None
-        different = next((pair for pair in zip(own, masters, strict=False) if pair[0] != pair[1]), None)
-        if different is not None:
-            failure = MismatchError(
-                f"the ranks have different models: rank {runtime.get_rank()} has {different[0]} where rank 0 has {different[1]}"
-            )
-        collectives.agree_on_failure(failure)
-
-    def _stage_of(self, x_spec: Any, tensors: dict[int, Traced]) -> tuple[list[int], list[float]]:
-        """The stage of each call, and the calls' times in the order of the stages."""
-        model, stages = self.keras_model, self._pipeline.stages
-        calls = adapter.layer_calls(adapter.layer_graph(model))
-        layers = costs.layers(model, x_spec, _ROWS, tensors)
-        by_splits = stages_by_splits(calls)
-        if max(by_splits) > 0:
-            stage_of = by_splits
-        else:
-            begins = self._named_begins(calls) if self._pipeline.names else partition.best_partition(layers, stages)
-            if begins is None:
-                raise InvalidArgumentError(
-                    f"{model.name!r} cannot be cut into {stages} stages, each with trained variables of its own: it has "
-                    f"{partition.max_stages(layers)} at most. Use pipeline_stages={partition.max_stages(layers)} or fewer"
-                )
-            stage_of = [sum(place >= begin for begin in begins) for place in range(len(calls))]
-        return stage_of, [layers.times[place] for s in range(stages) for place in range(len(calls)) if stage_of[place] == s]
-
-    def _named_begins(self, calls: Sequence[Any]) -> list[int]:
-        places: dict[str, int] = {}
-        for place, call in enumerate(calls):
-            places.setdefault(call.operation.name, place)
-        unknown = [name for name in self._pipeline.names if name not in places]
-        if unknown:
-            raise InvalidArgumentError(
-                f"pipeline_stages names {unknown[0]!r}, and the model has no such layer at its top level"
-            )
-        begins = [places[name] for name in self._pipeline.names]
-        if begins != sorted(set(begins)) or begins[0] == 0:
-            raise InvalidArgumentError(
-                f"pipeline_stages is {list(self._pipeline.names)}: name the layers with which the second and later stages "
-                f"begin, in the order of the model: {', '.join(places)}"
-            )
-        return begins
 
     def table(self) -> str:
         """The stages as a table. Collective if there are none yet."""
@@ -345,22 +294,3 @@ def _refusal(name: str) -> Callable[..., Any]:
 
 def _spec(tensor: Any) -> tf.TensorSpec:
     return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
-
-
-def _described(call: Any) -> str:
-    operation = call.operation
-    shapes = [tuple(v.shape) for v in getattr(operation, "variables", [])]
-    return f"{operation.name} ({type(operation).__name__}) with variables of shapes {shapes}"
-
-
-def _agreed(find: Callable[[], Any]) -> Any:
-    """What rank 0 finds, or its error on all ranks. Collective."""
-    found: Any = None
-    failure: Exception | None = None
-    if runtime.is_master_rank():
-        try:
-            found = find()
-        except TarantellaError as error:
-            failure = error
-    collectives.agree_on_failure(failure)
-    return collectives.broadcast_object(found)

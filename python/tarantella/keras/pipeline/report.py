@@ -19,7 +19,7 @@ def table(cut: Cut, schedule: Schedule, times: Sequence[float]) -> str:
     Args:
         times: the milliseconds of each call's forward pass, in the order of the stages.
     """
-    rows = [("stage", "rank", "layers", "parameters", "forward ms", "bytes sent")]
+    rows: list[tuple[str, ...]] = [("stage", "rank", "layers", "parameters", "forward ms", "bytes sent")]
     remaining = iter(times)
     for stage, calls in enumerate(cut.calls):
         names = [call.operation.name for call in calls]

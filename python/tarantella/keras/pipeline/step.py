@@ -152,7 +152,8 @@ class StepRun:
             adapter.unwrap(variable).assign(value)
         if self._training:
             self._update()
-        return adapter.results_with(*zip(*metrics, strict=True), self._hooks.model.get_metrics_result)
+        variables, values = [variable for variable, _ in metrics], [value for _, value in metrics]
+        return adapter.results_with(variables, values, self._hooks.model.get_metrics_result)
 
     def _run_row(self) -> None:
         needs = [messages.needed_by(task, self._cut) for task in self._row]

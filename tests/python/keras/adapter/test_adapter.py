@@ -18,6 +18,7 @@ ADAPTER = Path(tarantella.__file__).parent / "keras" / "adapter"
 OF_KERAS_3 = {
     *("accumulators", "between_updates", "is_update_step", "micro_steps", "variables_of_optimizer"),
     *("layer_calls", "layer_graph", "layer_graph_outputs", "layer_graph_runner", "run_layer_calls"),
+    *("loss_and_metrics", "refill", "release"),
 }
 
 

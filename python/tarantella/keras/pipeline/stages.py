@@ -1,0 +1,89 @@
+"""The stages of a model that the user asked for: the same on all ranks, by SplitLayers, by names, or by measured times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarantella import collectives, runtime
+from tarantella.errors import InvalidArgumentError, MismatchError, TarantellaError
+from tarantella.keras import adapter
+from tarantella.keras.pipeline import costs, partition
+from tarantella.keras.pipeline.options import stages_by_splits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tarantella.keras.pipeline.cut import Traced
+    from tarantella.keras.pipeline.options import PipelineOptions
+
+_ROWS = 8  # samples with which layers are timed
+
+
+def check_alike(model: Any, pipeline: PipelineOptions) -> None:
+    """Raises MismatchError on all ranks if they have different models. Collective."""
+    calls = adapter.layer_calls(adapter.layer_graph(model))
+    own = [f"a pipeline with {pipeline}", *map(_described, calls), "the end of the model"]
+    masters = collectives.broadcast_object(own)
+    failure = None
+    different = next((pair for pair in zip(own, masters, strict=False) if pair[0] != pair[1]), None)
+    if different is not None:
+        failure = MismatchError(
+            f"the ranks have different models: rank {runtime.get_rank()} has {different[0]} where rank 0 has {different[1]}"
+        )
+    collectives.agree_on_failure(failure)
+
+
+def stages_of_calls(
+    model: Any, pipeline: PipelineOptions, x_spec: Any, tensors: dict[int, Traced]
+) -> tuple[list[int], list[float]]:
+    """The stage of each call, and the calls' times in the order of the stages."""
+    stages = pipeline.stages
+    calls = adapter.layer_calls(adapter.layer_graph(model))
+    layers = costs.layers(model, x_spec, _ROWS, tensors)
+    by_splits = stages_by_splits(calls)
+    if max(by_splits) > 0:
+        stage_of = by_splits
+    else:
+        begins = _named_begins(calls, pipeline.names) if pipeline.names else partition.best_partition(layers, stages)
+        if begins is None:
+            raise InvalidArgumentError(
+                f"{model.name!r} cannot be cut into {stages} stages, each with trained variables of its own: it has "
+                f"{partition.max_stages(layers)} at most. Use pipeline_stages={partition.max_stages(layers)} or fewer"
+            )
+        stage_of = [sum(place >= begin for begin in begins) for place in range(len(calls))]
+    return stage_of, [layers.times[place] for s in range(stages) for place in range(len(calls)) if stage_of[place] == s]
+
+
+def _named_begins(calls: Sequence[Any], names: Sequence[str]) -> list[int]:
+    places: dict[str, int] = {}
+    for place, call in enumerate(calls):
+        places.setdefault(call.operation.name, place)
+    unknown = [name for name in names if name not in places]
+    if unknown:
+        raise InvalidArgumentError(f"pipeline_stages names {unknown[0]!r}, and the model has no such layer at its top level")
+    begins = [places[name] for name in names]
+    if begins != sorted(set(begins)) or begins[0] == 0:
+        raise InvalidArgumentError(
+            f"pipeline_stages is {list(names)}: name the layers with which the second and later stages "
+            f"begin, in the order of the model: {', '.join(places)}"
+        )
+    return begins
+
+
+def _described(call: Any) -> str:
+    operation = call.operation
+    shapes = [tuple(v.shape) for v in getattr(operation, "variables", [])]
+    return f"{operation.name} ({type(operation).__name__}) with variables of shapes {shapes}"
+
+
+def agreed(find: Callable[[], Any]) -> Any:
+    """What rank 0 finds, or its error on all ranks. Collective."""
+    found: Any = None
+    failure: Exception | None = None
+    if runtime.is_master_rank():
+        try:
+            found = find()
+        except TarantellaError as error:
+            failure = error
+    collectives.agree_on_failure(failure)
+    return collectives.broadcast_object(found)
