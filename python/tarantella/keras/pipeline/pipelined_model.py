@@ -81,6 +81,8 @@ class PipelinedModel(DistributedModel):
             model = self.keras_model
             if adapter.is_compiled(model) and adapter.is_jit_compiled(model):
                 raise UnsupportedError("a pipeline and jit_compile=True cannot go together: compile with jit_compile=False")
+            if adapter.is_compiled(model) and adapter.steps_per_execution(model) > 1:
+                raise UnsupportedError("a pipeline takes one step in each call: compile the model with steps_per_execution=1")
             self.hooks = PipelineHooks(model, self.cut, self._schedule)
         return self.hooks
 
