@@ -284,7 +284,7 @@ class StepRun:
     def _in_order(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """The rows of all micro-batches in the order of the batch, of which micro-batch m of n has ``batch[m::n]``."""
         n, total = len(parts), self._shards[0][1].total
-        places = tf.concat([tf.range(m, total, n, tf.int64) for m in range(n)], 0)
+        places = tf.concat([tf.range(tf.minimum(tf.cast(m, tf.int64), total), total, n, tf.int64) for m in range(n)], 0)
         counting = [part[: share.samples] for part, (_, share) in zip(parts, self._shards, strict=True)]
         return tf.gather(tf.concat(counting, 0), tf.math.invert_permutation(places))
 
