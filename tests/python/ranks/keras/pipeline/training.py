@@ -178,14 +178,14 @@ def refused() -> dict[str, list[str]]:
     shared = layers.Dense(4, name="shared")
     inputs = keras.Input((4,))
     branches = [layers.Dense(2)(inputs), layers.Dense(2)(inputs)]
-    parallel = keras.Model(inputs, layers.Dense(1, name="end")(layers.Dense(3, name="joint")(layers.Add()(branches))))
+    parallel = keras.Model(inputs, layers.Dense(1, name="end")(layers.Dense(3, name="joint")(layers.Add(name="sum")(branches))))
     second = adapter.layer_calls(parallel)[1].operation.name
     return {
         "subclassed": fails(Subclassed()),
         "too few layers": fails(dense()),
         "shared": fails(dense(shared, layers.ReLU(name="between"), shared), pipeline_stages=["between"]),
         "no variables": fails(dense(layers.Dense(3), layers.ReLU(name="relu")), pipeline_stages=["last"], schedule="x"),
-        "no data": fails(parallel, pipeline_stages=[second, "joint", "end"], schedule="interleaved"),
+        "no data": fails(parallel, pipeline_stages=[second, "sum", "end"], schedule="interleaved"),
         "unknown": fails(dense(layers.Dense(3)), pipeline_stages=["nowhere"]),
         "regularizer": fails(dense(layers.Dense(3, kernel_regularizer="l2"))),
         "clip": fails(dense(layers.Dense(3)), optimizer=keras.optimizers.SGD(global_clipnorm=1.0)),
