@@ -439,6 +439,18 @@ typedef struct {
   /* The maximum number of thread blocks that packing, unpacking and NCCL may each take from the caller's kernels; 0: no limit.
    * For gradients on a device only. */
   int max_ctas;
+  /* Not 0: tnt_reducer_stats has the seconds of a device, from events with times: six more events for each bucket. A timeline
+   * has them, too. For gradients on a device only. */
+  int timing;
+  /* Not 0: results are float32, whatever the type of the gradients, and each sum over ranks is added to what is there: main
+   * gradients of a trainer that computes in 16 bits. The caller sets them to zero before the first of several steps. The
+   * gradients travel in float32 or in 16 bits. A result is another array than its gradient. For gradients on a device only. */
+  int accumulate;
+  /* Above 0: the results of a step are multiplied by clip_norm / norm if the norm of all of them, before that, is finite and
+   * above clip_norm. The norm is the square root of the sum of all squares, equal on all ranks. A norm that is infinite or NaN
+   * changes nothing, so that loss scaling sees it. Results are there after tnt_reducer_finish; tnt_reducer_wait_bucket is
+   * refused. Cost: memory of all buckets, and one more read of them. Not with accumulate. For gradients on a device only. */
+  double clip_norm;
 } tnt_reducer_options_t;
 #define TNT_DEVICE_HOST (-1)
 #define TNT_FUSION_DEFAULT SIZE_MAX
@@ -447,7 +459,7 @@ typedef struct {
 #define TNT_REDUCER_OPTIONS_INITIALIZER                                                                     \
   {                                                                                                         \
     sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT, TNT_WIRE_DEFAULT, NULL, TNT_DEVICE_HOST, \
-        TNT_DETERMINISM_DEFAULT, 0, 0                                                                       \
+        TNT_DETERMINISM_DEFAULT, 0, 0, 0, 0, 0.0                                                            \
   }
 
 /* Which runs give the same bits. In host memory every run on the same ranks does. */

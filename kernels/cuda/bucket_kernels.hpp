@@ -1,11 +1,11 @@
-// The kernels on a bucket in device memory: pack, unpack, reduce, sum_statistics. Each call launches a kernel on a stream and
-// returns. Addresses and scales travel in the kernel's parameters, so nothing is uploaded, and a CUDA graph keeps those of its
-// capture. A bucket of more tensors than parameters hold takes several launches: one for every max_tensors_per_launch(), with
-// the general kernels one for every few_tensors. nvcc compiles the sources for libtarantella_cuda.so; the tests compile the
-// same sources for the CPU (tests/simt). The results equal those of kernels/cpu bit for bit, except for the bits of a NaN.
-// Pointers to tensors and buffers need no alignment, but are slow if they lack their type's alignment. Where all are aligned to
-// 16 bytes, all tensors have one type and no statistics are asked for, lean kernels run, which keep twice as many bytes in
-// flight (kernel_of).
+// The kernels on a bucket in device memory: pack, unpack, accumulate, reduce, sum_statistics, clip_factor. Each call launches a
+// kernel on a stream and returns. Addresses and scales travel in the kernel's parameters, so nothing is uploaded, and a CUDA
+// graph keeps those of its capture. A bucket of more tensors than parameters hold takes several launches: one for every
+// max_tensors_per_launch(), with the general kernels one for every few_tensors. nvcc compiles the sources for
+// libtarantella_cuda.so; the tests compile the same sources for the CPU (tests/simt). The results equal those of kernels/cpu
+// bit for bit, except for the bits of a NaN. Pointers to tensors and buffers need no alignment, but are slow if they lack their
+// type's alignment. Where all are aligned to 16 bytes, all tensors have one type and no statistics are asked for, lean kernels
+// run, which keep twice as many bytes in flight (kernel_of).
 //
 // kernels/cuda has all code that nvcc compiles; src/device calls it. It knows neither devices' settings nor ranks, and neither
 // allocates nor waits.
@@ -67,6 +67,7 @@ struct BucketLaunch {
   const Tile* tiles = nullptr;
   void* bucket = nullptr;
   Statistics* statistics = nullptr;  // n_tiles partials, or nullptr
+  const double* factor = nullptr;    // unpack multiplies by it; nullptr: by 1
 };
 
 enum class Direction { pack, unpack };
@@ -96,11 +97,19 @@ void load_kernels();
 // bucket[slot] = scale * in[first], rounded as in tnt::scale of kernels/cpu/pack.hpp; zeros in the padding.
 void pack(const BucketLaunch& launch, Stream stream);
 
-// out[first] = bucket[slot], cast to the tensor's type.
+// out[first] = factor * bucket[slot], cast to the tensor's type. With a factor, out may be the slot itself.
 void unpack(const BucketLaunch& launch, Stream stream);
+
+// out[first] += bucket[slot], where out is float32 whatever the tensor's type; rounded once. The bucket travels in float32 or
+// 16 bits. Ignores statistics, factor and max_ctas' bulk copies.
+void accumulate(const BucketLaunch& launch, Stream stream);
 
 // total = the sum of the partials, in an order that depends on n only.
 void sum_statistics(const Statistics* partials, std::uint32_t n, Statistics* total, Stream stream);
+
+// factor = limit / norm if the norm, the square root of the sum of all squares, is finite and above the limit; else 1. Adds up
+// the n statistics one after another.
+void clip_factor(const Statistics* statistics, std::uint32_t n, double limit, double* factor, Stream stream);
 
 inline constexpr int max_sources = 64;
 

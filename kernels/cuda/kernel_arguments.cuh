@@ -27,6 +27,7 @@ struct KernelArguments {
   const Tile* tiles;
   std::byte* bucket;
   Statistics* statistics;  // of the first of these tiles, or nullptr
+  const double* factor;    // nullptr: 1
   std::uint32_t n_tiles;
   std::uint32_t first_tensor;  // the tensor of tensors[0]
   TensorSide tensors[capacity];
@@ -59,6 +60,7 @@ void for_each_part(const BucketLaunch& launch, Direction direction, const F& f) 
     arguments.tiles = launch.tiles + first_tile;
     arguments.bucket = static_cast<std::byte*>(launch.bucket);
     arguments.statistics = launch.statistics == nullptr ? nullptr : launch.statistics + first_tile;
+    arguments.factor = launch.factor;
     arguments.n_tiles = launch.first_tiles[end] - first_tile;
     arguments.first_tensor = begin;
     if (arguments.n_tiles == 0) continue;

@@ -21,7 +21,8 @@ bool has_lean_cast(int dtype, tnt_dtype_t wire) {
 }  // namespace
 
 KernelKind kernel_of(const BucketLaunch& launch, Direction direction) {
-  if (launch.statistics != nullptr || launch.dtype == mixed_dtypes || !aligned(launch.bucket)) return KernelKind::general;
+  if (launch.statistics != nullptr || launch.factor != nullptr || launch.dtype == mixed_dtypes || !aligned(launch.bucket))
+    return KernelKind::general;
   if (is_limited(launch) && !has_bulk_copies()) return KernelKind::general;  // a lean block moves one tile otherwise
   bool scaled = false;
   for (std::uint32_t i = 0; i < launch.n_tensors; ++i) {

@@ -5,6 +5,7 @@
 namespace tnt::gpu {
 
 void load_kernels() {
+  load_accumulate();
   load_pack();
   load_unpack();
   load_reduce();

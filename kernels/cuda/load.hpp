@@ -3,6 +3,7 @@
 
 namespace tnt::gpu {
 
+void load_accumulate();
 void load_pack();
 void load_unpack();
 void load_reduce();

@@ -8,22 +8,25 @@ namespace {
 
 // out may be nullptr: then the tensor is only read for its statistics.
 template <typename Wire>
-__device__ void unpack_tile(const Tile& tile, std::byte* out, const std::byte* from, StatisticsAccumulator& stats) {
+__device__ void unpack_tile(const Tile& tile, std::byte* out, const std::byte* from, double factor,
+                            StatisticsAccumulator& stats) {
   if (out == nullptr && !stats.enabled()) return;
   dispatch_tensor<Wire>(tile.dtype, [&](auto element) {
     using To = decltype(element);
-    if (out == nullptr) return add_transformed<To, Wire>(from, tile.count, Scale<To, Wire>(), stats);
-    transform<To, Wire>(out + tile.first * sizeof(To), from, tile.count, Scale<To, Wire>(), stats);
+    const Scale<To, Wire> scale(factor);
+    if (out == nullptr) return add_transformed<To, Wire>(from, tile.count, scale, stats);
+    transform<To, Wire>(out + tile.first * sizeof(To), from, tile.count, scale, stats);
   });
 }
 
 template <typename Wire>
 __global__ void __launch_bounds__(threads, 4) unpack_kernel(TNT_PARAMETER(KernelArguments<few_tensors>) arguments) {
+  const double factor = arguments.factor == nullptr ? 1.0 : *arguments.factor;
   for (std::uint32_t i = blockIdx.x; i < arguments.n_tiles; i += gridDim.x) {
     const Tile tile = load_tile(arguments.tiles + i);
     const auto* from = arguments.bucket + tile.slot * sizeof(Wire);
     StatisticsAccumulator stats(arguments.statistics != nullptr);
-    unpack_tile<Wire>(tile, arguments.of(tile).address, from, stats);
+    unpack_tile<Wire>(tile, arguments.of(tile).address, from, factor, stats);
     stats.write_total(arguments.statistics, i);
   }
 }

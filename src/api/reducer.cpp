@@ -107,6 +107,7 @@ PlanConfig config_of(const tnt_tensor_t* tensors, std::size_t n, const tnt_reduc
   if (options.gradient_order != nullptr) config.gradient_order.assign(options.gradient_order, options.gradient_order + n);
   if (!config.threshold) config.context += ", bucket size to be measured";
   if (options.device != TNT_DEVICE_HOST) config.context += ", gradients on a device";
+  if (options.clip_norm != 0.0) config.context += fmt::format(", clipped to the norm {}", options.clip_norm);
   config.context += determinism_of(options);
   return config;
 }
@@ -151,8 +152,13 @@ std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanConfig&
                                       .timeout = call.timeout,
                                       .rank_invariant = options.determinism == TNT_DETERMINISM_RANKS,
                                       .statistics = options.statistics != 0,
+                                      .timing = options.timing != 0,
+                                      .accumulate = options.accumulate != 0,
+                                      .clip_norm = options.clip_norm,
                                       .max_ctas = static_cast<std::uint32_t>(options.max_ctas)};
-  auto reducer = std::make_unique<DeviceReducer>(std::move(group.device), std::move(group.comm), std::move(plan), settings);
+  Trace& trace = Runtime::get().trace();
+  auto reducer = std::make_unique<DeviceReducer>(std::move(group.device), std::move(group.comm), std::move(plan), settings,
+                                                 trace.enabled() ? &trace : nullptr);
   return std::make_unique<tnt_reducer>(tnt_reducer{std::move(group.host), std::move(reducer)});
 }
 
@@ -164,9 +170,16 @@ void check_device_options(const tnt_reducer_options_t& options) {
   if (options.determinism < TNT_DETERMINISM_DEFAULT || options.determinism > TNT_DETERMINISM_RANKS) {
     fail(TNT_INVALID_ARGUMENT, "options->determinism {} is not a tnt_determinism_t", options.determinism);
   }
+  if (!std::isfinite(options.clip_norm) || options.clip_norm < 0.0) {
+    fail(TNT_INVALID_ARGUMENT, "options->clip_norm is {}: use the greatest norm that results may have, or 0 for any",
+         options.clip_norm);
+  }
   if (options.max_ctas < 0) fail(TNT_INVALID_ARGUMENT, "options->max_ctas is {}", options.max_ctas);
   if (options.device != TNT_DEVICE_HOST) return;
   if (options.statistics != 0) fail(TNT_UNSUPPORTED, "options->statistics: for gradients on a device only");
+  if (options.timing != 0) fail(TNT_UNSUPPORTED, "options->timing: for gradients on a device only: others are timed anyway");
+  if (options.accumulate != 0) fail(TNT_UNSUPPORTED, "options->accumulate: for gradients on a device only");
+  if (options.clip_norm != 0.0) fail(TNT_UNSUPPORTED, "options->clip_norm: for gradients on a device only");
 }
 
 void log_plan(const Plan& plan, const std::string& name) {

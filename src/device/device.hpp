@@ -20,7 +20,7 @@
 namespace tnt {
 
 using StreamHandle = void*;  // cudaStream_t, never null: use cudaStreamLegacy for CUDA's default stream
-using EventHandle = void*;   // cudaEvent_t, without timing
+using EventHandle = void*;   // cudaEvent_t
 
 // CUDA's default streams belong to the current device of the thread that names them, cudaStreamPerThread also to the thread.
 inline constexpr std::uintptr_t legacy_stream = 1;      // cudaStreamLegacy
@@ -68,11 +68,14 @@ class Device : NonCopyable {
   [[nodiscard]] virtual int device_of(StreamHandle stream) = 0;   // index; of a default stream, for the calling thread
   [[nodiscard]] virtual bool capturing(StreamHandle stream) = 0;  // into a graph
 
-  [[nodiscard]] virtual EventHandle make_event() = 0;
+  [[nodiscard]] virtual EventHandle make_event() = 0;        // without a time
+  [[nodiscard]] virtual EventHandle make_timed_event() = 0;  // costs more to record
   virtual void destroy_event(EventHandle event) noexcept = 0;
   virtual void record(EventHandle event, StreamHandle stream) = 0;
   virtual void wait(StreamHandle stream, EventHandle event) = 0;  // later work on the stream waits for the last record
   [[nodiscard]] virtual bool completed(EventHandle event) = 0;    // true if it was never recorded
+  // From the last record of one timed event to that of another, both completed and outside of captures.
+  [[nodiscard]] virtual double seconds_between(EventHandle begin, EventHandle end) = 0;
 
   // In any direction; host memory should be pinned. Zero bytes: does nothing, with any addresses.
   virtual void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) = 0;
@@ -87,8 +90,11 @@ class Device : NonCopyable {
   // See kernels/cuda/bucket_kernels.hpp.
   virtual void pack(const gpu::BucketLaunch& launch, StreamHandle stream) = 0;
   virtual void unpack(const gpu::BucketLaunch& launch, StreamHandle stream) = 0;
+  virtual void accumulate(const gpu::BucketLaunch& launch, StreamHandle stream) = 0;
   virtual void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total,
                               StreamHandle stream) = 0;
+  virtual void clip_factor(const gpu::Statistics* statistics, std::uint32_t n, double limit, double* factor,
+                           StreamHandle stream) = 0;
   virtual void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype,
                       StreamHandle stream) = 0;
 

@@ -27,13 +27,17 @@ class Stream {
   OwnedHandle<&Device::destroy_stream> handle_;
 };
 
+enum class Timed { no, yes };
+
 class Event {
  public:
-  explicit Event(Device& device) : handle_(device.make_event(), {&device}) {}
+  explicit Event(Device& device, Timed timed = Timed::no)
+      : handle_(timed == Timed::yes ? device.make_timed_event() : device.make_event(), {&device}) {}
   [[nodiscard]] EventHandle get() const noexcept { return handle_.get(); }
   void record(StreamHandle stream) const { device().record(get(), stream); }
   void wait_on(StreamHandle stream) const { device().wait(stream, get()); }  // the stream waits, not the host
   [[nodiscard]] bool completed() const { return device().completed(get()); }
+  [[nodiscard]] double seconds_until(const Event& end) const { return device().seconds_between(get(), end.get()); }
 
  private:
   [[nodiscard]] Device& device() const noexcept { return *handle_.get_deleter().device; }

@@ -37,7 +37,7 @@ void DeviceReducer::CaptureEvent::wait_on(StreamHandle stream, bool capturing) c
 }
 
 DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<DeviceCommunicator> comm, Plan plan,
-                             DeviceReducerOptions options)
+                             DeviceReducerOptions options, Trace* trace)
     : device_(std::move(device)),
       comm_(std::move(comm)),
       plan_(std::move(plan)),
@@ -49,14 +49,39 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
     fail(TNT_UNSUPPORTED, "{}: sums that do not depend on the number of ranks support up to {} ranks, not {}", options_.name,
          gpu::max_sources, comm_->size());
   }
+  check_plan();
   const std::size_t n = plan_.buckets().size();
   for (std::size_t bucket = 0; bucket < n; ++bucket) {
     descriptions_.push_back(plan_.describe(bucket));
     details_.push_back(fmt::format("{} {}", options_.name, descriptions_.back()));
     states_.push_back(make_state(bucket));
   }
-  make_buffers(std::min(n, buffers_in_flight));
-  if (options_.statistics) statistics_.emplace(*device_, n * sizeof(gpu::Statistics), unpack_stream_.get());
+  make_buffers(clips() ? n : std::min(n, buffers_in_flight));
+  if (measures()) statistics_.emplace(*device_, n * sizeof(gpu::Statistics), unpack_stream_.get());
+  if (clips()) factor_.emplace(*device_, sizeof(double), unpack_stream_.get());
+  if (options_.timing || trace != nullptr) times_.emplace(*device_, n, trace, options_.name, pack_stream_.get());
+}
+
+void DeviceReducer::check_plan() const {
+  if (!clips() && !options_.accumulate) return;
+  if (clips() && options_.accumulate) {
+    fail(TNT_INVALID_ARGUMENT,
+         "{}: clip_norm with accumulate: the norm would be that of one step's gradients, not of the sums: clip the sums when "
+         "they are complete",
+         options_.name);
+  }
+  for (const Bucket& bucket : plan_.buckets()) {
+    const TensorSpec& first = plan_.tensors()[bucket.tensors.front()];
+    if (clips() && is_integer(bucket.dtype)) {
+      fail(TNT_INVALID_ARGUMENT, "{}: clip_norm: '{}' is {}, which has no norm to be scaled", options_.name, first.name,
+           dtype_name(bucket.dtype));
+    }
+    if (options_.accumulate && (is_integer(bucket.dtype) || bucket.dtype == TNT_FLOAT64)) {
+      fail(TNT_INVALID_ARGUMENT,
+           "{}: accumulate: '{}' is reduced as {}: float32 results accumulate float32, float16 and bfloat16 only",
+           options_.name, first.name, dtype_name(bucket.dtype));
+    }
+  }
 }
 
 // Enqueued work accesses memory of this object and of the caller, so the destructor waits for it. Work of NCCL ends with the
@@ -88,7 +113,7 @@ DeviceReducer::State DeviceReducer::make_state(std::size_t bucket) {
               .reduced = CaptureEvent(*device_),
               .done = CaptureEvent(*device_)};
   state.count = rounded_up(state.layout.count, unit);
-  if (options_.statistics) state.partials.emplace(*device_, n_tiles * sizeof(gpu::Statistics), stream);
+  if (measures()) state.partials.emplace(*device_, n_tiles * sizeof(gpu::Statistics), stream);
   const PinnedBuffer pinned(*device_, n_tiles * sizeof(gpu::Tile));
   std::copy(state.layout.tiles.begin(), state.layout.tiles.end(), static_cast<gpu::Tile*>(pinned.get()));
   device_->copy(state.tiles.get(), pinned.get(), n_tiles * sizeof(gpu::Tile), stream);
@@ -183,6 +208,10 @@ void DeviceReducer::check_memory(std::size_t tensor, const TensorView& view) {
   const TensorSpec& spec = plan_.tensors()[tensor];
   if (spec.count == 0) return;
   if (view.in == nullptr && view.scale != 0.0) fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' is NULL", spec.name);
+  if (options_.accumulate && view.out != nullptr && view.out == view.in) {
+    fail(TNT_INVALID_ARGUMENT, "the result of '{}' is its gradient: with accumulate it is another array, of float32",
+         spec.name);
+  }
   for (const auto& [memory, what] : {std::pair{view.in, "gradient"}, std::pair{static_cast<const void*>(view.out), "result"}}) {
     if (memory == nullptr || known_addresses_.contains(memory)) continue;
     check_address(memory, what, spec.name);
@@ -215,11 +244,12 @@ void DeviceReducer::mark_ready(std::size_t tensor, const TensorView& view, Strea
   check_memory(tensor, view);
   steps_.check_not_ready(slot);
   State& state = states_[slot.bucket];
-  const bool in_bucket = buffers_.size() == states_.size() && view.in == slot_of(slot) && view.out == view.in;
-  const bool in_place = in_bucket && view.scale == 1.0;
-  state.arguments[slot.position] = {
-      .in = in_place ? nullptr : view.in, .out = in_bucket ? nullptr : view.out, .scale = view.scale};
+  const bool lies_there = buffers_.size() == states_.size() && view.in == slot_of(slot);
+  const bool in_place = lies_there && view.scale == 1.0 && (view.out == view.in || options_.accumulate);
+  const bool stays = lies_there && view.out == view.in && !clips();
+  state.arguments[slot.position] = {.in = in_place ? nullptr : view.in, .out = stays ? nullptr : view.out, .scale = view.scale};
   state.in_place += in_place ? 1 : 0;
+  state.results_in_bucket = state.results_in_bucket && stays;
   state.streams.add(*device_, stream);
   if (steps_.mark_ready(slot)) launch_due(stream);
 }
@@ -230,6 +260,10 @@ void DeviceReducer::launch_due(StreamHandle stream) {
     const bool capturing = device_->capturing(stream);
     std::vector<StreamHandle> joined;  // one record on a caller's stream for all buckets that are due
     while (steps_.stage(next_) == StepState::Stage::full) {
+      if (times_ && !capturing) {
+        times_->collect(stats_);
+        if (next_ + 1 == states_.size()) times_->last_gradient(stream);
+      }
       launch(next_, capturing, joined);
       steps_.done(next_);
       ++stats_.steps;
@@ -237,11 +271,15 @@ void DeviceReducer::launch_due(StreamHandle stream) {
       next_ = (next_ + 1) % states_.size();
     }
   } catch (const Error& error) {
-    // a part of the bucket may be enqueued, and the other ranks wait for the rest
-    error_ = Error(error.status(), fmt::format("rank {}: {}: {}", comm_->rank(), details_[next_], error.what()));
-    comm_->abort(error.status(), error_->what());
-    throw Error(*error_);
+    abort_with(error, details_[next_]);
   }
+}
+
+// A part of the work may be enqueued, and the other ranks wait for the rest.
+void DeviceReducer::abort_with(const Error& error, const std::string& what) {
+  error_ = Error(error.status(), fmt::format("rank {}: {}: {}", comm_->rank(), what, error.what()));
+  comm_->abort(error.status(), error_->what());
+  throw Error(*error_);
 }
 
 void DeviceReducer::launch(std::size_t bucket, bool capturing, std::vector<StreamHandle>& joined) {
@@ -250,18 +288,30 @@ void DeviceReducer::launch(std::size_t bucket, bool capturing, std::vector<Strea
   const StreamHandle packing = pack_stream_.get();
   const StreamHandle unpacking = unpack_stream_.get();
   state.streams.join(*device_, packing, joined);
+  if (times_ && !capturing) times_->begin(bucket, packing);
   pack(bucket, capturing);
+  record_time(bucket, DeviceTimes::Moment::packed, packing, capturing);
   state.packed.record(packing, capturing);
   state.packed.wait_on(comm_->stream(), capturing);
+  record_time(bucket, DeviceTimes::Moment::started, comm_->stream(), capturing);
   reduce(bucket);
   if (!comm_->follow_last(unpacking)) {
     state.reduced.record(comm_->stream(), capturing);
     state.reduced.wait_on(unpacking, capturing);
   }
-  unpack(bucket);
+  record_time(bucket, DeviceTimes::Moment::reduced, unpacking, capturing);
+  if (clips() || (options_.accumulate && statistics_)) measure(bucket);
+  if (!clips()) unpack(bucket);
+  const bool ends_in_finish = clips() && bucket + 1 == states_.size();
+  if (!ends_in_finish) record_time(bucket, DeviceTimes::Moment::done, unpacking, capturing);
   state.done.record(unpacking, capturing);
   buffer_of(bucket).last_user = bucket;
   state.in_place = 0;
+  state.results_in_bucket = true;
+}
+
+void DeviceReducer::record_time(std::size_t bucket, DeviceTimes::Moment moment, StreamHandle stream, bool capturing) {
+  if (times_ && !capturing) times_->record(bucket, moment, stream);
 }
 
 gpu::BucketLaunch DeviceReducer::launch_of(std::size_t bucket) {
@@ -306,14 +356,44 @@ void DeviceReducer::reduce(std::size_t bucket) {
 
 void DeviceReducer::unpack(std::size_t bucket) {
   const DeviceRange range(*device_, "unpack");
-  State& state = states_[bucket];
-  const StreamHandle unpacking = unpack_stream_.get();
+  const State& state = states_[bucket];
   gpu::BucketLaunch launch = launch_of(bucket);
+  if (options_.accumulate) return device_->accumulate(launch, unpack_stream_.get());
   if (statistics_) launch.statistics = static_cast<gpu::Statistics*>(state.partials->get());
-  if (statistics_ || state.in_place < plan_.buckets()[bucket].tensors.size()) device_->unpack(launch, unpacking);
-  if (!statistics_) return;
-  device_->sum_statistics(launch.statistics, launch.n_tiles, static_cast<gpu::Statistics*>(statistics_->get()) + bucket,
-                          unpacking);
+  if (statistics_ || !state.results_in_bucket) device_->unpack(launch, unpack_stream_.get());
+  if (statistics_) sum_statistics(bucket);
+}
+
+// The statistics of a bucket that is not unpacked into the types of its tensors, or not yet.
+void DeviceReducer::measure(std::size_t bucket) {
+  const std::vector<gpu::TensorArgument> unwanted(states_[bucket].arguments.size());
+  gpu::BucketLaunch launch = launch_of(bucket);
+  launch.tensors = unwanted.data();
+  launch.statistics = static_cast<gpu::Statistics*>(states_[bucket].partials->get());
+  device_->unpack(launch, unpack_stream_.get());
+  sum_statistics(bucket);
+}
+
+void DeviceReducer::sum_statistics(std::size_t bucket) {
+  device_->sum_statistics(static_cast<const gpu::Statistics*>(states_[bucket].partials->get()),
+                          static_cast<std::uint32_t>(states_[bucket].layout.tiles.size()),
+                          static_cast<gpu::Statistics*>(statistics_->get()) + bucket, unpack_stream_.get());
+}
+
+// The end of a step with clip_norm: the buckets are reduced and measured, on the unpack stream.
+void DeviceReducer::clip(bool capturing) {
+  const DeviceRange range(*device_, "clip");
+  const StreamHandle unpacking = unpack_stream_.get();
+  auto* const factor = static_cast<double*>(factor_->get());
+  device_->clip_factor(static_cast<const gpu::Statistics*>(statistics_->get()), static_cast<std::uint32_t>(states_.size()),
+                       options_.clip_norm, factor, unpacking);
+  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
+    gpu::BucketLaunch launch = launch_of(bucket);
+    launch.factor = factor;
+    device_->unpack(launch, unpacking);
+    if (bucket + 1 == states_.size()) record_time(bucket, DeviceTimes::Moment::done, unpacking, capturing);
+    states_[bucket].done.record(unpacking, capturing);
+  }
 }
 
 void DeviceReducer::wait_for(std::size_t bucket, StreamHandle stream) {
@@ -333,6 +413,10 @@ void DeviceReducer::wait_bucket(std::size_t bucket, StreamHandle stream) {
   comm_->throw_if_aborted();
   steps_.check_begun(bucket);
   check_stream(stream);
+  if (clips()) {
+    fail(TNT_INVALID_ARGUMENT, "{}: with clip_norm no bucket is complete before the end of the step: call tnt_reducer_finish",
+         options_.name);
+  }
   if (steps_.in_step(bucket)) {
     fail(TNT_INVALID_ARGUMENT,
          "waiting for bucket {} before the gradient of '{}' was marked ready: wait for buckets in their order", bucket,
@@ -348,6 +432,13 @@ void DeviceReducer::finish(StreamHandle stream) {
   check_stream(stream);
   steps_.check_can_finish();
   if (states_.empty()) return;
+  if (clips()) {
+    try {
+      clip(device_->capturing(stream));
+    } catch (const Error& error) {
+      abort_with(error, options_.name);
+    }
+  }
   // unpacking is in stream order, so the last bucket is done last
   wait_for(states_.size() - 1, stream);
   for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
@@ -372,7 +463,7 @@ void DeviceReducer::check_unused() {
 }
 
 const gpu::Statistics* DeviceReducer::statistics() const noexcept {
-  return statistics_ ? static_cast<const gpu::Statistics*>(statistics_->get()) : nullptr;
+  return statistics_ && options_.statistics ? static_cast<const gpu::Statistics*>(statistics_->get()) : nullptr;
 }
 
 std::uint64_t DeviceReducer::tensor_steps(std::size_t tensor) const {
@@ -382,6 +473,7 @@ std::uint64_t DeviceReducer::tensor_steps(std::size_t tensor) const {
 
 ReducerStats DeviceReducer::stats() const {
   const std::scoped_lock lock(mutex_);
+  if (times_) times_->collect(stats_);
   ReducerStats stats = stats_;
   if (!states_.empty()) stats.steps /= states_.size();
   return stats;

@@ -15,6 +15,7 @@
 #include "comm/device_communicator.hpp"
 #include "device/handles.hpp"
 #include "kernels/cuda/bucket_layout.hpp"
+#include "reducer/device_times.hpp"
 #include "reducer/gradient_reducer.hpp"
 #include "reducer/gradient_streams.hpp"
 #include "reducer/step_state.hpp"
@@ -26,6 +27,9 @@ struct DeviceReducerOptions {
   double timeout = 600.0;       // seconds that the destructor waits for the device
   bool rank_invariant = false;  // sums in a tree over ranks: the same bits on any power-of-two number of ranks
   bool statistics = false;      // of the reduced gradients
+  bool timing = false;          // stats() has seconds; a timeline implies it
+  bool accumulate = false;      // results are float32, and sums are added to them
+  double clip_norm = 0.0;       // results are scaled so that their global norm is at most this; 0: not
   std::uint32_t max_ctas = 0;   // for pack and unpack; 0: no limit
 };
 
@@ -36,7 +40,8 @@ struct DeviceReducerOptions {
 //   communicator's                                     └ reduce ─┐
 //   unpack stream                                                └ unpack ┘
 //
-// Buckets share `buffers_in_flight` buffers in turn. After a call of gradient_buffer, each bucket has its own.
+// Buckets share `buffers_in_flight` buffers in turn. After a call of gradient_buffer, or with clip_norm, each has its own.
+// With clip_norm, buckets stay in their buffers until finish(): the factor depends on all of them.
 //
 // To capture a step in a CUDA graph, run one step without capture on the same stream first. Then call ready, wait_bucket and
 // finish between the begin and the end of the capture.
@@ -44,7 +49,7 @@ class DeviceReducer final : public GradientReducer {
  public:
   // comm: for this reducer alone.
   DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<DeviceCommunicator> comm, Plan plan,
-                DeviceReducerOptions options);
+                DeviceReducerOptions options, Trace* trace = nullptr);
   ~DeviceReducer() override;
 
   [[nodiscard]] const Plan& plan() const noexcept override { return plan_; }
@@ -93,6 +98,7 @@ class DeviceReducer final : public GradientReducer {
     std::vector<gpu::TensorArgument> arguments;  // of this step
     GradientStreams streams;                     // of this step
     std::size_t in_place = 0;                    // number of this step's gradients that are in the bucket, unscaled
+    bool results_in_bucket = true;               // of this step: all that are wanted
     CaptureEvent packed, reduced, done;
   };
   [[nodiscard]] State make_state(std::size_t bucket);
@@ -103,6 +109,7 @@ class DeviceReducer final : public GradientReducer {
   void mark_ready(std::size_t tensor, const TensorView& view, StreamHandle stream);
   void check_stream(StreamHandle stream);
   void check_memory(std::size_t tensor, const TensorView& view);
+  void check_plan() const;
   void check_address(const void* memory, const char* what, const std::string& name);
   void throw_if_failed() const;
   void launch_due(StreamHandle stream);
@@ -110,6 +117,13 @@ class DeviceReducer final : public GradientReducer {
   void pack(std::size_t bucket, bool capturing);
   void reduce(std::size_t bucket);
   void unpack(std::size_t bucket);
+  void measure(std::size_t bucket);
+  void sum_statistics(std::size_t bucket);
+  void clip(bool capturing);
+  [[nodiscard]] bool clips() const noexcept { return options_.clip_norm > 0.0; }
+  [[nodiscard]] bool measures() const noexcept { return options_.statistics || clips(); }
+  [[noreturn]] void abort_with(const Error& error, const std::string& what);
+  void record_time(std::size_t bucket, DeviceTimes::Moment moment, StreamHandle stream, bool capturing);
   [[nodiscard]] gpu::BucketLaunch launch_of(std::size_t bucket);
   void wait_for(std::size_t bucket, StreamHandle stream);
 
@@ -127,11 +141,13 @@ class DeviceReducer final : public GradientReducer {
   std::vector<State> states_;
   std::vector<Buffer> buffers_;
   std::optional<DeviceBuffer> statistics_;
+  std::optional<DeviceBuffer> factor_;               // of clip_norm
   std::unordered_set<const void*> known_addresses_;  // in the memory of this device
   std::vector<StreamHandle> known_streams_;          // streams of this device
   std::size_t next_ = 0;                             // the next bucket to launch
   std::optional<Error> error_;
-  ReducerStats stats_;
+  mutable ReducerStats stats_;
+  mutable std::optional<DeviceTimes> times_;
 };
 
 }  // namespace tnt

@@ -46,7 +46,12 @@ void use(CudaDevice& device) {
   device.launch_host_func([](void*) {}, nullptr, stream.get());
   device.pack({}, stream.get());
   device.unpack({}, stream.get());
+  device.accumulate({}, stream.get());
   device.sum_statistics(nullptr, 0, nullptr, stream.get());
+  device.clip_factor(nullptr, 0, 1.0, nullptr, stream.get());
+  const Event timed(device, Timed::yes);
+  timed.record(stream.get());
+  EXPECT_EQ(timed.seconds_until(timed), 0.0);
   device.reduce(nullptr, nullptr, 0, 0, TNT_FLOAT32, stream.get());
   device.with_current_device([] {
     int current = -1;

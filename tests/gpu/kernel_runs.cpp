@@ -20,11 +20,13 @@ std::size_t bucket_bytes(const gpu::BucketLaunch& launch) {
 }
 
 // For each tensor that has tiles; the others are not accessed.
-std::vector<std::size_t> tensor_bytes(const gpu::BucketLaunch& launch) {
+// element: of a tensor; 0: that of its type.
+std::vector<std::size_t> tensor_bytes(const gpu::BucketLaunch& launch, std::size_t element) {
   std::vector<std::size_t> bytes;
   for (const gpu::Tile& tile : tiles_of(launch)) {
     if (bytes.size() <= tile.tensor) bytes.resize(tile.tensor + std::size_t{1});
-    const std::size_t end = (tile.first + tile.count) * dtype_size(static_cast<tnt_dtype_t>(tile.dtype));
+    const std::size_t end =
+        (tile.first + tile.count) * (element > 0 ? element : dtype_size(static_cast<tnt_dtype_t>(tile.dtype)));
     bytes[tile.tensor] = std::max(bytes[tile.tensor], end);
   }
   return bytes;
@@ -34,8 +36,8 @@ enum class Side { in, out };
 
 // The launch with its arrays on the GPU, for one side of its tensors.
 gpu::BucketLaunch on_device(const gpu::BucketLaunch& launch, std::vector<gpu::TensorArgument>& arguments, DeviceCopies& copies,
-                            Side side) {
-  const std::vector<std::size_t> bytes = tensor_bytes(launch);
+                            Side side, std::size_t element = 0) {
+  const std::vector<std::size_t> bytes = tensor_bytes(launch, element);
   arguments.assign(launch.tensors, launch.tensors + launch.n_tensors);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     gpu::TensorArgument& argument = arguments[i];
@@ -50,6 +52,7 @@ gpu::BucketLaunch on_device(const gpu::BucketLaunch& launch, std::vector<gpu::Te
   if (launch.statistics != nullptr) {
     moved.statistics = copies.of(launch.statistics, launch.n_tiles * sizeof(gpu::Statistics));
   }
+  if (launch.factor != nullptr) moved.factor = copies.of(launch.factor, sizeof(double));
   return moved;
 }
 
@@ -72,6 +75,24 @@ void run_unpack(const gpu::BucketLaunch& launch) {
   for (std::size_t i = 0; i < arguments.size(); ++i) copies.bring_back(launch.tensors[i].out);
   copies.bring_back(launch.bucket);
   copies.bring_back(launch.statistics);
+}
+
+void run_accumulate(const gpu::BucketLaunch& launch) {
+  DeviceCopies copies;
+  std::vector<gpu::TensorArgument> arguments;
+  gpu::accumulate(on_device(launch, arguments, copies, Side::out, sizeof(float)), copies.stream());
+  copies.check_guards();
+  for (std::size_t i = 0; i < arguments.size(); ++i) copies.bring_back(launch.tensors[i].out);
+}
+
+double run_clip_factor(const gpu::Statistics* statistics, std::uint32_t n, double limit) {
+  DeviceCopies copies;
+  double factor = -1.0;
+  gpu::clip_factor(copies.of(statistics, n * sizeof(gpu::Statistics)), n, limit, copies.of(&factor, sizeof(factor)),
+                   copies.stream());
+  copies.check_guards();
+  copies.bring_back(&factor);
+  return factor;
 }
 
 void run_sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total) {

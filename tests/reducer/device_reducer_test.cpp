@@ -176,6 +176,16 @@ Array sum(int ranks, std::size_t tensor, unsigned step = 0) {
   return testing::reduced(in, TNT_SUM);
 }
 
+void expect_refused(const std::function<void()>& body, const std::string& part, tnt_status_t status = TNT_INVALID_ARGUMENT) {
+  try {
+    body();
+    ADD_FAILURE() << "accepted, no error with: " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), status);
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
 class FiveTensors : public NcclTest {
  protected:
   // Addresses of gradients and results.
@@ -346,6 +356,127 @@ TEST_F(FiveTensors, StatisticsAreOfTheSums) {
                {.statistics = true});
 }
 
+// The norm of all results, over buckets of both kinds: in the bucket and outside.
+TEST_F(FiveTensors, ResultsAreClippedToANorm) {
+  double squares = 0.0;
+  for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+    for (std::size_t i = 0; i < count; ++i) squares += std::pow(sum(2, tensor).get(i), 2);
+  }
+  const double norm = std::sqrt(squares);
+  for (const double limit : {norm / 8, 2 * norm}) {
+    for (const auto wire : {std::optional<tnt_dtype_t>(), std::optional(TNT_BFLOAT16)}) {
+      run_trainers(2, five_tensors(wire),
+                   [&](Trainer& trainer, int rank) {
+                     const auto memory = buffers(trainer);
+                     const StreamHandle stream = trainer.stream.get();
+                     std::vector<void*> places;
+                     for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+                       const bool in_bucket = !wire && tensor % 2 == 0;
+                       places.push_back(in_bucket ? trainer.reducer.gradient_buffer(tensor) : memory[tensor].get());
+                     }
+                     for (int i = 0; i < 3; ++i) {
+                       for (std::size_t tensor = 5; tensor-- > 0;) {
+                         trainer.compute(places[tensor], gradient(rank, tensor), stream);
+                         trainer.reducer.ready(tensor, {.in = places[tensor], .out = places[tensor]}, stream);
+                       }
+                       expect_refused([&] { trainer.reducer.wait_bucket(0, stream); }, "with clip_norm no bucket is complete");
+                       trainer.reducer.finish(stream);
+                     }
+                     trainer.device->synchronize(stream);
+                     const double factor = std::min(1.0, limit / norm);
+                     for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+                       const auto found = trainer.device->values<float>(places[tensor], count);
+                       for (std::size_t i = 0; i < count; ++i) {
+                         const double exact = factor * sum(2, tensor).get(i);
+                         ASSERT_NEAR(found[i], exact, 2e-7 * std::abs(exact)) << "tensor " << tensor << ", element " << i;
+                       }
+                     }
+                   },
+                   {.clip_norm = limit});
+    }
+  }
+}
+
+// A norm that is not finite changes nothing: loss scaling finds the infinity, and nothing became NaN.
+TEST_F(FiveTensors, AnInfiniteNormChangesNothing) {
+  run_trainers(
+      2, five_tensors(),
+      [&](Trainer& trainer, int rank) {
+        const auto memory = buffers(trainer);
+        const Array infinite = testing::repeated(TNT_FLOAT32, count, [](std::size_t) { return INFINITY; });
+        for (std::size_t tensor = 5; tensor-- > 0;) {
+          trainer.compute(memory[tensor].get(), tensor == 3 ? infinite : gradient(rank, tensor), trainer.stream.get());
+          trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, trainer.stream.get());
+        }
+        trainer.reducer.finish(trainer.stream.get());
+        for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+          trainer.expect(memory[tensor].get(), tensor == 3 ? infinite : sum(2, tensor), "unclipped", trainer.stream.get());
+        }
+      },
+      {.clip_norm = 1.0});
+}
+
+// As a trainer of 16-bit gradients does: several backward passes are added up in float32.
+TEST_F(FiveTensors, SumsAreAddedToMainGradients) {
+  for (const bool in_bucket : {false, true}) {
+    run_trainers(2, five_tensors(),
+                 [&](Trainer& trainer, int rank) {
+                   const auto memory = buffers(trainer);
+                   const auto main = buffers(trainer);
+                   const StreamHandle stream = trainer.stream.get();
+                   for (const DeviceBuffer& buffer : main)
+                     trainer.device->fill_zero(buffer.get(), count * sizeof(float), stream);
+                   for (unsigned i = 0; i < 3; ++i) {
+                     for (std::size_t tensor = 5; tensor-- > 0;) {
+                       void* const from = in_bucket ? trainer.reducer.gradient_buffer(tensor) : memory[tensor].get();
+                       trainer.compute(from, gradient(rank, tensor, i), stream);
+                       if (i == 0)
+                         expect_refused([&] { trainer.reducer.ready(tensor, {.in = from, .out = from}, stream); },
+                                        "is its gradient");
+                       trainer.reducer.ready(tensor, {.in = from, .out = main[tensor].get()}, stream);
+                     }
+                     trainer.reducer.finish(stream);
+                   }
+                   for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+                     const Array total = testing::repeated(TNT_FLOAT32, count, [&](std::size_t i) {
+                       return sum(2, tensor, 0).get(i) + sum(2, tensor, 1).get(i) + sum(2, tensor, 2).get(i);
+                     });
+                     trainer.expect(main[tensor].get(), total, fmt::format("main gradient {}", tensor), stream);
+                   }
+                   expect_statistics(trainer, 2, 2);  // of the last step's sums
+                 },
+                 {.statistics = true, .accumulate = true});
+  }
+}
+
+TEST(DeviceReducerOptionsTest, ThatContradictEachOtherAreRefused) {
+  const auto refused = [](tnt_dtype_t dtype, const DeviceReducerOptions& options, const std::string& part) {
+    testing::run_threads(1, [&](Communicator& host) {
+      expect_refused([&] { const Trainer trainer(host, Plan({{"w", 8, dtype}}, 1024, std::nullopt), options); }, part);
+    });
+  };
+  refused(TNT_FLOAT32, {.accumulate = true, .clip_norm = 1.0}, "clip_norm with accumulate");
+  refused(TNT_INT32, {.clip_norm = 1.0}, "'w' is int32, which has no norm");
+  refused(TNT_FLOAT64, {.accumulate = true}, "'w' is reduced as float64");
+}
+
+// The parts of a step are those of its buckets, and of the timeline. Nobody waits for them.
+TEST_F(FiveTensors, AreTimed) {
+  run_trainers(2, five_tensors(),
+               [&](Trainer& trainer, int rank) {
+                 const auto memory = buffers(trainer);
+                 for (unsigned i = 0; i < 3; ++i) step(trainer, rank, 2, i, memory);
+                 trainer.device->synchronize(trainer.stream.get());
+                 const ReducerStats stats = trainer.reducer.stats();
+                 EXPECT_EQ(stats.steps, 3U);
+                 EXPECT_GT(stats.busy_ns, 0);
+                 EXPECT_GT(stats.exposed_ns, 0);
+                 EXPECT_EQ(std::accumulate(stats.phase_ns.begin(), stats.phase_ns.end(), std::int64_t{0}), stats.busy_ns);
+                 EXPECT_EQ(trainer.reducer.stats().busy_ns, stats.busy_ns);  // counted once
+               },
+               {.timing = true});
+}
+
 // Gradients of eight shards, summed on the ranks that have them and then over ranks, always in the same tree.
 TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
   constexpr std::size_t shards = 8;
@@ -393,16 +524,6 @@ TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
   };
   for (const int ranks : {1, 2, 4, 8}) run(ranks, Backend::nccl);
   run(4, Backend::hierarchical);
-}
-
-void expect_refused(const std::function<void()>& body, const std::string& part, tnt_status_t status = TNT_INVALID_ARGUMENT) {
-  try {
-    body();
-    ADD_FAILURE() << "accepted, no error with: " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), status);
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
 }
 
 // A range for each bucket, which ends even if the device refuses a call inside.

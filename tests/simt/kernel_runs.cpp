@@ -8,6 +8,14 @@ void run_pack(const gpu::BucketLaunch& launch) { gpu::pack(launch, nullptr); }
 
 void run_unpack(const gpu::BucketLaunch& launch) { gpu::unpack(launch, nullptr); }
 
+void run_accumulate(const gpu::BucketLaunch& launch) { gpu::accumulate(launch, nullptr); }
+
+double run_clip_factor(const gpu::Statistics* statistics, std::uint32_t n, double limit) {
+  double factor = -1.0;
+  gpu::clip_factor(statistics, n, limit, &factor, nullptr);
+  return factor;
+}
+
 void run_sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total) {
   gpu::sum_statistics(partials, n, total, nullptr);
 }

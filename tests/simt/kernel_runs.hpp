@@ -11,6 +11,8 @@ namespace tnt::testing {
 
 void run_pack(const gpu::BucketLaunch& launch);
 void run_unpack(const gpu::BucketLaunch& launch);
+void run_accumulate(const gpu::BucketLaunch& launch);
+double run_clip_factor(const gpu::Statistics* statistics, std::uint32_t n, double limit);
 void run_sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total);
 void run_reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype);
 

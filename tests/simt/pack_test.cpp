@@ -56,6 +56,33 @@ TEST_P(Buckets, OfRandomTensorsArePackedAndUnpacked) {
   set_schedule(Schedule::ascending);
 }
 
+// With a factor from the device, also where the result is the slot itself.
+TEST_P(Buckets, AreMultipliedByAFactor) {
+  const double factor = 0.3;
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    std::mt19937 random(seed);
+    const tnt_dtype_t wire = GetParam();
+    BucketCase test({.wire = wire, .tensors = random_tensors(wire, random), .seed = seed});
+    std::vector<std::vector<std::byte>> expected;
+    for (std::size_t i = 0; i < test.out.size(); ++i) {
+      expected.push_back(test.out[i].copy());
+      if (test.arguments[i].out == nullptr) continue;
+      const TensorShape& tensor = test.options.tensors[i];
+      std::byte* const slot = test.bucket.data() + test.layout.slots[i] * dtype_size(wire);
+      scale(expected[i].data(), tensor.dtype, slot, wire, tensor.count, factor);
+      if (tensor.dtype == wire && i % 2 == 0) test.arguments[i].out = slot;
+    }
+    BucketLaunch launch = test.launch(seed % 3);
+    launch.factor = &factor;
+    run_unpack(launch);
+    for (std::size_t i = 0; i < test.out.size(); ++i) {
+      if (test.arguments[i].out == test.out[i].data() || test.arguments[i].out == nullptr) continue;
+      std::memcpy(test.out[i].data(), test.arguments[i].out, test.out[i].bytes());
+    }
+    test.expect_unpacked(expected);
+  }
+}
+
 // Every alignment of a tensor and every remainder of its length, at every alignment of the bucket.
 TEST_P(Buckets, LieAnywhere) {
   const tnt_dtype_t wire = GetParam();

@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
+#include <limits>
 #include <string>
 
 #include "kernels/cpu/half.hpp"
@@ -142,6 +144,22 @@ TEST(Statistics, HaveTheSameBitsWhateverTheLaunchAndTheAddresses) {
   expect_same(partials_of(Misalignment::no, 1, Schedule::descending));  // the tiles of one block share its memory
   expect_same(partials_of(Misalignment::elements, 7, Schedule::shuffled));
   expect_same(partials_of(Misalignment::bytes, 0, Schedule::descending));
+}
+
+TEST(Statistics, GiveTheFactorThatClips) {
+  const auto of = [](std::initializer_list<double> squares) {
+    std::vector<Statistics> all;
+    for (const double sum : squares) all.push_back({.sum_of_squares = sum, .non_finite = 0});
+    return all;
+  };
+  const auto factor = [](const std::vector<Statistics>& all, double limit) {
+    return run_clip_factor(all.data(), static_cast<std::uint32_t>(all.size()), limit);
+  };
+  EXPECT_EQ(factor(of({9.0, 0.0, 16.0}), 1.0), 0.2);
+  EXPECT_EQ(factor(of({9.0, 16.0}), 5.0), 1.0);
+  EXPECT_EQ(factor(of({}), 0.5), 1.0);
+  EXPECT_EQ(factor(of({std::numeric_limits<double>::infinity()}), 1.0), 1.0);
+  EXPECT_EQ(factor(of({std::nan(""), 4.0}), 1.0), 1.0);
 }
 
 TEST(Statistics, SumAnyNumberOfPartials) {

@@ -72,9 +72,27 @@ void unpack(const gpu::BucketLaunch& launch) {
       unwanted.resize(count * dtype_size(part.dtype));
     }
     void* const out = part.tensor.out == nullptr ? unwanted.data() : part.out();
-    scale(out, part.dtype, part.bucket, part.wire, count, 1.0);
+    scale(out, part.dtype, part.bucket, part.wire, count, launch.factor == nullptr ? 1.0 : *launch.factor);
     if (launch.statistics != nullptr) launch.statistics[i] = statistics_of(out, part.dtype, count);
   }
+}
+
+void accumulate(const gpu::BucketLaunch& launch) {
+  for (std::uint32_t i = 0; i < launch.n_tiles; ++i) {
+    const Part part(launch, i);
+    if (part.tensor.out == nullptr) continue;
+    std::vector<float> terms(part.tile.count);
+    scale(terms.data(), TNT_FLOAT32, part.bucket, part.wire, terms.size(), 1.0);
+    auto* const sums = static_cast<Unaligned<float>*>(part.tensor.out) + part.tile.first;
+    for (std::size_t k = 0; k < terms.size(); ++k) sums[k].value += terms[k];
+  }
+}
+
+void clip_factor(const gpu::Statistics* statistics, std::uint32_t n, double limit, double* factor) {
+  gpu::Statistics total;
+  sum_statistics(statistics, n, &total);
+  const double norm = std::sqrt(total.sum_of_squares);
+  *factor = std::isfinite(norm) && norm > limit ? limit / norm : 1.0;
 }
 
 void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total) {

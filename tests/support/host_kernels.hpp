@@ -8,6 +8,8 @@ namespace tnt::host {
 
 void pack(const gpu::BucketLaunch& launch);
 void unpack(const gpu::BucketLaunch& launch);
+void accumulate(const gpu::BucketLaunch& launch);
+void clip_factor(const gpu::Statistics* statistics, std::uint32_t n, double limit, double* factor);
 void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total);
 void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype);
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/dtype.hpp"
 #include "support/simulated_memory.hpp"
 #include "support/simulated_stream.h"
@@ -26,7 +27,9 @@ constexpr const char* call_names[] = {"allocate",
                                       "call",
                                       "pack",
                                       "unpack",
+                                      "accumulate",
                                       "sum_statistics",
+                                      "clip_factor",
                                       "reduce",
                                       "pointer_attributes"};
 
@@ -228,10 +231,35 @@ EventHandle SimulatedDevice::make_event() {
   return streams_->make_event();
 }
 
-void SimulatedDevice::destroy_event(EventHandle event) noexcept { streams_->destroy_event(event); }
+EventHandle SimulatedDevice::make_timed_event() {
+  EventHandle event = make_event();
+  const std::scoped_lock lock(mutex_);
+  times_[event];
+  return event;
+}
+
+void SimulatedDevice::destroy_event(EventHandle event) noexcept {
+  {
+    const std::scoped_lock lock(mutex_);
+    times_.erase(event);
+  }
+  streams_->destroy_event(event);
+}
 
 void SimulatedDevice::record(EventHandle event, StreamHandle stream) {
   count(Call::record);
+  const bool timed = [&] {
+    const std::scoped_lock lock(mutex_);
+    return times_.contains(event);
+  }();
+  if (timed) {
+    put(
+        stream, "time", [] { return std::vector<Access>{}; },
+        [this, event] {
+          const std::scoped_lock lock(mutex_);
+          if (const auto found = times_.find(event); found != times_.end()) found->second = now_ns();
+        });
+  }
   streams_->record(event, stream);
 }
 
@@ -243,6 +271,19 @@ void SimulatedDevice::wait(StreamHandle stream, EventHandle event) {
 bool SimulatedDevice::completed(EventHandle event) {
   count(Call::completed);
   return streams_->completed(event);
+}
+
+double SimulatedDevice::seconds_between(EventHandle begin, EventHandle end) {
+  for (EventHandle event : {begin, end}) {
+    if (!streams_->completed(event)) streams_->refuse("the time of an event was asked for that has not completed");
+  }
+  const std::scoped_lock lock(mutex_);
+  const auto from = times_.find(begin);
+  const auto to = times_.find(end);
+  if (from == times_.end() || to == times_.end() || !from->second || !to->second) {
+    streams_->refuse("the time between events was asked for that have none");
+  }
+  return static_cast<double>(*to->second - *from->second) * 1e-9;
 }
 
 void SimulatedDevice::copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) {
@@ -313,6 +354,24 @@ void SimulatedDevice::unpack(const gpu::BucketLaunch& launch, StreamHandle strea
   put(
       stream, "unpack", [own] { return bucket_accesses(own->kept, gpu::Direction::unpack); },
       [this, own] { kernels_.unpack(own->kept); });
+}
+
+void SimulatedDevice::accumulate(const gpu::BucketLaunch& launch, StreamHandle stream) {
+  count(Call::accumulate);
+  const auto own = std::make_shared<const KeptLaunch>(launch);
+  put(
+      stream, "accumulate", [own] { return accumulate_accesses(own->kept); }, [this, own] { kernels_.accumulate(own->kept); });
+}
+
+void SimulatedDevice::clip_factor(const gpu::Statistics* statistics, std::uint32_t n, double limit, double* factor,
+                                  StreamHandle stream) {
+  count(Call::clip_factor);
+  put(
+      stream, "clip_factor",
+      [=] {
+        return std::vector<Access>{{statistics, n * sizeof(gpu::Statistics), false}, {factor, sizeof(double), true}};
+      },
+      [=, this] { kernels_.clip_factor(statistics, n, limit, factor); });
 }
 
 void SimulatedDevice::sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total,

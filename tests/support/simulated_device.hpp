@@ -16,7 +16,9 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +43,9 @@ enum class Call {
   call,
   pack,
   unpack,
+  accumulate,
   sum_statistics,
+  clip_factor,
   reduce,
   pointer_attributes,
   last = pointer_attributes
@@ -103,10 +107,12 @@ class SimulatedDevice final : public Device {
   [[nodiscard]] int device_of(StreamHandle stream) override;
   [[nodiscard]] bool capturing(StreamHandle stream) override;
   [[nodiscard]] EventHandle make_event() override;
+  [[nodiscard]] EventHandle make_timed_event() override;
   void destroy_event(EventHandle event) noexcept override;
   void record(EventHandle event, StreamHandle stream) override;
   void wait(StreamHandle stream, EventHandle event) override;
   [[nodiscard]] bool completed(EventHandle event) override;
+  [[nodiscard]] double seconds_between(EventHandle begin, EventHandle end) override;
   void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) override;
   void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
   void launch_host_func(void (*function)(void*), void* data, StreamHandle stream) override;
@@ -117,7 +123,10 @@ class SimulatedDevice final : public Device {
   }
   void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void unpack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
+  void accumulate(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) override;
+  void clip_factor(const gpu::Statistics* statistics, std::uint32_t n, double limit, double* factor,
+                   StreamHandle stream) override;
   void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) override;
 
  private:
@@ -132,7 +141,8 @@ class SimulatedDevice final : public Device {
 
   int index_;
   const Kernels& kernels_;
-  std::mutex mutex_;  // of counts_ and ranges_
+  std::mutex mutex_;                                          // of counts_, ranges_ and times_
+  std::map<EventHandle, std::optional<std::int64_t>> times_;  // of timed events
   std::vector<std::string> ranges_;
   std::array<Count, static_cast<std::size_t>(Call::last) + 1> counts_{};
   std::unique_ptr<SimulatedStreams> streams_;

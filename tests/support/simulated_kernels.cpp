@@ -60,7 +60,12 @@ struct BucketRanges {
 }  // namespace
 
 const Kernels& cpu_kernels() {
-  static constexpr Kernels kernels{host::pack, host::unpack, host::sum_statistics, host::reduce};
+  static constexpr Kernels kernels{.pack = host::pack,
+                                   .unpack = host::unpack,
+                                   .accumulate = host::accumulate,
+                                   .sum_statistics = host::sum_statistics,
+                                   .clip_factor = host::clip_factor,
+                                   .reduce = host::reduce};
   return kernels;
 }
 
@@ -72,11 +77,29 @@ std::vector<Access> bucket_accesses(const gpu::BucketLaunch& launch, gpu::Direct
   if (launch.statistics != nullptr) {
     accesses.push_back({launch.statistics, launch.n_tiles * sizeof(gpu::Statistics), true});
   }
+  if (launch.factor != nullptr) accesses.push_back({launch.factor, sizeof(double), false});
   BucketRanges ranges;
   for (const gpu::Tile& tile : tiles) ranges.add(tile, launch.tensors[tile.tensor], launch, direction);
   for (const Ranges* some : {&ranges.tensors_read, &ranges.tensors_written, &ranges.bucket_read, &ranges.bucket_written}) {
     some->append_to(accesses);
   }
+  return accesses;
+}
+
+std::vector<Access> accumulate_accesses(const gpu::BucketLaunch& launch) {
+  std::vector<Access> accesses;
+  accesses.push_back({launch.tiles, launch.n_tiles * sizeof(gpu::Tile), false});
+  if (!readable(accesses.back())) return accesses;
+  Ranges sums(true);
+  Ranges terms(false);
+  for (const gpu::Tile& tile : std::span(launch.tiles, launch.n_tiles)) {
+    void* const out = launch.tensors[tile.tensor].out;
+    if (out == nullptr) continue;
+    sums.add(out, tile.first * sizeof(float), tile.count * sizeof(float));
+    terms.add(launch.bucket, tile.slot * dtype_size(launch.wire), tile.count * dtype_size(launch.wire));
+  }
+  sums.append_to(accesses);
+  terms.append_to(accesses);
   return accesses;
 }
 

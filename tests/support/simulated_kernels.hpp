@@ -13,14 +13,18 @@ namespace tnt::testing {
 struct Kernels {
   void (*pack)(const gpu::BucketLaunch& launch);
   void (*unpack)(const gpu::BucketLaunch& launch);
+  void (*accumulate)(const gpu::BucketLaunch& launch);
   void (*sum_statistics)(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total);
+  void (*clip_factor)(const gpu::Statistics* statistics, std::uint32_t n, double limit, double* factor);
   void (*reduce)(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype);
 };
 [[nodiscard]] const Kernels& cpu_kernels();  // on the CPU, fast
 // the GPU's kernels compiled for the CPU; only in programs with simt_kernels.cpp
 [[nodiscard]] const Kernels& simt_kernels();
 
-// The accesses of a launch. If tiles are not entirely in simulated memory: only the access that shows this.
+// The accesses of a launch of pack or unpack, or of accumulate. If tiles are not entirely in simulated memory: only the access
+// that shows this.
 [[nodiscard]] std::vector<Access> bucket_accesses(const gpu::BucketLaunch& launch, gpu::Direction direction);
+[[nodiscard]] std::vector<Access> accumulate_accesses(const gpu::BucketLaunch& launch);
 
 }  // namespace tnt::testing

@@ -28,6 +28,7 @@ class Reducer {
     options.context = context.c_str();
     options.wire_dtype = wire_dtype;
     options.device = device;
+    options.timing = device == TNT_DEVICE_HOST ? 0 : 1;
     options.determinism = determinism;
     if (!gradient_order.empty() && gradient_order.size() != specs.size())
       throw nb::value_error("gradient_order does not name each tensor once");

@@ -171,6 +171,13 @@ EventHandle CudaDevice::make_event() {
   return event;
 }
 
+EventHandle CudaDevice::make_timed_event() {
+  const ContextGuard current(context_);
+  cudaEvent_t event = nullptr;
+  TNT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDefault));
+  return event;
+}
+
 void CudaDevice::destroy_event(EventHandle event) noexcept {
   release_in_context([&] { cudaEventDestroy(cuda_event(event)); });
 }
@@ -192,6 +199,14 @@ bool CudaDevice::completed(EventHandle event) {
   if (not_ready(answer)) return false;
   if (answer != cudaSuccess) fail_cuda(answer, "cudaEventQuery(event)", __FILE__, __LINE__);
   return true;
+}
+
+double CudaDevice::seconds_between(EventHandle begin, EventHandle end) {
+  const ContextGuard current(context_);
+  const RelaxedCaptureGuard relaxed;
+  float milliseconds = 0.0F;
+  TNT_CUDA(cudaEventElapsedTime(&milliseconds, cuda_event(begin), cuda_event(end)));
+  return static_cast<double>(milliseconds) * 1e-3;
 }
 
 void CudaDevice::copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) {
@@ -230,9 +245,20 @@ void CudaDevice::unpack(const gpu::BucketLaunch& launch, StreamHandle stream) {
   gpu::unpack(launch, stream);
 }
 
+void CudaDevice::accumulate(const gpu::BucketLaunch& launch, StreamHandle stream) {
+  const ContextGuard current(context_);
+  gpu::accumulate(launch, stream);
+}
+
 void CudaDevice::sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) {
   const ContextGuard current(context_);
   gpu::sum_statistics(partials, n, total, stream);
+}
+
+void CudaDevice::clip_factor(const gpu::Statistics* statistics, std::uint32_t n, double limit, double* factor,
+                             StreamHandle stream) {
+  const ContextGuard current(context_);
+  gpu::clip_factor(statistics, n, limit, factor, stream);
 }
 
 void CudaDevice::reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype,

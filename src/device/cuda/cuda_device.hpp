@@ -37,10 +37,12 @@ class CudaDevice final : public Device {
   [[nodiscard]] bool capturing(StreamHandle stream) override;
 
   [[nodiscard]] EventHandle make_event() override;
+  [[nodiscard]] EventHandle make_timed_event() override;
   void destroy_event(EventHandle event) noexcept override;
   void record(EventHandle event, StreamHandle stream) override;
   void wait(StreamHandle stream, EventHandle event) override;
   [[nodiscard]] bool completed(EventHandle event) override;
+  [[nodiscard]] double seconds_between(EventHandle begin, EventHandle end) override;
 
   void copy(void* to, const void* from, std::size_t bytes, StreamHandle stream) override;
   void fill_zero(void* memory, std::size_t bytes, StreamHandle stream) override;
@@ -51,7 +53,10 @@ class CudaDevice final : public Device {
 
   void pack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void unpack(const gpu::BucketLaunch& launch, StreamHandle stream) override;
+  void accumulate(const gpu::BucketLaunch& launch, StreamHandle stream) override;
   void sum_statistics(const gpu::Statistics* partials, std::uint32_t n, gpu::Statistics* total, StreamHandle stream) override;
+  void clip_factor(const gpu::Statistics* statistics, std::uint32_t n, double limit, double* factor,
+                   StreamHandle stream) override;
   void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) override;
 
  private:

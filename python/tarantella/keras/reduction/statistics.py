@@ -28,7 +28,7 @@ def logged(stats: Callable[[], dict[str, float]]) -> Iterator[None]:
 def describe(stats: dict[str, float]) -> str:
     """``"20 steps reduced 16.5 MiB each in 4.1 ms, of which 2.9 ms were exposed (29 % hidden)"``.
 
-    On a GPU the time is not measured, and only the first half is said.
+    Steps that a CUDA graph replays have no times, and only the first half is said of them.
     """
     steps = stats["steps"]
     busy, exposed = stats["busy_seconds"] / steps * 1e3, stats["exposed_seconds"] / steps * 1e3
