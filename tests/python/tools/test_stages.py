@@ -84,8 +84,8 @@ def test_all_stages_run_and_are_summed_up(stages: Path) -> None:
     assert said.endswith("tools/test: ok\n")
     for line in (
         "ctest --preset release -j",
-        "ctest --preset asan -j 3 --no-tests=error",
-        "ctest --preset tsan -j 3 --no-tests=error",
+        "ctest --preset asan -j 2 --no-tests=error",
+        "ctest --preset tsan -j 2 --no-tests=error",
     ):
         assert any(call.startswith(line) for call in called), (line, called)
     assert "cmake --build --preset asan --target tnt_sanitized" in called
