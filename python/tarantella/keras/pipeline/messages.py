@@ -73,6 +73,7 @@ class Mail:
         self._communicator = communicator.attachment()
         self._kept: dict[Message, tf.Tensor] = {}  # between two stages of this rank
         self._pending: dict[Message, tuple[int, tf.Tensor]] = {}
+        self._sent: dict[int, Any] = {}  # to each rank, the last operation in a graph
         self._coming = {
             peer: [m for task in row for m in sent_by(task, cut) if schedule.rank_of(m.stage) == rank]
             for peer, row in enumerate(schedule.rows)
@@ -83,14 +84,21 @@ class Mail:
         return self._cut.crossings[message.crossing]
 
     def send(self, message: Message, tensor: tf.Tensor) -> list[Any]:
-        """Starts to send a tensor. Gives the operation, in a graph."""
+        """Starts to send a tensor, after what was sent to the same rank before. Gives the operation, in a graph.
+
+        A graph runs operations that do not depend on each other in any order, and the receiver knows messages by their order.
+        """
         peer = self._schedule.rank_of(message.stage)
         if peer == self._rank:
             self._kept[message] = tensor
             return []
-        with device_placement.device_of_ops(device_placement.HOST):
+        before = [self._sent[peer]] if peer in self._sent else []
+        with tf.control_dependencies(before), device_placement.device_of_ops(device_placement.HOST):
             operation = ops.library().tnt_send(tensor, communicator=self._communicator, peer=peer)
-        return [] if operation is None else [operation]
+        if operation is None:
+            return []
+        self._sent[peer] = operation
+        return [operation]
 
     def expect(self, messages: Sequence[Message]) -> list[Any]:
         """Starts to receive these messages, after those that are sent before them. Gives the operations, in a graph."""
