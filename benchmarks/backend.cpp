@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "benchmarks/reference_library.hpp"
+#include "benchmarks/shares.hpp"
 
 namespace tnt::bench {
 namespace {
@@ -32,6 +33,14 @@ class OwnBackend final : public Backend {
       case Collective::reduce: return check(tnt_reduce(comm_, in, out, count, dtype, op, root, nullptr, nullptr));
       case Collective::gather: return check(tnt_gather(comm_, in, out, count, dtype, root, nullptr, nullptr));
       case Collective::scatter: return check(tnt_scatter(comm_, in, out, count, dtype, root, nullptr, nullptr));
+      case Collective::all_gather_v:
+        return check(tnt_all_gather_v(comm_, in, out, counts_of(count).sent.data(), dtype, nullptr, nullptr));
+      case Collective::reduce_scatter_v:
+        return check(tnt_reduce_scatter_v(comm_, in, out, counts_of(count).sent.data(), dtype, op, nullptr, nullptr));
+      case Collective::all_to_all_v: {
+        const Counts& counts = counts_of(count);
+        return check(tnt_all_to_all_v(comm_, in, out, counts.sent.data(), counts.received.data(), dtype, nullptr, nullptr));
+      }
       case Collective::sendrecv: return round_the_ring(in, out, count, dtype);
       case Collective::barrier: return check(tnt_barrier(comm_, nullptr, nullptr));
       default: throw Failure(fmt::format("{} is no collective of a communicator", bench::name(collective)));
@@ -39,6 +48,20 @@ class OwnBackend final : public Backend {
   }
 
  private:
+  // Of each rank's share.
+  struct Counts {
+    std::size_t all = 0;
+    std::vector<std::size_t> sent{};
+    std::vector<std::size_t> received{};
+  };
+
+  const Counts& counts_of(std::size_t all) {
+    if (counts_.sent.empty() || counts_.all != all) {
+      counts_ = {all, shares(all, ranks_), std::vector(static_cast<std::size_t>(ranks_), share(all, ranks_, rank_))};
+    }
+    return counts_;
+  }
+
   // Sends to the next rank and receives from the previous one. Even ranks send first, so that a receiver always exists.
   void round_the_ring(const void* in, void* out, std::size_t count, tnt_dtype_t dtype) const {
     const auto send = [&] { check(tnt_send(comm_, in, count, dtype, (rank_ + 1) % ranks_, nullptr, nullptr)); };
@@ -51,6 +74,7 @@ class OwnBackend final : public Backend {
   tnt_comm_t comm_;
   int rank_ = 0;
   int ranks_ = 1;
+  Counts counts_;  // of the last call
 };
 
 // A reference library is a plug-in: this program must start without MPI although a plug-in was built against one.

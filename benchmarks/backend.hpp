@@ -23,7 +23,8 @@ class Backend {
 
   [[nodiscard]] virtual bool supports(Collective collective, tnt_dtype_t dtype, tnt_op_t op) const = 0;
 
-  // count: elements as in tarantella.h, of the vector for all_reduce and broadcast, of one rank's part for the others.
+  // count: elements as in tarantella.h, of the vector for all_reduce and broadcast, of one rank's part for the others, and of
+  // all parts for the uneven forms (shares.hpp).
   virtual void run(Collective collective, const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                    int root) = 0;
 };

@@ -19,7 +19,7 @@ class Bench {
   Bench(const Row& row, const Team& team)
       : row_(row),
         problem_(problem_of(row, team.rank())),
-        shape_(shape_of(row.collective, row.bytes, tnt_dtype_size(row.dtype), team.ranks())),
+        shape_(shape_of(row.collective, row.bytes, tnt_dtype_size(row.dtype), team.ranks(), team.rank())),
         in_(shape_.in * tnt_dtype_size(row.dtype), row.unalign * tnt_dtype_size(row.dtype), row.cache),
         out_(shape_.out * tnt_dtype_size(row.dtype), row.unalign * tnt_dtype_size(row.dtype), row.cache) {}
 
@@ -90,8 +90,8 @@ void check_accuracy(Verdict& verdict, Bench& bench, Backend& backend, const Team
 
 void check_repeat(Verdict& verdict, Bench& bench, Backend& backend, const Team& team, int runs) {
   const Collective collective = bench.problem().collective;
-  const bool same_on_all =
-      collective == Collective::all_reduce || collective == Collective::all_gather || collective == Collective::broadcast;
+  const bool same_on_all = collective == Collective::all_reduce || collective == Collective::all_gather ||
+                           collective == Collective::all_gather_v || collective == Collective::broadcast;
   for (int run = 0; run < std::max(runs, 3); ++run) {
     const std::uint64_t hash = hash_of(bench.operate_on(backend, random_input, 4, false), bench.out_bytes());
     if (run == 0) verdict.hash = hash;

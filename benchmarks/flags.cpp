@@ -28,6 +28,7 @@ void add_subject_flags(CLI::App& app, Flags& flags) {
   app.add_option("COLLECTIVE", flags.collective,
                  "all_reduce (default), reduce_scatter, all_gather, broadcast,\n"
                  "all_to_all, reduce, gather, scatter, sendrecv (to the next rank),\nbarrier;\n"
+                 "all_gather_v, reduce_scatter_v, all_to_all_v: with a block for rank r in\nproportion to r + 1;\n"
                  "bucket: pack, reduce and unpack a model's gradients;\n"
                  "overlap: the same during a synthetic backward pass")
       ->type_name(" ");
@@ -54,8 +55,7 @@ void add_subject_flags(CLI::App& app, Flags& flags) {
 void add_size_flags(CLI::App& app, Flags& flags) {
   Group group(app, "Sizes");
   group.add("-b,--minbytes", flags.minbytes, "SIZE",
-            "smallest size: 4, 1K, 1.5M, 1G; binary suffixes; default one element,\n4K for reduce_scatter, all_gather, "
-            "all_to_all,\ngather and scatter");
+            "smallest size: 4, 1K, 1.5M, 1G; binary suffixes; default one element,\n4K where a size is the total over ranks");
   group.add("-e,--maxbytes", flags.maxbytes, "SIZE", "largest size; default 64M");
   group.add("-f,--stepfactor", flags.stepfactor, "FACTOR", "from one size to the next; default 4");
   group.add("-i,--stepbytes", flags.stepbytes, "SIZE", "steps by addition instead");

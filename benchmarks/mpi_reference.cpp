@@ -3,8 +3,10 @@
 
 #include <climits>
 #include <string>
+#include <vector>
 
 #include "benchmarks/reference_library.hpp"
+#include "benchmarks/shares.hpp"
 #include "benchmarks/types.hpp"
 
 namespace tnt::bench {
@@ -100,6 +102,43 @@ int own_rank() {
   return rank;
 }
 
+// Of the uneven forms: how much each rank gets of this one's buffer, and where; the same of what each rank sends to this one.
+struct Counts {
+  int all = -1;
+  std::vector<int> sent, sent_begins, received, received_begins;
+};
+
+const Counts& counts_of(int all) {
+  static Counts counts;
+  if (counts.all == all) return counts;
+  counts = Counts();
+  counts.all = all;
+  int ranks = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const auto n = static_cast<std::size_t>(all);
+  const auto own = static_cast<int>(share(n, ranks, own_rank()));
+  for (int rank = 0; rank < ranks; ++rank) {
+    counts.sent.push_back(static_cast<int>(share(n, ranks, rank)));
+    counts.sent_begins.push_back(static_cast<int>(share_begin(n, ranks, rank)));
+    counts.received.push_back(own);
+    counts.received_begins.push_back(rank * own);
+  }
+  return counts;
+}
+
+int call_uneven(Collective collective, const void* in, void* out, int all, MPI_Datatype type, MPI_Op op) {
+  const Counts& counts = counts_of(all);
+  switch (collective) {
+    case Collective::all_gather_v:
+      return MPI_Allgatherv(in, counts.received.front(), type, out, counts.sent.data(), counts.sent_begins.data(), type,
+                            MPI_COMM_WORLD);
+    case Collective::reduce_scatter_v: return MPI_Reduce_scatter(in, out, counts.sent.data(), type, op, MPI_COMM_WORLD);
+    default:
+      return MPI_Alltoallv(in, counts.sent.data(), counts.sent_begins.data(), type, out, counts.received.data(),
+                           counts.received_begins.data(), type, MPI_COMM_WORLD);
+  }
+}
+
 int call(Collective collective, const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, int root) {
   const void* from = in == out ? MPI_IN_PLACE : in;
   switch (collective) {
@@ -111,6 +150,9 @@ int call(Collective collective, const void* in, void* out, int count, MPI_Dataty
     case Collective::reduce: return MPI_Reduce(own_rank() == root ? from : in, out, count, type, op, root, MPI_COMM_WORLD);
     case Collective::gather: return MPI_Gather(in, count, type, out, count, type, root, MPI_COMM_WORLD);
     case Collective::scatter: return MPI_Scatter(in, count, type, out, count, type, root, MPI_COMM_WORLD);
+    case Collective::all_gather_v:
+    case Collective::reduce_scatter_v:
+    case Collective::all_to_all_v: return call_uneven(collective, in, out, count, type, op);
     case Collective::sendrecv: return round_the_ring(in, out, count, type);
     case Collective::barrier: return MPI_Barrier(MPI_COMM_WORLD);
     default: return MPI_ERR_ARG;
@@ -119,7 +161,7 @@ int call(Collective collective, const void* in, void* out, int count, MPI_Dataty
 
 bool reduces(int collective) {
   return collective == static_cast<int>(Collective::all_reduce) || collective == static_cast<int>(Collective::reduce_scatter) ||
-         collective == static_cast<int>(Collective::reduce);
+         collective == static_cast<int>(Collective::reduce) || collective == static_cast<int>(Collective::reduce_scatter_v);
 }
 
 // MPI has no 16-bit floating-point types and no average.
@@ -128,7 +170,9 @@ bool supports(int collective, tnt_dtype_t dtype, tnt_op_t op) {
 }
 
 const char* run(int collective, const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root) {
-  if (count > INT_MAX) return "more elements than an int counts";
+  // the last rank's results of all_to_all_v are nearly twice as long as its inputs
+  const bool longer = collective == static_cast<int>(Collective::all_to_all_v);
+  if (count > (longer ? INT_MAX / 2 : INT_MAX)) return "more elements than an int counts";
   const MPI_Datatype type = type_of(dtype);
   const MPI_Op mpi_op = reduces(collective) ? op_of(op) : MPI_SUM;
   const int code = call(static_cast<Collective>(collective), in, out, static_cast<int>(count), type, mpi_op, root);

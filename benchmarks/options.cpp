@@ -24,8 +24,8 @@ void refuse_idle_flags(const Flags& flags, Collective collective) {
     const Text& text;
     std::vector<Collective> collectives;
   };
-  const std::vector<Collective> typed{all_reduce, reduce_scatter, all_gather, broadcast, all_to_all,
-                                      reduce,     gather,         scatter,    sendrecv};
+  const std::vector<Collective> typed{all_reduce, reduce_scatter, all_gather,   broadcast,        all_to_all,   reduce,
+                                      gather,     scatter,        all_gather_v, reduce_scatter_v, all_to_all_v, sendrecv};
   std::vector<Collective> sized = typed;
   sized.insert(sized.end(), {bucket, overlap});
   const std::vector<Use> uses{{"-b", flags.minbytes, sized},
@@ -34,7 +34,7 @@ void refuse_idle_flags(const Flags& flags, Collective collective) {
                               {"-i", flags.stepbytes, sized},
                               {"--sizes", flags.sizes, sized},
                               {"-d", flags.datatype, typed},
-                              {"-O", flags.op, {all_reduce, reduce_scatter, reduce}},
+                              {"-O", flags.op, {all_reduce, reduce_scatter, reduce, reduce_scatter_v}},
                               {"-r", flags.root, {broadcast, reduce, gather, scatter}},
                               {"--cache", flags.cache, typed},
                               {"--unalign", flags.unalign, typed},
@@ -164,6 +164,7 @@ void read_simulation(const Flags& flags, Options& options) {
     refuse("--backend", "simulated",
            fmt::format("not of {}: `tarantella simulate` takes a whole step", name(options.collective)));
   }
+  if (uneven(options.collective)) refuse("--backend", "simulated", fmt::format("not of {}", name(options.collective)));
   for (const auto& [flag, text] : {std::pair<const char*, const Text&>{"--target", flags.target},
                                    {"--max-time", flags.max_time},
                                    {"--cache", flags.cache},

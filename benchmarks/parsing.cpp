@@ -31,10 +31,11 @@ constexpr Word<tnt_dtype_t> dtype_words[] = {
 constexpr Word<tnt_op_t> op_words[] = {{"sum", TNT_SUM},   {"avg", TNT_AVG},   {"min", TNT_MIN},  {"max", TNT_MAX},
                                        {"prod", TNT_PROD}, {"land", TNT_LAND}, {"lor", TNT_LOR},  {"lxor", TNT_LXOR},
                                        {"band", TNT_BAND}, {"bor", TNT_BOR},   {"bxor", TNT_BXOR}};
-constexpr std::array collectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
-                                 Collective::broadcast,  Collective::all_to_all,     Collective::reduce,
-                                 Collective::gather,     Collective::scatter,        Collective::sendrecv,
-                                 Collective::barrier,    Collective::bucket,         Collective::overlap};
+constexpr std::array collectives{Collective::all_reduce,       Collective::reduce_scatter, Collective::all_gather,
+                                 Collective::broadcast,        Collective::all_to_all,     Collective::reduce,
+                                 Collective::gather,           Collective::scatter,        Collective::all_gather_v,
+                                 Collective::reduce_scatter_v, Collective::all_to_all_v,   Collective::sendrecv,
+                                 Collective::barrier,          Collective::bucket,         Collective::overlap};
 
 // A comma-separated list of names, or "all"; every value once.
 template <typename T, std::size_t n>

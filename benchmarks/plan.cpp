@@ -29,7 +29,7 @@ std::size_t measuring(const Options& options, int ranks) {
     }
     for (const tnt_dtype_t dtype : options.dtypes) {
       const std::size_t element = tnt_dtype_size(dtype);
-      const Shape shape = shape_of(options.collective, size.bytes, element, ranks);
+      const Shape shape = shape_of(options.collective, size.bytes, element, ranks, ranks - 1);  // the largest share
       const auto pool = [&](std::size_t elements) {
         return pool_bytes((elements + options.unalign) * element, options.cache, last_level_cache_bytes());
       };

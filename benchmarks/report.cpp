@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "benchmarks/shape.hpp"
 #include "benchmarks/table.hpp"
 #include "benchmarks/text_formats.hpp"
 
@@ -37,6 +38,9 @@ double busbw_factor(Collective collective, int ranks) {
     case Collective::overlap: return 2 * (n - 1) / n;
     case Collective::reduce_scatter:
     case Collective::all_to_all:
+    case Collective::all_gather_v:
+    case Collective::reduce_scatter_v:
+    case Collective::all_to_all_v:
     case Collective::gather:
     case Collective::scatter:
     case Collective::all_gather: return (n - 1) / n;
@@ -49,9 +53,7 @@ double busbw_factor(Collective collective, int ranks) {
 }
 
 bool has_op(Collective collective) {
-  using enum Collective;
-  return collective == all_reduce || collective == reduce_scatter || collective == reduce || collective == bucket ||
-         collective == overlap;
+  return reduces(collective) || collective == Collective::bucket || collective == Collective::overlap;
 }
 
 nlohmann::ordered_json to_json(const Row& row, const Header& header) {

@@ -17,10 +17,11 @@ std::vector<Row> planned_rows(const Options& options, int ranks) {
       if (!has_op(dtype, op)) continue;
       for (const Size& size : options.sizes) {
         for (const bool in_place : places) {
-          const Shape shape = shape_of(options.collective, size.bytes, tnt_dtype_size(dtype), ranks);
+          const std::size_t element = tnt_dtype_size(dtype);
+          const Shape shape = shape_of(options.collective, size.bytes, element, ranks, 0);
           rows.push_back({.collective = options.collective,
                           .ranks = ranks,
-                          .bytes = std::max(shape.in, shape.out) * tnt_dtype_size(dtype),  // a count that n ranks can divide
+                          .bytes = elements_of(options.collective, size.bytes, element, ranks) * element,
                           .count = shape.count,
                           .label = size.label,
                           .dtype = dtype,
@@ -37,7 +38,7 @@ std::vector<Row> planned_rows(const Options& options, int ranks) {
 }
 
 Problem problem_of(const Row& row, int rank) {
-  const Shape shape = shape_of(row.collective, row.bytes, tnt_dtype_size(row.dtype), row.ranks);
+  const Shape shape = shape_of(row.collective, row.bytes, tnt_dtype_size(row.dtype), row.ranks, rank);
   return {.collective = row.collective,
           .ranks = row.ranks,
           .rank = rank,

@@ -7,7 +7,7 @@
 
 namespace tnt::bench {
 
-[[nodiscard]] bool reduces(Collective collective);       // all_reduce, reduce_scatter and reduce
+[[nodiscard]] bool reduces(Collective collective);       // all_reduce, reduce and both reduce_scatter
 [[nodiscard]] bool rooted(Collective collective);        // broadcast, reduce, gather and scatter
 [[nodiscard]] bool has_in_place(Collective collective);  // whether input and output have the same size
 
@@ -20,8 +20,12 @@ struct Shape {
 
 [[nodiscard]] bool parted(Collective collective);  // whether a size is the total over ranks
 
-// bytes: as in nccl-tests; rounded down if n ranks cannot divide them.
-[[nodiscard]] Shape shape_of(Collective collective, std::size_t bytes, std::size_t element, int ranks);
+[[nodiscard]] bool uneven(Collective collective);  // whether the ranks have shares (shares.hpp)
+
+// The elements of so many bytes, as in nccl-tests; rounded down if n ranks cannot divide them.
+[[nodiscard]] std::size_t elements_of(Collective collective, std::size_t bytes, std::size_t element, int ranks);
+// Of the uneven forms, count is the number of all elements.
+[[nodiscard]] Shape shape_of(Collective collective, std::size_t bytes, std::size_t element, int ranks, int rank);
 
 // The minimum number of bytes that the machine's memory must move: each rank's input is read once, and each rank's result is
 // written once. S bytes as in nccl-tests, n ranks: 2nS for all_reduce, all_to_all and sendrecv; (n+1)S for all_gather,

@@ -4,6 +4,7 @@
 
 #include "benchmarks/element.hpp"
 #include "benchmarks/shape.hpp"
+#include "benchmarks/shares.hpp"
 
 namespace tnt::bench {
 namespace {
@@ -48,6 +49,7 @@ double combine(double a, double b, tnt_op_t op) {
 }  // namespace
 
 std::size_t in_count(const Problem& problem) {
+  if (problem.collective == Collective::all_gather_v) return share(problem.count, problem.ranks, problem.rank);
   const bool of_all = problem.collective == Collective::reduce_scatter || problem.collective == Collective::all_to_all ||
                       problem.collective == Collective::scatter;
   return of_all ? problem.count * static_cast<std::size_t>(problem.ranks) : problem.count;
@@ -56,6 +58,10 @@ std::size_t in_count(const Problem& problem) {
 std::size_t out_count(const Problem& problem) {
   const bool on_root_alone = problem.collective == Collective::reduce || problem.collective == Collective::gather;
   if (on_root_alone && problem.rank != problem.root) return 0;
+  if (problem.collective == Collective::reduce_scatter_v) return share(problem.count, problem.ranks, problem.rank);
+  if (problem.collective == Collective::all_to_all_v) {
+    return static_cast<std::size_t>(problem.ranks) * share(problem.count, problem.ranks, problem.rank);
+  }
   const bool of_all = problem.collective == Collective::all_gather || problem.collective == Collective::all_to_all ||
                       problem.collective == Collective::gather;
   return of_all ? problem.count * static_cast<std::size_t>(problem.ranks) : problem.count;
@@ -89,6 +95,16 @@ Origin origin(const Problem& problem, std::size_t i) {
     case Collective::all_to_all:
       return {static_cast<std::size_t>(problem.rank) * problem.count + i % problem.count, static_cast<int>(i / problem.count)};
     case Collective::reduce_scatter: return {static_cast<std::size_t>(problem.rank) * problem.count + i, -1};
+    case Collective::all_gather_v: {
+      int rank = 0;
+      while (i >= share_begin(problem.count, problem.ranks, rank + 1)) ++rank;
+      return {i - share_begin(problem.count, problem.ranks, rank), rank};
+    }
+    case Collective::reduce_scatter_v: return {share_begin(problem.count, problem.ranks, problem.rank) + i, -1};
+    case Collective::all_to_all_v: {
+      const std::size_t own = share(problem.count, problem.ranks, problem.rank);
+      return {share_begin(problem.count, problem.ranks, problem.rank) + i % own, static_cast<int>(i / own)};
+    }
     default: return {i, -1};
   }
 }

@@ -14,7 +14,7 @@ struct Problem {
   Collective collective = Collective::all_reduce;
   int ranks = 1;
   int rank = 0;
-  std::size_t count = 0;  // as in the library's call
+  std::size_t count = 0;  // as in the library's call; of the uneven forms, of all ranks
   tnt_dtype_t dtype = TNT_FLOAT32;
   tnt_op_t op = TNT_SUM;
   int root = 0;

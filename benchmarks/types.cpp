@@ -12,6 +12,9 @@ const char* name(Collective collective) {
     case Collective::reduce: return "reduce";
     case Collective::gather: return "gather";
     case Collective::scatter: return "scatter";
+    case Collective::all_gather_v: return "all_gather_v";
+    case Collective::reduce_scatter_v: return "reduce_scatter_v";
+    case Collective::all_to_all_v: return "all_to_all_v";
     case Collective::sendrecv: return "sendrecv";
     case Collective::barrier: return "barrier";
     case Collective::bucket: return "bucket";

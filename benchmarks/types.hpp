@@ -20,6 +20,9 @@ enum class Collective {
   reduce,
   gather,
   scatter,
+  all_gather_v,
+  reduce_scatter_v,
+  all_to_all_v,
   sendrecv,
   barrier,
   bucket,
@@ -30,7 +33,7 @@ enum class Place { out, in, both };
 enum class Format { table, jsonl, csv, md };
 
 // Bytes as in nccl-tests: the vector for all_reduce, reduce, broadcast and sendrecv; the total over ranks for all_gather,
-// reduce_scatter, all_to_all, gather and scatter.
+// reduce_scatter, all_to_all, gather, scatter and the forms with v.
 struct Size {
   std::size_t bytes = 0;
   std::string label{};  // a tensor's name in a model's list; empty for plain sizes

@@ -122,7 +122,7 @@ class Simulation {
 
   void run_row(const Row& planned, int rank, Communicator& comm) {
     const Problem problem = problem_of(planned, rank);
-    const Shape shape = shape_of(planned.collective, planned.bytes, tnt_dtype_size(planned.dtype), ranks_);
+    const Shape shape = shape_of(planned.collective, planned.bytes, tnt_dtype_size(planned.dtype), ranks_, rank);
     const std::size_t element = tnt_dtype_size(planned.dtype);
     const double terms = static_cast<double>(shape.out) * ranks_ * (reduces(planned.collective) ? ranks_ : 1.0);
     const double bytes = static_cast<double>(shape.in + shape.out) * static_cast<double>(element) * ranks_;

@@ -45,6 +45,8 @@ TEST(Options, CollectivesInAnySpelling) {
   EXPECT_EQ(parse_line("reduce").place, Place::both);
   EXPECT_EQ(parse_line("gather -r 1").root, 1);
   EXPECT_EQ(parse_line("scatter").sizes.front().bytes, parse_line("all_gather").sizes.front().bytes);
+  EXPECT_EQ(parse_line("allgatherv").collective, Collective::all_gather_v);
+  EXPECT_EQ(parse_line("reduce_scatter_v -O max").ops, std::vector{TNT_MAX});
   EXPECT_EQ(parse_line("barrier").sizes.size(), 1U);
 }
 
@@ -116,7 +118,7 @@ TEST(Options, Models) {
 
 TEST(Options, OnlySomeCollectivesWorkInPlace) {
   EXPECT_EQ(parse_line("broadcast").place, Place::both);
-  for (const char* collective : {"all_gather", "reduce_scatter", "barrier", "bucket", "overlap"}) {
+  for (const char* collective : {"all_gather", "reduce_scatter", "all_to_all_v", "barrier", "bucket", "overlap"}) {
     EXPECT_EQ(parse_line(collective).place, Place::out) << collective;
   }
 }
@@ -177,6 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"--backend simulated --platform /dev/null --ranks 2 --against mpi", "--against mpi: none of ompi"},
         Nonsense{"--backend simulated --platform /dev/null --ranks 2 --cache hot",
                  "--cache hot: says nothing about a simulation"},
+        Nonsense{"all_to_all_v --backend simulated --platform /dev/null --ranks 2", "--backend simulated: not of all_to_all_v"},
         Nonsense{"bucket --backend simulated --platform /dev/null --ranks 2", "--backend simulated: not of bucket"},
         Nonsense{"barrier --backend simulated --platform /dev/null --ranks 2 --against ompi",
                  "--against ompi: simulated libraries"},

@@ -37,6 +37,8 @@ TEST(Plan, MemoryGrowsWithSizesAndRanks) {
   EXPECT_EQ(memory_needed(large, 8), 4 * memory_needed(large, 2));
   const Options gather = parse_line("all_gather -b 1G -e 1G --cache hot --limit off");
   EXPECT_LE(memory_needed(gather, 4), 4 * ((1UL << 30) + (1UL << 28) + 1024));
+  const Options uneven = parse_line("all_to_all_v -b 1G -e 1G --cache hot --limit off");
+  EXPECT_GE(memory_needed(uneven, 4), 4 * ((1UL << 30) + 4 * (4UL << 30) / 10));  // the last rank's share, from 4 ranks
 }
 
 TEST(Plan, OfAModelIsItsGradientsAndBuckets) {

@@ -39,6 +39,7 @@ TEST(Report, BusBandwidthAsNcclTestsDefinesIt) {
   EXPECT_DOUBLE_EQ(busbw_factor(Collective::broadcast, 4), 1);
   EXPECT_DOUBLE_EQ(busbw_factor(Collective::reduce, 4), 1);
   EXPECT_DOUBLE_EQ(busbw_factor(Collective::scatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(busbw_factor(Collective::all_to_all_v, 4), 0.75);
   EXPECT_DOUBLE_EQ(busbw_factor(Collective::sendrecv, 4), 1);
 }
 

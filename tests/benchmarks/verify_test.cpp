@@ -35,7 +35,8 @@ class Verify : public testing::TestWithParam<Case> {};
 TEST_P(Verify, passes_what_is_right) {
   for (const Collective collective :
        {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast,
-        Collective::all_to_all, Collective::sendrecv, Collective::reduce, Collective::gather, Collective::scatter}) {
+        Collective::all_to_all, Collective::sendrecv, Collective::reduce, Collective::gather, Collective::scatter,
+        Collective::all_gather_v, Collective::reduce_scatter_v, Collective::all_to_all_v}) {
     Problem problem = problem_of(GetParam().dtype, GetParam().op);
     problem.collective = collective;
     const Verdict verdict = verify_exact(problem, correct(problem).data(), before);

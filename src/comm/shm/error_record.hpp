@@ -14,20 +14,21 @@ namespace tnt {
 // All zero: no error.
 class ErrorRecord {
  public:
-  // The first error wins. Returns when it is complete, unless its writer died in the middle.
+  // The first error wins. Returns when it is complete, unless its writer was killed or stopped in the middle.
   void write(tnt_status_t status, const std::string& message) noexcept;
-  // The error, if it is complete.
-  [[nodiscard]] std::optional<Error> read() const;
-
-  [[nodiscard]] bool empty() const noexcept { return state_.load() == State::none; }
-  // The error of a record that is not empty. If its writer died in the middle, an error that says so.
-  [[nodiscard]] Error await() const;
+  // The error, if there is one. Waits up to 0.2 s for the end of its message. If that does not come, the error is from now on,
+  // for all ranks, that its writer was killed or stopped.
+  [[nodiscard]] std::optional<Error> read();
 
  private:
-  enum class State : std::uint32_t { none, writing, written };
-  static_assert(std::atomic<State>::is_always_lock_free);
+  enum class State : std::uint32_t { none, writing, written, given_up };
+  // The process that writes, and the state: in one word, because the process may be killed at any moment.
+  [[nodiscard]] static std::uint32_t word(std::uint32_t process, State state) noexcept;
+  [[nodiscard]] static State state_in(std::uint32_t word) noexcept;
+  [[nodiscard]] static std::uint32_t process_in(std::uint32_t word) noexcept;
 
-  alignas(64) std::atomic<State> state_;
+  static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+  alignas(64) std::atomic<std::uint32_t> word_;
   tnt_status_t status_;
   std::array<char, 2048> message_;
 };

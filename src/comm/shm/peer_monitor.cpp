@@ -14,8 +14,9 @@ constexpr std::int64_t blame_ns = 4'000'000'000;
 
 std::optional<Error> PeerMonitor::async_error() const {
   if (auto error = world_->async_error()) return error;
-  for (const ErrorRecord* record : {static_cast<const ErrorRecord*>(own_), followed_}) {
-    if (record != nullptr && !record->empty()) return record->await();
+  for (ErrorRecord* record : {own_, followed_}) {
+    if (record == nullptr) continue;
+    if (auto error = record->read()) return error;
   }
   return std::nullopt;
 }

@@ -42,7 +42,7 @@ class PeerMonitor {
   void set_scope(ErrorScope scope) noexcept { scope_ = scope; }
   [[nodiscard]] ErrorScope scope() const noexcept { return scope_; }
   // Also fails with the errors of this record, which `memory` keeps.
-  void follow(const ErrorRecord* record, std::shared_ptr<Mapping> memory) {
+  void follow(ErrorRecord* record, std::shared_ptr<Mapping> memory) {
     followed_ = record;
     followed_memory_ = std::move(memory);
   }
@@ -53,7 +53,7 @@ class PeerMonitor {
  private:
   std::shared_ptr<ShmWorld> world_;
   ErrorRecord* own_;
-  const ErrorRecord* followed_ = nullptr;
+  ErrorRecord* followed_ = nullptr;
   std::shared_ptr<Mapping> followed_memory_;
   std::atomic<ErrorScope> scope_{ErrorScope::job};
   std::atomic<bool> cancelled_{false};
