@@ -10,6 +10,7 @@ import tensorflow as tf
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.step.patch import Patch
+from tarantella.keras.xla import operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,9 +125,10 @@ def traced(model: Any, x_spec: Any) -> dict[int, Traced]:
     """All tensors of the model's graph, by the id of the symbolic one, as a batch with this spec makes them.
 
     Raises:
-        UnsupportedError: a layer adds a loss.
+        UnsupportedError: a layer adds a loss, or draws random numbers that would depend on the stages.
     """
     graph = adapter.layer_graph(model)
+    adapter.common_seed_variables(make=True)  # Keras would make it in the trace
     found: dict[int, Traced] = {}
 
     def run(inputs: Any, operation_fn: Any = lambda operation: operation, call_fn: Any = None) -> Any:
@@ -155,10 +157,44 @@ def traced(model: Any, x_spec: Any) -> dict[int, Traced]:
     patch = Patch([(graph, adapter.layer_graph_runner(), run)])
     patch.apply()
     try:
-        tf.function(forward, autograph=False).get_concrete_function(tf.nest.map_structure(_of_any_size, x_spec))
+        of_training = _graph_of(forward, x_spec)
     finally:
         patch.revert()
+    for trace in (of_training, _graph_of(lambda x: model(x, training=False), x_spec)):
+        refuse_noise(model, trace)
+        _refuse_foreign_state(model, trace)
     return found
+
+
+def _graph_of(function: Callable[[Any], Any], x_spec: Any) -> Any:
+    of_any_size = tf.nest.map_structure(_of_any_size, x_spec)
+    return tf.function(function, autograph=False).get_concrete_function(of_any_size).graph
+
+
+NOISE = (
+    "{} draws random numbers that depend on the calls before, and so in a pipeline on a rank's layers: use Keras' layers, or "
+    "keras.random with a keras.random.SeedGenerator that is an attribute of the layer, or tnt.ParallelStrategy.DATA"
+)
+
+
+def refuse_noise(model: Any, graph: Any) -> None:
+    """Raises UnsupportedError if the graph draws from random generators that no layer of the model holds."""
+    draws = [*operations.with_random_states(graph), *operations.draws_of_other_generators(graph, adapter.seed_variables(model))]
+    if operations.used(graph, 0, adapter.common_seed_variables()):
+        draws.append("keras.random without a seed")
+    if draws:
+        raise UnsupportedError(NOISE.format(f"the model ({', '.join(draws)})"))
+
+
+def _refuse_foreign_state(model: Any, graph: Any) -> None:
+    held = [v for call in adapter.layer_calls(adapter.layer_graph(model)) for v in variables_of(call)]
+    foreign = operations.changed_others(graph, held)
+    if foreign:
+        raise UnsupportedError(
+            f"a layer changes {', '.join(foreign)}, which is no weight of a layer: a pipeline cannot tell which rank has it. "
+            "Make it a keras.random.SeedGenerator that is an attribute of the layer, or a weight (add_weight), or use "
+            "tnt.ParallelStrategy.DATA"
+        )
 
 
 def _of_any_size(spec: Any) -> Any:

@@ -26,12 +26,14 @@ class PipelineOptions(NamedTuple):
         stages: how many there are.
         names: of the layers with which the second and later stages begin; empty if the model says where they begin
             (`SplitLayer`), or if the best cut is to be found.
+        reproducible: whether the bits must be those of one device.
     """
 
     stages: int
     names: tuple[str, ...]
     micro_batches: int
     schedule: str
+    reproducible: bool
 
 
 class PipelineArguments(NamedTuple):
@@ -74,7 +76,7 @@ class PipelineArguments(NamedTuple):
         micro_batches = self._micro_batches(stages, options)
         schedule_of(self.schedule, _ranks(stages, self.schedule), stages, micro_batches)  # or an error
         _refuse_options(options)
-        return PipelineOptions(stages, names, micro_batches, self.schedule)
+        return PipelineOptions(stages, names, micro_batches, self.schedule, options.reproducible is not None)
 
     def _needs_none(self, splits: int) -> bool:
         if self.pipeline_stages is not None or splits:

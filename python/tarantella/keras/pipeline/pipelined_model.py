@@ -174,10 +174,9 @@ class PipelinedModel(DistributedModel):
 
     def try_out(self, batch_spec: Any, is_divided: bool, steps: Sequence[str]) -> None:
         """Tries the losses and the model on made-up samples, as long as all weights are here. Collective."""
+        self.open_hooks().refuse_noise_of_losses(batch_spec)
         if not self._is_released:
             super().try_out(batch_spec, is_divided, steps)
-        else:
-            self.open_hooks().loss_trial.run(batch_spec)
         self._release()
 
     def _release(self) -> None:

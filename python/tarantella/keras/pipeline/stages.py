@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from tarantella import collectives, runtime
 from tarantella.errors import InvalidArgumentError, MismatchError, TarantellaError
 from tarantella.keras import adapter
-from tarantella.keras.pipeline import costs, partition
+from tarantella.keras.pipeline import costs, fusion, partition
 from tarantella.keras.pipeline.options import stages_by_splits
 
 if TYPE_CHECKING:
@@ -44,14 +45,23 @@ def stages_of_calls(
     if max(by_splits) > 0:
         stage_of = by_splits
     else:
-        begins = _named_begins(calls, pipeline.names) if pipeline.names else partition.best_partition(layers, stages)
+        begins = _named_begins(calls, pipeline.names) if pipeline.names else _best_begins(calls, layers, stages)
         if begins is None:
             raise InvalidArgumentError(
                 f"{model.name!r} cannot be cut into {stages} stages, each with trained variables of its own: it has "
                 f"{partition.max_stages(layers)} at most. Use pipeline_stages={partition.max_stages(layers)} or fewer"
             )
         stage_of = [sum(place >= begin for begin in begins) for place in range(len(calls))]
+    if pipeline.reproducible:
+        fusion.refuse_divided(calls, stage_of)
     return stage_of, [layers.times[place] for s in range(stages) for place in range(len(calls)) if stage_of[place] == s]
+
+
+def _best_begins(calls: Sequence[Any], layers: partition.Layers, stages: int) -> list[int] | None:
+    """The best partition that divides nothing that TensorFlow computes as one; if there is none, the best of all."""
+    divided = fusion.places(calls)
+    whole = dataclasses.replace(layers, is_allowed=[a and i not in divided for i, a in enumerate(layers.is_allowed)])
+    return partition.best_partition(whole, stages) or partition.best_partition(layers, stages)
 
 
 def _named_begins(calls: Sequence[Any], names: Sequence[str]) -> list[int]:

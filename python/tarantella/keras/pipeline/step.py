@@ -16,6 +16,7 @@ from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
+from tarantella.keras.pipeline import cut as cuts
 from tarantella.keras.pipeline import messages
 from tarantella.keras.pipeline.cut import Cut, StageGraph
 from tarantella.keras.pipeline.messages import Mail
@@ -25,6 +26,7 @@ from tarantella.keras.reproducible.sharded_reduction import widened
 from tarantella.keras.reproducible.sharded_step import DivisorsNeeded
 from tarantella.keras.reproducible.shards import TreeSum
 from tarantella.keras.reproducible.step import ReproducibleHooks
+from tarantella.keras.step import noise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,6 +55,7 @@ class PipelineHooks(ReproducibleHooks):
         own = {id(v) for stage in self.stages for v in cut.variables(stage)}
         self.trained = [v for v in adapter.trainable_variables(model) if id(v) in own]
         self.graph = StageGraph(cut)
+        self._losses_draw = False
 
     def prepare(self) -> None:
         """Nothing is reduced."""
@@ -88,6 +91,19 @@ class PipelineHooks(ReproducibleHooks):
     def weight(self) -> tf.Tensor:
         """How much the micro-batch counts that is being computed."""
         return self.gradients.counted(self._step.weight())
+
+    def refuse_noise(self) -> None:
+        """Raises UnsupportedError if this rank's step, in a graph, draws from a generator that no layer holds."""
+        if context.graph() is not None:
+            cuts.refuse_noise(self._model, context.graph())
+
+    def refuse_noise_of_losses(self, batch_spec: Any) -> None:
+        """Tries the losses, and raises UnsupportedError on all ranks if one draws random numbers. Collective."""
+        before = noise.number_of_draws()
+        self.loss_trial.run(batch_spec)
+        self._losses_draw |= noise.number_of_draws() > before
+        if self._losses_draw:
+            raise UnsupportedError(cuts.NOISE.format("a loss"))
 
     @property
     def model(self) -> Any:
@@ -152,6 +168,7 @@ class StepRun:
             adapter.unwrap(variable).assign(value)
         if self._training:
             self._update()
+        self._hooks.refuse_noise()
         variables, values = [variable for variable, _ in metrics], [value for _, value in metrics]
         return adapter.results_with(variables, values, self._hooks.model.get_metrics_result)
 
@@ -161,9 +178,8 @@ class StepRun:
             with tf.control_dependencies(self._after):
                 self._after = [*self._after, *self._mail.expect([*now, *following])]
             with tf.control_dependencies(self._after):
-                self._after = self._forward(task) if task.is_forward else self._backward(task)
-            if tf.executing_eagerly():
-                self._after = []
+                done = self._forward(task) if task.is_forward else self._backward(task)
+                self._after = [] if tf.executing_eagerly() else _to_wait_for(done)
 
     def _received(self, task: Task) -> dict[int, tf.Tensor]:
         """The tensors of earlier stages that the task needs, with their masks, by key."""
@@ -277,6 +293,7 @@ class StepRun:
             outputs = [tf.zeros([total, *spec.tail], spec.dtype) for spec in self._cut.outputs]
         with tf.control_dependencies(self._after):
             sent = [collectives.broadcast(tf.identity(tensor), self._last_rank) for tensor in outputs]
+        self._hooks.refuse_noise()
         values = {id(symbolic): tensor for symbolic, tensor in zip(self._cut.graph.outputs, sent, strict=True)}
         packed = adapter.layer_graph_outputs(self._cut.graph, values)
         return packed[0] if isinstance(packed, (list, tuple)) and len(packed) == 1 else packed
@@ -287,6 +304,15 @@ class StepRun:
         places = tf.concat([tf.range(tf.minimum(tf.cast(m, tf.int64), total), total, n, tf.int64) for m in range(n)], 0)
         counting = [part[: share.samples] for part, (_, share) in zip(parts, self._shards, strict=True)]
         return tf.gather(tf.concat(counting, 0), tf.math.invert_permutation(places))
+
+
+def _to_wait_for(done: Sequence[Any]) -> list[Any]:
+    """These operations, and copies of these tensors, which cost nothing in a graph.
+
+    TensorFlow fuses no operation with a control edge into its neighbours, and a tanh that is not fused has other bits. Edges
+    begin at copies, so a stage has the fused operations that one device has.
+    """
+    return [x if isinstance(x, tf.Operation) else tf.identity(x) for x in done]
 
 
 def _total(tree: TreeSum) -> list[tf.Tensor]:

@@ -53,6 +53,14 @@ def used(graph: Any, begin: int, variables: Sequence[Any]) -> list[Any]:
     return [variable for variable in variables if id(adapter.unwrap(variable).handle) in taken]
 
 
+def changed_others(graph: Any, known: Sequence[Any]) -> list[str]:
+    """The names of the variables that operations of the graph assign to, without the known ones."""
+    outside = _outside(graph)
+    assigned = {outside.get(id(op.inputs[0])) for op in graph.get_operations() if op.type.startswith("Assign") and op.inputs}
+    assigned -= {id(adapter.unwrap(variable).handle) for variable in known}
+    return sorted(v.name.partition(":")[0] for v in graph.variables if id(v.handle) in assigned)
+
+
 def _outside(graph: Any) -> dict[int, int]:
     """The tensor that a function's graph captures, by the id of its placeholder inside; both as ids."""
     return {id(inner): id(outer) for outer, inner in graph.captures}

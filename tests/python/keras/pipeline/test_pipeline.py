@@ -36,7 +36,7 @@ def value(found: dict[int, Found], ranks: int, name: str, rank: int = 0) -> Any:
 @pytest.mark.parametrize(
     ("ranks", "model", "schedules"),
     [
-        (2, "mlp", ["gpipe"]),
+        (2, "mlp", ["gpipe", "1f1b"]),
         (2, "cnn", ["1f1b"]),
         (2, "transformer", ["interleaved"]),
         (4, "mlp", ["1f1b"]),
@@ -101,6 +101,38 @@ def test_what_is_refused(found, case, kind, text):
     assert text in on_ranks[0][1] or text in on_ranks[1][1], on_ranks
     assert kind in (on_ranks[0][0], on_ranks[1][0])
     assert all(on_ranks)
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("common", "the model (keras.random without a seed) draws random numbers that depend on the calls before"),
+        ("hidden", "the model (RandomStandardNormal) draws"),
+        ("of TensorFlow", "the model (RngReadAndSkip) draws"),
+        ("outside", "which is no weight of a layer"),
+        ("loss", "a loss draws random numbers"),
+        ("only outside of training", "the model (keras.random without a seed) draws"),
+    ],
+)
+def test_noise_that_would_depend_on_the_stages_is_refused(found, case, text):
+    on_ranks = [value(found, 2, "noise_refused", rank)[case] for rank in range(2)]
+    assert all(refusal[0] == "UnsupportedError" and text in refusal[1] for refusal in on_ranks), on_ranks
+
+
+def test_noise_of_layers_and_of_constant_seeds_is_not_refused(found):
+    for rank in range(2):
+        outcome = value(found, 2, "noise_refused", rank)
+        assert outcome["constant"] == outcome["layers"] == []
+
+
+def test_a_cut_divides_nothing_that_is_computed_as_one(found):
+    for rank in range(2):
+        outcome = value(found, 2, "divided", rank)
+        assert outcome["by name"][0] == ("UnsupportedError" if rank == 0 else "TarantellaError")  # rank 0 cuts
+        assert "TensorFlow may compute straight and bent as one" in outcome["by name"][1]
+        assert outcome["not reproducible"] == outcome["after both"] == []
+        assert outcome["places"] == [1, 2]
+        assert outcome["places of the mlp"] == []
 
 
 def test_split_layers(found):

@@ -9,11 +9,13 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import layers
 
 import tarantella as tnt
 from checks import check, raised, run
 from tarantella.keras import adapter
+from tarantella.keras.pipeline import fusion
 
 SIZE, RANK = tnt.get_size(), tnt.get_rank()
 PIPELINING = tnt.ParallelStrategy.PIPELINING
@@ -117,7 +119,9 @@ def serial(name: str) -> dict[str, Any]:
 def trained_mlp() -> Any:
     if SIZE == 1:
         return serial("mlp")
-    return {"gpipe": pipeline("mlp", "gpipe", ["c"])} if SIZE == 2 else {"1f1b": pipeline("mlp", "1f1b", ["b", "c", "late"])}
+    if SIZE == 2:  # the second cut is between a tanh, which is fused with the sum before it, and a sum after it
+        return {"gpipe": pipeline("mlp", "gpipe", ["c"]), "1f1b": pipeline("mlp", "1f1b", ["added"])}
+    return {"1f1b": pipeline("mlp", "1f1b", ["b", "c", "late"])}
 
 
 @check
@@ -169,6 +173,55 @@ def fails(model: Any, loss: Any = "mse", callbacks: Any = None, optimizer: Any =
         made.fit(np.ones((8, 4), "f4"), np.ones((8, 1), "f4"), batch_size=4, callbacks=callbacks, verbose=0)
 
     return raised(fit)
+
+
+def noisy(draw: Any) -> Any:
+    """A model with a layer that adds noise."""
+    noise = layers.Lambda(lambda t: t + draw(keras.ops.shape(t)), output_shape=(4,), name="noise")
+    return dense(noise, layers.Dense(3))
+
+
+def noisy_loss(y_true: Any, y_pred: Any) -> Any:
+    return keras.ops.mean(keras.ops.square(y_true - y_pred + keras.random.normal((1,))), -1)
+
+
+@check
+def noise_refused() -> dict[str, list[str]]:
+    """Random numbers of generators that no layer holds: a rank would draw others than one device."""
+    if SIZE != 2:
+        return {}
+    outside, of_tf = keras.random.SeedGenerator(3, name="outside"), tf.random.Generator.from_seed(1)
+    later = layers.Lambda(lambda t, training=False: t if training else t + keras.random.normal((1,)), output_shape=(3,))
+    return {
+        "common": fails(noisy(lambda shape: keras.random.normal(shape))),
+        "hidden": fails(noisy(lambda shape: tf.random.normal(shape))),
+        "of TensorFlow": fails(noisy(lambda shape: of_tf.normal(shape))),
+        "outside": fails(noisy(lambda shape: keras.random.normal(shape, seed=outside))),
+        "loss": fails(dense(layers.Dense(3)), loss=noisy_loss),
+        "constant": fails(noisy(lambda shape: tf.random.stateless_normal(shape, (1, 2)))),
+        "layers": fails(dense(layers.Dense(3), layers.Dropout(0.5), layers.GaussianNoise(0.1))),
+        "only outside of training": fails(dense(layers.Dense(3), later)),
+    }
+
+
+@check
+def divided() -> dict[str, Any]:
+    """Cuts between neighbours that TensorFlow computes as one."""
+    if SIZE != 2:
+        return {}
+
+    def bent() -> Any:
+        return dense(layers.Dense(3, name="straight"), layers.Dropout(0.1), layers.Activation("tanh", name="bent"))
+
+    calls = adapter.layer_calls(adapter.layer_graph(bent()))
+    of_mlp = adapter.layer_calls(adapter.layer_graph(mlp()[0]))
+    return {
+        "by name": fails(bent(), pipeline_stages=["bent"], reproducible=MICRO_BATCHES),
+        "not reproducible": fails(bent(), pipeline_stages=["bent"]),
+        "after both": fails(bent(), pipeline_stages=["last"], reproducible=MICRO_BATCHES),
+        "places": sorted(fusion.places(calls)),
+        "places of the mlp": sorted(fusion.places(of_mlp)),
+    }
 
 
 @check
