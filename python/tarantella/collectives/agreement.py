@@ -46,11 +46,12 @@ def meet(call: str, **values: int | None) -> None:
 
 
 @contextmanager
-def explained(call: str, *also: type[TarantellaError]) -> Iterator[None]:
+def explained(call: str, *also: type[TarantellaError], instead: str = "") -> Iterator[None]:
     """In this context all ranks make the same call. If one is missing, the error says that all must make it.
 
     Args:
         also: errors that mean the same here.
+        instead: the end of the message, if there is another way.
     """
     try:
         yield
@@ -59,6 +60,7 @@ def explained(call: str, *also: type[TarantellaError]) -> Iterator[None]:
             raise
         raise type(error)(
             f"{error}. {call} is collective: every rank must call it, so it must not stand under `if tnt.is_master_rank():`"
+            f"{instead}"
         ) from error
 
 

@@ -7,11 +7,13 @@ a callback of any rank could do such a thing, all ranks compare, in one small co
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tarantella import collectives, runtime
+from tarantella.errors import MismatchError
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.reduction import weights
@@ -19,7 +21,7 @@ from tarantella.keras.reproducible.shard_state import random_states
 from tarantella.keras.step import accumulation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end")
 TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
@@ -95,7 +97,8 @@ class Agreement:
         state = _FAILED if self.failed else _STOPS if getattr(model, "stop_training", False) else _GOES_ON
         rates = adapter.learning_rates(model)
         values = np.array([float(rate.numpy()) for rate in rates])
-        maxima = collectives.all_reduce(np.concatenate([[state], values, -values]), op="max")
+        with self._meeting(model):
+            maxima = collectives.all_reduce(np.concatenate([[state], values, -values]), op="max")
         if maxima[0] == _FAILED:
             failure, self._failure = self._failure, None
             collectives.agree_on_failure(failure)
@@ -105,6 +108,23 @@ class Agreement:
         if not np.array_equal(highest, lowest):
             weights.broadcast(rates)
             self._warn("the learning rate")
+
+    @contextmanager
+    def _meeting(self, model: Any) -> Iterator[None]:
+        """The ranks meet in this context. If they do not, a callback has begun a collective call on some of them only."""
+        try:
+            yield
+        except MismatchError as error:
+            failure, self._failure = self._failure, None
+            if failure is not None:  # that call has failed already, and says more
+                raise failure from error
+            text = f"{error}. A callback has begun a collective call that callbacks of other ranks have not"
+            if any(adapter.is_slot(variable) for variable in adapter.optimizer_variables(model)):
+                text += (
+                    ", such as reading the optimizer's state with shard_optimizer=True. A callback of the master's may read "
+                    "it, given to fit as tnt.callbacks.Callback(callback)"
+                )
+            raise MismatchError(text) from error
 
     def _take_masters_state(self, model: Any) -> None:
         """Takes the weights, the optimizer's state and the initial epoch that the master's callback restored."""

@@ -50,8 +50,11 @@ class ShardedOptimizers:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """In this context the model's optimizers are built with this rank's part of their state."""
-        patch = Patch([(sharded.optimizer, "build", sharded.build) for sharded in self._all()])
+        """In this context the model's optimizers are built with this rank's part of their state.
+
+        They update this part alone, as a step of the user's own is traced to build them.
+        """
+        patch = Patch([hook for sharded in self._all() for hook in sharded.hooks()])
         patch.apply()
         try:
             yield

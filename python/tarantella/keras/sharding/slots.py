@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella import collectives, runtime
+from tarantella.errors import MismatchError
 from tarantella.keras import adapter
 
 if TYPE_CHECKING:
@@ -43,7 +44,20 @@ class SharedSlots:
         """The value of a slot. Collective, but for a master that works alone."""
         if self._asks:
             self._announce(_READ, slot._tnt_number)
-        return _sent(slot, slot.own_value() if slot.is_here else None, slot._tnt_owner)
+        else:
+            self._meet_to_read(slot)
+        return _sent_by_owner(slot)
+
+    def _meet_to_read(self, slot: Any) -> None:
+        """Checks that all ranks read this slot. Otherwise values of the same size would be taken for each other's."""
+        reading = f"reading {adapter.path(slot)} by numpy() with shard_optimizer=True"
+        instead = ". A callback of the master's may read it, given to fit as tnt.callbacks.Callback(callback)"
+        with collectives.explained(reading, MismatchError, instead=instead):
+            numbers = collectives.all_gather(np.array(slot._tnt_number, np.int64)).tolist()
+            for rank, number in enumerate(numbers):
+                if number != numbers[0]:
+                    there, here = (adapter.path(self._slots[n]) for n in (number, numbers[0]))
+                    raise MismatchError(f"rank {rank} reads {there} while rank 0 reads {here}")
 
     def write(self, slot: Any, value: Any) -> None:
         """Gives a slot the value of the master, which works alone."""
@@ -82,7 +96,7 @@ class SharedSlots:
                 return
             slot = self._slots[number]
             if what == _READ:
-                self.read(slot)
+                _sent_by_owner(slot)
             else:
                 self.take(slot, None)
 
@@ -92,6 +106,10 @@ class SharedSlots:
 
 def _numpy_dtype(slot: Any) -> Any:
     return tf.as_dtype(adapter.dtype_of(slot)).as_numpy_dtype
+
+
+def _sent_by_owner(slot: Any) -> NDArray[Any]:
+    return _sent(slot, slot.own_value() if slot.is_here else None, slot._tnt_owner)
 
 
 def _sent(slot: Any, value: NDArray[Any] | None, root: int) -> NDArray[Any]:

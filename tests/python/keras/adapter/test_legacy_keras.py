@@ -64,6 +64,11 @@ def test_a_model_of_the_other_keras_is_refused(found):
         assert text.endswith("not Sequential: this one is of Keras 3: unset TF_USE_LEGACY_KERAS before TensorFlow is imported")
 
 
+def test_a_sharded_optimizer_is_refused(found):
+    text = "shard_optimizer needs Keras 3: unset TF_USE_LEGACY_KERAS, or leave shard_optimizer out"
+    assert found["a_sharded_optimizer"] == [["UnsupportedError", text]] * SIZE
+
+
 def test_a_model_must_be_compiled(found):
     text = "the model must be compiled before fit: call tnt.Model.compile"
     assert found["not_compiled"] == [["RuntimeError", text]] * SIZE

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from support.findings import Findings
-from support.launch import RANKS
+from support.launch import RANKS, run_ranks
 
-SCRIPT = RANKS / "keras/sharding/sharded_optimizer.py"
 SIZE = 2
-MOST = [
-    "the_same_bits",
-    "every_optimizer_of_keras",
-    "memory",
-    "files",
-    "checkpoints",
-    "single_steps",
-    "refused",
-]
 
 
 @pytest.fixture(scope="module")
 def found():
-    return Findings(SIZE, SCRIPT, only=MOST)
+    return Findings(SIZE, RANKS / "keras/sharding/sharded_optimizer.py")
 
 
-def test_the_same_bits_as_an_ordinary_training(found):
-    for of_rank in found["the_same_bits"]:
+@pytest.mark.parametrize("name", ["the_same_bits", "each_kind_of_optimizer"])
+def test_the_same_bits_as_an_ordinary_training(found, name):
+    for of_rank in found[name]:
         different = [name for name, (ordinary, sharded) in of_rank.items() if ordinary != sharded]
         assert not different
-        assert of_rank == found["the_same_bits"][0], "all ranks have the same weights and read the same state"
+        assert of_rank == found[name][0], "all ranks have the same weights and read the same state"
+
+
+def test_every_optimizer_of_keras_is_tried(found):
+    assert found["kinds_that_are_not_tried"] == [[]] * SIZE
 
 
 def test_the_state_of_every_optimizer_is_told_apart_by_variables(found):
-    assert found["every_optimizer_of_keras"] == [[]] * SIZE
+    assert found["whole_state_of_a_kind"] == [[]] * SIZE
 
 
 def test_each_rank_has_memory_for_its_part_alone(found):
@@ -47,37 +40,47 @@ def test_each_rank_has_memory_for_its_part_alone(found):
 
 
 def test_files_are_those_of_one_device(found):
-    for of_rank in found["files"]:
-        assert of_rank["same files"] == [True] * 4
-        assert len(set(of_rank["goes on"])) == 1, "with shards, without, and from weights"
+    for whole, written in found["files"]:
+        assert written
+        assert set(written) == {whole}
 
 
 def test_checkpoints_fit_both_ways(found):
-    assert all(len(set(of_rank)) == 1 for of_rank in found["checkpoints"])
+    for whole, *continued in found["checkpoints"]:
+        assert continued == [[whole, 5], [whole, 2]]
 
 
-def test_single_steps(found):
-    assert all(ordinary == sharded for ordinary, sharded in found["single_steps"])
+TEXTS = {
+    "coupled": "Coupled cannot be spread over ranks, as what it makes of one variable depends on the others",
+    "own apply": "OwnApply cannot be spread over ranks, as it has apply of its own",
+    "several": "MultiOptimizer cannot be spread over ranks, as it passes variables on to other optimizers",
+    "whole": "is held by one rank alone",
+    "used": "alone holds it: read it by numpy() on all ranks at once",
+    "swaps": "SwapEMAWeights changes or reads the optimizer's whole state at once",
+    "orbax": "OrbaxCheckpoint changes or reads the optimizer's whole state at once",
+}
 
 
 def test_what_cannot_be_right_is_refused(found):
-    for coupled, own_apply, number, whole, read, shape, swaps in found["refused"]:
-        assert coupled[0] == own_apply[0] == whole[0] == read[0] == "UnsupportedError"
-        assert "Coupled cannot be spread over ranks, as what it makes of one variable depends on the others" in coupled[1]
-        assert "OwnApply cannot be spread over ranks, as it has apply of its own" in own_apply[1]
-        assert number == ["TypeError", "shard_optimizer is 1: use True or False"]
-        assert "is held by one rank alone" in whole[1]
-        assert "alone holds it: read it by numpy() on all ranks at once" in read[1]
-        assert shape[0] == "ValueError"
-        assert not swaps or "SwapEMAWeights changes or reads the optimizer's whole state at once" in swaps[1]
+    for errors in found["refused"]:
+        assert errors.pop("number") == ["TypeError", "shard_optimizer is 1: use True or False"]
+        assert errors.pop("shape")[0] == "ValueError"
+        assert errors.keys() >= {"coupled", "own apply", "whole", "used"}
+        for name, (kind, text) in errors.items():
+            assert kind == "UnsupportedError", name
+            assert TEXTS[name] in text
 
 
-def test_four_ranks_and_fingerprints(tmp_path):
-    file = tmp_path / "fingerprints"
-    on_four = Findings(4, SCRIPT, only=["few_optimizers", "fingerprints"], env={"TNT_FINGERPRINT": str(file)})
-    for of_rank in on_four["few_optimizers"]:
-        assert all(ordinary == sharded for ordinary, sharded in of_rank.values())
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    ordinary, sharded = ([x for x in lines if x["kind"] == "epoch" and x["training"] == n] for n in (4, 5))
-    assert ordinary[0]["optimizer"] == sharded[0]["optimizer"]
-    assert ordinary[0]["weights"] == sharded[0]["weights"]
+@pytest.mark.parametrize(("where", "error"), [("callback", "MismatchError: rank "), ("script", "PeerLostError: rank 1 left")])
+def test_reading_on_one_rank_is_told(where, error):
+    result = run_ranks(SIZE, RANKS / "keras/sharding/read_alone.py", where)
+    assert result.code == 1, result.said
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith("tarantella: rank "))
+    assert error in line, result.said
+    assert "shard_optimizer=True" in line, result.said
+    assert "tnt.callbacks.Callback(callback)" in line, result.said
+
+
+def test_a_callback_of_the_master_may_read():
+    result = run_ranks(SIZE, RANKS / "keras/sharding/read_alone.py", "wrapped").good()
+    assert "epoch 0: 10 variables" in result.stdout

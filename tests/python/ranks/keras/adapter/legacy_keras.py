@@ -55,6 +55,11 @@ def a_model_of_keras_3() -> list[str]:
 
 
 @check
+def a_sharded_optimizer() -> list[str]:
+    return raised(tnt.Model, plain(), shard_optimizer=True)
+
+
+@check
 def not_compiled() -> list[str]:
     return raised(fit, tnt.Model(plain()))
 

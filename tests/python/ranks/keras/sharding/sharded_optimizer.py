@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,66 +13,25 @@ import h5py
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import layers
 
 import tarantella as tnt
 from checks import check, raised, run
+from sharding_recipes import data, digest, hashed, ids, inputs, state, targets, tiny, with_table
 from tarantella.keras.adapter import is_slot, planned_slots
 
 RANK = tnt.get_rank()
 folder = Path(sys.argv[1])
-random = np.random.default_rng(0)
-ids = random.integers(0, 40, size=(61, 6)).astype(np.int32)  # a batch of 16 has a shorter one at its end
-targets = random.normal(size=(61, 3)).astype(np.float32)
 optimizers = keras.optimizers
 
 
-def small() -> Any:
-    """A table, whose gradient is sparse, matrices and vectors."""
-    keras.utils.set_random_seed(7)
-    return keras.Sequential(
-        [
-            keras.Input((6,), dtype="int32"),
-            layers.Embedding(3000, 8, name="table"),
-            layers.GlobalAveragePooling1D(),
-            layers.Dense(16, activation="tanh", kernel_constraint="unit_norm", name="hidden"),
-            layers.Dense(3, name="last"),
-        ]
-    )
-
-
-def data(batch: int = 16) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices((ids, targets)).batch(batch)
-
-
-def compiled(optimizer: Any, shard: bool, make: Callable[[], Any] = small, **options: Any) -> Any:
-    eagerly = options.pop("run_eagerly", False)
-    model = tnt.Model(make(), shard_optimizer=shard, **options)
-    model.compile(optimizer, keras.losses.MeanSquaredError(), run_eagerly=eagerly)
+def compiled(optimizer: Any, shard: bool = True, make: Callable[[], Any] = with_table, **options: Any) -> Any:
+    keras.backend.clear_session()
+    model = tnt.Model(make(), shard_optimizer=shard)
+    model.compile(optimizer, keras.losses.MeanSquaredError(), **options)
     return model
 
 
-def state(optimizer: Any) -> list[Any]:
-    return [(tuple(v.shape), np.asarray(v)) for v in optimizer.variables]
-
-
-def digest(model: Any, history: Any = None) -> str:
-    """Of weights, optimizer state and logs: every bit counts."""
-    text = hashlib.sha256()
-    for weight in model.get_weights():
-        text.update(np.ascontiguousarray(weight).tobytes())
-    for shape, value in state(model.optimizer):
-        assert shape == value.shape
-        text.update(f"{shape} {value.dtype}".encode() + np.ascontiguousarray(value).tobytes())
-    if history is not None:
-        text.update(repr(history.history).encode())
-    return text.hexdigest()[:16]
-
-
-def trained(optimizer: Any, shard: bool, epochs: int = 2, **options: Any) -> str:
-    keras.backend.clear_session()
-    model = compiled(optimizer(), shard, **options)
-    return digest(model, model.fit(data(), epochs=epochs, verbose=0))
+# --------------------------------------------------------------------------------------------------------- the same bits
 
 
 def decaying() -> Any:
@@ -82,8 +42,40 @@ def decaying() -> Any:
     return optimizer
 
 
-def accumulating() -> Any:
-    return optimizers.LossScaleOptimizer(optimizers.Adam(0.01, gradient_accumulation_steps=2, global_clipnorm=0.1))
+def averages_of_a_table(shard: bool) -> str:
+    """An epoch, and single steps after it."""
+    model = compiled(decaying(), shard)
+    history = model.fit(data(), epochs=1, verbose=0)
+    for begin in (0, 16):
+        model.train_on_batch(ids[begin : begin + 16], targets[begin : begin + 16])
+    return digest(model, history)
+
+
+def loss_scale_and_accumulation(shard: bool) -> str:
+    optimizer = optimizers.LossScaleOptimizer(optimizers.Adam(0.01, gradient_accumulation_steps=2, global_clipnorm=0.1))
+    model = compiled(optimizer, shard, tiny)
+    return digest(model, model.fit(data(inputs), epochs=1, verbose=0))
+
+
+def eager_accumulation(shard: bool) -> str:
+    model = compiled(optimizers.RMSprop(0.01, gradient_accumulation_steps=2), shard, tiny, run_eagerly=True)
+    for begin in range(0, 64, 16):
+        model.train_on_batch(inputs[begin : begin + 16], targets[begin : begin + 16])
+    return digest(model)
+
+
+def schedule_free(shard: bool) -> str:
+    """A state that begins as the weights. In a step of the user's own Keras would build it within the step's graph."""
+    if not hasattr(optimizers, "ScheduleFreeAdamW"):
+        return ""
+    model = compiled(optimizers.ScheduleFreeAdamW(0.01), shard, tiny)
+    return digest(model, model.fit(data(inputs), epochs=1, verbose=0))
+
+
+@check
+def the_same_bits() -> dict[str, list[str]]:
+    ways = (averages_of_a_table, loss_scale_and_accumulation, eager_accumulation, schedule_free)
+    return {train.__name__: [train(shard) for shard in (False, True)] for train in ways}
 
 
 class OfAUser(optimizers.SGD):
@@ -93,149 +85,163 @@ class OfAUser(optimizers.SGD):
         super().update_step(keras.ops.tanh(gradient), variable, learning_rate)
 
 
-OPTIMIZERS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
-    "adamw with averages": (decaying, {}),
-    "sgd without state": (lambda: optimizers.SGD(0.1), {}),
-    "loss scale and accumulation": (accumulating, {"epochs": 1}),
-    "accumulation, eager": (
-        lambda: optimizers.RMSprop(0.01, gradient_accumulation_steps=2),
-        {"epochs": 1, "run_eagerly": True},
-    ),
-    "adafactor": (lambda: optimizers.Adafactor(0.01), {"epochs": 1}),
-    "lion of a user": (lambda: OfAUser(0.01, momentum=0.9, use_ema=True), {"epochs": 1}),
-    "nadam on shards": (lambda: optimizers.Nadam(0.01, clipnorm=0.1), {"epochs": 1, "reproducible": 4}),
-    **({"muon": (lambda: optimizers.Muon(0.01), {"epochs": 1})} if hasattr(optimizers, "Muon") else {}),
-    **(
-        {"schedule-free": (lambda: optimizers.ScheduleFreeAdamW(0.01), {"epochs": 1})}
-        if hasattr(optimizers, "ScheduleFreeAdamW")
-        else {}
-    ),
+KINDS: dict[str, dict[str, Any]] = {
+    "SGD": {},
+    "RMSprop": {"centered": True, "momentum": 0.9},
+    "Adam": {"amsgrad": True},
+    "AdamW": {"weight_decay": 0.1},
+    "Adadelta": {"use_ema": True},
+    "Adagrad": {"clipvalue": 0.1},
+    "Adamax": {},
+    "Adafactor": {},
+    "Nadam": {"clipnorm": 0.1},
+    "Ftrl": {},
+    "Lion": {"global_clipnorm": 0.1},
+    "Lamb": {},
+    "Muon": {},
 }
 
 
-@check
-def the_same_bits() -> dict[str, list[str]]:
-    return {name: [trained(make, shard, **how) for shard in (False, True)] for name, (make, how) in OPTIMIZERS.items()}
+OTHERS = ("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "ScheduleFreeAdamW")  # the last has a check of its own
+
+
+class Several(keras.Model):
+    """A network for each optimizer; one step trains them all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = {kind: getattr(optimizers, kind)(0.01, **how) for kind, how in KINDS.items() if hasattr(optimizers, kind)}
+        self.own["OfAUser"] = OfAUser(0.01, momentum=0.9, use_ema=True, ema_overwrite_frequency=2)
+        self.networks = [tiny() for _ in self.own]
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape(persistent=True) as tape:
+            losses = [tf.reduce_mean(tf.square(network(x) - y)) for network in self.networks]
+        for loss, network, optimizer in zip(losses, self.networks, self.own.values(), strict=True):
+            variables = network.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return {f"loss_{i}": loss for i, loss in enumerate(losses)}
+
+
+def several_digests(shard: bool) -> dict[str, str]:
+    keras.backend.clear_session()
+    keras_model = Several()
+    model = tnt.Model(keras_model, shard_optimizer=shard)
+    model.compile(loss=None)
+    model.fit(data(inputs), epochs=1, verbose=0)
+    found = {}
+    for network, (name, optimizer) in zip(keras_model.networks, keras_model.own.items(), strict=True):
+        assert any(map(is_slot, optimizer.variables)) == (shard and name != "SGD"), name
+        found[name] = hashed([*network.get_weights(), *state(optimizer)])
+    return found
 
 
 @check
-def few_optimizers() -> dict[str, list[str]]:
-    names = ("adamw with averages", "nadam on shards")
-    return {name: [trained(OPTIMIZERS[name][0], s, **OPTIMIZERS[name][1]) for s in (False, True)] for name in names}
+def each_kind_of_optimizer() -> dict[str, list[str]]:
+    ordinary, sharded = several_digests(False), several_digests(True)
+    return {name: [ordinary[name], sharded[name]] for name in ordinary}
 
 
 @check
-def every_optimizer_of_keras() -> list[str]:
+def kinds_that_are_not_tried() -> list[str]:
+    kinds = [one for one in vars(optimizers).values() if isinstance(one, type) and issubclass(one, optimizers.Optimizer)]
+    return [k.__name__ for k in kinds if k.__name__ not in (*KINDS, *OTHERS)]
+
+
+@check
+def whole_state_of_a_kind() -> list[str]:
     """Those whose state cannot be told apart by variables: all of it would be on all ranks."""
     whole = []
     variables = [keras.Variable(np.ones(shape, np.float32)) for shape in ((3, 4), (4,), (2, 2))]
-    kinds = [
-        value for value in vars(optimizers).values() if isinstance(value, type) and issubclass(value, optimizers.Optimizer)
-    ]
-    for kind in kinds:
-        if kind.__name__ not in ("Optimizer", "LossScaleOptimizer", "MultiOptimizer"):
-            optimizer = kind(0.1)
-            before = [id(v) for v in optimizer.variables]
-            whole += [kind.__name__ for slot in planned_slots(optimizer, variables) if slot.variable is None]
-            assert before == [id(v) for v in optimizer.variables], kind.__name__
-            assert not optimizer.built, kind.__name__
+    for kind in [getattr(optimizers, name) for name in (*KINDS, "ScheduleFreeAdamW") if hasattr(optimizers, name)]:
+        optimizer = kind(0.1)
+        before = [id(v) for v in optimizer.variables]
+        whole += [kind.__name__ for slot in planned_slots(optimizer, variables) if slot.variable is None]
+        assert before == [id(v) for v in optimizer.variables], kind.__name__
+        assert not optimizer.built, kind.__name__
     return whole
+
+
+# ------------------------------------------------------------------------------------------------------ memory and files
+
+
+@functools.cache
+def with_adam() -> Any:
+    """A training of two epochs, which all of the following look at. Its files stand in the folder."""
+    model = compiled(optimizers.Adam(0.01))
+    writing = keras.callbacks.ModelCheckpoint(folder / "during.keras")
+    stored = tnt.callbacks.Checkpoint(folder / "sharded", every_steps=3, keep=9)
+    model.fit(data(), epochs=2, verbose=0, callbacks=[writing, stored])
+    return model
 
 
 @check
 def memory() -> dict[str, Any]:
     """The bytes that this rank has for the state, those that it has in numbers of one device, and its elements elsewhere."""
-    model = compiled(optimizers.Adam(0.01), True)
-    model.fit(data(), epochs=1, verbose=0)
-    slots = [v for v in model.optimizer.variables if is_slot(v)]
+    slots = [v for v in with_adam().optimizer.variables if is_slot(v)]
     whole = sum(4 * int(np.prod(v.shape)) for v in slots)
     here = sum(4 * int(tf.size(v._value)) for v in slots)
     elsewhere = sum(int(tf.size(v._value)) for v in slots if not v.is_here)
     return {"whole": whole, "here": here, "elsewhere": elsewhere, "slots": len(slots)}
 
 
-def loaded_state(path: Path) -> list[list[float]]:
-    return [np.ravel(value).tolist() for _, value in state(keras.models.load_model(path).optimizer)]
+class CountsSteps(keras.callbacks.Callback):
+    """How many steps the training had left."""
 
-
-def state_in_h5(path: Path) -> list[list[float]]:
-    with h5py.File(path) as file:
-        group = file["optimizer_weights"]
-        return [np.ravel(group[name]).tolist() for name in group.attrs["weight_names"]]
-
-
-@check
-def files() -> dict[str, Any]:
-    """Files are those of one device, whoever writes them; a training goes on from them with shards and without."""
-    found: dict[str, Any] = {}
-    after = {}
-    for shard in (False, True):
-        path = Path(folder, f"shard{shard}")
-        if RANK == 0:
-            path.mkdir()
-        tnt.barrier()
-        model = compiled(optimizers.Adam(0.01), shard)
-        writing = keras.callbacks.ModelCheckpoint(path / "during.keras")
-        model.fit(data(), epochs=1, verbose=0, callbacks=[writing, keras.callbacks.BackupAndRestore(path / "backup")])
-        model.save(path / "model.keras")
-        model.save(path / f"own{RANK}.keras", tnt_save_all_devices=True)
-        model.save_weights(path / "model.weights.h5")
-        model.export(path / "exported")
-        model.save(path / "model.h5")  # last: Keras forgets the optimizer's configuration when it writes this format
-        after[shard] = [loaded_state(path / name) for name in ("model.keras", "during.keras", f"own{RANK}.keras")]
-        after[shard].append(state_in_h5(path / "model.h5"))
-        tnt.barrier()
-    found["same files"] = [a == b == after[False][0] for a, b in zip(after[False], after[True], strict=True)]
-    path = Path(folder, "shardTrue", "model.keras")
-    going_on = []
-    for shard in (False, True):
-        model = tnt.Model(keras.models.load_model(path), shard_optimizer=shard)
-        model.fit(data(), epochs=1, verbose=0)
-        going_on.append(digest(model))
-    model = compiled(optimizers.Adam(0.01), True)
-    model.fit(data(8), epochs=1, verbose=0)  # something else, which is overwritten
-    model.load_weights(path.with_name("model.weights.h5"))
-    model.fit(data(), epochs=1, verbose=0)
-    found["goes on"] = [*going_on, digest(model)]
-    return found
-
-
-@check
-def checkpoints() -> list[str]:
-    """A training that is interrupted goes on from a checkpoint with shards or without, as if it had not been."""
-    whole = compiled(optimizers.Adam(0.01), False)
-    found = [digest(whole, whole.fit(data(), epochs=2, verbose=0))]
-    for number, (before, later) in enumerate(((False, True), (True, False), (True, True))):
-        for shard, steps in ((before, 3), (later, 2)):
-            model = compiled(optimizers.Adam(0.01), shard)
-            settings = tnt.callbacks.Checkpoint(Path(folder, f"checkpoints{number}"), every_steps=2)
-            stop = [StopsAfter(steps)] if shard is before and steps == 3 else []
-            history = model.fit(data(), epochs=2, verbose=0, callbacks=[settings, *stop])
-        found.append(digest(model, history))
-    return found
-
-
-class StopsAfter(keras.callbacks.Callback):
-    """Stops the training in the middle of its first epoch."""
-
-    def __init__(self, steps: int) -> None:
-        super().__init__()
-        self.steps = steps
+    count = 0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch + 1 == self.steps:
-            self.model.stop_training = True
+        self.count += 1
+
+
+def continued(shard: bool, name: str, step: int) -> list[Any]:
+    """A training that goes on from another one's checkpoint: as another process does, from a copy of the folder."""
+    copy = folder / f"after {name}"
+    tnt.barrier()
+    if RANK == 0:
+        copy.mkdir()
+        shutil.copy(folder / name / f"fit1-step{step:09d}.npz", copy)
+    tnt.barrier()
+    model, steps = compiled(optimizers.Adam(0.01), shard), CountsSteps()
+    stored = tnt.callbacks.Checkpoint(copy, every_steps=3, keep=9)
+    model.fit(data(), epochs=2, verbose=0, callbacks=[steps, stored])
+    return [digest(model), steps.count]
 
 
 @check
-def single_steps() -> list[str]:
-    found = []
-    for shard in (False, True):
-        model = compiled(optimizers.Adam(0.01), shard)
-        for begin in range(0, 48, 16):
-            model.train_on_batch(ids[begin : begin + 16], targets[begin : begin + 16])
-        found.append(digest(model))
-    return found
+def checkpoints() -> list[Any]:
+    """An ordinary training goes on from a sharded one's, and a sharded one from that."""
+    return [digest(with_adam()), continued(False, "sharded", 3), continued(True, "after sharded", 6)]
+
+
+def loaded_state(name: str) -> str:
+    return hashed(state(keras.models.load_model(folder / name).optimizer))
+
+
+def state_in_h5(path: Path) -> str:
+    with h5py.File(path) as file:
+        group = file["optimizer_weights"]
+        return hashed([np.asarray(group[name]) for name in group.attrs["weight_names"]])
+
+
+@check
+def files() -> list[Any]:
+    """The state in memory, and in the files of each format."""
+    model = with_adam()
+    whole = hashed(state(model.optimizer))
+    model.save(folder / "model.keras")
+    model.save(folder / f"own{RANK}.keras", tnt_save_all_devices=True)
+    model.export(folder / "exported")
+    model.save(folder / "model.h5")  # last: Keras forgets the optimizer's configuration when it writes this format
+    tnt.barrier()
+    written = [loaded_state(f"own{RANK}.keras")]
+    if RANK == 0:
+        written += [loaded_state("model.keras"), loaded_state("during.keras"), state_in_h5(folder / "model.h5")]
+    return [whole, written]
+
+
+# --------------------------------------------------------------------------------------------------------------- refused
 
 
 class Coupled(optimizers.SGD):
@@ -257,30 +263,32 @@ class OwnApply(optimizers.SGD):
         super().apply(grads, trainable_variables)
 
 
+def of_fit(optimizer: Any, *callbacks: Any) -> list[str]:
+    return raised(compiled(optimizer, make=tiny).fit, data(inputs), verbose=0, callbacks=list(callbacks))
+
+
 @check
-def refused() -> list[list[str]]:
-    swaps = keras.callbacks.SwapEMAWeights(swap_on_epoch=True) if hasattr(keras.callbacks, "SwapEMAWeights") else None
-    shared = compiled(optimizers.Adam(0.01), True)
-    shared.fit(data(), verbose=0)
-    found = [
-        raised(compiled(Coupled(0.1), True).fit, data(), verbose=0),
-        raised(compiled(OwnApply(0.1), True).fit, data(), verbose=0),
-        raised(tnt.Model, small(), shard_optimizer=1),
-        raised(tnt.Model(shared.model).fit, data(), verbose=0),
-    ]
+def refused() -> dict[str, list[str]]:
+    """Those that this version of Keras does not have are left out."""
+    shared = with_adam()
     slot = next(v for v in shared.optimizer.variables if is_slot(v) and not v.is_here)
-    found.append(raised(lambda: slot + 1))
-    found.append(raised(slot.assign, np.zeros(99, np.float32)))
-    found.append(
-        raised(compiled(optimizers.Adam(use_ema=True), True).fit, data(), verbose=0, callbacks=[swaps]) if swaps else []
-    )
+    found = {
+        "coupled": of_fit(Coupled(0.1)),
+        "own apply": of_fit(OwnApply(0.1)),
+        "number": raised(tnt.Model, tiny(), shard_optimizer=1),
+        "whole": raised(tnt.Model(shared.model).fit, data(), verbose=0),
+        "used": raised(lambda: slot + 1),
+        "shape": raised(slot.assign, np.zeros(99, np.float32)),
+    }
+    if hasattr(optimizers, "MultiOptimizer"):
+        several = optimizers.MultiOptimizer(optimizers.OptimizerMap(optimizers.SGD(0.1), {".*kernel": optimizers.Adam()}))
+        found["several"] = of_fit(several)
+    if hasattr(keras.callbacks, "SwapEMAWeights"):
+        found["swaps"] = of_fit(optimizers.Adam(use_ema=True), keras.callbacks.SwapEMAWeights(swap_on_epoch=True))
+    orbax = getattr(keras.callbacks, "OrbaxCheckpoint", None)
+    if orbax is not None:  # made without Orbax, which need not be installed
+        found["orbax"] = of_fit(optimizers.Adam(), orbax.__new__(orbax))
     return found
-
-
-@check
-def fingerprints() -> list[str]:
-    """The trainings of which TNT_FINGERPRINT tells."""
-    return [trained(lambda: optimizers.Adam(0.01), shard, epochs=1) for shard in (False, True)]
 
 
 run(str(folder), *sys.argv[2:])
