@@ -65,7 +65,7 @@ def eager_accumulation(shard: bool) -> str:
 
 
 def schedule_free(shard: bool) -> str:
-    """A state that begins as the weights. In a step of the user's own Keras would build it within the step's graph."""
+    """A state that begins as the weights. In a step of the user's own it had other bits; the cause is not known."""
     if not hasattr(optimizers, "ScheduleFreeAdamW"):
         return ""
     model = compiled(optimizers.ScheduleFreeAdamW(0.01), shard, tiny)
