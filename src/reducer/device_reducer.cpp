@@ -261,7 +261,7 @@ void DeviceReducer::launch_due(StreamHandle stream) {
     std::vector<StreamHandle> joined;  // one record on a caller's stream for all buckets that are due
     while (steps_.stage(next_) == StepState::Stage::full) {
       if (times_ && !capturing) {
-        times_->collect(stats_);
+        if (next_ == 0) times_->collect(stats_);
         if (next_ + 1 == states_.size()) times_->last_gradient(stream);
       }
       launch(next_, capturing, joined);

@@ -42,20 +42,23 @@ void DeviceTimes::begin(std::size_t bucket, StreamHandle stream) {
     unused_.pop_back();
   }
   Times& times = pending.back();
+  times.has_ended = false;
   times.is_last = bucket + 1 == pending_.size() && ready_.has_value();
   if (times.is_last) std::swap(times.ready, *ready_);
   times.at(Moment::begin).record(stream);
 }
 
 void DeviceTimes::record(std::size_t bucket, Moment moment, StreamHandle stream) {
-  pending_[bucket].back().at(moment).record(stream);
+  Times& times = pending_[bucket].back();
+  times.at(moment).record(stream);
+  times.has_ended = times.has_ended || moment == Moment::done;
 }
 
 void DeviceTimes::collect(ReducerStats& stats) {
   // a later moment of the same bucket completes later, and so does the next step's
   for (std::size_t bucket = 0; bucket < pending_.size(); ++bucket) {
     std::deque<Times>& pending = pending_[bucket];
-    while (!pending.empty() && pending.front().at(Moment::done).completed()) {
+    while (!pending.empty() && pending.front().has_ended && pending.front().at(Moment::done).completed()) {
       add(pending.front(), bucket, stats);
       unused_.push_back(std::move(pending.front()));
       pending.pop_front();

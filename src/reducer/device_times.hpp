@@ -41,6 +41,7 @@ class DeviceTimes {
 
     Event ready;  // last_gradient(), of the last bucket of a step
     bool is_last = false;
+    bool has_ended = false;  // done is recorded for this step, and not only for an earlier one
     std::array<Event, static_cast<std::size_t>(Moment::last) + 1> moments;
   };
   void add(Times& times, std::size_t bucket, ReducerStats& stats);

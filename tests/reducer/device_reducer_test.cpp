@@ -477,6 +477,27 @@ TEST_F(FiveTensors, AreTimed) {
                {.timing = true});
 }
 
+// Between the last gradient and the end of a step with clip_norm, the last bucket has no end yet.
+TEST_F(FiveTensors, AreTimedWhileAStepIsNotFinished) {
+  run_trainers(2, five_tensors(),
+               [&](Trainer& trainer, int rank) {
+                 const auto memory = buffers(trainer);
+                 for (unsigned i = 0; i < 3; ++i) {
+                   const std::int64_t before = trainer.reducer.stats().exposed_ns;
+                   for (std::size_t tensor = 5; tensor-- > 0;) {
+                     trainer.compute(memory[tensor].get(), gradient(rank, tensor, i), trainer.stream.get());
+                     trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()},
+                                           trainer.stream.get());
+                   }
+                   EXPECT_EQ(trainer.reducer.stats().exposed_ns, before);
+                   trainer.reducer.finish(trainer.stream.get());
+                   trainer.device->synchronize(trainer.stream.get());
+                   EXPECT_GT(trainer.reducer.stats().exposed_ns, before);
+                 }
+               },
+               {.timing = true, .clip_norm = 1.0});
+}
+
 // Gradients of eight shards, summed on the ranks that have them and then over ranks, always in the same tree.
 TEST_F(FiveTensors, TheSameBitsOnAnyNumberOfRanks) {
   constexpr std::size_t shards = 8;
