@@ -451,6 +451,14 @@ typedef struct {
    * changes nothing, so that loss scaling sees it. Results are there after tnt_reducer_finish; tnt_reducer_wait_bucket is
    * refused. Cost: memory of all buckets, and one more read of them. Not with accumulate. For gradients on a device only. */
   double clip_norm;
+  /* For each tensor, the rank of the communicator that needs its sum, as when each rank updates a part of the weights; NULL:
+   * all ranks need all sums. The sum is written on that rank alone; out of tnt_reducer_ready is ignored on the others. The
+   * sums have the same bits as without owners, but for a wire dtype between nodes ("precision" below). Over a network and with
+   * NCCL a bucket is reduced and scattered, and half of the bytes of an all_reduce travel: (n-1)/n of the gradients for each
+   * of n ranks if each owns as many bytes. Within a node no results are copied that nobody needs. TNT_DETERMINISM_RANKS on a
+   * device sends as much as without owners. Must be equal on all ranks. Not with statistics or clip_norm, which are of all
+   * sums. */
+  const int* owners;
 } tnt_reducer_options_t;
 #define TNT_DEVICE_HOST (-1)
 #define TNT_FUSION_DEFAULT SIZE_MAX
@@ -459,7 +467,7 @@ typedef struct {
 #define TNT_REDUCER_OPTIONS_INITIALIZER                                                                     \
   {                                                                                                         \
     sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT, TNT_WIRE_DEFAULT, NULL, TNT_DEVICE_HOST, \
-        TNT_DETERMINISM_DEFAULT, 0, 0, 0, 0, 0.0                                                            \
+        TNT_DETERMINISM_DEFAULT, 0, 0, 0, 0, 0.0, NULL                                                      \
   }
 
 /* Which runs give the same bits. In host memory every run on the same ranks does. */

@@ -36,6 +36,16 @@ std::vector<TensorSpec> specs_of(const tnt_tensor_t* tensors, std::size_t n) {
   return specs;
 }
 
+void set_owners(std::vector<TensorSpec>& specs, const int* owners, int ranks) {
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (owners[i] < 0 || owners[i] >= ranks) {
+      fail(TNT_INVALID_ARGUMENT, "options->owners[{}] is {}, the rank that needs the sum of '{}': use 0 to {}", i, owners[i],
+           specs[i].name, ranks - 1);
+    }
+    specs[i].owner = owners[i];
+  }
+}
+
 tnt_reducer_options_t with_defaults(const tnt_reducer_options_t* options) {
   tnt_reducer_options_t defaults = TNT_REDUCER_OPTIONS_INITIALIZER;
   if (options == nullptr) return defaults;
@@ -205,7 +215,8 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
     const ReducerOptions settings{.name = given.name == nullptr ? "gradients" : given.name,
                                   .timeout = runtime.timeout(on),
                                   .overlap = runtime.settings().overlap};
-    const PlanConfig config = config_of(tensors, n_tensors, given, runtime.settings());
+    PlanConfig config = config_of(tensors, n_tensors, given, runtime.settings());
+    if (given.owners != nullptr) set_owners(config.tensors, given.owners, on.communicator->size());
     std::unique_ptr<tnt_reducer> made;
     on.executor.run([&] {
       const std::string detail = fmt::format("making the plan of {}", settings.name);

@@ -59,6 +59,12 @@ class Communicator : NonCopyable {
   // Reductions are taken in the tree of kernels/cpu/register_sums.hpp over ranks, or over each node's ranks and then over the
   // nodes (hierarchical), and rounded once: the bits do not depend on the size or on the algorithm.
   virtual void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) = 0;
+  // As all_reduce, but each result is needed by one rank: owners[i] needs that of the i-th tensor, whose out is nullptr on the
+  // other ranks. The tensors are in the order of their owners. The same bits.
+  virtual void reduce_to_owners(const FusedBuffer& fused, std::span<const int> /*owners*/, tnt_op_t op,
+                                const CallContext& context) {
+    all_reduce(fused, op, context);
+  }
   virtual void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                               const CallContext& context) = 0;
   virtual void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -63,6 +64,10 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
 }
 
 void DeviceReducer::check_plan() const {
+  if (plan_.has_owners() && measures()) {
+    fail(TNT_INVALID_ARGUMENT, "{}: owners with {}: no rank has the sums of all tensors", options_.name,
+         clips() ? "clip_norm" : "statistics");
+  }
   if (!clips() && !options_.accumulate) return;
   if (clips() && options_.accumulate) {
     fail(TNT_INVALID_ARGUMENT,
@@ -105,6 +110,7 @@ DeviceReducer::State DeviceReducer::make_state(std::size_t bucket) {
   const std::size_t unit = options_.rank_invariant ? static_cast<std::size_t>(comm_->size()) * 64 : 1;
   State state{.layout = std::move(layout),
               .count = 0,
+              .owned = {},
               .tiles = DeviceBuffer(*device_, n_tiles * sizeof(gpu::Tile), stream),
               .partials = std::nullopt,
               .arguments = std::vector<gpu::TensorArgument>(plan_.buckets()[bucket].tensors.size()),
@@ -113,12 +119,23 @@ DeviceReducer::State DeviceReducer::make_state(std::size_t bucket) {
               .reduced = CaptureEvent(*device_),
               .done = CaptureEvent(*device_)};
   state.count = rounded_up(state.layout.count, unit);
+  if (plan_.has_owners() && !options_.rank_invariant) state.owned = segments_of(plan_.buckets()[bucket], state.layout);
   if (measures()) state.partials.emplace(*device_, n_tiles * sizeof(gpu::Statistics), stream);
   const PinnedBuffer pinned(*device_, n_tiles * sizeof(gpu::Tile));
   std::copy(state.layout.tiles.begin(), state.layout.tiles.end(), static_cast<gpu::Tile*>(pinned.get()));
   device_->copy(state.tiles.get(), pinned.get(), n_tiles * sizeof(gpu::Tile), stream);
   device_->synchronize(stream);
   return state;
+}
+
+// The elements of each rank's tensors, with the padding behind them.
+std::vector<std::size_t> DeviceReducer::segments_of(const Bucket& bucket, const gpu::BucketLayout& layout) const {
+  std::vector<std::size_t> segments(static_cast<std::size_t>(comm_->size()));
+  for (std::size_t position = 0; position < bucket.tensors.size(); ++position) {
+    const std::size_t end = position + 1 < layout.slots.size() ? layout.slots[position + 1] : layout.count;
+    segments[static_cast<std::size_t>(*plan_.tensors()[bucket.tensors[position]].owner)] += end - layout.slots[position];
+  }
+  return segments;
 }
 
 // Before the first step: no enqueued work uses the old buffers.
@@ -246,7 +263,8 @@ void DeviceReducer::mark_ready(std::size_t tensor, const TensorView& view, Strea
   State& state = states_[slot.bucket];
   const bool lies_there = buffers_.size() == states_.size() && view.in == slot_of(slot);
   const bool in_place = lies_there && view.scale == 1.0 && (view.out == view.in || options_.accumulate);
-  const bool stays = lies_there && view.out == view.in && !clips();
+  const bool is_needed = plan_.tensors()[tensor].is_needed_by(comm_->rank());
+  const bool stays = (lies_there && view.out == view.in && !clips()) || !is_needed;
   state.arguments[slot.position] = {.in = in_place ? nullptr : view.in, .out = stays ? nullptr : view.out, .scale = view.scale};
   state.in_place += in_place ? 1 : 0;
   state.results_in_bucket = state.results_in_bucket && stays;
@@ -338,6 +356,13 @@ void DeviceReducer::reduce(std::size_t bucket) {
   const State& state = states_[bucket];
   const tnt_dtype_t dtype = plan_.buckets()[bucket].dtype;
   void* const data = buffer.memory.get();
+  if (!state.owned.empty()) {
+    const auto rank = static_cast<std::size_t>(comm_->rank());
+    const std::size_t begin = std::accumulate(state.owned.begin(), state.owned.begin() + comm_->rank(), std::size_t{0});
+    auto* const own = static_cast<std::byte*>(data) + (state.owned[rank] == 0 ? 0 : begin * dtype_size(dtype));
+    comm_->reduce_scatter_v(data, own, state.owned, dtype, TNT_SUM, details_[bucket]);
+    return;
+  }
   if (!buffer.gathered) {
     comm_->all_reduce(data, data, state.count, dtype, TNT_SUM, details_[bucket]);
     return;

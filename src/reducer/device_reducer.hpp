@@ -92,7 +92,8 @@ class DeviceReducer final : public GradientReducer {
   };
   struct State {  // of one bucket
     gpu::BucketLayout layout;
-    std::size_t count;  // elements that travel, padding included
+    std::size_t count;               // elements that travel, padding included
+    std::vector<std::size_t> owned;  // elements that each rank needs, one rank after another; empty: each needs all
     DeviceBuffer tiles;
     std::optional<DeviceBuffer> partials;        // statistics of each tile
     std::vector<gpu::TensorArgument> arguments;  // of this step
@@ -101,6 +102,7 @@ class DeviceReducer final : public GradientReducer {
     bool results_in_bucket = true;               // of this step: all that are wanted
     CaptureEvent packed, reduced, done;
   };
+  [[nodiscard]] std::vector<std::size_t> segments_of(const Bucket& bucket, const gpu::BucketLayout& layout) const;
   [[nodiscard]] State make_state(std::size_t bucket);
   void make_buffers(std::size_t n);
   [[nodiscard]] Buffer& buffer_of(std::size_t bucket) { return buffers_[bucket % buffers_.size()]; }

@@ -71,6 +71,11 @@ Plan::Plan(std::vector<TensorSpec> tensors, std::size_t fusion_threshold, std::o
     if (!bucket.tensors.empty()) close(bucket);
   }
   if (buckets_.size() > 1) split_last(end_limit);
+  // each owner's tensors lie together, as the segments of a reduce_scatter
+  for (Bucket& bucket : buckets_) {
+    std::stable_sort(bucket.tensors.begin(), bucket.tensors.end(),
+                     [&](std::size_t a, std::size_t b) { return tensors_[a].owner < tensors_[b].owner; });
+  }
 }
 
 void Plan::split_last(std::size_t limit) {

@@ -17,9 +17,11 @@ struct TensorSpec {
   std::string name;
   std::size_t count = 0;
   tnt_dtype_t dtype = TNT_FLOAT32;
+  std::optional<int> owner = std::nullopt;  // the rank that needs the sum; none: all ranks do. The same for all tensors
+  [[nodiscard]] bool is_needed_by(int rank) const noexcept { return owner.value_or(rank) == rank; }
 };
 
-// Tensors that are fused and travel in one dtype. tensors: indices in the order of the bucket.
+// Tensors that are fused and travel in one dtype. tensors: indices in the order of the bucket, which is by owner.
 struct Bucket {
   tnt_dtype_t dtype = TNT_FLOAT32;  // on the wire
   std::vector<std::size_t> tensors;
@@ -45,6 +47,7 @@ class Plan {
   [[nodiscard]] const std::vector<std::size_t>& gradient_order() const noexcept { return gradient_order_; }
   [[nodiscard]] std::optional<tnt_dtype_t> wire() const noexcept { return wire_; }
   [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
+  [[nodiscard]] bool has_owners() const noexcept { return !tensors_.empty() && tensors_.front().owner.has_value(); }
   [[nodiscard]] std::string describe(std::size_t bucket) const;  // "bucket 0: 1.0 MiB, 14 tensors, dense_9/bias …"
 
  private:

@@ -11,7 +11,8 @@ namespace {
 constexpr std::string_view end_of_tensors = "nothing more";
 
 std::string describe(const TensorSpec& tensor) {
-  return fmt::format("'{}' ({} {})", tensor.name, tensor.count, dtype_name(tensor.dtype));
+  const std::string owner = tensor.owner ? fmt::format(", owned by rank {}", *tensor.owner) : "";
+  return fmt::format("'{}' ({} {}{})", tensor.name, tensor.count, dtype_name(tensor.dtype), owner);
 }
 
 std::string describe(const Bucket& bucket) {

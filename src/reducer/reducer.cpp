@@ -63,6 +63,9 @@ Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions o
       engine_(std::move(engine)) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].views.resize(plan_.buckets()[b].tensors.size());
+    for (const std::size_t tensor : plan_.buckets()[b].tensors) {
+      if (const auto owner = plan_.tensors()[tensor].owner) buckets_[b].owners.push_back(*owner);
+    }
     descriptions_.push_back(plan_.describe(b));
     details_.push_back(fmt::format("{} {}", options_.name, descriptions_.back()));
   }
@@ -131,6 +134,7 @@ void Reducer::ready(std::size_t tensor, const TensorView& view, StreamHandle str
   state.views[slot.position] = view;
   state.views[slot.position].count = spec.count;
   state.views[slot.position].dtype = spec.dtype;
+  if (!spec.is_needed_by(comm_->rank())) state.views[slot.position].out = nullptr;
   if (!steps_.mark_ready(slot)) return;
   state.full_ns = last_full_ns_ = now_ns();
   if (trace_ != nullptr) {
@@ -279,7 +283,12 @@ void Reducer::reduce_bucket(std::size_t bucket, WaitHint wait_hint, PhaseObserve
   const FusedBuffer fused(buckets_[bucket].views, plan_.buckets()[bucket].dtype);
   const CallContext call{
       .timeout = options_.timeout, .detail = details_[bucket], .observer = &observer, .wait_hint = wait_hint};
-  hook_ ? reduce_with_hook(bucket, fused, call) : comm_->all_reduce(fused, TNT_SUM, call);
+  hook_ ? reduce_with_hook(bucket, fused, call) : sum(bucket, fused, call);
+}
+
+void Reducer::sum(std::size_t bucket, const FusedBuffer& fused, const CallContext& call) {
+  const std::vector<int>& owners = buckets_[bucket].owners;
+  owners.empty() ? comm_->all_reduce(fused, TNT_SUM, call) : comm_->reduce_to_owners(fused, owners, TNT_SUM, call);
 }
 
 void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, const CallContext& call) {
@@ -290,7 +299,13 @@ void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, con
     call_hook(bucket);
     phases.end("hook");
   }
-  all_reduce_in_place(*comm_, packed_.data(), fused.count(), fused.dtype(), TNT_SUM, call);
+  std::vector<TensorView> packed;
+  std::byte* next = packed_.data();
+  for (const TensorView& view : fused.views()) {
+    packed.push_back({.in = next, .out = view.out == nullptr ? nullptr : next, .count = view.count});
+    next += view.count * dtype_size(fused.dtype());
+  }
+  sum(bucket, FusedBuffer(packed, fused.dtype()), call);
   Phases phases(call);
   fused.unpack(0, fused.count(), packed_.data());
   phases.end("unpack");

@@ -58,6 +58,7 @@ class Reducer final : public GradientReducer, private ProgressEngine::Client {
   using Stage = StepState::Stage;
   struct BucketState {              // of one bucket
     std::vector<TensorView> views;  // in the order of the bucket
+    std::vector<int> owners;        // of the views; empty: all ranks need all sums
     std::int64_t full_ns = 0;       // when it became full
   };
 
@@ -68,6 +69,7 @@ class Reducer final : public GradientReducer, private ProgressEngine::Client {
   void announce_next();
   void reduce_next(std::unique_lock<std::mutex>& lock);
   void reduce_bucket(std::size_t bucket, WaitHint wait_hint, PhaseObserver& observer);
+  void sum(std::size_t bucket, const FusedBuffer& fused, const CallContext& call);
   void reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, const CallContext& call);
   void call_hook(std::size_t bucket);
   void end_step();

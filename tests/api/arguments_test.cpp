@@ -277,6 +277,14 @@ const Misuse misuses[] = {
     {"DeviceMissing", [] { return create_with([](auto& options) { options.device = 0; }); }, "device", TNT_UNSUPPORTED},
     {"Determinism", [] { return create_with([](auto& options) { options.determinism = 3; }); },
      "options->determinism 3 is not a tnt_determinism_t"},
+    {"Owners",
+     [] {
+       return create_with([](auto& options) {
+         static constexpr int owners[] = {0, 1};
+         options.owners = owners;
+       });
+     },
+     "options->owners[1] is 1, the rank that needs the sum of"},
     {"MaxCtas", [] { return create_with([](auto& options) { options.max_ctas = -1; }); }, "options->max_ctas is -1"},
     {"StatisticsOnHost", [] { return create_with([](auto& options) { options.statistics = 1; }); }, "options->statistics",
      TNT_UNSUPPORTED},

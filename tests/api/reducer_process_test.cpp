@@ -194,6 +194,43 @@ TEST(ReducerProcess, ShardsHaveTheSameSumOnAnyNumberOfRanks) {
   }
 }
 
+TEST(ReducerProcess, OnlyTheOwnerOfATensorGetsItsSum) {
+  run_processes(3, [](int rank) {
+    const Joined job;
+    constexpr int owners[] = {2, 0, 0, 2};
+    tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+    options.owners = owners;
+    tnt_reducer_t made = nullptr;
+    check(tnt_reducer_create(job.world, tensors.data(), tensors.size(), &options, &made));
+    const Reducer reducer(made);
+    std::vector<Array> values;
+    for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
+      values.push_back(gradient(tensor, rank, 0));
+      check(tnt_reducer_ready(made, tensor, values[tensor].data(), values[tensor].data(), 1.0, nullptr));
+    }
+    check(tnt_reducer_finish(made, nullptr));
+    for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
+      const std::vector<Array> in{gradient(tensor, 0, 0), gradient(tensor, 1, 0), gradient(tensor, 2, 0)};
+      const Array sum = reduced(in, TNT_SUM);
+      EXPECT_EQ(values[tensor], owners[tensor] == rank ? sum : gradient(tensor, rank, 0)) << tensors[tensor].name;
+    }
+  });
+}
+
+TEST(ReducerProcess, OwnersThatDifferAreNamed) {
+  run_processes(2, [](int rank) {
+    const Joined job;
+    const int owners[] = {0, rank, 0, 0};
+    tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+    options.owners = owners;
+    tnt_reducer_t reducer = nullptr;
+    EXPECT_EQ(tnt_reducer_create(job.world, tensors.data(), tensors.size(), &options, &reducer), TNT_MISMATCH);
+    EXPECT_STREQ(tnt_last_error(),
+                 "rank 1 and rank 0 do not train the same model: tensor 1 is 'kernel' (5000 float32, owned by rank 1) on rank "
+                 "1, 'kernel' (5000 float32, owned by rank 0) on rank 0");
+  });
+}
+
 TEST(ReducerProcess, BucketsFollowTheOrderOfArrival) {
   run_processes(2, [](int /*rank*/) {
     const Joined job;

@@ -125,8 +125,30 @@ TEST(Hierarchical, RandomPlacementsOfRanksOnNodes) {
         comm.all_reduce(FusedBuffer({&view, 1}, data.dtype()), op, call());
         return data;
       };
+      // the halves belong to the last rank and to rank 1
+      const auto reduce_to_owners = [&](const std::vector<Array>& in) {
+        Array data = in[static_cast<std::size_t>(comm.rank())];
+        const std::vector<int> owners{1, comm.size() - 1};
+        const std::size_t half = data.count() / 2;
+        const std::size_t bytes = half * dtype_size(data.dtype());
+        auto* const begin = static_cast<std::byte*>(data.data());
+        const std::array<TensorView, 2> views{
+            TensorView{.in = begin, .out = comm.rank() == owners[0] ? begin : nullptr, .count = half},
+            TensorView{
+                .in = begin + bytes, .out = comm.rank() == owners[1] ? begin + bytes : nullptr, .count = data.count() - half}};
+        comm.reduce_to_owners(FusedBuffer(views, data.dtype()), owners, TNT_SUM, call());
+        return data;
+      };
       for (const auto& [in, sum] : sums) {
         EXPECT_EQ(reduce(in, TNT_SUM), sum) << dtype_name(sum.dtype()) << ", " << sum.count() << ", nodes " << where;
+        const std::size_t half = sum.count() / 2;
+        const Array owned = reduce_to_owners(in);
+        if (comm.rank() == 1) {
+          EXPECT_EQ(owned.part(0, half), sum.part(0, half)) << dtype_name(sum.dtype()) << ", nodes " << where;
+        }
+        if (comm.rank() == comm.size() - 1) {
+          EXPECT_EQ(owned.part(half, sum.count() - half), sum.part(half, sum.count() - half)) << where;
+        }
       }
       for (const tnt_op_t op : testing::all_ops) EXPECT_EQ(reduce(exact, op), reduced(exact, op)) << op_name(op) << where;
     });

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <vector>
 
 #include "base/dtype.hpp"
@@ -112,6 +113,36 @@ TEST_P(TreeTest, OfReduceScatterOfUnevenBlocks) {
     comm.reduce_scatter_v(in[self].data(), part.data(), counts, TNT_FLOAT32, TNT_SUM, call());
     EXPECT_EQ(part, expected.part(self * (self + 1) / 2 * 3001, counts[self]));
   });
+}
+
+// From the gathered handshake to many chunks; rank 1 needs nothing. One tensor's result takes the place of its input.
+TEST_P(TreeTest, OfSumsThatTheirOwnersNeed) {
+  for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16}) {
+    for (const std::size_t count : {std::size_t{10}, std::size_t{1'501}, std::size_t{20'001}}) {
+      const auto in = disorderly_arrays(n, dtype, (n + 1) * count);
+      const Array expected = tree_sum_of_arrays(in, summed_groups(GetParam()));
+      std::vector<int> owners{0};  // rank 0 owns two tensors
+      for (int rank = 0; rank < GetParam(); ++rank) owners.push_back(rank == 1 ? 0 : rank);
+      run_threads(GetParam(), [&](Communicator& comm) {
+        const Array& own = in[static_cast<std::size_t>(comm.rank())];
+        Array out(dtype, own.count());
+        std::vector<TensorView> views;
+        for (std::size_t i = 0; i < owners.size(); ++i) {
+          std::byte* const to = static_cast<std::byte*>(out.data()) + i * count * dtype_size(dtype);
+          const void* from = static_cast<const std::byte*>(own.data()) + i * count * dtype_size(dtype);
+          if (i == 0) from = std::memcpy(to, from, count * dtype_size(dtype));
+          views.push_back({.in = from, .out = owners[i] == comm.rank() ? to : nullptr, .count = count});
+        }
+        comm.reduce_to_owners(tnt::FusedBuffer(views, dtype), owners, TNT_SUM, call());
+        for (std::size_t i = 0; i < owners.size(); ++i) {
+          const Array wanted = owners[i] == comm.rank() ? expected.part(i * count, count)
+                               : i == 0                 ? own.part(0, count)
+                                                        : Array(dtype, count);
+          EXPECT_EQ(out.part(i * count, count), wanted) << "tensor " << i << " of " << count << " " << dtype_name(dtype);
+        }
+      });
+    }
+  }
 }
 
 // Even ranks first: with the ranks in turn on two nodes each node's are consecutive then, and if they are 2^k, their sum is a

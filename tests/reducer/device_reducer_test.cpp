@@ -449,6 +449,41 @@ TEST_F(FiveTensors, SumsAreAddedToMainGradients) {
   }
 }
 
+// The GPU's memory of others' results is left alone, also where gradients lie in the bucket; a rank may own nothing.
+TEST_F(FiveTensors, MayHaveOwners) {
+  struct Case {
+    Backend backend;
+    int ranks;
+    DeviceReducerOptions options;
+  };
+  for (const Case& to_test :
+       {Case{Backend::nccl, 2, {}}, Case{Backend::nccl, 3, {.rank_invariant = true}},
+        Case{Backend::nccl, 4, {.accumulate = true}}, Case{Backend::staged, 2, {}}, Case{Backend::hierarchical, 3, {}}}) {
+    const auto owner = [&](std::size_t tensor) { return static_cast<int>(tensor) % std::min(to_test.ranks, 3); };
+    std::vector<TensorSpec> specs = five_tensors().tensors();
+    for (std::size_t tensor = 0; tensor < 5; ++tensor) specs[tensor].owner = owner(tensor);
+    run_trainers(to_test.ranks, Plan(specs, 2 * count * sizeof(float)),
+                 [&](Trainer& trainer, int rank) {
+                   const auto memory = buffers(trainer);
+                   const auto results = buffers(trainer);
+                   const StreamHandle stream = trainer.stream.get();
+                   for (const DeviceBuffer& buffer : results)
+                     trainer.device->fill_zero(buffer.get(), count * sizeof(float), stream);
+                   for (std::size_t tensor = 5; tensor-- > 0;) {
+                     void* const from = tensor < 2 ? trainer.reducer.gradient_buffer(tensor) : memory[tensor].get();
+                     trainer.compute(from, gradient(rank, tensor), stream);
+                     trainer.reducer.ready(tensor, {.in = from, .out = results[tensor].get()}, stream);
+                   }
+                   trainer.reducer.finish(stream);
+                   for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+                     const Array expected = owner(tensor) == rank ? sum(to_test.ranks, tensor) : Array(TNT_FLOAT32, count);
+                     trainer.expect(results[tensor].get(), expected, fmt::format("tensor {}", tensor), stream);
+                   }
+                 },
+                 to_test.options, {.backend = to_test.backend});
+  }
+}
+
 TEST(DeviceReducerOptionsTest, ThatContradictEachOtherAreRefused) {
   const auto refused = [](tnt_dtype_t dtype, const DeviceReducerOptions& options, const std::string& part) {
     testing::run_threads(1, [&](Communicator& host) {
@@ -458,6 +493,11 @@ TEST(DeviceReducerOptionsTest, ThatContradictEachOtherAreRefused) {
   refused(TNT_FLOAT32, {.accumulate = true, .clip_norm = 1.0}, "clip_norm with accumulate");
   refused(TNT_INT32, {.clip_norm = 1.0}, "'w' is int32, which has no norm");
   refused(TNT_FLOAT64, {.accumulate = true}, "'w' is reduced as float64");
+  testing::run_threads(1, [&](Communicator& host) {
+    const Plan owned({{"w", 8, TNT_FLOAT32, 0}}, 1024);
+    expect_refused([&] { const Trainer trainer(host, owned, {.clip_norm = 1.0}); }, "owners with clip_norm");
+    expect_refused([&] { const Trainer trainer(host, owned, {.statistics = true}); }, "owners with statistics");
+  });
 }
 
 // The parts of a step are those of its buckets, and of the timeline. Nobody waits for them.

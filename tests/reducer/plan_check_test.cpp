@@ -60,6 +60,8 @@ const Change changes[] = {
        model.tensors.push_back({"d", 1, TNT_INT8});
      },
      "tensor 3 is 'd' (1 int8) on rank {}, nothing more on rank 0"},
+    {"Owner", [](Model& model) { model.tensors[1].owner = 2; },
+     "tensor 1 is 'b' (20 float64, owned by rank 2) on rank {}, 'b' (20 float64) on rank 0"},
     {"Context", [](Model& model) { model.context = "Keras 2"; },
      "version is Tarantella 0.1.0, Keras 2 on rank {}, Tarantella 0.1.0, Keras 3 on rank 0"},
     {"NoContext", [](Model& model) { model.context = ""; },

@@ -81,6 +81,12 @@ TEST(Plan, FillsInTheOrderOfArrival) {
   EXPECT_EQ(plan_of({5, 4, 3, 2, 1, 0}), plan_of({}));
 }
 
+TEST(Plan, PutsTheTensorsOfAnOwnerTogether) {
+  std::vector<TensorSpec> tensors = floats({5, 6, 7, 8, 9});
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].owner = i % 2 == 0 ? 1 : 0;
+  EXPECT_EQ(buckets_of(Plan(tensors, 60)), (Buckets{{3, 4}, {1, 2, 0}}));
+}
+
 TEST(Plan, RefusesAnOrderOfArrivalThatDoesNotNameEachTensorOnce) {
   for (const std::vector<std::size_t>& wrong : {std::vector<std::size_t>{0}, {0, 0}, {0, 2}, {0, 1, 1}}) {
     try {

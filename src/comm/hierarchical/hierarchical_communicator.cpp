@@ -90,6 +90,9 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<NetworkCommun
   equal_nodes_ = *smallest == *largest;
   nodes_are_subtrees_ = equal_nodes_ && std::has_single_bit(carriers_) && std::is_sorted(order.begin(), order.end());
   if (!nodes_are_subtrees_) global_->set_reduction_order(std::move(order), std::move(sizes));  // else it is the same tree
+  for (std::size_t place = 0; place < carriers_ && equal_nodes_; ++place) {
+    for (const auto& node : nodes) ranks_by_place_.push_back(node[place]);
+  }
   const auto place = static_cast<std::size_t>(local_->rank());
   if (place >= carriers_) return;
   std::vector<int> peers;
@@ -294,6 +297,14 @@ void HierarchicalCommunicator::reduce(const void* in, void* out, std::size_t cou
 }
 
 void HierarchicalCommunicator::reduce_by_nodes(const Call& call, const FusedBuffer& fused, const CallContext& context) {
+  by_nodes(call, fused, context, [&](const FusedBuffer& inside, tnt_dtype_t dtype, tnt_dtype_t wire, const CallContext& part) {
+    AllReduce stages(*this, inside, dtype, wire, call.op, part);
+    run_pipeline(stages, stages.chunks());
+  });
+}
+
+void HierarchicalCommunicator::by_nodes(const Call& call, const FusedBuffer& fused, const CallContext& context,
+                                        const Stages& run) {
   global_->begin_handshake(call, context);
   global_->finish_handshake();
   const std::string detail =
@@ -302,9 +313,8 @@ void HierarchicalCommunicator::reduce_by_nodes(const Call& call, const FusedBuff
   const tnt_dtype_t dtype = dtype_size(fused.dtype()) == 2 ? TNT_FLOAT32 : fused.dtype();
   const bool narrows = fused.narrows();
   const FusedBuffer inside(fused.views(), narrows ? TNT_FLOAT32 : fused.dtype());
-  AllReduce stages(*this, inside, dtype, narrows ? fused.dtype() : dtype, call.op,
-                   {.timeout = context.timeout, .detail = detail, .observer = context.observer});
-  run_pipeline(stages, stages.chunks());
+  run(inside, dtype, narrows ? fused.dtype() : dtype,
+      {.timeout = context.timeout, .detail = detail, .observer = context.observer});
   global_->end_call();
 }
 

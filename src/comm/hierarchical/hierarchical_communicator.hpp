@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,10 @@ namespace tnt {
 // is rounded once. Tensors wider than a 16-bit wire type are cast for the network only, so the sum of a node is rounded and not
 // the contributions of its ranks: the one case in which the bits depend on the layout and on the size.
 //
+// reduce_to_owners: the ranks of a node reduce-scatter a chunk, so that each gets what the ranks of its position on all nodes
+// own, and the cross-node communicator reduces that to the owners: (m-1)/(m l) S on the network if all own as many bytes. Nodes
+// of different numbers of ranks take the all_reduce.
+//
 // The flat algorithm over all ranks takes data below 4 KiB, means of small integers, and all other collectives.
 //
 // Cost of all_reduce for each rank, with m nodes of l ranks: 2(m-1)/(m l) S on the network.
@@ -45,6 +50,8 @@ class HierarchicalCommunicator final : public Communicator {
   [[nodiscard]] const char* transport() const noexcept override { return "hierarchical"; }
 
   void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
+  void reduce_to_owners(const FusedBuffer& fused, std::span<const int> owners, tnt_op_t op,
+                        const CallContext& context) override;
   void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                       const CallContext& context) override {
     global_->reduce_scatter(in, out, count, dtype, op, context);
@@ -96,6 +103,7 @@ class HierarchicalCommunicator final : public Communicator {
 
  private:
   class AllReduce;
+  class OwnerReduce;
   // The ranks with this rank's position on each node, and a thread that reduces among them; no communicator for a rank that
   // does not use the network. Two such communicators take chunks in turn: while one waits for its last message, the messages of
   // the other fill the network.
@@ -106,15 +114,20 @@ class HierarchicalCommunicator final : public Communicator {
 
   [[nodiscard]] bool goes_by_nodes(const FusedBuffer& fused, tnt_op_t op) const;
   void reduce_by_nodes(const Call& call, const FusedBuffer& fused, const CallContext& context);
+  // The steps of a call that is reduced inside nodes first. inside: the buffer as the node sees it. dtype: the type that the
+  // node's memory holds. wire: the type in which data travels between nodes.
+  using Stages = std::function<void(const FusedBuffer& inside, tnt_dtype_t dtype, tnt_dtype_t wire, const CallContext& part)>;
+  void by_nodes(const Call& call, const FusedBuffer& fused, const CallContext& context, const Stages& run);
 
   HierarchicalCommunicator(std::unique_ptr<NetworkCommunicator> all, std::unique_ptr<Communicator> local,
                            const std::vector<std::vector<std::size_t>>& nodes);
 
   std::unique_ptr<NetworkCommunicator> global_;
   std::unique_ptr<Communicator> local_;
-  std::size_t carriers_ = 0;         // ranks of each node that use the network
-  bool equal_nodes_ = true;          // all ranks of all nodes do
-  bool nodes_are_subtrees_ = false;  // subtrees of the tree over all ranks
+  std::vector<std::size_t> ranks_by_place_;  // the first of each node, then the second, ...; if all nodes have as many
+  std::size_t carriers_ = 0;                 // ranks of each node that use the network
+  bool equal_nodes_ = true;                  // all ranks of all nodes do
+  bool nodes_are_subtrees_ = false;          // subtrees of the tree over all ranks
   StagingPool staging_;
   std::array<CrossNode, 2> cross_;
 };

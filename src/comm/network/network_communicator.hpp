@@ -41,6 +41,8 @@ class NetworkCommunicator final : public Communicator {
   [[nodiscard]] const char* transport() const noexcept override { return group_.world->network().transport(); }
 
   void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
+  void reduce_to_owners(const FusedBuffer& fused, std::span<const int> owners, tnt_op_t op,
+                        const CallContext& context) override;
   void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
                       const CallContext& context) override;
   void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
@@ -114,7 +116,7 @@ class NetworkCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> make_part(std::span<const int> members, std::uint64_t id) const;
 
   // Both forms of a collective: of equal and of uneven blocks.
-  void reduce_blocks(const Call& call, const Blocks& counts, const void* in, void* out, const CallContext& context);
+  void reduce_blocks(const Call& call, const Blocks& counts, const FusedBuffer& fused, void* out, const CallContext& context);
   void gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out, const CallContext& context);
   void exchange_blocks(const Call& call, const Blocks& to, const Blocks& from, std::size_t per_chunk, const void* in, void* out,
                        const CallContext& context);

@@ -245,13 +245,36 @@ void NetworkCommunicator::reduce_scatter(const void* in, void* out, std::size_t 
     if (in_place) std::memcpy(out, result.get(), count * dtype_size(dtype));
     return;
   }
-  reduce_blocks(call, {group_.size(), count}, in, out, context);
+  const TensorView view{.in = in, .count = count * group_.size()};
+  reduce_blocks(call, {group_.size(), count}, FusedBuffer({&view, 1}, dtype), out, context);
 }
 
 void NetworkCommunicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
                                            tnt_op_t op, const CallContext& context) {
   const Call call = uneven_call(Call::reduce_scatter_v, counts, dtype, op);
-  reduce_blocks(call, Blocks(counts), in, out, context);
+  const Blocks blocks(counts);
+  const TensorView view{.in = in, .count = blocks.total()};
+  reduce_blocks(call, blocks, FusedBuffer({&view, 1}, dtype), out, context);
+}
+
+// The tensors of each owner are a block. Small data goes to all ranks with the handshake.
+void NetworkCommunicator::reduce_to_owners(const FusedBuffer& fused, std::span<const int> owners, tnt_op_t op,
+                                           const CallContext& context) {
+  const std::size_t size = dtype_size(fused.dtype());
+  const Call to_all{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
+  if (takes_native(to_all, fused.count() * size) || CollectiveHandshake::gathers(group_.size(), fused.count() * size)) {
+    return all_reduce(fused, op, context);
+  }
+  std::vector<std::size_t> counts(group_.size());
+  for (std::size_t i = 0; i < owners.size(); ++i) counts[static_cast<std::size_t>(owners[i])] += fused.views()[i].count;
+  const Blocks blocks(counts);
+  const std::size_t begin = blocks.begin(group_.self);
+  const std::size_t own = counts[group_.self];
+  void* out = fused.out_in_place(begin, own);
+  const StagingBuffer result = out != nullptr ? callers_memory(out) : staging_.acquire(own * size);
+  const Call call = uneven_call(Call::reduce_scatter_v, counts, fused.dtype(), op);
+  reduce_blocks(call, blocks, fused, result.get(), context);
+  if (out == nullptr) fused.unpack(begin, own, result.get());
 }
 
 ReduceScatterAlgorithm NetworkCommunicator::reduce_scatter_algorithm(const Call& call, std::size_t bytes) const {
@@ -261,17 +284,19 @@ ReduceScatterAlgorithm NetworkCommunicator::reduce_scatter_algorithm(const Call&
 
 // The handshake ends before the first data is sent: a rank whose neighbour makes another call sends none, and no rank's result
 // is complete without it.
-void NetworkCommunicator::reduce_blocks(const Call& call, const Blocks& counts, const void* in, void* out,
+void NetworkCommunicator::reduce_blocks(const Call& call, const Blocks& counts, const FusedBuffer& fused, void* out,
                                         const CallContext& context) {
   Phases phases(context);
   handshake_.begin(call, context);
   const std::size_t bytes = counts.total() * dtype_size(call.dtype);
   if (group_.size() > 1 && reduce_scatter_algorithm(call, bytes) == ReduceScatterAlgorithm::halving) {
-    const TensorView view{.in = in, .count = counts.total()};
-    const FusedBuffer fused({&view, 1}, call.dtype);
     HalvingReduceScatter(group_, handshake_, staging_, fused, out, counts, call.op, phases).run([&] { handshake_.finish(); });
   } else {
-    ReduceScatter stages(*this, in, out, call, counts);
+    const void* in = fused.in_place(0, fused.count());
+    const StagingBuffer packed = in != nullptr ? callers_memory(in) : staging_.acquire(bytes);
+    if (in == nullptr) fused.pack(0, fused.count(), packed.get());
+    phases.end("pack");
+    ReduceScatter stages(*this, packed.get(), out, call, counts);
     handshake_.finish();
     run_pipeline(stages, stages.chunks());
   }
