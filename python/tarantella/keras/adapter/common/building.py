@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -77,13 +78,27 @@ def unbuilt_layers(model: Any) -> list[Any]:
     return found
 
 
+class _MadeVariables(Exception):
+    """The first trace has made variables, and all that it makes is there."""
+
+
 def trace_function(step: Callable[[Any], Any], batch_spec: Any) -> None:
-    """Traces a function of a batch, which makes the variables that it creates."""
+    """Traces a function of a batch, which makes the variables that it creates.
+
+    TensorFlow traces a function that has made variables once more, for a graph without their initialisation. That takes as long
+    as the first trace and makes nothing, so it is cut short.
+    """
+    traces = 0
 
     def traced(batch: Any) -> None:
+        nonlocal traces
+        traces += 1
+        if traces > 1:
+            raise _MadeVariables
         step(batch)
 
-    tf.function(traced).get_concrete_function(tf.nest.map_structure(_of_any_size, batch_spec))
+    with suppress(_MadeVariables):
+        tf.function(traced).get_concrete_function(tf.nest.map_structure(_of_any_size, batch_spec))
 
 
 def _of_any_size(spec: Any) -> Any:
