@@ -101,6 +101,8 @@ def step_timer(keras: Any) -> Any:
     """A callback with the ``seconds`` from the end of a step to the end of the next, without the first few of each fit."""
 
     class StepTimer(keras.callbacks.Callback):  # type: ignore[misc]
+        tnt_decides_alike = True  # the ranks need not agree after each batch that it has changed nothing
+
         def __init__(self) -> None:
             super().__init__()
             self.seconds: list[float] = []

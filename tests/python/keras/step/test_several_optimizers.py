@@ -73,6 +73,10 @@ def test_the_state_of_all_optimizers_is_kept_and_rank_0s(found):
         assert rates == [pytest.approx(1e-3)] * 2
 
 
+def test_a_step_is_traced_once_to_make_its_variables(found):
+    assert all(on_rank == [1, 2.0] for on_rank in found["variables_by_one_trace"])
+
+
 REFUSED = {
     "WithUnused": ["UnsupportedError", "'unused'", "has no weights yet", "its train_step does not use", "give it an Input"],
     "Assigning": ["TarantellaError", "the first step did not reduce the gradient of", "optimizer that the model holds"],

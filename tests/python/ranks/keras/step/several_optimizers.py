@@ -15,6 +15,7 @@ from tensorflow.keras import layers, optimizers
 import tarantella as tnt
 from checks import check, raised, run
 from several_models import BATCH, MODELS, Gan, PenalisedGan, Vae, net, update
+from tarantella.keras.adapter.common import building
 from tarantella.keras.checkpoint import state
 
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
@@ -172,6 +173,21 @@ def state_of_all_optimizers() -> list[Any]:
     model.set_weights(model.get_weights())  # ranks begin alike again
     history(model, Gan)
     return [len(slots), restored, [float(np.asarray(o.learning_rate)) for o in both]]
+
+
+@check
+def variables_by_one_trace() -> list[float]:
+    """How often a step that makes a variable is traced for that, and the variable."""
+    made, traces = [], []
+
+    def step(batch: Any) -> Any:
+        traces.append(batch)
+        if not made:
+            made.append(tf.Variable(tf.fill([], 2.0)))
+        return made[0] * batch
+
+    building.trace_function(step, tf.TensorSpec([None]))
+    return [len(traces), float(made[0])]
 
 
 # -------------------------------------------------------------------------------------------------- what is refused
