@@ -19,12 +19,13 @@ using testing::common_error;
 class HandshakeTest : public ::testing::TestWithParam<int> {
  protected:
   // The messages of all ranks for one call of each, without those that say that a rank leaves.
-  [[nodiscard]] std::size_t messages(const testing::Body& body) const {
+  [[nodiscard]] std::size_t messages(const testing::Body& body, bool one_node = false) const {
     const auto hub = std::make_shared<testing::FakeHub>(ranks, 10);
     std::vector<std::unique_ptr<NetworkCommunicator>> all;
     for (int rank = 0; rank < ranks; ++rank) {
-      all.push_back(std::make_unique<NetworkCommunicator>(
-          std::make_shared<NetworkWorld>(std::make_shared<testing::FakeNetwork>(hub, rank))));
+      auto world = std::make_shared<NetworkWorld>(std::make_shared<testing::FakeNetwork>(hub, rank));
+      if (one_node) world->set_nodes(std::vector<int>(n, 0));
+      all.push_back(std::make_unique<NetworkCommunicator>(std::move(world)));
     }
     std::vector<std::thread> threads;
     for (auto& comm : all) threads.emplace_back([&body, &comm] { body(*comm); });
@@ -73,6 +74,27 @@ TEST_P(HandshakeTest, LargeDataHasOneMessageMore) {
   EXPECT_EQ(sent_by(AllReduceAlgorithm::direct), n + 2 * n * (n - 1));
   EXPECT_EQ(sent_by(AllReduceAlgorithm::doubling), n + of_doubling + 2 * (n - places));
   EXPECT_EQ(sent_by(AllReduceAlgorithm::halving), n + 2 * of_doubling + 2 * (n - places));
+}
+
+// A page and its header are longer than what the network sends unasked on a node.
+TEST_P(HandshakeTest, APageIsTwoMessagesOnANodeAndOneBetweenNodes) {
+  const auto sent_by = [&](AllReduceAlgorithm algorithm, bool one_node) {
+    return messages(
+        [algorithm](Communicator& comm) {
+          std::vector<float> data(1024);
+          dynamic_cast<NetworkCommunicator&>(comm).force({.all_reduce = algorithm});
+          all_reduce(comm, data);
+        },
+        one_node);
+  };
+  if (ranks == 1) return;
+  const std::size_t places = std::bit_floor(n);
+  const std::size_t of_doubling = places * (static_cast<std::size_t>(std::bit_width(places)) - 1) + 2 * (n - places);
+  EXPECT_EQ(sent_by(AllReduceAlgorithm::doubling, true), n + 2 * of_doubling);
+  EXPECT_EQ(sent_by(AllReduceAlgorithm::doubling, false), n + of_doubling);
+  if (ranks > 4) return;  // more gather in rounds
+  EXPECT_EQ(sent_by(AllReduceAlgorithm::gather, true), 2 * n * (n - 1));
+  EXPECT_EQ(sent_by(AllReduceAlgorithm::gather, false), n * (n - 1));
 }
 
 // A message down each edge of the tree, and one header from each rank.

@@ -70,11 +70,12 @@ class ReduceTest : public ::testing::TestWithParam<Case> {
   const std::size_t n = static_cast<std::size_t>(ranks);
 };
 
-// Around a cache line for each rank, the largest data that is gathered, one chunk and several.
+// Around a cache line for each rank, the largest data that is gathered or travels in two messages, one
+// chunk and several.
 TEST_P(ReduceTest, HasTheBitsOfTheTreeAroundEveryBorder) {
   std::vector<std::size_t> counts{1, 16 * n - 1, 16 * n + 1};
   if (small_only()) {
-    counts.insert(counts.end(), {16'384 / n, 16'384 / n - 1});
+    counts.insert(counts.end(), {16'384 / n, 16'384 / n - 1, 992, 993, 2000, 2001});  // one message or two
   } else {
     counts.insert(counts.end(), {32'767, 32'768, 32'769, 100'003});
     if (!testing::sanitized) counts.push_back(600'001);
@@ -148,6 +149,19 @@ TEST_P(ReduceTest, AnotherCallIsNamed) {
     sum_of(comm, comm.rank() == 1 ? count - 16 : count);
   });
   EXPECT_NE(message.find(fmt::format("rank 1 called all_reduce sum of {} float32", count - 16)), std::string::npos) << message;
+}
+
+// A rank that waits for the second message of a call need not get one.
+TEST_P(ReduceTest, ACallOfOneMessageIsNamedAmongCallsOfTwo) {
+  if (!small_only() || 1500 * n > 16'000) GTEST_SKIP() << "its messages are not cut";
+  for (const auto& [count, odd] : {std::pair{1500U, 500U}, std::pair{500U, 1500U}}) {
+    const std::string message = common_error(ranks, TNT_MISMATCH, [&, count = count, odd = odd](Communicator& comm) {
+      force(comm, algorithm);
+      sum_of(comm, count);
+      sum_of(comm, comm.rank() == 1 ? odd : count);
+    });
+    EXPECT_NE(message.find(fmt::format("rank 1 called all_reduce sum of {} float32", odd)), std::string::npos) << message;
+  }
 }
 
 TEST_P(ReduceTest, OnlyTheRankThatDoesNotComeIsNamed) {

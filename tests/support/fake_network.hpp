@@ -65,7 +65,8 @@ class FakeNetwork final : public Network {
   [[nodiscard]] int size() const noexcept override { return hub_->ranks(); }
   [[nodiscard]] std::string name() const override { return "the tests' network"; }
   [[nodiscard]] const char* transport() const noexcept override { return "mpi"; }
-  [[nodiscard]] int max_tag() const noexcept override { return 32767; }  // the smallest value that MPI allows
+  [[nodiscard]] int max_tag() const noexcept override { return 32767; }               // the smallest value that MPI allows
+  [[nodiscard]] std::size_t unasked_bytes() const noexcept override { return 4032; }  // as Open MPI
   [[nodiscard]] bool takes_callers_memory() const noexcept override { return true; }
   void close() noexcept override { hub_->close(rank_); }
   [[nodiscard]] std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,

@@ -235,6 +235,16 @@ MpiNetwork::MpiNetwork(const void* comm, double seconds)
 
 std::shared_ptr<NativeCollectives> MpiNetwork::native_collectives() { return collectives_; }
 
+// Open MPI's shared memory sends 4096 bytes at once, its own header included. Measured with Open MPI 4.1: 1.3 us up to 4040
+// bytes, 3.3 us from 4064 on (the receiver reads the sender's memory by a system call).
+std::size_t MpiNetwork::unasked_bytes() const noexcept {
+#ifdef OPEN_MPI
+  return 4032;
+#else
+  return 0;
+#endif
+}
+
 // Does not free the communicator, because MPI would wait for other ranks, and tnt_finalize must not.
 MpiNetwork::~MpiNetwork() { channel_->abandon(); }
 

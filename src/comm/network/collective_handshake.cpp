@@ -63,27 +63,36 @@ void CollectiveHandshake::gather(const Call& call, const CallContext& context, s
   }
 }
 
+// Each member's room is for the head of its message, and then for the rest.
 void CollectiveHandshake::gather_directly() {
-  const bool apart = bytes_ >= min_apart;
-  room_ = apart ? 2 * capacity : capacity;
-  data_in_room_ = apart ? capacity : header_bytes;
-  incoming_ = staging_.acquire(group_.size() * room_);
-  RequestBatch batch(group_);
+  const std::size_t bytes = header_bytes + bytes_;
+  incoming_ = staging_.acquire(group_.size() * room);
+  RequestBatch heads(group_);
+  RequestBatch rests(group_);
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    batch.receive({incoming_, distance * room_, capacity}, after(distance), handshake_tag);
-    if (apart) batch.receive({incoming_, distance * room_ + capacity, capacity}, after(distance), handshake_tag);
-    batch.send({outgoing_, 0, header_bytes + (apart ? 0 : bytes_)}, before(distance), handshake_tag);
-    if (apart) batch.send({outgoing_, header_bytes, bytes_}, before(distance), handshake_tag);
+    heads.receive({incoming_, distance * room, capacity}, after(distance), handshake_tag);
+    if (head_bytes(bytes, after(distance)) < bytes) {
+      rests.receive({incoming_, distance * room + capacity, capacity}, after(distance), handshake_tag);
+    }
+    const std::size_t head = head_bytes(bytes, before(distance));
+    heads.send({outgoing_, 0, head}, before(distance), handshake_tag);
+    if (head < bytes) rests.send({outgoing_, head, bytes - head}, before(distance), handshake_tag);
   }
-  wait(batch);
+  wait(heads);
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    compare(incoming_.get() + distance * room_, after(distance));
+    compare(incoming_.get() + distance * room, after(distance));
+  }
+  wait(rests);
+  for (std::size_t distance = 1; distance < group_.size(); ++distance) {
+    const std::size_t head = head_bytes(bytes, after(distance));
+    std::byte* message = incoming_.get() + distance * room;
+    if (head < bytes) std::memcpy(message + head, message + capacity, bytes - head);
   }
 }
 
 const std::byte* CollectiveHandshake::gathered(std::size_t member) const {
   const std::size_t place = (member + group_.size() - group_.self) % group_.size();
-  if (place > 0 && group_.size() <= max_direct) return incoming_.get() + place * room_ + data_in_room_;
+  if (place > 0 && group_.size() <= max_direct) return incoming_.get() + place * room + header_bytes;
   return outgoing_.get() + header_bytes + place * bytes_;
 }
 

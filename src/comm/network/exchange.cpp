@@ -40,7 +40,20 @@ void abort_and_throw(NetworkWorld& world, tnt_status_t status, const std::string
   throw Error(status, message);
 }
 
-void RequestBatch::start(const BufferSlice& part, std::size_t member, TagKind kind, bool incoming) {
+// The two kinds of messages whose receives have room for exactly what is sent, so both ranks cut them alike.
+void RequestBatch::start(const BufferSlice& message, std::size_t member, TagKind kind, bool incoming) {
+  constexpr std::size_t most_parts = 3;  // more take longer than one message
+  const std::size_t unasked = group_->world->unasked_bytes(group_->members[member]);
+  const bool is_exact = kind == scatter_tag || kind == gather_tag;
+  if (!is_exact || message.bytes <= unasked || message.bytes > most_parts * unasked) {
+    return start_whole(message, member, kind, incoming);
+  }
+  for (std::size_t at = 0; at < message.bytes; at += unasked) {
+    start_whole({message.buffer, message.offset + at, std::min(unasked, message.bytes - at)}, member, kind, incoming);
+  }
+}
+
+void RequestBatch::start_whole(const BufferSlice& part, std::size_t member, TagKind kind, bool incoming) {
   NetworkWorld& world = *group_->world;
   if (world.closed()) world.throw_if_aborted();
   const int peer = group_->members[member], tag = world.tag(group_->context, kind);

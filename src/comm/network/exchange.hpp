@@ -73,7 +73,8 @@ class RequestBatch {
     bool incoming;
     bool callers;  // the data is memory of the caller
   };
-  void start(const BufferSlice& part, std::size_t member, TagKind kind, bool incoming);
+  void start(const BufferSlice& message, std::size_t member, TagKind kind, bool incoming);
+  void start_whole(const BufferSlice& part, std::size_t member, TagKind kind, bool incoming);
   static constexpr std::size_t all_members = ~std::size_t{0};
   [[nodiscard]] bool poll();  // true if a request has completed; looks at them in turn, up to the first that is not
   bool poll_all();

@@ -75,6 +75,10 @@ class Network : NonCopyable {
   // The network's own collectives; nullptr if it has none. The same object in each call.
   [[nodiscard]] virtual std::shared_ptr<NativeCollectives> native_collectives() { return nullptr; }
 
+  // Between ranks of a node, a message that is longer than this waits until its receiver answers, so two shorter ones are
+  // quicker than one that is a little longer. 0: there is no such border.
+  [[nodiscard]] virtual std::size_t unasked_bytes() const noexcept { return 0; }
+
   // Of the calling thread, in the network's time.
   virtual void sleep(std::chrono::nanoseconds time) { std::this_thread::sleep_for(time); }
 

@@ -1,5 +1,7 @@
 #include "comm/network/network_doubling.hpp"
 
+#include <cstring>
+
 namespace tnt {
 
 void DoublingAllReduce::run(const std::function<void()>& arrived) {
@@ -19,13 +21,13 @@ void DoublingAllReduce::add_up() {
     return complete();
   }
   if (places_.extra) {
-    receive(*places_.extra);
+    receive(bytes_, *places_.extra);
     complete();
     add(places_.levels);
   }
   for (std::size_t level = 0; level < places_.levels; ++level) {
     const bool upper = places_.is_upper(level);
-    if (!root_ || !upper) receive(places_.partner(level));
+    if (!root_ || !upper) receive(bytes_, places_.partner(level));
     if (!root_ || upper) send(data_, bytes_, places_.partner(level));
     complete();
     if (root_ && upper) return;
@@ -56,25 +58,37 @@ void DoublingAllReduce::send_results() {
     return complete();
   }
   if (!wanted) return;
-  receive(root_ ? 0 : group_.self - 1);
+  receive(result_bytes_, root_ ? 0 : group_.self - 1);
   complete();
   fused_.unpack(0, fused_.count(), result);
   phases_.end("unpack");
 }
 
 // With room for the message of any other call, which is then found by its header.
-void DoublingAllReduce::receive(std::size_t member) {
-  batch_.receive({arrived_, 0, CollectiveHandshake::max_stamped}, member, stamped_tag);
+void DoublingAllReduce::receive(std::size_t bytes, std::size_t member) {
+  const std::size_t all = CollectiveHandshake::header_bytes + bytes;
   sender_ = member;
+  arriving_head_ = handshake_.head_bytes(all, member);
+  arriving_rest_ = all - arriving_head_;
+  heads_.receive({arrived_, 0, CollectiveHandshake::max_stamped}, member, stamped_tag);
+  if (arriving_rest_ == 0) return;
+  if (!arrived_rest_) arrived_rest_ = staging_.acquire(CollectiveHandshake::max_stamped);
+  rests_.receive({arrived_rest_, 0, CollectiveHandshake::max_stamped}, member, stamped_tag);
 }
 
 void DoublingAllReduce::send(const StagingBuffer& message, std::size_t bytes, std::size_t member) {
-  batch_.send({message, 0, CollectiveHandshake::header_bytes + bytes}, member, stamped_tag);
+  const std::size_t all = CollectiveHandshake::header_bytes + bytes;
+  const std::size_t head = handshake_.head_bytes(all, member);
+  heads_.send({message, 0, head}, member, stamped_tag);
+  if (head < all) rests_.send({message, head, all - head}, member, stamped_tag);
 }
 
+// A rank in another call may send no rest, so the call is checked before it is waited for.
 void DoublingAllReduce::complete() {
-  wait(batch_);
+  wait(heads_);
   if (sender_) handshake_.check(arrived_.get(), *sender_);
+  wait(rests_);
+  if (sender_ && arriving_rest_ > 0) std::memcpy(arrived_.get() + arriving_head_, arrived_rest_.get(), arriving_rest_);
   sender_.reset();
 }
 

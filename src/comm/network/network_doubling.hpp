@@ -24,9 +24,9 @@ class DoublingAllReduce : TreeAllReduce {
   void run(const std::function<void()>& arrived);
 
  private:
-  void add_up();        // exchanges partial sums until this rank has all, or has sent its own
-  void send_results();  // or receives the result
-  void receive(std::size_t member);
+  void add_up();                                        // exchanges partial sums until this rank has all, or has sent its own
+  void send_results();                                  // or receives the result
+  void receive(std::size_t bytes, std::size_t member);  // of data
   void send(const StagingBuffer& message, std::size_t bytes, std::size_t member);
   void complete();  // the messages since the last one
   void add(std::size_t level);
@@ -38,8 +38,12 @@ class DoublingAllReduce : TreeAllReduce {
   std::size_t result_bytes_ = fused_.count() * sums_.result_size();
   StagingBuffer data_;  // a message: the header, then this rank's partial sums
   StagingBuffer arrived_;
+  StagingBuffer arrived_rest_;
   std::optional<std::size_t> sender_;  // of what arrives
-  RequestBatch batch_{group_};
+  std::size_t arriving_head_ = 0;      // bytes of its message, and of the rest, which may be a message of its own
+  std::size_t arriving_rest_ = 0;
+  RequestBatch heads_{group_};
+  RequestBatch rests_{group_};
 };
 
 }  // namespace tnt

@@ -49,6 +49,11 @@ class NetworkWorld {
   void set_nodes(std::vector<int> nodes) { nodes_ = std::move(nodes); }
   [[nodiscard]] int node(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }
 
+  // Network::unasked_bytes of messages to and from the rank, which finds the same.
+  [[nodiscard]] std::size_t unasked_bytes(int rank) const {
+    return node(rank) == node(this->rank()) ? network_->unasked_bytes() : 0;
+  }
+
   // A context separates the messages of communicators: no other communicator of this rank has this number or the next two,
   // which are for its subgroups. tag throws TNT_SYSTEM when the network has no tags left.
   [[nodiscard]] std::uint64_t allocate_context() noexcept;
