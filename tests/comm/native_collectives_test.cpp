@@ -174,6 +174,19 @@ TEST(Native, DifferentCallsAreNamed) {
   EXPECT_NE(message.find("all_reduce sum of 5000 float32"), std::string::npos) << message;
 }
 
+// The others' collective has failed by then: data of another length came.
+TEST(Native, DifferentCallsAreNamedIfThoseWhoFindThemAreLate) {
+  const std::string message = common_error(6, TNT_MISMATCH, [](Communicator& comm) {
+    natively(comm);
+    if (comm.rank() == 0 || comm.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    std::vector<float> data(10'000, 1.0F);
+    const TensorView view{.in = data.data(), .out = data.data(), .count = comm.rank() < 3 ? data.size() : 5000};
+    comm.all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+    comm.barrier(call());
+  });
+  EXPECT_NE(message.find("all_reduce sum of 10000 float32"), std::string::npos) << message;
+}
+
 TEST(Native, WhoDoesNotComeIsNamed) {
   const std::string message = common_error(3, TNT_TIMEOUT, [](Communicator& comm) {
     natively(comm);

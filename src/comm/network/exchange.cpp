@@ -28,6 +28,15 @@ void rest(const BackoffPolicy& backoff, WaitHint wait_hint, std::int64_t waited)
   }
 }
 
+// An error of the network may follow from different calls: a message that is longer than its receive. The ranks that find the
+// difference say more, so they get a moment to tell all.
+void await_abort(NetworkWorld& world) {
+  constexpr double moment_seconds = 0.2;
+  for (const Deadline moment(moment_seconds); !moment.passed() && !world.async_error();) {
+    world.network().sleep(std::chrono::milliseconds(1));
+  }
+}
+
 std::shared_ptr<void> owner_of(const StagingBuffer& buffer) {
   return is_callers(buffer) ? nullptr : std::shared_ptr<void>(buffer, buffer.get());
 }
@@ -111,9 +120,9 @@ void RequestBatch::wait(const CallContext& context, std::optional<WaitingCall> c
       }
     }
   } catch (const Error& error) {
-    if (error.status() == TNT_SYSTEM)
-      abort_and_throw(*group_->world, TNT_SYSTEM, fmt::format("{}: {}", waiter(), error.what()));
-    throw;
+    if (error.status() != TNT_SYSTEM) throw;
+    await_abort(*group_->world);
+    abort_and_throw(*group_->world, TNT_SYSTEM, fmt::format("{}: {}", waiter(), error.what()));
   }
 }
 
