@@ -143,6 +143,7 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
     const std::scoped_lock lock(registry().mutex);
     if (registry().runtime) return;
     Settings settings = settings_from(options);
+    Trace::check_file(settings.timeline);
     registry().pid = getpid();
     set_rank(true);
     try {

@@ -145,8 +145,9 @@ void check_place(const Settings& settings) {
   }
   if (settings.ranks > 1 && (settings.rendezvous.empty() || settings.token.empty())) {
     fail(TNT_INVALID_ARGUMENT,
-         "TNT_SIZE={} without TNT_RENDEZVOUS and TNT_TOKEN: start the ranks with `tarantella -n {} -- script.py`",
-         settings.ranks, settings.ranks);
+         "TNT_SIZE={} without TNT_RENDEZVOUS and TNT_TOKEN: start the ranks with `tarantella -n {} -- script.py`, or "
+         "`tnt-run -n {} -- PROGRAM`",
+         settings.ranks, settings.ranks, settings.ranks);
   }
 }
 
@@ -164,6 +165,9 @@ Settings read_settings(const Environment& environment, Place place) {
   read(variables);
   settings.tuning_cache = host_cache_file(environment, "tuning");
   check_place(settings);
+  if (settings.ranks > 1 && environment("TNT_RANK") == nullptr) {
+    fail(TNT_INVALID_ARGUMENT, "TNT_SIZE={} without TNT_RANK: give each rank its own, from 0", settings.ranks);
+  }
   return settings;
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -50,6 +51,14 @@ class LockedFile {
 };
 
 }  // namespace
+
+void Trace::check_file(const std::string& file) {
+  if (file.empty()) return;
+  const std::string folder = std::filesystem::absolute(file).parent_path();
+  if (FileDescriptor(open(file.c_str(), O_RDWR | O_CLOEXEC))) return;
+  if (errno == ENOENT && access(folder.c_str(), W_OK | X_OK) == 0) return;
+  fail_errno(fmt::format("TNT_TIMELINE: cannot open {}", file));
+}
 
 void Trace::add(TraceEvent event) {
   const std::scoped_lock lock(mutex_);

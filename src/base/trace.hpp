@@ -26,6 +26,9 @@ class Trace {
   // job: identifies the job, equal on all of its ranks. A file of another job is replaced.
   Trace(std::string file, std::string job, int rank) : file_(std::move(file)), job_(std::move(job)), rank_(rank) {}
 
+  // Throws as write() will, before there is something to lose. Makes no file.
+  static void check_file(const std::string& file);
+
   [[nodiscard]] bool enabled() const noexcept { return !file_.empty(); }
   void add(TraceEvent event);
   void write();  // throws TNT_SYSTEM that names the file

@@ -40,6 +40,13 @@ void refuse_program_of_rank() {
        getpid(), rank, process);
 }
 
+// It would be taken for the name of a local socket, where a rank on another node waits until its deadline.
+void refuse_address_without_scheme(const std::string& rendezvous) {
+  if (rendezvous.find(':') == std::string::npos) return;
+  fail(TNT_INVALID_ARGUMENT, "TNT_RENDEZVOUS={}: expected tcp://HOST:PORT, or a word without a colon for ranks of one node",
+       rendezvous);
+}
+
 }  // namespace
 
 std::shared_ptr<FlightRecorder> open_flight_recorder(const Settings& settings) {
@@ -71,6 +78,7 @@ JoinedJob join_job(Settings& settings, bool explicit_place, const void* mpi_comm
     }
   }
   if (settings.ranks > 1 && is_tcp_address(settings.rendezvous)) return join_network(join_by_tcp(settings), "", settings);
+  if (settings.ranks > 1) refuse_address_without_scheme(settings.rendezvous);
   if (settings.transport != TransportChoice::automatic && settings.transport != TransportChoice::shm) {
     fail(TNT_INVALID_ARGUMENT,
          "TNT_TRANSPORT={}: this process was not started by mpirun or srun, or with a rendezvous tcp://host:port",

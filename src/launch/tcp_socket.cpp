@@ -115,7 +115,8 @@ FileDescriptor listen_on_tcp(std::uint16_t port, int backlog) {
   };
   FileDescriptor listener = listen_in(AF_INET6);
   if (!listener) listener = listen_in(AF_INET);  // a host may have no IPv6
-  if (!listener) fail_errno(fmt::format("cannot listen on TCP port {}", port));
+  if (!listener && port == 0) fail_errno("cannot listen on any TCP port");
+  if (!listener) fail_errno(fmt::format("rank 0 cannot listen on TCP port {} (is TNT_RANK=0 set for two processes?)", port));
   return listener;
 }
 

@@ -36,10 +36,11 @@ std::vector<std::string> srun_command(const Options& options) {
 
 std::vector<std::string> mpirun_command(const Options& options, const std::vector<std::string>& environment) {
   std::vector<std::string> words;
-  std::istringstream given(options.mpirun);
+  std::istringstream given(options.mpirun.empty() ? "mpirun" : options.mpirun);
   for (std::string word; given >> word;) words.push_back(word);
   if (words.empty()) throw Exit(2, "tnt-run: --mpirun names no program\n");
-  words.insert(words.end(), {"--host", host_list(options.hosts, true), "-n", std::to_string(options.ranks)});
+  if (!options.hosts.empty()) words.insert(words.end(), {"--host", host_list(options.hosts, true)});
+  words.insert(words.end(), {"-n", std::to_string(options.ranks)});
   words.insert(words.end(), {"--map-by", "slot", "--bind-to", "none"});
   if (options.prefix) words.emplace_back("--tag-output");
   if (geteuid() == 0) words.emplace_back("--allow-run-as-root");

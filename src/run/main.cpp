@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "comm/shm/max_ranks.hpp"
 #include "run/hand_over.hpp"
 #include "run/job.hpp"
 #include "run/options.hpp"
@@ -12,7 +13,7 @@ int main(int argc, char** argv) {
   using namespace tnt::run;
   try {
     const Options options = read_options(argc, argv);
-    const bool elsewhere = options.srun || !are_here(options.hosts);
+    const bool elsewhere = options.srun || !options.mpirun.empty() || !are_here(options.hosts);
     if (elsewhere && options.keep_going) {
       throw Exit(2, "tnt-run: --keep-going is for ranks on this host: mpirun and srun end the job when a rank fails\n");
     }
@@ -21,6 +22,9 @@ int main(int argc, char** argv) {
       if (!options.dry_run) become(command);
       fmt::print("{}\n", quoted(command));
       return 0;
+    }
+    if (options.ranks > tnt::max_ranks) {
+      throw Exit(2, fmt::format("tnt-run: -n {}: one host can have {} ranks at most\n", options.ranks, tnt::max_ranks));
     }
     if (options.dry_run) {
       fmt::print("{} ranks on this host: {}\n", options.ranks, quoted(options.command));

@@ -12,7 +12,7 @@ namespace tnt::run {
 struct Options {
   int ranks = 0;
   std::vector<Host> hosts;  // empty: this one
-  std::string mpirun = "mpirun";
+  std::string mpirun;       // empty: the usual one, where it is needed
   bool srun = false;
   bool prefix = true;
   bool dry_run = false;

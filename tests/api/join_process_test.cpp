@@ -53,8 +53,16 @@ const Trouble troubles[] = {
      },
      TNT_TIMEOUT, "rank 1 did not join within 1 s", TNT_MISMATCH, "rank 3 is not a rank of this job of 3"},
     {"NoToken", "1", [] { unsetenv("TNT_TOKEN"); }, TNT_TIMEOUT, "rank 1 did not join within 1 s", TNT_INVALID_ARGUMENT,
-     "TNT_SIZE=3 without TNT_RENDEZVOUS and TNT_TOKEN: start the ranks with `tarantella -n 3 -- "
-     "script.py`"}};
+     "TNT_SIZE=3 without TNT_RENDEZVOUS and TNT_TOKEN: start the ranks with `tarantella -n 3 -- script.py`, or `tnt-run -n 3 "
+     "-- PROGRAM`"},
+    {"NoRank", "1", [] { unsetenv("TNT_RANK"); }, TNT_TIMEOUT, "rank 1 did not join within 1 s", TNT_INVALID_ARGUMENT,
+     "TNT_SIZE=3 without TNT_RANK: give each rank its own, from 0"},
+    {"AnAddressWithoutTcp", "1", [] { setenv("TNT_RENDEZVOUS", "localhost:29500", 1); }, TNT_TIMEOUT,
+     "rank 1 did not join within 1 s", TNT_INVALID_ARGUMENT,
+     "TNT_RENDEZVOUS=localhost:29500: expected tcp://HOST:PORT, or a word without a colon for ranks of one node"},
+    {"NoFolderForTheTimeline", "1", [] { setenv("TNT_TIMELINE", "/nonexistent/trace.json", 1); }, TNT_TIMEOUT,
+     "rank 1 did not join within 1 s", TNT_SYSTEM,
+     "TNT_TIMELINE: cannot open /nonexistent/trace.json: No such file or directory"}};
 INSTANTIATE_TEST_SUITE_P(Troubles, JoinTest, ::testing::ValuesIn(troubles),
                          [](const auto& info) { return std::string(info.param.name); });
 

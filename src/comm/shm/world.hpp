@@ -14,13 +14,12 @@
 #include "base/file_descriptor.hpp"
 #include "base/non_copyable.hpp"
 #include "comm/flight_recorder.hpp"
+#include "comm/shm/max_ranks.hpp"
 #include "comm/shm/segment.hpp"
 #include "comm/shm/tuning.hpp"
 #include "comm/shm/wait.hpp"
 
 namespace tnt {
-
-inline constexpr int max_ranks = 512;
 
 // The connection of a node's world to the rest of the job. It carries aborts in both directions. Only ranks that wait call it.
 class RemoteAbortLink : NonCopyable {

@@ -95,6 +95,7 @@ def test_each_line_has_its_rank() -> None:
     assert sorted(err.splitlines()) == [f"[rank {rank}] b" for rank in range(3)]
     assert Started("-n", 2, "--no-prefix", "echo", "-n", "a").end() == (0, "a\na\n", "")
     assert Started("-n", 1, "echo", "a").end() == (0, "a\n", "")
+    assert Started("-np", 1, "echo", "-np", "2").end() == (0, "-np 2\n", "")  # as with mpirun; the second is the program's
 
 
 def test_rank_0_reads_the_input(tmp_path: Path) -> None:
@@ -205,6 +206,7 @@ def test_hosts_are_handed_to_mpirun(tmp_path: Path) -> None:
         "srun --mpi=pmix --kill-on-bad-exit=1 -n 2 --label './a b'\n"
     )
     assert Started("--hosts", "localhost:2", "--", "echo", "a").end()[1] == "[rank 0] a\n[rank 1] a\n"
+    assert ast.literal_eval(Started("--mpirun", shown, "-n", 2, "x").end()[1])[:2] == ["-n", "2"]  # asked for on this host
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,9 @@ def test_hosts_are_handed_to_mpirun(tmp_path: Path) -> None:
     [
         ("", "no program"),
         ("x", "how many ranks"),
-        ("-n 0 x", "not in range 1 to"),
+        ("-n 0 x", "-n 0: expected a whole number from 1 to"),
+        ("-np two x", "-n two: expected a whole number"),
+        ("-n 9999 x", "-n 9999: one host can have 512 ranks at most"),
         ("--nope -n 2 x", "unknown option --nope"),
         ("-n 2 --hosts a --hostfile b x", "are both given"),
         ("-n 9 --hosts a:2 x", "-n 9 is more than the 2 slots"),
