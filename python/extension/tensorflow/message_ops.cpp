@@ -1,6 +1,7 @@
 // Point-to-point messages as ops. TntSend and TntReceive start and return at once; TntReceived waits for one message, TntSent
 // for all that this rank has sent. Messages of one pair of ranks and direction go in the order in which they were started, so
-// the graph orders the starts. A tensor travels as bytes: any type of fixed size.
+// the graph orders the starts. Each tensor travels with a label that the receiver compares (messages.hpp). A tensor travels as
+// bytes: any type of fixed size.
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -16,20 +17,25 @@ struct Attributes {
   std::int64_t communicator = 0;
   std::int64_t peer = 0;
   std::int64_t message = 0;  // TntReceive and its TntReceived: a number of their own
+  std::array<char, 120> label{};
 };
 
 void* create(TF_OpKernelConstruction* construction, std::initializer_list<const char*> names) {
   auto attributes = std::make_unique<Attributes>();
   for (const char* name : names) {
+    if (name[0] == 'l') {
+      if (!read_text(construction, name, &attributes->label)) return nullptr;
+      continue;
+    }
     std::int64_t& value = name[0] == 'c' ? attributes->communicator : name[0] == 'p' ? attributes->peer : attributes->message;
     if (!read_attributes(construction, {{name, &value}})) return nullptr;
   }
   return attributes.release();
 }
 
-void* create_send(TF_OpKernelConstruction* construction) { return create(construction, {"communicator", "peer"}); }
+void* create_send(TF_OpKernelConstruction* construction) { return create(construction, {"communicator", "peer", "label"}); }
 void* create_receive(TF_OpKernelConstruction* construction) {
-  return create(construction, {"communicator", "peer", "message"});
+  return create(construction, {"communicator", "peer", "message", "label"});
 }
 void* create_received(TF_OpKernelConstruction* construction) { return create(construction, {"communicator", "message"}); }
 void* create_sent(TF_OpKernelConstruction* construction) { return create(construction, {"communicator"}); }
@@ -49,7 +55,7 @@ void send(void* kernel, TF_OpKernelContext* context) {
   Tensor in = input(context, 0, status);
   if (!passed(context, status)) return;
   const tnt_status_t started =
-      attachment->messages().send(attachment->comm(), std::move(in), static_cast<int>(attributes.peer));
+      attachment->messages().send(attachment->comm(), std::move(in), static_cast<int>(attributes.peer), attributes.label);
   if (started != TNT_SUCCESS) fail(context, started);
 }
 
@@ -68,8 +74,8 @@ void receive(void* kernel, TF_OpKernelContext* context) {
   Tensor out(TF_AllocateOutput(context, 0, TF_TensorType(like.get()), sizes.data(), static_cast<int>(sizes.size()),
                                static_cast<std::size_t>(count) * TF_TensorByteSize(like.get()), status.get()));
   if (!passed(context, status)) return;
-  const tnt_status_t started =
-      attachment->messages().receive(attachment->comm(), attributes.message, std::move(out), static_cast<int>(attributes.peer));
+  const tnt_status_t started = attachment->messages().receive(attachment->comm(), attributes.message, std::move(out),
+                                                              static_cast<int>(attributes.peer), attributes.label);
   if (started != TNT_SUCCESS) fail(context, started);
 }
 
@@ -77,7 +83,9 @@ void received(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
   const auto attachment = communicator_of(attributes, context);
   if (!attachment) return;
-  const tnt_status_t waited = attachment->messages().wait(attributes.message);
+  std::string mismatch;
+  const tnt_status_t waited = attachment->messages().wait(attributes.message, &mismatch);
+  if (!mismatch.empty()) return fail(context, tnt_status_name(waited), mismatch);
   if (waited != TNT_SUCCESS) return fail(context, waited);
   const Status status;
   const Tensor tensor = input(context, 0, status);
@@ -111,13 +119,13 @@ struct Registration {
     register_message({.name = "TntSend",
                       .inputs = {"input: T"},
                       .outputs = {},
-                      .attributes = {"communicator: int", "peer: int", any_type},
+                      .attributes = {"communicator: int", "peer: int", "label: string", any_type},
                       .infer_shapes = no_shapes},
                      create_send, send);
     register_message({.name = "TntReceive",
                       .inputs = {"shape: int64", "like: T"},
                       .outputs = {"pending: T"},
-                      .attributes = {"communicator: int", "peer: int", "message: int", any_type},
+                      .attributes = {"communicator: int", "peer: int", "message: int", "label: string", any_type},
                       .infer_shapes = unknown_shape},
                      create_receive, receive);
     register_message({.name = "TntReceived",

@@ -1,10 +1,12 @@
 // The point-to-point messages of a communicator that ops have started and not finished.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "tarantella/tarantella.h"
@@ -25,24 +27,37 @@ struct WorkDeleter {
 };
 using Work = std::unique_ptr<tnt_work, WorkDeleter>;
 
+// Says which message a tensor is. It travels before the tensor, and the receiver compares it with what it expects: a tensor in
+// the place of another one of its size would otherwise be wrong numbers and no word.
+struct Label {
+  std::int64_t step = 0;         // of the sender, or of the receiver when it began to wait
+  std::array<char, 120> text{};  // zeros after its end
+
+  bool operator==(const Label&) const = default;
+};
+
 // A tensor stays alive while the library reads or writes it: TensorFlow frees those of a step that fails.
 class Messages {
  public:
-  // Starts to send. Sends that have ended well are forgotten here, so that their tensors are freed soon.
-  tnt_status_t send(tnt_comm_t comm, Tensor tensor, int to);
-  // Waits for all sends.
+  // Starts to send a tensor with a label of this text. Sends that have ended well are forgotten here, so that their tensors are
+  // freed soon.
+  tnt_status_t send(tnt_comm_t comm, Tensor tensor, int to, const std::array<char, 120>& label);
+  // Waits for all sends. A step ends.
   tnt_status_t wait_for_sends();
   // Starts to receive into the tensor, which is known by the id until it is waited for.
-  tnt_status_t receive(tnt_comm_t comm, std::int64_t id, Tensor tensor, int from);
-  // Waits until the tensor of this id is received.
-  tnt_status_t wait(std::int64_t id);
+  tnt_status_t receive(tnt_comm_t comm, std::int64_t id, Tensor tensor, int from, const std::array<char, 120>& label);
+  // Waits until the tensor of this id is received. If another message came, gives TNT_MISMATCH and says which.
+  tnt_status_t wait(std::int64_t id, std::string* mismatch);
 
  private:
   struct Pending {
-    Tensor tensor;  // outlives the work
-    Work work;
+    Tensor tensor;                    // outlives the work
+    std::unique_ptr<Label[]> labels;  // as well: the one that travels and, of a receive, the one that is expected
+    int from = 0;
+    Work of_label, work;
   };
   std::mutex mutex_;
+  std::int64_t step_ = 1;
   std::vector<Pending> sends_;
   std::map<std::int64_t, Pending> receives_;
 };

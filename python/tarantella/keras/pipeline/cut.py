@@ -36,6 +36,7 @@ class Crossing:
     """A tensor of the graph that one stage makes and later ones need.
 
     Attributes:
+        name: of the layer or operation that makes it.
         key: the id of the symbolic tensor.
         parts: the tensor, and its mask if it has one.
     """
@@ -212,6 +213,7 @@ def cut(model: Any, stage_of: Sequence[int], tensors: dict[int, Traced]) -> Cut:
     last = max(stage_of)
     producers = {id(t): s for call, s in zip(calls, stage_of, strict=True) for t in call.outputs}
     symbolic = {id(t): t for call in calls for t in call.outputs}
+    layers = {id(t): call.operation.name for call in calls for t in call.outputs}
     consumers: dict[int, set[int]] = {key: set() for key in producers}
     for call, stage in zip(calls, stage_of, strict=True):
         for tensor in call.input_tensors:
@@ -219,7 +221,7 @@ def cut(model: Any, stage_of: Sequence[int], tensors: dict[int, Traced]) -> Cut:
     for tensor in graph.outputs:
         consumers.get(id(tensor), set()).add(last)
     crossings = tuple(
-        Crossing(symbolic[key].name, key, made, later, _parts(symbolic[key].name, tensors[key], [*stage_of, last], made))
+        Crossing(layers[key], key, made, later, _parts(symbolic[key].name, tensors[key], [*stage_of, last], made))
         for key, made in producers.items()
         if (later := tuple(sorted(stage for stage in consumers[key] if stage > made)))
     )

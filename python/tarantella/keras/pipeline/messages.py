@@ -1,6 +1,7 @@
 """The messages between the stages of a pipeline: which there are, in which order, and the ops that send and receive them.
 
-Messages of one rank to another arrive in the order in which they were sent. The receiver knows that order from the schedule. It
+Messages of one rank to another arrive in the order in which they were sent. The receiver knows that order from the schedule.
+Each has a label, and an unexpected one is an error: a tensor in the place of another would give wrong numbers. The receiver
 starts to receive them in that order, each into a tensor of its own, before it needs them, and waits for one when it needs it.
 """
 
@@ -65,11 +66,15 @@ class Mail:
     """The messages of one step on one rank, in the graph that is being traced, or eagerly.
 
     Args:
+        rank: this one's, within its pipeline.
         rows: gives the number of samples of a micro-batch, as a tensor and, where it is known, as a number.
+        first: the rank in the job of the pipeline's first rank.
     """
 
-    def __init__(self, cut: Cut, schedule: Schedule, rank: int, rows: Callable[[int], tuple[tf.Tensor, int | None]]) -> None:
-        self._cut, self._schedule, self._rank, self._rows = cut, schedule, rank, rows
+    def __init__(
+        self, cut: Cut, schedule: Schedule, rank: int, rows: Callable[[int], tuple[tf.Tensor, int | None]], first: int = 0
+    ) -> None:
+        self._cut, self._schedule, self._rank, self._rows, self._first = cut, schedule, rank, rows, first
         self._communicator = communicator.attachment()
         self._kept: dict[Message, tf.Tensor] = {}  # between two stages of this rank
         self._pending: dict[Message, tuple[int, tf.Tensor]] = {}
@@ -94,7 +99,9 @@ class Mail:
             return []
         before = [self._sent[peer]] if peer in self._sent else []
         with tf.control_dependencies(before), device_placement.device_of_ops(device_placement.HOST):
-            operation = ops.library().tnt_send(tensor, communicator=self._communicator, peer=peer)
+            operation = ops.library().tnt_send(
+                tensor, communicator=self._communicator, peer=self._first + peer, label=self._label(message)
+            )
         if operation is None:
             return []
         self._sent[peer] = operation
@@ -116,10 +123,22 @@ class Mail:
         shape = tf.concat([tf.reshape(tf.cast(rows, tf.int64), [1]), tf.constant(part.tail, tf.int64, [len(part.tail)])], 0)
         with device_placement.device_of_ops(device_placement.HOST):
             pending = ops.library().tnt_receive(
-                shape=shape, like=tf.zeros([], part.dtype), communicator=self._communicator, peer=peer, message=number
+                shape=shape,
+                like=tf.zeros([], part.dtype),
+                communicator=self._communicator,
+                peer=self._first + peer,
+                message=number,
+                label=self._label(message),
             )
         self._pending[message] = number, pending
         return pending
+
+    def _label(self, message: Message) -> str:
+        """Says which message this is. Both ranks make it, and the receiver compares it with the one that came."""
+        (stage, micro_batch, is_forward), crossing = message.sender, self._crossing(message)
+        what = "the mask" if message.part else "the output" if is_forward else "the gradient"
+        way = f"micro-batch {micro_batch}, stage {stage} to {message.stage}"
+        return f"{what} of {crossing.name!r} (tensor {message.crossing}, {way})"
 
     def _part(self, message: Message) -> Part:
         return self._crossing(message).parts[message.part]

@@ -24,6 +24,8 @@ class PipelineOptions(NamedTuple):
 
     Attributes:
         stages: how many there are.
+        replicas: how many pipelines there are, each with a part of every batch.
+        micro_batches: of a batch, in all replicas together.
         names: of the layers with which the second and later stages begin; empty if the model says where they begin
             (`SplitLayer`), or if the best cut is to be found.
         reproducible: whether the bits must be those of one device.
@@ -34,6 +36,7 @@ class PipelineOptions(NamedTuple):
     micro_batches: int
     schedule: str
     reproducible: bool
+    replicas: int = 1
 
 
 class PipelineArguments(NamedTuple):
@@ -73,10 +76,17 @@ class PipelineArguments(NamedTuple):
             )
         refuse_uncuttable(model)
         stages, names = self._stages(splits)
-        micro_batches = self._micro_batches(stages, options)
-        schedule_of(self.schedule, _ranks(stages, self.schedule), stages, micro_batches)  # or an error
+        ranks = self._ranks(stages)
+        replicas = runtime.get_size() // ranks
+        micro_batches = self._micro_batches(stages * replicas, options)
+        if micro_batches % replicas:
+            raise InvalidArgumentError(
+                f"{micro_batches} micro-batches cannot be divided among {replicas} replicas of a pipeline: use "
+                f"micro_batches={math.ceil(micro_batches / replicas) * replicas}"
+            )
+        schedule_of(self.schedule, ranks, stages, micro_batches // replicas)  # or an error
         _refuse_options(options)
-        return PipelineOptions(stages, names, micro_batches, self.schedule, options.reproducible is not None)
+        return PipelineOptions(stages, names, micro_batches, self.schedule, options.reproducible is not None, replicas)
 
     def _needs_none(self, splits: int) -> bool:
         if self.pipeline_stages is not None or splits:
@@ -100,6 +110,27 @@ class PipelineArguments(NamedTuple):
             "later stages begin"
         )
 
+    def _ranks(self, stages: int) -> int:
+        """The number of ranks of a pipeline, which must have the stages in equal numbers."""
+        size = runtime.get_size()
+        if size > stages:
+            if size % stages:
+                raise UnsupportedError(
+                    f"{stages} stages on {size} ranks: start {stages} ranks or a multiple of it, or use pipeline_stages={size}"
+                )
+            if not self.strategy & ParallelStrategy.DATA:
+                raise UnsupportedError(
+                    f"{stages} stages on {size} ranks: start {stages} ranks, use pipeline_stages={size}, or "
+                    f"parallel_strategy=tnt.ParallelStrategy.ALL for {size // stages} replicas of the pipeline"
+                )
+            return stages
+        if self.schedule == "interleaved" and stages % size:
+            nearest = math.ceil(stages / size) * size
+            raise InvalidArgumentError(
+                f"{stages} stages cannot be divided evenly among {size} ranks: use pipeline_stages={nearest}, or {stages} ranks"
+            )
+        return size
+
     def _micro_batches(self, stages: int, options: Options) -> int:
         if self.num_pipeline_stages > 1 and self.micro_batches is None:
             runtime.logger.warning(
@@ -121,26 +152,12 @@ class PipelineArguments(NamedTuple):
         return int(given)
 
 
-def _ranks(stages: int, schedule: str) -> int:
-    """The number of ranks, which must have the stages in equal numbers."""
-    size = runtime.get_size()
-    if size > stages:
-        replicas = "replicas of a pipeline are not available in this version: " if size % stages == 0 else ""
-        raise UnsupportedError(
-            f"{stages} stages on {size} ranks: {replicas}start {stages} ranks, or use pipeline_stages={size}"
-        )
-    if schedule == "interleaved" and stages % size:
-        nearest = math.ceil(stages / size) * size
-        raise InvalidArgumentError(
-            f"{stages} stages cannot be divided evenly among {size} ranks: use pipeline_stages={nearest}, or {stages} ranks"
-        )
-    return size
-
-
 def _refuse_options(options: Options) -> None:
     for name in ("gradient_dtype", "bucket_hook", "fusion_threshold"):
         if getattr(options, name) is not None:
-            raise UnsupportedError(f"{name} is for gradients that ranks reduce, and a pipeline reduces none: leave it out")
+            raise UnsupportedError(
+                f"{name} is for gradients that ranks reduce in buckets, and a pipeline has none: leave it out"
+            )
     if options.shard_optimizer:
         raise UnsupportedError("shard_optimizer and a pipeline cannot go together in this version: leave one of them out")
     if options.across_ranks:

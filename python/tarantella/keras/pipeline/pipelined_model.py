@@ -17,6 +17,7 @@ from tarantella.keras.data.batches import GlobalBatches, Sharing
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
 from tarantella.keras.pipeline import cut as cuts
 from tarantella.keras.pipeline import report, stages
+from tarantella.keras.pipeline.replicas import Replicas
 from tarantella.keras.pipeline.schedule import Schedule, schedule
 from tarantella.keras.pipeline.step import PipelineHooks
 from tarantella.keras.pipeline.weights import Holdings, optimizer_for, whole_optimizer
@@ -45,7 +46,10 @@ class PipelinedModel(DistributedModel):
     def __init__(self, keras_model: Any, options: Options, arguments: PipelineArguments, pipeline: PipelineOptions) -> None:
         super().__init__(keras_model, options)
         self._arguments, self._pipeline = arguments, pipeline
-        self._schedule: Schedule = schedule(pipeline.schedule, runtime.get_size(), pipeline.stages, pipeline.micro_batches)
+        self._replicas = Replicas(pipeline.replicas, pipeline.micro_batches)
+        self._schedule: Schedule = schedule(
+            pipeline.schedule, self._replicas.ranks, pipeline.stages, pipeline.micro_batches // pipeline.replicas
+        )
         self._cut: Cut | None = None
         self._times: list[float] = []
         self._holdings: Holdings | None = None
@@ -57,8 +61,8 @@ class PipelinedModel(DistributedModel):
 
     @property
     def division(self) -> split.Division:
-        """Each rank has all micro-batches."""
-        return split.Division(self._pipeline.micro_batches, range(self._pipeline.micro_batches))
+        """Each rank has the micro-batches of its replica."""
+        return self._replicas.division
 
     def keywords(self) -> dict[str, Any]:
         """The options, as `tnt.Model` takes them."""
@@ -83,7 +87,7 @@ class PipelinedModel(DistributedModel):
                 raise UnsupportedError("a pipeline and jit_compile=True cannot go together: compile with jit_compile=False")
             if adapter.is_compiled(model) and adapter.steps_per_execution(model) > 1:
                 raise UnsupportedError("a pipeline takes one step in each call: compile the model with steps_per_execution=1")
-            self.hooks = PipelineHooks(model, self.cut, self._schedule)
+            self.hooks = PipelineHooks(model, self.cut, self._schedule, self._replicas)
         return self.hooks
 
     @property
@@ -107,13 +111,13 @@ class PipelinedModel(DistributedModel):
                 for v in self._cut.variables(stage)
             }
             held = {id(v): v for stage in range(self._pipeline.stages) for v in self._cut.variables(stage)}
-            self._holdings = Holdings(owners, list(held.values()))
+            self._holdings = Holdings(owners, list(held.values()), self._replicas.position)
             runtime.logger.info("the stages of the pipeline:\n%s", self.table())
         return self._cut
 
     def table(self) -> str:
         """The stages as a table. Collective if there are none yet."""
-        return report.table(self.cut, self._schedule, self._times)
+        return report.table(self.cut, self._schedule, self._times, self._replicas)
 
     # ---------------------------------------------------------------------------------------------- the shared state
 
@@ -152,10 +156,10 @@ class PipelinedModel(DistributedModel):
             raise UnsupportedError(
                 f"a pipeline has no place yet for a scaled loss ({name}): use bfloat16 in the place of float16"
             )
-        if getattr(optimizer, "global_clipnorm", None):
+        if getattr(optimizer, "global_clipnorm", None) and getattr(optimizer, "gradient_accumulation_steps", None):
             raise UnsupportedError(
-                f"{name}(global_clipnorm=...) needs the norm of all stages' gradients: use clipnorm, which looks at one "
-                "variable at a time"
+                f"{name}(global_clipnorm=..., gradient_accumulation_steps=...) of a pipeline needs the norm of all stages' "
+                "accumulated gradients: leave one of them out, or use clipnorm, which looks at one variable at a time"
             )
 
     def start_alike(self, batch_spec: Any, validation_spec: Any = None) -> None:
@@ -202,7 +206,7 @@ class PipelinedModel(DistributedModel):
             return
         with holdings.together(here):
             if own is not None and own.built:
-                model.optimizer = whole_optimizer(own, adapter.trainable_variables(model), here)
+                model.optimizer = whole_optimizer(own, adapter.trainable_variables(model), here, self._replicas.ranks)
             try:
                 yield
             finally:
@@ -287,7 +291,7 @@ class PipelinedModel(DistributedModel):
 def _refusal(name: str) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         if name == "_tnt_plan":
-            raise UnsupportedError("tnt.plan shows how gradients are reduced over ranks, and a pipeline reduces none")
+            raise UnsupportedError("tnt.plan shows how gradients are reduced over ranks in buckets, and a pipeline has none")
         raise UnsupportedError(f"{name} of a pipeline is not available in this version: use fit, evaluate or predict")
 
     return refuse

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarantella.keras.pipeline.cut import Cut
+    from tarantella.keras.pipeline.replicas import Replicas
     from tarantella.keras.pipeline.schedule import Schedule
 
 
-def table(cut: Cut, schedule: Schedule, times: Sequence[float]) -> str:
+def table(cut: Cut, schedule: Schedule, times: Sequence[float], replicas: Replicas) -> str:
     """The stages, a line for each.
 
     Args:
@@ -27,7 +28,8 @@ def table(cut: Cut, schedule: Schedule, times: Sequence[float]) -> str:
         parameters = sum(int(np.prod(v.shape)) for v in cut.variables(stage) if v.trainable)
         milliseconds = sum(next(remaining) for _ in calls)
         sent = sum(len(c.consumers) * sum(part.bytes for part in c.parts) for c in cut.sent_by(stage))
-        row: tuple[Any, ...] = stage, schedule.rank_of(stage), layers, parameters, f"{milliseconds:.2f}", sent
+        ranks = ", ".join(map(str, replicas.with_position(schedule.rank_of(stage))))
+        row: tuple[Any, ...] = stage, ranks, layers, parameters, f"{milliseconds:.2f}", sent
         rows.append(tuple(map(str, row)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     left = {2}

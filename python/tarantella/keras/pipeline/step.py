@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
+from tarantella.keras.pipeline import clipping, messages
 from tarantella.keras.pipeline import cut as cuts
-from tarantella.keras.pipeline import messages
 from tarantella.keras.pipeline.cut import Cut, StageGraph
 from tarantella.keras.pipeline.messages import Mail
 from tarantella.keras.reduction import collectives, gradients, ops
@@ -31,6 +30,7 @@ from tarantella.keras.step import noise
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tarantella.keras.pipeline.replicas import Replicas
     from tarantella.keras.pipeline.schedule import Schedule, Task
     from tarantella.keras.step.patch import Attribute
 
@@ -43,22 +43,22 @@ class PipelineHooks(ReproducibleHooks):
     Args:
         cut: the model's stages.
         schedule: who computes what in a training step.
+        replicas: of the pipeline.
     """
 
     holds_all_weights = False
 
-    def __init__(self, model: Any, cut: Cut, schedule: Schedule) -> None:
-        shards = schedule.micro_batches
-        super().__init__(model, shards, None, lambda grads, variables: None, split.Division(shards, range(shards)))
-        self.cut, self.schedule = cut, schedule
-        self.stages = list(schedule.stages_of(runtime.get_rank()))
+    def __init__(self, model: Any, cut: Cut, schedule: Schedule, replicas: Replicas) -> None:
+        super().__init__(model, replicas.micro_batches, None, lambda grads, variables: None, replicas.division)
+        self.cut, self.schedule, self.replicas = cut, schedule, replicas
+        self.stages = list(schedule.stages_of(replicas.position))
         own = {id(v) for stage in self.stages for v in cut.variables(stage)}
         self.trained = [v for v in adapter.trainable_variables(model) if id(v) in own]
         self.graph = StageGraph(cut)
         self._losses_draw = False
 
     def prepare(self) -> None:
-        """Nothing is reduced."""
+        """There are no buckets."""
 
     def _attributes(self) -> list[Attribute]:
         return [*super()._attributes(), *self.graph.hooks()]
@@ -132,11 +132,11 @@ class StepRun:
 
     def __init__(self, hooks: PipelineHooks, shards: Shards, training: bool | None) -> None:
         self._hooks, self._shards, self._training = hooks, shards, bool(training)
-        schedule = hooks.schedule if training else hooks.schedule.without_backward()
-        self._row = schedule.rows[runtime.get_rank()]
+        schedule, self._replicas = hooks.schedule if training else hooks.schedule.without_backward(), hooks.replicas
+        self._row = schedule.rows[self._replicas.position]
         self._cut, self._last = hooks.cut, schedule.stages - 1
         self._last_rank = schedule.rank_of(self._last)
-        self._mail = Mail(hooks.cut, schedule, runtime.get_rank(), self._rows_of)
+        self._mail = Mail(hooks.cut, schedule, self._replicas.position, self._rows_of, self._replicas.first_rank)
         self._states = {} if training is None else hooks.states(self._training)
         self._after: list[Any] = []  # operations and tensors with which the task before ends
         self._tapes: dict[Task, tuple[tf.GradientTape, dict[int, Any], Any]] = {}
@@ -158,7 +158,8 @@ class StepRun:
         """The logs of the global batch, on every rank."""
         self._run_row()
         with tf.control_dependencies(self._after):
-            averages = {s: _total(self._averages[s]) for s in self._states}
+            sums = [self._sums(s) for s in self._hooks.stages] if self._training else []
+            averages = {s: self._replicas.sums(_total(self._averages[s])) for s in self._states}
             self._after = self._mail.wait_for_sends() or self._after
         metrics = self._new_metrics()
         for stage, state in self._states.items():
@@ -167,7 +168,7 @@ class StepRun:
         for variable, value in metrics:
             adapter.unwrap(variable).assign(value)
         if self._training:
-            self._update()
+            self._update(sums)
         self._hooks.refuse_noise()
         variables, values = [variable for variable, _ in metrics], [value for _, value in metrics]
         return adapter.results_with(variables, values, self._hooks.model.get_metrics_result)
@@ -196,7 +197,7 @@ class StepRun:
         batch, share = self._shards[task.micro_batch]
         state = self._states.get(task.stage)
         if state is not None:
-            state.begin_shard(task.micro_batch)
+            state.begin_shard(self._replicas.division.own[task.micro_batch])
         received = self._received(task)
         watched = {key: tensor for key, tensor in received.items() if tensor.dtype.is_floating}
         tape = tf.GradientTape() if self._training else None
@@ -265,45 +266,70 @@ class StepRun:
         variables = adapter.metric_variables(self._hooks.model)
         new = [read(v) for v in variables]
         if self._last in self._states:
-            sums = zip(_total(self._metrics), variables, strict=True)
+            with tf.control_dependencies(self._after):
+                sums = zip(self._replicas.sums(_total(self._metrics)), variables, strict=True)
             new = self._states[self._last].with_metrics([tf.cast(s, adapter.dtype_of(v)) for s, v in sums])
         with tf.control_dependencies(self._after):
             new = [collectives.broadcast(tf.identity(state), self._last_rank) for state in new]
         return list(zip(variables, new, strict=True))
 
-    def _update(self) -> None:
-        """Changes this rank's trained variables."""
+    def _sums(self, stage: int) -> list[tf.Tensor]:
+        """The gradients of a stage's variables, of the global batch."""
+        return self._replicas.sums(_total(self._gradients[stage]))
+
+    def _update(self, sums: Sequence[Sequence[tf.Tensor]]) -> None:
+        """Changes this rank's trained variables. sums: the gradients of each of its stages."""
         reduced: dict[int, Any] = {}
-        for stage, variables in self._variables.items():
-            for total, variable in zip(_total(self._gradients[stage]), variables, strict=True):
+        for variables, totals in zip(self._variables.values(), sums, strict=True):
+            for total, variable in zip(totals, variables, strict=True):
                 reduced[id(variable)] = tf.cast(total, adapter.dtype_of(variable))
         grads = [reduced[id(v)] if id(v) in self._has_gradient else None for v in self._hooks.trained]
-        with context.applying():
-            adapter.optimizer_of(self._hooks.model).apply(grads, self._hooks.trained)
+        model, optimizer = self._hooks.model, adapter.optimizer_of(self._hooks.model)
+        if not optimizer.global_clipnorm:
+            with context.applying():
+                optimizer.apply(grads, self._hooks.trained)
+            return
+        of_model = adapter.trainable_variables(model)
+        grads = clipping.by_global_norm(optimizer.global_clipnorm, grads, self._hooks.trained, of_model, self._replicas)
+        with context.applying(), clipping.already_done(optimizer):
+            optimizer.apply(grads, self._hooks.trained)
 
     def run_to_predict(self) -> Any:
         """The model's output for the global batch, on every rank."""
         self._run_row()
         with tf.control_dependencies(self._after):
             self._after = self._mail.wait_for_sends() or self._after
-        if self._outputs:
-            outputs = [self._in_order(parts) for parts in zip(*map(tf.nest.flatten, self._outputs), strict=True)]
-        else:
-            total = self._shards[0][1].total
-            outputs = [tf.zeros([total, *spec.tail], spec.dtype) for spec in self._cut.outputs]
         with tf.control_dependencies(self._after):
-            sent = [collectives.broadcast(tf.identity(tensor), self._last_rank) for tensor in outputs]
+            of_replicas = [self._outputs_of(replica) for replica in range(self._replicas.count)]
+        sent = [self._in_order(parts) for parts in zip(*of_replicas, strict=True)]
         self._hooks.refuse_noise()
         values = {id(symbolic): tensor for symbolic, tensor in zip(self._cut.graph.outputs, sent, strict=True)}
         packed = adapter.layer_graph_outputs(self._cut.graph, values)
         return packed[0] if isinstance(packed, (list, tuple)) and len(packed) == 1 else packed
 
+    def _outputs_of(self, replica: int) -> list[tf.Tensor]:
+        """The outputs for the samples of a replica's micro-batches, one after the other, on every rank."""
+        if self._outputs and self._replicas.division_of(replica) == self._replicas.division:
+            counting = [
+                [part[: share.samples] for part, (_, share) in zip(parts, self._shards, strict=True)]
+                for parts in zip(*map(tf.nest.flatten, self._outputs), strict=True)
+            ]
+            outputs = [tf.concat(parts, 0) for parts in counting]
+        else:
+            rows = tf.size(tf.concat(self._places(replica), 0), tf.int64)
+            outputs = [tf.zeros([rows, *spec.tail], spec.dtype) for spec in self._cut.outputs]
+        root = self._replicas.with_position(self._last_rank)[replica]
+        return [collectives.broadcast(tf.identity(tensor), root) for tensor in outputs]
+
+    def _places(self, replica: int) -> list[tf.Tensor]:
+        """The places in the batch of each micro-batch's samples: micro-batch m of n has ``batch[m::n]``."""
+        division, total = self._replicas.division_of(replica), self._shards[0][1].total
+        return [tf.range(tf.minimum(tf.cast(m, tf.int64), total), total, division.shards, tf.int64) for m in division.own]
+
     def _in_order(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The rows of all micro-batches in the order of the batch, of which micro-batch m of n has ``batch[m::n]``."""
-        n, total = len(parts), self._shards[0][1].total
-        places = tf.concat([tf.range(tf.minimum(tf.cast(m, tf.int64), total), total, n, tf.int64) for m in range(n)], 0)
-        counting = [part[: share.samples] for part, (_, share) in zip(parts, self._shards, strict=True)]
-        return tf.gather(tf.concat(counting, 0), tf.math.invert_permutation(places))
+        """The rows of all replicas in the order of the batch."""
+        places = [place for replica in range(self._replicas.count) for place in self._places(replica)]
+        return tf.gather(tf.concat(parts, 0), tf.math.invert_permutation(tf.concat(places, 0)))
 
 
 def _to_wait_for(done: Sequence[Any]) -> list[Any]:

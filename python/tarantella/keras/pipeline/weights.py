@@ -21,17 +21,18 @@ class Holdings:
     """Which rank holds which variable of a model.
 
     Args:
-        owners: the rank of each variable, by the variable's id.
+        owners: the rank of each variable within a pipeline, by the variable's id. In the first replica it is that in the job.
         variables: all of them, in the order of the model.
+        position: this rank within its pipeline.
     """
 
-    def __init__(self, owners: dict[int, int], variables: Sequence[Any]) -> None:
-        self._owners = owners
+    def __init__(self, owners: dict[int, int], variables: Sequence[Any], position: int) -> None:
+        self._owners, self._position = owners, position
         self._variables = list(variables)
         self.is_released = False
 
     def _of_others(self) -> list[Any]:
-        return [v for v in self._variables if self._owners[id(v)] != runtime.get_rank()]
+        return [v for v in self._variables if self._owners[id(v)] != self._position]
 
     def release(self) -> None:
         """Frees the variables that other ranks hold."""
@@ -60,7 +61,7 @@ class Holdings:
             return
         for variable in self._variables:
             value = self.value(variable)
-            if here and self._owners[id(variable)] != runtime.get_rank():
+            if here and self._owners[id(variable)] != self._position:
                 adapter.refill(variable, value)
         try:
             yield
@@ -90,14 +91,17 @@ def optimizer_for(optimizer: Any, variables: Sequence[Any]) -> Any:
     return new
 
 
-def whole_optimizer(optimizer: Any, variables: Sequence[Any], here: bool) -> Any:
-    """The optimizer of all ranks' variables, on the ranks where `here` is true; this rank's own elsewhere. Collective."""
+def whole_optimizer(optimizer: Any, variables: Sequence[Any], here: bool, ranks: int) -> Any:
+    """The optimizer of all ranks' variables, on the ranks where `here` is true; this rank's own elsewhere. Collective.
+
+    ranks: the number of ranks of a pipeline: those of the first replica have all states.
+    """
     own = _by_path(optimizer)
     whole = optimizer.__class__.from_config(optimizer.get_config()) if here else None
     if whole is not None:
         adapter.build_optimizer(whole, variables)
     targets = {} if whole is None else _by_path(whole)
-    for owner in range(runtime.get_size()):
+    for owner in range(ranks):
         for path in collectives.broadcast_object(sorted(own), owner):
             value = collectives.broadcast_object(
                 adapter.unwrap(own[path]).numpy() if owner == runtime.get_rank() else None, owner

@@ -14,7 +14,7 @@ from tarantella.keras.pipeline.schedule import Task
 class Sending:
     """In place of the library: each send is an operation of the graph."""
 
-    def tnt_send(self, tensor, communicator, peer):
+    def tnt_send(self, tensor, communicator, peer, label):
         return tf.identity(tensor, name=f"to_{peer}").op
 
 
@@ -23,7 +23,8 @@ def mail(monkeypatch):
     monkeypatch.setattr(messages.communicator, "attachment", lambda: 0)
     monkeypatch.setattr(messages.ops, "library", Sending)
     schedule = SimpleNamespace(rank_of=lambda stage: stage, rows=[])
-    return messages.Mail(SimpleNamespace(crossings=[]), schedule, 0, lambda micro_batch: (tf.constant(1), 1))
+    cut = SimpleNamespace(crossings=[SimpleNamespace(name=f"layer{i}") for i in range(5)])
+    return messages.Mail(cut, schedule, 0, lambda micro_batch: (tf.constant(1), 1))
 
 
 def test_what_goes_to_one_rank_is_sent_in_its_order(mail):

@@ -19,7 +19,7 @@ Found = list[dict[str, Any]]
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Found]:
     """What each rank of the jobs of 1, 2 and 4 ranks has found. Some run with one inter-op thread."""
     jobs = {}
-    for ranks, names in ((1, ()), (2, ()), (4, ("trained_mlp",))):
+    for ranks, names in ((1, ()), (2, ()), (4, ("trained_mlp", "trained_cnn"))):
         folder = tmp_path_factory.mktemp(f"ranks{ranks}")
         env = {"TF_NUM_INTEROP_THREADS": "1"} if ranks > 1 else {}
         run_ranks(ranks, RANKS / "keras/pipeline/training.py", folder, *names, timeout=240, env=env).good()
@@ -39,7 +39,8 @@ def value(found: dict[int, Found], ranks: int, name: str, rank: int = 0) -> Any:
         (2, "mlp", ["gpipe", "1f1b"]),
         (2, "cnn", ["1f1b"]),
         (2, "transformer", ["interleaved"]),
-        (4, "mlp", ["1f1b"]),
+        (4, "mlp", ["1f1b", "replicas"]),
+        (4, "cnn", ["1f1b"]),
     ],
 )
 def test_the_bits_of_the_serial_training(found, ranks, model, schedules):
@@ -60,6 +61,15 @@ def test_each_rank_holds_its_part(found, ranks, model):
     assert sum(held) == trained
     assert min(held) > 0
     assert [pipeline["state"] - 2 for pipeline in own] == [2 * n for n in held]
+
+
+def test_an_unexpected_message_is_an_error_that_names_both(found):
+    unexpected = value(found, 2, "unexpected_messages", 1)
+    texts = [f"the output of 'layer' (tensor 0, micro-batch {m}, stage 0 to 1) in step" for m in range(2)]
+    step = int(unexpected["order"][1].split(" in step ")[1].split()[0])
+    assert f"the pipeline expected {texts[0]} {step} from rank 0, and got {texts[1]} {step}" in unexpected["order"][1]
+    assert f"expected {texts[1]} {step} from rank 0, and got {texts[0]} {step}" in unexpected["as well"][1]
+    assert f"expected {texts[0]} {step + 1} from rank 0, and got {texts[0]} {step}" in unexpected["step"][1]
 
 
 def test_predictions_are_those_of_the_file(found):
@@ -87,9 +97,17 @@ def test_goes_on_from_a_file(found):
         ("no data", "UnsupportedError", "no data crosses the cut before stage 1 of the pipeline"),
         ("unknown", "InvalidArgumentError", "pipeline_stages names 'nowhere', and the model has no such layer"),
         ("regularizer", "UnsupportedError", "losses that layers add"),
-        ("clip", "UnsupportedError", "SGD(global_clipnorm=...) needs the norm of all stages' gradients: use clipnorm"),
+        ("clip", "UnsupportedError", "SGD(global_clipnorm=..., gradient_accumulation_steps=...) of a pipeline needs"),
         ("callback", "UnsupportedError", "ModelCheckpoint needs all weights on one rank"),
         ("hook", "UnsupportedError", "bucket_hook is for gradients that ranks reduce"),
+        ("sharded", "UnsupportedError", "shard_optimizer and a pipeline cannot go together"),
+        ("XLA", "UnsupportedError", "compile with jit_compile=False"),
+        ("several steps", "UnsupportedError", "compile the model with steps_per_execution=1"),
+        ("added loss", "UnsupportedError", "losses that layers add, as activity_regularization"),
+        ("scaled loss", "UnsupportedError", "use bfloat16 in the place of float16"),
+        ("checkpoint", "UnsupportedError", "tnt.callbacks.Checkpoint does not know pipelines yet"),
+        ("backup", "UnsupportedError", "BackupAndRestore needs all weights on one rank"),
+        ("best weights", "UnsupportedError", "leave out restore_best_weights"),
         ("ranks", "InvalidArgumentError", "3 stages cannot be divided evenly among 2 ranks"),
         ("different", "MismatchError", "the ranks have different models: rank 1 has inner (Dense)"),
         ("micro-batches", "InvalidArgumentError", "in a pipeline micro-batches are the shards of a batch"),

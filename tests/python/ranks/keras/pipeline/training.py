@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -15,7 +16,10 @@ from keras import layers
 import tarantella as tnt
 from checks import check, raised, run
 from tarantella.keras import adapter
-from tarantella.keras.pipeline import fusion
+from tarantella.keras.pipeline import fusion, messages
+from tarantella.keras.pipeline.cut import Crossing, Part
+from tarantella.keras.pipeline.schedule import Task, schedule
+from tarantella.keras.reduction import ops
 
 SIZE, RANK = tnt.get_size(), tnt.get_rank()
 PIPELINING = tnt.ParallelStrategy.PIPELINING
@@ -77,7 +81,8 @@ def fitted(name: str, **arguments: Any) -> tuple[Any, Any, dict[str, Any]]:
     keras.utils.set_random_seed(7)
     plain, (x, y) = {"mlp": mlp, "cnn": cnn, "transformer": transformer}[name]()
     model = tnt.Model(plain, **arguments) if arguments else plain
-    model.compile(optimizer=keras.optimizers.Adam(0.01), **compile_arguments(name))
+    adam = keras.optimizers.Adam(0.01, global_clipnorm=0.5 if name == "cnn" else None)
+    model.compile(optimizer=adam, **compile_arguments(name))
     history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0, validation_split=0.25)
     found = {
         "history": {key: [float(value).hex() for value in values] for key, values in history.history.items()},
@@ -103,8 +108,8 @@ def saved(model: Any, x: Any, name: str) -> dict[str, Any]:
 
 
 def pipeline(name: str, schedule: str, stages: Any, **others: Any) -> dict[str, Any]:
-    arguments = {"pipeline_stages": stages, "reproducible": MICRO_BATCHES, "schedule": schedule, **others}
-    model, (x, _), found = fitted(name, parallel_strategy=PIPELINING, **arguments)
+    arguments = {"parallel_strategy": PIPELINING, "pipeline_stages": stages, "reproducible": MICRO_BATCHES, **others}
+    model, (x, _), found = fitted(name, schedule=schedule, **arguments)
     foreign = [v for v in model.model.trainable_variables if v.value.read_value().shape.num_elements() == 0]
     own = model.model.optimizer.variables
     return {**found, **saved(model, x, f"{name}-{schedule}"), "foreign": len(foreign), "state": len(own)}
@@ -121,12 +126,13 @@ def trained_mlp() -> Any:
         return serial("mlp")
     if SIZE == 2:  # the second cut is between a tanh, which is fused with the sum before it, and a sum after it
         return {"gpipe": pipeline("mlp", "gpipe", ["c"]), "1f1b": pipeline("mlp", "1f1b", ["added"])}
-    return {"1f1b": pipeline("mlp", "1f1b", ["b", "c", "late"])}
+    replicas = pipeline("mlp", "1f1b", ["added"], parallel_strategy=tnt.ParallelStrategy.ALL)
+    return {"1f1b": pipeline("mlp", "1f1b", ["b", "c", "late"]), "replicas": replicas}
 
 
 @check
 def trained_cnn() -> Any:
-    return serial("cnn") if SIZE == 1 else {"1f1b": pipeline("cnn", "1f1b", SIZE)}
+    return serial("cnn") if SIZE == 1 else {"1f1b": pipeline("cnn", "1f1b", 2, parallel_strategy=tnt.ParallelStrategy.ALL)}
 
 
 @check
@@ -154,6 +160,37 @@ def goes_on_from_a_file() -> Any:
     return sha(again.get_weights())
 
 
+@check
+def unexpected_messages() -> dict[str, list[str]]:
+    """Rank 0 sends two micro-batches in another order than rank 1 expects, and then the right one in another step."""
+    if SIZE != 2:
+        return {}
+    crossing = Crossing("layer", 0, 0, (1,), (Part(tf.float32, (3,)),))
+    cut, made = SimpleNamespace(crossings=[crossing]), schedule("gpipe", 2, 2, 2)
+    mail = messages.Mail(cut, made, RANK, lambda micro_batch: (tf.constant(2), 2))
+    first, second = (messages.Message(Task(0, m, True), 0, 0, 1) for m in range(2))
+    found = {}
+    if RANK == 0:
+        for message in (second, first):
+            mail.send(message, tf.ones([2, 3]))
+    else:
+        mail.expect([first, second])
+        found = {"order": taken(mail, first), "as well": taken(mail, second)}
+        mail.wait_for_sends()
+    mail = messages.Mail(cut, made, RANK, lambda micro_batch: (tf.constant(2), 2))
+    if RANK == 0:
+        mail.send(first, tf.ones([2, 3]))
+        mail.wait_for_sends()
+        return found
+    mail.expect([first])
+    return {**found, "step": taken(mail, first)}
+
+
+def taken(mail: messages.Mail, message: messages.Message) -> list[str]:
+    with ops.translated_errors():
+        return raised(lambda: mail.take(message))
+
+
 # --------------------------------------------------------------------------------------------------- what is refused
 
 
@@ -167,9 +204,11 @@ def dense(*inner: Any) -> Any:
 
 
 def fails(model: Any, loss: Any = "mse", callbacks: Any = None, optimizer: Any = "sgd", **arguments: Any) -> list[str]:
+    compiled = {name: arguments.pop(name) for name in ("jit_compile", "steps_per_execution") if name in arguments}
+
     def fit() -> None:
         made = tnt.Model(model, PIPELINING, **arguments)
-        made.compile(optimizer=optimizer, loss=loss)
+        made.compile(optimizer=optimizer, loss=loss, **compiled)
         made.fit(np.ones((8, 4), "f4"), np.ones((8, 1), "f4"), batch_size=4, callbacks=callbacks, verbose=0)
 
     return raised(fit)
@@ -232,6 +271,7 @@ def refused() -> dict[str, list[str]]:
     inputs = keras.Input((4,))
     branches = [layers.Dense(2)(inputs), layers.Dense(2)(inputs)]
     parallel = keras.Model(inputs, layers.Dense(1, name="end")(layers.Dense(3, name="joint")(layers.Add(name="sum")(branches))))
+    clip = keras.optimizers.SGD(global_clipnorm=1.0, gradient_accumulation_steps=2)
     second = adapter.layer_calls(parallel)[1].operation.name
     return {
         "subclassed": fails(Subclassed()),
@@ -241,10 +281,18 @@ def refused() -> dict[str, list[str]]:
         "no data": fails(parallel, pipeline_stages=[second, "sum", "end"], schedule="interleaved"),
         "unknown": fails(dense(layers.Dense(3)), pipeline_stages=["nowhere"]),
         "regularizer": fails(dense(layers.Dense(3, kernel_regularizer="l2"))),
-        "clip": fails(dense(layers.Dense(3)), optimizer=keras.optimizers.SGD(global_clipnorm=1.0)),
+        "clip": fails(dense(layers.Dense(3)), optimizer=clip),
         "callback": fails(dense(layers.Dense(3)), callbacks=[keras.callbacks.ModelCheckpoint(FOLDER / "x.keras")]),
         "hook": fails(dense(layers.Dense(3)), bucket_hook=print),
         "ranks": fails(dense(layers.Dense(3)), pipeline_stages=1 + 2),
+        "sharded": fails(dense(layers.Dense(3)), shard_optimizer=True),
+        "XLA": fails(dense(layers.Dense(3)), jit_compile=True),
+        "several steps": fails(dense(layers.Dense(3)), steps_per_execution=2),
+        "added loss": fails(dense(layers.ActivityRegularization(0.1))),
+        "scaled loss": fails(dense(layers.Dense(3)), optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())),
+        "checkpoint": fails(dense(layers.Dense(3)), callbacks=[tnt.callbacks.Checkpoint(FOLDER / "checkpoints")]),
+        "backup": fails(dense(layers.Dense(3)), callbacks=[keras.callbacks.BackupAndRestore(FOLDER / "backup")]),
+        "best weights": fails(dense(layers.Dense(3)), callbacks=[keras.callbacks.EarlyStopping(restore_best_weights=True)]),
         "different": fails(dense(layers.Dense(3 + RANK, name="inner"))),
         "micro-batches": fails(dense(layers.Dense(3)), reproducible=4, micro_batches=2),
         "single batch": raised(tnt.Model(dense(layers.Dense(3)), PIPELINING).train_on_batch, np.ones((4, 4)), np.ones((4, 1))),
