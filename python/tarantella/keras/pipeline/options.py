@@ -115,9 +115,7 @@ class PipelineArguments(NamedTuple):
         size = runtime.get_size()
         if size > stages:
             if size % stages:
-                raise UnsupportedError(
-                    f"{stages} stages on {size} ranks: start {stages} ranks or a multiple of it, or use pipeline_stages={size}"
-                )
+                raise UnsupportedError(f"{stages} stages on {size} ranks: start {stages} ranks, or use pipeline_stages={size}")
             if not self.strategy & ParallelStrategy.DATA:
                 raise UnsupportedError(
                     f"{stages} stages on {size} ranks: start {stages} ranks, use pipeline_stages={size}, or "
