@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -14,7 +14,7 @@ from tarantella.keras.adapter.front_end import keras
 from tarantella.runtime import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
 _traced: dict[str, weakref.WeakSet[Any]] = {}  # for each step, the optimizers of the models that were built by it
 
@@ -47,7 +47,8 @@ def trace(model: Any, step: str, batch_spec: Any) -> None:
         UnsupportedError: layers are left without their weights. Any other error is that of the step.
     """
     try:
-        trace_function(getattr(model, step), batch_spec)
+        with _optimizers_built_outside(held_optimizers(model)):
+            trace_function(getattr(model, step), batch_spec)
     except Exception as error:
         if not model.run_eagerly:
             raise
@@ -56,6 +57,33 @@ def trace(model: Any, step: str, batch_spec: Any) -> None:
     _traced.setdefault(step, weakref.WeakSet()).update(held_optimizers(model))
     if unbuilt_layers(model):
         raise UnsupportedError(_refusal(model, f"its {step} does not use it"))
+
+
+@contextmanager
+def _optimizers_built_outside(optimizers: Sequence[Any]) -> Iterator[None]:
+    """In this context the optimizers' state is made outside of the graph that is traced.
+
+    State that begins as the weights, such as that of ScheduleFreeAdamW, would be assigned in the graph, which never runs.
+    """
+    own = [(optimizer, optimizer.__dict__.get("build"), optimizer.build) for optimizer in optimizers]
+    for optimizer, _, build in own:
+        object.__setattr__(optimizer, "build", _outside(build))
+    try:
+        yield
+    finally:
+        for optimizer, before, _ in own:
+            if before is None:
+                object.__delattr__(optimizer, "build")
+            else:
+                object.__setattr__(optimizer, "build", before)
+
+
+def _outside(build: Callable[..., Any]) -> Callable[..., Any]:
+    def build_outside(*args: Any, **kwargs: Any) -> Any:
+        with tf.init_scope():
+            return build(*args, **kwargs)
+
+    return build_outside
 
 
 def _refusal(model: Any, why: str) -> str:
