@@ -81,6 +81,11 @@ def on_all_ranks(what: str) -> bool:
     return what in _get("TNT_ON_ALL_RANKS").split(",")
 
 
+def shard_optimizer() -> bool:
+    """Whether models that do not say spread their optimizer's state over ranks."""
+    return _flag("TNT_SHARD_OPTIMIZER")
+
+
 def horovod() -> bool:
     """Whether scripts find our functions under the name of Horovod."""
     return _flag("TNT_HOROVOD")

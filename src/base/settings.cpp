@@ -57,7 +57,8 @@ constexpr auto variables = std::to_array<Variable>({
     {"TNT_NCCL_LIBRARY", [](S& s, Name, Text t) { s.nccl_library = t; }, nullptr},
     {"TNT_GPUS_PER_NODE", [](S& s, Name n, Text t) { s.gpus_per_node = parse_gpus(n, t); },
      [](const S& s) { return number_or_nothing(s.gpus_per_node); }},
-    // what Python alone reads: scripts for Horovod (python/tarantella/settings.py)
+    // what Python alone reads (python/tarantella/settings.py): models that do not say, and scripts for Horovod
+    {"TNT_SHARD_OPTIMIZER", nothing, nullptr},
     {"TNT_HOROVOD", nothing, nullptr},
     {"TNT_HOROVOD_PICKLE", nothing, nullptr},
     // from the launcher, for scripts: how often the job was started again

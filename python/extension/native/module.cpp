@@ -112,10 +112,10 @@ NB_MODULE(_native, module) {
 
   nb::class_<Reducer>(module, "Reducer")
       .def(nb::init<const Communicator&, const std::vector<Reducer::Spec>&, const std::string&, const std::string&, double, int,
-                    const std::vector<std::size_t>&, int, tnt_determinism_t>(),
+                    const std::vector<std::size_t>&, int, tnt_determinism_t, const std::vector<int>&>(),
            "comm"_a, "tensors"_a, "name"_a, "context"_a, "fusion_threshold"_a = -1.0, "wire_dtype"_a = TNT_WIRE_OWN,
            "gradient_order"_a = std::vector<std::size_t>{}, "device"_a = TNT_DEVICE_HOST,
-           "determinism"_a = TNT_DETERMINISM_DEFAULT)
+           "determinism"_a = TNT_DETERMINISM_DEFAULT, "owners"_a = std::vector<int>{})
       .def("set_hook", &Reducer::set_hook, "hook"_a.none())
       .def("close", &Reducer::close)
       .def_prop_ro("address", &Reducer::address)

@@ -20,7 +20,7 @@ class Reducer {
 
   Reducer(const Communicator& comm, const std::vector<Spec>& specs, const std::string& name, const std::string& context,
           double fusion_threshold, int wire_dtype, const std::vector<std::size_t>& gradient_order, int device,
-          tnt_determinism_t determinism) {
+          tnt_determinism_t determinism, const std::vector<int>& owners) {
     std::vector<tnt_tensor_t> tensors;
     for (const auto& [tensor, count, dtype] : specs) tensors.push_back({tensor.c_str(), count, dtype});
     tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
@@ -33,6 +33,8 @@ class Reducer {
     if (!gradient_order.empty() && gradient_order.size() != specs.size())
       throw nb::value_error("gradient_order does not name each tensor once");
     options.gradient_order = gradient_order.empty() ? nullptr : gradient_order.data();
+    if (!owners.empty() && owners.size() != specs.size()) throw nb::value_error("owners does not name a rank for each tensor");
+    options.owners = owners.empty() ? nullptr : owners.data();
     if (fusion_threshold >= 0) {
       constexpr double unlimited = 1e18;
       options.fusion_threshold = static_cast<std::size_t>(fusion_threshold < unlimited ? fusion_threshold : unlimited);

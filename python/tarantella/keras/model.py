@@ -63,7 +63,7 @@ class Model(Surrogate):
             their own samples is trained instead, and the log says once by how much that differs.
         shard_optimizer: True: each rank holds the optimizer's state of a part of the variables, about 1/n of its bytes, and
             updates these. The bits are those of an ordinary run on the same ranks (docs/sharded-optimizer.md). The value must
-            be the same on all ranks.
+            be the same on all ranks. None: as TNT_SHARD_OPTIMIZER says.
         pipeline_stages, micro_batches, schedule: of a pipeline. How many stages it has, or the names of the layers with which
             the second and later ones begin; into how many parts a batch is cut; ``"gpipe"``, ``"1f1b"`` or ``"interleaved"``.
 
@@ -99,7 +99,7 @@ class Model(Surrogate):
         reproducible: int | None = None,
         across_ranks: bool = False,
         accept_approximate: bool = False,
-        shard_optimizer: bool = False,
+        shard_optimizer: bool | None = None,
         pipeline_stages: int | Sequence[str] | None = None,
         micro_batches: int | None = None,
         schedule: str = "1f1b",

@@ -25,6 +25,7 @@ if LEGACY:
     from tarantella.keras.adapter.keras2.optimizers import *
     from tarantella.keras.adapter.keras2.seeds import *
 else:
+    from tarantella.keras.adapter.keras3.clipping import *
     from tarantella.keras.adapter.keras3.data import *
     from tarantella.keras.adapter.keras3.layer_graph import *
     from tarantella.keras.adapter.keras3.losses import *

@@ -38,7 +38,7 @@ class Options(NamedTuple):
     reproducible: int | None
     across_ranks: bool
     accept_approximate: bool
-    shard_optimizer: bool = False
+    shard_optimizer: bool | None = None
 
     def checked(self) -> Options:
         """The options, completed from the environment.
@@ -53,18 +53,22 @@ class Options(NamedTuple):
         threshold = self.fusion_threshold
         if threshold is not None and not (isinstance(threshold, (int, float)) and threshold >= 0):
             raise InvalidArgumentError(f"fusion_threshold is {threshold!r}: use a number of bytes, 0, math.inf or None")
-        for name in ("across_ranks", "accept_approximate", "shard_optimizer"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} is {getattr(self, name)!r}: use True or False")
+        shard_optimizer = settings.shard_optimizer() if self.shard_optimizer is None else self.shard_optimizer
+        flags = {"across_ranks": self.across_ranks, "accept_approximate": self.accept_approximate}
+        for name, flag in {**flags, "shard_optimizer": shard_optimizer}.items():
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} is {flag!r}: use True or False")
         shards = options.number_of_shards(self.reproducible, self.gradient_dtype, self.bucket_hook)
         if shards is not None and self.across_ranks:
             raise UnsupportedError(
                 "reproducible and across_ranks cannot go together: a rank computes its shards of a batch one after the other, "
                 "and a loss of all samples needs them at once"
             )
-        if self.shard_optimizer and not adapter.CAN_SHARD_OPTIMIZERS:
-            raise UnsupportedError("shard_optimizer needs Keras 3: unset TF_USE_LEGACY_KERAS, or leave shard_optimizer out")
-        return self._replace(reproducible=shards)
+        if shard_optimizer and not adapter.CAN_SHARD_OPTIMIZERS:
+            raise UnsupportedError(
+                "shard_optimizer (TNT_SHARD_OPTIMIZER) needs Keras 3: unset TF_USE_LEGACY_KERAS, or train without it"
+            )
+        return self._replace(reproducible=shards, shard_optimizer=shard_optimizer)
 
     def keywords(self) -> dict[str, Any]:
         """The options, as `tnt.Model` takes them."""
@@ -104,7 +108,7 @@ class DistributedModel:
 
     def refuse_unsupported(self, callbacks: Any) -> None:
         """Raises if one of the callbacks, as Keras takes them, cannot run in `fit`."""
-        placement.refuse_unsupported(callbacks, self.options.shard_optimizer)
+        placement.refuse_unsupported(callbacks, bool(self.options.shard_optimizer))
 
     @property
     def division(self) -> int | split.Division | None:
@@ -129,7 +133,8 @@ class DistributedModel:
                 self.hooks = ReproducibleHooks(self.keras_model, self.shards, self.options.fusion_threshold, observe)
             self.sharding = None
             if self.options.shard_optimizer and runtime.get_size() > 1:
-                self.sharding = ShardedOptimizers(self.keras_model)
+                self.sharding = ShardedOptimizers(self.keras_model, self.hooks.reproducible)
+                self.hooks.gradients.owners_of = self.sharding.owners_of
             self.hooks.sharding = self.sharding
         return self.hooks
 

@@ -20,7 +20,7 @@ _LARGEST_FLOAT16 = 65520.0  # what is not below this is rounded to infinity
 class Reducers(Protocol):
     """The reducers of a model or of a training loop. Each is made, collectively, when it is asked for the first time."""
 
-    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any]) -> Reducer:
+    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any], owners: Sequence[int] = ()) -> Reducer:
         """The reducer of these variables' gradients; its plan follows the order in which the first graph makes them."""
 
     def sparse_reducer(self, variables: Sequence[Any]) -> sparse.SparseReducer:
@@ -67,13 +67,19 @@ def _was_float16(gradient: tf.Tensor) -> bool:
     return bool(operation.type == "Cast" and operation.inputs[0].dtype == tf.float16)
 
 
-def reduce(grads: Sequence[Any], variables: Sequence[Any], weight: Any, reducers: Reducers) -> list[Any]:
-    """The sum over ranks of ``weight * gradient``. A variable without a gradient keeps none."""
+def reduce(
+    grads: Sequence[Any], variables: Sequence[Any], weight: Any, reducers: Reducers, owners: Sequence[int] = ()
+) -> list[Any]:
+    """The sum over ranks of ``weight * gradient``. A variable without a gradient keeps none.
+
+    owners: for each variable, the rank that needs the sum; what the others get for a dense gradient means nothing.
+    """
     by_rows = [i for i, (g, v) in enumerate(zip(grads, variables, strict=True)) if sparse.is_reduced_by_rows(g, v)]
     whole = [i for i in range(len(variables)) if i not in by_rows]
     result: list[Any] = [None] * len(variables)
     if whole:
-        reducer = reducers.gradient_reducer([variables[i] for i in whole], [grads[i] for i in whole])
+        needed_by = [owners[i] for i in whole] if owners else ()
+        reducer = reducers.gradient_reducer([variables[i] for i in whole], [grads[i] for i in whole], needed_by)
         reduced = reducer.reduce([dense(grads[i], variables[i]) for i in whole], weight)
         for i, tensor in zip(whole, reduced, strict=True):
             result[i] = None if grads[i] is None else tensor

@@ -46,6 +46,8 @@ class Reducer:
             one, gradients are reduced on the host, and all ranks need a hook.
         tree: sums over ranks are taken as (0 + 1) + (2 + 3), neighbours first. With `ops.tree_add` within each rank, 1, 2, 4,
             8, ... ranks give the same bits, for float32, float64 and integers. Equal on all ranks.
+        owners: for each tensor, the rank that needs its sum. What the others get for it means nothing. Empty: all ranks
+            need all sums.
 
     Raises:
         MismatchError: a rank's list, TensorFlow, Keras or `context` differs; the text names the rank and the tensor.
@@ -62,6 +64,7 @@ class Reducer:
         gradient_order: Sequence[int] | None = None,
         gradients: bool = False,
         tree: bool = False,
+        owners: Sequence[int] = (),
     ) -> None:
         for spec in specs:
             if spec.dtype not in _native.Dtype.__members__:
@@ -78,6 +81,7 @@ class Reducer:
             gradient_order=gradient_order or (),
             device=self.device,
             determinism=_native.Determinism.RANKS if tree else _native.Determinism.DEFAULT,
+            owners=owners,
         )
         self.hook = BucketHook(bucket_hook, [spec.name for spec in specs]) if bucket_hook is not None else None
         if self.hook is not None:

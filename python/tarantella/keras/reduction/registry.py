@@ -27,10 +27,11 @@ class ReducerKey(NamedTuple):
     name: str
     variables: tuple[int, ...]  # the ids of the objects whose tensors are reduced
     fusion_threshold: float | None = None  # of gradients; None: the default of the environment
+    owners: tuple[int, ...] = ()  # of gradients: the rank that needs the sum of each; empty: all ranks do
 
 
-def _key(name: str, variables: Sequence[Any], fusion_threshold: float | None = None) -> ReducerKey:
-    return ReducerKey(name, tuple(id(variable) for variable in variables), fusion_threshold)
+def _key(name: str, variables: Sequence[Any], *of_gradients: Any) -> ReducerKey:
+    return ReducerKey(name, tuple(id(variable) for variable in variables), *of_gradients)
 
 
 class ReducerRegistry:
@@ -97,19 +98,21 @@ class ReducerRegistry:
 
     # ----------------------------------------------------------------------------------------------- gradients
 
-    def prepare(self, variables: Sequence[Any]) -> None:
+    def prepare(self, variables: Sequence[Any], owners: Sequence[int] = ()) -> None:
         """Makes a provisional reducer of gradients if there is none: ranks whose models differ are found here. Collective."""
         if not any(reducer.name == "gradients" for reducer in self):
-            self._provisional = _key("gradients", variables, self.fusion_threshold)
+            self._provisional = _key("gradients", variables, self.fusion_threshold, tuple(owners))
             self._gradient_reducer(self._provisional, variables)
 
-    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any]) -> Reducer:
+    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any], owners: Sequence[int] = ()) -> Reducer:
         """The reducer of these variables' gradients. Collective when it is asked for the first time.
+
+        owners: for each variable, the rank that needs the sum; empty: all ranks do.
 
         The provisional plan expects dense gradients, from the last variable to the first. If the first trace shows anything
         else, the final plan replaces it before anything was reduced.
         """
-        key = _key("gradients", variables, self.fusion_threshold)
+        key = _key("gradients", variables, self.fusion_threshold, tuple(owners))
         if self._provisional is None and key in self._reducers:
             return cast("Reducer", self._reducers[key][0])
         order = gradient_order.agreed_order(grads)
@@ -128,7 +131,7 @@ class ReducerRegistry:
 
     def _drop_provisional(self) -> None:
         if self._provisional is not None:
-            runtime.logger.info("the plan changes: the traced step makes the gradients in another order, or some as rows")
+            runtime.logger.info("the plan changes: the traced step has gradients in another order, by rows, or for other ranks")
             cast("Reducer", self._reducers.pop(self._provisional)[0]).close()
             self._provisional = None
 
@@ -142,6 +145,7 @@ class ReducerRegistry:
             fusion_threshold=key.fusion_threshold,
             gradient_order=order,
             gradients=True,
+            owners=key.owners,
         )
 
     def wire_dtype(self) -> str:

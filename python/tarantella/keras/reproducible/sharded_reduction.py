@@ -65,7 +65,7 @@ class ShardedGradients(GradientReduction):
         if self._step.collects_divisors:
             return None
         self.of_shard = [widened(gradients.dense(g, v)) for g, v in zip(grads, variables, strict=True)]
-        self._reducer = reducer = self._reducers.gradient_reducer(variables, grads)
+        self._reducer = reducer = self._reducers.gradient_reducer(variables, grads, self.owners_of(variables))
         if not self._step.is_last:
             return None
         sums = list(self.of_shard)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tarantella import collectives
+from tarantella import collectives, settings
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.sharding.optimizer import ShardedOptimizer
@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 class ShardedOptimizers:
     """All optimizers of a compiled model on several ranks.
 
+    Args:
+        reproducible: whether optimizers that accumulate gradients accumulate reduced ones.
+
     Attributes:
         slots: their state.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, reproducible: bool) -> None:
         self.slots = SharedSlots()
         self._model = model
+        self._reproducible = reproducible
         self._of: dict[int, ShardedOptimizer] = {}
 
     def _all(self) -> list[ShardedOptimizer]:
@@ -43,6 +47,20 @@ class ShardedOptimizers:
         if id(inner) not in self._of:
             self._of[id(inner)] = ShardedOptimizer(inner, self.slots)
         return self._of[id(inner)]
+
+    def owners_of(self, variables: Sequence[Any]) -> tuple[int, ...]:
+        """For each variable, the rank that needs its reduced gradient; empty if all ranks need all of them."""
+        if settings.fingerprint() is not None or any(self._needs_whole(o) for o in adapter.held_optimizers(self._model)):
+            return ()
+        known = {number: rank for sharded in self._all() for number, rank in sharded.owner_of_id.items()}
+        owners = tuple(known.get(id(variable), -1) for variable in variables)
+        return () if -1 in owners else owners
+
+    def _needs_whole(self, optimizer: Any) -> bool:
+        """Whether the optimizer keeps reduced gradients, or takes their norm in a branch of the graph."""
+        scales, accumulates = len(adapter.optimizers_of(optimizer)) > 1, adapter.accumulating(optimizer) is not None
+        clips = adapter.clips_by_norm_of_all(adapter.optimizers_of(optimizer)[-1])
+        return (clips and (scales or accumulates)) or (accumulates and self._reproducible)
 
     def served(self) -> AbstractContextManager[None]:
         """The context in which the master may read and write state of other ranks, which answer until it leaves."""
@@ -84,7 +102,12 @@ class ShardedOptimizers:
         def gathering(owner: Any, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             return sharded.gathering(method) if owner is optimizer and name == apply_hook else method
 
-        return [*((owner, name, gathering(owner, name, method)) for owner, name, method in hooks), *sharded.hooks()]
+        found = [(owner, name, gathering(owner, name, method)) for owner, name, method in hooks]
+        if self._needs_whole(optimizer):
+            return [*found, *sharded.hooks()]
+        if len(adapter.optimizers_of(optimizer)) > 1 and "check_finite" not in [name for _, name, _ in hooks]:
+            found.append((optimizer, "check_finite", sharded.finite_on_all_ranks(optimizer.check_finite)))
+        return [*found, *sharded.hooks(), *sharded.clipping()]
 
 
 def refuse_shared_out(model: Any) -> None:

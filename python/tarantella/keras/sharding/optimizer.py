@@ -11,7 +11,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
-from tarantella.keras.reduction import graph_order
+from tarantella.keras.reduction import collectives, graph_order
 from tarantella.keras.sharding import trial
 from tarantella.keras.sharding.ownership import owners_of
 from tarantella.keras.sharding.weights import WeightGather
@@ -40,6 +40,8 @@ class ShardedOptimizer:
         self._owners: list[int] = []  # of each trained variable
         self._begin_as_weights: list[tuple[Any, Any]] = []  # slots whose first value is that of a variable, and these
         self._gather: WeightGather | None = None
+        self.owner_of_id: dict[int, int] = {}  # the owner of each trained variable, by the variable's id
+        self._applied: list[Any] = []  # the variables whose gradients `apply` was given last
         self._has_updated = False  # whether the call of `apply` that is being traced or run has changed weights
         name = type(optimizer).__name__
         why = adapter.unshardable_because(optimizer)
@@ -99,6 +101,7 @@ class ShardedOptimizer:
             costs = [int(tf.TensorShape(v.shape).num_elements() or 0) for v in variables]
         self._owners = owners_of(costs, runtime.get_size())
         self._gather = WeightGather(variables, self._owners)
+        self.owner_of_id = {id(v): owner for v, owner in zip(variables, self._owners, strict=True)}
         shares = [sum(c for c, owner in zip(costs, self._owners, strict=True) if owner == r) for r in range(runtime.get_size())]
         runtime.logger.info(
             "shard_optimizer: %s: the ranks hold %s of %d bytes", type(self.optimizer).__name__, shares, sum(costs)
@@ -136,6 +139,25 @@ class ShardedOptimizer:
             (self.optimizer, "finalize_variable_values", self._finalized(self.optimizer.finalize_variable_values)),
         ]
 
+    def clipping(self) -> list[Attribute]:
+        """Replacements by which `global_clipnorm` takes the norm of gradients that are on several ranks; none without it."""
+        if not adapter.clips_by_norm_of_all(self.optimizer):
+            return []
+        return adapter.clipping_of_parts(self.optimizer, self._is_own, collectives.total)
+
+    def finite_on_all_ranks(self, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A LossScaleOptimizer's `check_finite`, of gradients of which each rank has its own variables'."""
+
+        def check_finite(grads: Any) -> Any:
+            own = [g for g, v in zip(grads, self._applied, strict=True) if self._is_own(v)]
+            finite = check(own) if own else tf.constant(True)
+            return tf.equal(collectives.total(tf.cast(finite, tf.int32)), runtime.get_size())
+
+        return check_finite
+
+    def _is_own(self, variable: Any) -> bool:
+        return self.owner_of_id[id(variable)] == runtime.get_rank()
+
     def _note_update(self) -> None:
         self._has_updated = True
 
@@ -153,11 +175,14 @@ class ShardedOptimizer:
     def gathering(self, apply: Callable[..., Any]) -> Callable[..., Any]:
         """`apply` with reduced gradients, after which all ranks have the weights of their owners."""
 
-        def apply_and_gather(*args: Any, **kwargs: Any) -> Any:
+        def apply_and_gather(grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
             self._has_updated = False
+            known = trainable_variables is not None
+            self._applied = list(trainable_variables if known else adapter.variables_of_optimizer(self.optimizer))
             accumulates = adapter.accumulating(self.optimizer) is not None and not adapter.overwrites_weights(self.optimizer)
             due = adapter.is_update_step(self.optimizer) if accumulates and self.optimizer.built else None
-            result = apply(*args, **kwargs)
+            with self._slots.stepping():
+                result = apply(grads, trainable_variables, **kwargs)
             if self._has_updated and self._gather is not None:  # a shard of a reproducible step that is not the last has not
                 self._gather_if(due, self._gather)
             return result

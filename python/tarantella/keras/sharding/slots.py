@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ class SharedSlots:
     def __init__(self) -> None:
         self._slots: list[Any] = []
         self._asks = False
+        self._in_step = False
 
     def add(self, slot: Any) -> None:
         """The slot is one of these. Slots are added in the same order on all ranks."""
@@ -66,6 +68,38 @@ class SharedSlots:
             raise ValueError(f"{slot.path} has shape {tuple(slot.shape)}: it cannot take a value of shape {array.shape}")
         self._announce(_WRITE, slot._tnt_number)
         self.take(slot, array)
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """In this context optimizers make a step: each rank assigns to its own slots alone."""
+        self._in_step = True
+        try:
+            yield
+        finally:
+            self._in_step = False
+
+    def in_step(self) -> bool:
+        """Whether an optimizer makes a step."""
+        return self._in_step
+
+    def meet_to_assign(self, slot: Any, value: NDArray[Any]) -> None:
+        """Checks that all ranks assign this value to this slot. What a rank assigns alone would be lost. Collective.
+
+        Raises:
+            MismatchError: a rank assigns something else, or does something else.
+        """
+        assigning = f"assigning to {adapter.path(slot)} with shard_optimizer=True"
+        instead = ". All ranks must assign the same value"
+        with collectives.explained(assigning, MismatchError, instead=instead):
+            bits = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=7).digest()
+            own = np.array([slot._tnt_number, int.from_bytes(bits, "little")], np.int64)
+            found = collectives.all_gather(own).tolist()
+            for rank, (number, value_bits) in enumerate(found):
+                if number != found[0][0]:
+                    there, here = (adapter.path(self._slots[n]) for n in (number, found[0][0]))
+                    raise MismatchError(f"rank {rank} assigns to {there} while rank 0 assigns to {here}")
+                if value_bits != found[0][1]:
+                    raise MismatchError(f"rank {rank} assigns another value than rank 0")
 
     def take(self, slot: Any, value: NDArray[Any] | None) -> None:
         """Gives a slot the value that the master has. Collective. value: None on the other ranks."""

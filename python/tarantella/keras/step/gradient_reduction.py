@@ -13,7 +13,7 @@ from tarantella.keras.reduction import collectives, gradients, sparse
 from tarantella.keras.step import accumulation, tapes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from tarantella.keras.reduction.registry import ReducerRegistry
@@ -25,6 +25,9 @@ class GradientReduction:
 
     Args:
         observe: is given the reduced gradients and their variables, as the optimizer gets them.
+
+    Attributes:
+        owners_of: gives, for variables, the ranks that need their reduced gradients in the optimizer; empty: all ranks do.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class GradientReduction:
         self._reducers = reducers
         self._step = step
         self._observe = observe
+        self.owners_of: Callable[[Sequence[Any]], Sequence[int]] = lambda _: ()
         self._weighted_in: Any = None  # the share of the step whose loss was weighted before its gradients were computed
         self._may_skip = False  # whether a step that was traced or run skips its update if a gradient is not finite
 
@@ -44,7 +48,7 @@ class GradientReduction:
             weight = tf.constant(1.0 if runtime.is_master_rank() else 0.0, tf.float64)
         if not kinds.reduced_at_tape or kinds.noise_in_gradients:
             weight = self.weight() if weight is None else weight
-            reduced = gradients.reduce(grads, variables, weight, self._reducers)
+            reduced = gradients.reduce(grads, variables, weight, self._reducers, self.owners_of(variables))
         self._observe(reduced, variables)
         return reduced
 

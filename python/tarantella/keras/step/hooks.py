@@ -98,7 +98,7 @@ class StepHooks:
         if not self._prepared:
             self._prepared = True
             self.autotune = autotune.create(self.reducers, variables, self.gradients.awaits_reduction)
-        self.reducers.prepare(variables)
+        self.reducers.prepare(variables, self.gradients.owners_of(variables))
 
     def synchronise_state(self) -> None:
         """Brings together what steps of `train_on_batch` left on each rank, as the end of an epoch does. Collective."""

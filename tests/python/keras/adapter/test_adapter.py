@@ -22,6 +22,7 @@ OF_KERAS_3 = {
     *("loss_and_metrics", "refill", "release"),
     *("Holder", "PlannedSlot", "Slot", "build_slots", "built_variables", "has_averages", "overwrites_weights"),
     *("own_updates", "planned_slots", "share_out", "unshardable_because"),
+    *("clipping_of_parts", "clips_by_norm_of_all"),
 }
 
 

@@ -65,7 +65,7 @@ def test_a_model_of_the_other_keras_is_refused(found):
 
 
 def test_a_sharded_optimizer_is_refused(found):
-    text = "shard_optimizer needs Keras 3: unset TF_USE_LEGACY_KERAS, or leave shard_optimizer out"
+    text = "shard_optimizer (TNT_SHARD_OPTIMIZER) needs Keras 3: unset TF_USE_LEGACY_KERAS, or train without it"
     assert found["a_sharded_optimizer"] == [["UnsupportedError", text]] * SIZE
 
 

@@ -37,6 +37,7 @@ def test_each_rank_has_memory_for_its_part_alone(found):
     assert all(part["elsewhere"] == 0 for part in parts)
     assert all(part["here"] > 0 for part in parts)
     assert parts[0]["slots"] == 10
+    assert parts[0]["owners"] == [[1] * 4], "gradients go to their owners; that of rank 0's table comes by rows"
 
 
 def test_files_are_those_of_one_device(found):
@@ -48,6 +49,11 @@ def test_files_are_those_of_one_device(found):
 def test_checkpoints_fit_both_ways(found):
     for whole, *continued in found["checkpoints"]:
         assert continued == [[whole, 5], [whole, 2]]
+
+
+def test_the_environment_may_ask_for_it(found):
+    error = ["InvalidArgumentError", "TNT_SHARD_OPTIMIZER=yes: expected 0 or 1"]
+    assert found["setting"] == [[[True, False], error]] * SIZE
 
 
 TEXTS = {
@@ -66,6 +72,10 @@ def test_what_cannot_be_right_is_refused(found):
         assert errors.pop("number") == ["TypeError", "shard_optimizer is 1: use True or False"]
         assert errors.pop("shape")[0] == "ValueError"
         assert errors.keys() >= {"coupled", "own apply", "whole", "used"}
+        for name, part in {"other value": "rank 1 assigns another value", "other variable": "rank 1 assigns to "}.items():
+            kind, text = errors.pop(name)
+            assert kind == "MismatchError", name
+            assert part in text and "every rank must call it" in text
         for name, (kind, text) in errors.items():
             assert kind == "UnsupportedError", name
             assert TEXTS[name] in text

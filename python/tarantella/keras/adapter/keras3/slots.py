@@ -39,6 +39,12 @@ class Holder(Protocol):
     def asks_owners(self) -> bool:
         """Whether the owners answer this rank alone at the moment."""
 
+    def in_step(self) -> bool:
+        """Whether an optimizer makes a step, in which ranks assign to their own slots alone."""
+
+    def meet_to_assign(self, slot: Slot, value: NDArray[Any]) -> None:
+        """Checks that all ranks assign this value to this slot."""
+
 
 class Slot(Variable):  # type: ignore[misc]
     """A variable of an optimizer's state whose value one rank holds.
@@ -80,14 +86,15 @@ class Slot(Variable):  # type: ignore[misc]
         return np.asarray(self.numpy(), dtype)
 
     def assign(self, value: Any) -> Any:
-        """Gives it this value on its owner. All ranks are to call it with the same value."""
-        if self._tnt_holder.asks_owners():
-            self._tnt_holder.write(self, value)
-        elif self.is_here:
-            return super().assign(value)
-        elif tuple(np.shape(value)) != tuple(self.shape):
-            raise ValueError(f"{self.path} has shape {tuple(self.shape)}: it cannot take a value of shape {np.shape(value)}")
-        return value
+        """Gives it this value on its owner. Outside of a step all ranks must call it, with the same value."""
+        if tf.executing_eagerly() and not self._tnt_holder.in_step():
+            if tuple(np.shape(value)) != tuple(self.shape):
+                raise ValueError(f"{self.path} has shape {self.shape}: it cannot take a value of shape {np.shape(value)}")
+            if self._tnt_holder.asks_owners():
+                self._tnt_holder.write(self, value)
+                return value
+            self._tnt_holder.meet_to_assign(self, np.asarray(value, tf.as_dtype(self.dtype).as_numpy_dtype))
+        return super().assign(value) if self.is_here else value
 
     def take(self, value: NDArray[Any] | None) -> None:
         """Gives it the value that the master has. Collective. value: None on the other ranks."""
@@ -223,8 +230,10 @@ def build_slots(optimizer: Any, variables: Sequence[Any], owners: Sequence[int |
         return made[-1]
 
     def assign(variable: Any, value: Any) -> None:
-        if not is_slot(variable) or variable.is_here:
+        if not is_slot(variable):
             assign_to(variable, value)
+        elif variable.is_here:
+            variable.assign_here(value)
 
     with tf.init_scope(), _with_methods(optimizer, {"add_variable": add_variable, "assign": assign}):
         type(optimizer).build(optimizer, list(variables))
@@ -277,7 +286,7 @@ def unshardable_because(optimizer: Any) -> str | None:
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] == "keras":
             break
-        own = [name for name in ("apply", "_backend_apply_gradients", *_METHODS) if name in vars(base)]
+        own = [name for name in ("apply", "_backend_apply_gradients", "_clip_gradients", *_METHODS) if name in vars(base)]
         if own:
             return f"it has {own[0]} of its own"
     return None

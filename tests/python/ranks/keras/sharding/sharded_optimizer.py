@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -64,17 +65,16 @@ def eager_accumulation(shard: bool) -> str:
     return digest(model)
 
 
-def schedule_free(shard: bool) -> str:
-    """A state that begins as the weights. In a step of the user's own it had other bits; the cause is not known."""
-    if not hasattr(optimizers, "ScheduleFreeAdamW"):
-        return ""
-    model = compiled(optimizers.ScheduleFreeAdamW(0.01), shard, tiny)
+def loss_scale_and_xla(shard: bool) -> str:
+    """The ranks agree on whether gradients are finite: here they are not at first."""
+    optimizer = optimizers.LossScaleOptimizer(optimizers.SGD(0.01, momentum=0.9), initial_scale=2.0**126)
+    model = compiled(optimizer, shard, tiny, jit_compile=True)
     return digest(model, model.fit(data(inputs), epochs=1, verbose=0))
 
 
 @check
 def the_same_bits() -> dict[str, list[str]]:
-    ways = (averages_of_a_table, loss_scale_and_accumulation, eager_accumulation, schedule_free)
+    ways = (averages_of_a_table, loss_scale_and_accumulation, eager_accumulation, loss_scale_and_xla)
     return {train.__name__: [train(shard) for shard in (False, True)] for train in ways}
 
 
@@ -99,10 +99,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "Lion": {"global_clipnorm": 0.1},
     "Lamb": {},
     "Muon": {},
+    "ScheduleFreeAdamW": {},
 }
 
 
-OTHERS = ("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "ScheduleFreeAdamW")  # the last has a check of its own
+OTHERS = ("Optimizer", "LossScaleOptimizer", "MultiOptimizer")
 
 
 class Several(keras.Model):
@@ -154,7 +155,7 @@ def whole_state_of_a_kind() -> list[str]:
     """Those whose state cannot be told apart by variables: all of it would be on all ranks."""
     whole = []
     variables = [keras.Variable(np.ones(shape, np.float32)) for shape in ((3, 4), (4,), (2, 2))]
-    for kind in [getattr(optimizers, name) for name in (*KINDS, "ScheduleFreeAdamW") if hasattr(optimizers, name)]:
+    for kind in [getattr(optimizers, name) for name in KINDS if hasattr(optimizers, name)]:
         optimizer = kind(0.1)
         before = [id(v) for v in optimizer.variables]
         whole += [kind.__name__ for slot in planned_slots(optimizer, variables) if slot.variable is None]
@@ -183,7 +184,9 @@ def memory() -> dict[str, Any]:
     whole = sum(4 * int(np.prod(v.shape)) for v in slots)
     here = sum(4 * int(tf.size(v._value)) for v in slots)
     elsewhere = sum(int(tf.size(v._value)) for v in slots if not v.is_here)
-    return {"whole": whole, "here": here, "elsewhere": elsewhere, "slots": len(slots)}
+    keys = with_adam()._tnt.hooks.reducers._reducers
+    owners = [key.owners for key in keys if key.name == "gradients"]
+    return {"whole": whole, "here": here, "elsewhere": elsewhere, "slots": len(slots), "owners": owners}
 
 
 class CountsSteps(keras.callbacks.Callback):
@@ -268,10 +271,23 @@ def of_fit(optimizer: Any, *callbacks: Any) -> list[str]:
 
 
 @check
+def setting() -> list[Any]:
+    """What TNT_SHARD_OPTIMIZER says is for models that do not say."""
+    try:
+        os.environ["TNT_SHARD_OPTIMIZER"] = "1"
+        asked = [tnt.Model(tiny(), **options)._tnt.options.shard_optimizer for options in ({}, {"shard_optimizer": False})]
+        os.environ["TNT_SHARD_OPTIMIZER"] = "yes"
+        return [asked, raised(tnt.Model, tiny())]
+    finally:
+        del os.environ["TNT_SHARD_OPTIMIZER"]
+
+
+@check
 def refused() -> dict[str, list[str]]:
     """Those that this version of Keras does not have are left out."""
     shared = with_adam()
-    slot = next(v for v in shared.optimizer.variables if is_slot(v) and not v.is_here)
+    slots = [v for v in shared.optimizer.variables if is_slot(v)]
+    slot = next(v for v in slots if not v.is_here)
     found = {
         "coupled": of_fit(Coupled(0.1)),
         "own apply": of_fit(OwnApply(0.1)),
@@ -279,6 +295,8 @@ def refused() -> dict[str, list[str]]:
         "whole": raised(tnt.Model(shared.model).fit, data(), verbose=0),
         "used": raised(lambda: slot + 1),
         "shape": raised(slot.assign, np.zeros(99, np.float32)),
+        "other value": raised(slots[0].assign, np.full(slots[0].shape, RANK, np.float32)),
+        "other variable": raised(slots[RANK].assign, np.zeros(slots[RANK].shape, np.float32)),
     }
     if hasattr(optimizers, "MultiOptimizer"):
         several = optimizers.MultiOptimizer(optimizers.OptimizerMap(optimizers.SGD(0.1), {".*kernel": optimizers.Adam()}))
