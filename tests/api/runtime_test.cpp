@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -152,8 +153,14 @@ TEST_F(RuntimeTest, OptionsStandAboveTheEnvironmentsPlace) {
 
 TEST_F(RuntimeTest, ATimelineThatCannotBeWrittenIsNamed) {
   setenv("TNT_TIMELINE", "/nowhere/to/be/found.json", 1);
+  expect_error(tnt_init(nullptr), TNT_SYSTEM, "/nowhere/to/be/found.json");
+  std::string folder = testing::TempDir() + "timelineXXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string file = folder + "/trace.json";
+  setenv("TNT_TIMELINE", file.c_str(), 1);
   ASSERT_EQ(tnt_init(nullptr), TNT_SUCCESS);
-  expect_error(tnt_finalize(), TNT_SYSTEM, "/nowhere/to/be/found.json");
+  std::filesystem::remove_all(folder);
+  expect_error(tnt_finalize(), TNT_SYSTEM, file.c_str());
   tnt_comm_t world = nullptr;
   EXPECT_EQ(tnt_comm_world(&world), TNT_INVALID_ARGUMENT) << "it has ended all the same";
 }

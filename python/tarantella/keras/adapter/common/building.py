@@ -63,9 +63,11 @@ def trace(model: Any, step: str, batch_spec: Any) -> None:
 def _optimizers_built_outside(optimizers: Sequence[Any]) -> Iterator[None]:
     """In this context the optimizers' state is made outside of the graph that is traced.
 
-    State that begins as the weights, such as that of ScheduleFreeAdamW, would be assigned in the graph, which never runs.
+    State that begins as the weights, such as that of ScheduleFreeAdamW, would be assigned in the graph, which never runs. The
+    oldest optimizers of legacy Keras have no `build`.
     """
-    own = [(optimizer, optimizer.__dict__.get("build"), optimizer.build) for optimizer in optimizers]
+    built = [optimizer for optimizer in optimizers if hasattr(optimizer, "build")]
+    own = [(optimizer, optimizer.__dict__.get("build"), optimizer.build) for optimizer in built]
     for optimizer, _, build in own:
         object.__setattr__(optimizer, "build", _outside(build))
     try:

@@ -234,7 +234,7 @@ def reducers_end_with_their_variables() -> list[bool]:
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(variable)
     tnt.DistributedGradientTape(tape).gradient(loss, [variable])
-    key = ("gradients", (id(variable),), None)
+    key = ("gradients", (id(variable),), None, ())
     before = key in reducers.reducers()._reducers
     del variable, tape, loss
     gc.collect()
