@@ -28,9 +28,10 @@ constexpr int tries_to_kill = 600;  // with 5 ms between them
 
 std::array<FileDescriptor, 2> pipe_of() {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     throw Exit(cannot_start, fmt::format("tnt-run: no pipe for the output of a rank: {}{}\n", std::strerror(errno),
                                          errno == EMFILE ? " (`ulimit -n` sets the limit)" : ""));
+  }
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 

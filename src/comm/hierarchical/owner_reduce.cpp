@@ -1,8 +1,11 @@
 // Sums that one rank each needs: inside nodes, then between them.
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "comm/blocks.hpp"
 #include "comm/hierarchical/hierarchical_communicator.hpp"
@@ -24,6 +27,17 @@ std::size_t elements_per_chunk(const Blocks& blocks, std::size_t size) {
   const std::size_t line = cache_line_bytes / size;
   return std::max(line, chunk_count(chunk_count(blocks.largest(), std::max<std::size_t>(1, chunks)), line) * line);
 }
+
+// A chunk that is under way.
+struct Chunk {
+  std::size_t begin = 0;  // of what this rank owns
+  std::size_t count = 0;
+  StagingBuffer node_sums;
+  StagingBuffer result;
+  std::vector<TensorView> views;  // of node_sums: the part of each node
+  std::vector<int> owners;
+  std::shared_ptr<Work> work;  // nullptr if no node owns anything
+};
 
 }  // namespace
 
@@ -98,16 +112,6 @@ class HierarchicalCommunicator::OwnerReduce {
   }
 
  private:
-  struct Chunk {
-    std::size_t begin = 0;  // of what this rank owns
-    std::size_t count = 0;
-    StagingBuffer node_sums;
-    StagingBuffer result;
-    std::vector<TensorView> views;  // of node_sums: the part of each node
-    std::vector<int> owners;
-    std::shared_ptr<Work> work;  // nullptr if no node owns anything
-  };
-
   // Elements of the chunk that the i-th of ranks_by_place_ owns.
   [[nodiscard]] std::size_t part(std::size_t i, std::size_t first) const {
     return blocks_.part(comm_.ranks_by_place_[i], first, per_chunk_);

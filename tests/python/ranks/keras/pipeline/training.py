@@ -216,7 +216,7 @@ def fails(model: Any, loss: Any = "mse", callbacks: Any = None, optimizer: Any =
 
 
 def fails_with_xla() -> list[str]:
-    """Keras takes jit_compile=True back, with a warning, while operations are deterministic, as checks before have made them."""
+    """Keras takes jit_compile=True back, with a warning, while operations are deterministic, as after earlier checks."""
     config.disable_op_determinism()
     try:
         return fails(dense(layers.Dense(3)), jit_compile=True)
