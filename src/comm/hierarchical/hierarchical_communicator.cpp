@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "comm/hierarchical/node_data.hpp"
 #include "comm/network/chunks.hpp"
 #include "comm/network/partial_sums.hpp"
 #include "comm/network/pipeline.hpp"
@@ -163,7 +164,7 @@ class HierarchicalCommunicator::AllReduce {
     for (auto& chunk : chunks_) {
       if (!chunk) continue;
       comm_.abort(TNT_ABORTED, fmt::format("rank {} could not complete an all_reduce", comm_.global_->world().rank()));
-      wait_quietly(*chunk);
+      wait_quietly(chunk->work);
     }
   }
   AllReduce(const AllReduce&) = delete;
@@ -176,7 +177,7 @@ class HierarchicalCommunicator::AllReduce {
     const std::size_t count = std::min(per_chunk_, fused_.count() - first);
     const std::size_t slice = (count + slices_ - 1) / slices_;
     const StagingBuffer data = comm_.staging_.acquire(slice * slices_ * size_);
-    pack(first, count, data.get());
+    pack_as(dtype_, fused_, first, count, data.get(), comm_.staging_);
     std::memset(data.get() + count * size_, 0, (slice * slices_ - count) * size_);
     phases_.end("pack");
     const StagingBuffer own = reduce_in_node(data, slice);
@@ -200,7 +201,7 @@ class HierarchicalCommunicator::AllReduce {
     phases_.end("wait");
     gather_in_node(*chunk);
     if (is_mean_) divide(chunk->data.get(), chunk->count, dtype_, static_cast<std::size_t>(comm_.size()));
-    unpack(chunk->first, chunk->count, chunk->data.get());
+    unpack_from(dtype_, fused_, chunk->first, chunk->count, chunk->data.get(), comm_.staging_);
     phases_.end("unpack");
     chunk.reset();
   }
@@ -236,28 +237,6 @@ class HierarchicalCommunicator::AllReduce {
     for (std::size_t root = 0; root < slices_ && comm_.local_->size() > 1; ++root) {
       std::byte* part = chunk.data.get() + root * chunk.slice * size_;
       comm_.local_->broadcast(part, part, chunk.slice, dtype_, static_cast<int>(root), context_);
-    }
-  }
-
-  // By way of the buffer's own type: contributions are rounded to it before the sum, and the sum once.
-  void pack(std::size_t first, std::size_t count, std::byte* to) {
-    if (fused_.dtype() == dtype_) return fused_.pack(first, count, to);
-    const StagingBuffer packed = comm_.staging_.acquire(count * dtype_size(fused_.dtype()));
-    fused_.pack(first, count, packed.get());
-    scale(to, dtype_, packed.get(), fused_.dtype(), count, 1.0);
-  }
-  void unpack(std::size_t first, std::size_t count, const std::byte* from) {
-    if (fused_.dtype() == dtype_) return fused_.unpack(first, count, from);
-    const StagingBuffer packed = comm_.staging_.acquire(count * dtype_size(fused_.dtype()));
-    scale(packed.get(), fused_.dtype(), from, dtype_, count, 1.0);
-    fused_.unpack(first, count, packed.get());
-  }
-
-  static void wait_quietly(Chunk& chunk) noexcept {
-    if (!chunk.work) return;
-    try {
-      (void)chunk.work->wait(-1);
-    } catch (const Error&) {  // the first error has been reported already
     }
   }
 

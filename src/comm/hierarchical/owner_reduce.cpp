@@ -9,6 +9,7 @@
 
 #include "comm/blocks.hpp"
 #include "comm/hierarchical/hierarchical_communicator.hpp"
+#include "comm/hierarchical/node_data.hpp"
 #include "comm/network/chunks.hpp"
 #include "comm/network/pipeline.hpp"
 #include "comm/phases.hpp"
@@ -67,7 +68,7 @@ class HierarchicalCommunicator::OwnerReduce {
     for (auto& chunk : chunks_) {
       if (!chunk || !chunk->work) continue;
       comm_.abort(TNT_ABORTED, fmt::format("rank {} could not complete a reduction to owners", comm_.global_->world().rank()));
-      wait_quietly(*chunk);
+      wait_quietly(chunk->work);
     }
   }
   OwnerReduce(const OwnerReduce&) = delete;
@@ -83,7 +84,7 @@ class HierarchicalCommunicator::OwnerReduce {
     const StagingBuffer data = comm_.staging_.acquire(total * size_);
     std::byte* to = data.get();
     for (std::size_t i = 0; i < comm_.ranks_by_place_.size(); ++i) {
-      pack(blocks_.begin(comm_.ranks_by_place_[i]) + first, part(i, first), to);
+      pack_as(dtype_, fused_, blocks_.begin(comm_.ranks_by_place_[i]) + first, part(i, first), to, comm_.staging_);
       to += part(i, first) * size_;
     }
     phases_.end("pack");
@@ -106,7 +107,7 @@ class HierarchicalCommunicator::OwnerReduce {
     if (is_mean_ && chunk->count > 0) {
       divide(chunk->result.get(), chunk->count, dtype_, static_cast<std::size_t>(comm_.size()));
     }
-    unpack(chunk->begin, chunk->count, chunk->result.get());
+    unpack_from(dtype_, fused_, chunk->begin, chunk->count, chunk->result.get(), comm_.staging_);
     phases_.end("unpack");
     chunk.reset();
   }
@@ -130,27 +131,6 @@ class HierarchicalCommunicator::OwnerReduce {
     }
     chunk.work = cross.executor.start(
         [this, &cross, &chunk] { cross.comm->reduce_to_owners(FusedBuffer(chunk.views, wire_), chunk.owners, op_, context_); });
-  }
-
-  // By way of the buffer's own type, as in an all_reduce: contributions are rounded to it before the sum, and the sum once.
-  void pack(std::size_t first, std::size_t count, std::byte* to) {
-    if (fused_.dtype() == dtype_) return fused_.pack(first, count, to);
-    const StagingBuffer packed = comm_.staging_.acquire(count * dtype_size(fused_.dtype()));
-    fused_.pack(first, count, packed.get());
-    scale(to, dtype_, packed.get(), fused_.dtype(), count, 1.0);
-  }
-  void unpack(std::size_t first, std::size_t count, const std::byte* from) {
-    if (fused_.dtype() == dtype_) return fused_.unpack(first, count, from);
-    const StagingBuffer packed = comm_.staging_.acquire(count * dtype_size(fused_.dtype()));
-    scale(packed.get(), fused_.dtype(), from, dtype_, count, 1.0);
-    fused_.unpack(first, count, packed.get());
-  }
-
-  static void wait_quietly(Chunk& chunk) noexcept {
-    try {
-      (void)chunk.work->wait(-1);
-    } catch (const Error&) {  // the first error has been reported already
-    }
   }
 
   HierarchicalCommunicator& comm_;

@@ -72,7 +72,7 @@ def reduce(
 ) -> list[Any]:
     """The sum over ranks of ``weight * gradient``. A variable without a gradient keeps none.
 
-    owners: for each variable, the rank that needs the sum; what the others get for a dense gradient means nothing.
+    owners: for each variable, the rank that needs the sum; the results of dense gradients on the other ranks are undefined.
     """
     by_rows = [i for i, (g, v) in enumerate(zip(grads, variables, strict=True)) if sparse.is_reduced_by_rows(g, v)]
     whole = [i for i in range(len(variables)) if i not in by_rows]

@@ -46,7 +46,7 @@ class Reducer:
             one, gradients are reduced on the host, and all ranks need a hook.
         tree: sums over ranks are taken as (0 + 1) + (2 + 3), neighbours first. With `ops.tree_add` within each rank, 1, 2, 4,
             8, ... ranks give the same bits, for float32, float64 and integers. Equal on all ranks.
-        owners: for each tensor, the rank that needs its sum. What the others get for it means nothing. Empty: all ranks
+        owners: for each tensor, the rank that needs its sum. Its result is undefined on the other ranks. Empty: all ranks
             need all sums.
 
     Raises:
