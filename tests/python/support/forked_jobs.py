@@ -9,6 +9,7 @@ child, however it has hidden.
 from __future__ import annotations
 
 import array
+import atexit
 import ctypes
 import json
 import os
@@ -28,6 +29,8 @@ from tarantella.launcher.mark import running, state
 
 PR_SET_CHILD_SUBREAPER = 36
 LAUNCHER, SCRIPT = "launcher", "script"
+IMPORTED: set[str] = set()
+"""Packages that a fork leaves as they are when it ends."""
 PATIENCE = 0.5
 """Seconds in which processes that have been told to end with the job may still do so, unless the job gives others."""
 
@@ -135,12 +138,25 @@ def become(job: dict[str, Any], streams: list[int]) -> None:
     raise Launch(words)
 
 
+def keep_modules() -> None:
+    """Lets a fork end without deleting what was imported before it: each object would first be copied from the parent's memory.
+
+    That takes 0.15 s of computing. Tarantella's own modules are deleted, so that its leaks are reported, as are the script's.
+    """
+    kept = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in IMPORTED}
+    for name in kept:
+        del sys.modules[name]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
 class Launch(BaseException):
     """Raised in a fork that is to be the launcher."""
 
 
 if __name__ == "__main__":
+    atexit.register(keep_modules)  # runs last, as the first that is registered
     preload.load(sys.argv[3:], [__file__])
+    IMPORTED.update({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names - {"__main__", "tarantella"})
     try:
         serve(sys.argv[1], int(sys.argv[2]))
     except ForkedRank as forked:
