@@ -1,7 +1,6 @@
 #include "comm/shm/shm_communicator.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -57,21 +56,35 @@ std::vector<int> all_ranks(int ranks) {
 std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>(pointer) + bytes; }
 const std::byte* at(const void* pointer, std::size_t bytes) { return static_cast<const std::byte*>(pointer) + bytes; }
 
-void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-}
-
 // from: may be null, or end before begin, if there are no bytes.
-void copy_part(std::byte* to, const void* from, std::size_t begin, std::size_t bytes) {
-  if (bytes > 0) std::memcpy(to, at(from, begin), bytes);
-}
-
-// A block that no other rank reads or writes; in place, it is there already.
-void copy_own(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (to != from) copy_bytes(to, from, bytes);
+void copy_part(std::byte* to, const void* from, std::size_t begin, std::size_t bytes, Store store = Store::cached) {
+  if (bytes > 0) copy(to, at(from, begin), bytes, store);
 }
 
 }  // namespace
+
+// How one call that moves blocks writes its result: one that is larger than the caches goes past them where that was faster.
+// largest: bytes of a block, the same on all ranks.
+class ShmCommunicator::MoveStore {
+ public:
+  MoveStore(ShmCommunicator& self, Call::Kind kind, std::size_t largest)
+      : tuner_(self.move_tuners_.at(kind)), bytes_(largest * self.members()) {
+    if (bytes_ < self.tuning_.streaming_bytes) return;
+    next_ = tuner_.next(bytes_);
+    if (next_.timed) begin_ = now_ns();
+  }
+
+  [[nodiscard]] Store out() const noexcept { return next_.store; }
+  void end() {
+    if (next_.timed) tuner_.record(bytes_, now_ns() - begin_);
+  }
+
+ private:
+  StoreTuner& tuner_;
+  std::size_t bytes_;
+  StoreTuner::Next next_{Store::cached, false};
+  std::int64_t begin_ = 0;
+};
 
 std::size_t ShmCommunicator::world_bytes(int ranks) { return region_bytes(static_cast<std::size_t>(ranks)); }
 
@@ -168,26 +181,25 @@ void ShmCommunicator::reduce_scatter_v(const void* in, void* out, std::span<cons
 void ShmCommunicator::gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out,
                                     const CallContext& context) {
   barrier_.begin(call, context);
-  const bool no_other_reads = call.kind == Call::gather && rank() == call.root;
+  const bool others_read = call.kind != Call::gather || rank() != call.root;
   const std::size_t largest = bytes.largest();
+  MoveStore store(*this, call.kind, largest);
   std::size_t begin = 0;
   do {
     const std::size_t own = bytes.part(self_, begin, slot_bytes);
-    if (no_other_reads) {
-      copy_own(at(out, bytes.begin(self_) + begin), at(in, begin), own);
-    } else {
-      copy_part(slots_.of(self_), in, begin, own);
-    }
+    if (others_read) copy_part(slots_.of(self_), in, begin, own);
+    if (out != nullptr) copy_part(at(out, bytes.begin(self_) + begin), in, begin, own, store.out());
     barrier_.arrive_and_wait();
     for (std::size_t member = 0; member < members() && out != nullptr; ++member) {
-      if (no_other_reads && member == self_) continue;
+      if (member == self_) continue;
       if (const std::size_t part = bytes.part(member, begin, slot_bytes); part > 0) {
-        copy_bytes(at(out, bytes.begin(member) + begin), slots_.of(member), part);
+        copy(at(out, bytes.begin(member) + begin), slots_.of(member), part, store.out());
       }
     }
     slots_.advance();
     begin += slot_bytes;
   } while (begin < largest);
+  store.end();
   barrier_.end();
 }
 
@@ -212,6 +224,7 @@ void ShmCommunicator::scatter(const void* in, void* out, std::size_t count, tnt_
   barrier_.begin({.kind = Call::scatter, .dtype = dtype, .root = root, .count = count}, context);
   const std::size_t bytes = count * dtype_size(dtype);
   const std::size_t block = slot_bytes / members() / cache_line * cache_line;
+  MoveStore store(*this, Call::scatter, bytes);
   std::size_t begin = 0;
   do {
     const std::size_t part = std::min(block, bytes - begin);
@@ -220,13 +233,14 @@ void ShmCommunicator::scatter(const void* in, void* out, std::size_t count, tnt_
     }
     barrier_.arrive_and_wait();
     if (rank() == root) {
-      copy_own(at(out, begin), at(in, self_ * bytes + begin), part);
-    } else if (part > 0) {
-      copy_bytes(at(out, begin), slots_.of(static_cast<std::size_t>(root)) + self_ * block, part);
+      copy_part(at(out, begin), in, self_ * bytes + begin, part, store.out());
+    } else {
+      copy(at(out, begin), slots_.of(static_cast<std::size_t>(root)) + self_ * block, part, store.out());
     }
     slots_.advance();
     begin += part;
   } while (begin < bytes);
+  store.end();
   barrier_.end();
 }
 
@@ -235,16 +249,17 @@ void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tn
   barrier_.begin({.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, context);
   const std::size_t bytes = count * dtype_size(dtype);
   const bool is_root = rank() == root;
+  MoveStore store(*this, Call::broadcast, bytes);
   std::size_t begin = 0;
   do {
     const std::size_t part = std::min(slot_bytes, bytes - begin);
-    if (is_root) copy_bytes(slots_.of(self_), at(in, begin), part);
+    if (is_root) copy(slots_.of(self_), at(in, begin), part, Store::cached);
     barrier_.arrive_and_wait();
-    if (!is_root) copy_bytes(at(out, begin), slots_.of(static_cast<std::size_t>(root)), part);
+    copy(at(out, begin), is_root ? at(in, begin) : slots_.of(static_cast<std::size_t>(root)), part, store.out());
     slots_.advance();
     begin += part;
   } while (begin < bytes);
-  if (is_root && in != out) copy_bytes(out, in, bytes);
+  store.end();
   barrier_.end();
 }
 
@@ -252,20 +267,25 @@ void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tn
 // sent before other chunks arrive there. In bytes. largest: block of any pair of ranks.
 void ShmCommunicator::exchange_blocks(const Blocks& to, const Blocks& from, std::size_t largest, const void* in, void* out) {
   const std::size_t block = slot_bytes / members() / cache_line * cache_line;
+  MoveStore store(*this, Call::all_to_all, largest);
   std::size_t begin = 0;
   do {
     for (std::size_t member = 0; member < members(); ++member) {
-      copy_part(slots_.of(self_) + member * block, in, to.begin(member) + begin, to.part(member, begin, block));
+      const std::size_t part = to.part(member, begin, block);
+      if (member != self_) copy_part(slots_.of(self_) + member * block, in, to.begin(member) + begin, part);
     }
     barrier_.arrive_and_wait();
+    copy_part(at(out, from.begin(self_) + begin), in, to.begin(self_) + begin, to.part(self_, begin, block), store.out());
     for (std::size_t member = 0; member < members(); ++member) {
+      if (member == self_) continue;
       if (const std::size_t part = from.part(member, begin, block); part > 0) {
-        copy_bytes(at(out, from.begin(member) + begin), slots_.of(member) + self_ * block, part);
+        copy(at(out, from.begin(member) + begin), slots_.of(member) + self_ * block, part, store.out());
       }
     }
     slots_.advance();
     begin += block;
   } while (begin < largest);
+  store.end();
 }
 
 void ShmCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) {
@@ -281,12 +301,12 @@ void ShmCommunicator::all_to_all_v(const void* in, void* out, std::span<const st
                                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) {
   const Call call{.kind = Call::all_to_all_v, .dtype = dtype};
   barrier_.begin(call, context);
-  copy_bytes(slots_.of(self_), send_counts.data(), send_counts.size_bytes());
+  copy(slots_.of(self_), send_counts.data(), send_counts.size_bytes(), Store::cached);
   barrier_.arrive_and_wait();
   std::size_t largest = 0;
   for (std::size_t member = 0; member < members(); ++member) {
     std::vector<std::size_t> sent(members());
-    copy_bytes(sent.data(), slots_.of(member), members() * sizeof(std::size_t));
+    copy(sent.data(), slots_.of(member), members() * sizeof(std::size_t), Store::cached);
     largest = std::max(largest, *std::max_element(sent.begin(), sent.end()));
     if (sent[self_] == recv_counts[member]) continue;
     monitor_.abort_and_throw(TNT_MISMATCH,

@@ -4,6 +4,7 @@
 // the algorithms. Networks and devices must not be used here; an abort from another node comes in through RemoteAbortLink.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -77,6 +78,7 @@ class ShmCommunicator final : public Communicator {
 
   [[nodiscard]] std::unique_ptr<ShmCommunicator> make_part(std::span<const int> members, std::uint64_t region) const;
   [[nodiscard]] std::unique_ptr<ShmCommunicator> split_in_memory(int color, int key, const CallContext& context);
+  class MoveStore;
   // Both forms of a collective: of equal and of uneven blocks.
   void reduce_blocks(const Call& call, const Blocks& counts, const void* in, void* out, const CallContext& context);
   void gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out, const CallContext& context);
@@ -93,7 +95,8 @@ class ShmCommunicator final : public Communicator {
   ShmBarrier barrier_;
   Slots slots_;
   LLBuffer ll_;
-  StoreTuner store_tuner_;
+  StoreTuner store_tuner_;                                      // of all_reduce, into the slots
+  std::array<StoreTuner, Call::all_to_all_v + 1> move_tuners_;  // of results of calls that only move blocks
   ShmMailbox mailbox_;
   ShmMailbox group_mailbox_;
   GroupIds group_ids_;
