@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
+import re
+from itertools import chain, product
 
 import pytest
 
-from support.catalogue import BATCH_SIZES, MODELS, OPTIMIZERS, SIZES, cases, grid
+from support.catalogue import BATCH_SIZES, GRID, LEGACY, MODELS, OPTIMIZERS, SIZES, SPECIAL, cases
+from support.outcomes import SCRIPT
 
 pytestmark = pytest.mark.long
 
@@ -14,15 +16,29 @@ ALL = [pytest.param(size, name, id=f"{name}-on-{size}") for size in SIZES for na
 every_case = pytest.mark.parametrize(("size", "name"), ALL)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_grid_has_every_value_of_every_dimension(size):
-    models, optimizers, batch_sizes = (set(column) for column in zip(*(name.split("-") for name in grid(size)), strict=True))
-    assert (models, optimizers, batch_sizes) == (set(MODELS), set(OPTIMIZERS), set(map(str, BATCH_SIZES)))
+def pairs_on(*sizes):
+    return [tuple(name.split("-")) for size in sizes for name in GRID[size]]
 
 
-def test_every_model_meets_every_optimizer():
-    pairs = [tuple(name.split("-")[:2]) for size in SIZES for name in grid(size)]
-    assert sorted(pairs) == sorted(product(MODELS, OPTIMIZERS))
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_grid_has_every_optimizer_and_batch_size(size):
+    _, optimizers, batch_sizes = zip(*pairs_on(size), strict=True)
+    assert set(optimizers) == set(OPTIMIZERS)
+    assert set(batch_sizes) == set(map(str, BATCH_SIZES))
+
+
+def test_the_grid_has_every_model():
+    assert {model for model, _, _ in pairs_on(2, 3)} == set(MODELS)
+
+
+def test_sparse_gradients_and_mixed_types_meet_every_optimizer():
+    assert set(product(("embedding", "mixed_dtypes"), OPTIMIZERS)) <= {names[:2] for names in pairs_on(2, 3, 4)}
+
+
+def test_every_special_case_is_run():
+    made = [re.findall(r"^@case\ndef (\w+)", file.read_text(), re.MULTILINE) for file in SCRIPT.parent.glob("special_*.py")]
+    special = {name for name in (*SPECIAL, *LEGACY) if "-" not in name}
+    assert set(chain.from_iterable(made)) == special
 
 
 @every_case
@@ -41,16 +57,11 @@ def test_weights(jobs, size, name):
     jobs.same_weights(size, name)
 
 
-FUSED = ["mixed_dtypes-rmsprop-61", "cnn-adamw-61"]
-
-
-def test_the_fused_cases_are_in_the_grid():
-    assert set(FUSED) <= set(grid(2))
+FUSED = {"mixed_dtypes-rmsprop-61": "0", "cnn-adamw-61": "0.2"}
 
 
 @pytest.mark.parametrize("name", FUSED)
-@pytest.mark.parametrize("threshold", ["0", "0.2"])
-def test_buckets_do_not_change_a_bit(jobs, threshold, name):
+def test_buckets_do_not_change_a_bit(jobs, name):
     """Without fusion, and in buckets of 200 bytes: sums are taken element by element, in one tree over ranks."""
-    others = jobs.ranks(2, FUSED, ["--fusion-threshold", threshold])
+    others = jobs.ranks(2, [name], ["--fusion-threshold", FUSED[name]])
     assert others.digests(name) == jobs.case(2, name).digests(name)

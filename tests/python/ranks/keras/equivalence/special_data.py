@@ -33,21 +33,9 @@ def batches_smaller_than_ranks(job: Job) -> Outcome:
 
 
 @case
-def arrays(job: Job) -> Outcome:
-    x, y = mlp_data()
-    return train_mlp(job, data={"x": x, "y": y, "batch_size": BATCH, "shuffle": False})[1]
-
-
-@case
 def arrays_shuffled(job: Job) -> Outcome:
     x, y = mlp_data()
     return train_mlp(job, data={"x": x, "y": y, "batch_size": BATCH, "shuffle": True})[1]
-
-
-@case
-def shuffled_with_a_seed(job: Job) -> Outcome:
-    data = tf.data.Dataset.from_tensor_slices(mlp_data()).shuffle(300, seed=3).batch(BATCH)
-    return train_mlp(job, data=data)[1]
 
 
 @case
@@ -58,7 +46,8 @@ def shuffled_with_the_global_seed(job: Job) -> Outcome:
 
 @case
 def repeated(job: Job) -> Outcome:
-    return train_mlp(job, data=batched(mlp_data(), BATCH).repeat(), steps_per_epoch=7)[1]
+    data = tf.data.Dataset.from_tensor_slices(mlp_data()).shuffle(300, seed=3).repeat().batch(BATCH)
+    return train_mlp(job, data=data, steps_per_epoch=7)[1]
 
 
 @case
@@ -92,17 +81,8 @@ class Batches(keras.utils.Sequence):
 
 @case
 def py_dataset(job: Job) -> Outcome:
-    return train_mlp(job, data={"x": Batches(), "shuffle": False})[1]
-
-
-@case
-def py_dataset_shuffled(job: Job) -> Outcome:
-    return train_mlp(job, data={"x": Batches()})[1]
-
-
-@case
-def py_dataset_with_workers(job: Job) -> Outcome:
-    return train_mlp(job, data={"x": Batches(workers=2), "shuffle": False})[1]
+    """Shuffled, and made by two threads."""
+    return train_mlp(job, data={"x": Batches(workers=2)})[1]
 
 
 @case

@@ -17,12 +17,9 @@ from training import Job, Outcome
 
 @case
 def regularizers(job: Job) -> Outcome:
-    return train_mlp(job, model=mlp(kernel_regularizer=keras.regularizers.L2(0.1), bias_regularizer="l1"))[1]
-
-
-@case
-def activity_regularizer(job: Job) -> Outcome:
-    return train_mlp(job, model=mlp(activity_regularizer=keras.regularizers.L2(0.01)))[1]
+    """Of weights, whose part of the loss is no rank's alone, and of outputs, whose part is a mean over samples."""
+    weights = {"kernel_regularizer": keras.regularizers.L2(0.1), "bias_regularizer": "l1"}
+    return train_mlp(job, model=mlp(**weights, activity_regularizer=keras.regularizers.L2(0.01)))[1]
 
 
 class WithUnused(layers.Layer):
@@ -182,21 +179,6 @@ def own_logs(job: Job) -> Outcome:
     ended = model.evaluate(data, verbose=0, return_dict=True)
     outcome.add("evaluate", [float(ended["shown"]), float(ended["now"])])
     return outcome
-
-
-@case
-def two_outputs(job: Job) -> Outcome:
-    x, y = mlp_data()
-    inputs = keras.Input((8,))
-    hidden = layers.Dense(8, activation="tanh")(inputs)
-    model = keras.Model(inputs, {"a": layers.Dense(3, name="a")(hidden), "b": layers.Dense(1, name="b")(hidden)})
-    return job.train(
-        model,
-        batched((x, {"a": y, "b": y[:, :1]}), BATCH),
-        optimizer=optimizers.Adam(2e-3),
-        loss={"a": "mse", "b": "mae"},
-        compiling={"loss_weights": {"a": 1.0, "b": 0.3}, "metrics": {"a": ["mae"], "b": ["mse"]}},
-    )[1]
 
 
 @case

@@ -27,19 +27,9 @@ def global_clipnorm(job: Job) -> Outcome:
 
 
 @case
-def clipvalue(job: Job) -> Outcome:
-    return train_mlp(job, optimizer=optimizers.SGD(0.1, clipvalue=0.01))[1]
-
-
-@case
-def gradient_accumulation(job: Job) -> Outcome:
-    return train_mlp(job, optimizer=optimizers.Adam(2e-3, gradient_accumulation_steps=2))[1]
-
-
-@case
 def gradient_accumulation_over_fits(job: Job) -> Outcome:
     """5 steps an epoch, updates after every third: what is added up outlasts epochs, fits and a file."""
-    model, outcome = train_mlp(job, optimizer=optimizers.Adam(2e-3, gradient_accumulation_steps=3), epochs=1)
+    model, outcome = train_mlp(job, optimizer=optimizers.SGD(0.05, gradient_accumulation_steps=3), epochs=1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.keras")
         model.save(path, **({} if job.serial else {"tnt_save_all_devices": True}))
@@ -53,13 +43,13 @@ def gradient_accumulation_over_fits(job: Job) -> Outcome:
 def gradient_accumulation_over_data_of_unknown_length(job: Job) -> Outcome:
     """Keras starts a step without data at the end of each epoch: it counts, and here it would be one with an update."""
     data = batched(mlp_data(130), 50).filter(lambda x, y: True)
-    return train_mlp(job, data=data, optimizer=optimizers.Adam(2e-3, gradient_accumulation_steps=2), epochs=3)[1]
+    return train_mlp(job, data=data, optimizer=optimizers.SGD(0.05, gradient_accumulation_steps=2), epochs=3)[1]
 
 
 @case
 def gradient_accumulation_eagerly(job: Job) -> Outcome:
     compiling = {"metrics": ["mae"], "run_eagerly": True}
-    return train_mlp(job, optimizer=optimizers.Adam(2e-3, gradient_accumulation_steps=2), compiling=compiling)[1]
+    return train_mlp(job, optimizer=optimizers.SGD(0.05, gradient_accumulation_steps=2), compiling=compiling)[1]
 
 
 @case
@@ -77,41 +67,28 @@ def gradient_accumulation_with_loss_scale(job: Job) -> Outcome:
 
 @case
 def gradient_accumulation_of_own_batches(job: Job) -> Outcome:
-    return own_batches(job, optimizer=optimizers.Adam(2e-3, gradient_accumulation_steps=2))
+    return own_batches(job, optimizer=optimizers.SGD(0.05, gradient_accumulation_steps=2))
 
 
 @case
 def gradient_accumulation_of_an_embedding(job: Job) -> Outcome:
     x, y = recipes.embedding_data()
-    optimizer = optimizers.Adam(2e-3, gradient_accumulation_steps=2)
+    optimizer = optimizers.SGD(0.05, gradient_accumulation_steps=2)
     model = recipes.embedding(rows=20_000)
     return job.train(model, batched((x % 20, y), BATCH), optimizer=optimizer, loss="binary_crossentropy")[1]
 
 
 @case
-def moving_average_of_weights(job: Job) -> Outcome:
-    return train_mlp(job, optimizer=optimizers.SGD(0.05, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=4))[1]
-
-
-@case
-def learning_rate_schedule(job: Job) -> Outcome:
-    return train_mlp(job, optimizer=optimizers.SGD(optimizers.schedules.ExponentialDecay(0.1, 3, 0.5)))[1]
-
-
-@case
-def loss_scale_optimizer(job: Job) -> Outcome:
-    return train_mlp(job, optimizer=keras.mixed_precision.LossScaleOptimizer(optimizers.Adam(2e-3), initial_scale=256.0))[1]
+def schedule_and_moving_average(job: Job) -> Outcome:
+    """Both follow the number of updates."""
+    rate = optimizers.schedules.ExponentialDecay(0.1, 3, 0.5)
+    return train_mlp(job, optimizer=optimizers.SGD(rate, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=4))[1]
 
 
 @case
 def legacy_adam(job: Job) -> Outcome:
     """Legacy Keras' older optimizers, here and below: their learning rate decays by itself."""
     return train_mlp(job, optimizer=optimizers.legacy.Adam(2e-3, decay=0.1))[1]
-
-
-@case
-def legacy_clipnorm(job: Job) -> Outcome:
-    return train_mlp(job, optimizer=optimizers.legacy.SGD(0.1, momentum=0.9, clipnorm=0.05))[1]
 
 
 @case
