@@ -11,13 +11,7 @@ needs_tf_keras = pytest.mark.skipif(
 )
 
 BOTH = [
-    pytest.param((3, {}), id="keras3-on-3"),
+    pytest.param((2, {}), id="keras3-on-2"),
     pytest.param((2, {"TF_USE_LEGACY_KERAS": "1"}), marks=needs_tf_keras, id="legacy-on-2"),
 ]
 """Parameters of a fixture: how many ranks, and the environment of their front end."""
-
-EXCHANGED = [
-    pytest.param((2, {}), id="keras3-on-2"),
-    pytest.param((3, {"TF_USE_LEGACY_KERAS": "1"}), marks=needs_tf_keras, id="legacy-on-3"),
-]
-"""The other two combinations, for the few checks where both the front end and the number of ranks may matter."""

@@ -6,22 +6,35 @@ import numpy as np
 import pytest
 
 from support.findings import Findings
-from support.front_ends import BOTH, EXCHANGED
+from support.front_ends import needs_tf_keras
 from support.launch import RANKS
 
 pytestmark = pytest.mark.long
 
-@pytest.fixture(scope="module", params=BOTH)
+
+SCRIPT = RANKS / "keras/step/loss_trial.py"
+SHORT = {"TNT_TIMEOUT": "30"}
+LEGACY_TOO = ["summed", "refused", "added", "added_and_coupled", "evaluated", "accepted", "single_batches", "several_outputs"]
+
+
+@pytest.fixture(scope="module")
+def keras3():
+    return Findings(2, SCRIPT, env=SHORT, timeout=150)
+
+
+@pytest.fixture(scope="module")
+def legacy():
+    return Findings(2, SCRIPT, env={**SHORT, "TF_USE_LEGACY_KERAS": "1"}, timeout=150, only=LEGACY_TOO)
+
+
+@pytest.fixture(scope="module")
+def on_three():
+    return Findings(3, SCRIPT, env=SHORT, timeout=150, only=["refused"])
+
+
+@pytest.fixture(params=["keras3", pytest.param("legacy", marks=needs_tf_keras)])
 def found(request):
-    size, env = request.param
-    return Findings(size, RANKS / "keras/step/loss_trial.py", env={"TNT_TIMEOUT": "30", **env}, timeout=150)
-
-
-@pytest.fixture(scope="module", params=EXCHANGED)
-def found_by_exchanged(request):
-    size, env = request.param
-    script, only = RANKS / "keras/step/loss_trial.py", ["summed", "refused"]
-    return Findings(size, script, env={"TNT_TIMEOUT": "30", **env}, timeout=150, only=only)
+    return request.getfixturevalue(request.param)
 
 
 def same_as_serial(of_ranks, name):
@@ -41,10 +54,8 @@ def test_a_sum_is_summed(found, name):
     same_as_serial(found["summed"], name)
 
 
-def test_on_other_numbers_of_ranks(found_by_exchanged):
-    for name in found_by_exchanged["summed"][0]:
-        same_as_serial(found_by_exchanged["summed"], name)
-    for on_rank in found_by_exchanged["refused"]:
+def test_on_another_number_of_ranks(on_three):
+    for on_rank in on_three["refused"]:
         assert len(on_rank) > 5
         for kind, text in on_rank.values():
             assert kind == "UnsupportedError"
@@ -63,8 +74,8 @@ def test_a_loss_that_a_layer_adds_and_couples_samples_is_refused(found):
         assert "accept_approximate=True" in text
 
 
-def test_a_model_whose_output_couples_samples_is_refused(found):
-    for on_rank in found["outputs_that_couple"]:
+def test_a_model_whose_output_couples_samples_is_refused(keras3):
+    for on_rank in keras3["outputs_that_couple"]:
         for kind, text in on_rank:
             assert kind == "UnsupportedError"
             assert "for a sample depends on the other samples of its batch: of 3 made-up samples it differs by" in text
@@ -105,27 +116,27 @@ def test_what_is_accepted_is_warned_of_once(found):
 
 
 @pytest.mark.parametrize("name", ["rmse", "dice", "contrastive", "gathered", "gathered in a step"])
-def test_a_loss_of_all_samples_is_exact(found, name):
-    same_as_serial(found["over_all_ranks"], name)
+def test_a_loss_of_all_samples_is_exact(keras3, name):
+    same_as_serial(keras3["over_all_ranks"], name)
 
 
-def test_a_log_that_is_neither_is_named_once(found):
-    for messages in found["other_numbers"]:
+def test_a_log_that_is_neither_is_named_once(keras3):
+    for messages in keras3["other_numbers"]:
         assert len(messages) == 1
         assert "train_step: the log 'norm': neither a mean nor a sum over samples" in messages[0]
 
 
-def test_batches_of_each_rank_are_batches(found):
-    assert not any(found["batches_of_its_own"])
+def test_batches_of_each_rank_are_batches(keras3):
+    assert not any(keras3["batches_of_its_own"])
 
 
-def test_no_loss_of_keras_is_refused(found):
-    for on_rank in found["losses_of_keras"]:
+def test_no_loss_of_keras_is_refused(keras3):
+    for on_rank in keras3["losses_of_keras"]:
         assert on_rank == [17, []]
 
 
-def test_what_cannot_be_compared_is_said_once(found):
-    for noise, noise_in_a_step, shuffled, gathers in found["not_compared"]:
+def test_what_cannot_be_compared_is_said_once(keras3):
+    for noise, noise_in_a_step, shuffled, gathers in keras3["not_compared"]:
         assert [len(said) for said in (noise, noise_in_a_step, shuffled, gathers)] == [1, 1, 2, 1]
         assert "it draws random numbers" in noise[0]
         assert "it draws random numbers" in noise_in_a_step[0]
@@ -135,8 +146,8 @@ def test_what_cannot_be_compared_is_said_once(found):
         assert "it calls tnt.all_gather" in gathers[0]
 
 
-def test_random_numbers_forbid_no_comparison(found):
-    for of_loss, of_step in found["compared_without_noise"]:
+def test_random_numbers_forbid_no_comparison(keras3):
+    for of_loss, of_step in keras3["compared_without_noise"]:
         assert len(of_loss) == len(of_step) == 1
         assert "the loss 'noisy_sum' is a sum" in of_loss[0]
         assert "the gradients of train_step are sums" in of_step[0]
@@ -157,8 +168,8 @@ def test_a_step_gets_a_single_batch_as_from_keras(found):
         assert sum(map(len, ours)) == 2  # one of the two numbers of parts is wrong, in training and in the test
 
 
-def test_a_trial_leaves_no_trace(found):
-    for on_rank in found["no_trace"]:
+def test_a_trial_leaves_no_trace(keras3):
+    for on_rank in keras3["no_trace"]:
         assert on_rank == [True, True, True]
 
 
@@ -166,8 +177,8 @@ def test_a_trial_leaves_no_trace(found):
 
 
 @pytest.mark.parametrize("kind", ["centred", "product", "regularizer", "lambda"])
-def test_a_layer_that_couples_samples_is_refused(found, kind):
-    for on_rank in found["layers_that_couple"]:
+def test_a_layer_that_couples_samples_is_refused(keras3, kind):
+    for on_rank in keras3["layers_that_couple"]:
         error, text = on_rank[kind]
         assert error == "UnsupportedError"
         said = "couples the samples of a batch" if kind == "regularizer" else "depends on the other samples of its batch"
@@ -176,24 +187,24 @@ def test_a_layer_that_couples_samples_is_refused(found, kind):
 
 
 @pytest.mark.parametrize("kind", ["nothing", "added mean", "added sum", "unreduced"])
-def test_other_layers_are_as_on_one_device(found, kind):
-    truth = found["layers_that_do_not"][0][kind][1]
-    for ours, _ in (on_rank[kind] for on_rank in found["layers_that_do_not"]):
+def test_other_layers_are_as_on_one_device(keras3, kind):
+    truth = keras3["layers_that_do_not"][0][kind][1]
+    for ours, _ in (on_rank[kind] for on_rank in keras3["layers_that_do_not"]):
         assert len(ours) == len(truth) > 3
         for mine, theirs in zip(ours, truth, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=1e-6)
 
 
-def test_batches_without_an_axis_of_samples_are_told_of(found):
-    for error, messages in found["no_axis_of_samples"]:
+def test_batches_without_an_axis_of_samples_are_told_of(keras3):
+    for error, messages in keras3["no_axis_of_samples"]:
         assert error
         assert len(messages) == 1
         assert "train_step can be run on 3 made-up samples, and not on 2 or 1 of them" in messages[0]
         assert "tnt_distribute_dataset=False" in messages[0]
 
 
-def test_variables_of_each_ranks_samples_are_told_of_once(found):
-    for own, of_all in found["variables_of_samples"]:
+def test_variables_of_each_ranks_samples_are_told_of_once(keras3):
+    for own, of_all in keras3["variables_of_samples"]:
         assert len(own) == 1
         assert "rows" in own[0]
         assert "means" in own[0]

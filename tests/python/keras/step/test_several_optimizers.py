@@ -5,26 +5,35 @@ from __future__ import annotations
 import pytest
 
 from support.findings import Findings
-from support.front_ends import BOTH, EXCHANGED
+from support.front_ends import needs_tf_keras
 from support.launch import RANKS
 
 pytestmark = pytest.mark.long
 
 TOLERANCE = 1e-5
-MODELS = ["Gan", "PenalisedGan", "Cycle", "Distiller", "ActorCritic", "Vae", "Siamese"]
+SCRIPT = RANKS / "keras/step/several_optimizers.py"
+LEGACY_TOO = ["equivalence", "compiled_again", "other_kinds", "state_of_all_optimizers", "refused"]
+MODELS = ["Cycle", "Distiller", "ActorCritic", "Vae", "Siamese"]
 
-@pytest.fixture(scope="module", params=BOTH)
+
+@pytest.fixture(scope="module")
+def keras3():
+    return Findings(2, SCRIPT, timeout=200, env={"TNT_TIMEOUT": "60"})
+
+
+@pytest.fixture(scope="module")
+def legacy():
+    return Findings(2, SCRIPT, timeout=200, env={"TF_USE_LEGACY_KERAS": "1", "TNT_TIMEOUT": "60"}, only=LEGACY_TOO)
+
+
+@pytest.fixture(scope="module")
+def on_three():
+    return Findings(3, SCRIPT, timeout=200, env={"TNT_TIMEOUT": "60"}, only=["compiled_again"])
+
+
+@pytest.fixture(params=["keras3", pytest.param("legacy", marks=needs_tf_keras)])
 def found(request):
-    size, environment = request.param
-    script = RANKS / "keras/step/several_optimizers.py"
-    return Findings(size, script, timeout=200, env={**environment, "TNT_TIMEOUT": "60"})
-
-
-@pytest.fixture(scope="module", params=EXCHANGED)
-def found_by_exchanged(request):
-    size, environment = request.param
-    script, only = RANKS / "keras/step/several_optimizers.py", ["compiled_again", "other_kinds"]
-    return Findings(size, script, timeout=200, env={**environment, "TNT_TIMEOUT": "60"}, only=only)
+    return request.getfixturevalue(request.param)
 
 
 def as_plain(outcome):
@@ -40,28 +49,29 @@ def test_as_plain_keras(found, model):
         as_plain(on_rank[model])
 
 
-def test_initial_weights_are_those_of_plain_keras(found):
-    for on_rank in found["initial_weights"]:
+def test_initial_weights_are_those_of_plain_keras(keras3):
+    for on_rank in keras3["initial_weights"]:
         assert on_rank == {"Still": True, "Called": True}
 
 
-@pytest.mark.parametrize("name", ["single_batches", "compiled_again"])
-def test_other_ways(found, name):
-    for on_rank in found[name]:
+def test_single_batches(keras3):
+    for on_rank in keras3["single_batches"]:
+        as_plain(on_rank)
+
+
+def test_compiled_again(found):
+    for on_rank in found["compiled_again"]:
+        as_plain(on_rank)
+
+
+def test_on_another_number_of_ranks(on_three):
+    for on_rank in on_three["compiled_again"]:
         as_plain(on_rank)
 
 
 def test_other_optimizers(found):
     for on_rank in found["other_kinds"]:
         assert on_rank
-        for outcome in on_rank.values():
-            as_plain(outcome)
-
-
-def test_on_other_numbers_of_ranks(found_by_exchanged):
-    for on_rank in found_by_exchanged["compiled_again"]:
-        as_plain(on_rank)
-    for on_rank in found_by_exchanged["other_kinds"]:
         for outcome in on_rank.values():
             as_plain(outcome)
 
@@ -73,8 +83,8 @@ def test_the_state_of_all_optimizers_is_kept_and_rank_0s(found):
         assert rates == [pytest.approx(1e-3)] * 2
 
 
-def test_a_step_is_traced_once_to_make_its_variables(found):
-    assert all(on_rank == [1, 2.0] for on_rank in found["variables_by_one_trace"])
+def test_a_step_is_traced_once_to_make_its_variables(keras3):
+    assert all(on_rank == [1, 2.0] for on_rank in keras3["variables_by_one_trace"])
 
 
 REFUSED = {
@@ -95,5 +105,5 @@ def test_refused(found, name):
             assert words in text
 
 
-def test_a_layer_that_no_step_uses_may_be_there_if_it_is_built(found):
-    assert all(errors == [] for errors in found["an_unused_layer_that_is_built"])
+def test_a_layer_that_no_step_uses_may_be_there_if_it_is_built(keras3):
+    assert all(errors == [] for errors in keras3["an_unused_layer_that_is_built"])

@@ -14,7 +14,7 @@ from tensorflow.keras import layers, optimizers
 
 import tarantella as tnt
 from checks import check, raised, run
-from several_models import BATCH, MODELS, Gan, PenalisedGan, Vae, net, update
+from several_models import BATCH, COMPARED, Gan, PenalisedGan, Vae, net, update
 from tarantella.keras.adapter.common import building
 from tarantella.keras.checkpoint import state
 
@@ -71,7 +71,7 @@ def history(model: Any, cls: Any, epochs: int = 1, **how: Any) -> list[Any]:
 def equivalence() -> dict[str, list[Any]]:
     """Each model, with validation where it has a test step."""
     found = {}
-    for cls in MODELS:
+    for cls in COMPARED:
         how = {"validation_data": batches(cls)} if "test_step" in vars(cls) else {}
         found[cls.__name__] = compared(cls, lambda model, cls=cls, how=how: history(model, cls, 2, **how))
     return found
