@@ -14,10 +14,10 @@ from support.mpirun import mpirun
 
 
 def checks_in(script: Path) -> list[str]:
-    """The names of the checks of a script, in their order, without running it."""
+    """The names of the checks of a script, those in a branch last, without running it."""
     return [
         node.name
-        for node in ast.parse(script.read_text()).body
+        for node in ast.walk(ast.parse(script.read_text()))
         if isinstance(node, ast.FunctionDef)
         and any(isinstance(decorator, ast.Name) and decorator.id == "check" for decorator in node.decorator_list)
     ]

@@ -201,7 +201,7 @@ class ReproducibleHooks(StepHooks):
         if graph is None or begin is None:
             return
         optimizers = [owner for held in adapter.held_optimizers(self._model) for owner in adapter.optimizers_of(held)]
-        changed = [*adapter.trainable_variables(self._model), *(optimizer.iterations for optimizer in optimizers)]
+        changed = [*adapter.trainable_variables(self._model), *map(adapter.step_counter, optimizers)]
         late = operations.used(graph, begin, changed)
         if late:
             raise UnsupportedError(

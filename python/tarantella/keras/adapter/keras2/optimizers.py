@@ -79,6 +79,11 @@ def build_optimizer(optimizer: Any, variables: Sequence[Any]) -> None:
         optimizer.build(list(variables))
 
 
+def step_counter(optimizer: Any) -> Any:
+    """The variable that counts the calls of `apply_gradients`."""
+    return optimizer.iterations
+
+
 def optimizer_variables(model: Any) -> list[Any]:
     """The state of all optimizers of the model, with their step counts, learning rates and loss scales."""
     found: dict[int, Any] = {}

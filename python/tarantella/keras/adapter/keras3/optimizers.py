@@ -85,7 +85,14 @@ def between_updates(optimizer: Any) -> bool:
     return bool(micro_steps(optimizer) % optimizer.gradient_accumulation_steps != 0)
 
 
+def step_counter(optimizer: Any) -> Any:
+    """The variable that counts the calls of `apply`, whether they change variables or not.
+
+    Of an accumulating optimizer ``iterations`` is a number of updates, and no variable. Before Keras 3.5 it was this variable.
+    """
+    return optimizer._iterations if hasattr(optimizer, "_iterations") else optimizer.iterations
+
+
 def micro_steps(optimizer: Any) -> tf.Tensor:
-    """How often `apply` was called, whether it changed the variables or not. Before Keras 3.5, ``iterations`` told so."""
-    counter = optimizer._iterations if hasattr(optimizer, "_iterations") else optimizer.iterations
-    return unwrap(counter).read_value()
+    """How often `apply` was called, whether it changed the variables or not."""
+    return unwrap(step_counter(optimizer)).read_value()

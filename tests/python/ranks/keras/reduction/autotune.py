@@ -35,8 +35,8 @@ def model(*extra: Any, width: int = WIDTH, threshold: float | None = None, hook:
     hidden = [layers.Dense(width, activation="tanh") for _ in range(DEPTH)]
     plain = keras.Sequential([keras.Input((WIDTH,)), *hidden, *extra, layers.Dense(1)])
     built = tnt.Model(plain, fusion_threshold=threshold, bucket_hook=hook)
-    optimizer = keras.optimizers.Adam(1e-3, gradient_accumulation_steps=accumulate)
-    built.compile(optimizer, "mse", metrics=["mae"], **options)
+    optimizer = keras.optimizers.SGD(1e-3, momentum=0.9, gradient_accumulation_steps=accumulate)
+    built.compile(optimizer, "mse", **options)
     return built
 
 

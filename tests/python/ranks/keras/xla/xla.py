@@ -1,4 +1,4 @@
-"""Trains models with `jit_compile=True`; with --serial in plain Keras, with it and (NAME.plain) without.
+"""Trains models with `jit_compile=True`; with --serial in plain Keras without it, if XLA draws no random numbers.
 
 xla.py FOLDER [--serial]
 """
@@ -23,6 +23,8 @@ from training import Case, Job, Outcome, run_all
 BATCH = 61
 RAGGED = ("sequential", "functional", "with_local_state", "recurrent")
 """Whose last batch is of another size, for which XLA compiles all again; the others' data has whole batches."""
+ALSO_EVALUATED = ("sequential", "with_local_state", "subclassed", "recurrent")
+"""Each call is a program of its own for XLA, and few kinds of models are enough for those of `evaluate` and `predict`."""
 CLASSES = keras.losses.SparseCategoricalCrossentropy
 made: dict[str, tuple[Callable[[], keras.Model], Callable[[], Any], Any]] = {}
 
@@ -51,8 +53,8 @@ def train(name: str, jit: bool, job: Job) -> Outcome:
         by_step=True,
         **same_batch,
     )
-    outcome.add("evaluate", trained.evaluate(batched(arrays, BATCH), verbose=0))
-    if name != "not_for_xla":
+    if name in ALSO_EVALUATED:
+        outcome.add("evaluate", trained.evaluate(batched(arrays, BATCH), verbose=0))
         outcome.add("predict", trained.predict(arrays[0], batch_size=BATCH, verbose=0))
     outcome.add("state", [v.numpy() for v in trained.non_trainable_variables])
     return outcome
@@ -224,11 +226,8 @@ def not_for_xla() -> keras.Model:
 
 def main(folder: str, *words: str) -> None:
     job = Job.of("--serial" in words)
-    cases: dict[str, Case] = {name: partial(train, name, True) for name in made}
-    if job.serial:
-        cases |= {f"{name}.plain": partial(train, name, False) for name in made}
-        del cases["not_for_xla"]  # plain Keras raises TensorFlow's error
-        del cases["with_local_state.plain"]  # XLA draws other random numbers
+    draws = ("with_local_state",)  # XLA draws other random numbers than TensorFlow
+    cases: dict[str, Case] = {name: partial(train, name, not job.serial or name in draws) for name in made}
     run_all(cases, job, Path(folder))
 
 
