@@ -52,9 +52,8 @@ def network(*layers: Any) -> Any:
 
 def compiled(given: dict[str, Any]) -> Any:
     model = tnt.Model(given.pop("model", None) or network())
-    optimizer = given.pop("optimizer", None) or keras.optimizers.Adam(0.02)
-    metrics = ["mae", *([keras.metrics.AUC(name="auc")] if given.pop("auc", False) else [])]
-    model.compile(optimizer, "binary_crossentropy", metrics=metrics, **given.pop("compile", {}))
+    optimizer = given.pop("optimizer", None) or keras.optimizers.SGD(0.1, momentum=0.9)
+    model.compile(optimizer, "binary_crossentropy", **given.pop("compile", {}))
     return model
 
 
@@ -146,7 +145,8 @@ def shuffled() -> dict[str, Any]:
 
     return {
         "x": dataset().shuffle(SAMPLES, seed=4).map(lambda x, y: (x * 2, y)).batch(BATCH).prefetch(2),
-        "auc": True,  # whose state is of several numbers
+        "optimizer": keras.optimizers.Adam(0.02),  # whose steps depend on how many there were
+        "compile": {"metrics": ["mae", keras.metrics.AUC(name="auc")]},  # whose state is of several numbers
         "model": network(tnt.keras.layers.SyncBatchNormalization()),
         "validation_data": (X, Y),
         "callbacks": callbacks,
