@@ -97,7 +97,7 @@ def test_which_datasets_have_one_size():
 # ----------------------------------------------------------------------------------------------- training, on ranks
 
 
-@pytest.fixture(scope="module", params=[(2, ""), (3, ""), (2, "1")], ids=["2", "3", "legacy-2"])
+@pytest.fixture(scope="module", params=[(3, ""), (2, "1")], ids=["3", "legacy-2"])
 def found(request):
     size, legacy = request.param
     if legacy and importlib.util.find_spec("tf_keras") is None:
