@@ -66,6 +66,13 @@ def transformer() -> tuple[Any, Any]:
     return keras.Model(tokens, layers.Dense(3)(layers.GlobalAveragePooling1D()(x))), data
 
 
+OPTIMIZERS = {
+    "mlp": lambda: keras.optimizers.Adam(0.01),
+    "cnn": lambda: keras.optimizers.Adam(0.01, global_clipnorm=0.5),
+    "transformer": lambda: keras.optimizers.SGD(0.05, momentum=0.9),
+}
+
+
 def compile_arguments(name: str) -> dict[str, Any]:
     sparse = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     if name == "mlp":
@@ -82,8 +89,7 @@ def fitted(name: str, **arguments: Any) -> tuple[Any, Any, dict[str, Any]]:
     keras.utils.set_random_seed(7)
     plain, (x, y) = {"mlp": mlp, "cnn": cnn, "transformer": transformer}[name]()
     model = tnt.Model(plain, **arguments) if arguments else plain
-    adam = keras.optimizers.Adam(0.01, global_clipnorm=0.5 if name == "cnn" else None)
-    model.compile(optimizer=adam, **compile_arguments(name))
+    model.compile(optimizer=OPTIMIZERS[name](), **compile_arguments(name))
     history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0, validation_split=0.25)
     found = {
         "history": {key: [float(value).hex() for value in values] for key, values in history.history.items()},
