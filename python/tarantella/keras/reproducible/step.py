@@ -105,7 +105,8 @@ class ReproducibleHooks(StepHooks):
         weights: list[tf.Tensor] = []
         for place, (batch, share) in enumerate(shards):
             self._step.is_last = place == len(shards) - 1
-            state.begin_shard(self._division.own[place])
+            with _data_of(batch):
+                state.begin_shard(self._division.own[place])
             batch = _after(self.gradients.of_shard, batch)
             if not self._step.is_last:
                 logs, self.gradients.of_shard, weight = compute(batch, share)
@@ -162,7 +163,8 @@ class ReproducibleHooks(StepHooks):
 
         tree, compute = TreeSum(), _traced_once(divisors)
         for place, (batch, share) in enumerate(shards):
-            self._step.state.begin_shard(self._division.own[place])
+            with _data_of(batch):
+                self._step.state.begin_shard(self._division.own[place])
             tree.add(compute(batch, share))
         tensors, _ = tree.total()
         if not tensors:  # a test step without a loss, where that of training divides
@@ -217,6 +219,14 @@ def _traced_once(compute: Callable[[Any, split.Share], Any]) -> Callable[[Any, s
     like_the_step = converted_like_caller(compute)
     traced: Callable[[Any, split.Share], Any] = tf.function(like_the_step, autograph=False, jit_compile=False)
     return traced
+
+
+def _data_of(batch: Any) -> Any:
+    """What is done in this context waits for the batch, and is not done if there is none.
+
+    Keras starts a step without data at the end of a dataset of unknown length. Such a step must not touch the state.
+    """
+    return tf.control_dependencies([t for t in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(t)])
 
 
 def _after(tensors: Sequence[tf.Tensor], batch: Any) -> Any:
