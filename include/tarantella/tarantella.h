@@ -179,8 +179,17 @@ TNT_EXPORT tnt_status_t tnt_set_log_callback(tnt_log_callback_t callback, void* 
 /* Nanoseconds of the timeline's clock (CLOCK_MONOTONIC: the same for all processes of a node). */
 TNT_EXPORT int64_t tnt_clock_ns(void);
 
-/* Adds a span to the timeline (TNT_TIMELINE). Costs nothing when the timeline is off. track: the row that shows the span, such
- * as "step". */
+/* Records a timeline from now on: the phases of each bucket of gradients, and the spans of tnt_trace_span, in a file for
+ * chrome://tracing or Perfetto. Not collective: the ranks that call it share the file. As TNT_TIMELINE, which does so from the
+ * beginning. Gradients on a device are in it if their reducer is made after the call. TNT_INVALID_ARGUMENT: a timeline is being
+ * recorded. TNT_SYSTEM: the file cannot be written. Cost: about 100 bytes of memory for each event until it is stopped. */
+TNT_EXPORT tnt_status_t tnt_timeline_start(const char* file);
+
+/* Writes this rank's part of the timeline; tnt_finalize does so as well. Parts of one job in one file stay, those of another
+ * job are replaced. Does nothing if none is recorded. TNT_SYSTEM: the file cannot be written. */
+TNT_EXPORT tnt_status_t tnt_timeline_stop(void);
+
+/* Adds a span to the timeline. Costs nothing when none is recorded. track: the row that shows the span, such as "step". */
 TNT_EXPORT tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_ns, int64_t end_ns);
 
 /* Says how far this rank's training is, for `tarantella status`: the number of steps it has done, and of samples of all ranks

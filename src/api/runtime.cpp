@@ -99,9 +99,9 @@ void fail_in_fork() {
 }
 
 Runtime::Runtime(Settings settings, std::shared_ptr<FlightRecorder> recorder)
-    : settings_(std::move(settings)),
-      trace_(settings_.timeline, job_name(settings_), settings_.rank),
-      recorder_(std::move(recorder)) {}
+    : settings_(std::move(settings)), trace_(job_name(settings_), settings_.rank), recorder_(std::move(recorder)) {
+  trace_.start(settings_.timeline);
+}
 
 std::shared_ptr<ProgressEngine> Runtime::progress_engine() {
   const std::scoped_lock lock(mutex_);
@@ -143,7 +143,7 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
     const std::scoped_lock lock(registry().mutex);
     if (registry().runtime) return;
     Settings settings = settings_from(options);
-    Trace::check_file(settings.timeline);
+    Trace::check_file(settings.timeline, "TNT_TIMELINE");
     registry().pid = getpid();
     set_rank(true);
     try {
@@ -181,7 +181,7 @@ tnt_status_t tnt_finalize(void) {
     registry().world = nullptr;
     const std::unique_ptr<Runtime> runtime = std::move(registry().runtime);
     set_rank(false);
-    runtime->trace().write();
+    runtime->trace().stop();
   });
 }
 
@@ -226,6 +226,23 @@ tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_n
     required(track, "track");
     required(name, "name");
     if (trace.enabled()) trace.add({.track = track, .name = name, .begin_ns = begin_ns, .end_ns = end_ns});
+  });
+}
+
+tnt_status_t tnt_timeline_start(const char* file) {
+  return guarded([&] {
+    const std::string name = &required(file, "file");
+    if (name.empty()) fail(TNT_INVALID_ARGUMENT, "tnt_timeline_start: the file has no name");
+    const Live world(Runtime::world_handle());  // keeps the runtime
+    Trace::check_file(name, "tnt_timeline_start");
+    Runtime::get().trace().start(name);
+  });
+}
+
+tnt_status_t tnt_timeline_stop(void) {
+  return guarded([&] {
+    const Live world(Runtime::world_handle());  // keeps the runtime
+    Runtime::get().trace().stop();
   });
 }
 

@@ -32,7 +32,7 @@ class BucketObserver final : public PhaseObserver {
   void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) override {
     const auto index = static_cast<std::size_t>(std::find(phase_names.begin(), phase_names.end(), name) - phase_names.begin());
     if (index < sums_.size()) sums_[index] += end_ns - begin_ns;
-    if (trace_ == nullptr) return;
+    if (trace_ == nullptr || !trace_->enabled()) return;
     trace_->add({.track = track_,
                  .name = fmt::format("{} {}", name, bucket_),
                  .begin_ns = begin_ns,
@@ -55,7 +55,7 @@ Reducer::Reducer(std::unique_ptr<Communicator> comm, Plan plan, ReducerOptions o
     : comm_(std::move(comm)),
       plan_(std::move(plan)),
       options_(std::move(options)),
-      trace_(trace != nullptr && trace->enabled() ? trace : nullptr),
+      trace_(trace),
       overlap_(options_.overlap),
       first_inline_(first_inline_bucket(plan_)),
       steps_(plan_),
@@ -137,7 +137,7 @@ void Reducer::ready(std::size_t tensor, const TensorView& view, StreamHandle str
   if (!spec.is_needed_by(comm_->rank())) state.views[slot.position].out = nullptr;
   if (!steps_.mark_ready(slot)) return;
   state.full_ns = last_full_ns_ = now_ns();
-  if (trace_ != nullptr) {
+  if (trace_ != nullptr && trace_->enabled()) {
     trace_->add({.track = options_.name,
                  .name = fmt::format("ready {}", bucket),
                  .begin_ns = last_full_ns_,

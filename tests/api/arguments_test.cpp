@@ -228,6 +228,8 @@ const Misuse misuses[] = {
      "work is NULL"},
     {"TraceNull", [] { return tnt_trace_span(nullptr, "name", 0, 1); }, "track is NULL"},
     {"ProgressNegative", [] { return tnt_progress(1, -2.0); }, "samples is -2, not a number of samples"},
+    {"TimelineNull", [] { return tnt_timeline_start(nullptr); }, "file is NULL"},
+    {"TimelineUnnamed", [] { return tnt_timeline_start(""); }, "tnt_timeline_start: the file has no name"},
     {"TraceName", [] { return tnt_trace_span("track", nullptr, 0, 1); }, "name is NULL"},
     {"ReducerNull", [] { return tnt_reducer_create(comm, tensors, 2, nullptr, nullptr); }, "reducer is NULL"},
     {"ReducerComm",

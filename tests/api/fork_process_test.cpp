@@ -108,6 +108,8 @@ void expect_everything_refused(const Joined& job, const Used& used, pid_t proces
   const tnt_status_t statuses[] = {
       tnt_init(nullptr),
       tnt_trace_span("track", "name", 0, 1),
+      tnt_timeline_start("timeline"),
+      tnt_timeline_stop(),
       tnt_progress(1, 2.0),
       tnt_comm_split(job.world, 0, 0, &comm),
       tnt_comm_create_group(job.world, members.data(), 1, 0, &comm),

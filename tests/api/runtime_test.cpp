@@ -36,6 +36,8 @@ TEST_F(RuntimeTest, WithoutInitThereIsNoWorld) {
   tnt_comm_t world = nullptr;
   expect_error(tnt_comm_world(&world), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
   expect_error(tnt_trace_span("track", "name", 0, 1), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
+  expect_error(tnt_timeline_start("timeline"), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
+  expect_error(tnt_timeline_stop(), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
   expect_error(tnt_progress(1, 2.0), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
 }
 

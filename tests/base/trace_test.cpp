@@ -35,16 +35,18 @@ class TraceTest : public ::testing::Test {
 };
 
 TEST_F(TraceTest, WithoutAFileNothingIsWritten) {
-  Trace trace("", "job", 0);
+  Trace trace("job", 0);
+  trace.start("");
   EXPECT_FALSE(trace.enabled());
-  trace.write();
+  trace.stop();
 }
 
 TEST_F(TraceTest, SpansInstantsAndBucketsAreKept) {
-  Trace trace(file, "job", 2);
+  Trace trace("job", 2);
+  trace.start(file);
   trace.add({"step", "step 1", 1'000'000, 3'500'000, -1});
   trace.add({"gradients", "ready 4", 2'000'000, 2'000'000, 4, 65536});
-  trace.write();
+  trace.stop();
   const auto events = spans();
   ASSERT_EQ(events.size(), 2U);
   EXPECT_EQ(events[0]["ph"], "X");
@@ -64,9 +66,10 @@ TEST_F(TraceTest, RanksThatWriteAtOnceShareTheFile) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([this, rank] {
-      Trace trace(file, "job", rank);
+      Trace trace("job", rank);
+      trace.start(file);
       for (int i = 0; i < 50; ++i) trace.add({"step", "step", i * 10, i * 10 + 5, -1});
-      trace.write();
+      trace.stop();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -78,9 +81,10 @@ TEST_F(TraceTest, RanksThatWriteAtOnceShareTheFile) {
 
 TEST_F(TraceTest, AnotherJobsFileIsReplaced) {
   for (const char* job : {"first job, long", "job"}) {
-    Trace trace(file, job, 0);
+    Trace trace(job, 0);
+    trace.start(file);
     for (int i = 0; i < 100; ++i) trace.add({"step", "step", 0, 1, -1});
-    trace.write();
+    trace.stop();
     EXPECT_EQ(read()["job"], job);
     EXPECT_EQ(spans().size(), 100U);
   }
@@ -88,33 +92,65 @@ TEST_F(TraceTest, AnotherJobsFileIsReplaced) {
 
 TEST_F(TraceTest, WhatIsNoTimelineIsReplaced) {
   std::ofstream(file) << "something else entirely, longer than a head of the file may ever be";
-  Trace trace(file, "job", 0);
-  trace.write();
+  Trace trace("job", 0);
+  trace.start(file);
+  trace.stop();
   EXPECT_EQ(spans().size(), 0U);
 }
 
 TEST_F(TraceTest, EventsAreWrittenOnce) {
-  Trace trace(file, "job", 0);
+  Trace trace("job", 0);
+  trace.start(file);
   trace.add({"step", "a", 0, 1, -1});
-  trace.write();
-  trace.add({"step", "b", 1, 2, -1});
-  trace.write();
-  EXPECT_EQ(spans().size(), 2U);
+  trace.stop();
+  trace.stop();
+  EXPECT_EQ(spans().size(), 1U);
+}
+
+TEST_F(TraceTest, OnlyWhatHappensBetweenStartAndStopIsKept) {
+  Trace trace("job", 0);
+  trace.add({"step", "before", 0, 1, -1});
+  for (const char* name : {"first", "second"}) {
+    trace.start(file);
+    EXPECT_TRUE(trace.enabled());
+    trace.add({"step", name, 0, 1, -1});
+    trace.stop();
+    EXPECT_FALSE(trace.enabled());
+    trace.add({"step", "after", 0, 1, -1});
+  }
+  const auto events = spans();
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0]["name"], "first");
+  EXPECT_EQ(events[1]["name"], "second");
+}
+
+TEST_F(TraceTest, OneTimelineAtATime) {
+  Trace trace("job", 0);
+  trace.start(file);
+  try {
+    trace.start("other");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), TNT_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(error.what()).find("for " + file + ": stop that one first"), std::string::npos) << error.what();
+  }
 }
 
 TEST_F(TraceTest, NamesMayHoldAnything) {
-  Trace trace(file, "a \"job\"\n", 0);
+  Trace trace("a \"job\"\n", 0);
+  trace.start(file);
   trace.add({"tr\"ack", "line\nbreak \\ quote\"", 0, 1, -1});
   trace.add({"track", "no UTF-8: \xff\xfe", 1, 2, -1});
-  trace.write();
+  trace.stop();
   EXPECT_EQ(spans().size(), 2U);
   EXPECT_EQ(spans()[0]["name"], "line\nbreak \\ quote\"");
 }
 
 TEST_F(TraceTest, AFileThatCannotBeOpenedIsNamed) {
-  Trace trace("/nowhere/to/be/found.json", "job", 0);
+  Trace trace("job", 0);
+  trace.start("/nowhere/to/be/found.json");
   try {
-    trace.write();
+    trace.stop();
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), TNT_SYSTEM);

@@ -87,6 +87,9 @@ NB_MODULE(_native, module) {
   module.def("trace_span", [](const std::string& track, const std::string& name, std::int64_t begin_ns, std::int64_t end_ns) {
     check(tnt_trace_span(track.c_str(), name.c_str(), begin_ns, end_ns));
   });
+  module.def(
+      "timeline_start", [](const nb::str& file) { check(tnt_timeline_start(encoded(file).c_str())); }, "file"_a);
+  module.def("timeline_stop", [] { check(tnt_timeline_stop()); });
 
   nb::class_<Work>(module, "Work").def("wait", &Work::wait).def("test", &Work::test);
 

@@ -1,6 +1,7 @@
 // TntAllReduce and TntBroadcast: a collective on one tensor, as a blocking op. A blocking op occupies one of TensorFlow's
 // threads, so all such ops of a graph must have one order, the same on all ranks (tarantella/keras/reduction/graph_order.py).
-// TntJoin: a rank without data of its own takes part in the others' sums, until all ranks have joined.
+// TntMeet tells ranks that have joined of gradients that the others will reduce. TntJoin: a rank without data of its own takes
+// part in the others' sums, until all ranks have joined or until the others reduce gradients.
 #include <algorithm>
 #include <memory>
 
@@ -80,37 +81,64 @@ tnt_status_t add_zeros(tnt_comm_t comm, const Call& call) {
 }
 
 // The rank that was the last to join: of those that met the others the fewest times, the highest.
-std::int32_t last_joined(const std::vector<Call>& calls) {
+std::int64_t last_joined(const std::vector<Call>& calls) {
   std::size_t last = 0;
   for (std::size_t rank = 1; rank < calls.size(); ++rank) {
     if (calls[rank].meetings <= calls[last].meetings) last = rank;
   }
-  return static_cast<std::int32_t>(last);
+  return static_cast<std::int64_t>(last);
+}
+
+// Sets an output to a number.
+void put(TF_OpKernelContext* context, int output, std::int64_t number) {
+  const Status status;
+  const Tensor out(TF_AllocateOutput(context, output, TF_INT64, nullptr, 0, sizeof number, status.get()));
+  if (passed(context, status)) *static_cast<std::int64_t*>(TF_TensorData(out.get())) = number;
 }
 
 void join(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
   const auto attachment = find_communicator(attributes.communicator);
   if (!attachment) return fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
-  for (Call own;; ++own.meetings) {
-    const std::vector<Call> calls = meet(context, attachment->comm(), own);
+  const Status status;
+  const Tensor meetings = input(context, 0, status);
+  if (!passed(context, status)) return;
+  Call own{.meetings = *static_cast<const std::int64_t*>(TF_TensorData(meetings.get()))};
+  std::vector<Call> calls;
+  auto active = calls.end();
+  for (bool joins_sums = true; joins_sums;) {
+    calls = meet(context, attachment->comm(), own);
     if (calls.empty()) return;
-    const auto active = std::ranges::find_if(calls, [](const Call& call) { return call.kind != Kind::join; });
-    if (active != calls.end()) {
-      const tnt_status_t done = add_zeros(attachment->comm(), *active);
-      if (done != TNT_SUCCESS) return fail(context, done);
-      continue;
-    }
-    const Status status;
-    const Tensor out(TF_AllocateOutput(context, 0, TF_INT32, nullptr, 0, sizeof(std::int32_t), status.get()));
-    if (passed(context, status)) *static_cast<std::int32_t*>(TF_TensorData(out.get())) = last_joined(calls);
-    return;
+    ++own.meetings;
+    active = std::ranges::find_if(calls, [](const Call& call) { return call.kind != Kind::join; });
+    joins_sums = active != calls.end() && active->kind != Kind::gradients;
+    const tnt_status_t done = joins_sums ? add_zeros(attachment->comm(), *active) : TNT_SUCCESS;
+    if (done != TNT_SUCCESS) return fail(context, done);
   }
+  put(context, 0, last_joined(calls));
+  put(context, 1, active == calls.end() ? no_reducer : active->choice);
+  put(context, 2, own.meetings);
 }
 
 void* create_join(TF_OpKernelConstruction* construction) {
   auto attributes = std::make_unique<Attributes>();
   return read_attributes(construction, {{"communicator", &attributes->communicator}}) ? attributes.release() : nullptr;
+}
+
+void meet_joined(void* kernel, TF_OpKernelContext* context) {
+  const auto& attributes = *static_cast<const Attributes*>(kernel);
+  const auto attachment = find_communicator(attributes.communicator);
+  if (!attachment) return fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
+  const Call own{.kind = Kind::gradients, .choice = attributes.choice, .name = attributes.name};
+  if (!meet(context, attachment->comm(), own).empty()) put(context, 0, attributes.choice);
+}
+
+void* create_meet(TF_OpKernelConstruction* construction) {
+  auto attributes = std::make_unique<Attributes>();
+  const bool read =
+      read_attributes(construction, {{"communicator", &attributes->communicator}, {"reducer", &attributes->choice}}) &&
+      read_text(construction, "gradients", &attributes->name);
+  return read ? attributes.release() : nullptr;
 }
 
 void no_shapes(TF_ShapeInferenceContext* /*context*/, TF_Status* /*status*/) {}
@@ -134,10 +162,16 @@ struct Registration {
                         "complex64, complex128}",
                         create_broadcast, broadcast);
     register_op({.name = "TntJoin",
-                 .inputs = {},
-                 .outputs = {"last: int32"},
+                 .inputs = {"meetings: int64"},
+                 .outputs = {"last: int64", "reducer: int64", "met: int64"},
                  .attributes = {"communicator: int"},
                  .infer_shapes = no_shapes});
+    register_op({.name = "TntMeet",
+                 .inputs = {},
+                 .outputs = {"met: int64"},
+                 .attributes = {"communicator: int", "reducer: int", "gradients: string"},
+                 .infer_shapes = no_shapes});
+    register_kernel("TntMeet", TF_NewKernelBuilder("TntMeet", "CPU", create_meet, meet_joined, delete_attributes<Attributes>));
     register_kernel("TntJoin", TF_NewKernelBuilder("TntJoin", "CPU", create_join, join, delete_attributes<Attributes>));
   }
 };

@@ -15,6 +15,7 @@ const char* kind_name(Kind kind) {
     case Kind::broadcast: return "broadcast";
     case Kind::all_to_all: return "all_to_all";
     case Kind::reduce_scatter: return "reduce_scatter";
+    case Kind::gradients: return "the reduction of the gradients";
     case Kind::join: return "join";
   }
   return "an unknown collective";
@@ -55,9 +56,10 @@ std::string described(const Call& call) {
   std::string text = kind_name(call.kind);
   if (call.kind == Kind::join) return text;
   text.append(choice_name(call)).append(" of ");
+  if (call.kind == Kind::gradients) return text.append(call.name.data());
   if (call.name[0] != '\0') text.append("'").append(call.name.data()).append("', ");
   text.append("a ").append(type_name(call.dtype)).append(" tensor of shape [");
-  for (std::int32_t i = 0; i < call.dimensions; ++i) {
+  for (std::int64_t i = 0; i < call.dimensions; ++i) {
     text.append(i > 0 ? ", " : "").append(std::to_string(call.sizes[static_cast<std::size_t>(i)]));
   }
   return text.append("]");
@@ -73,6 +75,7 @@ bool fit(const Call& a, const Call& b) {
 
 // Whether the zeros of ranks that have joined change nothing about the call.
 bool allows_joined(const Call& call) {
+  if (call.kind == Kind::gradients) return call.choice != no_reducer;
   return call.kind == Kind::all_reduce && (call.choice == TNT_SUM || call.choice == TNT_AVG);
 }
 
@@ -84,7 +87,8 @@ std::string fault(const std::vector<Call>& calls) {
   const auto joined = std::ranges::find(calls, Kind::join, &Call::kind);
   if (joined != calls.end() && !allows_joined(*active)) {
     return rank_of(joined) + " has joined while " + rank_of(active) + " calls " + described(*active) +
-           ": ranks that have joined take part in sums and averages only";
+           (active->kind == Kind::gradients ? " for the first time: a rank must take a first step before it joins"
+                                            : ": ranks that have joined take part in sums and averages only");
   }
   const auto other =
       std::find_if(active, calls.end(), [&](const Call& call) { return call.kind != Kind::join && !fit(call, *active); });

@@ -9,7 +9,9 @@
 
 namespace tnt_tensorflow {
 
-enum class Kind : std::int32_t { all_reduce, all_gather, broadcast, all_to_all, reduce_scatter, join };
+enum class Kind : std::int32_t { all_reduce, all_gather, broadcast, all_to_all, reduce_scatter, gradients, join };
+
+inline constexpr std::int64_t no_reducer = 0;  // the choice of gradients whose reducer is still to be made
 
 inline constexpr std::size_t max_name = 96;  // bytes of a tensor's name, its terminating zero included
 
@@ -17,16 +19,16 @@ inline constexpr std::size_t max_name = 96;  // bytes of a tensor's name, its te
 struct Call {
   Kind kind = Kind::join;
   std::int32_t dtype = 0;   // of TensorFlow
-  std::int64_t choice = 0;  // the operation or the root; of all_to_all: whether the splits make no sense
-  std::int32_t dimensions = 0;
-  std::int32_t meetings = 0;  // of a rank that has joined: how often it has met the others since
+  std::int64_t choice = 0;  // the operation, the root, or the gradients' reducer; of all_to_all: whether splits make no sense
+  std::int64_t dimensions = 0;
+  std::int64_t meetings = 0;  // of a rank that has joined: how often it has met the others since
   std::array<std::int64_t, 16> sizes{};
   std::array<char, max_name> name{};
 
   [[nodiscard]] std::int64_t rows() const { return dimensions == 0 ? 0 : sizes[0]; }
   [[nodiscard]] std::int64_t elements() const {
     std::int64_t product = 1;
-    for (std::int32_t i = 0; i < dimensions; ++i) product *= sizes[static_cast<std::size_t>(i)];
+    for (std::int64_t i = 0; i < dimensions; ++i) product *= sizes[static_cast<std::size_t>(i)];
     return product;
   }
 };

@@ -69,6 +69,13 @@ def test_process_sets(found):
         assert [twice, removed, after] == ["ValueError", True, "ValueError"]
 
 
+def test_a_timeline(found):
+    size, findings = found
+    for twice, ranks in findings["timeline"]:
+        assert twice[0] == "InvalidArgumentError" and "timeline.json: stop that one first" in twice[1]
+        assert ranks == list(range(size))
+
+
 def test_ranks_that_have_joined(found):
     size, findings = found
     for sums, wrong, last in findings["join"]:

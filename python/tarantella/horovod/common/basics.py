@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -159,14 +160,20 @@ def rocm_built() -> bool:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Says that a timeline is of the whole job: it is asked for before the ranks start."""
+    """Records this rank's part of a timeline from now on. Ranks that give one file share it.
+
+    Args:
+        file_path: for chrome://tracing or Perfetto. What other ranks of this job write there stays.
+        mark_cycles: ignored: there are no cycles.
+
+    Raises:
+        InvalidArgumentError: a timeline is being recorded. TarantellaError: the file cannot be written.
+    """
     _all_places()
-    runtime.logger.warning(
-        "hvd.start_timeline(%r): ignored: a timeline is of the whole job: use --timeline FILE or HOROVOD_TIMELINE",
-        file_path,
-    )
+    _native.timeline_start(os.fspath(file_path))
 
 
 def stop_timeline() -> None:
-    """Nothing to do: a timeline ends with the job."""
+    """Writes this rank's part of the timeline. Without it, it is written when the process leaves the job."""
     _all_places()
+    _native.timeline_stop()

@@ -44,7 +44,6 @@ from tarantella.horovod.tensorflow.collectives import (
     grouped_allgather,
     grouped_allreduce,
     grouped_reducescatter,
-    join,
     reducescatter,
 )
 from tarantella.horovod.tensorflow.compression import Compression
@@ -58,6 +57,7 @@ from tarantella.horovod.tensorflow.functions import (
     rank_op,
     size_op,
 )
+from tarantella.horovod.tensorflow.joining import join
 from tarantella.horovod.tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from tarantella.horovod.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 from tarantella.keras import adapter as _adapter

@@ -311,12 +311,3 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns after all ranks have called it."""
     with as_horovod():
         process_set.group().communicator().barrier()
-
-
-def join() -> int:
-    """This rank has no more data: it adds zeros to the others' `allreduce` until all ranks have joined.
-
-    An average still divides by all ranks. Returns the rank that was the last to join.
-    """
-    with as_horovod():
-        return int(eager("join", "ranks", None, global_process_set, collectives.join))

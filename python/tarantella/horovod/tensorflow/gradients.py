@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,8 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
-from tarantella.horovod.tensorflow.collectives import Average, ReduceOp, Sum, grouped_allreduce, operation
+from tarantella.horovod.tensorflow import joining
+from tarantella.horovod.tensorflow.collectives import Average, ReduceOp, Sum, allreduce, grouped_allreduce, operation
 from tarantella.horovod.tensorflow.compression import Compression
 from tarantella.keras import adapter
 from tarantella.keras.loops.reducers import LoopReducers, LoopReduction
@@ -19,6 +19,10 @@ from tarantella.keras.reduction import gradients
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tarantella.keras.reduction.reducer import Reducer
+    from tarantella.keras.reduction.registry import ReducerKey
+    from tarantella.keras.reduction.sparse import SparseReducer
 
 
 @dataclass
@@ -69,10 +73,20 @@ def scaled(gradient: Any, factor: float) -> Any:
 
 
 class _Reducers(LoopReducers):
-    """Keras numbers the layers that a process makes. Ranks may have made different numbers of them, as rank 0 of a file."""
+    """Each step is announced to the ranks that have joined."""
 
     def label(self, variable: Any) -> str:
-        return re.sub(r"_\d+(?=/|$)", "", super().label(variable))
+        return joining.label(variable)
+
+    def _before_making(self, variables: Sequence[Any]) -> None:
+        joining.announce_new(variables)
+
+    def _keep(self, key: ReducerKey, reducer: Reducer | SparseReducer, variables: Sequence[Any]) -> None:
+        super()._keep(key, reducer, variables)
+        joining.number(reducer)
+
+    def before_step(self, reducer: Reducer | SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
+        joining.announce(reducer, variables, grads)
 
 
 @functools.cache
@@ -104,6 +118,11 @@ class HorovodReduction(LoopReduction):
             for i, gradient in zip(shared, of_all, strict=True):
                 result[i] = gradient
         return result
+
+    def all_true(self, flag: tf.Tensor) -> tf.Tensor:
+        """Whether the flag is true on all ranks of the process set that have not joined. Collective."""
+        false = tf.cast(tf.logical_not(flag), tf.int32)
+        return tf.equal(allreduce(false, op=Sum, name="overflows", process_set=self._choices.process_set), 0)
 
     def _reduced(self, grads: list[Any], variables: list[Any], weight: Any) -> list[Any]:
         if self._choices.process_set is not global_process_set:

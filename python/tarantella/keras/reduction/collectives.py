@@ -52,12 +52,29 @@ def broadcast(tensor: Any, root: int, group: Group | None = None, name: str | No
     return run("tnt_broadcast", x, group=group, root=root, **_comparison(name))
 
 
-def join(group: Group | None = None) -> tf.Tensor:
-    """This rank has no more data: it adds zeros to the others' sums until they all join. The rank that was the last to do so.
+def join(meetings: int = 0) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """This rank has no more data: it adds zeros to the others' sums, until all ranks join or the others reduce gradients.
 
-    Only those sums can be joined for which `all_reduce` was given a name. Collective on the group.
+    Only those sums can be joined for which `all_reduce` was given a name, and gradients that `meet` announces. Eager.
+
+    Args:
+        meetings: how often it has met the others since it joined.
+
+    Returns:
+        The rank that was the last to join; the number of the reducer that the others use now, in which this rank must take
+        part before it joins again, or 0 if all have joined; and how often it has met the others by now.
     """
-    return run("tnt_join", group=group)
+    return tuple(run("tnt_join", tf.constant(meetings, tf.int64)))
+
+
+def meet(reducer: int, text: str) -> tf.Tensor:
+    """Tells ranks that have joined that the others reduce gradients. Collective.
+
+    Args:
+        reducer: a number of the reducer, the same on all ranks. 0: it is still to be made, and no rank may have joined.
+        text: what is reduced, for errors: equal on all ranks.
+    """
+    return run("tnt_meet", reducer=reducer, gradients=text)
 
 
 def total(numbers: Any) -> tf.Tensor:

@@ -26,6 +26,9 @@ class Reducers(Protocol):
     def sparse_reducer(self, variables: Sequence[Any]) -> sparse.SparseReducer:
         """The reducer of these variables' gradients, which are sparse."""
 
+    def before_step(self, reducer: Reducer | sparse.SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
+        """Called before each step of one of them is added to a graph, or made eagerly."""
+
 
 def specs(variables: Sequence[Any], label: Callable[[Any], str] = adapter.path) -> list[Spec]:
     """The plan's view of variables. label: gives the name of one."""
@@ -79,12 +82,16 @@ def reduce(
     result: list[Any] = [None] * len(variables)
     if whole:
         needed_by = [owners[i] for i in whole] if owners else ()
-        reducer = reducers.gradient_reducer([variables[i] for i in whole], [grads[i] for i in whole], needed_by)
+        own, of_whole = [grads[i] for i in whole], [variables[i] for i in whole]
+        reducer = reducers.gradient_reducer(of_whole, own, needed_by)
+        reducers.before_step(reducer, of_whole, own)
         reduced = reducer.reduce([dense(grads[i], variables[i]) for i in whole], weight)
         for i, tensor in zip(whole, reduced, strict=True):
             result[i] = None if grads[i] is None else tensor
     if by_rows:
-        by_row_reducer = reducers.sparse_reducer([variables[i] for i in by_rows])
+        tables = [variables[i] for i in by_rows]
+        by_row_reducer = reducers.sparse_reducer(tables)
+        reducers.before_step(by_row_reducer, tables, [grads[i] for i in by_rows])
         for place, i in enumerate(by_rows):
             result[i] = by_row_reducer.reduce(place, grads[i], weight)
     return result

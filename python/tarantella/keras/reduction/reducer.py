@@ -104,6 +104,10 @@ class Reducer:
         graph_order.record(reduced)
         return reduced
 
+    def take_part(self) -> None:
+        """A step, eagerly, to which this rank gives zeros. Collective."""
+        self.reduce([tf.zeros([spec.count], spec.dtype) for spec in self.specs], 0.0)
+
     def tensor_steps(self, index: int) -> int:
         """How often the tensor was reduced so far."""
         return int(self._native.tensor_steps(index))

@@ -80,6 +80,12 @@ class ReducerRegistry:
     def _keep(self, key: ReducerKey, reducer: Reducer | SparseReducer, variables: Sequence[Any]) -> None:
         self._reducers[key] = (reducer, list(variables))  # kept alive, so that no other object gets their ids
 
+    def _before_making(self, variables: Sequence[Any]) -> None:
+        """Called before a reducer of these variables' gradients is made, which is collective."""
+
+    def before_step(self, reducer: Reducer | SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
+        """Called before each step of a reducer of gradients is added to a graph, or made eagerly."""
+
     def label(self, variable: Any) -> str:
         """The variable's name for the other ranks, which compare it."""
         return adapter.path(variable)
@@ -115,6 +121,7 @@ class ReducerRegistry:
         key = _key("gradients", variables, self.fusion_threshold, tuple(owners))
         if self._provisional is None and key in self._reducers:
             return cast("Reducer", self._reducers[key][0])
+        self._before_making(variables)
         order = gradient_order.agreed_order(grads)
         if key == self._provisional and order == gradient_order.reverse_order(len(order)):
             self._provisional = None
@@ -126,6 +133,7 @@ class ReducerRegistry:
         self._drop_provisional()
         key = _key("sparse gradients", variables)
         if key not in self._reducers:
+            self._before_making(variables)
             self._keep(key, SparseReducer(variables, self._context, self.label), variables)
         return cast("SparseReducer", self._reducers[key][0])
 

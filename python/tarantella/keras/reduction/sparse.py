@@ -87,6 +87,12 @@ class SparseReducer:
         values = tf.reshape(tf.cast(values, dtype), [tf.size(rows), *shape[1:]])
         return tf.IndexedSlices(values, rows, tf.constant(shape, tf.int64))
 
+    def take_part(self) -> None:
+        """A step of all its variables, eagerly, in their order, to which this rank gives no row. Collective."""
+        for index, (shape, dtype) in enumerate(self._tables):
+            nothing = tf.IndexedSlices(tf.zeros([0, *shape[1:]], dtype), tf.zeros([0], tf.int64))
+            self.reduce(index, nothing, 0.0)
+
     def tensor_steps(self, index: int) -> int:
         """How often the variable's gradient was reduced so far."""
         sparse, dense, _ = self.counts(index)

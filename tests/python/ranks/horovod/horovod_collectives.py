@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -228,6 +229,23 @@ def never_together() -> list[str]:
     stop.set()
     idle.join()
     return found
+
+
+@check
+def timeline() -> list[Any]:
+    """What happens between start and stop, of all ranks in one file."""
+    file = f"{FOLDER}/timeline.json"
+    hvd.start_timeline(file, mark_cycles=True)
+    twice = raised(hvd.start_timeline, file)
+    with tf.GradientTape() as tape:
+        weight = tf.Variable([2.0], name="weight")
+        value = weight * weight
+    hvd.DistributedGradientTape(tape).gradient(value, weight)
+    hvd.stop_timeline()
+    hvd.stop_timeline()
+    hvd.barrier()
+    events = json.loads(Path(file).read_text())["traceEvents"]
+    return [twice, sorted({event["pid"] for event in events if event["name"] == "reduce 0"})]
 
 
 @check
