@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "base/error.hpp"
+
 namespace tnt {
 namespace {
 
@@ -21,6 +23,19 @@ std::string mpi_launcher_variable(const Environment& environment) {
     if (has_pmi && above_one(environment(name))) return name;
   }
   return "";
+}
+
+void refuse_tasks_without_pmi(const Environment& environment) {
+  for (const char* name : {"TNT_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "PMI_RANK"}) {
+    if (environment(name) != nullptr) return;  // started by something that says how ranks meet, also if there is one alone
+  }
+  const char* const tasks = environment("SLURM_STEP_NUM_TASKS");  // a batch script alone has none
+  if (!above_one(tasks)) return;
+  fail(TNT_UNSUPPORTED,
+       "srun started {} tasks that cannot find each other, each would train by itself: use `srun --mpi=pmix` (`srun --mpi=list` "
+       "shows what this Slurm has), or give each task TNT_RANK, TNT_SIZE, TNT_RENDEZVOUS and TNT_TOKEN (docs/clusters.md, "
+       "Without MPI). For programs that have nothing to do with each other set TNT_SIZE=1",
+       tasks);
 }
 
 std::string mpi_launcher_variable() {

@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "base/error.hpp"
+
 namespace tnt {
 namespace {
 
@@ -33,6 +35,34 @@ TEST(MpiEnvironment, OneProcessIsNoJobOfMpis) {
 TEST(MpiEnvironment, ABatchScriptIsNoRank) { EXPECT_EQ(sign({{"SLURM_NTASKS", "16"}}), ""); }
 
 TEST(MpiEnvironment, OurLauncherComesFirst) { EXPECT_EQ(sign({{"OMPI_COMM_WORLD_SIZE", "2"}, {"TNT_SIZE", "1"}}), ""); }
+
+// What ranks that srun started are told if they cannot meet; "" if they may join.
+std::string refusal(const std::map<std::string, std::string>& variables) {
+  try {
+    refuse_tasks_without_pmi([&](const char* name) -> const char* {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), TNT_UNSUPPORTED);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(MpiEnvironment, TasksOfSlurmWithoutPmiAreRefused) {
+  const std::string said = refusal({{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "2"}});
+  EXPECT_EQ(said.find("srun started 4 tasks that cannot find each other"), 0U) << said;
+}
+
+TEST(MpiEnvironment, OtherProcessesOfSlurmAreNot) {
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_EQ(refusal({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}), "");  // a batch script
+  EXPECT_EQ(refusal({{"SLURM_STEP_NUM_TASKS", "1"}}), "");
+  for (const char* by : {"PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "TNT_SIZE"}) {
+    EXPECT_EQ(refusal({{"SLURM_STEP_NUM_TASKS", "4"}, {by, "1"}}), "") << by;
+  }
+}
 
 }  // namespace
 }  // namespace tnt

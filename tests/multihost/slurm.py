@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SwitchType=switch/none
 SchedulerType=sched/builtin
+SchedulerParameters=sched_interval=1,batch_sched_delay=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 ReturnToService=2
@@ -56,7 +57,18 @@ class Slurm:
 
     def srun(self, *words: str, timeout: float, env: Mapping[str, str] | None = None) -> Ended:
         """Runs srun on the first host."""
-        return self.hosts.run(["srun", *words], timeout=timeout, env={**self.environment, **(env or {})})
+        return self.run("srun", *words, timeout=timeout, env=env)
+
+    def run(self, *words: str, timeout: float = READY_SECONDS, env: Mapping[str, str] | None = None) -> Ended:
+        """Runs a command of Slurm's, or a script with such commands, on the first host."""
+        return self.hosts.run(words, timeout=timeout, env={**self.environment, **(env or {})})
+
+    def wait(self, reached: Callable[[list[str]], bool], what: str, timeout: float) -> None:
+        """Until it is reached, as the states of all jobs show, such as ``["1_0 R"]``."""
+        deadline = time.monotonic() + timeout
+        while not reached(states := self.run("squeue", "-h", "-o", "%i %t").stdout.splitlines()):
+            assert time.monotonic() < deadline, f"{what}: not within {timeout} s; jobs {states}"
+            time.sleep(0.2)
 
 
 def why_no_slurm() -> str:

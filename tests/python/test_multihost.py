@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -21,6 +22,7 @@ from support.mpirun import needs_mpirun
 from two_hosts import ADDRESSES, Ended, TwoHosts, two_hosts, why_not
 
 REASON = why_not()
+ROOT = Path(__file__).parents[2]
 NO_SLURM = why_no_slurm()
 needs_slurm = pytest.mark.skipif(bool(NO_SLURM), reason=NO_SLURM or "available")
 pytestmark = [pytest.mark.long, needs_mpirun, pytest.mark.skipif(bool(REASON), reason=REASON or "available")]
@@ -173,8 +175,9 @@ def test_fit_computes_what_one_rank_does(hosts: TwoHosts, environment, tmp_path:
     result = hosts.run(command, timeout=120, env=environment)
     assert result.code == 0, result.said
     assert "2 ranks on 2 nodes" in result.stderr, result.said
-    [expected], [found] = ([line.split()[1:] for line in text.splitlines() if line.startswith("numbers")]
-                           for text in (serial, result.stdout))
+    [expected], [found] = (
+        [line.split()[1:] for line in text.splitlines() if line.startswith("numbers")] for text in (serial, result.stdout)
+    )
     assert len(expected) == 2 + 5 * 4 + 4 + 4 + 1
     assert [float(word) for word in found] == pytest.approx([float(word) for word in expected], rel=1e-5, abs=1e-6)
 
@@ -247,6 +250,62 @@ def test_srun_and_a_killed_rank(cluster: Slurm, environment, tmp_path: Path):
     assert result.code != 0
     assert result.seconds < 10, result.said
     assert re.search(rf"{cluster.hosts.namespaces[1]}: task 1: Killed|PeerLostError: rank 1 ", result.stderr), result.said
+
+
+@needs_slurm
+def test_tasks_of_srun_that_cannot_meet_are_refused(cluster: Slurm, environment, tmp_path: Path):
+    """Without PMIx each would take itself for the only rank."""
+    words = ["--mpi=none", "-N", "2", "--kill-on-bad-exit=1", sys.executable, script(tmp_path, SUMS)]
+    result = cluster.srun(*words, timeout=30, env=environment)
+    assert result.code != 0
+    assert "srun started 2 tasks that cannot find each other" in result.stderr and "srun --mpi=pmix" in result.stderr, (
+        result.said
+    )
+
+
+@needs_slurm
+def test_srun_without_mpi(cluster: Slurm, environment, tmp_path: Path):
+    """The script of docs/clusters.md, for a batch job: ranks meet by TCP."""
+    page = ROOT / "docs/clusters.md"
+    lines = re.search(r"```\n(export TNT_TOKEN.*?)```", page.read_text(), re.DOTALL)
+    assert lines is not None
+    own = {"srun ": "srun --mpi=none ", "python train.py": f"{sys.executable} {script(tmp_path, SUMS)}"}
+    own["$(scontrol show hostnames | head -n 1)"] = ADDRESSES[0]  # these hosts have no names that others know
+    text = lines[1]
+    for those, these in own.items():
+        assert those in text
+        text = text.replace(those, these)
+    job = tmp_path / "job.sh"
+    job.write_text("#!/bin/sh\n" + text)
+    options = ["--wait", "-N", "2", "--ntasks-per-node=2", f"--output={tmp_path}/out", f"--error={tmp_path}/err"]
+    ended = cluster.run("sbatch", *options, str(job), timeout=60, env=environment)
+    check_sums(replace(ended, stdout=(tmp_path / "out").read_text(), stderr=(tmp_path / "err").read_text()),
+               cluster.hosts.namespaces)  # fmt: skip
+
+
+@needs_slurm
+def test_an_array_of_jobs_goes_on_where_it_was_stopped(cluster: Slurm, environment, tmp_path: Path):
+    """The example's job, which Slurm stops in the middle and starts again, has the loss of one that nobody has stopped."""
+    for name in ("rates.py", "rates.sbatch"):
+        shutil.copy(ROOT / "examples/more" / name, tmp_path)
+    env = {**environment, "PATH": f"{Path(sys.executable).parent}:{cluster.environment['PATH']}"}
+    job = [str(tmp_path / "rates.sbatch"), "--trials", "8", "--epochs", "8"]
+    options = ["--parsable", "--array=1", "--ntasks-per-node=1", f"--chdir={tmp_path}"]
+    number = cluster.run("sbatch", *options, *job, env=env).stdout.strip()
+    trial = tmp_path / "trials/trial1"
+    cluster.wait(lambda _: any(trial.glob("*.npz")), "a checkpoint", timeout=60)
+    cluster.run("scontrol", "requeue", f"{number}_1")
+    cluster.wait(lambda states: f"{number}_1 PD" in states, "the end of the job", timeout=30)
+    log = tmp_path / "trial1.log"
+    assert "best" not in log.read_text(), "the job was not stopped in the middle"
+    cluster.run("scontrol", "update", f"JobId={number}_1", "StartTime=now")
+    cluster.wait(lambda states: not states, "the end of the array", timeout=60)
+    said = log.read_text()
+    assert f"the newest good checkpoint is {trial}/" in said and "the training goes on with epoch " in said, said
+    alone = run_alone(ROOT / "examples/more" / "rates.py", "--trials", 8, "--only", 1, "--epochs", 8, timeout=60).good()
+    again, whole = (re.search(r"trial 1: rate 0.002683, loss (\S+)", text) for text in (said, alone.stdout))
+    assert again is not None and whole is not None, said
+    assert float(again[1]) == pytest.approx(float(whole[1]), abs=2e-4)
 
 
 def test_a_host_that_cannot_be_reached_is_said(hosts: TwoHosts, environment, tmp_path: Path):

@@ -63,4 +63,4 @@ def test_the_job_of_slurm_runs_its_trial(tmp_path: Path) -> None:
     (tmp_path / "srun").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "8"}
     done = subprocess.run(["bash", EXAMPLE / "rates.sbatch"], env=environment, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "python rates.py --trials 8 --only 3 --folder trials\n", done
+    assert done.stdout == "--mpi=pmix python rates.py --trials 8 --only 3 --folder trials\n", done
