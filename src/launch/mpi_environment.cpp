@@ -31,11 +31,12 @@ void refuse_tasks_without_pmi(const Environment& environment) {
   }
   const char* const tasks = environment("SLURM_STEP_NUM_TASKS");  // a batch script alone has none
   if (!above_one(tasks)) return;
-  fail(TNT_UNSUPPORTED,
-       "srun started {} tasks that cannot find each other, each would train by itself: use `srun --mpi=pmix` (`srun --mpi=list` "
-       "shows what this Slurm has), or give each task TNT_RANK, TNT_SIZE, TNT_RENDEZVOUS and TNT_TOKEN (docs/clusters.md, "
-       "Without MPI). For programs that have nothing to do with each other set TNT_SIZE=1",
-       tasks);
+  fail(
+      TNT_UNSUPPORTED,
+      "srun started {} tasks that cannot find each other, each would train by itself: use `srun --mpi=pmix` (`srun --mpi=list` "
+      "shows what this Slurm has), or give each task TNT_RANK, TNT_SIZE, TNT_RENDEZVOUS and TNT_TOKEN (docs/clusters.md, "
+      "Without MPI). For programs that have nothing to do with each other set TNT_SIZE=1",
+      tasks);
 }
 
 std::string mpi_launcher_variable() {

@@ -11,8 +11,8 @@ namespace tnt {
 [[nodiscard]] std::string mpi_launcher_variable(const Environment& environment);
 [[nodiscard]] std::string mpi_launcher_variable();
 
-// Throws TNT_UNSUPPORTED if srun started this process as one of several tasks that cannot find each other, for want of PMI: each
-// would take itself for the only rank. Programs that are meant so set TNT_SIZE=1.
+// Throws TNT_UNSUPPORTED if srun started this process as one of several tasks that cannot find each other, for want of PMI:
+// each would take itself for the only rank. Programs that are meant so set TNT_SIZE=1.
 void refuse_tasks_without_pmi(const Environment& environment);
 
 }  // namespace tnt
