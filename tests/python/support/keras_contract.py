@@ -61,6 +61,8 @@ TABLE = [
     (KERAS_3, "model", "_resolve_auto_jit_compile", "leave XLA off where nobody asked for it"),
     (KERAS_3, "model", "_initial_epoch", BEGINNING),
     (KERAS_3, "model", "_loss_tracker", "count the loss of a micro-batch as Keras' own steps do"),
+    (KERAS_3, "model", "_losses_override", "add up the losses of all stages of a pipeline"),
+    (KERAS_3, "dense", "_get_own_losses", "find the losses that the layers of a stage add"),
     (KERAS_3, "model", "_flatten_metrics_in_order", ON_BATCH),
     (KERAS_3, "keras.src.backend", "Variable", "tell variables of Keras from those of TensorFlow"),
     (KERAS_3, "dense", "_non_trainable_variables", "find the weights of layers that are not to be trained"),

@@ -109,7 +109,7 @@ def _stand_ins(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[li
     for callback in callbacks:
         if hooks is not None and hasattr(callback, "tnt_stats"):
             callback.tnt_stats = hooks.reducers.stats
-    served = None if hooks is None or hooks.sharding is None else hooks.sharding.served
+    served = None if hooks is None else hooks.served
     return [_stand_in(callback, agreement, served) for callback in callbacks], agreement
 
 

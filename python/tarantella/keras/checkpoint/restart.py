@@ -77,15 +77,14 @@ class StoredTraining:
                 failure = error
         collectives.agree_on_failure(failure)
 
-    def restore(self, model: Any, per_rank: bool, history: Any, callbacks: Sequence[Any]) -> None:
-        """Gives model, history and callbacks the stored state. Collective. per_rank: as for `state.restore`."""
+    def restore(self, of_model: state.ModelState, history: Any, callbacks: Sequence[Any]) -> None:
+        """Gives the model's variables, history and callbacks the stored state. Collective."""
         failure: Exception | None = None
-        if self._variables is not None:
-            difference = state.difference(model, self._variables, self._tree["common_seed"])
-            if difference is not None:
-                failure = InvalidArgumentError(f"{difference}: build the same model, or begin anew with another folder")
+        difference = of_model.difference(self._variables, self._tree["common_seed"])
+        if difference is not None:
+            failure = InvalidArgumentError(f"{difference}: build the same model, or begin anew with another folder")
         collectives.agree_on_failure(failure)
-        state.restore(model, self._variables, self._tree["common_seed"], per_rank)
+        of_model.restore(self._variables, self._tree["common_seed"])
         self._variables = None
         history.history = self._tree["history"]["logs"]
         history.epoch = self._tree["history"]["epochs"]

@@ -82,7 +82,8 @@ class CheckpointSession(NullSession):
     def __init__(
         self, settings: Checkpoint, callbacks: Sequence[Any], model: Any, hooks: Any, initial_epoch: int, epochs: int
     ) -> None:
-        self._model, self._hooks = model, hooks
+        self._model = model
+        self._state = state.ModelState(model, hooks) if hooks is None or hooks.held_state is None else hooks.held_state
         self._callbacks = list(callbacks)
         self._initial_epoch = initial_epoch
         self._schedule = Schedule(settings.every_steps, settings.every_seconds, settings.every_epochs)
@@ -253,7 +254,7 @@ class CheckpointSession(NullSession):
 
     def _restore(self) -> None:
         if self._stored is not None:
-            self._stored.restore(self._model, state.is_per_rank(self._hooks), self._history, self._callbacks)
+            self._stored.restore(self._state, self._history, self._callbacks)
 
     # ---------------------------------------------------------------------------------------------------------- writing
 
@@ -265,7 +266,7 @@ class CheckpointSession(NullSession):
             runtime.logger.info("no checkpoint at %s: the one before is still being written", position)
             return
         check_all()
-        variables = state.collect(self._model, state.is_per_rank(self._hooks))
+        variables = self._state.collect()
         self._writer.begin(position.steps_done, lambda: {**self._described(position, stopped), "variables": variables})
 
     def _described(self, position: Position, stopped: bool) -> dict[str, Any]:

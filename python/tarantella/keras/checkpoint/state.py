@@ -6,7 +6,7 @@ ranks counts, and of metrics' states and the gradients that an optimizer accumul
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,37 @@ Stored = dict[str, list[dict[str, Any]]]
 _COMMON_SEED = "common seed"
 
 
-def is_per_rank(hooks: Any) -> bool:
-    """Whether ranks have parts of their own within an epoch. hooks: the model's; None on one rank."""
-    return hooks is not None and runtime.get_size() > 1 and not getattr(hooks, "reproducible", False)
+class Description(NamedTuple):
+    """What a variable is, without its value."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class ModelState:
+    """The variables of a model that every rank holds.
+
+    Args:
+        hooks: the model's; None on one rank.
+    """
+
+    def __init__(self, model: Any, hooks: Any) -> None:
+        self._model = model
+        is_same = hooks is None or getattr(hooks, "reproducible", False)
+        self._per_rank = runtime.get_size() > 1 and not is_same  # whether ranks have parts of their own within an epoch
+
+    def collect(self) -> Stored:
+        """See `collect`."""
+        return collect(self._model, self._per_rank)
+
+    def difference(self, stored: Stored | None, common_seed: bool) -> str | None:
+        """See `difference`; None on ranks other than 0. Collective."""
+        return None if stored is None else difference(self._model, stored, common_seed)
+
+    def restore(self, stored: Stored | None, common_seed: bool) -> None:
+        """See `restore`."""
+        restore(self._model, stored, common_seed, self._per_rank)
 
 
 def collect(model: Any, per_rank: bool) -> Stored:
@@ -35,7 +63,7 @@ def collect(model: Any, per_rank: bool) -> Stored:
 
     State that each rank holds a part of is copied on the master alone, variable by variable.
     """
-    groups = _groups(model)
+    groups = groups_of(model)
     values: dict[int, Any] = {id(v): _value(v) for variables in groups.values() for v in variables}
     if per_rank:
         averaged = adapter.moving_statistics(model)
@@ -54,7 +82,7 @@ def restore(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool
         stored: None on ranks other than 0.
         common_seed: whether the state of Keras' common random generator was stored.
     """
-    groups = _groups(model, common_seed)
+    groups = groups_of(model, common_seed)
     if stored is not None:
         for name, variables in groups.items():
             for variable, item in zip(variables, stored[name], strict=True):
@@ -78,22 +106,33 @@ def difference(model: Any, stored: Stored, common_seed: bool) -> str | None:
 
     common_seed: as for `restore`.
     """
-    for name, variables in _groups(model, common_seed).items():
-        items = stored.get(name, [])
-        if len(items) != len(variables):
-            return f"the model has {len(variables)} variables of {name}, and the checkpoint {len(items)}"
-        for variable, item in zip(variables, items, strict=True):
-            shape, dtype = tuple(variable.shape), adapter.dtype_of(variable)
-            value = np.asarray(item["value"])
-            if shape != value.shape or dtype != value.dtype.name:
-                return (
-                    f"{adapter.path(variable)} of the model is of shape {shape} and type {dtype}, and {item['path']} of the "
-                    f"checkpoint of shape {value.shape} and type {value.dtype.name}"
-                )
+    for name, variables in groups_of(model, common_seed).items():
+        found = difference_of_group(name, [described(variable) for variable in variables], stored.get(name, []))
+        if found is not None:
+            return found
     return None
 
 
-def _groups(model: Any, common_seed: bool = False) -> dict[str, list[Any]]:
+def described(variable: Any) -> Description:
+    """The variable's path, shape and type."""
+    return Description(adapter.path(variable), tuple(variable.shape), adapter.dtype_of(variable))
+
+
+def difference_of_group(name: str, of_model: Sequence[Description], stored: Sequence[dict[str, Any]]) -> str | None:
+    """How a group's variables differ from the stored ones, in their order; None if they fit."""
+    if len(stored) != len(of_model):
+        return f"the model has {len(of_model)} variables of {name}, and the checkpoint {len(stored)}"
+    for (path, shape, dtype), item in zip(of_model, stored, strict=True):
+        value = np.asarray(item["value"])
+        if shape != value.shape or dtype != value.dtype.name:
+            return (
+                f"{path} of the model is of shape {shape} and type {dtype}, and {item['path']} of the checkpoint of shape "
+                f"{value.shape} and type {value.dtype.name}"
+            )
+    return None
+
+
+def groups_of(model: Any, common_seed: bool = False) -> dict[str, list[Any]]:
     """Each variable once. common_seed: Keras' common random generator is made if it is not in use yet."""
     found = {
         "weights": adapter.weights(model),

@@ -21,7 +21,7 @@ def train_on_batch(
 ) -> Any:
     """Makes one step on a global batch. Collective. options: others of Keras' `train_on_batch`."""
     model.require_compiled("train_on_batch")
-    part = _part(adapter.batch_of(x, y, sample_weight, class_weight), model.shards)
+    part = _part(adapter.batch_of(x, y, sample_weight, class_weight), model.division)
     hooks = model.open_hooks()
     hooks.set_distributed(True)
     first = not hooks.weights_synchronised
@@ -42,7 +42,7 @@ def train_on_batch(
 def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, return_dict: bool, **options: Any) -> Any:
     """Evaluates a global batch. Collective. options: others of Keras' `test_on_batch`."""
     model.require_compiled("test_on_batch")
-    part = _part(adapter.batch_of(x, y, sample_weight, None), model.shards)
+    part = _part(adapter.batch_of(x, y, sample_weight, None), model.division)
     collectives.meet("tnt.Model.test_on_batch")
     hooks, keras_model = model.open_hooks(), model.keras_model
     model.build(_step_spec(part), "test_step")
@@ -56,21 +56,27 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
 
 def predict_on_batch(model: DistributedModel, x: Any) -> Any:
     """Computes the model's output for a global batch. Collective."""
-    part = _part(adapter.batch_of(x, None, None, None), shards=None)
+    return gather.in_order(predicted_part(model, x, None))
+
+
+def predicted_part(model: DistributedModel, x: Any, division: split.Division | None) -> Any:
+    """What the model's step gives for this rank's part of a batch. Collective. division: None: one shard for each rank."""
+    part = _part(adapter.batch_of(x, None, None, None), division)
     collectives.meet("tnt.Model.predict_on_batch")
     hooks = model.open_hooks()
     adapter.build_to_call(model.keras_model, _spec(part[0][0]))
     model.broadcast_weights()
     keras_predict_on_batch = hooks.original("predict_on_batch")
     with model.running(), hooks.single_batch():
-        predicted = keras_predict_on_batch(adapter.pack_batch(part))
-    return gather.in_order(predicted)
+        return keras_predict_on_batch(adapter.pack_batch(part))
 
 
-def _part(batch: Any, shards: int | None) -> Any:
-    """This rank's shards of a batch with their shares."""
+def _part(batch: Any, division: int | split.Division | None) -> Any:
+    """This rank's shards of a batch with their shares. division: as for `GlobalBatches.parts`."""
     split.check_batched(_spec(batch))
-    return split.own_shards(batch, split.Division.among(runtime.get_size(), runtime.get_rank(), shards))
+    if not isinstance(division, split.Division):
+        division = split.Division.among(runtime.get_size(), runtime.get_rank(), division)
+    return split.own_shards(batch, division)
 
 
 def _step_spec(part: Any) -> Any:

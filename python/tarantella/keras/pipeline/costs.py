@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter
-from tarantella.keras.pipeline.cut import Traced, variables_of
 from tarantella.keras.pipeline.partition import Layers
+from tarantella.keras.pipeline.trace import Traced, variables_of
 from tarantella.keras.step.patch import Patch
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ def layers(model: Any, x_spec: Any, rows: int, tensors: dict[int, Traced]) -> La
         )
         times = [1e-3 + 1e-6 * sum(v.shape.num_elements() or 0 for v in map(adapter.unwrap, variables_of(c))) for c in calls]
     sent = crossing_bytes(graph, calls, tensors, rows)
-    shared = _within_a_variables_calls(calls)
-    is_allowed = [0 < i < len(calls) and sent[i] > 0 and i not in shared for i in range(len(calls) + 1)]
-    return Layers(times, [any(v.trainable for v in variables_of(call)) for call in calls], sent, is_allowed)
+    shared, untrained = _within_a_variables_calls(calls, True), _within_a_variables_calls(calls, False)
+    is_allowed = [0 < i < len(calls) and sent[i] > 0 and i not in untrained for i in range(len(calls) + 1)]
+    is_whole = [i not in shared for i in range(len(calls) + 1)]
+    return Layers(times, [any(v.trainable for v in variables_of(call)) for call in calls], sent, is_allowed, is_whole)
 
 
 def measured(model: Any, x_spec: Any, rows: int) -> list[float]:
@@ -82,12 +83,13 @@ def crossing_bytes(graph: Any, calls: Sequence[Any], tensors: dict[int, Traced],
     return sent
 
 
-def _within_a_variables_calls(calls: Sequence[Any]) -> set[int]:
-    """The places at which a cut would divide the calls that use one variable."""
+def _within_a_variables_calls(calls: Sequence[Any], trained: bool) -> set[int]:
+    """The places at which a cut would divide the calls that use one variable, of the trained ones or of the others."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for place, call in enumerate(calls):
         for variable in variables_of(call):
-            first.setdefault(id(variable), place)
-            last[id(variable)] = place
+            if variable.trainable == trained:
+                first.setdefault(id(variable), place)
+                last[id(variable)] = place
     return {place for key, begin in first.items() for place in range(begin + 1, last[key] + 1)}

@@ -3,59 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
-from tarantella.keras.step.patch import Patch
-from tarantella.keras.xla import operations
+from tarantella.keras.pipeline.crossings import Crossing, Kind, Part
+from tarantella.keras.pipeline.layer_losses import LayerLosses
+from tarantella.keras.pipeline.trace import variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-
-class Part(NamedTuple):
-    """A tensor that is sent: its type, and its shape without the batch axis."""
-
-    dtype: tf.DType
-    tail: tuple[int, ...]
-
-    @property
-    def bytes(self) -> int:
-        """The bytes for each sample."""
-        size: int = self.dtype.size
-        for length in self.tail:
-            size *= length
-        return size
-
-
-@dataclass(frozen=True)
-class Crossing:
-    """A tensor of the graph that one stage makes and later ones need.
-
-    Attributes:
-        name: of the layer or operation that makes it.
-        key: the id of the symbolic tensor.
-        parts: the tensor, and its mask if it has one.
-    """
-
-    name: str
-    key: int
-    producer: int
-    consumers: tuple[int, ...]
-    parts: tuple[Part, ...]
-
-    @property
-    def stages(self) -> tuple[int, ...]:
-        """The stages that have the tensor, in their order."""
-        return (self.producer, *self.consumers)
-
-    @property
-    def is_differentiable(self) -> bool:
-        """Whether its gradient goes back."""
-        return bool(self.parts[0].dtype.is_floating)
+    from tarantella.keras.pipeline.trace import Trace, Traced
 
 
 @dataclass(frozen=True)
@@ -65,46 +26,43 @@ class Cut:
     Attributes:
         graph: runs the model's layers.
         calls: for each stage its calls of layers and operations, in their order.
-        crossings: the tensors between stages.
+        crossings: what travels between stages.
         outputs: of the model.
+        masked: which of the outputs have a mask.
+        losses: that layers add, and of regularizers.
     """
 
     graph: Any
     calls: tuple[tuple[Any, ...], ...]
     crossings: tuple[Crossing, ...]
     outputs: tuple[Part, ...]
+    masked: tuple[bool, ...]
+    losses: LayerLosses
+
+    def of_kind(self, kind: Kind) -> list[Crossing]:
+        """The crossings of one kind."""
+        return [crossing for crossing in self.crossings if crossing.kind is kind]
 
     def received_by(self, stage: int) -> list[Crossing]:
         """The tensors of earlier stages that the stage needs."""
-        return [crossing for crossing in self.crossings if stage in crossing.consumers]
+        return [crossing for crossing in self.of_kind(Kind.TENSOR) if stage in crossing.consumers]
 
     def sent_by(self, stage: int) -> list[Crossing]:
         """The tensors of the stage that later ones need."""
-        return [crossing for crossing in self.crossings if crossing.producer == stage]
+        return [crossing for crossing in self.of_kind(Kind.TENSOR) if crossing.producer == stage]
 
     def variables(self, stage: int) -> list[Any]:
         """All variables of the stage's layers, random seeds included; each once."""
-        return list({id(v): v for call in self.calls[stage] for v in variables_of(call)}.values())
+        return _variables(self.calls[stage])
+
+    def owned(self, stage: int) -> list[Any]:
+        """Those that no earlier stage has, too: the first of several stages updates a variable."""
+        of_earlier = {crossing.key for crossing in self.of_kind(Kind.VARIABLE) if stage in crossing.consumers}
+        return [v for v in self.variables(stage) if id(v) not in of_earlier]
 
 
-class Traced(NamedTuple):
-    """A tensor of the graph, as a batch makes it.
-
-    Attributes:
-        mask: the shape of its mask; None if it has none.
-        seen: whether it still has the mask when a call needs it, by the call's place; one place more for the model's output.
-            Keras' attention takes the masks of its inputs away.
-    """
-
-    dtype: tf.DType
-    shape: tf.TensorShape
-    mask: tf.TensorShape | None
-    seen: dict[int, bool]
-
-
-def variables_of(call: Any) -> list[Any]:
-    """All variables that a call of a layer uses."""
-    return list(getattr(call.operation, "variables", []))
+def _variables(calls: Sequence[Any]) -> list[Any]:
+    return list({id(v): v for call in calls for v in variables_of(call)}.values())
 
 
 def refuse_uncuttable(model: Any) -> None:
@@ -122,95 +80,16 @@ def refuse_uncuttable(model: Any) -> None:
         )
 
 
-def traced(model: Any, x_spec: Any) -> dict[int, Traced]:
-    """All tensors of the model's graph, by the id of the symbolic one, as a batch with this spec makes them.
-
-    Raises:
-        UnsupportedError: a layer adds a loss, or draws random numbers that would depend on the stages.
-    """
-    graph = adapter.layer_graph(model)
-    adapter.common_seed_variables(make=True)  # Keras would make it in the trace
-    found: dict[int, Traced] = {}
-
-    def run(inputs: Any, operation_fn: Any = lambda operation: operation, call_fn: Any = None) -> Any:
-        values = dict(zip(map(id, graph.inputs), adapter.keras.tree.flatten(inputs), strict=True))
-        calls = adapter.layer_calls(graph)
-        for place, call in enumerate([*calls, None]):
-            for tensor in graph.outputs if call is None else call.input_tensors:
-                if id(tensor) in found:
-                    found[id(tensor)].seen[place] = adapter.mask_of(values[id(tensor)]) is not None
-            if call is not None:
-                adapter.run_layer_calls([call], operation_fn, values)
-            for key in values.keys() - found.keys():
-                value, mask = values[key], adapter.mask_of(values[key])
-                found[key] = Traced(value.dtype, value.shape, None if mask is None else mask.shape, {})
-        return adapter.layer_graph_outputs(graph, values)
-
-    def forward(x: Any) -> None:
-        model(x, training=True)
-        if model.losses:
-            adding = [layer.name for layer in adapter.layers_of(model) if layer is not model and layer.losses]
-            raise UnsupportedError(
-                f"a pipeline has no place yet for losses that layers add, as {', '.join(adding)} does (a regularizer, or "
-                "add_loss): use the optimizer's weight_decay, or tnt.ParallelStrategy.DATA"
-            )
-
-    patch = Patch([(graph, adapter.layer_graph_runner(), run)])
-    patch.apply()
-    try:
-        of_training = _graph_of(forward, x_spec)
-    finally:
-        patch.revert()
-    for trace in (of_training, _graph_of(lambda x: model(x, training=False), x_spec)):
-        refuse_noise(model, trace)
-        _refuse_foreign_state(model, trace)
-    return found
-
-
-def _graph_of(function: Callable[[Any], Any], x_spec: Any) -> Any:
-    of_any_size = tf.nest.map_structure(_of_any_size, x_spec)
-    return tf.function(function, autograph=False).get_concrete_function(of_any_size).graph
-
-
-NOISE = (
-    "{} draws random numbers that depend on the calls before, and so in a pipeline on a rank's layers: use Keras' layers, or "
-    "keras.random with a keras.random.SeedGenerator that is an attribute of the layer, or tnt.ParallelStrategy.DATA"
-)
-
-
-def refuse_noise(model: Any, graph: Any) -> None:
-    """Raises UnsupportedError if the graph draws from random generators that no layer of the model holds."""
-    draws = [*operations.with_random_states(graph), *operations.draws_of_other_generators(graph, adapter.seed_variables(model))]
-    if operations.used(graph, 0, adapter.common_seed_variables()):
-        draws.append("keras.random without a seed")
-    if draws:
-        raise UnsupportedError(NOISE.format(f"the model ({', '.join(draws)})"))
-
-
-def _refuse_foreign_state(model: Any, graph: Any) -> None:
-    held = [v for call in adapter.layer_calls(adapter.layer_graph(model)) for v in variables_of(call)]
-    foreign = operations.changed_others(graph, held)
-    if foreign:
-        raise UnsupportedError(
-            f"a layer changes {', '.join(foreign)}, which is no weight of a layer: a pipeline cannot tell which rank has it. "
-            "Make it a keras.random.SeedGenerator that is an attribute of the layer, or a weight (add_weight), or use "
-            "tnt.ParallelStrategy.DATA"
-        )
-
-
-def _of_any_size(spec: Any) -> Any:
-    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if isinstance(spec, tf.TensorSpec) else spec
-
-
-def cut(model: Any, stage_of: Sequence[int], tensors: dict[int, Traced]) -> Cut:
+def cut(model: Any, stage_of: Sequence[int], trace: Trace) -> Cut:
     """The cut that gives each call of the model's graph, in its order, this stage.
 
     Raises:
         UnsupportedError: these cannot be the stages of a pipeline.
     """
-    graph = adapter.layer_graph(model)
+    graph, tensors = adapter.layer_graph(model), trace.tensors
     calls = adapter.layer_calls(graph)
     last = max(stage_of)
+    of_stages = tuple(tuple(c for c, s in zip(calls, stage_of, strict=True) if s == stage) for stage in range(last + 1))
     producers = {id(t): s for call, s in zip(calls, stage_of, strict=True) for t in call.outputs}
     symbolic = {id(t): t for call in calls for t in call.outputs}
     layers = {id(t): call.operation.name for call in calls for t in call.outputs}
@@ -220,14 +99,16 @@ def cut(model: Any, stage_of: Sequence[int], tensors: dict[int, Traced]) -> Cut:
             consumers.get(id(tensor), set()).add(stage)
     for tensor in graph.outputs:
         consumers.get(id(tensor), set()).add(last)
-    crossings = tuple(
+    crossings = [
         Crossing(layers[key], key, made, later, _parts(symbolic[key].name, tensors[key], [*stage_of, last], made))
         for key, made in producers.items()
         if (later := tuple(sorted(stage for stage in consumers[key] if stage > made)))
-    )
-    of_stages = tuple(tuple(c for c, s in zip(calls, stage_of, strict=True) if s == stage) for stage in range(last + 1))
+    ]
     outputs = tuple(Part(tensors[id(t)].dtype, _tail(t.name, tensors[id(t)].shape)) for t in graph.outputs)
-    result = Cut(graph, of_stages, crossings, outputs)
+    losses = _losses(model, of_stages, {mode: [stage_of[place] for place in places] for mode, places in trace.added.items()})
+    everything = (*crossings, *losses.crossings(), *_shared_variables(of_stages))
+    masked = tuple(tensors[id(t)].seen.get(len(calls), False) for t in graph.outputs)
+    result = Cut(graph, of_stages, everything, outputs, masked, losses)
     _check(result)
     return result
 
@@ -257,26 +138,50 @@ def _tail(name: str, shape: tf.TensorShape) -> tuple[int, ...]:
     return tuple(shape.as_list()[1:])
 
 
+def _users(of_stages: Sequence[Sequence[Any]]) -> dict[int, tuple[Any, list[int]]]:
+    """Each variable, by its id, and the stages that use it."""
+    users: dict[int, tuple[Any, list[int]]] = {}
+    for stage, calls in enumerate(of_stages):
+        for variable in _variables(calls):
+            users.setdefault(id(variable), (variable, []))[1].append(stage)
+    return users
+
+
+def _losses(model: Any, of_stages: Sequence[Sequence[Any]], added: dict[bool, list[int]]) -> LayerLosses:
+    users = _users(of_stages)
+    regularized = [v for v in adapter.trainable_variables(model) if getattr(v, "regularizer", None) is not None]
+    return LayerLosses(added, tuple((v, users[id(v)][1][0]) for v in regularized), len(of_stages))
+
+
+def _shared_variables(of_stages: Sequence[Sequence[Any]]) -> list[Crossing]:
+    """The trained variables that several stages use, such as an embedding that also makes the output."""
+    found: list[Crossing] = []
+    for variable, (first, *later) in _users(of_stages).values():
+        if later and not variable.trainable:
+            raise UnsupportedError(
+                f"stages {first} and {later[0]} of the pipeline share {adapter.path(variable)}, which is not trained: only "
+                "trained weights may be shared. Cut so that one stage has the layers that share it, or use "
+                "tnt.ParallelStrategy.DATA"
+            )
+        if later:
+            part = Part(tf.as_dtype(adapter.dtype_of(variable)), tuple(variable.shape), has_rows=False)
+            found.append(Crossing(adapter.path(variable), id(variable), first, tuple(later), (part,), Kind.VARIABLE))
+    return found
+
+
 def _check(found: Cut) -> None:
-    owners: dict[int, int] = {}
     for stage, calls in enumerate(found.calls):
         first = calls[0].operation.name if calls else "nothing"
-        if not any(v.trainable for v in found.variables(stage)):
+        if not any(v.trainable for v in found.owned(stage)):
             raise UnsupportedError(
-                f"stage {stage} of the pipeline ({first} ...) has no trainable variables: its rank would train nothing. Use "
-                "fewer stages, or cut elsewhere"
+                f"stage {stage} of the pipeline ({first} ...) has no trainable variables of its own: its rank would train "
+                "nothing. Use fewer stages, or cut elsewhere"
             )
         if stage and not found.received_by(stage):
             raise UnsupportedError(
                 f"no data crosses the cut before stage {stage} of the pipeline ({first} ...): cut between layers that follow "
                 "each other"
             )
-        for variable in found.variables(stage):
-            if owners.setdefault(id(variable), stage) != stage:
-                raise UnsupportedError(
-                    f"stages {owners[id(variable)]} and {stage} of the pipeline share {adapter.path(variable)}: a variable "
-                    "belongs to one rank. Cut so that one stage has the layers that share it, or use tnt.ParallelStrategy.DATA"
-                )
 
 
 class StageGraph:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
-from tarantella.keras.pipeline.cut import variables_of
+from tarantella.keras.pipeline.trace import variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

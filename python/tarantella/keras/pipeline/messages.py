@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
+from tarantella.keras.pipeline.crossings import Kind
 from tarantella.keras.pipeline.schedule import Task
 from tarantella.keras.reduction import communicator, device_placement, ops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tarantella.keras.pipeline.cut import Crossing, Cut, Part
+    from tarantella.keras.pipeline.crossings import Crossing, Part
+    from tarantella.keras.pipeline.cut import Cut
     from tarantella.keras.pipeline.schedule import Schedule
 
 _numbers = itertools.count(1)  # of messages, in this process
 
 
 class Message(NamedTuple):
-    """A tensor on its way from one stage to another: a part of a crossing, or its gradient.
+    """An array on its way from one stage to another: a part of a crossing, or its gradient.
 
     A gradient goes back from each stage that needed the tensor to the one before it, which adds its own part. So the parts are
     added up in the order in which one device does it.
@@ -41,7 +43,7 @@ def sent_by(task: Task, cut: Cut) -> list[Message]:
     """The messages that a task sends, in their order; those to stages on the same rank included."""
     found: list[Message] = []
     for place, crossing in enumerate(cut.crossings):
-        if task.is_forward and crossing.producer == task.stage:
+        if task.is_forward and crossing.goes_forward and crossing.producer == task.stage:
             parts = range(len(crossing.parts))
             found.extend(Message(task, place, part, stage) for stage in crossing.consumers for part in parts)
         elif not task.is_forward and task.stage in crossing.consumers and crossing.is_differentiable:
@@ -53,7 +55,7 @@ def needed_by(task: Task, cut: Cut) -> list[Message]:
     """The messages that a task needs; those of stages on the same rank included."""
     found: list[Message] = []
     for place, crossing in enumerate(cut.crossings):
-        if task.is_forward and task.stage in crossing.consumers:
+        if task.is_forward and crossing.goes_forward and task.stage in crossing.consumers:
             sender = Task(crossing.producer, task.micro_batch, True)
             found.extend(Message(sender, place, part, task.stage) for part in range(len(crossing.parts)))
         elif not task.is_forward and task.stage in crossing.stages[:-1] and crossing.is_differentiable:
@@ -119,8 +121,10 @@ class Mail:
 
     def _start(self, peer: int, message: Message) -> Any:
         part, number = self._part(message), next(_numbers)
-        rows, _ = self._rows(message.sender.micro_batch)
-        shape = tf.concat([tf.reshape(tf.cast(rows, tf.int64), [1]), tf.constant(part.tail, tf.int64, [len(part.tail)])], 0)
+        shape = tf.constant(part.tail, tf.int64, [len(part.tail)])
+        if part.has_rows:
+            rows, _ = self._rows(message.sender.micro_batch)
+            shape = tf.concat([tf.reshape(tf.cast(rows, tf.int64), [1]), shape], 0)
         with device_placement.device_of_ops(device_placement.HOST):
             pending = ops.library().tnt_receive(
                 shape=shape,
@@ -136,7 +140,8 @@ class Mail:
     def _label(self, message: Message) -> str:
         """Says which message this is. Both ranks make it, and the receiver compares it with the one that came."""
         (stage, micro_batch, is_forward), crossing = message.sender, self._crossing(message)
-        what = "the mask" if message.part else "the output" if is_forward else "the gradient"
+        forward = "the losses" if crossing.kind is Kind.LOSSES else "the output"
+        what = "the mask" if message.part else forward if is_forward else "the gradient"
         way = f"micro-batch {micro_batch}, stage {stage} to {message.stage}"
         return f"{what} of {crossing.name!r} (tensor {message.crossing}, {way})"
 
@@ -150,8 +155,8 @@ class Mail:
         number, pending = self._pending.pop(message)
         with device_placement.device_of_ops(device_placement.HOST):
             tensor = ops.library().tnt_received(pending=pending, communicator=self._communicator, message=number)
-        _, rows = self._rows(message.sender.micro_batch)
-        return tf.ensure_shape(tensor, [rows, *self._part(message).tail])
+        part, (_, rows) = self._part(message), self._rows(message.sender.micro_batch)
+        return tf.ensure_shape(tensor, [*([rows] if part.has_rows else []), *part.tail])
 
     def wait_for_sends(self) -> list[Any]:
         """Waits until all that was sent has left this rank. Gives the operation, in a graph."""

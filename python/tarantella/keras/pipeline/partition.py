@@ -23,12 +23,14 @@ class Layers:
         is_trained: whether each layer has variables that are trained.
         sent: for each place 0 ... n, the bytes that cross a cut just before this layer, forward.
         is_allowed: for each place, whether a cut may be made there.
+        is_whole: for each place, whether a cut there leaves each trained variable to one stage; empty if all do.
     """
 
     times: Sequence[float]
     is_trained: Sequence[bool]
     sent: Sequence[float]
     is_allowed: Sequence[bool]
+    is_whole: Sequence[bool] = ()
 
     def cost(self, begin: int, end: int) -> float:
         """The milliseconds of a stage with these layers: forward, backward, and the messages at its begin."""

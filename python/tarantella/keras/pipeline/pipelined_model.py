@@ -11,16 +11,17 @@ from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, files
 from tarantella.keras.callback_placement import placement
-from tarantella.keras.checkpoint import callback as checkpoint
 from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches, Sharing
+from tarantella.keras.drivers import on_batch
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
 from tarantella.keras.pipeline import cut as cuts
-from tarantella.keras.pipeline import report, stages
+from tarantella.keras.pipeline import report, stages, trace
+from tarantella.keras.pipeline.divisors import program_of_masks
+from tarantella.keras.pipeline.hooks import PipelineHooks
 from tarantella.keras.pipeline.replicas import Replicas
 from tarantella.keras.pipeline.schedule import Schedule, schedule
-from tarantella.keras.pipeline.step import PipelineHooks
-from tarantella.keras.pipeline.weights import Holdings, optimizer_for, whole_optimizer
+from tarantella.keras.pipeline.weights import Holdings, optimizer_for
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible import shard_state
 
@@ -87,7 +88,9 @@ class PipelinedModel(DistributedModel):
                 raise UnsupportedError("a pipeline and jit_compile=True cannot go together: compile with jit_compile=False")
             if adapter.is_compiled(model) and adapter.steps_per_execution(model) > 1:
                 raise UnsupportedError("a pipeline takes one step in each call: compile the model with steps_per_execution=1")
-            self.hooks = PipelineHooks(model, self.cut, self._schedule, self._replicas)
+            cut = self.cut
+            assert self._holdings is not None  # they are made with the cut
+            self.hooks = PipelineHooks(model, cut, self._schedule, self._replicas, self._holdings)
         return self.hooks
 
     @property
@@ -102,16 +105,11 @@ class PipelinedModel(DistributedModel):
                 )
             stages.check_alike(model, self._pipeline)
             x_spec = tf.nest.map_structure(_spec, adapter.layer_graph(model).input)
-            tensors = cuts.traced(model, x_spec)
-            stage_of, self._times = stages.agreed(lambda: stages.stages_of_calls(model, self._pipeline, x_spec, tensors))
-            self._cut = cuts.cut(model, stage_of, tensors)
-            owners = {
-                id(v): self._schedule.rank_of(stage)
-                for stage in range(self._pipeline.stages)
-                for v in self._cut.variables(stage)
-            }
-            held = {id(v): v for stage in range(self._pipeline.stages) for v in self._cut.variables(stage)}
-            self._holdings = Holdings(owners, list(held.values()), self._replicas.position)
+            found = trace.trace(model, x_spec)
+            stage_of, self._times = stages.agreed(lambda: stages.stages_of_calls(model, self._pipeline, x_spec, found.tensors))
+            self._cut = cuts.cut(model, stage_of, found)
+            by_rank = [(self._schedule.rank_of(s), self._cut.variables(s)) for s in range(self._pipeline.stages)]
+            self._holdings = Holdings(by_rank, self._replicas.position)
             runtime.logger.info("the stages of the pipeline:\n%s", self.table())
         return self._cut
 
@@ -124,15 +122,13 @@ class PipelinedModel(DistributedModel):
     def refuse_unsupported(self, callbacks: Any) -> None:
         """Raises if one of the callbacks needs all weights on one rank."""
         super().refuse_unsupported(callbacks)
-        kinds = adapter.callback_kinds("BackupAndRestore", "ModelCheckpoint", "SwapEMAWeights")
-        if checkpoint.of(adapter.callback_list(callbacks)) is not None:
-            raise UnsupportedError("tnt.callbacks.Checkpoint does not know pipelines yet: save the model between calls of fit")
+        kinds = adapter.callback_kinds("BackupAndRestore", "OrbaxCheckpoint", "SwapEMAWeights")
         for callback in adapter.callback_list(callbacks):
-            with_weights = getattr(callback, "restore_best_weights", False) or getattr(callback, "histogram_freq", 0)
-            if isinstance(callback, kinds) or with_weights:
+            if isinstance(callback, kinds) or bool(getattr(callback, "histogram_freq", False)):
                 raise UnsupportedError(
-                    f"{type(callback).__name__} needs all weights on one rank, and a pipeline spreads them: save the model "
-                    "between calls of fit (tnt.Model.save), or leave out restore_best_weights and histogram_freq"
+                    f"{type(callback).__name__} needs all weights on one rank, and a pipeline spreads them: use "
+                    "tnt.callbacks.Checkpoint, which also restores, or keras.callbacks.ModelCheckpoint, and leave out "
+                    "histogram_freq"
                 )
 
     def build(self, batch_spec: Any, step: str = "train_step") -> None:
@@ -168,6 +164,7 @@ class PipelinedModel(DistributedModel):
         if validation_spec is not None:
             self.build(validation_spec, "test_step")
         self.broadcast_weights()
+        self.open_hooks().weights_synchronised = True
 
     def broadcast_weights(self) -> None:
         """Gives all ranks rank 0's weights and random seeds, if no rank has given up those of others yet. Collective."""
@@ -179,6 +176,8 @@ class PipelinedModel(DistributedModel):
     def try_out(self, batch_spec: Any, is_divided: bool, steps: Sequence[str]) -> None:
         """Tries the losses and the model on made-up samples, as long as all weights are here. Collective."""
         self.open_hooks().refuse_noise_of_losses(batch_spec)
+        if any(self.cut.masked):
+            program_of_masks(self.keras_model, adapter.batch_for_step(batch_spec)[0], True)  # or an error, on all ranks
         if not self._is_released:
             super().try_out(batch_spec, is_divided, steps)
         self._release()
@@ -193,32 +192,17 @@ class PipelinedModel(DistributedModel):
     def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
         """Writes a file of the whole model, whose weights come to the ranks that write. Collective."""
         collectives.meet(f"tnt.Model.{method}")
-        here = on_all_ranks or runtime.is_master_rank()
-        with self._together(here):
+        if self._is_released:
+            self.open_hooks().gathering.write(filepath, write_to, on_all_ranks)
+        else:
             files.write(filepath, write_to, on_all_ranks)
-
-    @contextmanager
-    def _together(self, here: bool) -> Iterator[None]:
-        model, holdings = self.keras_model, self._holdings
-        own = adapter.optimizer_of(model)
-        if holdings is None or not holdings.is_released:
-            yield
-            return
-        with holdings.together(here):
-            if own is not None and own.built:
-                model.optimizer = whole_optimizer(own, adapter.trainable_variables(model), here, self._replicas.ranks)
-            try:
-                yield
-            finally:
-                model.optimizer = own
 
     # -------------------------------------------------------------------------------------- other methods of tnt.Model
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """The methods of `tnt.Model` that are others for a pipeline."""
-        refused = ("train_on_batch", "test_on_batch", "predict_on_batch", "_tnt_plan")
-        own = (self.predict, self.get_weights, self.set_weights, self.load_weights, self.summary)
-        return {**{name: _refusal(name) for name in refused}, **{method.__name__: method for method in own}}
+        own = (self.predict, self.predict_on_batch, self.get_weights, self.set_weights, self.load_weights, self.summary)
+        return {"_tnt_plan": _refuse_plan, **{method.__name__: method for method in own}}
 
     def predict(
         self,
@@ -249,6 +233,13 @@ class PipelinedModel(DistributedModel):
                 parts, verbose=verbosity(verbose), steps=batches.steps, callbacks=placement.for_predict(callbacks)
             )
         return predicted if tnt_output_on_all_devices or runtime.is_master_rank() else None
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """As `tnt.Model.predict_on_batch`. Collective."""
+        self.open_hooks()
+        self.broadcast_weights()
+        self._release()
+        return on_batch.predicted_part(self, x, self.division)
 
     def get_weights(self) -> list[Any]:
         """Like Keras' `get_weights`: all weights, on every rank. Collective."""
@@ -288,13 +279,8 @@ class PipelinedModel(DistributedModel):
             kwargs.get("print_fn", print)(table)
 
 
-def _refusal(name: str) -> Callable[..., Any]:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        if name == "_tnt_plan":
-            raise UnsupportedError("tnt.plan shows how gradients are reduced over ranks in buckets, and a pipeline has none")
-        raise UnsupportedError(f"{name} of a pipeline is not available in this version: use fit, evaluate or predict")
-
-    return refuse
+def _refuse_plan() -> Any:
+    raise UnsupportedError("tnt.plan shows how gradients are reduced over ranks in buckets, and a pipeline has none")
 
 
 def _spec(tensor: Any) -> tf.TensorSpec:

@@ -14,8 +14,8 @@ from tarantella.keras.pipeline.options import stages_by_splits
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tarantella.keras.pipeline.cut import Traced
     from tarantella.keras.pipeline.options import PipelineOptions
+    from tarantella.keras.pipeline.trace import Traced
 
 _ROWS = 8  # samples with which layers are timed
 
@@ -58,10 +58,16 @@ def stages_of_calls(
 
 
 def _best_begins(calls: Sequence[Any], layers: partition.Layers, stages: int) -> list[int] | None:
-    """The best partition that divides nothing that TensorFlow computes as one; if there is none, the best of all."""
+    """The best partition that divides neither a trained variable's calls nor what TensorFlow computes as one, if it can be."""
     divided = fusion.places(calls)
-    whole = dataclasses.replace(layers, is_allowed=[a and i not in divided for i, a in enumerate(layers.is_allowed)])
-    return partition.best_partition(whole, stages) or partition.best_partition(layers, stages)
+    places = range(len(layers.is_allowed))
+    fused_stay, whole = [i not in divided for i in places], layers.is_whole or [True for _ in places]
+    for wishes in ([fused_stay, whole], [fused_stay], [whole], []):
+        allowed = [all(here) for here in zip(layers.is_allowed, *wishes, strict=True)]
+        begins = partition.best_partition(dataclasses.replace(layers, is_allowed=allowed), stages)
+        if begins is not None:
+            return begins
+    return None
 
 
 def _named_begins(calls: Sequence[Any], names: Sequence[str]) -> list[int]:

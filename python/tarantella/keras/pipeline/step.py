@@ -1,4 +1,4 @@
-"""The training and test steps of a pipeline: each rank computes its row of the schedule, micro-batch by micro-batch.
+"""One step of a pipeline: each rank computes its row of the schedule, micro-batch by micro-batch.
 
 Micro-batches are the shards of `tarantella.keras.reproducible`, with their random seeds, weights and trees of sums. So a
 pipeline gives the bits of a serial reproducible training with as many shards. A rank computes the gradients of its stages. The
@@ -12,115 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
-from tarantella.keras.pipeline import clipping, messages
-from tarantella.keras.pipeline import cut as cuts
-from tarantella.keras.pipeline.cut import Cut, StageGraph
+from tarantella.keras.pipeline import clipping, messages, shared
+from tarantella.keras.pipeline.crossings import Kind
+from tarantella.keras.pipeline.divisors import Divisors
+from tarantella.keras.pipeline.layer_losses import key_of
 from tarantella.keras.pipeline.messages import Mail
 from tarantella.keras.reduction import collectives, gradients, ops
-from tarantella.keras.reproducible.shard_state import ShardState, read
+from tarantella.keras.reproducible.shard_state import read
 from tarantella.keras.reproducible.sharded_reduction import widened
-from tarantella.keras.reproducible.sharded_step import DivisorsNeeded
 from tarantella.keras.reproducible.shards import TreeSum
-from tarantella.keras.reproducible.step import ReproducibleHooks
-from tarantella.keras.step import noise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from tarantella.keras.pipeline.replicas import Replicas
-    from tarantella.keras.pipeline.schedule import Schedule, Task
-    from tarantella.keras.step.patch import Attribute
+    from tarantella.keras.pipeline.hooks import PipelineHooks
+    from tarantella.keras.pipeline.schedule import Task
 
 Shards = list[tuple[Any, split.Share]]
-
-
-class PipelineHooks(ReproducibleHooks):
-    """The steps of a compiled model that is a pipeline.
-
-    Args:
-        cut: the model's stages.
-        schedule: who computes what in a training step.
-        replicas: of the pipeline.
-    """
-
-    holds_all_weights = False
-
-    def __init__(self, model: Any, cut: Cut, schedule: Schedule, replicas: Replicas) -> None:
-        super().__init__(model, replicas.micro_batches, None, lambda grads, variables: None, replicas.division)
-        self.cut, self.schedule, self.replicas = cut, schedule, replicas
-        self.stages = list(schedule.stages_of(replicas.position))
-        own = {id(v) for stage in self.stages for v in cut.variables(stage)}
-        self.trained = [v for v in adapter.trainable_variables(model) if id(v) in own]
-        self.graph = StageGraph(cut)
-        self._losses_draw = False
-
-    def prepare(self) -> None:
-        """There are no buckets."""
-
-    def _attributes(self) -> list[Attribute]:
-        return [*super()._attributes(), *self.graph.hooks()]
-
-    def _optimizer_hooks(self, optimizer: Any) -> list[Attribute]:
-        return []
-
-    def _in_shards(self, original: Callable[[Any], Any], training: bool) -> Callable[[Any], Any]:
-        def step(element: Any) -> Any:
-            return StepRun(self, self._unpacked(element), training).run()
-
-        return step
-
-    def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def step(element: Any) -> Any:
-            return StepRun(self, split.unpack(element), training=None).run_to_predict()
-
-        return step
-
-    def states(self, training: bool) -> dict[int, ShardState]:
-        """The state of each of this rank's stages when a step begins."""
-        last, metrics = len(self.cut.calls) - 1, adapter.metric_variables(self._model)
-        held = {s: [*self.cut.variables(s), *(metrics if s == last else [])] for s in self.stages}
-        return {s: ShardState(self._model, training, {id(v) for v in variables}) for s, variables in held.items()}
-
-    def computing(self, share: split.Share, training: bool) -> Any:
-        """The context in which a stage computes a micro-batch."""
-        return self._running_shard(share, training)
-
-    def weight(self) -> tf.Tensor:
-        """How much the micro-batch counts that is being computed."""
-        return self.gradients.counted(self._step.weight())
-
-    def refuse_noise(self) -> None:
-        """Raises UnsupportedError if this rank's step, in a graph, draws from a generator that no layer holds."""
-        if context.graph() is not None:
-            cuts.refuse_noise(self._model, context.graph())
-
-    def refuse_noise_of_losses(self, batch_spec: Any) -> None:
-        """Tries the losses, and raises UnsupportedError on all ranks if one draws random numbers. Collective."""
-        before = noise.number_of_draws()
-        self.loss_trial.run(batch_spec)
-        self._losses_draw |= noise.number_of_draws() > before
-        if self._losses_draw:
-            raise UnsupportedError(cuts.NOISE.format("a loss"))
-
-    @property
-    def model(self) -> Any:
-        """The Keras model."""
-        return self._model
-
-    def loss(self, batch: Any, y_pred: Any, training: bool) -> tf.Tensor:
-        """The loss of a micro-batch, after the metrics have seen it."""
-        self._step.is_last = False
-        try:
-            return adapter.loss_and_metrics(self._model, batch, y_pred, training)
-        except DivisorsNeeded:
-            raise UnsupportedError(
-                "a pipeline has no place yet for a loss whose divisor depends on the whole batch (a mask that reaches the "
-                "model's output, or reduction='mean_with_sample_weight'): end the mask before the output, use "
-                "reduction='sum_over_batch_size', or tnt.ParallelStrategy.DATA"
-            ) from None
 
 
 class StepRun:
@@ -140,7 +50,10 @@ class StepRun:
         self._states = {} if training is None else hooks.states(self._training)
         self._after: list[Any] = []  # operations and tensors with which the task before ends
         self._tapes: dict[Task, tuple[tf.GradientTape, dict[int, Any], Any]] = {}
-        self._variables = {s: [v for v in hooks.trained if id(v) in set(map(id, self._cut.variables(s)))] for s in hooks.stages}
+        self._differentiable = {c.key for c in self._cut.of_kind(Kind.TENSOR) if c.is_differentiable}
+        in_order = adapter.trainable_variables(hooks.model)
+        self._variables = {s: _among(in_order, self._cut.variables(s)) for s in hooks.stages}
+        self._owned = {s: _among(in_order, self._cut.owned(s)) for s in hooks.stages}
         self._gradients = {s: TreeSum() for s in hooks.stages}
         self._averages = {s: TreeSum() for s in hooks.stages}
         self._metrics = TreeSum()
@@ -156,7 +69,12 @@ class StepRun:
 
     def run(self) -> Any:
         """The logs of the global batch, on every rank."""
-        self._run_row()
+        if self._last in self._states:
+            self._hooks.set_divisors(Divisors(self._hooks, self._training).of_batch(self._shards))
+        try:
+            self._run_row()
+        finally:
+            self._hooks.set_divisors(None)
         with tf.control_dependencies(self._after):
             sums = [self._sums(s) for s in self._hooks.stages] if self._training else []
             averages = {s: self._replicas.sums(_total(self._averages[s])) for s in self._states}
@@ -199,7 +117,7 @@ class StepRun:
         if state is not None:
             state.begin_shard(self._replicas.division.own[task.micro_batch])
         received = self._received(task)
-        watched = {key: tensor for key, tensor in received.items() if tensor.dtype.is_floating}
+        watched = {key: tensor for key, tensor in received.items() if key in self._differentiable}
         tape = tf.GradientTape() if self._training else None
         with nullcontext() if state is None else self._hooks.computing(share, self._training):
             with tape or nullcontext():
@@ -207,9 +125,10 @@ class StepRun:
                     tape.watch(list(watched.values()))
                 x = adapter.batch_for_step(batch)[0]
                 output, values = self._hooks.graph.run(self._hooks.model, task.stage, x, received, self._training)
-                target = None
+                losses, target = self._losses_of_layers(task.stage, values, state is not None), None
                 if task.stage == self._last and state is not None:
-                    target = self._hooks.loss(batch, output, self._training)
+                    added = self._cut.losses.in_order(losses, received, self._training)
+                    target = self._hooks.loss(batch, output, self._training, added)
             if state is not None:
                 self._weights[task.micro_batch] = self._hooks.weight()
         done = self._send_values(task, values)
@@ -221,8 +140,15 @@ class StepRun:
             self._add_metrics(share)
         if state is not None and self._training:
             self._averages[task.stage].add(state.changes(state.averages), self._weights[task.micro_batch])
-            self._tapes[task._replace(is_forward=False)] = tape, watched, values if target is None else target
+            self._tapes[task._replace(is_forward=False)] = tape, watched, (values, losses) if target is None else target
         return done
+
+    def _losses_of_layers(self, stage: int, values: dict[int, Any], is_wanted: bool) -> list[tf.Tensor]:
+        """The losses that the stage adds; among its values as they travel, if it is not the last one."""
+        losses = self._cut.losses.of_stage(self._hooks.model, stage, self._training) if is_wanted else []
+        if stage != self._last:
+            values[key_of(stage)] = self._cut.losses.packed(stage, losses)
+        return losses
 
     def _send_values(self, task: Task, values: dict[int, Any]) -> list[Any]:
         done: list[Any] = []
@@ -235,25 +161,26 @@ class StepRun:
     def _backward(self, task: Task) -> list[Any]:
         tape, watched, target = self._tapes.pop(task)
         variables, upstream = self._variables[task.stage], None
+        of_later = {self._cut.crossings[m.crossing].key: self._mail.take(m) for m in messages.needed_by(task, self._cut)}
         if task.stage != self._last:
-            target, upstream = self._upstream(task, {**target, **watched})
+            values, losses = target
+            values = {**values, **watched}
+            tensors = [key for key in of_later if key in values]
+            target = [*(values[key] for key in tensors), *losses]
+            upstream = [*(of_later[key] for key in tensors), *map(tf.ones_like, losses)]
         found = tape.gradient(target, [*variables, *watched.values()], output_gradients=upstream)
         own, of_received = found[: len(variables)], dict(zip(watched, found[len(variables) :], strict=True))
+        self._has_gradient.update(id(v) for g, v in zip(own, variables, strict=True) if g is not None or id(v) in of_later)
+        dense = {id(v): _with_later(gradients.dense(g, v), of_later.get(id(v))) for g, v in zip(own, variables, strict=True)}
         done: list[Any] = []
         for message in messages.sent_by(task, self._cut):
             key = self._cut.crossings[message.crossing].key
-            gradient = of_received[key]
+            gradient = dense[key] if key in dense else of_received[key]
             gradient = tf.zeros_like(watched[key]) if gradient is None else tf.convert_to_tensor(gradient)
             done.extend([gradient, *self._mail.send(message, gradient)])
-        self._has_gradient.update(id(v) for g, v in zip(own, variables, strict=True) if g is not None)
-        dense = [widened(gradients.dense(g, v)) for g, v in zip(own, variables, strict=True)]
-        self._gradients[task.stage].add(dense, self._weights[task.micro_batch])
-        return [*done, *dense]
-
-    def _upstream(self, task: Task, values: dict[int, Any]) -> tuple[list[Any], list[Any]]:
-        """The stage's tensors that later stages needed, and their gradients: of those that it received, too."""
-        found = {self._cut.crossings[m.crossing].key: self._mail.take(m) for m in messages.needed_by(task, self._cut)}
-        return [values[key] for key in found], list(found.values())
+        owned = [widened(dense[id(v)]) for v in self._owned[task.stage]]
+        self._gradients[task.stage].add(owned, self._weights[task.micro_batch])
+        return [*done, *owned]
 
     # ------------------------------------------------------------------------------------------------------ the end
 
@@ -280,19 +207,17 @@ class StepRun:
     def _update(self, sums: Sequence[Sequence[tf.Tensor]]) -> None:
         """Changes this rank's trained variables. sums: the gradients of each of its stages."""
         reduced: dict[int, Any] = {}
-        for variables, totals in zip(self._variables.values(), sums, strict=True):
+        for variables, totals in zip(self._owned.values(), sums, strict=True):
             for total, variable in zip(totals, variables, strict=True):
                 reduced[id(variable)] = tf.cast(total, adapter.dtype_of(variable))
         grads = [reduced[id(v)] if id(v) in self._has_gradient else None for v in self._hooks.trained]
         model, optimizer = self._hooks.model, adapter.optimizer_of(self._hooks.model)
-        if not optimizer.global_clipnorm:
-            with context.applying():
-                optimizer.apply(grads, self._hooks.trained)
-            return
         of_model = adapter.trainable_variables(model)
-        grads = clipping.by_global_norm(optimizer.global_clipnorm, grads, self._hooks.trained, of_model, self._replicas)
+        if optimizer.global_clipnorm:
+            grads = clipping.by_global_norm(optimizer.global_clipnorm, grads, self._hooks.trained, of_model, self._replicas)
         with context.applying(), clipping.already_done(optimizer):
             optimizer.apply(grads, self._hooks.trained)
+        shared.send_new_values(of_model, self._cut, self._hooks.schedule, self._replicas)
 
     def run_to_predict(self) -> Any:
         """The model's output for the global batch, on every rank."""
@@ -330,6 +255,17 @@ class StepRun:
         """The rows of all replicas in the order of the batch."""
         places = [place for replica in range(self._replicas.count) for place in self._places(replica)]
         return tf.gather(tf.concat(parts, 0), tf.math.invert_permutation(tf.concat(places, 0)))
+
+
+def _with_later(gradient: tf.Tensor, of_later: tf.Tensor | None) -> tf.Tensor:
+    """A gradient, with that of the later stages that use the variable, too. Both are of one micro-batch."""
+    return gradient if of_later is None else of_later + gradient
+
+
+def _among(variables: Sequence[Any], chosen: Sequence[Any]) -> list[Any]:
+    """Those of the variables that are among the chosen ones, in their order."""
+    ids = set(map(id, chosen))
+    return [v for v in variables if id(v) in ids]
 
 
 def _to_wait_for(done: Sequence[Any]) -> list[Any]:

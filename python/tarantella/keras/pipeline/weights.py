@@ -21,18 +21,26 @@ class Holdings:
     """Which rank holds which variable of a model.
 
     Args:
-        owners: the rank of each variable within a pipeline, by the variable's id. In the first replica it is that in the job.
-        variables: all of them, in the order of the model.
+        by_rank: for each stage its rank within a pipeline and its variables. The first rank of a variable is its owner. In the
+            first replica it is that in the job.
         position: this rank within its pipeline.
     """
 
-    def __init__(self, owners: dict[int, int], variables: Sequence[Any], position: int) -> None:
-        self._owners, self._position = owners, position
-        self._variables = list(variables)
+    def __init__(self, by_rank: Sequence[tuple[int, Sequence[Any]]], position: int) -> None:
+        self._owners: dict[int, int] = {}
+        for rank, variables in by_rank:
+            for variable in variables:
+                self._owners.setdefault(id(variable), rank)
+        self._variables = list({id(v): v for _, variables in by_rank for v in variables}.values())
+        self._here = {id(v) for rank, variables in by_rank if rank == position for v in variables}
         self.is_released = False
 
+    def is_here(self, variable: Any) -> bool:
+        """Whether this rank has the value of a variable. One that is in no stage is on all."""
+        return not self.is_released or id(variable) in self._here or id(variable) not in self._owners
+
     def _of_others(self) -> list[Any]:
-        return [v for v in self._variables if self._owners[id(v)] != self._position]
+        return [v for v in self._variables if id(v) not in self._here]
 
     def release(self) -> None:
         """Frees the variables that other ranks hold."""
@@ -61,7 +69,7 @@ class Holdings:
             return
         for variable in self._variables:
             value = self.value(variable)
-            if here and self._owners[id(variable)] != self._position:
+            if here and id(variable) not in self._here:
                 adapter.refill(variable, value)
         try:
             yield
@@ -84,8 +92,8 @@ def optimizer_for(optimizer: Any, variables: Sequence[Any]) -> Any:
     """An optimizer like this one, with the state of these variables only. This one's state is taken over, if it has any."""
     new = optimizer.__class__.from_config(optimizer.get_config())
     adapter.build_optimizer(new, variables)
-    before = _by_path(optimizer)
-    for path, variable in _by_path(new).items():
+    before = by_path(optimizer)
+    for path, variable in by_path(new).items():
         if path in before:
             adapter.unwrap(variable).assign(adapter.unwrap(before[path]))
     return new
@@ -96,11 +104,11 @@ def whole_optimizer(optimizer: Any, variables: Sequence[Any], here: bool, ranks:
 
     ranks: the number of ranks of a pipeline: those of the first replica have all states.
     """
-    own = _by_path(optimizer)
+    own = by_path(optimizer)
     whole = optimizer.__class__.from_config(optimizer.get_config()) if here else None
     if whole is not None:
         adapter.build_optimizer(whole, variables)
-    targets = {} if whole is None else _by_path(whole)
+    targets = {} if whole is None else by_path(whole)
     for owner in range(ranks):
         for path in collectives.broadcast_object(sorted(own), owner):
             value = collectives.broadcast_object(
@@ -111,11 +119,16 @@ def whole_optimizer(optimizer: Any, variables: Sequence[Any], here: bool, ranks:
     return optimizer if whole is None else whole
 
 
-def _by_path(optimizer: Any) -> dict[str, Any]:
-    """The optimizer's variables by their names, in which those of the trained variables stand."""
+def path_in(path: str) -> str:
+    """The path of an optimizer's variable, without the name of the optimizer."""
+    return path.partition("/")[2]
+
+
+def by_path(optimizer: Any) -> dict[str, Any]:
+    """The optimizer's variables by their paths in it, which contain those of the trained variables."""
     found: dict[str, Any] = {}
     for variable in optimizer.variables:
-        path = adapter.path(variable).partition("/")[2]  # without the name of the optimizer
+        path = path_in(adapter.path(variable))
         if path in found:
             raise UnsupportedError(
                 f"two states of {type(optimizer).__name__} are named {path}: give the model's layers names of their own"

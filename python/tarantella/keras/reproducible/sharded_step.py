@@ -72,8 +72,8 @@ class ShardedStep(CurrentStep):
         self._n_asked_for += 1
         return self._divisors[self._n_asked_for - 1]
 
-    def set_divisors(self, divisors: list[tf.Tensor]) -> None:
-        """The sums over all shards."""
+    def set_divisors(self, divisors: list[tf.Tensor] | None) -> None:
+        """The sums over all shards; None if they are not known."""
         self._divisors = divisors
 
     @contextmanager

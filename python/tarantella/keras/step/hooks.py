@@ -58,6 +58,7 @@ class StepHooks:
         loss_trial, added_losses, forward_trial, step_trial: find out before the first step how losses, outputs and gradients
             are made of those of a batch's parts.
         sharding: spreads the state of the model's optimizers over ranks; None if each rank holds all of it.
+        held_state: the variables in a checkpoint, if each rank holds some of the model's only (`PipelineState`); else None.
         autotune: tries fusion thresholds while `fit` trains; None if it is not asked for.
         weights_synchronised: whether all ranks have been given rank 0's weights and optimizer state.
         has_local_state: whether single steps left state on each rank that the end of an epoch would bring together.
@@ -78,6 +79,7 @@ class StepHooks:
         self.added_losses = AddedLosses(model, step.loss_kinds)
         self.forward_trial = ForwardTrial(model)
         self.sharding: Sharding | None = None
+        self.held_state: Any = None
         self.autotune: Autotune | None = None
         self.weights_synchronised = False
         self.has_local_state = False
@@ -114,6 +116,11 @@ class StepHooks:
             self._functions = _UNTRACED
             if self.autotune is not None:
                 self.autotune.forget_traces()
+
+    @property
+    def served(self) -> Callable[[], AbstractContextManager[None]] | None:
+        """Gives the context in which the other ranks answer callbacks of the master; None if it holds all that these need."""
+        return None if self.sharding is None else self.sharding.served
 
     # -------------------------------------------------------------------------------------------- installation
 

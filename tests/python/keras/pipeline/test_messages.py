@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tarantella.keras.pipeline import messages
+from tarantella.keras.pipeline.crossings import Crossing
 from tarantella.keras.pipeline.schedule import Task
 
 
@@ -23,7 +24,7 @@ def mail(monkeypatch):
     monkeypatch.setattr(messages.communicator, "attachment", lambda: 0)
     monkeypatch.setattr(messages.ops, "library", Sending)
     schedule = SimpleNamespace(rank_of=lambda stage: stage, rows=[])
-    cut = SimpleNamespace(crossings=[SimpleNamespace(name=f"layer{i}") for i in range(5)])
+    cut = SimpleNamespace(crossings=[Crossing(f"layer{i}", i, 0, (1, 2), ()) for i in range(5)])
     return messages.Mail(cut, schedule, 0, lambda micro_batch: (tf.constant(1), 1))
 
 

@@ -11,6 +11,7 @@ from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 
 def loss_reductions(loss: Any) -> Iterator[str]:
@@ -58,17 +59,43 @@ def outputs_of_losses(model: Any) -> dict[int, str]:
     return {} if len(found) < 2 else {id(item.loss): str(item.name or "/".join(map(str, item.path))) for item in found}
 
 
-def loss_and_metrics(model: Any, batch: Any, y_pred: Any, training: bool) -> tf.Tensor:
-    """The loss of a batch, after the metrics have seen it, as in Keras' own training and test steps.
+def loss_of(model: Any, batch: Any, y_pred: Any, training: bool, added: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The loss of a batch, as Keras' own steps compute it.
+
+    Keras has no public way to give `compute_loss` other losses than those that the model's layers have.
+
+    added: all losses of layers and regularizers.
+    """
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    before = model._losses_override
+    object.__setattr__(model, "_losses_override", list(added))
+    try:
+        return model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
+    finally:
+        object.__setattr__(model, "_losses_override", before)
+
+
+def without_effects() -> AbstractContextManager[Any]:
+    """The context in which Keras assigns to no variable, such as the state of a metric."""
+    return keras.StatelessScope()  # type: ignore[no-any-return]
+
+
+def loss_and_metrics(model: Any, batch: Any, y_pred: Any, training: bool, added: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The same, after the metrics have seen the batch.
 
     The metric of the loss is private: the public list of metrics does not tell which one it is.
     """
+    loss = loss_of(model, batch, y_pred, training, added)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-    loss = model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
     rows = tf.shape(next(tensor for tensor in keras.tree.flatten(x) if tensor is not None))[0]
     model._loss_tracker.update_state(loss, sample_weight=rows)
     model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
     return loss
+
+
+def added_losses(model: Any) -> list[list[Any]]:
+    """What the model and each layer in it have added by `add_loss` since the model was called, in Keras' order."""
+    return [layer._get_own_losses() for layer in model._flatten_layers()]
 
 
 def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[tf.Tensor, Any]:

@@ -1,0 +1,111 @@
+"""Bringing a pipeline's weights and optimizer together on one rank: to write a file, on all ranks' call or on the master's."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tarantella import collectives, runtime
+from tarantella.keras import adapter, files
+from tarantella.keras.pipeline.weights import whole_optimizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tarantella.keras.pipeline.replicas import Replicas
+    from tarantella.keras.pipeline.weights import Holdings
+    from tarantella.keras.step.patch import Attribute
+
+_END, _GATHER = range(2)
+_WRITERS = ("save", "save_weights", "export")
+
+
+class Gathering:
+    """Gathers what the ranks hold of a model.
+
+    As a rule all ranks ask for it together. Where a callback of the master's works alone, the others answer it (`served`).
+
+    Args:
+        model: the Keras model.
+    """
+
+    def __init__(self, model: Any, holdings: Holdings, replicas: Replicas) -> None:
+        self._model, self._holdings, self._replicas = model, holdings, replicas
+        self._asks = False  # whether this rank is the master and works alone
+
+    @contextmanager
+    def together(self, here: bool) -> Iterator[None]:
+        """In this context the model and its optimizer are whole on the ranks where `here` is true. Collective."""
+        model, own = self._model, adapter.optimizer_of(self._model)
+        if not self._holdings.is_released:
+            yield
+            return
+        with self._holdings.together(here):
+            if own is not None and own.built:
+                model.optimizer = whole_optimizer(own, adapter.trainable_variables(model), here, self._replicas.ranks)
+            try:
+                yield
+            finally:
+                model.optimizer = own
+
+    def write(self, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
+        """Writes a file of the whole model, as `files.write` does. Collective."""
+        with self.together(on_all_ranks or runtime.is_master_rank()):
+            files.write(filepath, write_to, on_all_ranks)
+
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """In this context the master may write files of the whole model. The others answer first, until it leaves."""
+        if not runtime.is_master_rank():
+            while self._announced() == _GATHER:
+                with self.together(here=False):
+                    pass
+            yield
+            return
+        self._asks = True
+        try:
+            yield
+        finally:
+            self._asks = False
+            self._announced(_END)
+
+    def _announced(self, what: int = _END) -> int:
+        """What the master says, on all ranks."""
+        return int(collectives.broadcast(np.array([what], np.int64), 0)[0])
+
+    # ---------------------------------------------------------------------------- methods of the model in a callback
+
+    def methods(self) -> list[Attribute]:
+        """Replacements of the Keras model's methods that need all weights, for callbacks of `fit`."""
+        model = self._model
+        return [
+            *((model, name, self._writing(name, getattr(model, name))) for name in _WRITERS),
+            (model, "set_weights", self.set_weights),
+        ]
+
+    def _writing(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def write(filepath: Any, *args: Any, **kwargs: Any) -> None:
+            if not self._asks:
+                collectives.meet(f"{name} of the model in a callback")
+                self.write(filepath, lambda path: original(path, *args, **kwargs), on_all_ranks=False)
+                return
+            self._announced(_GATHER)
+            with self.together(here=True):
+                original(filepath, *args, **kwargs)
+
+        return write
+
+    def set_weights(self, weights: Any) -> None:
+        """Gives the variables that this rank holds their values in a list of all; others may be empty arrays there.
+
+        Raises:
+            ValueError: the list has another length, or a value another shape.
+        """
+        variables = list(self._model.weights)
+        if len(weights) != len(variables):
+            raise ValueError(f"the model has {len(variables)} weights, and set_weights was given {len(weights)}")
+        for variable, value in zip(variables, weights, strict=True):
+            if self._holdings.is_here(variable):
+                variable.assign(value)

@@ -1,0 +1,139 @@
+"""The training and test steps of a model that is a pipeline: they take the place of Keras' own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.errors import UnsupportedError
+from tarantella.keras import adapter, context
+from tarantella.keras.data import split
+from tarantella.keras.pipeline import trace
+from tarantella.keras.pipeline.cut import Cut, StageGraph
+from tarantella.keras.pipeline.gathering import Gathering
+from tarantella.keras.pipeline.step import StepRun
+from tarantella.keras.pipeline.stored import PipelineState
+from tarantella.keras.reproducible.shard_state import ShardState
+from tarantella.keras.reproducible.step import ReproducibleHooks
+from tarantella.keras.step import noise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from tarantella.keras.pipeline.replicas import Replicas
+    from tarantella.keras.pipeline.schedule import Schedule
+    from tarantella.keras.pipeline.weights import Holdings
+    from tarantella.keras.step.patch import Attribute
+
+
+class PipelineHooks(ReproducibleHooks):
+    """The steps of a compiled model that is a pipeline.
+
+    Args:
+        cut: the model's stages.
+        schedule: who computes what in a training step.
+        replicas: of the pipeline.
+        holdings: what this rank holds.
+    """
+
+    holds_all_weights = False
+
+    def __init__(self, model: Any, cut: Cut, schedule: Schedule, replicas: Replicas, holdings: Holdings) -> None:
+        super().__init__(model, replicas.micro_batches, None, lambda grads, variables: None, replicas.division)
+        self.cut, self.schedule, self.replicas = cut, schedule, replicas
+        self.stages = list(schedule.stages_of(replicas.position))
+        own = {id(v) for stage in self.stages for v in cut.owned(stage)}
+        self.trained = [v for v in adapter.trainable_variables(model) if id(v) in own]
+        self.graph = StageGraph(cut)
+        self.gathering = Gathering(model, holdings, replicas)
+        self.held_state = PipelineState(model, holdings, self.gathering, replicas)
+        self._losses_draw = False
+
+    def prepare(self) -> None:
+        """There are no buckets."""
+
+    def _attributes(self) -> list[Attribute]:
+        return [*super()._attributes(), *self.graph.hooks(), *self.gathering.methods()]
+
+    def _local_call(self, name: str) -> Callable[..., Any]:
+        original = getattr(self._model, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if adapter.is_validation_of_fit(kwargs):
+                return original(*args, **kwargs)
+            raise UnsupportedError(
+                f"a callback calls {name} of the model, of which this rank holds some stages only: call {name} of the "
+                "tnt.Model, on all ranks, between calls of fit"
+            )
+
+        return call
+
+    @property
+    def served(self) -> Callable[[], AbstractContextManager[None]]:
+        return self.gathering.served
+
+    def _optimizer_hooks(self, optimizer: Any) -> list[Attribute]:
+        return []
+
+    def _in_shards(self, original: Callable[[Any], Any], training: bool) -> Callable[[Any], Any]:
+        def step(element: Any) -> Any:
+            return StepRun(self, self._unpacked(element), training).run()
+
+        return step
+
+    def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def step(element: Any) -> Any:
+            shards = split.unpack(adapter.unpack_batch(element) if self._is_single_batch else element)
+            return StepRun(self, shards, training=None).run_to_predict()
+
+        return step
+
+    def states(self, training: bool) -> dict[int, ShardState]:
+        """The state of each of this rank's stages when a step begins."""
+        last, metrics = len(self.cut.calls) - 1, adapter.metric_variables(self._model)
+        held = {s: [*self.cut.variables(s), *(metrics if s == last else [])] for s in self.stages}
+        return {s: ShardState(self._model, training, {id(v) for v in variables}) for s, variables in held.items()}
+
+    def computing(self, share: split.Share, training: bool) -> Any:
+        """The context in which a stage computes a micro-batch."""
+        return self._running_shard(share, training)
+
+    def weight(self) -> tf.Tensor:
+        """How much the micro-batch counts that is being computed."""
+        return self.gradients.counted(self._step.weight())
+
+    def refuse_noise(self) -> None:
+        """Raises UnsupportedError if this rank's step, in a graph, draws from a generator that no layer holds."""
+        if context.graph() is not None:
+            trace.refuse_noise(self._model, context.graph())
+
+    def refuse_noise_of_losses(self, batch_spec: Any) -> None:
+        """Tries the losses, and raises UnsupportedError on all ranks if one draws random numbers. Collective."""
+        before = noise.number_of_draws()
+        self.loss_trial.run(batch_spec)
+        self._losses_draw |= noise.number_of_draws() > before
+        if self._losses_draw:
+            raise UnsupportedError(trace.NOISE.format("a loss"))
+
+    @property
+    def model(self) -> Any:
+        """The Keras model."""
+        return self._model
+
+    def loss(self, batch: Any, y_pred: Any, training: bool, added: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The loss of a micro-batch, after the metrics have seen it. added: what layers and regularizers add to it."""
+        self._step.is_last = False
+        return adapter.loss_and_metrics(self._model, batch, y_pred, training, added)
+
+    def divisors(self, batch: Any, y_pred: Any, share: split.Share, training: bool) -> list[tf.Tensor]:
+        """The numbers that the losses of a micro-batch divide by. y_pred: any output with the model's masks."""
+        self._step.is_last = False
+        with self._step.collecting_divisors() as found, self.computing(share, training), adapter.without_effects():
+            adapter.loss_of(self._model, batch, y_pred, training, [tf.constant(0.0)])
+        return found
+
+    def set_divisors(self, sums: list[tf.Tensor] | None) -> None:
+        """The sums over all micro-batches, or None."""
+        self._step.set_divisors(sums)

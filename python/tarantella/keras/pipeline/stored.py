@@ -1,0 +1,81 @@
+"""The variables of a pipeline in a checkpoint: collected as one device would have them, and put back where they are held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tarantella import collectives, runtime
+from tarantella.keras import adapter
+from tarantella.keras.checkpoint import state
+from tarantella.keras.pipeline.weights import by_path, path_in
+
+if TYPE_CHECKING:
+    from tarantella.keras.checkpoint.state import Description, Stored
+    from tarantella.keras.pipeline.gathering import Gathering
+    from tarantella.keras.pipeline.replicas import Replicas
+    from tarantella.keras.pipeline.weights import Holdings
+
+_OPTIMIZER = "optimizer"
+
+
+class PipelineState:
+    """As `tarantella.keras.checkpoint.state.ModelState`, for a model of which each rank holds some stages.
+
+    Args:
+        model: the Keras model.
+    """
+
+    def __init__(self, model: Any, holdings: Holdings, gathering: Gathering, replicas: Replicas) -> None:
+        self._model, self._holdings, self._gathering, self._replicas = model, holdings, gathering, replicas
+
+    def collect(self) -> Stored:
+        """Copies of all variables, on the master. Collective."""
+        with self._gathering.together(runtime.is_master_rank()):
+            return state.collect(self._model, per_rank=False)
+
+    def difference(self, stored: Stored | None, common_seed: bool) -> str | None:
+        """How the model differs from the stored one, on the master; None if it fits. Collective."""
+        of_optimizer = self._of_all_optimizers()
+        if stored is None:
+            return None
+        for name, variables in state.groups_of(self._model, common_seed).items():
+            described, items = [state.described(v) for v in variables], stored.get(name, [])
+            if name == _OPTIMIZER:
+                items = sorted(items, key=lambda item: path_in(item["path"]))
+                described = [of_optimizer[path] for path in sorted(of_optimizer)]
+            found = state.difference_of_group(name, described, items)
+            if found is not None:
+                return found
+        return None
+
+    def _of_all_optimizers(self) -> dict[str, Description]:
+        """The variables of the ranks' optimizers, by their paths. Collective."""
+        own = {path: state.described(v) for path, v in by_path(adapter.optimizer_of(self._model)).items()}
+        found: dict[str, Description] = {}
+        for owner in range(self._replicas.ranks):
+            sent = collectives.broadcast_object([[path, *description] for path, description in own.items()], owner)
+            found.update({path: state.Description(name, tuple(shape), dtype) for path, name, shape, dtype in sent})
+        return found
+
+    def restore(self, stored: Stored | None, common_seed: bool) -> None:
+        """Gives the ranks the values of the variables that they hold, one by one. Collective. stored: None but on rank 0."""
+        for name, variables in state.groups_of(self._model, common_seed).items():
+            if name == _OPTIMIZER:
+                self._restore_optimizer(stored)
+                continue
+            for place, variable in enumerate(variables):
+                inner = adapter.unwrap(variable)
+                empty = np.zeros(tuple(variable.shape), inner.dtype.as_numpy_dtype)
+                value = collectives.broadcast(empty if stored is None else np.asarray(stored[name][place]["value"]), 0)
+                if self._holdings.is_here(variable):
+                    inner.assign(value)
+
+    def _restore_optimizer(self, stored: Stored | None) -> None:
+        own = by_path(adapter.optimizer_of(self._model))
+        items = [] if stored is None else stored[_OPTIMIZER]
+        for place, path in enumerate(collectives.broadcast_object([path_in(item["path"]) for item in items])):
+            value = collectives.broadcast_object(None if stored is None else items[place]["value"])
+            if path in own:
+                adapter.unwrap(own[path]).assign(value)
