@@ -150,7 +150,8 @@ def _users(of_stages: Sequence[Sequence[Any]]) -> dict[int, tuple[Any, list[int]
 def _losses(model: Any, of_stages: Sequence[Sequence[Any]], added: dict[bool, list[int]]) -> LayerLosses:
     users = _users(of_stages)
     regularized = [v for v in adapter.trainable_variables(model) if getattr(v, "regularizer", None) is not None]
-    return LayerLosses(added, tuple((v, users[id(v)][1][0]) for v in regularized), len(of_stages))
+    # the last stage with a variable: on one device, too, a regularizer's gradient is the first of those that are added up
+    return LayerLosses(added, tuple((v, users[id(v)][1][-1]) for v in regularized), len(of_stages))
 
 
 def _shared_variables(of_stages: Sequence[Sequence[Any]]) -> list[Crossing]:
@@ -167,6 +168,22 @@ def _shared_variables(of_stages: Sequence[Sequence[Any]]) -> list[Crossing]:
             part = Part(tf.as_dtype(adapter.dtype_of(variable)), tuple(variable.shape), has_rows=False)
             found.append(Crossing(adapter.path(variable), id(variable), first, tuple(later), (part,), Kind.VARIABLE))
     return found
+
+
+def refuse_other_sums(found: Cut) -> None:
+    """Raises UnsupportedError if stages add up the gradients of a variable in another order than one device may do it.
+
+    The sum of two is the same in any order. TensorFlow adds up three and more in one operation.
+    """
+    regularized = {id(v) for v, _ in found.losses.regularized}
+    for crossing in found.of_kind(Kind.VARIABLE):
+        uses = [call for calls in found.calls for call in calls if crossing.key in map(id, variables_of(call))]
+        if len(uses) + (crossing.key in regularized) > 2:
+            raise UnsupportedError(
+                f"stages {', '.join(map(str, crossing.stages))} of the pipeline share {crossing.name}, whose gradient has more "
+                "than two parts, and the last bit of their sum depends on the order: use it in two layers and without a "
+                "regularizer, cut so that one stage has it, or leave out reproducible"
+            )
 
 
 def _check(found: Cut) -> None:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tarantella.keras.data import split
-    from tarantella.keras.pipeline.hooks import PipelineHooks
+    from tarantella.keras.pipeline.rank_model import RankModel
 
 
 class Divisors:
     """Finds the divisors of one step, on a rank with the last stage."""
 
-    def __init__(self, hooks: PipelineHooks, training: bool) -> None:
+    def __init__(self, hooks: RankModel, training: bool) -> None:
         self._hooks, self._training, self._cut = hooks, training, hooks.cut
         self._masks: Callable[[Any], list[Any]] | None = None
 

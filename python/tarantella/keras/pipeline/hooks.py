@@ -9,7 +9,7 @@ import tensorflow as tf
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
-from tarantella.keras.pipeline import trace
+from tarantella.keras.pipeline import shared, trace
 from tarantella.keras.pipeline.cut import Cut, StageGraph
 from tarantella.keras.pipeline.gathering import Gathering
 from tarantella.keras.pipeline.step import StepRun
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class PipelineHooks(ReproducibleHooks):
-    """The steps of a compiled model that is a pipeline.
+    """The steps of a compiled model that is a pipeline, and what they ask for (`RankModel`).
 
     Args:
         cut: the model's stages.
@@ -75,7 +75,15 @@ class PipelineHooks(ReproducibleHooks):
         return self.gathering.served
 
     def _optimizer_hooks(self, optimizer: Any) -> list[Attribute]:
-        return []
+        finalize = optimizer.finalize_variable_values
+
+        def finalize_own(variables: Any) -> None:
+            """The end of `fit`, which may give the model the averages of its weights."""
+            finalize(self.trained)
+            if adapter.has_averages(optimizer):
+                shared.send_new_values(variables, self.cut, self.schedule, self.replicas)
+
+        return [(optimizer, "finalize_variable_values", finalize_own)]
 
     def _in_shards(self, original: Callable[[Any], Any], training: bool) -> Callable[[Any], Any]:
         def step(element: Any) -> Any:
@@ -91,21 +99,17 @@ class PipelineHooks(ReproducibleHooks):
         return step
 
     def states(self, training: bool) -> dict[int, ShardState]:
-        """The state of each of this rank's stages when a step begins."""
         last, metrics = len(self.cut.calls) - 1, adapter.metric_variables(self._model)
         held = {s: [*self.cut.variables(s), *(metrics if s == last else [])] for s in self.stages}
         return {s: ShardState(self._model, training, {id(v) for v in variables}) for s, variables in held.items()}
 
     def computing(self, share: split.Share, training: bool) -> Any:
-        """The context in which a stage computes a micro-batch."""
         return self._running_shard(share, training)
 
     def weight(self) -> tf.Tensor:
-        """How much the micro-batch counts that is being computed."""
         return self.gradients.counted(self._step.weight())
 
     def refuse_noise(self) -> None:
-        """Raises UnsupportedError if this rank's step, in a graph, draws from a generator that no layer holds."""
         if context.graph() is not None:
             trace.refuse_noise(self._model, context.graph())
 
@@ -119,21 +123,17 @@ class PipelineHooks(ReproducibleHooks):
 
     @property
     def model(self) -> Any:
-        """The Keras model."""
         return self._model
 
     def loss(self, batch: Any, y_pred: Any, training: bool, added: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The loss of a micro-batch, after the metrics have seen it. added: what layers and regularizers add to it."""
         self._step.is_last = False
         return adapter.loss_and_metrics(self._model, batch, y_pred, training, added)
 
     def divisors(self, batch: Any, y_pred: Any, share: split.Share, training: bool) -> list[tf.Tensor]:
-        """The numbers that the losses of a micro-batch divide by. y_pred: any output with the model's masks."""
         self._step.is_last = False
         with self._step.collecting_divisors() as found, self.computing(share, training), adapter.without_effects():
             adapter.loss_of(self._model, batch, y_pred, training, [tf.constant(0.0)])
         return found
 
     def set_divisors(self, sums: list[tf.Tensor] | None) -> None:
-        """The sums over all micro-batches, or None."""
         self._step.set_divisors(sums)

@@ -108,6 +108,8 @@ class PipelinedModel(DistributedModel):
             found = trace.trace(model, x_spec)
             stage_of, self._times = stages.agreed(lambda: stages.stages_of_calls(model, self._pipeline, x_spec, found.tensors))
             self._cut = cuts.cut(model, stage_of, found)
+            if self._pipeline.reproducible:
+                cuts.refuse_other_sums(self._cut)
             by_rank = [(self._schedule.rank_of(s), self._cut.variables(s)) for s in range(self._pipeline.stages)]
             self._holdings = Holdings(by_rank, self._replicas.position)
             runtime.logger.info("the stages of the pipeline:\n%s", self.table())

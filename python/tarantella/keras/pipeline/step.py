@@ -27,7 +27,7 @@ from tarantella.keras.reproducible.shards import TreeSum
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tarantella.keras.pipeline.hooks import PipelineHooks
+    from tarantella.keras.pipeline.rank_model import RankModel
     from tarantella.keras.pipeline.schedule import Task
 
 Shards = list[tuple[Any, split.Share]]
@@ -40,7 +40,7 @@ class StepRun:
         training: None for a prediction.
     """
 
-    def __init__(self, hooks: PipelineHooks, shards: Shards, training: bool | None) -> None:
+    def __init__(self, hooks: RankModel, shards: Shards, training: bool | None) -> None:
         self._hooks, self._shards, self._training = hooks, shards, bool(training)
         schedule, self._replicas = hooks.schedule if training else hooks.schedule.without_backward(), hooks.replicas
         self._row = schedule.rows[self._replicas.position]
@@ -48,7 +48,9 @@ class StepRun:
         self._last_rank = schedule.rank_of(self._last)
         self._mail = Mail(hooks.cut, schedule, self._replicas.position, self._rows_of, self._replicas.first_rank)
         self._states = {} if training is None else hooks.states(self._training)
-        self._after: list[Any] = []  # operations and tensors with which the task before ends
+        # operations and tensors with which the task before ends; at first the data: a step without, with which Keras ends an
+        # epoch of unknown length, must neither touch state nor wait for messages
+        self._after: list[Any] = [] if tf.executing_eagerly() else [t for t in tf.nest.flatten(shards) if tf.is_tensor(t)]
         self._tapes: dict[Task, tuple[tf.GradientTape, dict[int, Any], Any]] = {}
         self._differentiable = {c.key for c in self._cut.of_kind(Kind.TENSOR) if c.is_differentiable}
         in_order = adapter.trainable_variables(hooks.model)

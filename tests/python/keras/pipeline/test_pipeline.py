@@ -28,7 +28,7 @@ def found() -> dict[int, Findings]:
         (2, "cnn", ["1f1b"]),
         (2, "tagger", ["1f1b"]),
         (2, "transformer", ["interleaved"]),
-        (4, "mlp", ["1f1b", "replicas"]),
+        (4, "mlp", ["1f1b"]),
         (4, "cnn", ["1f1b"]),
         (4, "tagger", ["1f1b"]),
     ],

@@ -19,6 +19,7 @@ def found() -> Findings:
         ("subclassed", "UnsupportedError", "a subclassed model (Subclassed): its call does not say"),
         ("too few layers", "InvalidArgumentError", "it has 1 at most. Use pipeline_stages=1 or fewer"),
         ("shared", "UnsupportedError", "shared/moving_mean, which is not trained: only trained weights may be shared"),
+        ("three parts", "UnsupportedError", "twice/kernel, whose gradient has more than two parts"),
         ("no variables", "InvalidArgumentError", "schedule is 'x': use 'gpipe', '1f1b' or 'interleaved'"),
         ("no data", "UnsupportedError", "no data crosses the cut before stage 1 of the pipeline"),
         ("unknown", "InvalidArgumentError", "pipeline_stages names 'nowhere', and the model has no such layer"),

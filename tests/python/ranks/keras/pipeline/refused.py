@@ -100,11 +100,14 @@ def refused() -> dict[str, list[str]]:
     branches = [layers.Dense(2)(inputs), layers.Dense(2)(inputs)]
     parallel = keras.Model(inputs, layers.Dense(1, name="end")(layers.Dense(3, name="joint")(layers.Add(name="sum")(branches))))
     clip = keras.optimizers.SGD(global_clipnorm=1.0, gradient_accumulation_steps=2)
+    twice = layers.Dense(4, name="twice", kernel_regularizer="l2")
+    used = dense(twice, layers.Dense(4, name="between"), twice)
     second = adapter.layer_calls(parallel)[1].operation.name
     return {
         "subclassed": fails(Subclassed()),
         "too few layers": fails(dense()),
         "shared": fails(dense(layers.Dense(4), shared, layers.Dense(4, name="between"), shared), pipeline_stages=["between"]),
+        "three parts": fails(used, pipeline_stages=["between"], reproducible=MICRO_BATCHES),
         "no variables": fails(dense(layers.Dense(3), layers.ReLU(name="relu")), pipeline_stages=["last"], schedule="x"),
         "no data": fails(parallel, pipeline_stages=[second, "sum", "end"], schedule="interleaved"),
         "unknown": fails(dense(layers.Dense(3)), pipeline_stages=["nowhere"]),
