@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/more"
 SCRIPT = RANKS / "examples/more_examples.py"
-NAMES = ("finetune", "gan", "table", "texts", "rates")
+NAMES = ("finetune", "gan", "pipeline", "table", "texts", "rates")
 
 
 @pytest.fixture(scope="module")

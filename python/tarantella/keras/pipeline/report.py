@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tarantella.keras.pipeline.crossings import Kind
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -41,4 +43,8 @@ def table(cut: Cut, schedule: Schedule, times: Sequence[float], replicas: Replic
         f"{schedule.name}, {schedule.micro_batches} micro-batches: bubble {100 * schedule.bubble:.1f} %. "
         "Times are of 8 samples, bytes of one"
     )
-    return "\n".join([*lines, note])
+    shared = [
+        f"stages {', '.join(map(str, c.stages))} share {c.name}: {c.parts[0].bytes} bytes back in each micro-batch"
+        for c in cut.of_kind(Kind.VARIABLE)
+    ]
+    return "\n".join([*lines, note, *shared])

@@ -15,6 +15,7 @@ import table
 import tensorflow as tf
 import texts
 
+import pipeline
 import tarantella as tnt
 
 folder, *names = sys.argv[1:]
@@ -36,6 +37,7 @@ def fine_tune() -> dict[str, list[float]]:
 TRAIN = {
     "finetune": fine_tune,
     "gan": lambda: gan.train(wrap, 2, 150)[1],
+    "pipeline": lambda: pipeline.train(wrap if serial else pipeline.pipeline, 2, 150, 2, 32)[1],
     "table": lambda: table.train(wrap, 1_000_000, 2, 400)[1],
     "texts": lambda: texts.train(wrap, 2, 300)[1],
     "rates": lambda: {"loss": list(rates.search(wrap, {0: 0.01, 1: 0.1}, 2).values())},
