@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
@@ -14,6 +15,7 @@ from tarantella.keras.pipeline.cut import Cut, StageGraph
 from tarantella.keras.pipeline.gathering import Gathering
 from tarantella.keras.pipeline.step import StepRun
 from tarantella.keras.pipeline.stored import PipelineState
+from tarantella.keras.reduction import collectives
 from tarantella.keras.reproducible.shard_state import ShardState
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.step import noise
@@ -80,10 +82,13 @@ class PipelineHooks(ReproducibleHooks):
         def finalize_own(variables: Any) -> None:
             """The end of `fit`, which may give the model the averages of its weights."""
             finalize(self.trained)
-            if adapter.has_averages(optimizer):
+            if adapter.has_averages(adapter.optimizers_of(optimizer)[-1]):
                 shared.send_new_values(variables, self.cut, self.schedule, self.replicas)
 
-        return [(optimizer, "finalize_variable_values", finalize_own)]
+        hooks: list[Attribute] = [(optimizer, "finalize_variable_values", finalize_own)]
+        if len(adapter.optimizers_of(optimizer)) > 1:
+            hooks.append((optimizer, "check_finite", _on_all_ranks(optimizer.check_finite)))
+        return hooks
 
     def _in_shards(self, original: Callable[[Any], Any], training: bool) -> Callable[[Any], Any]:
         def step(element: Any) -> Any:
@@ -137,3 +142,12 @@ class PipelineHooks(ReproducibleHooks):
 
     def set_divisors(self, sums: list[tf.Tensor] | None) -> None:
         self._step.set_divisors(sums)
+
+
+def _on_all_ranks(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A LossScaleOptimizer's `check_finite`, of gradients of which each rank has its own variables'."""
+
+    def check_finite(grads: Any) -> Any:
+        return tf.equal(collectives.total(tf.cast(check(grads), tf.int32)), runtime.get_size())
+
+    return check_finite

@@ -146,18 +146,18 @@ class PipelinedModel(DistributedModel):
         super().build(batch_spec, step)
 
     def _refuse_optimizer(self, optimizer: Any) -> None:
-        name = type(optimizer).__name__
         others = [n for n in adapter.named_optimizers(self.keras_model) if n != "optimizer"]
         if others:
             raise UnsupportedError(f"a pipeline has one optimizer, and {others[0]} of the model is another one")
-        if len(adapter.optimizers_of(optimizer)) > 1 or getattr(optimizer, "loss_scale_factor", None):
+        inner = adapter.optimizers_of(optimizer)[-1]
+        scales = inner is not optimizer or getattr(optimizer, "loss_scale_factor", None)
+        accumulates = getattr(inner, "gradient_accumulation_steps", None)
+        if getattr(inner, "global_clipnorm", None) and (scales or accumulates):
+            why = "gradient_accumulation_steps=..." if accumulates else "a scaled loss"
             raise UnsupportedError(
-                f"a pipeline has no place yet for a scaled loss ({name}): use bfloat16 in the place of float16"
-            )
-        if getattr(optimizer, "global_clipnorm", None) and getattr(optimizer, "gradient_accumulation_steps", None):
-            raise UnsupportedError(
-                f"{name}(global_clipnorm=..., gradient_accumulation_steps=...) of a pipeline needs the norm of all stages' "
-                "accumulated gradients: leave one of them out, or use clipnorm, which looks at one variable at a time"
+                f"{type(inner).__name__}(global_clipnorm=...) and {why} cannot go together in a pipeline, which would need the "
+                "norm of all gradients in the middle of the update: leave one of them out, or use clipnorm, which takes "
+                "one variable at a time"
             )
 
     def start_alike(self, batch_spec: Any, validation_spec: Any = None) -> None:

@@ -61,6 +61,7 @@ class StepRun:
         self._metrics = TreeSum()
         self._weights: dict[int, tf.Tensor] = {}
         self._has_gradient: set[int] = set()
+        self._raw: dict[int, Any] = {}  # the last gradient of each variable, as the tape made it
         self._outputs: list[Any] = []
 
     def _rows_of(self, micro_batch: int) -> tuple[tf.Tensor, int | None]:
@@ -130,7 +131,7 @@ class StepRun:
                 losses, target = self._losses_of_layers(task.stage, values, state is not None), None
                 if task.stage == self._last and state is not None:
                     added = self._cut.losses.in_order(losses, received, self._training)
-                    target = self._hooks.loss(batch, output, self._training, added)
+                    target = self._scaled(self._hooks.loss(batch, output, self._training, added))
             if state is not None:
                 self._weights[task.micro_batch] = self._hooks.weight()
         done = self._send_values(task, values)
@@ -144,6 +145,13 @@ class StepRun:
             self._averages[task.stage].add(state.changes(state.averages), self._weights[task.micro_batch])
             self._tapes[task._replace(is_forward=False)] = tape, watched, (values, losses) if target is None else target
         return done
+
+    def _scaled(self, loss: tf.Tensor) -> tf.Tensor:
+        """The loss whose gradients are computed. An optimizer for float16 multiplies it by a factor that all ranks know."""
+        if not self._training:
+            return loss
+        scaled: tf.Tensor = getattr(adapter.optimizer_of(self._hooks.model), adapter.scale_hook())(loss)
+        return scaled
 
     def _losses_of_layers(self, stage: int, values: dict[int, Any], is_wanted: bool) -> list[tf.Tensor]:
         """The losses that the stage adds; among its values as they travel, if it is not the last one."""
@@ -169,9 +177,10 @@ class StepRun:
             values = {**values, **watched}
             tensors = [key for key in of_later if key in values]
             target = [*(values[key] for key in tensors), *losses]
-            upstream = [*(of_later[key] for key in tensors), *map(tf.ones_like, losses)]
+            upstream = [*(of_later[key] for key in tensors), *(self._scaled(tf.ones_like(loss)) for loss in losses)]
         found = tape.gradient(target, [*variables, *watched.values()], output_gradients=upstream)
         own, of_received = found[: len(variables)], dict(zip(watched, found[len(variables) :], strict=True))
+        self._raw.update((id(v), g) for g, v in zip(own, variables, strict=True))
         self._has_gradient.update(id(v) for g, v in zip(own, variables, strict=True) if g is not None or id(v) in of_later)
         dense = {id(v): _with_later(gradients.dense(g, v), of_later.get(id(v))) for g, v in zip(own, variables, strict=True)}
         done: list[Any] = []
@@ -214,6 +223,9 @@ class StepRun:
                 reduced[id(variable)] = tf.cast(total, adapter.dtype_of(variable))
         grads = [reduced[id(v)] if id(v) in self._has_gradient else None for v in self._hooks.trained]
         model, optimizer = self._hooks.model, adapter.optimizer_of(self._hooks.model)
+        if len(adapter.optimizers_of(optimizer)) > 1:  # a LossScaleOptimizer skips a step that overflowed
+            raw, scale = [self._raw.get(id(v)) for v in self._hooks.trained], adapter.scale_of_gradients(optimizer)
+            grads = [g if g is None else gradients.in_range_of_float16(g, r, scale) for g, r in zip(grads, raw, strict=True)]
         of_model = adapter.trainable_variables(model)
         if optimizer.global_clipnorm:
             grads = clipping.by_global_norm(optimizer.global_clipnorm, grads, self._hooks.trained, of_model, self._replicas)

@@ -9,7 +9,7 @@ import numpy as np
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import state
-from tarantella.keras.pipeline.weights import by_path, path_in
+from tarantella.keras.pipeline.weights import by_key, keys
 
 if TYPE_CHECKING:
     from tarantella.keras.checkpoint.state import Description, Stored
@@ -43,20 +43,21 @@ class PipelineState:
         for name, variables in state.groups_of(self._model, common_seed).items():
             described, items = [state.described(v) for v in variables], stored.get(name, [])
             if name == _OPTIMIZER:
-                items = sorted(items, key=lambda item: path_in(item["path"]))
-                described = [of_optimizer[path] for path in sorted(of_optimizer)]
+                by_stored_key = dict(zip(keys([item["path"] for item in items]), items, strict=True))
+                items = [by_stored_key[key] for key in sorted(by_stored_key)]
+                described = [of_optimizer[key] for key in sorted(of_optimizer)]
             found = state.difference_of_group(name, described, items)
             if found is not None:
                 return found
         return None
 
     def _of_all_optimizers(self) -> dict[str, Description]:
-        """The variables of the ranks' optimizers, by their paths. Collective."""
-        own = {path: state.described(v) for path, v in by_path(adapter.optimizer_of(self._model)).items()}
+        """The variables of the ranks' optimizers, by their keys. Collective."""
+        own = {key: state.described(v) for key, v in by_key(adapter.optimizer_of(self._model)).items()}
         found: dict[str, Description] = {}
         for owner in range(self._replicas.ranks):
-            sent = collectives.broadcast_object([[path, *description] for path, description in own.items()], owner)
-            found.update({path: state.Description(name, tuple(shape), dtype) for path, name, shape, dtype in sent})
+            sent = collectives.broadcast_object([[key, *description] for key, description in own.items()], owner)
+            found.update({key: state.Description(name, tuple(shape), dtype) for key, name, shape, dtype in sent})
         return found
 
     def restore(self, stored: Stored | None, common_seed: bool) -> None:
@@ -73,9 +74,9 @@ class PipelineState:
                     inner.assign(value)
 
     def _restore_optimizer(self, stored: Stored | None) -> None:
-        own = by_path(adapter.optimizer_of(self._model))
+        own = by_key(adapter.optimizer_of(self._model))
         items = [] if stored is None else stored[_OPTIMIZER]
-        for place, path in enumerate(collectives.broadcast_object([path_in(item["path"]) for item in items])):
+        for place, key in enumerate(collectives.broadcast_object(keys([item["path"] for item in items]))):
             value = collectives.broadcast_object(None if stored is None else items[place]["value"])
-            if path in own:
-                adapter.unwrap(own[path]).assign(value)
+            if key in own:
+                adapter.unwrap(own[key]).assign(value)

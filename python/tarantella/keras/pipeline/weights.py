@@ -92,8 +92,8 @@ def optimizer_for(optimizer: Any, variables: Sequence[Any]) -> Any:
     """An optimizer like this one, with the state of these variables only. This one's state is taken over, if it has any."""
     new = optimizer.__class__.from_config(optimizer.get_config())
     adapter.build_optimizer(new, variables)
-    before = by_path(optimizer)
-    for path, variable in by_path(new).items():
+    before = by_key(optimizer)
+    for path, variable in by_key(new).items():
         if path in before:
             adapter.unwrap(variable).assign(adapter.unwrap(before[path]))
     return new
@@ -104,11 +104,11 @@ def whole_optimizer(optimizer: Any, variables: Sequence[Any], here: bool, ranks:
 
     ranks: the number of ranks of a pipeline: those of the first replica have all states.
     """
-    own = by_path(optimizer)
+    own = by_key(optimizer)
     whole = optimizer.__class__.from_config(optimizer.get_config()) if here else None
     if whole is not None:
         adapter.build_optimizer(whole, variables)
-    targets = {} if whole is None else by_path(whole)
+    targets = {} if whole is None else by_key(whole)
     for owner in range(ranks):
         for path in collectives.broadcast_object(sorted(own), owner):
             value = collectives.broadcast_object(
@@ -119,19 +119,24 @@ def whole_optimizer(optimizer: Any, variables: Sequence[Any], here: bool, ranks:
     return optimizer if whole is None else whole
 
 
-def path_in(path: str) -> str:
-    """The path of an optimizer's variable, without the name of the optimizer."""
-    return path.partition("/")[2]
+def keys(paths: Sequence[str]) -> list[str]:
+    """The keys of an optimizer's variables with these paths: the same on all ranks, whatever the optimizers are named there.
+
+    A path begins with the name of the optimizer, or with that of the one inside of it. Names may have a number at the end.
+    """
+    names = list(dict.fromkeys(path.partition("/")[0] for path in paths))
+    return [f"{names.index(name)}/{rest}" for name, _, rest in (path.partition("/") for path in paths)]
 
 
-def by_path(optimizer: Any) -> dict[str, Any]:
-    """The optimizer's variables by their paths in it, which contain those of the trained variables."""
+def by_key(optimizer: Any) -> dict[str, Any]:
+    """The optimizer's variables by their keys, which contain the paths of the trained variables."""
     found: dict[str, Any] = {}
-    for variable in optimizer.variables:
-        path = path_in(adapter.path(variable))
-        if path in found:
+    variables = list(optimizer.variables)
+    for variable, key in zip(variables, keys([adapter.path(v) for v in variables]), strict=True):
+        if key in found:
             raise UnsupportedError(
-                f"two states of {type(optimizer).__name__} are named {path}: give the model's layers names of their own"
+                f"two states of {type(optimizer).__name__} are named {adapter.path(variable)}: give the model's layers names "
+                "of their own"
             )
-        found[path] = variable
+        found[key] = variable
     return found

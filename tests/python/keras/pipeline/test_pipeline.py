@@ -26,6 +26,7 @@ def found() -> dict[int, Findings]:
     [
         (2, "mlp", ["gpipe", "1f1b"]),
         (2, "cnn", ["1f1b"]),
+        (2, "half", ["1f1b"]),
         (2, "tagger", ["1f1b"]),
         (2, "transformer", ["interleaved"]),
         (4, "mlp", ["1f1b"]),

@@ -102,9 +102,18 @@ def tagger() -> tuple[Any, Any]:
     return keras.Model(tokens, {"first": first, "second": second}), (x, y)
 
 
+def half() -> tuple[Any, Any]:
+    """Layers that compute in float16, with a loss that is scaled too much at first: steps are skipped."""
+    stack = [layers.Dense(8, activation="relu", dtype="mixed_float16", kernel_regularizer="l2") for _ in range(3)]
+    random = np.random.default_rng(4)
+    x, y = random.normal(size=(SAMPLES, 6)).astype("f4"), random.integers(0, 3, SAMPLES)
+    return keras.Sequential([keras.Input((6,)), *stack, layers.Dense(3, dtype="float32")]), (x, y)
+
+
 OPTIMIZERS = {
     "mlp": lambda: keras.optimizers.Adam(0.01),
     "cnn": lambda: keras.optimizers.Adam(0.01, global_clipnorm=0.5),
+    "half": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01), 2.0**20, 2),
     "tagger": lambda: keras.optimizers.SGD(0.05, momentum=0.9),
     "transformer": lambda: keras.optimizers.SGD(0.05, momentum=0.9, use_ema=True, ema_momentum=0.8),
 }
@@ -133,7 +142,7 @@ def of_unknown_length(x: Any, y: Any) -> tf.data.Dataset:
 def fitted(name: str, **arguments: Any) -> tuple[Any, Any, dict[str, Any]]:
     """The trained model, its data, and what is compared."""
     keras.utils.set_random_seed(7)
-    plain, (x, y) = {"mlp": mlp, "cnn": cnn, "tagger": tagger, "transformer": transformer}[name]()
+    plain, (x, y) = {"mlp": mlp, "cnn": cnn, "half": half, "tagger": tagger, "transformer": transformer}[name]()
     model = tnt.Model(plain, **arguments) if arguments else plain
     model.compile(optimizer=OPTIMIZERS[name](), **compile_arguments(name))
     if name == "tagger":

@@ -118,7 +118,9 @@ def refused() -> dict[str, list[str]]:
         "sharded": fails(dense(layers.Dense(3)), shard_optimizer=True),
         "XLA": fails_with_xla(),
         "several steps": fails(dense(layers.Dense(3)), steps_per_execution=2),
-        "scaled loss": fails(dense(layers.Dense(3)), optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())),
+        "scaled loss": fails(
+            dense(layers.Dense(3)), optimizer=keras.optimizers.SGD(global_clipnorm=1.0, loss_scale_factor=8.0)
+        ),
         "backup": fails(dense(layers.Dense(3)), callbacks=[keras.callbacks.BackupAndRestore(FOLDER / "backup")]),
         "histograms": fails(dense(layers.Dense(3)), callbacks=[keras.callbacks.TensorBoard(FOLDER, histogram_freq=1)]),
         "different": fails(dense(layers.Dense(3 + RANK, name="inner"))),

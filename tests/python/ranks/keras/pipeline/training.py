@@ -61,6 +61,11 @@ def trained_tagger() -> Any:
 
 
 @check
+def trained_half() -> Any:
+    return serial("half") if SIZE == 1 else {"1f1b": pipeline("half", "1f1b", 2)}
+
+
+@check
 def weights_of_plain_keras() -> list[float]:
     """The numbers of the MLP: without reproducible=V, three micro-batches are no power of two."""
     arguments = {} if SIZE == 1 else {"parallel_strategy": PIPELINING, "micro_batches": 3}
