@@ -17,6 +17,7 @@ from tarantella.keras.pipeline.step import StepRun
 from tarantella.keras.pipeline.stored import PipelineState
 from tarantella.keras.reduction import collectives
 from tarantella.keras.reproducible.shard_state import ShardState
+from tarantella.keras.reproducible.shards import RunningSum, TreeSum
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.step import noise
 
@@ -38,11 +39,12 @@ class PipelineHooks(ReproducibleHooks):
         schedule: who computes what in a training step.
         replicas: of the pipeline.
         holdings: what this rank holds.
+        in_tree: whether gradients are added up in the tree of a reproducible training, which takes more memory.
     """
 
     holds_all_weights = False
 
-    def __init__(self, model: Any, cut: Cut, schedule: Schedule, replicas: Replicas, holdings: Holdings) -> None:
+    def __init__(self, model: Any, cut: Cut, schedule: Schedule, replicas: Replicas, holdings: Holdings, in_tree: bool) -> None:
         super().__init__(model, replicas.micro_batches, None, lambda grads, variables: None, replicas.division)
         self.cut, self.schedule, self.replicas = cut, schedule, replicas
         self.stages = list(schedule.stages_of(replicas.position))
@@ -51,6 +53,7 @@ class PipelineHooks(ReproducibleHooks):
         self.graph = StageGraph(cut)
         self.gathering = Gathering(model, holdings, replicas)
         self.held_state = PipelineState(model, holdings, self.gathering, replicas)
+        self._in_tree = in_tree
         self._losses_draw = False
 
     def prepare(self) -> None:
@@ -110,6 +113,9 @@ class PipelineHooks(ReproducibleHooks):
 
     def computing(self, share: split.Share, training: bool) -> Any:
         return self._running_shard(share, training)
+
+    def new_sum(self) -> TreeSum:
+        return TreeSum() if self._in_tree else RunningSum()
 
     def weight(self) -> tf.Tensor:
         return self.gradients.counted(self._step.weight())

@@ -90,7 +90,8 @@ class PipelinedModel(DistributedModel):
                 raise UnsupportedError("a pipeline takes one step in each call: compile the model with steps_per_execution=1")
             cut = self.cut
             assert self._holdings is not None  # they are made with the cut
-            self.hooks = PipelineHooks(model, cut, self._schedule, self._replicas, self._holdings)
+            in_tree = self._pipeline.reproducible
+            self.hooks = PipelineHooks(model, cut, self._schedule, self._replicas, self._holdings, in_tree)
         return self.hooks
 
     @property

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tarantella.keras.pipeline.replicas import Replicas
     from tarantella.keras.pipeline.schedule import Schedule
     from tarantella.keras.reproducible.shard_state import ShardState
+    from tarantella.keras.reproducible.shards import TreeSum
 
 
 class RankModel(Protocol):
@@ -41,6 +42,9 @@ class RankModel(Protocol):
 
     def computing(self, share: split.Share, training: bool) -> Any:
         """The context in which a stage computes a micro-batch."""
+
+    def new_sum(self) -> TreeSum:
+        """An empty sum of gradients of micro-batches."""
 
     def weight(self) -> tf.Tensor:
         """How much the micro-batch counts that is being computed."""

@@ -56,7 +56,7 @@ class StepRun:
         in_order = adapter.trainable_variables(hooks.model)
         self._variables = {s: _among(in_order, self._cut.variables(s)) for s in hooks.stages}
         self._owned = {s: _among(in_order, self._cut.owned(s)) for s in hooks.stages}
-        self._gradients = {s: TreeSum() for s in hooks.stages}
+        self._gradients = {s: hooks.new_sum() for s in hooks.stages}
         self._averages = {s: TreeSum() for s in hooks.stages}
         self._metrics = TreeSum()
         self._weights: dict[int, tf.Tensor] = {}

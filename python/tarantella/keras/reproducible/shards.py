@@ -52,3 +52,12 @@ class TreeSum:
     def _add_last(self, n: int) -> None:
         sizes, lists, weights = zip(*self._nodes[-n:], strict=True)
         self._nodes[-n:] = [(sum(sizes), ops.tree_add(lists, weights), 1.0)]
+
+
+class RunningSum(TreeSum):
+    """Adds each list to the sum of those before. Two lists are in memory at most; the last bit depends on their order."""
+
+    def add(self, tensors: Sequence[tf.Tensor], weight: Any = 1.0) -> None:
+        self._nodes.append((1, list(tensors), weight))
+        if len(self._nodes) == 2:
+            self._add_last(2)
