@@ -15,7 +15,7 @@ COMPARED = ("history", "evaluate", "weights", "optimizer", "file")
 def found() -> dict[int, Findings]:
     """What each rank of the jobs of 1, 2 and 4 ranks has found. Some run with one inter-op thread."""
     jobs = {}
-    for ranks, names in ((1, ()), (2, ()), (4, ("trained_mlp", "trained_cnn", "trained_tagger"))):
+    for ranks, names in ((1, ()), (2, ()), (4, ("trained_mlp", "trained_tagger"))):
         env = {"TF_NUM_INTEROP_THREADS": "1"} if ranks > 1 else {}
         jobs[ranks] = Findings(ranks, RANKS / "keras/pipeline/training.py", timeout=240, env=env, only=names)
     return jobs
@@ -30,7 +30,6 @@ def found() -> dict[int, Findings]:
         (2, "tagger", ["1f1b"]),
         (2, "transformer", ["interleaved"]),
         (4, "mlp", ["1f1b"]),
-        (4, "cnn", ["1f1b"]),
         (4, "tagger", ["1f1b"]),
     ],
 )

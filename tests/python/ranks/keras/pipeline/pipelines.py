@@ -93,7 +93,8 @@ def tagger() -> tuple[Any, Any]:
     """A label for each token, with a mask that reaches the loss, and a second output of which labels are ignored, too."""
     tokens = keras.Input((6,), dtype="int32")
     x = layers.Dense(8, activation="relu")(layers.Embedding(11, 8, mask_zero=True)(tokens))
-    first = layers.Dense(3, name="first")(layers.Dropout(0.2)(layers.Dense(8, activation="relu")(x)))
+    x = layers.BatchNormalization()(layers.Dense(8)(x))
+    first = layers.Dense(3, name="first")(layers.Dropout(0.2)(x))
     random = np.random.default_rng(3)
     x = random.integers(0, 11, (SAMPLES, 6))
     y = {"first": random.integers(0, 3, (SAMPLES, 6)), "second": random.integers(0, 3, (SAMPLES, 6))}
