@@ -19,7 +19,7 @@ ADAPTER = Path(tarantella.__file__).parent / "keras" / "adapter"
 OF_KERAS_3 = {
     *("accumulators", "between_updates", "is_update_step", "micro_steps", "variables_of_optimizer"),
     *("layer_calls", "layer_graph", "layer_graph_outputs", "layer_graph_runner", "run_layer_calls"),
-    *("loss_and_metrics", "refill", "release"),
+    *("added_losses", "loss_and_metrics", "loss_of", "refill", "release", "without_effects"),
     *("Holder", "PlannedSlot", "Slot", "build_slots", "built_variables", "has_averages", "overwrites_weights"),
     *("own_updates", "planned_slots", "share_out", "unshardable_because"),
     *("clipping_of_parts", "clips_by_norm_of_all"),
