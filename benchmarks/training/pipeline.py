@@ -36,14 +36,14 @@ def resident_mib(peak: bool) -> float:
 
 def measured(given: argparse.Namespace) -> dict[str, Any]:
     """The steps of one kind, in this process."""
+    if given.kind == SERIAL:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import keras
     import numpy as np
     import tensorflow as tf
 
     import tarantella as tnt
 
-    if given.kind == SERIAL:
-        tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.zeros([1])  # TensorFlow's own memory
     before = resident_mib(peak=False)
     model = workloads.build(keras, given.model)

@@ -14,8 +14,8 @@ import tarantella
 
 ADAPTER = Path(tarantella.__file__).parent / "keras" / "adapter"
 
-# what is asked only about optimizers that add up gradients, about segments of a model that XLA compiles, and about the state of
-# an optimizer that ranks share
+# what is asked only about optimizers that add up gradients, about segments of a model that XLA compiles, about pipelines, and
+# about the state of an optimizer that ranks share
 OF_KERAS_3 = {
     *("accumulators", "between_updates", "is_update_step", "micro_steps", "variables_of_optimizer"),
     *("layer_calls", "layer_graph", "layer_graph_outputs", "layer_graph_runner", "run_layer_calls"),
