@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import sys
 from pathlib import Path
@@ -26,14 +25,6 @@ SCHEDULES = ("gpipe", "1f1b")
 HERE = Path(__file__).resolve()
 
 
-def resident_mib(peak: bool) -> float:
-    """Of this process: now, or the most so far."""
-    if peak:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 def measured(given: argparse.Namespace) -> dict[str, Any]:
     """The steps of one kind, in this process."""
     if given.kind == SERIAL:
@@ -45,7 +36,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     import tarantella as tnt
 
     tf.zeros([1])  # TensorFlow's own memory
-    before = resident_mib(peak=False)
+    before = workloads.resident_mib()
     model = workloads.build(keras, given.model)
     if given.kind == SERIAL:
         model = tnt.Model(model, reproducible=given.micro_batches)
@@ -58,7 +49,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     x, y = workloads.samples(getattr(model, "model", model), given.batch * given.steps)
     timer = workloads.step_timer(keras)
     model.fit(x, y, batch_size=given.batch, epochs=2, shuffle=False, verbose=0, callbacks=[timer])
-    own = np.array([workloads.median_ms(timer.seconds), resident_mib(peak=True) - before])
+    own = np.array([workloads.median_ms(timer.seconds), workloads.peak_mib() - before])
     worst = np.max(tnt.all_gather(own), axis=0)
     return {"step_ms": float(worst[0]), "mib": float(worst[1])}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -35,12 +34,6 @@ def transformer(width: int, blocks: int, words: int) -> Any:
         hidden = layers.Dense(4 * width, activation="gelu")(x)
         x = layers.LayerNormalization()(x + layers.Dense(width)(hidden))
     return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling1D()(x)))
-
-
-def resident_mb() -> float:
-    """Of this process, with what it shares with the other ranks."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * 4096 / 2**20
 
 
 def state_bytes(model: Any) -> int:
@@ -70,7 +63,7 @@ def main() -> None:
     own: dict[str, list[float]] = {}
     for turn in range(given.rounds + 1):
         for name, timer in timers.items():
-            before = resident_mb()
+            before = workloads.resident_mib()
             if turn == 0:
                 models[name] = tnt.Model(transformer(given.width, given.blocks, given.words), shard_optimizer=name == "sharded")
                 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -79,7 +72,7 @@ def main() -> None:
             models[name].fit(data, verbose=0, callbacks=[timer])
             if turn == 0:  # traces, connects, warms up
                 timer.seconds.clear()
-                own[name] = [state_bytes(models[name]), resident_mb() - before]
+                own[name] = [state_bytes(models[name]), workloads.resident_mib() - before]
     result: dict[str, Any] = {"parameters": models[next(iter(models))].count_params(), "ranks": tnt.get_size()}
     for name, timer in timers.items():
         median = [workloads.median_ms(timer.seconds)] if timer.seconds else [0.0]

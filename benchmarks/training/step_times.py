@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 from typing import Any
 
 import workloads
@@ -29,7 +28,7 @@ def alone(model: str, batch: int, rounds: int, steps: int, jit: bool) -> dict[st
         plain.fit(data, verbose=0, shuffle=False, callbacks=[timer])
         if turn == 0:  # traces, warms up
             timer.seconds.clear()
-    return {"step_ms": workloads.median_ms(timer.seconds), "memory_mib": _peak_mib()}
+    return {"step_ms": workloads.median_ms(timer.seconds), "memory_mib": workloads.peak_mib()}
 
 
 def on_ranks(model: str, batch: int, rounds: int, steps: int, jit: bool) -> dict[str, float] | None:
@@ -49,7 +48,7 @@ def on_ranks(model: str, batch: int, rounds: int, steps: int, jit: bool) -> dict
     for turn in range(rounds + 1):
         tnt.barrier()
         ours.fit(whole, verbose=0, shuffle=False, callbacks=[with_communication])
-        memory = memory or _peak_mib()  # before plain Keras needs some
+        memory = memory or workloads.peak_mib()  # before plain Keras needs some
         tnt.barrier()
         plain.fit(part, verbose=0, shuffle=False, callbacks=[without])
         if turn == 0:  # traces, connects, warms up
@@ -73,10 +72,6 @@ def _dataset(x: Any, y: Any, batch: int) -> Any:
     import tensorflow as tf
 
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(batch, drop_remainder=True).cache().prefetch(2)
-
-
-def _peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main() -> None:

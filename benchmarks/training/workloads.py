@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,6 +120,17 @@ def step_timer(keras: Any) -> Any:
             self.seconds += np.diff(self._ends[SKIPPED_STEPS:]).tolist()
 
     return StepTimer()
+
+
+def resident_mib() -> float:
+    """The resident set of this process, with what it shares with other ranks."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def peak_mib() -> float:
+    """The most that was resident of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def median_ms(seconds: list[float]) -> float:

@@ -70,7 +70,7 @@ JoinedJob join_job(Settings& settings, bool explicit_place, const void* mpi_comm
   if (settings.ranks == 1 && !explicit_place) {
     const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
     refuse_tasks_without_pmi(environment);
-    if (const std::string mpi_variable = mpi_launcher_variable(); !mpi_variable.empty()) {
+    if (const std::string mpi_variable = mpi_launcher_variable(environment); !mpi_variable.empty()) {
       const double seconds = std::max(settings.join_seconds(), min_seconds_in_mpi);
       JoinWatch watch(read_mpi_place(environment), seconds, end_process_that_cannot_join);
       std::shared_ptr<Network> network = open_mpi_network(mpi_variable);

@@ -39,8 +39,4 @@ void refuse_tasks_without_pmi(const Environment& environment) {
       tasks);
 }
 
-std::string mpi_launcher_variable() {
-  return mpi_launcher_variable([](const char* name) { return std::getenv(name); });
-}
-
 }  // namespace tnt

@@ -163,7 +163,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Records this rank's part of a timeline from now on. Ranks that give one file share it.
 
     Args:
-        file_path: for chrome://tracing or Perfetto. What other ranks of this job write there stays.
+        file_path: the file, for chrome://tracing or Perfetto. Other ranks of this job may write to it, too.
         mark_cycles: ignored: there are no cycles.
 
     Raises:

@@ -76,7 +76,7 @@ class LoopReduction:
 
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
         """Whether the flag is true on all ranks. Collective."""
-        return tf.equal(collectives.total(tf.cast(flag, tf.int32)), runtime.get_size())
+        return collectives.all_true(flag)
 
 
 def _of_one_rank(gradient: Any, weight: tf.Tensor) -> Any:

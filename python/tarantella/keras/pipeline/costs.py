@@ -45,7 +45,7 @@ def layers(model: Any, x_spec: Any, rows: int, tensors: dict[int, Traced]) -> La
 def measured(model: Any, x_spec: Any, rows: int) -> list[float]:
     """The milliseconds of each call's forward pass on made-up samples, eagerly.
 
-    Calls that look alike get the time of the fastest: what they differ in is the noise of a busy machine.
+    Calls that look alike get the time of the fastest one: they differ only by the noise of a busy machine.
     """
     graph = adapter.layer_graph(model)
     calls = adapter.layer_calls(graph)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tarantella.keras.pipeline.trace import Trace, Traced
 
 
+Users = dict[int, tuple[Any, list[int]]]
+"""Each variable, by its id, and the stages that use it, in their order."""
+
+
 @dataclass(frozen=True)
 class Cut:
     """The stages of a model.
@@ -105,8 +109,9 @@ def cut(model: Any, stage_of: Sequence[int], trace: Trace) -> Cut:
         if (later := tuple(sorted(stage for stage in consumers[key] if stage > made)))
     ]
     outputs = tuple(Part(tensors[id(t)].dtype, _tail(t.name, tensors[id(t)].shape)) for t in graph.outputs)
-    losses = _losses(model, of_stages, {mode: [stage_of[place] for place in places] for mode, places in trace.added.items()})
-    everything = (*crossings, *losses.crossings(), *_shared_variables(of_stages))
+    users = _users(of_stages)
+    losses = _losses(model, users, last + 1, {mode: [stage_of[p] for p in places] for mode, places in trace.added.items()})
+    everything = (*crossings, *losses.crossings(), *_shared_variables(users))
     masked = tuple(tensors[id(t)].seen.get(len(calls), False) for t in graph.outputs)
     result = Cut(graph, of_stages, everything, outputs, masked, losses)
     _check(result)
@@ -138,26 +143,24 @@ def _tail(name: str, shape: tf.TensorShape) -> tuple[int, ...]:
     return tuple(shape.as_list()[1:])
 
 
-def _users(of_stages: Sequence[Sequence[Any]]) -> dict[int, tuple[Any, list[int]]]:
-    """Each variable, by its id, and the stages that use it."""
-    users: dict[int, tuple[Any, list[int]]] = {}
+def _users(of_stages: Sequence[Sequence[Any]]) -> Users:
+    users: Users = {}
     for stage, calls in enumerate(of_stages):
         for variable in _variables(calls):
             users.setdefault(id(variable), (variable, []))[1].append(stage)
     return users
 
 
-def _losses(model: Any, of_stages: Sequence[Sequence[Any]], added: dict[bool, list[int]]) -> LayerLosses:
-    users = _users(of_stages)
+def _losses(model: Any, users: Users, stages: int, added: dict[bool, list[int]]) -> LayerLosses:
     regularized = [v for v in adapter.trainable_variables(model) if getattr(v, "regularizer", None) is not None]
     # the last stage with a variable: on one device, too, a regularizer's gradient is the first of those that are added up
-    return LayerLosses(added, tuple((v, users[id(v)][1][-1]) for v in regularized), len(of_stages))
+    return LayerLosses(added, tuple((v, users[id(v)][1][-1]) for v in regularized), stages)
 
 
-def _shared_variables(of_stages: Sequence[Sequence[Any]]) -> list[Crossing]:
+def _shared_variables(users: Users) -> list[Crossing]:
     """The trained variables that several stages use, such as an embedding that also makes the output."""
     found: list[Crossing] = []
-    for variable, (first, *later) in _users(of_stages).values():
+    for variable, (first, *later) in users.values():
         if later and not variable.trainable:
             raise UnsupportedError(
                 f"stages {first} and {later[0]} of the pipeline share {adapter.path(variable)}, which is not trained: only "

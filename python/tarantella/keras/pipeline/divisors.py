@@ -26,7 +26,6 @@ class Divisors:
 
     def __init__(self, hooks: RankModel, training: bool) -> None:
         self._hooks, self._training, self._cut = hooks, training, hooks.cut
-        self._masks: Callable[[Any], list[Any]] | None = None
 
     def of_batch(self, shards: list[tuple[Any, split.Share]]) -> list[tf.Tensor]:
         """The sums over all micro-batches; none if no loss needs any. Collective on the ranks with the last stage then."""
@@ -51,9 +50,7 @@ class Divisors:
         """The mask of each output of the model; None if it has none."""
         if not any(self._cut.masked):
             return [None] * len(self._cut.masked)
-        if self._masks is None:
-            self._masks = program_of_masks(self._hooks.model, x, self._training)
-        found = iter(self._masks(x))
+        found = iter(self._hooks.program_of_masks(x, self._training)(x))
         return [next(found) if is_masked else None for is_masked in self._cut.masked]
 
 

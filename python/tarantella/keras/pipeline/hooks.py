@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
 from tarantella.keras.pipeline import shared, trace
 from tarantella.keras.pipeline.cut import Cut, StageGraph
+from tarantella.keras.pipeline.divisors import program_of_masks
 from tarantella.keras.pipeline.gathering import Gathering
 from tarantella.keras.pipeline.step import StepRun
 from tarantella.keras.pipeline.stored import PipelineState
@@ -55,6 +55,7 @@ class PipelineHooks(ReproducibleHooks):
         self.held_state = PipelineState(model, holdings, self.gathering, replicas)
         self._in_tree = in_tree
         self._losses_draw = False
+        self._masks: dict[tuple[Any, ...], Callable[[Any], list[Any]]] = {}
 
     def prepare(self) -> None:
         """There are no buckets."""
@@ -90,7 +91,8 @@ class PipelineHooks(ReproducibleHooks):
 
         hooks: list[Attribute] = [(optimizer, "finalize_variable_values", finalize_own)]
         if len(adapter.optimizers_of(optimizer)) > 1:
-            hooks.append((optimizer, "check_finite", _on_all_ranks(optimizer.check_finite)))
+            check = optimizer.check_finite  # each rank has the gradients of its own variables
+            hooks.append((optimizer, "check_finite", lambda grads: collectives.all_true(check(grads))))
         return hooks
 
     def _in_shards(self, original: Callable[[Any], Any], training: bool) -> Callable[[Any], Any]:
@@ -146,14 +148,11 @@ class PipelineHooks(ReproducibleHooks):
             adapter.loss_of(self._model, batch, y_pred, training, [tf.constant(0.0)])
         return found
 
+    def program_of_masks(self, x: Any, training: bool) -> Callable[[Any], list[Any]]:
+        key = training, *((tuple(tensor.shape[1:]), tensor.dtype) for tensor in tf.nest.flatten(x))
+        if key not in self._masks:
+            self._masks[key] = program_of_masks(self._model, x, training)
+        return self._masks[key]
+
     def set_divisors(self, sums: list[tf.Tensor] | None) -> None:
         self._step.set_divisors(sums)
-
-
-def _on_all_ranks(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A LossScaleOptimizer's `check_finite`, of gradients of which each rank has its own variables'."""
-
-    def check_finite(grads: Any) -> Any:
-        return tf.equal(collectives.total(tf.cast(check(grads), tf.int32)), runtime.get_size())
-
-    return check_finite

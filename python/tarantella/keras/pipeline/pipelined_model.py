@@ -17,7 +17,6 @@ from tarantella.keras.drivers import on_batch
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
 from tarantella.keras.pipeline import cut as cuts
 from tarantella.keras.pipeline import report, stages, trace
-from tarantella.keras.pipeline.divisors import program_of_masks
 from tarantella.keras.pipeline.hooks import PipelineHooks
 from tarantella.keras.pipeline.replicas import Replicas
 from tarantella.keras.pipeline.schedule import Schedule, schedule
@@ -180,7 +179,7 @@ class PipelinedModel(DistributedModel):
         """Tries the losses and the model on made-up samples, as long as all weights are here. Collective."""
         self.open_hooks().refuse_noise_of_losses(batch_spec)
         if any(self.cut.masked):
-            program_of_masks(self.keras_model, adapter.batch_for_step(batch_spec)[0], True)  # or an error, on all ranks
+            self.open_hooks().program_of_masks(adapter.batch_for_step(batch_spec)[0], True)  # or an error, on all ranks
         if not self._is_released:
             super().try_out(batch_spec, is_divided, steps)
         self._release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import tensorflow as tf
 
@@ -54,6 +54,9 @@ class RankModel(Protocol):
 
     def divisors(self, batch: Any, y_pred: Any, share: split.Share, training: bool) -> list[tf.Tensor]:
         """The numbers that the losses of a micro-batch divide by. y_pred: any output with the model's masks."""
+
+    def program_of_masks(self, x: Any, training: bool) -> Callable[[Any], list[Any]]:
+        """See `tarantella.keras.pipeline.divisors`. It is made once for inputs of these shapes and types."""
 
     def set_divisors(self, sums: list[tf.Tensor] | None) -> None:
         """The sums over all micro-batches, or None."""

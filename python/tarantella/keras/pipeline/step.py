@@ -60,8 +60,7 @@ class StepRun:
         self._averages = {s: TreeSum() for s in hooks.stages}
         self._metrics = TreeSum()
         self._weights: dict[int, tf.Tensor] = {}
-        self._has_gradient: set[int] = set()
-        self._raw: dict[int, Any] = {}  # the last gradient of each variable, as the tape made it
+        self._raw: dict[int, Any] = {}  # the last gradient of each variable that has one, as the tape made it
         self._outputs: list[Any] = []
 
     def _rows_of(self, micro_batch: int) -> tuple[tf.Tensor, int | None]:
@@ -180,8 +179,8 @@ class StepRun:
             upstream = [*(of_later[key] for key in tensors), *(self._scaled(tf.ones_like(loss)) for loss in losses)]
         found = tape.gradient(target, [*variables, *watched.values()], output_gradients=upstream)
         own, of_received = found[: len(variables)], dict(zip(watched, found[len(variables) :], strict=True))
-        self._raw.update((id(v), g) for g, v in zip(own, variables, strict=True))
-        self._has_gradient.update(id(v) for g, v in zip(own, variables, strict=True) if g is not None or id(v) in of_later)
+        raw = {id(v): of_later.get(id(v)) if g is None else g for g, v in zip(own, variables, strict=True)}
+        self._raw.update((key, gradient) for key, gradient in raw.items() if gradient is not None)
         dense = {id(v): _with_later(gradients.dense(g, v), of_later.get(id(v))) for g, v in zip(own, variables, strict=True)}
         done: list[Any] = []
         for message in messages.sent_by(task, self._cut):
@@ -221,7 +220,7 @@ class StepRun:
         for variables, totals in zip(self._owned.values(), sums, strict=True):
             for total, variable in zip(totals, variables, strict=True):
                 reduced[id(variable)] = tf.cast(total, adapter.dtype_of(variable))
-        grads = [reduced[id(v)] if id(v) in self._has_gradient else None for v in self._hooks.trained]
+        grads = [reduced[id(v)] if id(v) in self._raw else None for v in self._hooks.trained]
         model, optimizer = self._hooks.model, adapter.optimizer_of(self._hooks.model)
         if len(adapter.optimizers_of(optimizer)) > 1:  # a LossScaleOptimizer skips a step that overflowed
             raw, scale = [self._raw.get(id(v)) for v in self._hooks.trained], adapter.scale_of_gradients(optimizer)

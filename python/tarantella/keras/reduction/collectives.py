@@ -82,6 +82,11 @@ def total(numbers: Any) -> tf.Tensor:
     return run("tnt_all_reduce", tf.convert_to_tensor(numbers), op=int(wire.operation("sum")))
 
 
+def all_true(flag: tf.Tensor) -> tf.Tensor:
+    """Whether the flag is true on all ranks. Collective."""
+    return tf.equal(total(tf.cast(flag, tf.int32)), runtime.get_size())
+
+
 def run(collective: str, *inputs: tf.Tensor, group: Group | None = None, **attributes: Any) -> Any:
     """The outputs of one of our blocking ops, which runs after the graph's earlier ones."""
     context.refuse_in_trial(collective.replace("rows", "").rstrip("_"))

@@ -151,7 +151,7 @@ class ShardedOptimizer:
         def check_finite(grads: Any) -> Any:
             own = [g for g, v in zip(grads, self._applied, strict=True) if self._is_own(v)]
             finite = check(own) if own else tf.constant(True)
-            return tf.equal(collectives.total(tf.cast(finite, tf.int32)), runtime.get_size())
+            return collectives.all_true(finite)
 
         return check_finite
 

@@ -92,7 +92,7 @@ class GradientReduction:
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
         """Whether the flag is true on all ranks."""
         self._may_skip = True
-        return tf.equal(collectives.total(tf.cast(flag, tf.int32)), runtime.get_size())
+        return collectives.all_true(flag)
 
     def awaits_reduction(self) -> bool:
         """Whether no step had to reduce gradients yet: the optimizer accumulates them, or skipped a step, before an update."""

@@ -22,6 +22,7 @@ from pipelines import (
     RANK,
     SIZE,
     compile_arguments,
+    hexed,
     mlp,
     saved,
     serial,
@@ -65,7 +66,7 @@ def interrupted(folder: Path, steps: int | None, **arguments: Any) -> Any:
     history = fit().history
     loaded = saved(model, x, f"continued-{folder.name}")
     return {
-        "history": {key: [float(value).hex() for value in values] for key, values in history.items()},
+        "history": hexed(history),
         "weights": sha(model.get_weights()),
         "optimizer": loaded["optimizer"],
         "file": loaded["file"],

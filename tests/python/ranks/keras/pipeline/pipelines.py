@@ -134,6 +134,11 @@ def sha(arrays: Any) -> str:
     return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
 
+def hexed(logs: dict[str, list[float]]) -> dict[str, list[str]]:
+    """The numbers with all their bits."""
+    return {key: [float(value).hex() for value in values] for key, values in logs.items()}
+
+
 def of_unknown_length(x: Any, y: Any) -> tf.data.Dataset:
     """Batches of which Keras learns only at the end of the first epoch how many there are."""
     samples = tf.data.Dataset.from_tensor_slices((x, y))
@@ -151,7 +156,7 @@ def fitted(name: str, **arguments: Any) -> tuple[Any, Any, dict[str, Any]]:
     else:
         history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0, validation_split=0.25)
     found = {
-        "history": {key: [float(value).hex() for value in values] for key, values in history.history.items()},
+        "history": hexed(history.history),
         "evaluate": [float(number).hex() for number in model.evaluate(x, y, batch_size=BATCH, verbose=0)],
         "weights": sha(model.get_weights()),
     }
