@@ -154,6 +154,7 @@ class Launch(BaseException):
 
 
 if __name__ == "__main__":
+    os.environ.pop("LD_PRELOAD", None)  # the allocator of this process and its forks, not of the programs that they start
     atexit.register(keep_modules)  # runs last, as the first that is registered
     preload.load(sys.argv[3:], [__file__])
     IMPORTED.update({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names - {"__main__", "tarantella"})

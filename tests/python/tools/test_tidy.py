@@ -38,7 +38,7 @@ def commands(tree: Path, flag: str = "-O2") -> None:
         {"file": f"{tree}/src/{name}.cpp", "command": f"c++ {flag} -I{tree}/src -o {name}.o -c {tree}/src/{name}.cpp"}
         for name in ("one", "two")
     ]
-    write(tree / "build/release/compile_commands.json", json.dumps(entries))
+    write(tree / "build/tidy/compile_commands.json", json.dumps(entries))
 
 
 def looked_at(tree: Path, *words: str, code: int = 0) -> list[str]:
