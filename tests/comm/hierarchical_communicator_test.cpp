@@ -13,6 +13,7 @@
 
 #include "support/array.hpp"
 #include "support/effort.hpp"
+#include "support/fake_network.hpp"
 #include "support/hierarchical_transport.hpp"
 #include "support/thread_ranks.hpp"
 #include "support/tree.hpp"
@@ -238,6 +239,19 @@ TEST(Hierarchical, WhoWaitsForSomebodyWhoWaitsIsNotNamed) {
     }
   });
   EXPECT_EQ(message.find("rank 3 did not arrive within 1.5 s while rank "), 0U) << message;
+}
+
+// Rank 1 waits for rank 2 in shared memory and asks it for a second. It waits, too, for a rank that asks it meanwhile.
+TEST(Hierarchical, WhoAsksAnswersThatItWaits) {
+  const auto hub = std::make_shared<testing::FakeHub>(3, 10);
+  std::vector<std::shared_ptr<NetworkWorld>> worlds;
+  for (int rank = 0; rank < 3; ++rank) {
+    worlds.push_back(std::make_shared<NetworkWorld>(std::make_shared<testing::FakeNetwork>(hub, rank)));
+  }
+  std::thread asks([&] { EXPECT_FALSE(remote_abort_link(worlds[1])->all_wait({2})); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(worlds[0]->all_wait({1}));
+  asks.join();
 }
 
 }  // namespace

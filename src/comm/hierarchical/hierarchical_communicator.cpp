@@ -26,7 +26,10 @@ class NetworkAbortLink final : public RemoteAbortLink {
     const NetworkWorld::Waiting waiting(*world_, {});
     return world_->async_error();
   }
-  [[nodiscard]] bool all_wait(const std::vector<int>& ranks) override { return world_->all_wait(ranks); }
+  [[nodiscard]] bool all_wait(const std::vector<int>& ranks) override {
+    const NetworkWorld::Waiting waiting(*world_, {});  // who asks this rank while it asks takes silence for its absence
+    return world_->all_wait(ranks);
+  }
 
  private:
   std::shared_ptr<NetworkWorld> world_;
