@@ -12,7 +12,7 @@ import pytest
 from support.launch import run_alone
 from support.mpirun import MpiResult, mpirun, needs, needs_mpirun
 
-pytestmark = needs_mpirun
+pytestmark = [needs_mpirun, pytest.mark.long]
 
 PLACE = """
     import json, os

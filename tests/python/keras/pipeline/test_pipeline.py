@@ -8,6 +8,8 @@ import pytest
 from support.findings import Findings
 from support.launch import RANKS
 
+pytestmark = pytest.mark.long
+
 COMPARED = ("history", "evaluate", "weights", "optimizer", "file")
 
 

@@ -9,6 +9,8 @@ from support.findings import Findings
 from support.front_ends import BOTH
 from support.launch import RANKS
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module", params=BOTH)
 def found(request):
