@@ -2,7 +2,8 @@
 
 Each kind of training is a job of its own, and the jobs take turns. Reported are the median step of the slowest rank, and by how
 much the resident set of the rank that needs most has grown at its peak. *Lost* is the share of the ranks' time that one core
-would not need for the same micro-batches. The *bubble* of the schedule is the part of it that nobody can avoid.
+would not need for the same micro-batches. *Waited* is the part of it in which the ranks wait for each other, from the timeline.
+The *bubble* of the schedule is what they wait if all passes take the same time and messages none.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ import jobs
 import workloads
 from rich.console import Console
 from rich.table import Table
+
+from tarantella.scaling.pipeline_timeline import read_pipeline
 
 PLAIN, SERIAL, DATA = "plain", "serial", "data"
 SCHEDULES = ("gpipe", "1f1b")
@@ -60,7 +64,13 @@ def job(kind: str, given: argparse.Namespace) -> dict[str, Any]:
     options += ["--micro-batches", str(given.micro_batches)]
     if kind in (PLAIN, SERIAL):
         return jobs.run([sys.executable, str(HERE), *options])
-    return jobs.run([sys.executable, "-m", "tarantella", "-n", str(given.ranks), "--", str(HERE), *options])
+    launcher = [sys.executable, "-m", "tarantella", "-n", str(given.ranks)]
+    if kind == DATA:
+        return jobs.run([*launcher, "--", str(HERE), *options])
+    with tempfile.TemporaryDirectory() as folder:
+        timeline = Path(folder) / "trace.json"
+        found = jobs.run([*launcher, "--timeline", str(timeline), "--", str(HERE), *options])
+        return {**found, "waited": read_pipeline(timeline).bubble}
 
 
 def compare(given: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -80,11 +90,11 @@ def compare(given: argparse.Namespace) -> dict[str, dict[str, Any]]:
 def shown(medians: dict[str, dict[str, Any]], given: argparse.Namespace) -> Table:
     """The medians as a table."""
     table = Table(title=f"{given.model}, batch {given.batch}, {given.micro_batches} micro-batches, {given.ranks} ranks")
-    for column in ("", "step, ms", "MiB", "lost", "bubble"):
+    for column in ("", "step, ms", "MiB", "lost", "waited", "bubble"):
         table.add_column(column, justify="left" if column == "" else "right")
     names = {PLAIN: "plain Keras, all cores", SERIAL: "micro-batches on one core", DATA: "data parallel"}
     for kind, row in medians.items():
-        shares = [f"{row[key]:.0%}" if key in row else "-" for key in ("lost", "bubble")]
+        shares = [f"{row[key]:.0%}" if key in row else "-" for key in ("lost", "waited", "bubble")]
         table.add_row(names.get(kind, f"pipeline, {kind}"), f"{row['step_ms']:.1f}", f"{row['mib']:.0f}", *shares)
     return table
 

@@ -24,7 +24,7 @@ Graph = dict[str, dict[str, int]]
 PYTHON = [
     ["errors", "installation", "interrupts", "start", "strategy", "variables", "_native"],
     ["mpi", "reporting", "settings", "flight", "versions"],
-    ["environment", "threads", "horovod_name"],
+    ["environment", "threads", "horovod_name", "pipeline_schedule"],
     ["gpus", "runtime"],
     ["collectives"],
     ["seeding"],

@@ -1,7 +1,7 @@
 // Point-to-point messages as ops. TntSend and TntReceive start and return at once; TntReceived waits for one message, TntSent
 // for all that this rank has sent. Messages of one pair of ranks and direction go in the order in which they were started, so
 // the graph orders the starts. Each tensor travels with a label that the receiver compares (messages.hpp). A tensor travels as
-// bytes: any type of fixed size.
+// bytes: any type of fixed size. TntTask puts what a rank computed between messages on the timeline.
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -39,6 +39,7 @@ void* create_receive(TF_OpKernelConstruction* construction) {
 }
 void* create_received(TF_OpKernelConstruction* construction) { return create(construction, {"communicator", "message"}); }
 void* create_sent(TF_OpKernelConstruction* construction) { return create(construction, {"communicator"}); }
+void* create_task(TF_OpKernelConstruction* construction) { return create(construction, {"communicator", "label"}); }
 
 // nullptr if the kernel has failed.
 std::shared_ptr<CommunicatorAttachment> communicator_of(const Attributes& attributes, TF_OpKernelContext* context) {
@@ -100,6 +101,15 @@ void sent(void* kernel, TF_OpKernelContext* context) {
   if (waited != TNT_SUCCESS) fail(context, waited);
 }
 
+// Ends the task of this label; without a label, the first task of a step begins.
+void task(void* kernel, TF_OpKernelContext* context) {
+  const auto& attributes = *static_cast<const Attributes*>(kernel);
+  const auto attachment = communicator_of(attributes, context);
+  if (!attachment) return;
+  if (attributes.label[0] == 0) return attachment->messages().task_begins();
+  attachment->messages().task_ended(attributes.label.data());
+}
+
 void no_shapes(TF_ShapeInferenceContext* /*context*/, TF_Status* /*status*/) {}
 void unknown_shape(TF_ShapeInferenceContext* context, TF_Status* status) {
   TF_ShapeInferenceContextSetUnknownShape(context, status);
@@ -137,6 +147,12 @@ struct Registration {
     register_message(
         {.name = "TntSent", .inputs = {}, .outputs = {}, .attributes = {"communicator: int"}, .infer_shapes = no_shapes},
         create_sent, sent);
+    register_message({.name = "TntTask",
+                      .inputs = {},
+                      .outputs = {},
+                      .attributes = {"communicator: int", "label: string"},
+                      .infer_shapes = no_shapes},
+                     create_task, task);
   }
 };
 const Registration registration;

@@ -7,10 +7,11 @@ namespace tnt_tensorflow {
 
 namespace {
 
-std::string described(const Label& label) {
-  return std::string(label.text.data(), strnlen(label.text.data(), label.text.size())) + " in step " +
-         std::to_string(label.step);
+std::string text_of(const Label& label) {
+  return std::string(label.text.data(), strnlen(label.text.data(), label.text.size()));
 }
+
+std::string described(const Label& label) { return text_of(label) + " in step " + std::to_string(label.step); }
 
 }  // namespace
 
@@ -74,14 +75,25 @@ tnt_status_t Messages::wait(std::int64_t id, std::string* mismatch) {
     pending = std::move(found->second);
     receives_.erase(found);
   }
-  const tnt_status_t waited = tnt_work_wait(pending.of_label.get(), -1);
+  const std::int64_t begin_ns = tnt_clock_ns();
+  tnt_status_t waited = tnt_work_wait(pending.of_label.get(), -1);
   if (waited != TNT_SUCCESS) return waited;
   if (pending.labels[0] != pending.labels[1]) {
     *mismatch = "the pipeline expected " + described(pending.labels[1]) + " from rank " + std::to_string(pending.from) +
                 ", and got " + described(pending.labels[0]) + ": all ranks must run the same program and version";
     return TNT_MISMATCH;
   }
-  return tnt_work_wait(pending.work.get(), -1);
+  waited = tnt_work_wait(pending.work.get(), -1);
+  if (waited != TNT_SUCCESS) return waited;
+  const std::string name =
+      text_of(pending.labels[0]) + ", " + std::to_string(TF_TensorByteSize(pending.tensor.get())) + " bytes";
+  task_begins();
+  return tnt_trace_span("messages", name.c_str(), begin_ns, task_begin_ns_);
+}
+
+void Messages::task_ended(const char* name) {
+  const std::int64_t end_ns = tnt_clock_ns();
+  (void)tnt_trace_span("pipeline", name, task_begin_ns_.exchange(end_ns), end_ns);  // fails only where the job has ended
 }
 
 }  // namespace tnt_tensorflow

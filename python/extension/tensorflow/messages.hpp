@@ -1,7 +1,9 @@
-// The point-to-point messages of a communicator that ops have started and not finished.
+// The point-to-point messages of a communicator that ops have started and not finished, and what a rank does between them, for
+// the timeline.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -46,8 +48,14 @@ class Messages {
   tnt_status_t wait_for_sends();
   // Starts to receive into the tensor, which is known by the id until it is waited for.
   tnt_status_t receive(tnt_comm_t comm, std::int64_t id, Tensor tensor, int from, const std::array<char, 120>& label);
-  // Waits until the tensor of this id is received. If another message came, gives TNT_MISMATCH and says which.
+  // Waits until the tensor of this id is received. If another message came, gives TNT_MISMATCH and says which. The wait is a
+  // span of the timeline.
   tnt_status_t wait(std::int64_t id, std::string* mismatch);
+
+  // A rank computes one task after another. Each is a span of the timeline, from the end of the one before, or from the arrival
+  // of the last message that it needs, to its own end.
+  void task_begins() noexcept { task_begin_ns_ = tnt_clock_ns(); }
+  void task_ended(const char* name);
 
  private:
   struct Pending {
@@ -60,6 +68,7 @@ class Messages {
   std::int64_t step_ = 1;
   std::vector<Pending> sends_;
   std::map<std::int64_t, Pending> receives_;
+  std::atomic<std::int64_t> task_begin_ns_{0};
 };
 
 }  // namespace tnt_tensorflow

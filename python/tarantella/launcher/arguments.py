@@ -72,6 +72,8 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
     add("--mpirun", metavar="COMMAND", type=_mpirun,
         help="what starts ranks on hosts: Open MPI's or MPICH's mpirun, with options of its own (default: mpirun)")
     add("--no-gpu", "--no-gpus", action="store_true", help="hide all GPUs from the ranks")
+    add("--pin-to-cores", action="store_true",
+        help="bind each rank to its share of the cores of its machine: for short steps (not with more ranks than cores)")
     add("--pin-to-socket", dest="pin", action="store_true",
         help="bind each rank to the cores of a socket (NUMA node) of its machine; ranks take the sockets in turn")
     add("--pin-memory-to-socket", dest="pin_memory", action="store_true",

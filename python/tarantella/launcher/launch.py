@@ -36,7 +36,7 @@ def _here(options: Options, console: Console) -> JobResult:
     cores = usable_cores()
     shared = shared_environment(options, os.environ, cores)
     rendezvous = Rendezvous.random()
-    pinning = Pinning.from_options(options)
+    pinning = Pinning.from_options(options, options.ranks)
     threads = {**os.environ, **shared}["TF_NUM_INTRAOP_THREADS"]
     console.message(describe_cores(options.ranks, cores, threads))
     console.drain()
@@ -79,5 +79,5 @@ def _on_hosts(options: Options, console: Console) -> JobResult:
 
 def _describe_rank(rank: int, environment: Mapping[str, str], options: Options, pinning: Pinning | None) -> bytes:
     variables = "".join(f"  {key}={value}\n" for key, value in environment.items())
-    bound = "" if pinning is None else f" on {pinning.socket_of(rank)}"
+    bound = "" if pinning is None else f" on {pinning.place_of(rank)}"
     return os.fsencode(f"rank {rank}{bound}:\n{variables}  {shlex.join(options.command)}\n")

@@ -23,6 +23,7 @@ from tarantella.launcher.options import Options, Pin
 from tarantella.launcher.output import Console
 from tarantella.launcher.pinning import Pinning
 from tarantella.launcher.process import RankSpec
+from tarantella.mpi import local_size
 from tarantella.threads import share_cores
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -46,7 +47,7 @@ def main(argv: list[str]) -> int:
     )
     console = Console()
     try:
-        pinning = Pinning.from_options(options)
+        pinning = Pinning.from_options(options, local_size())
     except UsageError as error:
         console.message(f"rank {_rank()} on {socket.gethostname()}: {error}")
         console.drain()

@@ -24,14 +24,15 @@ from tarantella.launcher.text import counted
 
 
 class Pin(enum.Enum):
-    """The resources of a rank that are bound to a socket."""
+    """What a rank is bound to."""
 
-    CORES = "--pin-to-socket"
+    CORES = "--pin-to-cores"
+    SOCKET = "--pin-to-socket"
     MEMORY = "--pin-memory-to-socket"
 
     @property
     def option(self) -> str:
-        """Which asks for it; that of memory for both."""
+        """Which asks for it; that of memory for the socket as well."""
         return self.value
 
 
@@ -132,7 +133,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         dry_run=given.dry_run,
         hosts=assign_ranks(hosts, ranks) if by_mpirun else (),
         mpirun=given.mpirun or ("mpirun",),
-        pin=Pin.MEMORY if given.pin_memory else Pin.CORES if given.pin else None,
+        pin=_pin(given),
         max_restarts=given.max_restarts or 0,
         min_ranks=given.min_ranks,
         all_hosts=hosts if by_mpirun else (),
@@ -145,6 +146,14 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         is_python=command.is_python,
         flight_recorder=given.flight_recorder,
     )
+
+
+def _pin(given: argparse.Namespace) -> Pin | None:
+    if given.pin_to_cores and (given.pin or given.pin_memory):
+        raise UsageError("--pin-to-cores and --pin-to-socket: give one of them")
+    if given.pin_to_cores:
+        return Pin.CORES
+    return Pin.MEMORY if given.pin_memory else Pin.SOCKET if given.pin else None
 
 
 def _ranks(given: argparse.Namespace, hosts: Sequence[Host]) -> int:

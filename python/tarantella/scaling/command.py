@@ -8,35 +8,60 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.errors import UsageError
+from tarantella.pipeline_schedule import NAMES
 from tarantella.scaling import model, simulator
 from tarantella.scaling.picture import PictureError, draw
+from tarantella.scaling.pipeline import PipelinePrediction, predict_pipeline
+from tarantella.scaling.pipeline_timeline import PipelineStep, is_pipeline, read_pipeline
 from tarantella.scaling.platform import Machine, PlatformError, find_platform, read_machine
 from tarantella.scaling.prediction import Prediction, Times, predict
 from tarantella.scaling.timeline import Step, TimelineError, read_step
 
 ANALYTIC = "the analytic model of our algorithms"
 SIMULATED = "our algorithms in simulated time (SimGrid)"
+MESSAGES = "latency and bandwidth of single messages"
 
 
 def simulate(argv: Sequence[str]) -> str:
     """Returns what to print. Raises UsageError."""
     given = _parse(argv)
     try:
-        step = read_step(given.timeline)
         platform = find_platform(given.platform)
         machine = read_machine(platform)
         _check_ranks(given.ranks, machine, platform)
-        times, source = _times(given, step, machine, platform)
-        curves = {
-            "weak": predict(step, given.ranks, times, strong=False),
-            "strong": predict(step, given.ranks, times, strong=True),
-        }
-        if given.plot:
-            draw(curves, given.plot, f"{given.timeline.name} on {platform.stem}")
-    except (TimelineError, PlatformError, PictureError, simulator.SimulatorError) as error:
+        return (_pipeline if is_pipeline(given.timeline) else _data_parallel)(given, machine, platform)
+    except (TimelineError, PlatformError, PictureError, simulator.SimulatorError, InvalidArgumentError) as error:
         raise UsageError(f"simulate: {error}") from None
+
+
+def _data_parallel(given: argparse.Namespace, machine: Machine, platform: Path) -> str:
+    for flag in ("schedule", "micro_batches", "stages_per_rank"):
+        if getattr(given, flag) is not None:
+            flag = flag.replace("_", "-")
+            raise UsageError(f"simulate: --{flag} is for a pipeline, and {given.timeline} is the timeline of none")
+    step = read_step(given.timeline)
+    times, source = _times(given, step, machine, platform)
+    curves = {
+        "weak": predict(step, given.ranks, times, strong=False),
+        "strong": predict(step, given.ranks, times, strong=True),
+    }
+    if given.plot:
+        draw(curves, given.plot, f"{given.timeline.name} on {platform.stem}")
     return _json(curves, source) if given.json else _table(step, platform, curves, source)
+
+
+def _pipeline(given: argparse.Namespace, machine: Machine, platform: Path) -> str:
+    if given.model == "simulated":
+        raise UsageError(f"simulate: --model simulated: {given.timeline} is of a pipeline, for which --model is analytic")
+    step = read_pipeline(given.timeline)
+    each = given.stages_per_rank or 1
+    name = given.schedule or ("1f1b" if each == 1 else "interleaved")
+    curve = predict_pipeline(step, machine, name, given.ranks, given.micro_batches or step.micro_batches, each)
+    if given.plot:
+        draw({name: curve}, given.plot, f"{given.timeline.name} on {platform.stem}")
+    return _json({name: curve}, MESSAGES) if given.json else _pipeline_table(step, platform, name, curve)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -52,11 +77,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=Path,
         required=True,
         metavar="FILE",
-        help="of a run on two ranks: `tarantella -n 2 --timeline FILE`",
+        help="of a run on two ranks, data parallel or a pipeline: `tarantella -n 2 --timeline FILE`",
     )
     add("--platform", required=True, metavar="FILE", help="a platform file of SimGrid, or the name of a shipped one")
     add("--ranks", type=_ranks, required=True, metavar="LIST", help="numbers of ranks: 1,2,4,8")
     add("--model", choices=("auto", "analytic", "simulated"), default="auto", help="where the times of communication come from")
+    add("--schedule", choices=NAMES, help="of a pipeline (default: 1f1b, or interleaved with several stages on a rank)")
+    add("--micro-batches", type=_number, metavar="N", help="of a pipeline's step (default: as many as in the timeline)")
+    add("--stages-per-rank", type=_number, metavar="N", help="of a pipeline (default: 1)")
     add("--simulator", type=Path, metavar="PROGRAM", help="tnt-simulated of another build")
     add("--plot", type=Path, metavar="FILE", help="draw speed-up over ranks: PNG, SVG or PDF")
     add("--json", action="store_true", help="print JSON")
@@ -71,6 +99,12 @@ def _ranks(text: str) -> list[int]:
     if min(ranks) < 1:
         raise argparse.ArgumentTypeError(f"'{text}': a job has at least one rank")
     return sorted(set(ranks))
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 on")
+    return int(text)
 
 
 def _check_ranks(ranks: Sequence[int], machine: Machine, platform: Path) -> None:
@@ -119,6 +153,25 @@ def _table(step: Step, platform: Path, curves: Mapping[str, Sequence[Prediction]
     return "\n".join(lines) + "\n"
 
 
-def _json(curves: Mapping[str, Sequence[Prediction]], source: str) -> str:
+def _pipeline_table(step: PipelineStep, platform: Path, name: str, curve: Sequence[PipelinePrediction]) -> str:
+    lines = [
+        f"simulated: {platform.stem}, schedule {name}",
+        f"a step of the timeline has {len(step.forward)} stages on {step.ranks} ranks and {step.micro_batches} micro-batches; "
+        f"each takes {sum(step.forward) * 1e3:.2f} ms forward and {sum(step.backward) * 1e3:.2f} ms back through all stages, "
+        f"and up to {step.message} bytes between two",
+        f"the step took {step.measured * 1e3:.2f} ms; while its tasks ran, its ranks waited {step.bubble:.1%} of the time",
+        "",
+        f"{'ranks':>6} {'stages':>7} {'micro-batches':>14} {'step ms':>10} {'messages ms':>12} {'bubble':>8} "
+        f"{'of schedule':>12} {'speed-up':>9} {'efficiency':>11}",
+    ]
+    lines += [
+        f"{p.ranks:6d} {p.stages:7d} {p.micro_batches:14d} {p.step * 1e3:10.2f} {p.messages * 1e3:12.2f} {p.bubble:8.1%} "
+        f"{p.of_schedule:12.1%} {p.speed_up:9.2f} {p.efficiency:11.1%}"
+        for p in curve
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _json(curves: Mapping[str, Sequence[Prediction | PipelinePrediction]], source: str) -> str:
     found = {name: [vars(prediction) for prediction in curve] for name, curve in curves.items()}
     return json.dumps({"simulated": True, "communication": source, **found}, indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""How long an all_reduce takes, from latencies and bandwidths: the algorithms of src/comm/network, written as formulas.
+"""How long an all_reduce or a message takes, from latencies and bandwidths: the algorithms of src/comm/network as formulas.
 
 Used where the simulated back end is not built. Data that all ranks' buffers hold in 64 KiB is gathered in log2 n rounds. Larger
 data goes directly among up to seven ranks, else by recursive halving and doubling, neighbours first, in a pipeline of chunks:
@@ -40,6 +40,14 @@ def all_reduce(machine: Machine, ranks: int, size: int) -> Cost:
     if ranks * size <= GATHERED:
         return _gather(machine, ranks, size)
     return _halving(machine, ranks, size) if ranks >= MIN_HALVING else _direct(machine, ranks, size)
+
+
+def message(machine: Machine, sender: int, receiver: int, size: int) -> float:
+    """The seconds of one message between two ranks while no others travel. Ranks fill one node after another."""
+    shared = machine.ranks_per_node
+    is_near = sender // shared == receiver // shared
+    rate = machine.node_rate if is_near else machine.link
+    return (machine.node_latency if is_near else machine.latency) + 2 * machine.overhead + size / rate
 
 
 def _gather(machine: Machine, ranks: int, size: int) -> Cost:

@@ -5,15 +5,26 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from tarantella.scaling.prediction import Prediction
+
+class Point(Protocol):
+    """A prediction for a number of ranks."""
+
+    @property
+    def ranks(self) -> int:
+        """The number."""
+
+    @property
+    def speed_up(self) -> float:
+        """Over one."""
 
 
 class PictureError(Exception):
     """The picture cannot be drawn; the text says why."""
 
 
-def draw(curves: Mapping[str, Sequence[Prediction]], file: Path, title: str) -> None:
+def draw(curves: Mapping[str, Sequence[Point]], file: Path, title: str) -> None:
     """Raises PictureError."""
     try:
         matplotlib = importlib.import_module("matplotlib")

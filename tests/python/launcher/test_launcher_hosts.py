@@ -16,7 +16,7 @@ import pytest
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.hosts import Host, all_here, assign_ranks, describe, read_hostfile, read_hosts
 from tarantella.launcher.own_program import START
-from tarantella.launcher.pinning import find_sockets
+from tarantella.launcher.pinning import find_shares, find_sockets
 
 EXPECTED = "`name`, `name slots=2` or `name:2`"
 RANK = 'rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"])\n'
@@ -213,6 +213,12 @@ def test_ranks_are_bound_to_sockets(here, mpirun):
     else:
         assert result.returncode != 0
         assert "--pin-to-socket: this machine does not tell its sockets" in result.stderr
+
+
+@with_mpirun
+def test_ranks_are_bound_to_cores(here, mpirun):
+    result = here.run(*by_mpirun(here, mpirun, "print(sorted(os.sched_getaffinity(0)))", "--pin-to-cores"))
+    assert (result.returncode, result.stdout) == (0, f"{sorted(find_shares(2)[0].cores)}\n"), result.stderr
 
 
 @with_mpirun

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tarantella.keras.pipeline.replicas import Replicas
-    from tarantella.keras.pipeline.schedule import Schedule
     from tarantella.keras.pipeline.weights import Holdings
     from tarantella.keras.step.patch import Attribute
+    from tarantella.pipeline_schedule import Schedule
 
 
 class PipelineHooks(ReproducibleHooks):

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tensorflow as tf
 
 from tarantella.keras.pipeline.crossings import Kind
-from tarantella.keras.pipeline.schedule import Task
 from tarantella.keras.reduction import communicator, device_placement, ops
+from tarantella.pipeline_schedule import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tarantella.keras.pipeline.crossings import Crossing, Part
     from tarantella.keras.pipeline.cut import Cut
-    from tarantella.keras.pipeline.schedule import Schedule
+    from tarantella.pipeline_schedule import Schedule
 
 _numbers = itertools.count(1)  # of messages, in this process
 
@@ -157,6 +157,12 @@ class Mail:
             tensor = ops.library().tnt_received(pending=pending, communicator=self._communicator, message=number)
         part, (_, rows) = self._part(message), self._rows(message.sender.micro_batch)
         return tf.ensure_shape(tensor, [*([rows] if part.has_rows else []), *part.tail])
+
+    def mark(self, task: Task | None = None) -> list[Any]:
+        """Ends a task on the timeline; without one, the first task of a step begins. Gives the operation, in a graph."""
+        label = "" if task is None else f"{task} of stage {task.stage}"
+        operation = ops.library().tnt_task(communicator=self._communicator, label=label)
+        return [] if operation is None else [operation]
 
     def wait_for_sends(self) -> list[Any]:
         """Waits until all that was sent has left this rank. Gives the operation, in a graph."""

@@ -12,7 +12,7 @@ from tarantella.keras import adapter
 from tarantella.keras.adapter.front_end import LEGACY
 from tarantella.keras.layers import SplitLayer
 from tarantella.keras.pipeline.cut import refuse_uncuttable
-from tarantella.keras.pipeline.schedule import schedule as schedule_of
+from tarantella.pipeline_schedule import schedule as schedule_of
 from tarantella.strategy import ParallelStrategy
 
 if TYPE_CHECKING:

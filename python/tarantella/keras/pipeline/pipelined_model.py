@@ -19,10 +19,10 @@ from tarantella.keras.pipeline import cut as cuts
 from tarantella.keras.pipeline import report, stages, trace
 from tarantella.keras.pipeline.hooks import PipelineHooks
 from tarantella.keras.pipeline.replicas import Replicas
-from tarantella.keras.pipeline.schedule import Schedule, schedule
 from tarantella.keras.pipeline.weights import Holdings, optimizer_for
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible import shard_state
+from tarantella.pipeline_schedule import Schedule, schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

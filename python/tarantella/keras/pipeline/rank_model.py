@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from tarantella.keras.data import split
     from tarantella.keras.pipeline.cut import Cut, StageGraph
     from tarantella.keras.pipeline.replicas import Replicas
-    from tarantella.keras.pipeline.schedule import Schedule
     from tarantella.keras.reproducible.shard_state import ShardState
     from tarantella.keras.reproducible.shards import TreeSum
+    from tarantella.pipeline_schedule import Schedule
 
 
 class RankModel(Protocol):

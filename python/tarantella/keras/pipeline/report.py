@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tarantella.keras.pipeline.cut import Cut
     from tarantella.keras.pipeline.replicas import Replicas
-    from tarantella.keras.pipeline.schedule import Schedule
+    from tarantella.pipeline_schedule import Schedule
 
 
 def table(cut: Cut, schedule: Schedule, times: Sequence[float], replicas: Replicas) -> str:

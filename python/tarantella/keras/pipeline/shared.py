@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tarantella.keras.pipeline.cut import Cut
     from tarantella.keras.pipeline.replicas import Replicas
-    from tarantella.keras.pipeline.schedule import Schedule
+    from tarantella.pipeline_schedule import Schedule
 
 
 def send_new_values(variables: Sequence[Any], cut: Cut, schedule: Schedule, replicas: Replicas) -> None:

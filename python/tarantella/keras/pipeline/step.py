@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarantella.keras.pipeline.rank_model import RankModel
-    from tarantella.keras.pipeline.schedule import Task
+    from tarantella.pipeline_schedule import Task
 
 Shards = list[tuple[Any, split.Share]]
 
@@ -95,12 +95,16 @@ class StepRun:
 
     def _run_row(self) -> None:
         needs = [messages.needed_by(task, self._cut) for task in self._row]
+        with tf.control_dependencies(self._after):
+            self._after = self._mail.mark() or self._after
         for task, now, following in zip(self._row, needs, [*needs[1:], []], strict=True):
             with tf.control_dependencies(self._after):
                 self._after = [*self._after, *self._mail.expect([*now, *following])]
             with tf.control_dependencies(self._after):
                 done = self._forward(task) if task.is_forward else self._backward(task)
-                self._after = [] if tf.executing_eagerly() else _to_wait_for(done)
+                ended = [] if tf.executing_eagerly() else _to_wait_for(done)
+            with tf.control_dependencies(ended):
+                self._after = self._mail.mark(task)
 
     def _received(self, task: Task) -> dict[int, tf.Tensor]:
         """The tensors of earlier stages that the task needs, with their masks, by key."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tarantella.keras.pipeline import messages
 from tarantella.keras.pipeline.crossings import Crossing
-from tarantella.keras.pipeline.schedule import Task
+from tarantella.pipeline_schedule import Task
 
 
 class Sending:

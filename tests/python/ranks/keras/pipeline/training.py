@@ -30,8 +30,8 @@ from pipelines import (
 )
 from tarantella.keras.pipeline import messages
 from tarantella.keras.pipeline.crossings import Crossing, Part
-from tarantella.keras.pipeline.schedule import Task, schedule
 from tarantella.keras.reduction import ops
+from tarantella.pipeline_schedule import Task, schedule
 
 
 @check

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarantella.errors import InvalidArgumentError
-from tarantella.keras.pipeline.schedule import Schedule, Task, needed_by, schedule
+from tarantella.pipeline_schedule import Schedule, Task, needed_by, schedule
 
 sizes = st.integers(1, 6)
 

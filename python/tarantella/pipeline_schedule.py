@@ -6,6 +6,7 @@ time is one forward or one backward pass of one stage; messages take none.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -144,17 +145,35 @@ def needed_by(task: Task, stages: int) -> list[Task]:
     return [Task(stage, m, True), *([] if stage == stages - 1 else [Task(stage + 1, m, False)])]
 
 
-def _times(rows: tuple[tuple[Task, ...], ...], stages: int) -> dict[Task, int]:
-    """When each task begins. Raises RuntimeError if the ranks would wait for each other for ever."""
-    times: dict[Task, int] = {}
-    places, free = [0] * len(rows), [0] * len(rows)
+def begins(
+    rows: Sequence[Sequence[Task]],
+    stages: int,
+    length: Callable[[Task], float] = lambda task: 1,
+    delay: Callable[[Task, Task], float] = lambda sender, receiver: 0,
+) -> dict[Task, float]:
+    """When each task begins, if it does as soon as it can.
+
+    Args:
+        length: of a task.
+        delay: between the end of a task and the begin of one that needs it.
+
+    Raises:
+        RuntimeError: the ranks would wait for each other for ever.
+    """
+    begin: dict[Task, float] = {}
+    places, free = [0] * len(rows), [0.0] * len(rows)
     while any(place < len(row) for place, row in zip(places, rows, strict=True)):
-        before = len(times)
+        before = len(begin)
         for rank, row in enumerate(rows):
-            while places[rank] < len(row) and all(n in times for n in needed_by(row[places[rank]], stages)):
+            while places[rank] < len(row) and all(n in begin for n in needed_by(row[places[rank]], stages)):
                 task = row[places[rank]]
-                times[task] = max([free[rank], *(times[n] + 1 for n in needed_by(task, stages))])
-                free[rank], places[rank] = times[task] + 1, places[rank] + 1
-        if len(times) == before:
+                arrivals = [begin[n] + length(n) + delay(n, task) for n in needed_by(task, stages)]
+                begin[task] = max([free[rank], *arrivals])
+                free[rank], places[rank] = begin[task] + length(task), places[rank] + 1
+        if len(begin) == before:
             raise RuntimeError("a schedule of a pipeline in which the ranks wait for each other")
-    return times
+    return begin
+
+
+def _times(rows: Sequence[Sequence[Task]], stages: int) -> dict[Task, int]:
+    return {task: int(time) for task, time in begins(rows, stages).items()}
