@@ -46,14 +46,23 @@ class Agreement:
         may_change: the hooks in which they can change weights.
         restores: whether one of them can restore an earlier state of the training.
         is_same: whether the state of a training is the same on all ranks; otherwise each accumulates a part of its own.
+        is_whole: whether each rank has all weights; otherwise one that restores gives each rank its own.
     """
 
-    def __init__(self, may_fail: Iterable[str], may_change: Iterable[str], restores: bool, is_same: bool = False) -> None:
+    def __init__(
+        self,
+        may_fail: Iterable[str],
+        may_change: Iterable[str],
+        restores: bool,
+        *,
+        is_same: bool = False,
+        is_whole: bool = True,
+    ) -> None:
         here = [*(hook in set(may_fail) for hook in HOOKS), *(hook in set(may_change) for hook in HOOKS), restores]
         anywhere = collectives.all_reduce(np.array(here, np.uint8), op="max").astype(bool)
         self._may_fail = {hook for hook, is_set in zip(HOOKS, anywhere, strict=False) if is_set}
         self._may_change = {hook for hook, is_set in zip(HOOKS, anywhere[len(HOOKS) :], strict=False) if is_set}
-        self._restores, self._is_same = bool(anywhere[-1]), is_same
+        self._restores, self._is_same, self._is_whole = bool(anywhere[-1]), is_same, is_whole
         if not self._may_fail.isdisjoint(TEST_BATCH_HOOKS):  # evaluation has no collective at each batch, and needs none
             self._may_fail.add("on_test_end")
         self._failure: Exception | None = None
@@ -128,7 +137,8 @@ class Agreement:
 
     def _take_masters_state(self, model: Any) -> None:
         """Takes the weights, the optimizer's state and the initial epoch that the master's callback restored."""
-        weights.broadcast([*adapter.weights(model), *adapter.whole_optimizer_variables(model)])
+        if self._is_whole:
+            weights.broadcast([*adapter.weights(model), *adapter.whole_optimizer_variables(model)])
         if self._is_same:
             weights.broadcast(random_states(model))
         else:

@@ -100,12 +100,14 @@ def for_predict(callbacks: Any) -> list[Any]:
 def _stand_ins(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[list[Any], Agreement]:
     may_fail = {hook for callback in callbacks for hook in _may_fail(callback)}
     may_change = {hook for callback in callbacks for hook in overridden(callback) if not _is_known(callback)}
-    if hooks is not None and not hooks.holds_all_weights:
-        may_change = set()  # each rank has weights of its own
+    is_whole = hooks is None or hooks.holds_all_weights
+    if not is_whole:
+        may_change = set()
     if callbacks:
         may_fail |= {"on_train_begin", "on_test_begin"}  # set_model and set_params come before, and can fail
     is_same = hooks is not None and hooks.reproducible
-    agreement = Agreement(may_fail, may_change, any(restores(callback) for callback in callbacks), is_same)
+    restoring = any(restores(callback) for callback in callbacks)
+    agreement = Agreement(may_fail, may_change, restoring, is_same=is_same, is_whole=is_whole)
     for callback in callbacks:
         if hooks is not None and hasattr(callback, "tnt_stats"):
             callback.tnt_stats = hooks.reducers.stats

@@ -1,4 +1,4 @@
-"""Bringing a pipeline's weights and optimizer together on one rank: to write a file, on all ranks' call or on the master's."""
+"""Bringing a pipeline's weights and optimizer together on one rank: to write a file, or to read one and share it out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tarantella import collectives, runtime
+from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, files
+from tarantella.keras.checkpoint import state
+from tarantella.keras.pipeline import restoring
 from tarantella.keras.pipeline.weights import whole_optimizer
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from tarantella.keras.pipeline.weights import Holdings
     from tarantella.keras.step.patch import Attribute
 
-_END, _GATHER = range(2)
+_END, _GATHER, _READ = range(3)
 _WRITERS = ("save", "save_weights", "export")
 
 
@@ -57,9 +60,12 @@ class Gathering:
 
     @contextmanager
     def served(self) -> Iterator[None]:
-        """In this context the master may write files of the whole model. The others answer first, until it leaves."""
+        """In this context the master may write and read files of the whole model. The others answer, until it leaves."""
         if not runtime.is_master_rank():
-            while self._announced() == _GATHER:
+            while (wanted := self._announced()) != _END:
+                if wanted == _READ:
+                    self._take()
+                    continue
                 with self.together(here=False):
                     pass
             yield
@@ -75,6 +81,27 @@ class Gathering:
         """What the master says, on all ranks."""
         return int(collectives.broadcast(np.array([what], np.int64), 0)[0])
 
+    def _read(self, load: Callable[[], None]) -> None:
+        """Reads a file of the whole model on the master, and gives each rank its part. The others call `_take`."""
+        self._announced(_READ)
+        failure, stored = None, None
+        with self.together(here=True):
+            try:
+                load()
+                stored = state.collect(self._model, per_rank=False)
+            except Exception as error:  # the callback may know another file
+                failure = error
+        self._announced(_END if failure else _READ)
+        if failure:
+            raise failure
+        restoring.restore(self._model, self._holdings, stored, common_seed=False)
+
+    def _take(self) -> None:
+        with self.together(here=False):
+            pass
+        if self._announced() == _READ:
+            restoring.restore(self._model, self._holdings, None, common_seed=False)
+
     # ---------------------------------------------------------------------------- methods of the model in a callback
 
     def methods(self) -> list[Attribute]:
@@ -83,7 +110,19 @@ class Gathering:
         return [
             *((model, name, self._writing(name, getattr(model, name))) for name in _WRITERS),
             (model, "set_weights", self.set_weights),
+            (model, "load_weights", self._loading(model.load_weights)),
         ]
+
+    def _loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_weights(*args: Any, **kwargs: Any) -> None:
+            if not self._asks:
+                raise UnsupportedError(
+                    "a callback loads weights on all ranks, of which each holds some stages only: give it to fit as "
+                    "tnt.callbacks.Callback(callback), so that the master alone reads the file"
+                )
+            self._read(lambda: original(*args, **kwargs))
+
+        return load_weights
 
     def _writing(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def write(filepath: Any, *args: Any, **kwargs: Any) -> None:

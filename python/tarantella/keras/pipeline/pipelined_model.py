@@ -124,7 +124,7 @@ class PipelinedModel(DistributedModel):
     def refuse_unsupported(self, callbacks: Any) -> None:
         """Raises if one of the callbacks needs all weights on one rank."""
         super().refuse_unsupported(callbacks)
-        kinds = adapter.callback_kinds("BackupAndRestore", "OrbaxCheckpoint", "SwapEMAWeights")
+        kinds = adapter.callback_kinds("OrbaxCheckpoint", "SwapEMAWeights")
         for callback in adapter.callback_list(callbacks):
             if isinstance(callback, kinds) or bool(getattr(callback, "histogram_freq", False)):
                 raise UnsupportedError(

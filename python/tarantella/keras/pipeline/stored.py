@@ -1,14 +1,13 @@
-"""The variables of a pipeline in a checkpoint: collected as one device would have them, and put back where they are held."""
+"""The variables of a pipeline in a checkpoint: collected as one device would have them, compared, and put back."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import state
+from tarantella.keras.pipeline import restoring
 from tarantella.keras.pipeline.weights import by_key, keys
 
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from tarantella.keras.pipeline.gathering import Gathering
     from tarantella.keras.pipeline.replicas import Replicas
     from tarantella.keras.pipeline.weights import Holdings
-
-_OPTIMIZER = "optimizer"
 
 
 class PipelineState:
@@ -42,7 +39,7 @@ class PipelineState:
             return None
         for name, variables in state.groups_of(self._model, common_seed).items():
             described, items = [state.described(v) for v in variables], stored.get(name, [])
-            if name == _OPTIMIZER:
+            if name == restoring.OPTIMIZER:
                 by_stored_key = dict(zip(keys([item["path"] for item in items]), items, strict=True))
                 items = [by_stored_key[key] for key in sorted(by_stored_key)]
                 described = [of_optimizer[key] for key in sorted(of_optimizer)]
@@ -61,22 +58,5 @@ class PipelineState:
         return found
 
     def restore(self, stored: Stored | None, common_seed: bool) -> None:
-        """Gives the ranks the values of the variables that they hold, one by one. Collective. stored: None but on rank 0."""
-        for name, variables in state.groups_of(self._model, common_seed).items():
-            if name == _OPTIMIZER:
-                self._restore_optimizer(stored)
-                continue
-            for place, variable in enumerate(variables):
-                inner = adapter.unwrap(variable)
-                empty = np.zeros(tuple(variable.shape), inner.dtype.as_numpy_dtype)
-                value = collectives.broadcast(empty if stored is None else np.asarray(stored[name][place]["value"]), 0)
-                if self._holdings.is_here(variable):
-                    inner.assign(value)
-
-    def _restore_optimizer(self, stored: Stored | None) -> None:
-        own = by_key(adapter.optimizer_of(self._model))
-        items = [] if stored is None else stored[_OPTIMIZER]
-        for place, key in enumerate(collectives.broadcast_object(keys([item["path"] for item in items]))):
-            value = collectives.broadcast_object(None if stored is None else items[place]["value"])
-            if key in own:
-                adapter.unwrap(own[key]).assign(value)
+        """See `restoring.restore`."""
+        restoring.restore(self._model, self._holdings, stored, common_seed)

@@ -35,3 +35,15 @@ def test_callbacks_that_write_files_and_keep_the_best_weights(found):
         assert outcome["steps"] == [8, 8, 4]
         assert outcome["slots"] == [outcome["slots"][0]] * 3
         assert outcome["slots"][0] > 16  # the states of Adam of all variables
+
+
+def test_goes_on_from_a_backup_in_other_stages(found):
+    serial = found[1]["backup_and_restore"][0]
+    for outcome in found[2]["backup_and_restore"]:
+        assert outcome["stopped"][0] == "KeyError"
+        assert outcome["restored"].pop("epochs") == [1]
+        assert outcome["restored"] == {name: serial[name] for name in outcome["restored"]}
+    damaged = [outcome["damaged"] for outcome in found[2]["backup_and_restore"]]
+    assert damaged[0][0] == "OSError"
+    assert damaged[1][0] == "TarantellaError"
+    assert damaged[0][1] in damaged[1][1]

@@ -101,6 +101,33 @@ def goes_on_from_checkpoints() -> Any:
     }
 
 
+@check
+def backup_and_restore() -> Any:
+    """Stopped in the second epoch, and restored in other stages, as a training on one rank that is not stopped."""
+
+    def training(stage: str, *callbacks: Any) -> Any:
+        keras.utils.set_random_seed(7)
+        plain, (x, y) = mlp()
+        arguments = {} if SIZE == 1 else {"parallel_strategy": PIPELINING, "pipeline_stages": [stage]}
+        model = tnt.Model(plain, reproducible=MICRO_BATCHES, **arguments)
+        model.compile(optimizer=OPTIMIZERS["mlp"](), **compile_arguments("mlp"))
+        history = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0, shuffle=False, callbacks=list(callbacks))
+        return {"epochs": history.epoch, "weights": sha(model.get_weights()), **saved(model, x, "restored")}
+
+    if SIZE == 1:
+        return training("")
+
+    def backup() -> Any:
+        return keras.callbacks.BackupAndRestore(FOLDER / "backup", delete_checkpoint=False)
+
+    stopped, restored = raised(training, "c", backup(), Stop(6)), training("late", backup())
+    tnt.barrier()
+    if RANK == 0:
+        (FOLDER / "backup/latest.weights.h5").write_bytes(b"damaged")
+    tnt.barrier()
+    return {"stopped": stopped, "restored": restored, "damaged": raised(training, "c", backup())}
+
+
 class SavesItself(keras.callbacks.Callback):
     """Writes the model, on all ranks or on the master alone, as it is told."""
 

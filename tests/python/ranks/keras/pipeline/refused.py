@@ -23,6 +23,11 @@ class Computes(keras.callbacks.Callback):  # type: ignore[misc]
         self.model.predict(np.ones((4, 4), "f4"), verbose=0)
 
 
+class Loads(keras.callbacks.Callback):  # type: ignore[misc]
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.model.load_weights(FOLDER / "none.weights.h5")
+
+
 class Subclassed(keras.Model):
     def call(self, inputs: Any) -> Any:
         return inputs
@@ -113,6 +118,7 @@ def refused() -> dict[str, list[str]]:
         "unknown": fails(dense(layers.Dense(3)), pipeline_stages=["nowhere"]),
         "clip": fails(dense(layers.Dense(3)), optimizer=clip),
         "callback": fails(dense(layers.Dense(3)), callbacks=[Computes()]),
+        "loads": fails(dense(layers.Dense(3)), callbacks=[Loads()]),
         "hook": fails(dense(layers.Dense(3)), bucket_hook=print),
         "ranks": fails(dense(layers.Dense(3)), pipeline_stages=1 + 2),
         "sharded": fails(dense(layers.Dense(3)), shard_optimizer=True),
@@ -121,7 +127,7 @@ def refused() -> dict[str, list[str]]:
         "scaled loss": fails(
             dense(layers.Dense(3)), optimizer=keras.optimizers.SGD(global_clipnorm=1.0, loss_scale_factor=8.0)
         ),
-        "backup": fails(dense(layers.Dense(3)), callbacks=[keras.callbacks.BackupAndRestore(FOLDER / "backup")]),
+        "averages": fails(dense(layers.Dense(3)), callbacks=[keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]),
         "histograms": fails(dense(layers.Dense(3)), callbacks=[keras.callbacks.TensorBoard(FOLDER, histogram_freq=1)]),
         "different": fails(dense(layers.Dense(3 + RANK, name="inner"))),
         "mask": fails(dense(layers.Reshape((2, 2)), layers.Dense(3), layers.Masking(), layers.Dense(2)), pipeline_stages=2),
