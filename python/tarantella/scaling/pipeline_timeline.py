@@ -100,7 +100,7 @@ def spans_of(events: Sequence[dict[str, Any]]) -> dict[Any, dict[str, list[tuple
 
 
 def steps_of(spans: dict[str, list[tuple[str, Span]]]) -> Iterator[RankStep]:
-    """The training steps of a rank. A step of an evaluation has no backward pass."""
+    """The training steps of a rank; a step of an evaluation has no backward pass. Raises TimelineError."""
     steps = [RankStep(span, {}, {}) for _, span in spans.get("step", [])]
     begins = [one.step.begin for one in steps]
     messages = spans.get("messages", [])
@@ -110,6 +110,8 @@ def steps_of(spans: dict[str, list[tuple[str, Span]]]) -> Iterator[RankStep]:
         index, matched = bisect_right(begins, span.begin) - 1, _TASK.fullmatch(name)
         if matched and index >= 0 and span.end <= steps[index].step.end:
             task = Task(int(matched[3]), int(matched[2]), matched[1] == "F")
+            if task in steps[index].tasks:
+                raise TimelineError(f"a span of the timeline has {name} twice: compile the model with steps_per_execution=1")
             steps[index].tasks[task] = span
             own = messages[bisect_right(arrivals, before) : bisect_right(arrivals, span.end)]
             steps[index].received[task] = sum(int(size[1]) for text, _ in own if (size := _BYTES.search(text)))

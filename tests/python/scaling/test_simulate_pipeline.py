@@ -43,7 +43,7 @@ def timeline(folder: Path, *, micro_batches: int = 3, steps: int = 5, replicas: 
             events.append({"ph": "X", "name": name, "pid": rank, "tid": track, "ts": at * 1e6, "dur": seconds * 1e6})
 
         for step in range(steps):
-            slow, start = (10 if step == 0 else 1) * (1 if rank < 2 else 7), 1.0 + step
+            slow, start = (10 if step == 0 else 1) * (1 if rank < 2 else 7), 1.0 + 10 * step
             span(f"step {step}", 0, start, slow * (window + REST))
             for task in table.rows[rank % 2]:
                 if not (training or task.is_forward):
@@ -52,7 +52,7 @@ def timeline(folder: Path, *, micro_batches: int = 3, steps: int = 5, replicas: 
                 if task.is_forward and task.stage == 1:
                     span(f"the output of 'a' (micro-batch {task.micro_batch}, stage 0 to 1), 640 bytes", 1, at - 1e-6, 1e-6)
                 span(f"{task} of stage {task.stage}", 2, at, slow * length(task))
-            span("F0 of stage 0", 2, start + 0.5, 0.1)  # evaluates
+            span("F0 of stage 0", 2, start + 5, 0.1)  # evaluates
     file = folder / "trace.json"
     file.write_text(json.dumps({"traceEvents": events}))
     return file
@@ -141,6 +141,15 @@ def test_what_is_refused(tmp_path, words, said):
 def test_a_run_without_training_is_refused(tmp_path):
     with pytest.raises(TimelineError, match="no step with a backward pass: train with fit"):
         read_pipeline(timeline(tmp_path, training=False))
+
+
+def test_several_steps_in_one_call_are_refused(tmp_path):
+    file = timeline(tmp_path)
+    events = json.loads(file.read_text())["traceEvents"]
+    last = next(event for event in reversed(events) if event["name"] == "B2 of stage 0")
+    file.write_text(json.dumps({"traceEvents": [*events, {**last, "ts": last["ts"] + last["dur"]}]}))
+    with pytest.raises(TimelineError, match="has B2 of stage 0 twice: compile the model with steps_per_execution=1"):
+        read_pipeline(file)
 
 
 def test_a_timeline_without_a_rank_s_part_is_refused(tmp_path):

@@ -85,8 +85,6 @@ class PipelinedModel(DistributedModel):
             model = self.keras_model
             if adapter.is_compiled(model) and adapter.is_jit_compiled(model):
                 raise UnsupportedError("a pipeline and jit_compile=True cannot go together: compile with jit_compile=False")
-            if adapter.is_compiled(model) and adapter.steps_per_execution(model) > 1:
-                raise UnsupportedError("a pipeline takes one step in each call: compile the model with steps_per_execution=1")
             cut = self.cut
             assert self._holdings is not None  # they are made with the cut
             in_tree = self._pipeline.reproducible

@@ -33,7 +33,6 @@ def found() -> Findings:
         ("hook", "UnsupportedError", "bucket_hook is for gradients that ranks reduce"),
         ("sharded", "UnsupportedError", "shard_optimizer and a pipeline cannot go together"),
         ("XLA", "UnsupportedError", "compile with jit_compile=False"),
-        ("several steps", "UnsupportedError", "compile the model with steps_per_execution=1"),
         ("scaled loss", "UnsupportedError", "SGD(global_clipnorm=...) and a scaled loss cannot go together in a pipeline"),
         ("averages", "UnsupportedError", "SwapEMAWeights needs all weights on one rank"),
         ("histograms", "UnsupportedError", "TensorBoard needs all weights on one rank"),

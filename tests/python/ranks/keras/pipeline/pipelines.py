@@ -145,12 +145,12 @@ def of_unknown_length(x: Any, y: Any) -> tf.data.Dataset:
     return samples.filter(lambda *_: True).batch(BATCH)
 
 
-def fitted(name: str, **arguments: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """The trained model, its data, and what is compared."""
+def fitted(name: str, steps: int = 1, **arguments: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """The trained model, its data, and what is compared. steps: in each execution."""
     keras.utils.set_random_seed(7)
     plain, (x, y) = {"mlp": mlp, "cnn": cnn, "half": half, "tagger": tagger, "transformer": transformer}[name]()
     model = tnt.Model(plain, **arguments) if arguments else plain
-    model.compile(optimizer=OPTIMIZERS[name](), **compile_arguments(name))
+    model.compile(optimizer=OPTIMIZERS[name](), steps_per_execution=steps, **compile_arguments(name))
     if name == "tagger":
         history = model.fit(of_unknown_length(x, y), epochs=2, verbose=0, validation_data=(x[:5], {n: y[n][:5] for n in y}))
     else:
@@ -186,6 +186,6 @@ def pipeline(name: str, schedule: str, stages: Any, **others: Any) -> dict[str, 
     return {**found, **saved(model, x, f"{name}-{schedule}"), "foreign": len(foreign), "state": len(own)}
 
 
-def serial(name: str) -> dict[str, Any]:
-    model, (x, _), found = fitted(name, reproducible=MICRO_BATCHES)
+def serial(name: str, steps: int = 1) -> dict[str, Any]:
+    model, (x, _), found = fitted(name, steps, reproducible=MICRO_BATCHES)
     return {**found, **saved(model, x, name), "state": len(model.optimizer.variables)}
