@@ -1,4 +1,4 @@
-"""`tarantella simulate`: what it reads, what it foretells, and what it says of files that it cannot use."""
+"""`tarantella simulate`: what it reads, what it predicts, and what it says of files that it cannot use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tarantella simulate` of a pipeline: what it reads from a timeline, and what it foretells."""
+"""`tarantella simulate` of a pipeline: what it reads from a timeline, and what it predicts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_step_is_the_median_of_the_first_pipeline(tmp_path, replicas):
     assert step.bubble == pytest.approx(1 - 3 * (sum(FORWARD) + sum(BACKWARD)) / window / 2)
 
 
-def test_the_timeline_s_own_step_is_foretold(tmp_path):
+def test_the_timeline_s_own_step_is_predicted(tmp_path):
     step = read_pipeline(timeline(tmp_path))
     (found,) = predict_pipeline(step, FREE, "1f1b", [2], 3, 1)
     assert found.step == pytest.approx(step.measured)
