@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.errors import UsageError
@@ -14,10 +14,10 @@ from tarantella.pipeline_schedule import NAMES
 from tarantella.scaling import model, simulator
 from tarantella.scaling.picture import PictureError, draw
 from tarantella.scaling.pipeline import PipelinePrediction, predict_pipeline
-from tarantella.scaling.pipeline_timeline import PipelineStep, is_pipeline, read_pipeline
+from tarantella.scaling.pipeline_timeline import PipelineStep, has_pipeline, pipeline_in
 from tarantella.scaling.platform import Machine, PlatformError, find_platform, read_machine
 from tarantella.scaling.prediction import Prediction, Times, predict
-from tarantella.scaling.timeline import Step, TimelineError, read_step
+from tarantella.scaling.timeline import Step, TimelineError, read_events, step_in
 
 ANALYTIC = "the analytic model of our algorithms"
 SIMULATED = "our algorithms in simulated time (SimGrid)"
@@ -31,17 +31,18 @@ def simulate(argv: Sequence[str]) -> str:
         platform = find_platform(given.platform)
         machine = read_machine(platform)
         _check_ranks(given.ranks, machine, platform)
-        return (_pipeline if is_pipeline(given.timeline) else _data_parallel)(given, machine, platform)
+        events = read_events(given.timeline)
+        return (_pipeline if has_pipeline(events) else _data_parallel)(given, events, machine, platform)
     except (TimelineError, PlatformError, PictureError, simulator.SimulatorError, InvalidArgumentError) as error:
         raise UsageError(f"simulate: {error}") from None
 
 
-def _data_parallel(given: argparse.Namespace, machine: Machine, platform: Path) -> str:
+def _data_parallel(given: argparse.Namespace, events: list[dict[str, Any]], machine: Machine, platform: Path) -> str:
     for flag in ("schedule", "micro_batches", "stages_per_rank"):
         if getattr(given, flag) is not None:
             flag = flag.replace("_", "-")
             raise UsageError(f"simulate: --{flag} is for a pipeline, and {given.timeline} is the timeline of none")
-    step = read_step(given.timeline)
+    step = step_in(given.timeline, events)
     times, source = _times(given, step, machine, platform)
     curves = {
         "weak": predict(step, given.ranks, times, strong=False),
@@ -52,10 +53,10 @@ def _data_parallel(given: argparse.Namespace, machine: Machine, platform: Path) 
     return _json(curves, source) if given.json else _table(step, platform, curves, source)
 
 
-def _pipeline(given: argparse.Namespace, machine: Machine, platform: Path) -> str:
+def _pipeline(given: argparse.Namespace, events: list[dict[str, Any]], machine: Machine, platform: Path) -> str:
     if given.model == "simulated":
         raise UsageError(f"simulate: --model simulated: {given.timeline} is of a pipeline, for which --model is analytic")
-    step = read_pipeline(given.timeline)
+    step = pipeline_in(given.timeline, events)
     each = given.stages_per_rank or 1
     name = given.schedule or ("1f1b" if each == 1 else "interleaved")
     curve = predict_pipeline(step, machine, name, given.ranks, given.micro_batches or step.micro_batches, each)

@@ -58,14 +58,18 @@ class RankStep:
     received: dict[Task, int]
 
 
-def is_pipeline(file: Path) -> bool:
-    """Whether the timeline is of a pipeline. Raises TimelineError."""
-    return "pipeline" in track_names(read_events(file)).values()
+def has_pipeline(events: list[dict[str, Any]]) -> bool:
+    """Whether the timeline is of a pipeline."""
+    return "pipeline" in track_names(events).values()
 
 
 def read_pipeline(file: Path) -> PipelineStep:
     """The step of the first pipeline, if there are replicas. Raises TimelineError."""
-    events = read_events(file)
+    return pipeline_in(file, read_events(file))
+
+
+def pipeline_in(file: Path, events: list[dict[str, Any]]) -> PipelineStep:
+    """As `read_pipeline`, of the events that were read from the file."""
     by_rank = {rank: list(steps_of(spans)) for rank, spans in sorted(spans_of(events).items())}
     ranks: list[list[RankStep]] = []
     known: set[int] = set()
@@ -84,9 +88,9 @@ def read_pipeline(file: Path) -> PipelineStep:
     return _median([[steps[i] for steps in ranks] for i in used], sorted(known))
 
 
-def spans_of(events: Sequence[dict[str, Any]]) -> dict[Any, dict[str, list[tuple[str, Span]]]]:
+def spans_of(events: list[dict[str, Any]]) -> dict[Any, dict[str, list[tuple[str, Span]]]]:
     """The spans of each rank and track, in the order of time."""
-    tracks = track_names(list(events))
+    tracks = track_names(events)
     found: defaultdict[Any, defaultdict[str, list[tuple[str, Span]]]] = defaultdict(lambda: defaultdict(list))
     for event in events:
         track = tracks.get((event.get("pid"), event.get("tid")))

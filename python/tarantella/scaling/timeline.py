@@ -58,7 +58,11 @@ class Step:
 
 def read_step(file: Path) -> Step:
     """The step of rank 0. Raises TimelineError."""
-    events = read_events(file)
+    return step_in(file, read_events(file))
+
+
+def step_in(file: Path, events: list[dict[str, Any]]) -> Step:
+    """As `read_step`, of the events that were read from the file."""
     tracks = track_names(events)
     ranks = len({e.get("pid") for e in events if e.get("name") == "process_name"})
     steps = sorted((e["ts"], e["ts"] + e.get("dur", 0)) for e in events if _of_rank_0(e, tracks) == "step")

@@ -1,4 +1,4 @@
-"""`tarantella simulate`: what it reads, what it predicts, and what it says of files that it cannot use."""
+"""`tarantella simulate`: its reading of timelines and platforms, its predictions, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tarantella simulate` of a pipeline: what it reads from a timeline, and what it predicts."""
+"""`tarantella simulate` for pipelines: its reading of timelines, its predictions, and its errors."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _stand_ins(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[li
     may_change = {hook for callback in callbacks for hook in overridden(callback) if not _is_known(callback)}
     is_whole = hooks is None or hooks.holds_all_weights
     if not is_whole:
-        may_change = set()
+        may_change = set()  # each rank has weights of its own
     if callbacks:
         may_fail |= {"on_train_begin", "on_test_begin"}  # set_model and set_params come before, and can fail
     is_same = hooks is not None and hooks.reproducible

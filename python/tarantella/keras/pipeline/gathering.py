@@ -63,11 +63,10 @@ class Gathering:
         """In this context the master may write and read files of the whole model. The others answer, until it leaves."""
         if not runtime.is_master_rank():
             while (wanted := self._announced()) != _END:
-                if wanted == _READ:
-                    self._take()
-                    continue
                 with self.together(here=False):
                     pass
+                if wanted == _READ and self._announced() == _READ:
+                    restoring.restore(self._model, self._holdings, None, common_seed=False)
             yield
             return
         self._asks = True
@@ -82,7 +81,7 @@ class Gathering:
         return int(collectives.broadcast(np.array([what], np.int64), 0)[0])
 
     def _read(self, load: Callable[[], None]) -> None:
-        """Reads a file of the whole model on the master, and gives each rank its part. The others call `_take`."""
+        """Reads a file of the whole model on the master, and gives each rank its part. The others answer (`served`)."""
         self._announced(_READ)
         failure, stored = None, None
         with self.together(here=True):
@@ -95,12 +94,6 @@ class Gathering:
         if failure:
             raise failure
         restoring.restore(self._model, self._holdings, stored, common_seed=False)
-
-    def _take(self) -> None:
-        with self.together(here=False):
-            pass
-        if self._announced() == _READ:
-            restoring.restore(self._model, self._holdings, None, common_seed=False)
 
     # ---------------------------------------------------------------------------- methods of the model in a callback
 

@@ -25,7 +25,8 @@ def name(request):
 @pytest.fixture(scope="module")
 def file(name, tmp_path_factory):
     file = tmp_path_factory.mktemp("timeline") / "trace.json"
-    run_ranks(2, RANKS / "keras/pipeline/timeline.py", name, launcher_options=["--timeline", file]).good()
+    arguments = name, STAGES[name], MICRO_BATCHES[name]
+    run_ranks(2, RANKS / "keras/pipeline/timeline.py", *arguments, launcher_options=["--timeline", file]).good()
     return file
 
 
