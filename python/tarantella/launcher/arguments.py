@@ -53,8 +53,9 @@ def launcher_parser() -> argparse.ArgumentParser:
     _add_process(parser)
     _add_training(parser)
     _add_failures(parser)
-    parser.add_argument("--dry-run", action="store_true",
-        help="print what every rank would run and its environment; start nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what every rank would run and its environment; start nothing"
+    )
     parser.add_argument("--version", action="version", version=f"tarantella {_native.version()}", help="print the version")
     return parser
 
@@ -62,71 +63,153 @@ def launcher_parser() -> argparse.ArgumentParser:
 def _add_placement(parser: argparse.ArgumentParser) -> None:
     """Where ranks run."""
     add = parser.add_argument
-    add("-n", dest="ranks", metavar="N", type=rank_count,
-        help=f"number of ranks to start, 1 to {MAX_RANKS}; without, one for each GPU of this node, or one")
-    add("--devices-per-node", "--n-per-node", "--npernode", dest="per_node", metavar="N", type=rank_count,
-        help="number of ranks on each host, in place of -n and of what the hostfile says")
-    add("--hostfile", metavar="FILE",
-        help="start the ranks on the hosts that FILE names, one per line as `name`, `name slots=2` or `name:2`, by mpirun")
+    add(
+        "-n",
+        dest="ranks",
+        metavar="N",
+        type=rank_count,
+        help=f"number of ranks to start, 1 to {MAX_RANKS}; without, one for each GPU of this node, or one",
+    )
+    add(
+        "--devices-per-node",
+        "--n-per-node",
+        "--npernode",
+        dest="per_node",
+        metavar="N",
+        type=rank_count,
+        help="number of ranks on each host, in place of -n and of what the hostfile says",
+    )
+    add(
+        "--hostfile",
+        metavar="FILE",
+        help="start the ranks on the hosts that FILE names, one per line as `name`, `name slots=2` or `name:2`, by mpirun",
+    )
     add("--hosts", metavar="LIST", help="the same with a list: a:2,b:2")
-    add("--mpirun", metavar="COMMAND", type=_mpirun,
-        help="what starts ranks on hosts: Open MPI's or MPICH's mpirun, with options of its own (default: mpirun)")
+    add(
+        "--mpirun",
+        metavar="COMMAND",
+        type=_mpirun,
+        help="what starts ranks on hosts: Open MPI's or MPICH's mpirun, with options of its own (default: mpirun)",
+    )
     add("--no-gpu", "--no-gpus", action="store_true", help="hide all GPUs from the ranks")
-    add("--pin-to-cores", action="store_true",
-        help="bind each rank to its share of the cores of its machine: for short steps (not with more ranks than cores)")
-    add("--pin-to-socket", dest="pin", action="store_true",
-        help="bind each rank to the cores of a socket (NUMA node) of its machine; ranks take the sockets in turn")
-    add("--pin-memory-to-socket", dest="pin_memory", action="store_true",
-        help="the same, and let it use no memory but the socket's")
+    add(
+        "--pin-to-cores",
+        action="store_true",
+        help="bind each rank to its share of the cores of its machine: for short steps (not with more ranks than cores)",
+    )
+    add(
+        "--pin-to-socket",
+        dest="pin",
+        action="store_true",
+        help="bind each rank to the cores of a socket (NUMA node) of its machine; ranks take the sockets in turn",
+    )
+    add(
+        "--pin-memory-to-socket",
+        dest="pin_memory",
+        action="store_true",
+        help="the same, and let it use no memory but the socket's",
+    )
 
 
 def _add_process(parser: argparse.ArgumentParser) -> None:
     """The flags for a rank's process: its program, its GPUs and its output."""
     add = parser.add_argument
-    add("-x", dest="environment", metavar="KEY=VALUE", nargs="+", action="extend", default=[],
-        type=_assignment, help="set variables in the environment of every rank; wins over the other options")
-    add("--output-on-all-devices", action="store_true",
-        help="show the output of every rank, each line with its rank, instead of rank 0's alone")
+    add(
+        "-x",
+        dest="environment",
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        type=_assignment,
+        help="set variables in the environment of every rank; wins over the other options",
+    )
+    add(
+        "--output-on-all-devices",
+        action="store_true",
+        help="show the output of every rank, each line with its rank, instead of rank 0's alone",
+    )
     add("--log-level", metavar="LEVEL", type=setting("TNT_LOG_LEVEL"), help="DEBUG, INFO, WARNING or ERROR")
     add("--log-on-all-devices", action="store_true", help="log on every rank, instead of rank 0 alone")
-    add("--preload", metavar="MODULES", type=_modules, default=(),
+    add(
+        "--preload",
+        metavar="MODULES",
+        type=_modules,
+        default=(),
         help="import these once, such as tensorflow,keras,tarantella.keras, and make the ranks forks of the process that did: "
-        "they start sooner and share its memory; the modules must start no threads or devices")
-    add("--python-interpreter", metavar="COMMAND",
+        "they start sooner and share its memory; the modules must start no threads or devices",
+    )
+    add(
+        "--python-interpreter",
+        metavar="COMMAND",
         help="runs SCRIPT, such as `valgrind python` (default for a .py file: the one that runs tarantella); "
-        "empty: SCRIPT runs itself")
+        "empty: SCRIPT runs itself",
+    )
 
 
 def _add_training(parser: argparse.ArgumentParser) -> None:
     """How ranks train and wait for each other."""
     add = parser.add_argument
-    add("--fusion-threshold", metavar="KB", type=setting("TNT_FUSION_THRESHOLD"),
+    add(
+        "--fusion-threshold",
+        metavar="KB",
+        type=setting("TNT_FUSION_THRESHOLD"),
         help="size of a bucket of gradients in kilobytes (or with K, M or G); 0: no fusion, inf: one bucket, autotune: "
-        "as --autotune")
-    add("--autotune", action="store_true",
-        help="choose the size of a bucket by trying some in the first steps of training, and keep it for the next run")
-    add("--gradient-dtype", metavar="DTYPE", type=setting("TNT_GRADIENT_DTYPE"),
-        help="in which gradients are sent: bfloat16, float16, or none (as they are)")
-    add("--reproducible", metavar="V", type=setting("TNT_REPRODUCIBLE"),
-        help="the same bits on any number of ranks that divides V: batches are cut into V shards (a power of two, such as 8)")
+        "as --autotune",
+    )
+    add(
+        "--autotune",
+        action="store_true",
+        help="choose the size of a bucket by trying some in the first steps of training, and keep it for the next run",
+    )
+    add(
+        "--gradient-dtype",
+        metavar="DTYPE",
+        type=setting("TNT_GRADIENT_DTYPE"),
+        help="in which gradients are sent: bfloat16, float16, or none (as they are)",
+    )
+    add(
+        "--reproducible",
+        metavar="V",
+        type=setting("TNT_REPRODUCIBLE"),
+        help="the same bits on any number of ranks that divides V: batches are cut into V shards (a power of two, such as 8)",
+    )
     add("--timeout", metavar="SECONDS", type=setting("TNT_TIMEOUT"), help="the longest that a rank waits for another one")
-    add("--horovod", action="store_true",
-        help="let `import horovod` in the script import tarantella.horovod: scripts for Horovod run unchanged")
+    add(
+        "--horovod",
+        action="store_true",
+        help="let `import horovod` in the script import tarantella.horovod: scripts for Horovod run unchanged",
+    )
     add("--timeline", metavar="FILE", type=_timeline, help="write a timeline of the run to FILE")
 
 
 def _add_failures(parser: argparse.ArgumentParser) -> None:
     """The flags for failures."""
     add = parser.add_argument
-    add("--max-restarts", metavar="K", type=_restarts,
-        help="after a failure, start all ranks again, K times at most; the script goes on from its last checkpoint")
-    add("--min-ranks", metavar="M", type=rank_count,
-        help="with --max-restarts: go on without killed ranks, or without hosts that are gone, while M ranks are left")
-    add("--flight-recorder", metavar="FOLDER", type=_folder,
+    add(
+        "--max-restarts",
+        metavar="K",
+        type=_restarts,
+        help="after a failure, start all ranks again, K times at most; the script goes on from its last checkpoint",
+    )
+    add(
+        "--min-ranks",
+        metavar="M",
+        type=rank_count,
+        help="with --max-restarts: go on without killed ranks, or without hosts that are gone, while M ranks are left",
+    )
+    add(
+        "--flight-recorder",
+        metavar="FOLDER",
+        type=_folder,
         help="if the job fails, write the last calls of each rank there; `tarantella explain FOLDER` tells which rank fell "
-        "out of step")
-    add("--cleanup", action="store_true",
-        help="start nothing: end your processes that are left over from jobs whose launcher has gone, on all hosts given")
+        "out of step",
+    )
+    add(
+        "--cleanup",
+        action="store_true",
+        help="start nothing: end your processes that are left over from jobs whose launcher has gone, on all hosts given",
+    )
     add("--force", action="store_true", help="with --cleanup: by SIGKILL")
 
 

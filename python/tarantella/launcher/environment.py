@@ -50,9 +50,7 @@ def _always(inherited: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in ALWAYS.items() if key not in inherited}
 
 
-def rank_environment(
-    shared: Mapping[str, str], size: int, rendezvous: Rendezvous, rank: int, report: str
-) -> dict[str, str]:
+def rank_environment(shared: Mapping[str, str], size: int, rendezvous: Rendezvous, rank: int, report: str) -> dict[str, str]:
     """All that the launcher sets for one rank. report: the name of the pipe for its report."""
     values = (rank, size, rank, size, rendezvous.name, rendezvous.token, report, mark.own_mark())
     return {**shared, **dict(zip(variables.OF_RANK, map(str, values), strict=True))}

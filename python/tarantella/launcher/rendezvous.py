@@ -44,9 +44,7 @@ class ExitNotices:
         """Sends the notices that are due; keeps those that cannot be sent yet."""
         if not self._pending or now < self._next_try:
             return
-        self._pending = [
-            (until, line) for until, line in self._pending if now < until and not self._send(line)
-        ]
+        self._pending = [(until, line) for until, line in self._pending if now < until and not self._send(line)]
         self._next_try = now + RETRY
 
     def _send(self, line: bytes) -> bool:

@@ -53,10 +53,19 @@ def parse_verify(argv: Sequence[str]) -> VerifyOptions:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--ranks", metavar="LIST", type=_numbers, default=(1, 2, 4, 8),
-        help="the numbers of ranks, also the same one twice (default: 1,2,4,8); all must equal the first")
-    add("--reproducible", metavar="V", type=setting("TNT_REPRODUCIBLE"),
-        help=f"into how many shards batches are cut (default: {SHARDS}, or the largest number of ranks if that is larger)")
+    add(
+        "--ranks",
+        metavar="LIST",
+        type=_numbers,
+        default=(1, 2, 4, 8),
+        help="the numbers of ranks, also the same one twice (default: 1,2,4,8); all must equal the first",
+    )
+    add(
+        "--reproducible",
+        metavar="V",
+        type=setting("TNT_REPRODUCIBLE"),
+        help=f"into how many shards batches are cut (default: {SHARDS}, or the largest number of ranks if that is larger)",
+    )
     add("--json", action="store_true", help="report in JSON on standard output; what the script prints goes to standard error")
     add("--own-folders", action="store_true", help="run the script in an empty folder for each run, which is removed then")
     add("--keep", metavar="FOLDER", type=Path, help="keep the fingerprints of the runs there")

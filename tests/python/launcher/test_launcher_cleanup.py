@@ -116,7 +116,7 @@ def test_the_hosts_are_cleaned_by_mpirun(here):
     path = here.folder / "mpirun"
     path.write_text(
         "#!/bin/sh\n[ $1 = --version ] && exec echo 'mpirun (Open MPI) 4.1.4'\n"
-        "echo \"$@\"\nwhile [ $1 != " + sys.executable + " ]; do shift; done\nexec \"$@\"\n"
+        'echo "$@"\nwhile [ $1 != ' + sys.executable + ' ]; do shift; done\nexec "$@"\n'
     )
     path.chmod(0o755)
     result = here.run("--hostfile", "hosts", "--mpirun", "./mpirun", "--cleanup", "--force", "--dry-run")

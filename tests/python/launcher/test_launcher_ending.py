@@ -137,15 +137,16 @@ def ending(rank, code=0, signal=0, told=False, kind=None, message=""):
         ([ending(2, signal=11), ending(1, code=3)], 2, 139, "rank 2 (pid 1) was killed by SIGSEGV"),
         ([ending(2, signal=40)], 2, 168, "rank 2 (pid 1) was killed by signal 40"),
         # all are secondary: the first
-        ([ending(1, code=3, kind="secondary"), ending(0, code=4, kind="secondary")], 1, 3,
-         "rank 1 (pid 1) exited with code 3"),
+        ([ending(1, code=3, kind="secondary"), ending(0, code=4, kind="secondary")], 1, 3, "rank 1 (pid 1) exited with code 3"),
         # what the launcher has killed is no cause, though it had no time for a report
-        ([ending(1, code=3, kind="secondary"), ending(0, signal=9, told=True)], 1, 3,
-         "rank 1 (pid 1) exited with code 3"),
+        ([ending(1, code=3, kind="secondary"), ending(0, signal=9, told=True)], 1, 3, "rank 1 (pid 1) exited with code 3"),
         # but for one that had said that it was, and then took its time
-        ([ending(1, code=3, kind="secondary"),
-          ending(0, signal=15, told=True, kind="primary", message="E: e")], 0, 1,
-         "rank 0 (pid 1) failed: E: e"),
+        (
+            [ending(1, code=3, kind="secondary"), ending(0, signal=15, told=True, kind="primary", message="E: e")],
+            0,
+            1,
+            "rank 0 (pid 1) failed: E: e",
+        ),
     ],
 )
 def test_the_culprit(endings, named, code, text):

@@ -13,8 +13,7 @@ from tarantella.launcher.text import describe_cores
 from tarantella.settings import reproducible
 from tarantella.threads import thread_environment, usable_cores
 
-CHOSEN = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_CPP_MIN_LOG_LEVEL",
-          "PYTHONUNBUFFERED")
+CHOSEN = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_CPP_MIN_LOG_LEVEL", "PYTHONUNBUFFERED")
 
 
 def test_every_rank_learns_who_it_is(here):
@@ -30,11 +29,15 @@ def test_every_rank_learns_who_it_is(here):
 
 
 def test_a_rank_has_its_own_descriptors_only(here):
-    result = here.ranks(3, """
+    result = here.ranks(
+        3,
+        """
         own = {int(os.environ[key].partition(":")[0]) for key in ("TNT_INTERNAL_REPORT_FD", "TNT_INTERNAL_FLIGHT_RECORD")}
         open_ones = set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2} - own
         print(sorted(fd for fd in open_ones if os.path.exists(f"/proc/self/fd/{fd}")))
-        """, "--output-on-all-devices")
+        """,
+        "--output-on-all-devices",
+    )
     assert sorted(result.stdout.splitlines()) == [f"[rank {rank}] []" for rank in range(3)]
 
 
@@ -121,14 +124,31 @@ def test_cores_are_divided(ranks, cores, each, line):
         ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "250000 100000\n"}, 2),
         ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
         ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "1600000 100000\n"}, 8),
-        ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/cpu.max": "300000 100000\n",
-          "sys/fs/cgroup/a/b/cpu.max": "max 100000\n"}, 3),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/cpu.max": "300000 100000\n",
+                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
+            },
+            3,
+        ),
         ({"proc/self/cgroup": "0::/../c\n", "sys/fs/cgroup/cpu.max": "300000 100000\n"}, 3),
-        ({"proc/self/cgroup": "4:memory:/x\n3:cpu,cpuacct:/x\n",
-          "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "200000\n",
-          "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n"}, 2),
-        ({"proc/self/cgroup": "3:cpu,cpuacct:/x\n", "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us": "-1\n",
-          "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us": "100000\n"}, 8),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/x\n3:cpu,cpuacct:/x\n",
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "200000\n",
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+            },
+            2,
+        ),
+        (
+            {
+                "proc/self/cgroup": "3:cpu,cpuacct:/x\n",
+                "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us": "100000\n",
+            },
+            8,
+        ),
     ],
 )
 def test_a_quota_limits_the_cores(tmp_path: Path, monkeypatch, files, cores):

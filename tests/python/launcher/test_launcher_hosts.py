@@ -103,18 +103,20 @@ def test_of_many_hosts_the_first_are_named():
     [
         ("--hostfile none -- rank.py", "--hostfile: cannot read 'none': No such file or directory"),
         ("--hosts a --hostfile hosts -- rank.py", "--hostfile and --hosts: give one of them"),
-        ("-n 5 --hostfile hosts -- rank.py",
-         "-n: 5 ranks, but the hosts take 4: give them more slots, or start fewer ranks"),
+        ("-n 5 --hostfile hosts -- rank.py", "-n: 5 ranks, but the hosts take 4: give them more slots, or start fewer ranks"),
         ("--hosts a,,b -- rank.py", f"--hosts: '' is no host: write {EXPECTED}"),
         ("--hosts a:600 -- rank.py", "the hosts take 600 ranks, and a job has at most 512: say with -n how many to start"),
-        ("-n 2 --mpirun mpirun -- rank.py",
-         "--mpirun: give the hosts to start ranks on, too, with --hostfile or --hosts"),
+        ("-n 2 --mpirun mpirun -- rank.py", "--mpirun: give the hosts to start ranks on, too, with --hostfile or --hosts"),
         ("--hosts a --mpirun= -- rank.py", "--mpirun: must be a command, not an empty one"),
-        ("--hosts a --mpirun ./none -- rank.py",
-         "'./none' is not a program that can be run, and ranks on several hosts are started by mpirun: install Open MPI "
-         "(on Debian, openmpi-bin), or name another one with --mpirun"),
-        ("--hosts a --mpirun ./mute -- rank.py",
-         "'./mute' is neither Open MPI's nor MPICH's mpirun: asked for its version it says 'I am mute'"),
+        (
+            "--hosts a --mpirun ./none -- rank.py",
+            "'./none' is not a program that can be run, and ranks on several hosts are started by mpirun: install Open MPI "
+            "(on Debian, openmpi-bin), or name another one with --mpirun",
+        ),
+        (
+            "--hosts a --mpirun ./mute -- rank.py",
+            "'./mute' is neither Open MPI's nor MPICH's mpirun: asked for its version it says 'I am mute'",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(here, words, message):
@@ -160,8 +162,17 @@ def test_the_command_of_open_mpi(here, monkeypatch):
     assert command[-len(WATCHED + COMMAND) - 3 :] == [*WATCHED, "--output-on-all-devices", "--ranks=3", "--joining=3", *COMMAND]
     passed_on = command[len(start) : -len(WATCHED + COMMAND) - 3]
     assert set(passed_on[::2]) == {"-x"}
-    assert {"A", "PATH", "TNT_FUSION_THRESHOLD", "TNT_LOG_LEVEL", "TNT_ON_ALL_RANKS", "TNT_TIMELINE", "TNT_TIMEOUT",
-            "PYTHONUNBUFFERED", "TF_CPP_MIN_LOG_LEVEL"} <= set(passed_on[1::2])
+    assert {
+        "A",
+        "PATH",
+        "TNT_FUSION_THRESHOLD",
+        "TNT_LOG_LEVEL",
+        "TNT_ON_ALL_RANKS",
+        "TNT_TIMELINE",
+        "TNT_TIMEOUT",
+        "PYTHONUNBUFFERED",
+        "TF_CPP_MIN_LOG_LEVEL",
+    } <= set(passed_on[1::2])
     assert not (here.folder / "started").exists()
 
 

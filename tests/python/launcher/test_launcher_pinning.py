@@ -54,7 +54,6 @@ def test_shares_of_a_machine(tmp_path, sixteen_cores):
     machine(tmp_path, node0="0-3,8-11", node1="4-7,12-15")
     siblings(tmp_path, *(f"{core},{core + 8}" for core in range(8)))
 
-
     def shares(ranks):
         return [sorted(place.cores) for place in find_shares(ranks, tmp_path)]
 

@@ -40,11 +40,16 @@ def starts(here) -> list[int]:
 
 
 def test_a_failed_job_is_started_again_until_it_ends_well(here):
-    result = here.ranks(2, counted("""
+    result = here.ranks(
+        2,
+        counted("""
         if number < 2 and rank == 1:
             wait_for(f"start{number}-0")
             sys.exit(3)
-        """), "--max-restarts", 5)
+        """),
+        "--max-restarts",
+        5,
+    )
     assert result.returncode == 0, result.stderr
     assert starts(here) == [2, 2, 2]
     why = "rank 1 (pid N) exited with code 3"
@@ -100,8 +105,10 @@ def test_a_failed_import_is_not_started_again(here):
 
 
 def test_the_same_error_in_the_same_step_is_not_met_a_third_time(here):
-    body = "from tarantella import reporting\n" \
-           "with reporting.step_of_failure(lambda: 7 + (number == 0)): raise ValueError('a bad sample')"
+    body = (
+        "from tarantella import reporting\n"
+        "with reporting.step_of_failure(lambda: 7 + (number == 0)): raise ValueError('a bad sample')"
+    )
     result = here.ranks(1, counted(body), "--max-restarts", 9)
     assert starts(here) == [1, 1, 1]
     why = "rank 0 (pid N) exited with code 1: ValueError: a bad sample"
@@ -144,7 +151,8 @@ def test_a_job_that_was_asked_to_end_is_not_started_again(here, number):
 
 def test_nor_is_one_that_was_asked_to_end_while_it_failed(here):
     """Rank 1 has failed, and rank 0 takes its time to end."""
-    script = here.script(counted("""
+    script = here.script(
+        counted("""
         if rank == 1:
             wait_for("pid0")
             mark("failed", os.getpid())
@@ -152,7 +160,8 @@ def test_nor_is_one_that_was_asked_to_end_while_it_failed(here):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         mark("pid0", os.getpid())
         while True: time.sleep(1)
-        """))
+        """)
+    )
     launcher = here.start("-n", 2, "--max-restarts", 3, "--", script)
     here.wait_until_reaped(*here.pids("failed"))
     launcher.send_signal(signal.SIGTERM)
@@ -164,7 +173,9 @@ def test_nor_is_one_that_was_asked_to_end_while_it_failed(here):
 
 def test_nothing_of_the_last_start_runs_in_the_next_one(here, gone):
     """A process that has left the rank's session, and so does not end with it."""
-    result = here.ranks(1, """
+    result = here.ranks(
+        1,
+        """
         import subprocess
         number = int(os.environ["TNT_RESTART"])
         if number == 0:
@@ -174,7 +185,10 @@ def test_nothing_of_the_last_start_runs_in_the_next_one(here, gone):
         pid = Path("child").read_text()
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] if Path(f"/proc/{pid}").exists() else "X"
         mark("state", state)
-        """, "--max-restarts", 1)
+        """,
+        "--max-restarts",
+        1,
+    )
     assert result.returncode == 0, result.stderr
     assert here.read("state") in "ZX"
     gone(here.pids("child"))

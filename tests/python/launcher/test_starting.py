@@ -101,12 +101,15 @@ def test_a_module_that_an_interpreter_of_ones_own_runs(package):
 
 @FORKED
 def test_all_ranks_and_all_starts_read_the_same_script_from_standard_input(here, how):
-    text = """
+    text = (
+        """
     import os, sys
     rest = sys.stdin.read()
     print("start", os.environ["TNT_RESTART"], repr(rest), flush=True)
     sys.exit(3 if os.environ["TNT_RESTART"] == "0" and os.environ["TNT_RANK"] == "1" else 0)
-    """ + 3000 * "    # longer than what a pipe holds\n"
+    """
+        + 3000 * "    # longer than what a pipe holds\n"
+    )
     result = started(here, (*how, "--max-restarts", 1, "--output-on-all-devices"), ["-"], dedent(text))
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()

@@ -45,7 +45,11 @@ def test_every_public_name_is_on_the_page_or_is_the_predecessors(site) -> None:
         ("c-api.md", "[h](../include/tarantella/tarantella.h)", "[h](reference/c.md)"),
         ("scaling.md", "[script](../benchmarks/training/scaling.py)", "script (`benchmarks/training/scaling.py`)"),
         ("tutorials/cuda_trainer.md", "[C](../cpu_trainer/README.md)", "[C](cpu_trainer.md)"),
-        ("gpu.md", "[a](#b), [c](https://d.e/f)\n```\n[x](../README.md)\n```", "[a](#b), [c](https://d.e/f)\n```\n[x](../README.md)\n```"),
+        (
+            "gpu.md",
+            "[a](#b), [c](https://d.e/f)\n```\n[x](../README.md)\n```",
+            "[a](#b), [c](https://d.e/f)\n```\n[x](../README.md)\n```",
+        ),
     ],
 )
 def test_links_lead_to_pages_of_the_site(site, page: str, text: str, shown: str | None) -> None:

@@ -125,9 +125,7 @@ class CheckpointSession(NullSession):
                 raise data_changed(f"an epoch has {self._steps} batches now, and had {before}: restore it")
             skips = steps is None and cardinality >= 0 and depends_on_iterators_only(dataset)
             target = self._stored.position
-            self._replay = Replay(
-                self._model, self._data, target, self._stored.fingerprints, self._initial_epoch, skips
-            )
+            self._replay = Replay(self._model, self._data, target, self._stored.fingerprints, self._initial_epoch, skips)
             how = "one batch is made of each epoch before" if skips else "all batches before are made again"
             runtime.logger.info("the training goes on with %s, at first without training: %s", target, how)
         return self._data.dataset

@@ -90,8 +90,7 @@ def batch_spec(dataset: tf.data.Dataset) -> Any:
 def unpack(element: Any) -> list[tuple[Any, Share]]:
     """Samples and share of each shard in an element of such a dataset."""
     return [
-        (batch, Share(samples, total[0] if total else None, fingerprint))
-        for batch, (samples, *total, fingerprint) in element
+        (batch, Share(samples, total[0] if total else None, fingerprint)) for batch, (samples, *total, fingerprint) in element
     ]
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tarantella.keras.reduction.bucket_hook import PackedBucket
+    from tarantella.keras.reproducible.fingerprint_view import View
 
 
 class Options(NamedTuple):
@@ -146,6 +147,11 @@ class DistributedModel:
                     f"{layer.name} is stateful: it keeps a state for each sample of a whole batch, and a rank has a part of "
                     "it. Use stateful=False, or compute on this rank alone by the methods of model.model"
                 )
+
+    @property
+    def view(self) -> View | None:
+        """What this rank holds of the model's variables; None: all of them."""
+        return None
 
     def stats(self) -> dict[str, float]:
         """The statistics of the reducers on this rank."""

@@ -217,7 +217,8 @@ def _run(
     hooks, verbose = model.open_hooks(), verbosity(arguments.verbose)
     keras_fit = hooks.original("fit")
     checks = StepChecks(hooks, (batches.batch_size or 0) * (1 if hooks.distributed else runtime.get_size()))
-    first = [checks, *model.served_callbacks(fingerprint.callbacks(model.keras_model, hooks.reducers.bucket_of))]
+    recording = fingerprint.callbacks(model.keras_model, hooks.reducers.bucket_of, model.view)
+    first = [checks, *model.served_callbacks(recording)]
     if hooks.autotune is not None and not hooks.autotune.finished:
         first.append(hooks.autotune)
     callbacks = placement.for_fit(others, hooks, first)

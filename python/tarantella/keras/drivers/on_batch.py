@@ -31,7 +31,7 @@ def train_on_batch(
     model.try_out(_step_spec(part), True, ["train_step"])
     hooks.has_local_state = True
     keras_train_on_batch = hooks.original("train_on_batch")
-    recorded = fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of)
+    recorded = fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of, model.view)
     with collectives.explained("tnt.Model.train_on_batch"), model.running(), hooks.single_batch(), recorded:
         logs = keras_train_on_batch(adapter.pack_batch(part), return_dict=return_dict, **options)
     if first and not hooks.gradients.awaits_reduction():

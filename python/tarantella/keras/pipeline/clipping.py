@@ -7,35 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.collectives.group import Group
 from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tarantella.keras.pipeline.replicas import Replicas
+    from tarantella.keras.pipeline.updates import Updates
 
 
-def by_global_norm(
-    norm: float, grads: Sequence[Any], variables: Sequence[Any], of_model: Sequence[Any], replicas: Replicas
-) -> list[Any]:
-    """This rank's gradients, scaled so that the norm of all stages' gradients is at most `norm`. Collective on a pipeline.
+def by_global_norm(norm: float, grads: Sequence[Any], updates: Updates, of_model: Sequence[Any]) -> list[Any]:
+    """This rank's gradients, scaled so that the norm of all stages' gradients is at most `norm`.
+
+    Collective on the ranks that together update each variable once.
 
     The squares are added up as Keras does it on one device: for each variable alone, then in the order of the model, without
     the variables that have no gradient. So the bits are the same.
 
     Args:
-        grads: of this rank's variables; None where there is none.
+        grads: of the variables that this rank updates; None where there is none.
         of_model: all trained variables.
     """
     ops = adapter.keras.ops
-    own = {id(v): g for v, g in zip(variables, grads, strict=True) if g is not None}
+    own = {id(v): g for v, g in zip(updates.trained, grads, strict=True) if g is not None and updates.owns(v)}
     zero = tf.constant(0.0, tf.float64)
     squares = [tf.cast(ops.sum(ops.square(own[id(v)])), tf.float64) if id(v) in own else zero for v in of_model]
     has_gradient = [tf.constant(float(id(v) in own), tf.float64) for v in of_model]
-    pipeline = Group(range(replicas.first_rank, replicas.first_rank + replicas.ranks))
-    table = collectives.all_reduce(tf.stack([tf.stack(squares), tf.stack(has_gradient)]), "sum", pipeline)
+    table = collectives.all_reduce(tf.stack([tf.stack(squares), tf.stack(has_gradient)]), "sum", updates.group_of_norm)
     dtype = adapter.keras.backend.result_type(*[adapter.dtype_of(v) for v in of_model])
     found = ops.sqrt(ops.sum(tf.cast(tf.boolean_mask(table[0], table[1] > 0), dtype)))
     scale = norm * ops.minimum(1.0 / found, 1.0 / norm) + (found - found)  # NaN if the norm is not finite, as in Keras

@@ -15,9 +15,8 @@ from tarantella.keras.pipeline import restoring
 from tarantella.keras.pipeline.weights import whole_optimizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from tarantella.keras.pipeline.replicas import Replicas
     from tarantella.keras.pipeline.weights import Holdings
     from tarantella.keras.step.patch import Attribute
 
@@ -32,10 +31,11 @@ class Gathering:
 
     Args:
         model: the Keras model.
+        ranks: those whose optimizers have the states of all variables.
     """
 
-    def __init__(self, model: Any, holdings: Holdings, replicas: Replicas) -> None:
-        self._model, self._holdings, self._replicas = model, holdings, replicas
+    def __init__(self, model: Any, holdings: Holdings, ranks: Sequence[int]) -> None:
+        self._model, self._holdings, self._ranks = model, holdings, ranks
         self._asks = False  # whether this rank is the master and works alone
 
     @contextmanager
@@ -47,7 +47,7 @@ class Gathering:
             return
         with self._holdings.together(here):
             if own is not None and own.built:
-                model.optimizer = whole_optimizer(own, adapter.trainable_variables(model), here, self._replicas.ranks)
+                model.optimizer = whole_optimizer(own, adapter.trainable_variables(model), here, self._ranks)
             try:
                 yield
             finally:

@@ -15,6 +15,8 @@ from tarantella.keras.pipeline.divisors import program_of_masks
 from tarantella.keras.pipeline.gathering import Gathering
 from tarantella.keras.pipeline.step import StepRun
 from tarantella.keras.pipeline.stored import PipelineState
+from tarantella.keras.pipeline.updates import Updates
+from tarantella.keras.pipeline.view import PipelineView
 from tarantella.keras.reduction import collectives
 from tarantella.keras.reproducible.shard_state import ShardState
 from tarantella.keras.reproducible.shards import RunningSum, TreeSum
@@ -40,19 +42,31 @@ class PipelineHooks(ReproducibleHooks):
         replicas: of the pipeline.
         holdings: what this rank holds.
         in_tree: whether gradients are added up in the tree of a reproducible training, which takes more memory.
+        shard_optimizer: whether each variable is updated by one replica.
     """
 
     holds_all_weights = False
 
-    def __init__(self, model: Any, cut: Cut, schedule: Schedule, replicas: Replicas, holdings: Holdings, in_tree: bool) -> None:
+    def __init__(
+        self,
+        model: Any,
+        cut: Cut,
+        schedule: Schedule,
+        replicas: Replicas,
+        holdings: Holdings,
+        in_tree: bool,
+        shard_optimizer: bool,
+    ) -> None:
         super().__init__(model, replicas.micro_batches, None, lambda grads, variables: None, replicas.division)
         self.cut, self.schedule, self.replicas = cut, schedule, replicas
         self.stages = list(schedule.stages_of(replicas.position))
         own = {id(v) for stage in self.stages for v in cut.owned(stage)}
-        self.trained = [v for v in adapter.trainable_variables(model) if id(v) in own]
+        variables = [v for v in adapter.trainable_variables(model) if id(v) in own]
+        self.updates = Updates(variables, replicas, shard_optimizer)
         self.graph = StageGraph(cut)
-        self.gathering = Gathering(model, holdings, replicas)
-        self.held_state = PipelineState(model, holdings, self.gathering, replicas)
+        self.gathering = Gathering(model, holdings, self.updates.ranks)
+        self.held_state = PipelineState(model, holdings, self.gathering, self.updates.ranks)
+        self.view = PipelineView(holdings, self.updates.ranks)
         self._in_tree = in_tree
         self._losses_draw = False
         self._masks: dict[tuple[Any, ...], Callable[[Any], list[Any]]] = {}
@@ -85,8 +99,9 @@ class PipelineHooks(ReproducibleHooks):
 
         def finalize_own(variables: Any) -> None:
             """The end of `fit`, which may give the model the averages of its weights."""
-            finalize(self.trained)
+            finalize(self.updates.trained)
             if adapter.has_averages(adapter.optimizers_of(optimizer)[-1]):
+                self.updates.share()
                 shared.send_new_values(variables, self.cut, self.schedule, self.replicas)
 
         hooks: list[Attribute] = [(optimizer, "finalize_variable_values", finalize_own)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tarantella import runtime, settings
+from tarantella import runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.adapter.front_end import LEGACY
@@ -156,15 +156,8 @@ def _refuse_options(options: Options) -> None:
             raise UnsupportedError(
                 f"{name} is for gradients that ranks reduce in buckets, and a pipeline has none: leave it out"
             )
-    if options.shard_optimizer:
-        raise UnsupportedError("shard_optimizer and a pipeline cannot go together in this version: leave one of them out")
     if options.across_ranks:
         raise UnsupportedError("across_ranks=True and a pipeline cannot go together: a micro-batch has its own samples only")
-    if settings.fingerprint() is not None:
-        raise UnsupportedError(
-            "TNT_FINGERPRINT (tarantella verify) needs all weights on one rank, and a pipeline spreads them: unset it, or "
-            "compare files of tnt.Model.save"
-        )
 
 
 def n_splits(model: Any) -> int:

@@ -22,6 +22,7 @@ from tarantella.keras.pipeline.replicas import Replicas
 from tarantella.keras.pipeline.weights import Holdings, optimizer_for
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible import shard_state
+from tarantella.keras.sharding import trial
 from tarantella.pipeline_schedule import Schedule, schedule
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from tarantella.keras.pipeline.cut import Cut
     from tarantella.keras.pipeline.options import PipelineArguments, PipelineOptions
+    from tarantella.keras.pipeline.view import PipelineView
 
 
 class PipelinedModel(DistributedModel):
@@ -87,9 +89,13 @@ class PipelinedModel(DistributedModel):
                 raise UnsupportedError("a pipeline and jit_compile=True cannot go together: compile with jit_compile=False")
             cut = self.cut
             assert self._holdings is not None  # they are made with the cut
-            in_tree = self._pipeline.reproducible
-            self.hooks = PipelineHooks(model, cut, self._schedule, self._replicas, self._holdings, in_tree)
+            ways = self._pipeline.reproducible, bool(self.options.shard_optimizer)
+            self.hooks = PipelineHooks(model, cut, self._schedule, self._replicas, self._holdings, *ways)
         return self.hooks
+
+    @property
+    def view(self) -> PipelineView:
+        return self.open_hooks().view
 
     @property
     def cut(self) -> Cut:
@@ -133,14 +139,14 @@ class PipelinedModel(DistributedModel):
 
     def build(self, batch_spec: Any, step: str = "train_step") -> None:
         """Makes all variables of the compiled model; the optimizer has those of this rank's stages alone."""
-        hooks, model = self.open_hooks(), self.keras_model
+        trained, model = self.open_hooks().updates.trained, self.keras_model
         optimizer = adapter.optimizer_of(model)
         if optimizer is not None:
             self._refuse_optimizer(optimizer)
             if not optimizer.built:
-                adapter.build_optimizer(optimizer, hooks.trained)
-            elif set(map(id, adapter.variables_of_optimizer(optimizer))) != set(map(id, hooks.trained)):
-                model.optimizer = optimizer_for(optimizer, hooks.trained)
+                adapter.build_optimizer(optimizer, trained)
+            elif set(map(id, adapter.variables_of_optimizer(optimizer))) != set(map(id, trained)):
+                model.optimizer = optimizer_for(optimizer, trained)
         super().build(batch_spec, step)
 
     def _refuse_optimizer(self, optimizer: Any) -> None:
@@ -148,6 +154,12 @@ class PipelinedModel(DistributedModel):
         if others:
             raise UnsupportedError(f"a pipeline has one optimizer, and {others[0]} of the model is another one")
         inner = adapter.optimizers_of(optimizer)[-1]
+        why = trial.uncuttable_because(inner)
+        if why is not None:
+            raise UnsupportedError(
+                f"a pipeline cannot be trained by {type(inner).__name__}, as each rank updates its own variables alone and "
+                f"{why}: use an optimizer that overrides build and update_step only, or tnt.ParallelStrategy.DATA"
+            )
         scales = inner is not optimizer or getattr(optimizer, "loss_scale_factor", None)
         accumulates = getattr(inner, "gradient_accumulation_steps", None)
         if getattr(inner, "global_clipnorm", None) and (scales or accumulates):

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from tarantella.keras.data import split
     from tarantella.keras.pipeline.cut import Cut, StageGraph
     from tarantella.keras.pipeline.replicas import Replicas
+    from tarantella.keras.pipeline.updates import Updates
+    from tarantella.keras.pipeline.view import PipelineView
     from tarantella.keras.reproducible.shard_state import ShardState
     from tarantella.keras.reproducible.shards import TreeSum
     from tarantella.pipeline_schedule import Schedule
@@ -22,7 +24,8 @@ class RankModel(Protocol):
 
     Attributes:
         stages: of this rank.
-        trained: the variables that this rank updates, in the order of the model.
+        updates: the variables that this rank updates.
+        view: what it can hash of the model.
         graph: runs a stage.
     """
 
@@ -30,7 +33,8 @@ class RankModel(Protocol):
     schedule: Schedule
     replicas: Replicas
     stages: list[int]
-    trained: list[Any]
+    updates: Updates
+    view: PipelineView
     graph: StageGraph
 
     @property

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.collectives.group import Group
 from tarantella.keras.data.split import Division
-from tarantella.keras.reduction import collectives
+from tarantella.keras.reduction import collectives, fused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,17 +62,15 @@ class Replicas:
     def sums(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The sums over all replicas, in the tree over ranks. Collective on the ranks with the same stages.
 
-        Tensors of one type travel together. A rank asks after its last backward pass, while earlier stages still compute.
+        Tensors of one type travel in buckets. A rank asks after its last backward pass, while earlier stages still compute.
         """
         found = list(tensors)
         if self.count == 1:
             return found
         group = Group(self.with_position(self.position))
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-            places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]
-            flat = tf.concat([tf.reshape(tensors[place], [-1]) for place in places], 0)
-            reduced = collectives.all_reduce(flat, "sum", group)
-            parts = tf.split(reduced, [tf.size(tensors[place]) for place in places])
+        for places in fused.buckets([(tensor.dtype, tensor.shape) for tensor in found]):
+            flat = tf.concat([tf.reshape(found[place], [-1]) for place in places], 0)
+            parts = tf.split(collectives.all_reduce(flat, "sum", group), [tf.size(found[place]) for place in places])
             for place, part in zip(places, parts, strict=True):
-                found[place] = tf.reshape(part, tf.shape(tensors[place]))
+                found[place] = tf.reshape(part, tf.shape(found[place]))
         return found

@@ -9,7 +9,8 @@ import numpy as np
 from tarantella import collectives
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import state
-from tarantella.keras.pipeline.weights import by_key, keys
+from tarantella.keras.pipeline.weights import by_key
+from tarantella.keras.reduction.weights import state_keys
 
 if TYPE_CHECKING:
     from tarantella.keras.checkpoint.state import Stored
@@ -41,7 +42,7 @@ def restore(model: Any, holdings: Holdings, stored: Stored | None, common_seed: 
 def _restore_optimizer(optimizer: Any, stored: Stored | None) -> None:
     own = by_key(optimizer)
     items = [] if stored is None else stored[OPTIMIZER]
-    for place, key in enumerate(collectives.broadcast_object(keys([item["path"] for item in items]))):
+    for place, key in enumerate(collectives.broadcast_object(state_keys([item["path"] for item in items]))):
         value = collectives.broadcast_object(None if stored is None else items[place]["value"])
         if key in own:
             adapter.unwrap(own[key]).assign(value)

@@ -20,6 +20,7 @@ from tarantella.keras.pipeline.divisors import Divisors
 from tarantella.keras.pipeline.layer_losses import key_of
 from tarantella.keras.pipeline.messages import Mail
 from tarantella.keras.reduction import collectives, gradients, ops
+from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.reproducible.shard_state import read
 from tarantella.keras.reproducible.sharded_reduction import widened
 from tarantella.keras.reproducible.shards import TreeSum
@@ -42,7 +43,8 @@ class StepRun:
 
     def __init__(self, hooks: RankModel, shards: Shards, training: bool | None) -> None:
         self._hooks, self._shards, self._training = hooks, shards, bool(training)
-        schedule, self._replicas = hooks.schedule if training else hooks.schedule.without_backward(), hooks.replicas
+        schedule = hooks.schedule if training else hooks.schedule.without_backward()
+        self._replicas, self._updates = hooks.replicas, hooks.updates
         self._row = schedule.rows[self._replicas.position]
         self._cut, self._last = hooks.cut, schedule.stages - 1
         self._last_rank = schedule.rank_of(self._last)
@@ -78,7 +80,7 @@ class StepRun:
         finally:
             self._hooks.set_divisors(None)
         with tf.control_dependencies(self._after):
-            sums = [self._sums(s) for s in self._hooks.stages] if self._training else []
+            sums = self._sums() if self._training else {}
             averages = {s: self._replicas.sums(_total(self._averages[s])) for s in self._states}
             self._after = self._mail.wait_for_sends() or self._after
         metrics = self._new_metrics()
@@ -214,26 +216,28 @@ class StepRun:
             new = [collectives.broadcast(tf.identity(state), self._last_rank) for state in new]
         return list(zip(variables, new, strict=True))
 
-    def _sums(self, stage: int) -> list[tf.Tensor]:
-        """The gradients of a stage's variables, of the global batch."""
-        return self._replicas.sums(_total(self._gradients[stage]))
+    def _sums(self) -> dict[int, tf.Tensor]:
+        """The gradients of the global batch, for the variables that this rank updates, by their ids."""
+        found: dict[int, tf.Tensor] = {}
+        for stage, variables in self._owned.items():
+            found.update(self._updates.sums(variables, _total(self._gradients[stage])))
+        return found
 
-    def _update(self, sums: Sequence[Sequence[tf.Tensor]]) -> None:
-        """Changes this rank's trained variables. sums: the gradients of each of its stages."""
-        reduced: dict[int, Any] = {}
-        for variables, totals in zip(self._owned.values(), sums, strict=True):
-            for total, variable in zip(totals, variables, strict=True):
-                reduced[id(variable)] = tf.cast(total, adapter.dtype_of(variable))
-        grads = [reduced[id(v)] if id(v) in self._raw else None for v in self._hooks.trained]
+    def _update(self, sums: dict[int, tf.Tensor]) -> None:
+        """Changes the variables that this rank updates. sums: their gradients, by their ids."""
+        trained = self._updates.trained
+        grads = [tf.cast(sums[id(v)], adapter.dtype_of(v)) if id(v) in self._raw else None for v in trained]
         model, optimizer = self._hooks.model, adapter.optimizer_of(self._hooks.model)
         if len(adapter.optimizers_of(optimizer)) > 1:  # a LossScaleOptimizer skips a step that overflowed
-            raw, scale = [self._raw.get(id(v)) for v in self._hooks.trained], adapter.scale_of_gradients(optimizer)
+            raw, scale = [self._raw.get(id(v)) for v in trained], adapter.scale_of_gradients(optimizer)
             grads = [g if g is None else gradients.in_range_of_float16(g, r, scale) for g, r in zip(grads, raw, strict=True)]
         of_model = adapter.trainable_variables(model)
+        fingerprint.record_gradients(model, grads, trained, self._hooks.view)
         if optimizer.global_clipnorm:
-            grads = clipping.by_global_norm(optimizer.global_clipnorm, grads, self._hooks.trained, of_model, self._replicas)
+            grads = clipping.by_global_norm(optimizer.global_clipnorm, grads, self._updates, of_model)
         with context.applying(), clipping.already_done(optimizer):
-            optimizer.apply(grads, self._hooks.trained)
+            optimizer.apply(grads, trained)
+        self._updates.share()
         shared.send_new_values(of_model, self._cut, self._hooks.schedule, self._replicas)
 
     def run_to_predict(self) -> Any:

@@ -8,12 +8,14 @@ from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import state
 from tarantella.keras.pipeline import restoring
-from tarantella.keras.pipeline.weights import by_key, keys
+from tarantella.keras.pipeline.weights import by_key
+from tarantella.keras.reduction.weights import state_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tarantella.keras.checkpoint.state import Description, Stored
     from tarantella.keras.pipeline.gathering import Gathering
-    from tarantella.keras.pipeline.replicas import Replicas
     from tarantella.keras.pipeline.weights import Holdings
 
 
@@ -22,10 +24,11 @@ class PipelineState:
 
     Args:
         model: the Keras model.
+        ranks: those whose optimizers have the states of all variables.
     """
 
-    def __init__(self, model: Any, holdings: Holdings, gathering: Gathering, replicas: Replicas) -> None:
-        self._model, self._holdings, self._gathering, self._replicas = model, holdings, gathering, replicas
+    def __init__(self, model: Any, holdings: Holdings, gathering: Gathering, ranks: Sequence[int]) -> None:
+        self._model, self._holdings, self._gathering, self._ranks = model, holdings, gathering, ranks
 
     def collect(self) -> Stored:
         """Copies of all variables, on the master. Collective."""
@@ -40,7 +43,7 @@ class PipelineState:
         for name, variables in state.groups_of(self._model, common_seed).items():
             described, items = [state.described(v) for v in variables], stored.get(name, [])
             if name == restoring.OPTIMIZER:
-                by_stored_key = dict(zip(keys([item["path"] for item in items]), items, strict=True))
+                by_stored_key = dict(zip(state_keys([item["path"] for item in items]), items, strict=True))
                 items = [by_stored_key[key] for key in sorted(by_stored_key)]
                 described = [of_optimizer[key] for key in sorted(of_optimizer)]
             found = state.difference_of_group(name, described, items)
@@ -52,7 +55,7 @@ class PipelineState:
         """The variables of the ranks' optimizers, by their keys. Collective."""
         own = {key: state.described(v) for key, v in by_key(adapter.optimizer_of(self._model)).items()}
         found: dict[str, Description] = {}
-        for owner in range(self._replicas.ranks):
+        for owner in self._ranks:
             sent = collectives.broadcast_object([[key, *description] for key, description in own.items()], owner)
             found.update({key: state.Description(name, tuple(shape), dtype) for key, name, shape, dtype in sent})
         return found

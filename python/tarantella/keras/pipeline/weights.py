@@ -10,6 +10,7 @@ import numpy as np
 from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
+from tarantella.keras.reduction.weights import state_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,17 +100,17 @@ def optimizer_for(optimizer: Any, variables: Sequence[Any]) -> Any:
     return new
 
 
-def whole_optimizer(optimizer: Any, variables: Sequence[Any], here: bool, ranks: int) -> Any:
+def whole_optimizer(optimizer: Any, variables: Sequence[Any], here: bool, ranks: Sequence[int]) -> Any:
     """The optimizer of all ranks' variables, on the ranks where `here` is true; this rank's own elsewhere. Collective.
 
-    ranks: the number of ranks of a pipeline: those of the first replica have all states.
+    ranks: those whose optimizers have the states of all variables.
     """
     own = by_key(optimizer)
     whole = optimizer.__class__.from_config(optimizer.get_config()) if here else None
     if whole is not None:
         adapter.build_optimizer(whole, variables)
     targets = {} if whole is None else by_key(whole)
-    for owner in range(ranks):
+    for owner in ranks:
         for path in collectives.broadcast_object(sorted(own), owner):
             value = collectives.broadcast_object(
                 adapter.unwrap(own[path]).numpy() if owner == runtime.get_rank() else None, owner
@@ -119,20 +120,11 @@ def whole_optimizer(optimizer: Any, variables: Sequence[Any], here: bool, ranks:
     return optimizer if whole is None else whole
 
 
-def keys(paths: Sequence[str]) -> list[str]:
-    """The keys of an optimizer's variables with these paths: the same on all ranks, whatever the optimizers are named there.
-
-    A path begins with the name of the optimizer, or with that of the one inside of it. Names may have a number at the end.
-    """
-    names = list(dict.fromkeys(path.partition("/")[0] for path in paths))
-    return [f"{names.index(name)}/{rest}" for name, _, rest in (path.partition("/") for path in paths)]
-
-
 def by_key(optimizer: Any) -> dict[str, Any]:
     """The optimizer's variables by their keys, which contain the paths of the trained variables."""
     found: dict[str, Any] = {}
     variables = list(optimizer.variables)
-    for variable, key in zip(variables, keys([adapter.path(v) for v in variables]), strict=True):
+    for variable, key in zip(variables, state_keys([adapter.path(v) for v in variables]), strict=True):
         if key in found:
             raise UnsupportedError(
                 f"two states of {type(optimizer).__name__} are named {adapter.path(variable)}: give the model's layers names "

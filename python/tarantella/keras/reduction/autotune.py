@@ -177,9 +177,7 @@ def format_threshold(threshold: float) -> str:
 # ------------------------------------------------------------------------------------------------- before the first step
 
 
-def create(
-    reducers: ReducerRegistry, variables: Sequence[Any], awaits_reduction: Callable[[], bool]
-) -> Autotune | None:
+def create(reducers: ReducerRegistry, variables: Sequence[Any], awaits_reduction: Callable[[], bool]) -> Autotune | None:
     """The callback that tries thresholds. None if it is not asked for, or an earlier run has stored the best one. Collective.
 
     Args:

@@ -56,9 +56,7 @@ class SparseReducer:
 
     name = "gradients"
 
-    def __init__(
-        self, variables: Sequence[Any], context: str = "", label: Callable[[Any], str] = adapter.path
-    ) -> None:
+    def __init__(self, variables: Sequence[Any], context: str = "", label: Callable[[Any], str] = adapter.path) -> None:
         tables = [f"{label(v)} {tuple(v.shape)} {adapter.dtype_of(v)}" for v in variables]
         # compares the tables of all ranks
         Reducer("sparse gradients", [], f"{context} with sparse gradients of {', '.join(tables)}").close()

@@ -24,6 +24,21 @@ def check_variables(variables: Sequence[Any], what: str) -> None:
             raise TypeError(f"{what} takes variables of Keras or TensorFlow, not {type(variable).__name__}")
 
 
+def state_keys(paths: Sequence[str]) -> list[str]:
+    """Names of an optimizer's variables with these paths: the same on all ranks, whatever the optimizers are named there.
+
+    A path begins with the name of the optimizer, or with that of the one inside of it, or with both. Names may have a number at
+    the end.
+    """
+    names = list(dict.fromkeys(path.partition("/")[0] for path in paths))
+    found = []
+    for path in paths:
+        name, _, rest = path.partition("/")
+        inner, _, rest_of_inner = rest.partition("/")
+        found.append(f"{names.index(inner)}/{rest_of_inner}" if inner in names else f"{names.index(name)}/{rest}")
+    return found
+
+
 def broadcast(variables: Sequence[Any], root: int = 0) -> None:
     """Gives every rank the values of root's variables. Collective.
 

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tarantella import _native, environment, runtime, settings
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
+from tarantella.keras.reproducible.fingerprint_view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,19 +33,21 @@ _log: _Log | None = None
 # ------------------------------------------------------------------------------------------------- for other modules
 
 
-def record_gradients(model: Any, grads: Sequence[Any], variables: Sequence[Any]) -> None:
+def record_gradients(model: Any, grads: Sequence[Any], variables: Sequence[Any], view: View | None = None) -> None:
     """Records the gradients that the optimizer gets next; graph or eager. Costs nothing unless hashes are asked for."""
-    recorder = _recorder(model)
+    recorder = _recorder(model, view)
     if recorder is not None:
         recorder.record_gradients(grads, variables)
 
 
-def callbacks(model: Any, bucket_of: Callable[[], Mapping[int, int]]) -> list[Any]:
+def callbacks(model: Any, bucket_of: Callable[[], Mapping[int, int]], view: View | None = None) -> list[Any]:
     """Callbacks for `fit`, to run after the ranks' state is synchronised; none unless hashes are asked for.
 
-    bucket_of: gives the bucket of each variable's gradient, by the variable's id.
+    Args:
+        bucket_of: gives the bucket of each variable's gradient, by the variable's id.
+        view: of a model of which no rank holds all; all ranks have callbacks then.
     """
-    recorder = _recorder(model)
+    recorder = _recorder(model, view)
     return [] if recorder is None else [_RecordingCallback(recorder, bucket_of)]
 
 
@@ -55,9 +58,9 @@ def with_callbacks(given: Any, model: Any) -> Any:
 
 
 @contextmanager
-def recorded_step(model: Any, bucket_of: Callable[[], Mapping[int, int]]) -> Iterator[None]:
-    """Context of a single step, such as `train_on_batch`."""
-    recorder = _recorder(model)
+def recorded_step(model: Any, bucket_of: Callable[[], Mapping[int, int]], view: View | None = None) -> Iterator[None]:
+    """Context of a single step, such as `train_on_batch`. Arguments: as for `callbacks`."""
+    recorder = _recorder(model, view)
     if recorder is None:
         yield
         return
@@ -68,17 +71,17 @@ def recorded_step(model: Any, bucket_of: Callable[[], Mapping[int, int]]) -> Ite
     recorder.after_step(None, recorder.steps, bucket_of)
 
 
-def _recorder(model: Any) -> Recorder | None:
-    """The model's recorder, on the rank that writes the file."""
+def _recorder(model: Any, view: View | None = None) -> Recorder | None:
+    """The model's recorder: on the rank that writes the file, or on all ranks if each holds a part of the model."""
     global _log
     path = settings.fingerprint()
-    if path is None or not runtime.is_master_rank():
+    if path is None:
         return None
-    if _log is None:
+    if runtime.is_master_rank() and _log is None:
         _log = _Log(path, environment.restarts())
-    if model not in _recorders:
-        _recorders[model] = Recorder(model, _log)
-    return _recorders[model]
+    if model not in _recorders and (view is not None or runtime.is_master_rank()):
+        _recorders[model] = Recorder(model, _log, view or View())
+    return _recorders.get(model)
 
 
 # ------------------------------------------------------------------------------------------------------ the file
@@ -111,14 +114,18 @@ class _Log:
 
 
 class Recorder:
-    """Records the training of one model."""
+    """Records the training of one model.
 
-    def __init__(self, model: Any, log: _Log) -> None:
+    Args:
+        log: None on ranks that do not write.
+    """
+
+    def __init__(self, model: Any, log: _Log | None, view: View) -> None:
         # not the model itself, which is the weak key of this recorder
         self._model = weakref.ref(model)
-        self._log = log
+        self._log, self._view = log, view
         self._training: int | None = None
-        self._initial: list[str] | None = None
+        self._initial: list[str | None] | None = None
         self._described = False
         self._hashers: dict[tuple[int, ...], Callable[[], tf.Tensor]] = {}
         self._slots: dict[tuple[int, ...], tuple[tf.Variable, list[Any]]] = {}
@@ -148,8 +155,10 @@ class Recorder:
 
     def begin(self) -> None:
         """A training begins."""
-        self._training, self._initial, self._described, self.steps = self._log.trainings, None, False, 0
-        self._log.trainings += 1
+        self._training, self._initial, self._described, self.steps = 0, None, False, 0
+        if self._log is not None:
+            self._training = self._log.trainings
+            self._log.trainings += 1
 
     @property
     def began(self) -> bool:
@@ -169,30 +178,31 @@ class Recorder:
             self._described = True
             self._describe(model, bucket_of())
         self.steps += 1
-        gradients = self._gradients()
-        self._log.write(
+        found = self._gradients()
+        gradients = self._texts([found.get(id(v)) for v in variables])
+        self._write(
             "step",
             training=self._training,
             epoch=epoch,
             step=step,
-            gradients=[gradients.get(id(v)) for v in variables] if gradients else None,
+            gradients=gradients if any(gradients) else None,
             weights=self._hashes_of(variables),
         )
 
     def after_epoch(self, epoch: int, logs: Mapping[str, Any]) -> None:
         """Writes a line."""
         model = self._model_here()
-        self._log.write(
+        self._write(
             "epoch",
             training=self._training,
             epoch=epoch,
             weights=self._hashes_of(adapter.weights(model)),
-            optimizer=self._hashes_of_state(model),
+            optimizer=self._hashes_of_state(),
             logs={name: _hex(value) for name, value in logs.items()},
         )
 
     def _describe(self, model: Any, bucket_of: Mapping[int, int]) -> None:
-        self._log.write(
+        self._write(
             "training",
             training=self._training,
             variables=[
@@ -200,34 +210,53 @@ class Recorder:
                 for v in adapter.trainable_variables(model)
             ],
             weights=[adapter.path(v) for v in adapter.weights(model)],
-            optimizer=[adapter.path(v) for v in adapter.optimizer_variables(model)],
+            optimizer=[path for path, _ in self._view.state(model)],
             initial=self._initial,
         )
 
-    def _gradients(self) -> dict[int, str]:
-        """Hashes of the gradients that this step has recorded, by the variables' ids."""
-        found = {}
+    def _write(self, kind: str, **values: Any) -> None:
+        if self._log is not None:
+            self._log.write(kind, **values)
+
+    def _gradients(self) -> dict[int, int]:
+        """Hashes of the gradients that this step has recorded on this rank, by the variables' ids."""
+        found: dict[int, int] = {}
         for key, (slot, variables) in self._slots.items():
             count, *values = slot.numpy().tolist()
             if count != self._counts.get(key, 0):
                 self._counts[key] = count
-                found.update({id(v): _text(value) for v, value in zip(variables, values, strict=True)})
+                found.update({id(v): value for v, value in zip(variables, values, strict=True)})
         return found
 
-    def _hashes_of(self, variables: Sequence[Any]) -> list[str]:
+    def _hashes_of(self, variables: Sequence[Any]) -> list[str | None]:
+        here = [v for v in variables if self._view.is_here(v)]
+        found = iter(self._own_hashes(here))
+        return self._texts([next(found) if self._view.is_here(v) else None for v in variables])
+
+    def _own_hashes(self, variables: Sequence[Any]) -> list[int]:
         key = _key(variables)
         if not key:
             return []
         if key not in self._hashers:
             inner = [adapter.unwrap(v) for v in variables]
             self._hashers[key] = tf.function(lambda: _hashes([v.read_value() for v in inner]), jit_compile=False)
-        return [_text(value) for value in self._hashers[key]().numpy().tolist()]
+        hashes: list[int] = self._hashers[key]().numpy().tolist()
+        return hashes
 
-    def _hashes_of_state(self, model: Any) -> list[str]:
+    def _hashes_of_state(self) -> list[str | None]:
         """The hashes of the optimizers' variables. What other ranks hold is read one after the other."""
-        variables = adapter.optimizer_variables(model)
-        whole = iter(self._hashes_of([v for v in variables if not adapter.is_slot(v)]))
-        return [_text(int(_hashes([tf.constant(v.numpy())])[0])) if adapter.is_slot(v) else next(whole) for v in variables]
+        variables = [variable for _, variable in self._view.state(self._model_here())]
+        whole = iter(self._own_hashes([v for v in variables if v is not None and not adapter.is_slot(v)]))
+        found: list[int | None] = []
+        for v in variables:
+            if v is not None and adapter.is_slot(v):
+                found.append(int(_hashes([tf.constant(v.numpy())])[0]))
+            else:
+                found.append(None if v is None else next(whole))
+        return self._texts(found)
+
+    def _texts(self, values: Sequence[int | None]) -> list[str | None]:
+        return [None if value is None else _text(value) for value in self._view.together(values)]
 
     def _model_here(self) -> Any:
         return self._model()

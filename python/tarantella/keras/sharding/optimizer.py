@@ -44,9 +44,7 @@ class ShardedOptimizer:
         self._applied: list[Any] = []  # the variables whose gradients `apply` was given last
         self._has_updated = False  # whether the call of `apply` that is being traced or run has changed weights
         name = type(optimizer).__name__
-        why = adapter.unshardable_because(optimizer)
-        if why is None and not adapter.is_builtin(optimizer):
-            why = trial.couples_variables(optimizer)
+        why = trial.uncuttable_because(optimizer)
         if why is not None:
             raise UnsupportedError(
                 f"shard_optimizer: {name} cannot be spread over ranks, as {why}: train it without shard_optimizer"

@@ -17,7 +17,13 @@ _SHAPES = ((3, 2), (2,), (2, 2), (4,))
 _STEPS = 3
 
 
-def couples_variables(optimizer: Any) -> str | None:
+def uncuttable_because(optimizer: Any) -> str | None:
+    """Why variables cannot be updated on different ranks, in the middle of a sentence; None if they can."""
+    why: str | None = adapter.unshardable_because(optimizer)
+    return _couples_variables(optimizer) if why is None and not adapter.is_builtin(optimizer) else why
+
+
+def _couples_variables(optimizer: Any) -> str | None:
     """Why variables cannot be updated on different ranks; None if they can.
 
     A copy of the optimizer updates a few variables, and two other copies update half of them each, as two ranks would. The

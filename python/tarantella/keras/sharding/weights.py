@@ -9,40 +9,26 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter
-from tarantella.keras.reduction import rows
+from tarantella.keras.reduction import fused, rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-BUCKET_BYTES = 8 << 20
-"""Weights of this many bytes travel together: the first ones while later ones are still being updated."""
+    from tarantella.collectives.group import Group
 
 
 class WeightGather:
-    """Gives all ranks the weights of their owners.
+    """Gives ranks the weights of their owners.
 
     Args:
         variables: the same on all ranks.
-        owners: the rank of each.
+        owners: the rank of each, within the group.
+        group: the ranks that hold them; None for all.
     """
 
-    def __init__(self, variables: Sequence[Any], owners: Sequence[int]) -> None:
-        self._variables, self._owners = list(variables), list(owners)
-        self._buckets = self._fused()
-
-    def _fused(self) -> list[list[int]]:
-        """The positions of the variables in each bucket: of one type, in the order of the variables."""
-        buckets: list[list[int]] = []
-        open_bucket: dict[str, tuple[list[int], int]] = {}
-        for place, variable in enumerate(self._variables):
-            dtype = adapter.dtype_of(variable)
-            bucket, size = open_bucket.get(dtype, ([], 0))
-            if not bucket:
-                buckets.append(bucket)
-            bucket.append(place)
-            size += _count(variable) * tf.as_dtype(dtype).size
-            open_bucket[dtype] = (bucket, size) if size < BUCKET_BYTES else ([], 0)
-        return buckets
+    def __init__(self, variables: Sequence[Any], owners: Sequence[int], group: Group | None = None) -> None:
+        self._variables, self._owners, self._group = list(variables), list(owners), group
+        self._buckets = fused.buckets([(adapter.dtype_of(v), v.shape) for v in variables])
 
     def gather(self) -> tf.Tensor:
         """Gathers all weights, in a graph or eagerly. Collective.
@@ -53,11 +39,11 @@ class WeightGather:
         return tf.stack([self._gather_bucket(number, bucket) for number, bucket in enumerate(self._buckets)])
 
     def _gather_bucket(self, number: int, bucket: list[int]) -> tf.Tensor:
-        rank = runtime.get_rank()
+        rank = runtime.get_rank() if self._group is None else self._group.rank
         own = [adapter.unwrap(self._variables[i]) for i in bucket if self._owners[i] == rank]
         dtype = adapter.dtype_of(self._variables[bucket[0]])
         packed = tf.concat([tf.reshape(v.read_value(), [-1]) for v in own], 0) if own else tf.zeros([0], dtype)
-        gathered, numbers = rows.gathered(packed, name=f"weights {number}")
+        gathered, numbers = rows.gathered(packed, self._group, name=f"weights {number}")
         by_rank = sorted(bucket, key=lambda i: self._owners[i])  # each rank's in their order
         parts = tf.split(gathered, [_count(self._variables[i]) for i in by_rank])
         for i, part in zip(by_rank, parts, strict=True):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,11 +18,19 @@ COMPARED = ("history", "evaluate", "weights", "optimizer", "file")
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[int, Findings]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the jobs leave their fingerprints."""
+    return tmp_path_factory.mktemp("fingerprints")
+
+
+@pytest.fixture(scope="module")
+def found(folder) -> dict[int, Findings]:
     """What each rank of the jobs of 1, 2 and 4 ranks has found. Some run with one inter-op thread."""
     jobs = {}
-    for ranks, names in ((1, ()), (2, ()), (4, ("trained_mlp", "trained_tagger"))):
-        env = {"TF_NUM_INTEROP_THREADS": "1"} if ranks > 1 else {}
+    for ranks, names in ((1, ()), (2, ()), (4, ("trained_mlp", "trained_tagger", "trained_cnn"))):
+        env = {"TNT_FINGERPRINT": str(folder / f"{ranks}.jsonl")}
+        if ranks > 1:
+            env["TF_NUM_INTEROP_THREADS"] = "1"
         jobs[ranks] = Findings(ranks, RANKS / "keras/pipeline/training.py", timeout=240, env=env, only=names)
     return jobs
 
@@ -33,6 +45,7 @@ def found() -> dict[int, Findings]:
         (2, "transformer", ["interleaved"]),
         (4, "mlp", ["1f1b"]),
         (4, "tagger", ["1f1b"]),
+        (4, "cnn", ["1f1b"]),
     ],
 )
 def test_the_bits_of_the_serial_training(found, ranks, model, schedules):
@@ -53,6 +66,34 @@ def test_each_rank_holds_its_part(found, ranks, model):
     assert sum(held) == trained
     assert min(held) > 0
     assert [pipeline["state"] - 2 for pipeline in own] == [2 * n for n in held]
+
+
+def test_replicas_share_the_state_of_the_optimizer(found):
+    whole = found[1]["trained_cnn"][0]["state"] - 2
+    parts = [found[4]["trained_cnn"][rank]["1f1b"]["state"] - 2 for rank in range(4)]
+    assert sum(parts) == whole
+    assert min(parts) > 0
+
+
+def steps_and_epochs(path: Path, training: int) -> list[dict[str, Any]]:
+    """The fingerprints of one of a job's trainings."""
+    lines = map(json.loads, path.read_text().splitlines())
+    chosen = [line for line in lines if line.get("training") == training and line["kind"] != "training"]
+    return [{name: value for name, value in line.items() if name != "training"} for line in chosen]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "training", "serial"),
+    [(4, 0, 0), (4, 1, 1), (4, 2, 3), (2, 5, 4)],
+    ids=["mlp", "cnn with a shared optimizer", "tagger", "half"],
+)
+def test_fingerprints_are_those_of_the_serial_training(found, folder, ranks, training, serial):
+    """What `tarantella verify` compares: gradients and weights of each step, and all state after each epoch."""
+    expected = steps_and_epochs(folder / "1.jsonl", serial)
+    kinds = [line["kind"] for line in expected]
+    assert kinds.count("epoch") == 2
+    assert None not in next(line for line in expected if line["kind"] == "step")["gradients"]
+    assert steps_and_epochs(folder / f"{ranks}.jsonl", training) == expected
 
 
 def test_an_unexpected_message_is_an_error_that_names_both(found):

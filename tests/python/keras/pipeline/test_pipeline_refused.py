@@ -31,7 +31,11 @@ def found() -> Findings:
         ("callback", "UnsupportedError", "a callback calls predict of the model, of which this rank holds some stages only"),
         ("loads", "UnsupportedError", "a callback loads weights on all ranks, of which each holds some stages only"),
         ("hook", "UnsupportedError", "bucket_hook is for gradients that ranks reduce"),
-        ("sharded", "UnsupportedError", "shard_optimizer and a pipeline cannot go together"),
+        (
+            "coupled",
+            "UnsupportedError",
+            "a pipeline cannot be trained by Coupled, as each rank updates its own variables alone",
+        ),
         ("XLA", "UnsupportedError", "compile with jit_compile=False"),
         ("scaled loss", "UnsupportedError", "SGD(global_clipnorm=...) and a scaled loss cannot go together in a pipeline"),
         ("averages", "UnsupportedError", "SwapEMAWeights needs all weights on one rank"),

@@ -49,9 +49,7 @@ def keras_mnist() -> dict[str, bool]:
     if gpus:
         tf.config.experimental.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     scaled_lr = 0.001 * hvd.size()
-    opt = hvd.DistributedOptimizer(
-        tf.optimizers.Adam(scaled_lr), backward_passes_per_step=1, average_aggregated_gradients=True
-    )
+    opt = hvd.DistributedOptimizer(tf.optimizers.Adam(scaled_lr), backward_passes_per_step=1, average_aggregated_gradients=True)
     model = small_network()
     model.compile(loss=tf.losses.SparseCategoricalCrossentropy(), optimizer=opt, metrics=["accuracy"],
                   experimental_run_tf_function=False)  # fmt: skip

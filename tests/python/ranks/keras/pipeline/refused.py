@@ -28,6 +28,18 @@ class Loads(keras.callbacks.Callback):  # type: ignore[misc]
         self.model.load_weights(FOLDER / "none.weights.h5")
 
 
+class Coupled(keras.optimizers.SGD):  # type: ignore[misc]
+    """Scales each gradient by those before it."""
+
+    def build(self, variables: Any) -> None:
+        super().build(variables)
+        self.seen = self.add_variable((), name="seen")
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        self.seen.assign_add(keras.ops.sum(keras.ops.square(gradient)))
+        super().update_step(gradient / (1.0 + self.seen), variable, learning_rate)
+
+
 class Subclassed(keras.Model):
     def call(self, inputs: Any) -> Any:
         return inputs
@@ -121,7 +133,7 @@ def refused() -> dict[str, list[str]]:
         "loads": fails(dense(layers.Dense(3)), callbacks=[Loads()]),
         "hook": fails(dense(layers.Dense(3)), bucket_hook=print),
         "ranks": fails(dense(layers.Dense(3)), pipeline_stages=1 + 2),
-        "sharded": fails(dense(layers.Dense(3)), shard_optimizer=True),
+        "coupled": fails(dense(layers.Dense(3)), optimizer=Coupled(0.1)),
         "XLA": fails_with_xla(),
         "scaled loss": fails(
             dense(layers.Dense(3)), optimizer=keras.optimizers.SGD(global_clipnorm=1.0, loss_scale_factor=8.0)

@@ -1,0 +1,112 @@
+"""Which trained variables of its stages a rank updates: all of them, or with `shard_optimizer` those that its replica owns.
+
+Replicas of a pipeline have the same weights. With `shard_optimizer` each variable is updated by one replica, whose rank alone
+has its state in the optimizer and sends the new weight to the ranks with the same stages.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.collectives.group import Group
+from tarantella.keras import adapter
+from tarantella.keras.reduction import rows
+from tarantella.keras.sharding.ownership import owners_of
+from tarantella.keras.sharding.weights import WeightGather
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tarantella.keras.pipeline.replicas import Replicas
+
+
+class Updates:
+    """The variables that a rank updates, and their gradients and new values.
+
+    Args:
+        variables: the trained variables of this rank's stages, in the order of the model: the same in each replica.
+        is_sharded: whether each is updated by one replica.
+
+    Attributes:
+        trained: those that this rank updates. Where there are fewer variables than replicas, a replica that owns none updates
+            the smallest one, too.
+        ranks: those whose optimizers have the states of all variables.
+    """
+
+    def __init__(self, variables: Sequence[Any], replicas: Replicas, is_sharded: bool) -> None:
+        self._replicas = replicas
+        self._is_sharded = is_sharded and replicas.count > 1
+        self.trained = list(variables)
+        self.ranks = range(replicas.ranks)
+        if self._is_sharded:
+            owners = owners_of([bytes_of(v) for v in variables], replicas.count)
+            self._owner_of = {id(v): owner for v, owner in zip(variables, owners, strict=True)}
+            self._group = Group(replicas.with_position(replicas.position))
+            self._gather = WeightGather(variables, owners, self._group)
+            of_replicas = [[v for v in variables if self._owner_of[id(v)] == owner] for owner in range(replicas.count)]
+            self._of_replicas = [owned or [min(variables, key=bytes_of)] for owned in of_replicas]
+            self.trained = self._of_replicas[self._group.rank]
+            self.ranks = range(runtime.get_size())
+
+    def owns(self, variable: Any) -> bool:
+        """Whether no other replica updates this variable of the rank's stages, or all of them do."""
+        return not self._is_sharded or self._owner_of[id(variable)] == self._group.rank
+
+    @property
+    def group_of_norm(self) -> Group:
+        """The ranks that together update each variable of the model."""
+        first = self._replicas.first_rank
+        return Group() if self._is_sharded else Group(range(first, first + self._replicas.ranks))
+
+    def sums(self, variables: Sequence[Any], tensors: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
+        """The gradients of the variables that this rank updates, summed over replicas, by the variables' ids.
+
+        Collective on the ranks with the same stages.
+
+        Args:
+            variables: of one stage.
+            tensors: their gradients on this replica.
+        """
+        if not self._is_sharded:
+            return {id(v): t for v, t in zip(variables, self._replicas.sums(tensors), strict=True)}
+        found: dict[int, tf.Tensor] = {}
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            found.update(
+                self._scattered({id(v): t for v, t in zip(variables, tensors, strict=True) if t.dtype == dtype}, dtype)
+            )
+        return found
+
+    def _scattered(self, tensors: dict[int, tf.Tensor], dtype: tf.DType) -> dict[int, tf.Tensor]:
+        """Each replica gets the sums for the variables that it updates: a row of a matrix, as long as the longest."""
+        parts = [[v for v in updated if id(v) in tensors] for updated in self._of_replicas]
+        length = max(sum(map(elements_of, part)) for part in parts)
+        matrix = tf.stack([_row([tensors[id(v)] for v in part], length, dtype) for part in parts])
+        own, _ = rows.scattered(matrix, "sum", self._group, name="gradients of replicas")
+        mine = parts[self._group.rank]
+        sizes = [elements_of(v) for v in mine]
+        flat = tf.split(tf.reshape(own, [-1]), [*sizes, length - sum(sizes)])[:-1]
+        return {id(v): tf.reshape(one, v.shape) for v, one in zip(mine, flat, strict=True)}
+
+    def share(self) -> None:
+        """Gives the ranks with the same stages the new weights. Collective on these ranks."""
+        if self._is_sharded:
+            self._gather.gather()
+
+
+def elements_of(variable: Any) -> int:
+    """The number of a variable's elements."""
+    return int(tf.TensorShape(variable.shape).num_elements() or 0)
+
+
+def bytes_of(variable: Any) -> int:
+    """The bytes of a variable's value."""
+    return elements_of(variable) * int(tf.as_dtype(adapter.dtype_of(variable)).size)
+
+
+def _row(tensors: Sequence[tf.Tensor], length: int, dtype: tf.DType) -> tf.Tensor:
+    """The elements of the tensors, with zeros at the end."""
+    flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0) if tensors else tf.zeros([0], dtype)
+    return tf.pad(flat, [[0, length - tf.size(flat)]])
