@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from tarantella.keras import callbacks as callbacks
     from tarantella.keras import models as models
     from tarantella.keras.context import no_sync as no_sync
+    from tarantella.keras.deferred import deferred_weights as deferred_weights
     from tarantella.keras.loops import optimizers as optimizers
     from tarantella.keras.loops.tape import DistributedGradientTape as DistributedGradientTape
     from tarantella.keras.model import Model as Model
@@ -97,6 +98,7 @@ _LAZY = {
     "Model": "tarantella.keras.model",
     "PackedBucket": "tarantella.keras.reduction.bucket_hook",
     "broadcast_variables": "tarantella.keras.reduction.collectives",
+    "deferred_weights": "tarantella.keras.deferred",
     "launch": "tarantella.launcher.function",
     "no_sync": "tarantella.keras.context",
     "noise_by_rank": "tarantella.keras.step.noise",
@@ -155,6 +157,7 @@ __all__ = [
     "broadcast_variables",
     "callbacks",
     "data",
+    "deferred_weights",
     "get_group_master_rank",
     "get_local_rank",
     "get_local_size",

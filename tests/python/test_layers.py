@@ -38,7 +38,7 @@ PYTHON = [
     ["keras/reproducible", "keras/loops", "keras/sharding"],
     ["keras/callback_placement"],
     ["keras/checkpoint"],
-    ["keras/callbacks", "keras/layers", "keras/schedules"],
+    ["keras/callbacks", "keras/deferred", "keras/layers", "keras/schedules"],
     ["keras/drivers"],
     ["keras/pipeline"],
     ["keras/surrogate"],

@@ -10,7 +10,7 @@ The public names of `import tarantella as tnt`. The names that only scripts of t
 [Names of the predecessor](../collectives.md#names-of-the-predecessor).
 """
 GROUPS = {
-    "Models": ("Model", "ParallelStrategy"),
+    "Models": ("Model", "ParallelStrategy", "deferred_weights"),
     "Ranks": ("get_rank", "get_size", "get_local_rank", "get_local_size", "get_master_rank", "is_master_rank", "launch"),
     "Collectives": (
         "all_reduce",

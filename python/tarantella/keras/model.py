@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from tarantella import collectives, runtime
-from tarantella.keras import adapter, files
+from tarantella.keras import adapter, deferred, files
 from tarantella.keras.data.batches import Sharing
 from tarantella.keras.drivers import on_batch
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
@@ -117,11 +117,14 @@ class Model(Surrogate):
         unwrapped_models.install_checks()
         guard.install()
         if parallel_strategy == ParallelStrategy.NONE:
+            deferred.fill(adapter.weights(model))
             unwrapped_models.allow(model)
             return model
         arguments = PipelineArguments(parallel_strategy, num_pipeline_stages, pipeline_stages, micro_batches, schedule)
         pipeline = arguments.checked(model, options)
         self = object.__new__(cls)
+        if pipeline is None:
+            deferred.fill(adapter.weights(model))
         inside = DistributedModel(model, options) if pipeline is None else PipelinedModel(model, options, arguments, pipeline)
         for name, value in {"_tnt": inside, **inside.methods()}.items():
             object.__setattr__(self, name, value)

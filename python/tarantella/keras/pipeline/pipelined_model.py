@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
-from tarantella.keras import adapter, files
+from tarantella.keras import adapter, deferred, files
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches, Sharing
@@ -19,6 +18,7 @@ from tarantella.keras.pipeline import cut as cuts
 from tarantella.keras.pipeline import report, stages, trace
 from tarantella.keras.pipeline.hooks import PipelineHooks
 from tarantella.keras.pipeline.replicas import Replicas
+from tarantella.keras.pipeline.weight_methods import WeightMethods
 from tarantella.keras.pipeline.weights import Holdings, optimizer_for
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible import shard_state
@@ -26,7 +26,7 @@ from tarantella.keras.sharding import trial
 from tarantella.pipeline_schedule import Schedule, schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from tarantella.keras.pipeline.cut import Cut
     from tarantella.keras.pipeline.options import PipelineArguments, PipelineOptions
@@ -55,6 +55,7 @@ class PipelinedModel(DistributedModel):
         self._cut: Cut | None = None
         self._times: list[float] = []
         self._holdings: Holdings | None = None
+        self._tries_layer_by_layer = False  # whether the trials are to come, and weights were deferred
 
     @property
     def shards(self) -> int | None:
@@ -116,8 +117,15 @@ class PipelinedModel(DistributedModel):
                 cuts.refuse_other_sums(self._cut)
             by_rank = [(self._schedule.rank_of(s), self._cut.variables(s)) for s in range(self._pipeline.stages)]
             self._holdings = Holdings(by_rank, self._replicas.position)
+            self._tries_layer_by_layer = self._holdings.begin_deferred(model)
             runtime.logger.info("the stages of the pipeline:\n%s", self.table())
         return self._cut
+
+    def _held(self) -> Holdings | None:
+        """Which rank holds what; None if all weights are on all ranks still. Collective if weights are deferred."""
+        if any(map(deferred.is_deferred, adapter.weights(self.keras_model))):
+            self.open_hooks()
+        return self._holdings if self._is_released else None
 
     def table(self) -> str:
         """The stages as a table. Collective if there are none yet."""
@@ -186,12 +194,19 @@ class PipelinedModel(DistributedModel):
             weights.broadcast([*adapter.weights(model), *shard_state.random_states(model)])
 
     def try_out(self, batch_spec: Any, is_divided: bool, steps: Sequence[str]) -> None:
-        """Tries the losses and the model on made-up samples, as long as all weights are here. Collective."""
+        """Tries the losses and the model on made-up samples, as long as all weights are here or can be made up. Collective."""
         self.open_hooks().refuse_noise_of_losses(batch_spec)
         if any(self.cut.masked):
             self.open_hooks().program_of_masks(adapter.batch_for_step(batch_spec)[0], True)  # or an error, on all ranks
         if not self._is_released:
             super().try_out(batch_spec, is_divided, steps)
+        elif self._tries_layer_by_layer:
+            holdings = self._holdings
+            assert holdings is not None
+            layers = [call.operation for call in adapter.layer_calls(self.cut.graph) if trace.variables_of(call)]
+            with deferred.layer_by_layer(layers, lambda variable: not holdings.is_here(variable)):
+                super().try_out(batch_spec, is_divided, steps)
+        self._tries_layer_by_layer = False
         self._release()
 
     def _release(self) -> None:
@@ -204,7 +219,7 @@ class PipelinedModel(DistributedModel):
     def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
         """Writes a file of the whole model, whose weights come to the ranks that write. Collective."""
         collectives.meet(f"tnt.Model.{method}")
-        if self._is_released:
+        if self._held() is not None:
             self.open_hooks().gathering.write(filepath, write_to, on_all_ranks)
         else:
             files.write(filepath, write_to, on_all_ranks)
@@ -213,8 +228,9 @@ class PipelinedModel(DistributedModel):
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """The methods of `tnt.Model` that are others for a pipeline."""
-        own = (self.predict, self.predict_on_batch, self.get_weights, self.set_weights, self.load_weights, self.summary)
-        return {"_tnt_plan": _refuse_plan, **{method.__name__: method for method in own}}
+        own = (self.predict, self.predict_on_batch, self.summary)
+        of_weights = WeightMethods(self.keras_model, self._held).all()
+        return {"_tnt_plan": _refuse_plan, **of_weights, **{method.__name__: method for method in own}}
 
     def predict(
         self,
@@ -252,36 +268,6 @@ class PipelinedModel(DistributedModel):
         self.broadcast_weights()
         self._release()
         return on_batch.predicted_part(self, x, self.division)
-
-    def get_weights(self) -> list[Any]:
-        """Like Keras' `get_weights`: all weights, on every rank. Collective."""
-        model, holdings = self.keras_model, self._holdings
-        if holdings is None or not holdings.is_released:
-            return list(model.get_weights())
-        return [holdings.value(variable) for variable in model.weights]
-
-    def set_weights(self, weights: Sequence[Any]) -> None:
-        """Like Keras' `set_weights`: each rank takes those of its stages, from the list that it was given."""
-        with self._refilled():
-            self.keras_model.set_weights(weights)
-
-    def load_weights(self, *args: Any, **kwargs: Any) -> Any:
-        """Like Keras' `load_weights`: every rank reads the file, and keeps the weights of its stages. Collective."""
-        with self._refilled():
-            return files.read(lambda: self.keras_model.load_weights(*args, **kwargs))
-
-    @contextmanager
-    def _refilled(self) -> Iterator[None]:
-        """In this context there is room for all weights."""
-        holdings = self._holdings
-        if holdings is None or not holdings.is_released:
-            yield
-            return
-        holdings.refill()
-        try:
-            yield
-        finally:
-            holdings.release()
 
     def summary(self, *args: Any, **kwargs: Any) -> None:
         """Like Keras' `summary`, printed by the master, with the stages below. Collective."""

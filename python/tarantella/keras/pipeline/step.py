@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tarantella.errors import mark
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
 from tarantella.keras.pipeline import clipping, messages, shared
@@ -24,6 +25,7 @@ from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.reproducible.shard_state import read
 from tarantella.keras.reproducible.sharded_reduction import widened
 from tarantella.keras.reproducible.shards import TreeSum
+from tarantella.keras.step.metric_reduction import OTHER_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +85,8 @@ class StepRun:
             sums = self._sums() if self._training else {}
             averages = {s: self._replicas.sums(_total(self._averages[s])) for s in self._states}
             self._after = self._mail.wait_for_sends() or self._after
-        metrics = self._new_metrics()
+        with tf.control_dependencies(self._checked_batch()):
+            metrics = self._new_metrics()
         for stage, state in self._states.items():
             changes = [tf.cast(a, adapter.dtype_of(v)) for a, v in zip(averages[stage], state.averages, strict=True)]
             state.end([read(v) for v in state.metrics], changes)
@@ -200,6 +203,15 @@ class StepRun:
 
     # ------------------------------------------------------------------------------------------------------ the end
 
+    def _checked_batch(self) -> list[Any]:
+        """A check that all ranks took parts of the same batch, to be made before anything changes. Collective."""
+        own = self._shards[0][1].fingerprint
+        with tf.control_dependencies(self._after):
+            largest = collectives.all_reduce(tf.stack([own, tf.bitwise.invert(own)]), "max")
+        is_same = tf.equal(largest[0], tf.bitwise.invert(largest[1]))
+        check = tf.debugging.Assert(is_same, [mark("TNT_MISMATCH", OTHER_BATCH), own])
+        return [] if check is None else [check]
+
     def _add_metrics(self, share: split.Share) -> None:
         states = [read(v) for v in self._states[self._last].metrics]
         self._metrics.add([tf.where(share.samples > 0, state, tf.zeros_like(state)) for state in states])
@@ -245,7 +257,7 @@ class StepRun:
         self._run_row()
         with tf.control_dependencies(self._after):
             self._after = self._mail.wait_for_sends() or self._after
-        with tf.control_dependencies(self._after):
+        with tf.control_dependencies([*self._after, *self._checked_batch()]):
             of_replicas = [self._outputs_of(replica) for replica in range(self._replicas.count)]
         sent = [self._in_order(parts) for parts in zip(*of_replicas, strict=True)]
         self._hooks.refuse_noise()

@@ -9,8 +9,10 @@ import numpy as np
 
 from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
-from tarantella.keras import adapter
-from tarantella.keras.reduction.weights import state_keys
+from tarantella.keras import adapter, deferred
+from tarantella.keras.reduction import weights
+from tarantella.keras.reproducible import shard_state
+from tarantella.keras.step.patch import Patch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,17 +45,37 @@ class Holdings:
     def _of_others(self) -> list[Any]:
         return [v for v in self._variables if id(v) not in self._here]
 
+    def begin_deferred(self, model: Any) -> bool:
+        """Gives this rank's deferred weights the first values that they have on rank 0; returns whether there are any.
+
+        The others then need no memory any more. Collective.
+        """
+        number = sum(map(deferred.is_deferred, adapter.weights(model)))
+        collectives.require_same("tnt.deferred_weights", **{"the number of deferred weights": number})
+        if number:
+            deferred.agree(self._variables)
+            whole = [v for v in self._variables if not deferred.is_deferred(v)]
+            weights.broadcast([*whole, *shard_state.random_states(model)])
+            deferred.fill(v for v in self._variables if id(v) in self._here)
+            self.release()
+            deferred.fill(v for v in adapter.weights(model) if self.is_here(v))  # those of no stage
+        return number > 0
+
     def release(self) -> None:
         """Frees the variables that other ranks hold."""
         for variable in self._of_others():
             adapter.release(variable)
         self.is_released = True
 
-    def refill(self) -> None:
-        """Makes room for all variables again: those of other ranks are zero."""
-        for variable in self._of_others():
-            adapter.refill(variable, np.zeros(variable.shape, adapter.dtype_of(variable)))
-        self.is_released = False
+    @contextmanager
+    def assigning_own(self) -> Iterator[None]:
+        """In this context variables that other ranks hold take no values."""
+        patch = Patch([(v, "assign", _ignore) for v in self._of_others()])
+        patch.apply()
+        try:
+            yield
+        finally:
+            patch.revert()
 
     def value(self, variable: Any) -> NDArray[Any]:
         """The value of a variable, from its owner. Collective."""
@@ -77,6 +99,10 @@ class Holdings:
         finally:
             if here:
                 self.release()
+
+
+def _ignore(value: Any) -> None:
+    """Takes the place of a variable's `assign`."""
 
 
 def from_owner(variable: Any, owner: int) -> NDArray[Any]:
@@ -124,7 +150,7 @@ def by_key(optimizer: Any) -> dict[str, Any]:
     """The optimizer's variables by their keys, which contain the paths of the trained variables."""
     found: dict[str, Any] = {}
     variables = list(optimizer.variables)
-    for variable, key in zip(variables, state_keys([adapter.path(v) for v in variables]), strict=True):
+    for variable, key in zip(variables, weights.state_keys([adapter.path(v) for v in variables]), strict=True):
         if key in found:
             raise UnsupportedError(
                 f"two states of {type(optimizer).__name__} are named {adapter.path(variable)}: give the model's layers names "

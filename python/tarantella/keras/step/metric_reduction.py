@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tarantella.keras.step.current_step import CurrentStep
     from tarantella.keras.step.patch import Attribute
 
-_OTHER_BATCH = (
+OTHER_BATCH = (  # also the words of a pipeline
     "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
     "(give a seed to whatever is random in it: shuffle, map, the generator of NumPy)"
 )
@@ -193,7 +193,7 @@ class MetricReduction:
         specs.append(Spec("fingerprint of the batch", size, "int64"))
         *sums, fingerprints = self._reducers.reducer("metrics", specs, variables).reduce([*states, fingerprints])
         is_same = tf.reduce_all(fingerprints == fingerprints[0])
-        problem = _OTHER_PROPORTION if self._step.share.total is None else _OTHER_BATCH
+        problem = _OTHER_PROPORTION if self._step.share.total is None else OTHER_BATCH
         check = tf.debugging.Assert(is_same, [mark("TNT_MISMATCH", problem), fingerprints], summarize=size)
         with tf.control_dependencies([check] if check is not None else []):
             return [tf.identity(s) for s in sums]

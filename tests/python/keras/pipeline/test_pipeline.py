@@ -96,6 +96,17 @@ def test_fingerprints_are_those_of_the_serial_training(found, folder, ranks, tra
     assert steps_and_epochs(folder / f"{ranks}.jsonl", training) == expected
 
 
+def test_deferred_weights(found):
+    """They have no memory when a model is built, and get the values that they would have had, on the rank that holds them."""
+    outcomes = found[2]["deferred_weights"]
+    for outcome in outcomes:
+        assert outcome["found"] == [outcome["expected"]] * 3
+        assert sum(outcome["sizes"][0]) == 15  # an initializer of the user's own is called at once
+    for model in (1, 2):
+        on_ranks = [outcome["sizes"][model] for outcome in outcomes]
+        assert [sorted(sizes) for sizes in zip(*on_ranks, strict=True)] == [[0, n] for n in (20, 5, 5, 5, 5, 5, 15, 3, 3, 1)]
+
+
 def test_an_unexpected_message_is_an_error_that_names_both(found):
     unexpected = found[2]["unexpected_messages"][1]
     texts = [f"the output of 'layer' (tensor 0, micro-batch {m}, stage 0 to 1) in step" for m in range(2)]

@@ -83,3 +83,11 @@ def test_a_cut_divides_nothing_that_is_computed_as_one(found):
         assert outcome["not reproducible"] == outcome["after both"] == []
         assert outcome["places"] == [1, 2]
         assert outcome["places of the mlp"] == []
+
+
+def test_other_batches_on_other_ranks_are_refused(found):
+    """Otherwise one rank's samples would be compared with another's labels."""
+    for outcome in found["other_batches"]:
+        for refusal in outcome.values():
+            assert refusal[0] == "MismatchError"
+            assert "the ranks took parts of different batches in this step" in refusal[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -145,10 +146,16 @@ def of_unknown_length(x: Any, y: Any) -> tf.data.Dataset:
     return samples.filter(lambda *_: True).batch(BATCH)
 
 
-def fitted(name: str, steps: int = 1, **arguments: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """The trained model, its data, and what is compared. steps: in each execution."""
-    keras.utils.set_random_seed(7)
-    plain, (x, y) = {"mlp": mlp, "cnn": cnn, "half": half, "tagger": tagger, "transformer": transformer}[name]()
+def fitted(name: str, steps: int = 1, deferred: bool = False, **arguments: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """The trained model, its data, and what is compared.
+
+    Args:
+        steps: in each execution.
+        deferred: whether weights are. Ranks then have other seeds, of which those of rank 0 count.
+    """
+    keras.utils.set_random_seed(7 + (RANK if deferred else 0))
+    with tnt.deferred_weights() if deferred else nullcontext():
+        plain, (x, y) = {"mlp": mlp, "cnn": cnn, "half": half, "tagger": tagger, "transformer": transformer}[name]()
     model = tnt.Model(plain, **arguments) if arguments else plain
     model.compile(optimizer=OPTIMIZERS[name](), steps_per_execution=steps, **compile_arguments(name))
     if name == "tagger":

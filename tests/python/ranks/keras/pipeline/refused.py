@@ -146,4 +146,16 @@ def refused() -> dict[str, list[str]]:
     }
 
 
+@check
+def other_batches() -> dict[str, list[str]]:
+    """The ranks have other data, of which one stage takes the samples and another the labels."""
+
+    def done(method: str) -> list[str]:
+        model = tnt.Model(dense(layers.Dense(3)), PIPELINING)
+        model.compile("sgd", "mse")
+        return raised(lambda: getattr(model, method)(np.full((8, 4), RANK, "f4"), np.ones((8, 1), "f4"), verbose=0))
+
+    return {method: done(method) for method in ("fit", "evaluate")}
+
+
 run(*sys.argv[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,12 +61,43 @@ def trained_tagger() -> Any:
     steps = 3  # in an execution: Keras then counts no step at the end of an epoch of unknown length
     if SIZE == 1:
         return serial("tagger", steps)
-    return {"1f1b": pipeline("tagger", "1f1b", 2, steps=steps, parallel_strategy=tnt.ParallelStrategy.ALL)}
+    replicas = {"parallel_strategy": tnt.ParallelStrategy.ALL}
+    return {"1f1b": pipeline("tagger", "1f1b", 2, steps=steps, deferred=SIZE == 4, **replicas)}
 
 
 @check
 def trained_half() -> Any:
     return serial("half") if SIZE == 1 else {"1f1b": pipeline("half", "1f1b", 2)}
+
+
+def built_deferred(deferred: bool = True) -> Any:
+    keras.utils.set_random_seed(3)
+    with tnt.deferred_weights() if deferred else nullcontext():
+        own = layers.Dense(3, kernel_initializer=lambda shape, dtype: tf.ones(shape, dtype), name="own")
+        return dense(layers.Dense(5), layers.BatchNormalization(), own)
+
+
+def sizes(model: Any) -> list[int]:
+    return [int(tf.size(v.value.read_value())) for v in model.weights]
+
+
+@check
+def deferred_weights() -> dict[str, Any]:
+    """The first values are those of a model that was built as ever, in pipelines and without, also before it is trained."""
+    if SIZE != 2:
+        return {}
+    expected = built_deferred(deferred=False)
+    built, whole, staged, loaded = (built_deferred() for _ in range(4))
+    of_all = tnt.Model(whole).get_weights()
+    of_stages = tnt.Model(staged, PIPELINING).get_weights()
+    expected.save_weights(FOLDER / f"{RANK}.weights.h5")
+    model = tnt.Model(loaded, PIPELINING)
+    model.load_weights(FOLDER / f"{RANK}.weights.h5")
+    return {
+        "expected": sha(expected.get_weights()),
+        "found": [sha(of_all), sha(of_stages), sha(model.get_weights())],
+        "sizes": [sizes(built), sizes(staged), sizes(loaded)],
+    }
 
 
 @check
