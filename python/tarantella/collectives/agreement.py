@@ -15,7 +15,7 @@ _NONE = -(1 << 62)
 """Stands for a number that a rank does not have."""
 _MESSAGE_BYTES = 1000
 _NAME_BYTES = 64
-_VALUES = 8
+_VALUES = 10
 """So many numbers a call may have that ranks compare when it begins: all calls gather equally many bytes."""
 _SCRIPT_ENDED = " left the job "
 """A part of the error of a rank that waits for one whose script has ended."""

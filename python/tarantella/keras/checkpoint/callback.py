@@ -37,6 +37,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         every_epochs: the number of epochs after which one is written; 1 if none of the three is given. In any case there is one
             at the end of `fit`, and one when a callback stops it.
         keep: the number of checkpoints of each `fit` that stay in the folder.
+        sharded: True: each rank writes the variables that it holds, and no rank needs memory for all of them. The folder must
+            be one that all ranks see. Any number of ranks reads it, with or without this argument.
 
     Raises:
         InvalidArgumentError: a number is not positive. By `fit`: the model, the data or initial_epoch has changed since the
@@ -53,6 +55,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         every_seconds: float | None = None,
         every_epochs: int | None = None,
         keep: int = 2,
+        sharded: bool = False,
     ) -> None:
         super().__init__()
         for name, value in (("every_steps", every_steps), ("every_epochs", every_epochs), ("keep", keep)):
@@ -65,6 +68,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self.every_seconds = every_seconds
         self.every_epochs = 1 if every_steps is every_seconds is every_epochs is None else every_epochs
         self.keep = keep
+        self.sharded = bool(sharded)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Not called by `fit` of a `tnt.Model`, which does not pass the Checkpoint on to Keras."""
@@ -100,4 +104,5 @@ def described(settings: Checkpoint | None) -> dict[str, int | None]:
         "every_steps of Checkpoint": settings.every_steps,
         "every_seconds of Checkpoint, in ms": None if seconds is None else round(seconds * 1e3),
         "every_epochs of Checkpoint": settings.every_epochs,
+        "sharded of Checkpoint": int(settings.sharded),
     }

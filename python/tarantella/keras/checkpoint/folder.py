@@ -1,24 +1,27 @@
 """The checkpoints in a folder: their names, the newest good one, and those that are kept.
 
-A file is called ``fitF-stepS.npz``: it was written after S steps of the script's F-th `fit` with this folder. Files with other
-names are left alone.
+A file is called ``fitF-stepS.npz``: it was written after S steps of the script's F-th `fit` with this folder. It may have a
+folder of parts beside it (`parts`). Files with other names are left alone.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarantella.keras import files
 from tarantella.keras.checkpoint import format as file_format
+from tarantella.keras.checkpoint import parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _COMPLETE = re.compile(r"fit(\d+)-step(\d+)\.npz")
+_PARTS = re.compile(r"fit\d+-step\d+\.[0-9a-f]{8}")
 _UNFINISHED = re.compile(r"\.fit\d+-step\d+\.npz\.[0-9a-f]{8}\.part")
 
 
@@ -39,6 +42,10 @@ class Folder:
         for file in path.iterdir():
             if _UNFINISHED.fullmatch(file.name):  # of a process that was killed while it wrote
                 file.unlink(missing_ok=True)
+        used = {_folder_of_parts(file) for file in path.iterdir() if _COMPLETE.fullmatch(file.name)}
+        for folder in path.iterdir():
+            if _PARTS.fullmatch(folder.name) and folder not in used:  # likewise
+                shutil.rmtree(folder)
 
     def place(self, step: int) -> Path:
         """The path of the checkpoint after this many steps."""
@@ -56,6 +63,7 @@ class Folder:
         for path in reversed(self._complete()):
             try:
                 tree = file_format.read(path)
+                parts.resolve(tree, self._path)
                 if check is not None:
                     check(tree)
             except file_format.DamagedError as damage:
@@ -65,9 +73,16 @@ class Folder:
                 return path, tree
         return None
 
+    def begin_parts(self, step: int) -> Path:
+        """Makes a folder for the parts of a checkpoint."""
+        folder = self._path / parts.folder_name(self.place(step))
+        folder.mkdir()
+        return folder
+
     def write(self, step: int, tree: dict[str, Any]) -> None:
         """Writes a checkpoint beside its place, renames it when it is complete and synced, and removes those too many."""
         path = self.place(step)
+        replaced = _folder_of_parts(path) if path.exists() else None
         beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
         try:
             with beside.open("x+b") as file:
@@ -77,6 +92,8 @@ class Folder:
         finally:
             beside.unlink(missing_ok=True)
         files.sync(self._path)
+        if replaced is not None:
+            shutil.rmtree(replaced)
         self._damaged.discard(path)
         self._remove_old(path)
 
@@ -85,13 +102,25 @@ class Folder:
         good = [path for path in self._complete() if path not in self._damaged]
         before = [path for path in good if _step(path) <= _step(newest)]
         for path in [*before[: -self._keep], *self._damaged]:
+            folder = _folder_of_parts(path) if path.exists() else None
             path.unlink(missing_ok=True)
+            if folder is not None:
+                shutil.rmtree(folder)
         self._damaged.clear()
 
     def _complete(self) -> list[Path]:
         """The complete checkpoints of this fit, by their names, oldest first."""
         found = [(match, path) for path in self._path.iterdir() if (match := _COMPLETE.fullmatch(path.name))]
         return sorted((path for match, path in found if int(match[1]) == self._fit), key=_step)
+
+
+def _folder_of_parts(path: Path) -> Path | None:
+    """The folder with the parts of a checkpoint that has some; None also if the file is damaged."""
+    described = file_format.text_of(path).get("parts")
+    name = described.get("folder") if isinstance(described, dict) else None
+    if not isinstance(name, str) or not _PARTS.fullmatch(name):
+        return None
+    return path.parent / name if (path.parent / name).is_dir() else None
 
 
 def _step(path: Path) -> int:

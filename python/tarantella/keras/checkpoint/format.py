@@ -23,9 +23,11 @@ import numpy as np
 from tarantella.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
-VERSION = 1
+VERSION = 2  # 1: without parts
 
 _NAME = "tarantella checkpoint"
 _TEXT = "checkpoint.json"
@@ -50,7 +52,7 @@ def write(file: BinaryIO, tree: dict[str, Any]) -> None:
         TypeError: something else is in the tree. OSError: of the file.
     """
     arrays: dict[str, NDArray[Any]] = {}
-    text = json.dumps({"format": _NAME, "version": VERSION, **encode(tree, arrays)}, indent=1)
+    text = json.dumps({"format": _NAME, "version": 2 if "parts" in tree else 1, **encode(tree, arrays)}, indent=1)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         archive.comment = _MARK + b"0" * _DIGITS
         archive.writestr(_TEXT, text)
@@ -70,50 +72,118 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         DamagedError: the file is damaged. InvalidArgumentError: a later version of this library wrote it. OSError: of the file.
     """
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size < len(_MARK) + _DIGITS:
-            raise DamagedError(f"it has {size} bytes, too few for a checkpoint")
-        file.seek(-_DIGITS - len(_MARK), os.SEEK_END)
-        mark, stored = file.read(len(_MARK)), file.read()
+    return Reader(path).tree()
+
+
+class Reader:
+    """A checkpoint whose checksum is right.
+
+    Args:
+        path: the file. It is open until the reader is gone.
+
+    Attributes:
+        checksum: its text.
+
+    Raises:
+        DamagedError, OSError: as `read`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("rb")
+        self._size = self._file.seek(0, os.SEEK_END)
+        if self._size < len(_MARK) + _DIGITS:
+            raise DamagedError(f"it has {self._size} bytes, too few for a checkpoint")
+        self._file.seek(-_DIGITS - len(_MARK), os.SEEK_END)
+        mark, stored = self._file.read(len(_MARK)), self._file.read()
         if mark != _MARK:
             raise DamagedError("its end, with the checksum, is missing")
-        if _digest(file, size - _DIGITS) != stored:
+        if _digest(self._file, self._size - _DIGITS) != stored:
             raise DamagedError("its checksum is not that of its bytes")
-        try:
-            return _content(file, size, path)
-        except (InvalidArgumentError, DamagedError, MemoryError):
-            raise
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            raise DamagedError("its checksum is right, but its archive points outside of it") from error
-        except Exception as error:  # Python's and NumPy's readers raise many kinds for a file that somebody has made up
-            raise DamagedError(f"its checksum is right, but it is no checkpoint ({type(error).__name__}: {error})") from error
+        self.checksum = stored.decode()
+        self._archive: zipfile.ZipFile = _explained(self._opened)
 
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
 
-def _content(file: BinaryIO, size: int, path: Path) -> dict[str, Any]:
-    """The tree in a file of this size, whose checksum is right. The file may still be anything.
+    def tree(self) -> dict[str, Any]:
+        """All that is in it, as `read` gives it."""
+        found: dict[str, Any] = _explained(self._tree)
+        return found
 
-    Members are stored as they are and each array is read once, so no more memory is needed than the file has bytes.
-    """
-    file.seek(0)
-    with zipfile.ZipFile(file) as archive:
+    def require(self, name: str) -> None:
+        """Raises KeyError if there is no such array."""
+        self._archive.getinfo(f"{name}.npy")
+
+    def array(self, name: str) -> NDArray[Any]:
+        """One array, as it is stored."""
+        found: NDArray[Any] = _explained(lambda: _array(self._archive, f"{name}.npy"))
+        return found
+
+    def _opened(self) -> zipfile.ZipFile:
+        """The file may still be anything.
+
+        Members are stored as they are and each array is read once, so no more memory is needed than the file has bytes.
+        """
+        self._file.seek(0)
+        archive = zipfile.ZipFile(self._file)
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
             raise DamagedError("its checksum is right, but a checkpoint is not compressed")
-        if sum(member.file_size for member in members) > size:
+        if sum(member.file_size for member in members) > self._size:
             raise DamagedError("its checksum is right, but its members are larger than the file")
-        tree = json.loads(archive.read(_TEXT))
+        return archive
+
+    def _tree(self) -> dict[str, Any]:
+        tree = json.loads(self._archive.read(_TEXT))
         if not isinstance(tree, dict) or tree.get("format") != _NAME or not isinstance(tree.get("version"), int):
             raise DamagedError(f"its checksum is right, but {_TEXT} is not of a {_NAME}")
         if tree["version"] > VERSION:
             raise InvalidArgumentError(
-                f"{path} is of version {tree['version']} of the format, and this library reads up to {VERSION}: use "
+                f"{self.path} is of version {tree['version']} of the format, and this library reads up to {VERSION}: use "
                 "the version of Tarantella that wrote it, or another folder"
             )
-        result: dict[str, Any] = _decoded(tree, archive, set())
+        result: dict[str, Any] = _decoded(tree, self._archive, set())
         return result
+
+
+def _explained(read: Callable[[], Any]) -> Any:
+    """What it returns, with one kind of error for files that somebody has made up."""
+    try:
+        return read()
+    except (InvalidArgumentError, DamagedError, MemoryError):
+        raise
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise DamagedError("its checksum is right, but its archive points outside of it") from error
+    except Exception as error:  # Python's and NumPy's readers raise many kinds
+        raise DamagedError(f"its checksum is right, but it is no checkpoint ({type(error).__name__}: {error})") from error
+
+
+def checksum_at_end(path: Path) -> str:
+    """The checksum that a complete checkpoint ends with."""
+    with path.open("rb") as file:
+        file.seek(-_DIGITS, os.SEEK_END)
+        return file.read().decode()
+
+
+def text_of(path: Path) -> dict[str, Any]:
+    """The plain values of a checkpoint, whose checksum is not looked at; empty if it is damaged.
+
+    Raises OSError if it cannot be read.
+    """
+
+    def read_text() -> Any:
+        with zipfile.ZipFile(path) as archive:
+            return json.loads(archive.read(_TEXT))
+
+    try:
+        text = _explained(read_text)
+    except DamagedError:
+        return {}
+    return text if isinstance(text, dict) else {}
 
 
 def _digest(file: BinaryIO, size: int) -> bytes:
@@ -166,9 +236,14 @@ def _decoded(value: Any, archive: zipfile.ZipFile, seen: set[str]) -> Any:
     seen.add(name)
     array = _array(archive, f"{name}.npy")
     if "dtype" in value:
-        importlib.import_module("ml_dtypes")  # by which NumPy knows it
-        array = array.view(np.dtype(value["dtype"]))
+        array = array.view(dtype_named(value["dtype"]))
     return array if array.ndim else array[()]
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The element type, also one that NumPy itself does not know."""
+    importlib.import_module("ml_dtypes")  # by which NumPy knows bfloat16
+    return np.dtype(name)
 
 
 def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tarantella.keras.checkpoint import randomness
 from tarantella.keras.checkpoint.format import DamagedError
+from tarantella.keras.checkpoint.parts import StoredArray
 
 _COUNT, _SEED = range(1 << 63), range(-(1 << 63), 1 << 63)
 _RANDOM = {"python": list, "numpy": dict, "tensorflow": {"seed": (_SEED, None), "operations": (list, None)}}
@@ -70,4 +71,4 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.generic))
+    return isinstance(value, (np.ndarray, np.generic, StoredArray))

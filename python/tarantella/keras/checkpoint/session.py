@@ -18,7 +18,7 @@ from tarantella.keras.checkpoint.position import FingerprintedDataset, Position
 from tarantella.keras.checkpoint.replay import Replay, data_changed
 from tarantella.keras.checkpoint.restart import Beginning, open_folder
 from tarantella.keras.checkpoint.schedule import Schedule
-from tarantella.keras.checkpoint.writer import SharedWriter, Writer
+from tarantella.keras.checkpoint.writer import SharedWriter
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.seeding import global_seed
 
@@ -98,7 +98,8 @@ class CheckpointSession(NullSession):
         self._stopped_within = False  # an epoch: the training continues there when it is restarted
         self._folder = os.path.abspath(settings.folder)
         folder, self._stored = open_folder(self._folder, _fits.get(self._folder, 0) + 1, settings.keep)
-        self._writer = SharedWriter(None if folder is None else Writer(folder, runtime.logger.warning))
+        self._in_parts = settings.sharded
+        self._writer = SharedWriter(self._folder, folder, settings.sharded, runtime.logger.warning)
         if self._stored is None:
             self._beginning = Beginning(global_seed(), randomness.alike_everywhere(), randomness.states())
             self._is_over = False
@@ -264,6 +265,11 @@ class CheckpointSession(NullSession):
             runtime.logger.info("no checkpoint at %s: the one before is still being written", position)
             return
         check_all()
+        if self._in_parts:
+            groups, values = self._state.collect_part()
+            tree = {"variables": groups}
+            self._writer.begin_in_parts(position.steps_done, lambda: {**self._described(position, stopped), **tree}, values)
+            return
         variables = self._state.collect()
         self._writer.begin(position.steps_done, lambda: {**self._described(position, stopped), "variables": variables})
 

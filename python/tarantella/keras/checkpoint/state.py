@@ -6,13 +6,16 @@ ranks counts, and of metrics' states and the gradients that an optimizer accumul
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
+from tarantella.keras.checkpoint import parts
 from tarantella.keras.reduction import weights
+from tarantella.keras.sharding.ownership import owners_of
 from tarantella.keras.step import accumulation
 
 if TYPE_CHECKING:
@@ -49,6 +52,10 @@ class ModelState:
         """See `collect`."""
         return collect(self._model, self._per_rank)
 
+    def collect_part(self) -> tuple[dict[str, list[dict[str, Any]]], list[NDArray[Any]]]:
+        """See `collect_part`."""
+        return collect_part(self._model, self._per_rank)
+
     def difference(self, stored: Stored | None, common_seed: bool) -> str | None:
         """See `difference`; None on ranks other than 0. Collective."""
         return None if stored is None else difference(self._model, stored, common_seed)
@@ -65,14 +72,35 @@ def collect(model: Any, per_rank: bool) -> Stored:
     """
     groups = groups_of(model)
     values: dict[int, Any] = {id(v): _value(v) for variables in groups.values() for v in variables}
-    if per_rank:
-        averaged = adapter.moving_statistics(model)
-        for index, mean in weights.means(averaged).items():
-            values[id(averaged[index])] = mean
-        summed = _summed(model, groups)
-        totals = collectives.all_reduce_each([values[id(variable)] for variable in summed])
-        values.update((id(variable), total) for variable, total in zip(summed, totals, strict=True))
+    values.update(_of_all_ranks(model, groups) if per_rank else {})
     return {name: [{"path": adapter.path(v), "value": values[id(v)]} for v in variables] for name, variables in groups.items()}
+
+
+def collect_part(model: Any, per_rank: bool) -> tuple[dict[str, list[dict[str, Any]]], list[NDArray[Any]]]:
+    """What `parts.divided` gives: each rank has its own state, and a share of what all ranks hold, by bytes. Collective."""
+    groups = groups_of(model)
+    of_all_ranks = _of_all_ranks(model, groups) if per_rank else {}
+    whole = [v for variables in groups.values() for v in variables if not adapter.is_slot(v)]
+    owners = owners_of([adapter.unwrap(v).dtype.size * math.prod(v.shape) for v in whole], runtime.get_size())
+    rank_of = {id(v): owner for v, owner in zip(whole, owners, strict=True)}
+
+    def held(variable: Any) -> parts.Held:
+        if adapter.is_slot(variable):
+            return parts.Held(*described(variable), variable._tnt_owner, lambda: np.array(variable.own_value()))
+        found = of_all_ranks.get(id(variable))
+        return parts.Held(*described(variable), rank_of[id(variable)], lambda: copy_of(variable) if found is None else found)
+
+    return parts.divided({name: [held(v) for v in variables] for name, variables in groups.items()})
+
+
+def _of_all_ranks(model: Any, groups: dict[str, list[Any]]) -> dict[int, Any]:
+    """The values of variables of which each rank has a part of its own, by their ids. Collective."""
+    averaged = adapter.moving_statistics(model)
+    found: dict[int, Any] = {id(averaged[index]): mean for index, mean in weights.means(averaged).items()}
+    summed = _summed(model, groups)
+    totals = collectives.all_reduce_each([copy_of(variable) for variable in summed])
+    found.update((id(variable), total) for variable, total in zip(summed, totals, strict=True))
+    return found
 
 
 def restore(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool) -> None:
@@ -84,17 +112,18 @@ def restore(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool
     """
     groups = groups_of(model, common_seed)
     if stored is not None:
+        stored = in_order(groups, stored)
         for name, variables in groups.items():
             for variable, item in zip(variables, stored[name], strict=True):
                 if not adapter.is_slot(variable):
-                    adapter.unwrap(variable).assign(item["value"])
+                    adapter.unwrap(variable).assign(np.asarray(item["value"]))
     if runtime.get_size() == 1:
         return
     weights.broadcast([v for variables in groups.values() for v in variables if not adapter.is_slot(v)])
     for name, variables in groups.items():
         for place, variable in enumerate(variables):
             if adapter.is_slot(variable):
-                variable.take(None if stored is None else stored[name][place]["value"])
+                variable.take(None if stored is None else np.asarray(stored[name][place]["value"]))
     if per_rank and not runtime.is_master_rank():
         for variable in _summed(model, groups):
             inner = adapter.unwrap(variable)
@@ -106,11 +135,23 @@ def difference(model: Any, stored: Stored, common_seed: bool) -> str | None:
 
     common_seed: as for `restore`.
     """
-    for name, variables in groups_of(model, common_seed).items():
+    groups = groups_of(model, common_seed)
+    stored = in_order(groups, stored)
+    for name, variables in groups.items():
         found = difference_of_group(name, [described(variable) for variable in variables], stored.get(name, []))
         if found is not None:
             return found
     return None
+
+
+def in_order(groups: dict[str, list[Any]], stored: Stored) -> Stored:
+    """The same, with the state of the optimizers in the order of the model's: ranks that wrote parts may have another one."""
+    of_model = weights.state_keys([adapter.path(v) for v in groups["optimizer"]])
+    items = stored.get("optimizer", [])
+    by_key = dict(zip(weights.state_keys([item["path"] for item in items]), items, strict=True))
+    if len(by_key) != len(items) or by_key.keys() != set(of_model):
+        return stored
+    return {**stored, "optimizer": [by_key[key] for key in of_model]}
 
 
 def described(variable: Any) -> Description:
@@ -123,7 +164,7 @@ def difference_of_group(name: str, of_model: Sequence[Description], stored: Sequ
     if len(stored) != len(of_model):
         return f"the model has {len(of_model)} variables of {name}, and the checkpoint {len(stored)}"
     for (path, shape, dtype), item in zip(of_model, stored, strict=True):
-        value = np.asarray(item["value"])
+        value = item["value"]
         if shape != value.shape or dtype != value.dtype.name:
             return (
                 f"{path} of the model is of shape {shape} and type {dtype}, and {item['path']} of the checkpoint of shape "
@@ -160,5 +201,10 @@ def _value(variable: Any) -> NDArray[Any] | None:
     if adapter.is_slot(variable):
         gathered: NDArray[Any] = variable.numpy()
         return gathered if runtime.is_master_rank() else None
-    value: NDArray[Any] = np.asarray(adapter.unwrap(variable).numpy())  # which is a copy
+    return copy_of(variable)
+
+
+def copy_of(variable: Any) -> NDArray[Any]:
+    """A copy of the value of a variable that this rank holds."""
+    value: NDArray[Any] = np.asarray(adapter.unwrap(variable).numpy())
     return value

@@ -1,48 +1,56 @@
-"""A thread that writes checkpoints while training goes on, one at a time, and the view of it that all ranks share."""
+"""Threads that write checkpoints while training goes on, one at a time, and the view of them that all ranks share."""
 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella import collectives
+from tarantella import collectives, runtime
 from tarantella.errors import TarantellaError
+from tarantella.keras.checkpoint import parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from tarantella.keras.checkpoint.folder import Folder
 
 _FREE, _BUSY, _FAILED = range(3)
+_GRACE = 30.0  # seconds for other ranks to finish their parts, where the training has ended with an error
 
 
 class Writer:
-    """Writes into a folder, on the master.
+    """Writes on this rank.
 
     Args:
-        folder: the folder of the checkpoints.
         warn: is called with a message as soon as a checkpoint could not be written.
+
+    Attributes:
+        given_up: set when this rank shall not wait for the parts of other ranks any more.
     """
 
-    def __init__(self, folder: Folder, warn: Callable[[str], None]) -> None:
-        self._folder, self._warn = folder, warn
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn = warn
         self._thread: threading.Thread | None = None
         self._error: TarantellaError | None = None
+        self.given_up = threading.Event()
 
-    def begin(self, step: int, tree: dict[str, Any]) -> None:
-        """Begins to write a checkpoint; the one before must be done. The arrays must not change any more."""
-        self._thread = threading.Thread(target=self._write, args=(step, tree), name="tarantella-checkpoint")
+    def begin(self, place: Path, write: Callable[[], None]) -> None:
+        """Begins to call `write`, which writes a checkpoint to this place; the one before must be done."""
+        self._thread = threading.Thread(target=self._write, args=(place, write), name="tarantella-checkpoint")
         self._thread.start()
 
-    def _write(self, step: int, tree: dict[str, Any]) -> None:
+    def _write(self, place: Path, write: Callable[[], None]) -> None:
         try:
-            self._folder.write(step, tree)
+            write()
         except Exception as error:
             text = (
-                f"cannot write the checkpoint {self._folder.place(step)} ({type(error).__name__}: {error}): the earlier ones "
-                "are unharmed; make room, or use another folder, and start the script again"
+                f"cannot write the checkpoint {place} ({type(error).__name__}: {error}): the earlier ones are unharmed; make "
+                "room, or use another folder, and start the script again"
             )
             self._warn(text)
             self._error = TarantellaError(text)
@@ -69,14 +77,18 @@ class Writer:
 
 
 class SharedWriter:
-    """The master's `Writer` as all ranks know it: they learn together whether it is busy, and all raise its error.
+    """The writers of all ranks: they learn together whether one is busy, and all raise the error of any.
 
     Args:
-        writer: the writer on the master, None on the other ranks.
+        path: of the folder.
+        folder: the folder on the master, None on the other ranks.
+        in_parts: whether each rank writes its part.
+        warn: as for `Writer`.
     """
 
-    def __init__(self, writer: Writer | None) -> None:
-        self._writer = writer
+    def __init__(self, path: str, folder: Folder | None, in_parts: bool, warn: Callable[[str], None]) -> None:
+        self._path, self._folder = Path(path), folder
+        self._writer = Writer(warn) if in_parts or folder is not None else None
 
     def is_free(self) -> bool:
         """Whether nothing is being written. Collective.
@@ -85,6 +97,9 @@ class SharedWriter:
             TarantellaError: the last checkpoint could not be written.
         """
         status = self._status()
+        if status == _FAILED and self._writer is not None:
+            self._writer.given_up.set()
+            self._writer.wait()
         if status == _FAILED:
             collectives.agree_on_failure(self._writer.take_error() if self._writer is not None else None)
         return status == _FREE
@@ -100,23 +115,45 @@ class SharedWriter:
                 self._writer.wait(0.5)
 
     def wait_here(self) -> None:
-        """Returns when this rank does not write any more."""
-        if self._writer is not None:
+        """Returns when this rank does not write any more. It does not wait long for parts of ranks that may have failed."""
+        if self._writer is not None and not self._writer.wait(_GRACE):
+            self._writer.given_up.set()
             self._writer.wait()
 
     def begin(self, step: int, tree: Callable[[], dict[str, Any]]) -> None:
-        """Begins to write what `tree` returns; nothing may be being written. Collective.
+        """Begins to write what `tree` returns; nothing may be being written. Its arrays must not change any more. Collective.
 
         Raises:
             What `tree` raises on the master, on all ranks.
         """
         failure = None
-        if self._writer is not None:
+        if self._folder is not None and self._writer is not None:
             try:
-                self._writer.begin(step, tree())
+                folder, content = self._folder, tree()
+                self._writer.begin(folder.place(step), lambda: folder.write(step, content))
             except Exception as error:
                 failure = error
         collectives.agree_on_failure(failure)
+
+    def begin_in_parts(self, step: int, tree: Callable[[], dict[str, Any]], values: Sequence[NDArray[Any]]) -> None:
+        """As `begin`: this rank writes its values, and the master what `tree` returns, when all parts are there. Collective."""
+        failure, name, content = None, "", {}
+        if self._folder is not None:
+            try:
+                name, content = self._folder.begin_parts(step).name, tree()
+            except Exception as error:
+                failure = error
+        collectives.agree_on_failure(failure)
+        own = self._path / collectives.broadcast_object(name)
+        assert self._writer is not None
+        self._writer.given_up.clear()
+        self._writer.begin(own, lambda: self._write_part(own, step, content, values))
+
+    def _write_part(self, own: Path, step: int, content: dict[str, Any], values: Sequence[NDArray[Any]]) -> None:
+        parts.write(own, runtime.get_rank(), values)
+        if self._folder is not None and self._writer is not None:
+            checksums = parts.wait_for(own, runtime.get_size(), self._writer.given_up)
+            self._folder.write(step, {**content, "parts": {"folder": own.name, "checksums": checksums}})
 
     def _status(self) -> int:
         status = _FREE
@@ -124,4 +161,4 @@ class SharedWriter:
             status = _BUSY
         elif self._writer is not None and self._writer.has_failed:
             status = _FAILED
-        return int(collectives.broadcast(np.array([status], np.int64))[0])
+        return int(collectives.all_reduce(np.array([status], np.int64), "max")[0])

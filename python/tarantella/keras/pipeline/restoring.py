@@ -43,6 +43,6 @@ def _restore_optimizer(optimizer: Any, stored: Stored | None) -> None:
     own = by_key(optimizer)
     items = [] if stored is None else stored[OPTIMIZER]
     for place, key in enumerate(collectives.broadcast_object(state_keys([item["path"] for item in items]))):
-        value = collectives.broadcast_object(None if stored is None else items[place]["value"])
+        value = collectives.broadcast_object(None if stored is None else np.asarray(items[place]["value"]))
         if key in own:
             adapter.unwrap(own[key]).assign(value)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
-from tarantella.keras.checkpoint import state
+from tarantella.keras.checkpoint import parts, state
 from tarantella.keras.pipeline import restoring
 from tarantella.keras.pipeline.weights import by_key
 from tarantella.keras.reduction.weights import state_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from tarantella.keras.checkpoint.state import Description, Stored
     from tarantella.keras.pipeline.gathering import Gathering
@@ -35,6 +38,19 @@ class PipelineState:
         with self._gathering.together(runtime.is_master_rank()):
             return state.collect(self._model, per_rank=False)
 
+    def collect_part(self) -> tuple[dict[str, list[dict[str, Any]]], list[NDArray[Any]]]:
+        """What `parts.divided` gives: each rank has the variables that it holds, of those in several the first. Collective."""
+        groups = state.groups_of(self._model)
+        own = by_key(adapter.optimizer_of(self._model))
+        of_optimizer: list[parts.Held] = []
+        for key, (description, rank) in sorted(self._of_all_optimizers().items()):
+            of_optimizer.append(parts.Held(*description, rank, functools.partial(_copy, own, key)))
+        held = {
+            name: [parts.Held(*state.described(v), self._holdings.owner(v), functools.partial(state.copy_of, v)) for v in group]
+            for name, group in groups.items()
+        }
+        return parts.divided({**held, restoring.OPTIMIZER: of_optimizer})
+
     def difference(self, stored: Stored | None, common_seed: bool) -> str | None:
         """How the model differs from the stored one, on the master; None if it fits. Collective."""
         of_optimizer = self._of_all_optimizers()
@@ -45,21 +61,27 @@ class PipelineState:
             if name == restoring.OPTIMIZER:
                 by_stored_key = dict(zip(state_keys([item["path"] for item in items]), items, strict=True))
                 items = [by_stored_key[key] for key in sorted(by_stored_key)]
-                described = [of_optimizer[key] for key in sorted(of_optimizer)]
+                described = [of_optimizer[key][0] for key in sorted(of_optimizer)]
             found = state.difference_of_group(name, described, items)
             if found is not None:
                 return found
         return None
 
-    def _of_all_optimizers(self) -> dict[str, Description]:
-        """The variables of the ranks' optimizers, by their keys. Collective."""
+    def _of_all_optimizers(self) -> dict[str, tuple[Description, int]]:
+        """The variables of the ranks' optimizers, by their keys, each with the first rank that has it. Collective."""
         own = {key: state.described(v) for key, v in by_key(adapter.optimizer_of(self._model)).items()}
-        found: dict[str, Description] = {}
+        found: dict[str, tuple[Description, int]] = {}
         for owner in self._ranks:
-            sent = collectives.broadcast_object([[key, *description] for key, description in own.items()], owner)
-            found.update({key: state.Description(name, tuple(shape), dtype) for key, name, shape, dtype in sent})
+            for key, name, shape, dtype in collectives.broadcast_object(
+                [[k, *description] for k, description in own.items()], owner
+            ):
+                found.setdefault(key, (state.Description(name, tuple(shape), dtype), owner))
         return found
 
     def restore(self, stored: Stored | None, common_seed: bool) -> None:
         """See `restoring.restore`."""
         restoring.restore(self._model, self._holdings, stored, common_seed)
+
+
+def _copy(variables: dict[str, Any], key: str) -> NDArray[Any]:
+    return state.copy_of(variables[key])

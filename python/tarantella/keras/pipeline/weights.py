@@ -79,7 +79,11 @@ class Holdings:
 
     def value(self, variable: Any) -> NDArray[Any]:
         """The value of a variable, from its owner. Collective."""
-        return from_owner(variable, self._owners.get(id(variable), 0))
+        return from_owner(variable, self.owner(variable))
+
+    def owner(self, variable: Any) -> int:
+        """The first rank that holds a variable."""
+        return self._owners.get(id(variable), 0)
 
     @contextmanager
     def together(self, here: bool) -> Iterator[None]:

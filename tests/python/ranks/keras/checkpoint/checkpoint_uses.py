@@ -150,14 +150,18 @@ def csv() -> list[Any]:
 
 @check
 def disk_full() -> list[Any]:
+    return [filled_disk("disk", sharded=False), filled_disk("disk of parts", sharded=True)]
+
+
+def filled_disk(name: str, sharded: bool) -> list[Any]:
     trained = model(keras.layers.Dense(100))
-    fit(trained, "disk", every={"keep": 3})
-    copy, checked = again("disk"), again("disk")
+    fit(trained, name, every={"keep": 3, "sharded": sharded})
+    copy, checked = again(name), again(name)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, limits[1]))
     try:
-        error = raised(fit, model(keras.layers.Dense(100)), copy, epochs=2)
+        error = raised(fit, model(keras.layers.Dense(100)), copy, epochs=2, every={"sharded": sharded})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     good = fit(model(keras.layers.Dense(100)), checked).epoch == [0]

@@ -2,7 +2,8 @@
 
     checkpoints.py begin FOLDER [CASE ...]      trains each case to its end, and again until it breaks off
     checkpoints.py continue FOLDER [CASE ...]   is started again: trains each case from its checkpoint to its end
-    checkpoints.py kill FOLDER CASE             as `continue`, but rank 0 is killed (kill -9) after four steps
+    checkpoints.py kill FOLDER CASE             as `continue`, but with checkpoints in parts, and rank 0 is
+                                                killed (kill -9) after four steps
 
 What came of each case is written to FOLDER/MODE.json, by the master; ranks that differ are an error.
 """
@@ -112,7 +113,7 @@ def run(name: str, folder: Path | None, breaks_off: bool) -> dict[str, Any] | No
     model, counts = compiled(given), Counts()
     callbacks = [counts, *given.pop("callbacks", list)()]
     if folder is not None:
-        callbacks.append(tnt.callbacks.Checkpoint(folder / name, **every))
+        callbacks.append(tnt.callbacks.Checkpoint(folder / name, **every, sharded=MODE == "kill"))
     if breaks_off:
         callbacks.append(BreakOff(after))
     if MODE == "kill":

@@ -56,7 +56,7 @@ def interrupted(folder: Path, steps: int | None, **arguments: Any) -> Any:
     plain, (x, y) = mlp()
     model = tnt.Model(plain, reproducible=MICRO_BATCHES, **arguments)
     model.compile(optimizer=OPTIMIZERS["mlp"](), **compile_arguments("mlp"))
-    callbacks = [tnt.callbacks.Checkpoint(folder, every_steps=1), *([] if steps is None else [Stop(steps)])]
+    callbacks = [tnt.callbacks.Checkpoint(folder, every_steps=1, sharded=SIZE > 1), *([] if steps is None else [Stop(steps)])]
 
     def fit() -> Any:
         return model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0, validation_split=0.25, callbacks=callbacks)
@@ -91,7 +91,7 @@ def stops_with_checkpoints() -> Any:
 
 @check
 def goes_on_from_checkpoints() -> Any:
-    """Two ranks go on from the checkpoints of one, in stages, and from those of other stages, without any."""
+    """Two ranks go on from the checkpoints of one, in stages, and from the parts of other stages, without any."""
     if SIZE == 1:
         return {}
     arguments = {"parallel_strategy": PIPELINING, "pipeline_stages": ["late"]}

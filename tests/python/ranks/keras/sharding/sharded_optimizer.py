@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -172,7 +173,7 @@ def with_adam() -> Any:
     """A training of two epochs, which all of the following look at. Its files stand in the folder."""
     model = compiled(optimizers.Adam(0.01))
     writing = keras.callbacks.ModelCheckpoint(folder / "during.keras")
-    stored = tnt.callbacks.Checkpoint(folder / "sharded", every_steps=3, keep=9)
+    stored = tnt.callbacks.Checkpoint(folder / "sharded", every_steps=3, keep=9, sharded=True)
     model.fit(data(), epochs=2, verbose=0, callbacks=[writing, stored])
     return model
 
@@ -203,8 +204,8 @@ def continued(shard: bool, name: str, step: int) -> list[Any]:
     copy = folder / f"after {name}"
     tnt.barrier()
     if RANK == 0:
-        copy.mkdir()
-        shutil.copy(folder / name / f"fit1-step{step:09d}.npz", copy)
+        other_steps = re.compile(rf"fit1-step(?!{step:09d}\.)")
+        shutil.copytree(folder / name, copy, ignore=lambda _, names: [n for n in names if other_steps.match(n)])
     tnt.barrier()
     model, steps = compiled(optimizers.Adam(0.01), shard), CountsSteps()
     stored = tnt.callbacks.Checkpoint(copy, every_steps=3, keep=9)
@@ -214,7 +215,7 @@ def continued(shard: bool, name: str, step: int) -> list[Any]:
 
 @check
 def checkpoints() -> list[Any]:
-    """An ordinary training goes on from a sharded one's, and a sharded one from that."""
+    """An ordinary training goes on from the parts of a sharded one, and a sharded one from the ordinary one's file."""
     return [digest(with_adam()), continued(False, "sharded", 3), continued(True, "after sharded", 6)]
 
 
