@@ -100,13 +100,20 @@ def query(build: Path, names: list[str]) -> dict[str, tuple[str, list[str]]]:
     return found
 
 
+def contains(compiled: Path, wanted: set[str]) -> bool:
+    """Whether the compiler gets one of those with this file. In a unity build a file of CMake's includes several."""
+    if compiled.parent.name != "Unity":
+        return str(compiled) in wanted
+    return any(line.partition('"')[2].rstrip('"') in wanted for line in compiled.read_text().splitlines())
+
+
 def programs(build: Path, files: list[str]) -> list[str]:
     """Paths in the build folder of all programs that contain any of these files."""
     wanted = {str(ROOT / file) for file in files}
     commands = json.loads((build / "compile_commands.json").read_text())
     found: set[str] = set()
     seen: set[str] = set()
-    known = query(build, sorted({entry["file"] for entry in commands} & wanted))
+    known = query(build, sorted({entry["file"] for entry in commands if contains(Path(entry["file"]), wanted)}))
     while known:
         seen |= set(known)
         outputs = {output for _, made in known.values() for output in made} - seen

@@ -62,6 +62,10 @@ def part_name(rank: int) -> str:
 
 def write(folder: Path, rank: int, values: Sequence[NDArray[Any]]) -> None:
     """Writes a rank's part. Readers see it when it is complete and synced."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"rank 0 has made this folder, and rank {rank} does not see it: all ranks must see the same folder"
+        )
     path = folder / part_name(rank)
     beside = path.with_name(f".{path.name}.part")
     with beside.open("x+b") as file:
@@ -108,7 +112,7 @@ def wait_for(folder: Path, ranks: int, given_up: threading.Event) -> list[str]:
         path = folder / part_name(rank)
         while not path.exists():
             if given_up.wait(_LOOK_EVERY):
-                raise PartMissingError(f"{path}, the part of rank {rank}, has not appeared: do all ranks see this folder?")
+                raise PartMissingError(f"{path}, the part of rank {rank}, has not appeared")
         found.append(file_format.checksum_at_end(path))
     return found
 

@@ -47,6 +47,8 @@ class Writer:
     def _write(self, place: Path, write: Callable[[], None]) -> None:
         try:
             write()
+        except parts.PartMissingError as why:  # the rank that should have written it has an error of its own
+            self._warn(f"no checkpoint {place}: {why}")
         except Exception as error:
             text = (
                 f"cannot write the checkpoint {place} ({type(error).__name__}: {error}): the earlier ones are unharmed; make "

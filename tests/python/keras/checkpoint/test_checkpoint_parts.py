@@ -96,5 +96,10 @@ def test_a_part_that_does_not_come_is_named(tmp_path):
     parts.write(own, 0, VALUES)
     given_up = threading.Event()
     given_up.set()
-    with pytest.raises(parts.PartMissingError, match="the part of rank 1, has not appeared: do all ranks see this folder"):
+    with pytest.raises(parts.PartMissingError, match="the part of rank 1, has not appeared"):
         parts.wait_for(own, 2, given_up)
+
+
+def test_a_folder_that_a_rank_does_not_see(tmp_path):
+    with pytest.raises(FileNotFoundError, match="rank 3 does not see it: all ranks must see the same folder"):
+        parts.write(tmp_path / "fit1-step000000001.12345678", 3, VALUES)
