@@ -45,6 +45,22 @@ std::vector<std::size_t> byte_borders(std::size_t n) {
   return result;
 }
 
+// What arrives needs memory for about one chunk of 1 MiB, although 2 log2 n + 3 of them are in flight; buffers are reused by
+// smaller messages.
+TEST(NetworkMemory, HalvingNeedsMemoryForOneChunk) {
+  constexpr std::size_t count = (std::size_t{8} << 20) / sizeof(float);
+  run_threads(8, [&](Communicator& comm) {
+    auto& network = dynamic_cast<NetworkCommunicator&>(comm);
+    network.force({.all_reduce = AllReduceAlgorithm::halving});
+    std::vector<float> data(count, 1.0F);
+    const TensorView view{.in = data.data(), .out = data.data(), .count = count};
+    comm.all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+    EXPECT_EQ(data.front(), 8.0F);
+    EXPECT_EQ(data.back(), 8.0F);
+    EXPECT_LE(network.staging_bytes(), std::size_t{5} << 19);
+  });
+}
+
 TEST_P(NetworkTest, AllReduceAroundEveryBorder) {
   for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16, TNT_UINT8}) {
     for (const std::size_t bytes : byte_borders(n)) {

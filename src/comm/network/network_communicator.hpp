@@ -103,6 +103,7 @@ class NetworkCommunicator final : public Communicator {
   void end_call() noexcept { handshake_.end(); }
   [[nodiscard]] NetworkWorld& world() const noexcept { return *group_.world; }
   [[nodiscard]] const std::vector<int>& members() const noexcept { return group_.members; }
+  [[nodiscard]] std::size_t staging_bytes() const { return staging_.bytes(); }  // for the chunks of collectives
 
  private:
   class AllReduce;

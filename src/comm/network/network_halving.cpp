@@ -37,8 +37,10 @@ void HalvingAllReduce::start(std::size_t index) {
   chunk.result = sums_.are_results() ? chunk.data : staging_.acquire(chunk.count * sums_.result_size());
   const Range all{0, chunk.count};
   chunk.ranges.push_back(all);
-  if (!places_.folded) chunk.arrived = staging_.acquire(chunk.count * sums_.size());
-  if (places_.extra) chunk.batch.receive(slice(chunk.arrived, all), *places_.extra, scatter_tag);
+  if (places_.extra) {
+    chunk.arrived = staging_.acquire(chunk.count * sums_.size());
+    chunk.batch.receive(slice(chunk.arrived, all), *places_.extra, scatter_tag);
+  }
   if (in == nullptr) sums_.pack(chunk.first, chunk.count, chunk.data.get(), staging_);
   phases_.end("pack");
 }
@@ -60,6 +62,7 @@ void HalvingAllReduce::advance(std::size_t index, std::size_t stage) {
   } else if (stage <= 2 * levels) {
     if (stage == levels + 1) {
       add_half(chunk, levels - 1);
+      chunk.arrived.reset();
       const Range& own = chunk.ranges.back();
       sums_.finish(result_slice(chunk, own).data(), slice(chunk.data, own).data(), own.second - own.first);
     }
@@ -115,7 +118,9 @@ void HalvingAllReduce::add_extra(Chunk& chunk) {
 void HalvingAllReduce::send_half(Chunk& chunk, std::size_t level) {
   const auto [own, others] = halves(chunk.ranges.back(), places_.is_upper(level));
   chunk.ranges.push_back(own);
-  const BufferSlice in = slice(chunk.arrived, own);
+  const std::size_t bytes = (own.second - own.first) * sums_.size();
+  if (bytes > 0) chunk.arrived = staging_.acquire(bytes);
+  const BufferSlice in{chunk.arrived, 0, bytes};
   const BufferSlice out = slice(chunk.source, others);
   if (in.bytes > 0) chunk.batch.receive(in, places_.partner(level), scatter_tag);
   if (out.bytes > 0) chunk.batch.send(out, places_.partner(level), scatter_tag);
@@ -124,7 +129,7 @@ void HalvingAllReduce::send_half(Chunk& chunk, std::size_t level) {
 void HalvingAllReduce::add_half(Chunk& chunk, std::size_t level) {
   const Range& range = chunk.ranges.back();
   const std::byte* lower = slice(chunk.source, range).data();
-  const std::byte* upper = slice(chunk.arrived, range).data();
+  const std::byte* upper = chunk.arrived.get();
   if (places_.is_upper(level)) std::swap(lower, upper);
   sums_.combine(slice(chunk.data, range).data(), lower, upper, range.second - range.first);
   chunk.source = chunk.data;

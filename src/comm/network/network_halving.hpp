@@ -17,7 +17,8 @@ namespace tnt {
 // chunk is in one stage, the next chunk is in the stage before, so several partners' links carry data at once. Each rank
 // sends 2 (n-1)/n S in 2 log2 n messages for each chunk (16-bit types 3 (n-1)/n S: their partial sums are float32); the first
 // ranks, n less the power of two below it, have a partner that sends all of its data and gets the result. A single tensor of
-// the wire type is sent from the caller's memory and received there, if the network allows.
+// the wire type is sent from the caller's memory and received there, if the network allows. All chunks in flight together then
+// need memory for one chunk, whatever the number of ranks; otherwise for one more each.
 class HalvingAllReduce : TreeAllReduce {
  public:
   HalvingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused,
@@ -45,9 +46,9 @@ class HalvingAllReduce : TreeAllReduce {
     explicit Chunk(Group& group) : batch(group) {}
     std::size_t first = 0;
     std::size_t count = 0;
-    StagingBuffer source;  // of this rank's partial sums: its input until the first addition
-    StagingBuffer data;    // where sums are written
-    StagingBuffer arrived;
+    StagingBuffer source;   // of this rank's partial sums: its input until the first addition
+    StagingBuffer data;     // where sums are written
+    StagingBuffer arrived;  // from the partner: as large as this level needs, so a quarter at the next but one
     StagingBuffer result;
     std::vector<Range> ranges;  // of this rank's partial sums: all, then a half, a quarter, ...
     RequestBatch batch;

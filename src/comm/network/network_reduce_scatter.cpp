@@ -59,7 +59,7 @@ void HalvingReduceScatter::start(std::size_t index) {
   for (const std::size_t member : order_) chunk.offsets.push_back(chunk.offsets.back() + part(member, chunk));
   const std::size_t bytes = chunk.offsets.back() * sums_.size();
   chunk.data = staging_.acquire(bytes);
-  if (!places_.folded) chunk.arrived = staging_.acquire(bytes);
+  if (places_.extra) chunk.arrived = staging_.acquire(bytes);
   for (std::size_t i = 0; i < order_.size(); ++i) {
     const std::size_t elements = part(order_[i], chunk);
     if (elements == 0) continue;
@@ -110,7 +110,9 @@ void HalvingReduceScatter::send_half(Chunk& chunk, std::size_t level) {
   const bool upper = places_.is_upper(level);
   const BufferSlice out = upper ? slice(chunk.data, chunk, chunk.begin, middle) : slice(chunk.data, chunk, middle, chunk.end);
   (upper ? chunk.begin : chunk.end) = middle;
-  const BufferSlice in = slice(chunk.arrived, chunk, chunk.begin, chunk.end);
+  const std::size_t bytes = count(chunk) * sums_.size();
+  if (bytes > 0) chunk.arrived = staging_.acquire(bytes);
+  const BufferSlice in{chunk.arrived, 0, bytes};
   if (in.bytes > 0) chunk.batch.receive(in, places_.partner(level), scatter_tag);
   if (out.bytes > 0) chunk.batch.send(out, places_.partner(level), scatter_tag);
 }
@@ -118,7 +120,7 @@ void HalvingReduceScatter::send_half(Chunk& chunk, std::size_t level) {
 void HalvingReduceScatter::add_half(Chunk& chunk, std::size_t level) {
   std::byte* own = slice(chunk.data, chunk, chunk.begin, chunk.end).data();
   const std::byte* lower = own;
-  const std::byte* upper = slice(chunk.arrived, chunk, chunk.begin, chunk.end).data();
+  const std::byte* upper = chunk.arrived.get();
   if (places_.is_upper(level)) std::swap(lower, upper);
   sums_.combine(own, lower, upper, count(chunk));
   phases_.end("reduce");

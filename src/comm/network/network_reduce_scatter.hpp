@@ -36,9 +36,9 @@ class HalvingReduceScatter : TreeAllReduce {
  private:
   struct Chunk {
     explicit Chunk(Group& group) : batch(group) {}
-    std::size_t first = 0;  // element of each block
-    StagingBuffer data;     // this rank's partial sums: parts of the blocks in the order of order_
-    StagingBuffer arrived;
+    std::size_t first = 0;             // element of each block
+    StagingBuffer data;                // this rank's partial sums: parts of the blocks in the order of order_
+    StagingBuffer arrived;             // from the partner: as large as this level needs
     StagingBuffer result;              // of the extra rank; of a folded rank: its own
     std::vector<std::size_t> offsets;  // of the parts, and the end of the last
     std::size_t begin = 0;             // the positions of places whose sums this rank still has

@@ -1,6 +1,7 @@
 #include "comm/network/staging.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tnt {
 namespace {
@@ -22,6 +23,12 @@ StagingBuffer StagingPool::acquire(std::size_t bytes) {
   const std::size_t rounded = std::max(smallest, (bytes + smallest - 1) / smallest * smallest);
   entries_.push_back({StagingBuffer(new std::byte[rounded]), rounded});
   return entries_.back().buffer;
+}
+
+std::size_t StagingPool::bytes() const {
+  const std::scoped_lock lock(mutex_);
+  return std::accumulate(entries_.begin(), entries_.end(), std::size_t{0},
+                         [](std::size_t sum, const Entry& entry) { return sum + entry.bytes; });
 }
 
 }  // namespace tnt

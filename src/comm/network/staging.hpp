@@ -20,13 +20,14 @@ using StagingBuffer = std::shared_ptr<std::byte[]>;
 class StagingPool {
  public:
   [[nodiscard]] StagingBuffer acquire(std::size_t bytes);
+  [[nodiscard]] std::size_t bytes() const;  // of all buffers, in use or idle
 
  private:
   struct Entry {
     StagingBuffer buffer;
     std::size_t bytes;
   };
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<Entry> entries_;
 };
 
