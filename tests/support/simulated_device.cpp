@@ -181,6 +181,8 @@ void SimulatedDevice::release_pinned(void* memory) noexcept {
   if (!block || block->memory != memory || block->owner != this || block->released) {
     return streams_->report("something was released that is no pinned memory of this device");
   }
+  // cudaFreeHost waits for all streams of the device. Where no thread makes progress, a release in use is reported instead.
+  if (streams_->progress() == Progress::thread) streams_->run_all();
   host_writes(memory, block->bytes, "releases it");
   release_block(memory);
 }

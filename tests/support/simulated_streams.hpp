@@ -46,6 +46,7 @@ class SimulatedStreams {
   // The simulation that a stream belongs to; nullptr if it is not a stream, or not any more.
   [[nodiscard]] static SimulatedStreams* of(StreamHandle stream);
   [[nodiscard]] const void* owner() const { return owner_; }
+  [[nodiscard]] Progress progress() const { return options_.progress; }
 
   [[nodiscard]] StreamHandle make_stream(Priority priority);
   void destroy_stream(StreamHandle stream);
