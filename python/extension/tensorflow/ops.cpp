@@ -78,22 +78,24 @@ void start(void* kernel, TF_OpKernelContext* context) {
   const double scale = *static_cast<const double*>(TF_TensorData(scale_tensor.get()));
 
   std::vector<Tensor> held;
-  std::vector<std::pair<const void*, void*>> buffers;
+  std::vector<const void*> gradients;
+  std::vector<void*> outs;
   for (int i = 0; i < static_cast<int>(attributes.tensors.size()); ++i) {
     Tensor out = forward_or_allocate(context, std::array{i + 1}, i, status);
     if (!passed(context, status)) return;
     Tensor in = input(context, i + 1, status);
     if (!passed(context, status)) return;
-    buffers.emplace_back(TF_TensorData(in.get()), TF_TensorData(out.get()));
+    gradients.push_back(TF_TensorData(in.get()));
+    outs.push_back(TF_TensorData(out.get()));
     held.push_back(std::move(in));
     held.push_back(std::move(out));
   }
   attachment->hold(attributes.bucket, std::move(held));
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    const tnt_status_t ready = tnt_reducer_ready(attachment->reducer(), static_cast<std::size_t>(attributes.tensors[i]),
-                                                 buffers[i].first, buffers[i].second, scale, stream);
-    if (ready != TNT_SUCCESS) return fail(context, ready);
-  }
+  const std::vector<std::size_t> tensors(attributes.tensors.begin(), attributes.tensors.end());
+  const std::vector<double> scales(tensors.size(), scale);
+  const tnt_status_t ready = tnt_reducer_ready_many(attachment->reducer(), tensors.data(), gradients.data(), outs.data(),
+                                                    scales.data(), tensors.size(), stream);
+  if (ready != TNT_SUCCESS) fail(context, ready);
 }
 
 template <Where where>
