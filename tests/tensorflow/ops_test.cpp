@@ -28,9 +28,9 @@ tnt_status_t answer = TNT_SUCCESS;
 }  // namespace
 
 extern "C" {
-tnt_status_t tnt_reducer_ready(tnt_reducer_t, std::size_t tensor, const void* gradient, void* out, double scale,
-                               tnt_stream_t stream) {
-  called.push_back({"ready", tensor, gradient, out, scale, stream});
+tnt_status_t tnt_reducer_ready_many(tnt_reducer_t, const std::size_t* tensors, const void* const* gradients, void* const* outs,
+                                    const double* scales, std::size_t n, tnt_stream_t stream) {
+  for (std::size_t i = 0; i < n; ++i) called.push_back({"ready", tensors[i], gradients[i], outs[i], scales[i], stream});
   return answer;
 }
 tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t, std::size_t bucket, tnt_stream_t stream) {

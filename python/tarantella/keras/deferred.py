@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _INITIALIZER = "_tnt_initializer"
+_was_used = False  # whether there may be deferred weights: a model that is not compiled yet may refuse to list its variables
 
 
 @contextmanager
@@ -44,6 +45,8 @@ def deferred_weights() -> Iterator[None]:
     """
     if LEGACY:
         raise UnsupportedError("tnt.deferred_weights needs Keras 3: unset TF_USE_LEGACY_KERAS")
+    global _was_used
+    _was_used = True
     layer = adapter.keras.layers.Layer
     add_weight = layer.add_weight
     layer.add_weight = _deferring(add_weight)
@@ -99,6 +102,12 @@ def fill(variables: Iterable[Any]) -> None:
         if is_deferred(variable):
             adapter.refill(variable, getattr(variable, _INITIALIZER)(tuple(variable.shape), dtype=adapter.dtype_of(variable)))
             delattr(variable, _INITIALIZER)
+
+
+def fill_model(model: Any) -> None:
+    """Gives all deferred weights of a model their first values."""
+    if _was_used:
+        fill(adapter.weights(model))
 
 
 def agree(variables: Sequence[Any]) -> None:

@@ -117,14 +117,14 @@ class Model(Surrogate):
         unwrapped_models.install_checks()
         guard.install()
         if parallel_strategy == ParallelStrategy.NONE:
-            deferred.fill(adapter.weights(model))
+            deferred.fill_model(model)
             unwrapped_models.allow(model)
             return model
         arguments = PipelineArguments(parallel_strategy, num_pipeline_stages, pipeline_stages, micro_batches, schedule)
         pipeline = arguments.checked(model, options)
         self = object.__new__(cls)
         if pipeline is None:
-            deferred.fill(adapter.weights(model))
+            deferred.fill_model(model)
         inside = DistributedModel(model, options) if pipeline is None else PipelinedModel(model, options, arguments, pipeline)
         for name, value in {"_tnt": inside, **inside.methods()}.items():
             object.__setattr__(self, name, value)
