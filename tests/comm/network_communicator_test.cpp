@@ -45,8 +45,7 @@ std::vector<std::size_t> byte_borders(std::size_t n) {
   return result;
 }
 
-// What arrives needs memory for about one chunk of 1 MiB, although 2 log2 n + 3 of them are in flight; buffers are reused by
-// smaller messages.
+// The buffers of incoming messages take about one chunk of 1 MiB, although 2 log2 n + 3 chunks are in flight.
 TEST(NetworkMemory, HalvingNeedsMemoryForOneChunk) {
   constexpr std::size_t count = (std::size_t{8} << 20) / sizeof(float);
   run_threads(8, [&](Communicator& comm) {

@@ -91,6 +91,10 @@ def _can_wait(initializer: Any) -> bool:
     return is_of_keras and isinstance(getattr(initializer, "seed", 0), int)
 
 
+def _value(variable: Any, initializer: Any) -> tf.Tensor:
+    return initializer(tuple(variable.shape), dtype=adapter.dtype_of(variable))
+
+
 def is_deferred(variable: Any) -> bool:
     """Whether the variable was made without memory. It may have got its value by now."""
     return hasattr(variable, _INITIALIZER)
@@ -100,7 +104,7 @@ def fill(variables: Iterable[Any]) -> None:
     """Gives deferred variables their first values."""
     for variable in variables:
         if is_deferred(variable):
-            adapter.refill(variable, getattr(variable, _INITIALIZER)(tuple(variable.shape), dtype=adapter.dtype_of(variable)))
+            adapter.refill(variable, _value(variable, getattr(variable, _INITIALIZER)))
             delattr(variable, _INITIALIZER)
 
 
@@ -130,8 +134,7 @@ def present(variables: Sequence[Any], released: Callable[[Any], bool] = is_defer
     empty = [v for v in variables if released(v)]
     made_up = adapter.keras.initializers.RandomUniform(0.1, 1.0, seed=1)
     for variable in empty:
-        initializer = getattr(variable, _INITIALIZER, made_up)
-        adapter.refill(variable, initializer(tuple(variable.shape), dtype=adapter.dtype_of(variable)))
+        adapter.refill(variable, _value(variable, getattr(variable, _INITIALIZER, made_up)))
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ class RankModel(Protocol):
     Attributes:
         stages: of this rank.
         updates: the variables that this rank updates.
-        view: what it can hash of the model.
+        view: the variables that it can hash.
         graph: runs a stage.
     """
 

@@ -15,7 +15,7 @@ from tarantella.collectives.group import Group
 from tarantella.keras import adapter
 from tarantella.keras.reduction import rows
 from tarantella.keras.sharding.ownership import owners_of
-from tarantella.keras.sharding.weights import WeightGather
+from tarantella.keras.sharding.weights import WeightGather, elements_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,11 +94,6 @@ class Updates:
         """Gives the ranks with the same stages the new weights. Collective on these ranks."""
         if self._is_sharded:
             self._gather.gather()
-
-
-def elements_of(variable: Any) -> int:
-    """The number of a variable's elements."""
-    return int(tf.TensorShape(variable.shape).num_elements() or 0)
 
 
 def bytes_of(variable: Any) -> int:

@@ -1,4 +1,4 @@
-"""What each rank of a pipeline can hash of the model, for `tarantella verify`: what it holds. The ranks put it together."""
+"""Hashes of a pipeline's variables, for `tarantella verify`: ranks hash what they hold, and exchange the hashes."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class WeightGather:
         packed = tf.concat([tf.reshape(v.read_value(), [-1]) for v in own], 0) if own else tf.zeros([0], dtype)
         gathered, numbers = rows.gathered(packed, self._group, name=f"weights {number}")
         by_rank = sorted(bucket, key=lambda i: self._owners[i])  # each rank's in their order
-        parts = tf.split(gathered, [_count(self._variables[i]) for i in by_rank])
+        parts = tf.split(gathered, [elements_of(self._variables[i]) for i in by_rank])
         for i, part in zip(by_rank, parts, strict=True):
             if self._owners[i] != rank:
                 inner = adapter.unwrap(self._variables[i])
@@ -53,5 +53,6 @@ class WeightGather:
         return tf.reduce_sum(numbers)
 
 
-def _count(variable: Any) -> int:
+def elements_of(variable: Any) -> int:
+    """The number of a variable's elements."""
     return int(np.prod(variable.shape, dtype=np.int64))
