@@ -6,14 +6,11 @@ folder of parts beside it (`parts`). Files with other names are left alone.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarantella.keras import files
 from tarantella.keras.checkpoint import format as file_format
 from tarantella.keras.checkpoint import parts
 
@@ -83,15 +80,7 @@ class Folder:
         """Writes a checkpoint beside its place, renames it when it is complete and synced, and removes those too many."""
         path = self.place(step)
         replaced = _folder_of_parts(path) if path.exists() else None
-        beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
-        try:
-            with beside.open("x+b") as file:
-                file_format.write(file, tree)
-                os.fsync(file.fileno())
-            os.replace(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
-        files.sync(self._path)
+        file_format.write_whole(path, tree)
         if replaced is not None:
             shutil.rmtree(replaced)
         self._damaged.discard(path)

@@ -14,6 +14,7 @@ import importlib
 import json
 import math
 import os
+import uuid
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from tarantella.errors import InvalidArgumentError
+from tarantella.keras import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +66,19 @@ def write(file: BinaryIO, tree: dict[str, Any]) -> None:
     file.seek(-_DIGITS, os.SEEK_END)
     file.write(digest)
     file.flush()
+
+
+def write_whole(path: Path, tree: dict[str, Any]) -> None:
+    """Writes a checkpoint beside its place, and renames it when it is complete and synced."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        with beside.open("x+b") as file:
+            write(file, tree)
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    files.sync(path.parent)
 
 
 def read(path: Path) -> dict[str, Any]:

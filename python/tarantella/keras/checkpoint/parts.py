@@ -7,7 +7,6 @@ are in the master's file, so the parts of different checkpoints cannot be mixed.
 
 from __future__ import annotations
 
-import os
 import threading
 import uuid
 from collections import Counter
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tarantella import runtime
-from tarantella.keras import files
 from tarantella.keras.checkpoint import format as file_format
 from tarantella.keras.checkpoint.format import DamagedError
 
@@ -66,13 +64,7 @@ def write(folder: Path, rank: int, values: Sequence[NDArray[Any]]) -> None:
         raise FileNotFoundError(
             f"rank 0 has made this folder, and rank {rank} does not see it: all ranks must see the same folder"
         )
-    path = folder / part_name(rank)
-    beside = path.with_name(f".{path.name}.part")
-    with beside.open("x+b") as file:
-        file_format.write(file, {"values": list(values)})
-        os.fsync(file.fileno())
-    os.replace(beside, path)
-    files.sync(folder)
+    file_format.write_whole(folder / part_name(rank), {"values": list(values)})
 
 
 class Held(NamedTuple):

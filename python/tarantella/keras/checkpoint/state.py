@@ -6,7 +6,6 @@ ranks counts, and of metrics' states and the gradients that an optimizer accumul
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from tarantella.keras import adapter
 from tarantella.keras.checkpoint import parts
 from tarantella.keras.reduction import weights
 from tarantella.keras.sharding.ownership import owners_of
+from tarantella.keras.sharding.weights import bytes_of
 from tarantella.keras.step import accumulation
 
 if TYPE_CHECKING:
@@ -71,9 +71,13 @@ def collect(model: Any, per_rank: bool) -> Stored:
     State that each rank holds a part of is copied on the master alone, variable by variable.
     """
     groups = groups_of(model)
-    values: dict[int, Any] = {id(v): _value(v) for variables in groups.values() for v in variables}
-    values.update(_of_all_ranks(model, groups) if per_rank else {})
-    return {name: [{"path": adapter.path(v), "value": values[id(v)]} for v in variables] for name, variables in groups.items()}
+    of_all_ranks = _of_all_ranks(model, groups) if per_rank else {}
+
+    def value(variable: Any) -> Any:
+        found = of_all_ranks.get(id(variable))
+        return _value(variable) if found is None else found
+
+    return {name: [{"path": adapter.path(v), "value": value(v)} for v in variables] for name, variables in groups.items()}
 
 
 def collect_part(model: Any, per_rank: bool) -> tuple[dict[str, list[dict[str, Any]]], list[NDArray[Any]]]:
@@ -81,7 +85,7 @@ def collect_part(model: Any, per_rank: bool) -> tuple[dict[str, list[dict[str, A
     groups = groups_of(model)
     of_all_ranks = _of_all_ranks(model, groups) if per_rank else {}
     whole = [v for variables in groups.values() for v in variables if not adapter.is_slot(v)]
-    owners = owners_of([adapter.unwrap(v).dtype.size * math.prod(v.shape) for v in whole], runtime.get_size())
+    owners = owners_of([bytes_of(v) for v in whole], runtime.get_size())
     rank_of = {id(v): owner for v, owner in zip(whole, owners, strict=True)}
 
     def held(variable: Any) -> parts.Held:

@@ -44,7 +44,7 @@ class PipelineState:
         own = by_key(adapter.optimizer_of(self._model))
         of_optimizer: list[parts.Held] = []
         for key, (description, rank) in sorted(self._of_all_optimizers().items()):
-            of_optimizer.append(parts.Held(*description, rank, functools.partial(_copy, own, key)))
+            of_optimizer.append(parts.Held(*description, rank, functools.partial(state.copy_of, own.get(key))))
         held = {
             name: [parts.Held(*state.described(v), self._holdings.owner(v), functools.partial(state.copy_of, v)) for v in group]
             for name, group in groups.items()
@@ -81,7 +81,3 @@ class PipelineState:
     def restore(self, stored: Stored | None, common_seed: bool) -> None:
         """See `restoring.restore`."""
         restoring.restore(self._model, self._holdings, stored, common_seed)
-
-
-def _copy(variables: dict[str, Any], key: str) -> NDArray[Any]:
-    return state.copy_of(variables[key])

@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.collectives.group import Group
-from tarantella.keras import adapter
 from tarantella.keras.reduction import rows
 from tarantella.keras.sharding.ownership import owners_of
-from tarantella.keras.sharding.weights import WeightGather, elements_of
+from tarantella.keras.sharding.weights import WeightGather, bytes_of, elements_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,11 +93,6 @@ class Updates:
         """Gives the ranks with the same stages the new weights. Collective on these ranks."""
         if self._is_sharded:
             self._gather.gather()
-
-
-def bytes_of(variable: Any) -> int:
-    """The bytes of a variable's value."""
-    return elements_of(variable) * int(tf.as_dtype(adapter.dtype_of(variable)).size)
 
 
 def _row(tensors: Sequence[tf.Tensor], length: int, dtype: tf.DType) -> tf.Tensor:

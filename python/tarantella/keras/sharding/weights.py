@@ -56,3 +56,8 @@ class WeightGather:
 def elements_of(variable: Any) -> int:
     """The number of a variable's elements."""
     return int(np.prod(variable.shape, dtype=np.int64))
+
+
+def bytes_of(variable: Any) -> int:
+    """The bytes of a variable's value."""
+    return elements_of(variable) * int(tf.as_dtype(adapter.dtype_of(variable)).size)
