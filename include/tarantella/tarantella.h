@@ -468,6 +468,9 @@ typedef struct {
    * device sends as much as without owners. Must be equal on all ranks. Not with statistics or clip_norm, which are of all
    * sums. */
   const int* owners;
+  /* Not 0: each bucket has memory of its own, and tnt_reducer_gradient_buffer says where a gradient lies in it, so that it can
+   * be computed there. Must be equal on all ranks. Cost: the bytes of all buckets. For gradients on a device only. */
+  int gradients_in_buckets;
 } tnt_reducer_options_t;
 #define TNT_DEVICE_HOST (-1)
 #define TNT_FUSION_DEFAULT SIZE_MAX
@@ -476,7 +479,7 @@ typedef struct {
 #define TNT_REDUCER_OPTIONS_INITIALIZER                                                                     \
   {                                                                                                         \
     sizeof(tnt_reducer_options_t), NULL, NULL, TNT_FUSION_DEFAULT, TNT_WIRE_DEFAULT, NULL, TNT_DEVICE_HOST, \
-        TNT_DETERMINISM_DEFAULT, 0, 0, 0, 0, 0.0, NULL                                                      \
+        TNT_DETERMINISM_DEFAULT, 0, 0, 0, 0, 0.0, NULL, 0                                                   \
   }
 
 /* Which runs give the same bits. In host memory every run on the same ranks does. */
@@ -553,9 +556,9 @@ TNT_EXPORT tnt_status_t tnt_reducer_fusion_threshold(tnt_reducer_t reducer, size
 TNT_EXPORT tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets);
 TNT_EXPORT tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket);
 
-/* A bucket as a hook sees it: count elements of dtype, the type in which they travel, packed in the order of tensors. Each
- * tensor has the count that was passed to tnt_reducer_create. The hook may change data in place. Everything is valid during the
- * call only. */
+/* A bucket as a hook sees it: count elements of dtype, the type in which they travel. The tensors lie in their order, each from
+ * its offset on, with the count that was passed to tnt_reducer_create. On a device there is padding between them, which is
+ * zero and has to stay so. The hook may change data in place. Everything is valid during the call only. */
 typedef struct {
   size_t size;  /* sizeof(tnt_packed_bucket_t) of the library: fields beyond it do not exist */
   size_t index; /* of the bucket */
@@ -564,7 +567,9 @@ typedef struct {
   tnt_dtype_t dtype;
   const size_t* tensors;
   size_t n_tensors;
-  char reason[256]; /* a hook that fails may write its reason here; all ranks show it */
+  char reason[256];      /* a hook that fails may write its reason here; all ranks show it */
+  const size_t* offsets; /* in elements, of each tensor */
+  tnt_stream_t stream;   /* data is device memory: enqueue on this stream what reads or writes it; NULL: it is host memory */
 } tnt_packed_bucket_t;
 
 /* Returns 0 on success. Any other number ends the communication of the job: every rank gets TNT_ABORTED and one message with
@@ -572,10 +577,12 @@ typedef struct {
 typedef int (*tnt_bucket_hook_t)(tnt_packed_bucket_t* bucket, void* user_data);
 
 /* Registers a hook that is called for each bucket of each step, after packing and before sending: for statistics, or to change
- * the data that is sent. One call is made at a time, on a thread of the library or on one that waits for a bucket; the hook
- * must not call this reducer. NULL removes the hook. Not collective: ranks may have different hooks or none. Allowed between
- * steps only, else TNT_INVALID_ARGUMENT. Cost: memory of the largest bucket and one copy each way. With a wire
- * dtype, contributions are then rounded before they are added up inside a node. */
+ * the data that is sent. One call is made at a time; the hook must not call this reducer. NULL removes the hook. Not
+ * collective: ranks may have different hooks or none. Allowed between steps only, else TNT_INVALID_ARGUMENT. In host memory it
+ * is called on a thread of the library or on one that waits for a bucket. Cost there: memory of the largest bucket and one copy
+ * each way; with a wire dtype, contributions are then rounded before they are added up inside a node. On a device it is called
+ * by the tnt_reducer_ready that completes a bucket, and must not wait for the device: the data is there, and may be changed, in
+ * work that it enqueues on bucket->stream. A capture records that work, and replays do not call the hook. */
 TNT_EXPORT tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_hook_t hook, void* user_data);
 
 /* Marks one gradient of the current step as ready. It contributes scale * gradient; 0 * gradient is 0 whatever the gradient
@@ -609,9 +616,8 @@ TNT_EXPORT tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t s
 TNT_EXPORT tnt_status_t tnt_reducer_check(tnt_reducer_t reducer);
 
 /* For gradients on a device: the address of the tensor in its bucket, so that the caller can compute the gradient in place. If
- * gradient == out == *buffer and scale is 1, tnt_reducer_ready neither packs nor unpacks it. Allowed before the first step and
- * for tensors that travel in their own type, else TNT_INVALID_ARGUMENT. The reducer owns the memory. Cost: the bytes of all
- * buckets. */
+ * gradient == out == *buffer and scale is 1, tnt_reducer_ready neither packs nor unpacks it. With options->gradients_in_buckets
+ * and for tensors that travel in their own type, else TNT_INVALID_ARGUMENT. The reducer owns the memory. */
 TNT_EXPORT tnt_status_t tnt_reducer_gradient_buffer(tnt_reducer_t reducer, size_t tensor, void** buffer);
 
 /* Statistics of one reduced bucket: the sum of the squares of its elements, and how many are infinite or NaN. Never grows. */

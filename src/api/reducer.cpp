@@ -69,10 +69,18 @@ std::optional<tnt_dtype_t> wire_of(const tnt_reducer_options_t& options, const S
 // Adapts the C function to the reducer's interface.
 BucketHook hook_of(const Plan& plan, tnt_bucket_hook_t hook, void* user_data) {
   if (hook == nullptr) return {};
-  return [&plan, hook, user_data](std::size_t index, void* data) -> std::optional<std::string> {
-    const Bucket& of = plan.buckets()[index];
-    tnt_packed_bucket_t packed{sizeof(tnt_packed_bucket_t), index, data, of.count, of.dtype, of.tensors.data(),
-                               of.tensors.size(),           {}};
+  return [&plan, hook, user_data](const PackedBucket& bucket) -> std::optional<std::string> {
+    const Bucket& of = plan.buckets()[bucket.bucket];
+    tnt_packed_bucket_t packed{.size = sizeof(tnt_packed_bucket_t),
+                               .index = bucket.bucket,
+                               .data = bucket.data,
+                               .count = bucket.count,
+                               .dtype = of.dtype,
+                               .tensors = of.tensors.data(),
+                               .n_tensors = of.tensors.size(),
+                               .reason = {},
+                               .offsets = bucket.offsets.data(),
+                               .stream = bucket.stream};
     const int result = hook(&packed, user_data);
     if (result == 0) return std::nullopt;
     packed.reason[sizeof(packed.reason) - 1] = '\0';
@@ -117,6 +125,7 @@ PlanConfig config_of(const tnt_tensor_t* tensors, std::size_t n, const tnt_reduc
   if (options.gradient_order != nullptr) config.gradient_order.assign(options.gradient_order, options.gradient_order + n);
   if (!config.threshold) config.context += ", bucket size to be measured";
   if (options.device != TNT_DEVICE_HOST) config.context += ", gradients on a device";
+  if (options.gradients_in_buckets != 0) config.context += ", gradients in buckets";
   if (options.clip_norm != 0.0) config.context += fmt::format(", clipped to the norm {}", options.clip_norm);
   config.context += determinism_of(options);
   return config;
@@ -164,6 +173,7 @@ std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanConfig&
                                       .statistics = options.statistics != 0,
                                       .timing = options.timing != 0,
                                       .accumulate = options.accumulate != 0,
+                                      .gradients_in_buckets = options.gradients_in_buckets != 0,
                                       .clip_norm = options.clip_norm,
                                       .max_ctas = static_cast<std::uint32_t>(options.max_ctas)};
   Trace& trace = Runtime::get().trace();
@@ -189,6 +199,10 @@ void check_device_options(const tnt_reducer_options_t& options) {
   if (options.statistics != 0) fail(TNT_UNSUPPORTED, "options->statistics: for gradients on a device only");
   if (options.timing != 0) fail(TNT_UNSUPPORTED, "options->timing: for gradients on a device only: others are timed anyway");
   if (options.accumulate != 0) fail(TNT_UNSUPPORTED, "options->accumulate: for gradients on a device only");
+  if (options.gradients_in_buckets != 0) {
+    fail(TNT_UNSUPPORTED,
+         "options->gradients_in_buckets: for gradients on a device only: a bucket in host memory is never held whole");
+  }
   if (options.clip_norm != 0.0) fail(TNT_UNSUPPORTED, "options->clip_norm: for gradients on a device only");
 }
 

@@ -83,6 +83,11 @@ class DeviceCommunicator : NonCopyable {
     exchange({&message, 1}, detail);
   }
 
+  // Device memory that the communicator's library accesses directly if it is an operand; null: any other memory serves as well.
+  // Collective, with the same bytes on all ranks; waits on the host. Release it before the communicator, when no enqueued work
+  // uses it.
+  [[nodiscard]] virtual std::shared_ptr<void> registered_memory(std::size_t /*bytes*/) { return nullptr; }
+
   // Throws TNT_UNSUPPORTED if the stream is being captured and this communicator cannot be captured in a CUDA graph. Ask before
   // the communicator's stream follows the captured stream.
   virtual void check_capture(StreamHandle /*stream*/) {}

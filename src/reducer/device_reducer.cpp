@@ -20,9 +20,6 @@ std::vector<gpu::TensorShape> shapes_of(const Plan& plan, std::size_t bucket) {
   return shapes;
 }
 
-constexpr std::size_t max_known_streams = 16;
-constexpr std::size_t max_known_addresses = 16;  // for each tensor: of several graphs, and of an allocator that varies
-
 std::size_t rounded_up(std::size_t count, std::size_t unit) { return (count + unit - 1) / unit * unit; }
 
 }  // namespace
@@ -45,7 +42,8 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
       options_(std::move(options)),
       pack_stream_(*device_, Priority::high),
       unpack_stream_(*device_, Priority::high),
-      steps_(plan_) {
+      steps_(plan_),
+      arguments_(*device_, plan_, options_.name, options_.accumulate) {
   if (options_.rank_invariant && comm_->size() > gpu::max_sources) {
     fail(TNT_UNSUPPORTED, "{}: sums that do not depend on the number of ranks support up to {} ranks, not {}", options_.name,
          gpu::max_sources, comm_->size());
@@ -57,7 +55,7 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
     details_.push_back(fmt::format("{} {}", options_.name, descriptions_.back()));
     states_.push_back(make_state(bucket));
   }
-  make_buffers(clips() ? n : std::min(n, buffers_in_flight));
+  if (n > 0) make_buffers(has_own_buffers() ? n : std::min(n, buffers_in_flight));
   if (measures()) statistics_.emplace(*device_, n * sizeof(gpu::Statistics), unpack_stream_.get());
   if (clips()) factor_.emplace(*device_, sizeof(double), unpack_stream_.get());
   if (options_.timing || trace != nullptr) times_.emplace(*device_, n, trace, options_.name, pack_stream_.get());
@@ -97,9 +95,11 @@ DeviceReducer::~DeviceReducer() {
     for (const StreamHandle stream : {pack_stream_.get(), comm_->stream(), unpack_stream_.get()}) {
       while (!device_->idle(stream) && !deadline.passed()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+    if (!deadline.passed()) return;
   } catch (const Error& error) {
     log(LogLevel::warning, "{}: the device failed while its last step was waited for: {}", options_.name, error.what());
   }
+  if (buffers_) buffers_->leave();
 }
 
 DeviceReducer::State DeviceReducer::make_state(std::size_t bucket) {
@@ -138,29 +138,37 @@ std::vector<std::size_t> DeviceReducer::segments_of(const Bucket& bucket, const 
   return segments;
 }
 
-// Before the first step: no enqueued work uses the old buffers.
 void DeviceReducer::make_buffers(std::size_t n) {
-  const auto bytes_of = [&](std::size_t bucket) { return states_[bucket].count * dtype_size(plan_.buckets()[bucket].dtype); };
-  std::size_t largest = 0;
-  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) largest = std::max(largest, bytes_of(bucket));
-  buffers_.clear();
-  const StreamHandle stream = pack_stream_.get();
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t bytes = n == states_.size() ? bytes_of(i) : largest;
-    Buffer& buffer = buffers_.emplace_back(Buffer{DeviceBuffer(*device_, bytes, stream), std::nullopt, std::nullopt});
-    if (options_.rank_invariant && comm_->size() > 1) buffer.gathered.emplace(*device_, bytes, stream);
-    device_->fill_zero(buffer.memory.get(), bytes, stream);  // the padding between tensors travels, too
+  std::vector<std::size_t> bytes;
+  for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
+    bytes.push_back(states_[bucket].count * dtype_size(plan_.buckets()[bucket].dtype));
   }
-  device_->synchronize(stream);
+  if (n < bytes.size()) bytes.assign(n, *std::max_element(bytes.begin(), bytes.end()));
+  buffers_.emplace(*device_, *comm_, bytes, options_.rank_invariant && comm_->size() > 1, pack_stream_.get());
 }
 
 void DeviceReducer::set_hook(BucketHook hook) {
-  if (hook) fail(TNT_UNSUPPORTED, "{}: bucket hooks need gradients in host memory, and these are on a device", options_.name);
+  const std::scoped_lock lock(mutex_);
+  throw_if_failed();
+  steps_.check_between_steps("a hook cannot be set", details_);
+  hook_ = std::move(hook);
+}
+
+// It may change the data in work that it enqueues, also of gradients that lie in the bucket.
+void DeviceReducer::call_hook(std::size_t bucket) {
+  const DeviceRange range(*device_, "hook");
+  const gpu::BucketLayout& layout = states_[bucket].layout;
+  const auto failure = failure_of_hook(hook_, {.bucket = bucket,
+                                               .data = buffer_of(bucket).memory,
+                                               .count = layout.count,
+                                               .offsets = layout.slots,
+                                               .stream = pack_stream_.get()});
+  if (failure) fail(TNT_ABORTED, "the bucket hook failed: {}", *failure);
 }
 
 std::byte* DeviceReducer::slot_of(StepState::Slot slot) {
   const std::size_t at = states_[slot.bucket].layout.slots[slot.position];
-  return static_cast<std::byte*>(buffer_of(slot.bucket).memory.get()) + at * dtype_size(plan_.buckets()[slot.bucket].dtype);
+  return buffer_of(slot.bucket).memory + at * dtype_size(plan_.buckets()[slot.bucket].dtype);
 }
 
 void* DeviceReducer::gradient_buffer(std::size_t tensor) {
@@ -174,67 +182,15 @@ void* DeviceReducer::gradient_buffer(std::size_t tensor) {
          "'{}' is {} but is reduced as {}: only a gradient that is reduced in its own type can lie in its bucket", spec.name,
          dtype_name(spec.dtype), dtype_name(wire));
   }
-  if (buffers_.size() < states_.size()) {
-    for (std::size_t bucket = 0; bucket < states_.size(); ++bucket) {
-      if (steps_.stage(bucket) == StepState::Stage::idle) continue;
-      fail(TNT_INVALID_ARGUMENT, "ask for gradient buffers before the first step");
-    }
-    make_buffers(states_.size());
+  if (!options_.gradients_in_buckets) {
+    fail(TNT_INVALID_ARGUMENT, "{}: gradients have no places in buckets: set gradients_in_buckets when the reducer is created",
+         options_.name);
   }
   return slot_of(slot);
 }
 
 void DeviceReducer::throw_if_failed() const {
   if (error_) throw Error(*error_);
-}
-
-void DeviceReducer::check_stream(StreamHandle stream) {
-  if (stream == nullptr) {
-    fail(
-        TNT_INVALID_ARGUMENT,
-        "stream is NULL: gradients of {} lie on device {} and need the stream on which they are computed (cudaStreamLegacy for "
-        "CUDA's default one)",
-        options_.name, device_->index());
-  }
-  if (std::find(known_streams_.begin(), known_streams_.end(), stream) != known_streams_.end()) return;
-  const int index = device_->device_of(stream);
-  if (index != device_->index()) {
-    fail(TNT_INVALID_ARGUMENT, "the stream is of device {}, the gradients of {} are on device {}", index, options_.name,
-         device_->index());
-  }
-  if (is_default_stream(stream)) return;  // another stream for a thread with another current device
-  if (known_streams_.size() == max_known_streams) known_streams_.erase(known_streams_.begin());
-  known_streams_.push_back(stream);
-}
-
-void DeviceReducer::check_address(const void* memory, const char* what, const std::string& name) {
-  const PointerAttributes attributes = device_->pointer_attributes(memory);
-  if (attributes.kind == PointerAttributes::Kind::managed) return;
-  if (attributes.kind != PointerAttributes::Kind::device) {
-    fail(TNT_INVALID_ARGUMENT, "the {} of '{}' is host memory: it has to lie on device {}", what, name, device_->index());
-  }
-  if (attributes.device != device_->index()) {
-    fail(TNT_INVALID_ARGUMENT, "the {} of '{}' lies on device {}, not on device {}", what, name, attributes.device,
-         device_->index());
-  }
-}
-
-// Looks up only new addresses, because a lookup takes as long as the rest of ready(). An address of this device stays one:
-// CUDA gives host memory addresses of other ranges.
-void DeviceReducer::check_memory(std::size_t tensor, const TensorView& view) {
-  const TensorSpec& spec = plan_.tensors()[tensor];
-  if (spec.count == 0) return;
-  if (view.in == nullptr && view.scale != 0.0) fail(TNT_INVALID_ARGUMENT, "the gradient of '{}' is NULL", spec.name);
-  if (options_.accumulate && view.out != nullptr && view.out == view.in) {
-    fail(TNT_INVALID_ARGUMENT, "the result of '{}' is its gradient: with accumulate it is another array, of float32",
-         spec.name);
-  }
-  for (const auto& [memory, what] : {std::pair{view.in, "gradient"}, std::pair{static_cast<const void*>(view.out), "result"}}) {
-    if (memory == nullptr || known_addresses_.contains(memory)) continue;
-    check_address(memory, what, spec.name);
-    if (known_addresses_.size() >= max_known_addresses * plan_.tensors().size()) known_addresses_.clear();
-    known_addresses_.insert(memory);
-  }
 }
 
 void DeviceReducer::ready(std::size_t tensor, const TensorView& view, StreamHandle stream) {
@@ -252,16 +208,16 @@ void DeviceReducer::ready_many(std::span<const std::size_t> tensors, std::span<c
 void DeviceReducer::check_call(StreamHandle stream) {
   throw_if_failed();
   comm_->throw_if_aborted();
-  check_stream(stream);
+  arguments_.check_stream(stream);
   comm_->check_capture(stream);
 }
 
 void DeviceReducer::mark_ready(std::size_t tensor, const TensorView& view, StreamHandle stream) {
   const StepState::Slot slot = steps_.slot(tensor);
-  check_memory(tensor, view);
+  arguments_.check_memory(tensor, view);
   steps_.check_not_ready(slot);
   State& state = states_[slot.bucket];
-  const bool lies_there = buffers_.size() == states_.size() && view.in == slot_of(slot);
+  const bool lies_there = options_.gradients_in_buckets && view.in == slot_of(slot);
   const bool in_place = lies_there && view.scale == 1.0 && (view.out == view.in || options_.accumulate);
   const bool is_needed = plan_.tensors()[tensor].is_needed_by(comm_->rank());
   const bool stays = (lies_there && view.out == view.in && !clips()) || !is_needed;
@@ -308,6 +264,7 @@ void DeviceReducer::launch(std::size_t bucket, bool capturing, std::vector<Strea
   state.streams.join(*device_, packing, joined);
   if (times_ && !capturing) times_->begin(bucket, packing);
   pack(bucket, capturing);
+  if (hook_) call_hook(bucket);
   record_time(bucket, DeviceTimes::Moment::packed, packing, capturing);
   state.packed.record(packing, capturing);
   state.packed.wait_on(comm_->stream(), capturing);
@@ -334,8 +291,8 @@ void DeviceReducer::record_time(std::size_t bucket, DeviceTimes::Moment moment, 
 
 gpu::BucketLaunch DeviceReducer::launch_of(std::size_t bucket) {
   const State& state = states_[bucket];
-  gpu::BucketLaunch launch = state.layout.launch(static_cast<const gpu::Tile*>(state.tiles.get()), state.arguments.data(),
-                                                 buffer_of(bucket).memory.get());
+  gpu::BucketLaunch launch =
+      state.layout.launch(static_cast<const gpu::Tile*>(state.tiles.get()), state.arguments.data(), buffer_of(bucket).memory);
   launch.max_ctas = options_.max_ctas;
   return launch;
 }
@@ -352,25 +309,25 @@ void DeviceReducer::pack(std::size_t bucket, bool capturing) {
 // As many bytes travel as in a ring.
 void DeviceReducer::reduce(std::size_t bucket) {
   const DeviceRange range(*device_, "reduce");
-  Buffer& buffer = buffer_of(bucket);
+  const BucketBuffers::Buffer& buffer = buffer_of(bucket);
   const State& state = states_[bucket];
   const tnt_dtype_t dtype = plan_.buckets()[bucket].dtype;
-  void* const data = buffer.memory.get();
+  std::byte* const data = buffer.memory;
   if (!state.owned.empty()) {
     const auto rank = static_cast<std::size_t>(comm_->rank());
     const std::size_t begin = std::accumulate(state.owned.begin(), state.owned.begin() + comm_->rank(), std::size_t{0});
-    auto* const own = static_cast<std::byte*>(data) + (state.owned[rank] == 0 ? 0 : begin * dtype_size(dtype));
+    auto* const own = data + (state.owned[rank] == 0 ? 0 : begin * dtype_size(dtype));
     comm_->reduce_scatter_v(data, own, state.owned, dtype, TNT_SUM, details_[bucket]);
     return;
   }
-  if (!buffer.gathered) {
+  if (buffer.gathered == nullptr) {
     comm_->all_reduce(data, data, state.count, dtype, TNT_SUM, details_[bucket]);
     return;
   }
   const std::size_t slice = state.count / static_cast<std::size_t>(comm_->size());
   const std::size_t bytes = slice * dtype_size(dtype);
-  auto* const gathered = static_cast<std::byte*>(buffer.gathered->get());
-  auto* const own = static_cast<std::byte*>(data) + static_cast<std::size_t>(comm_->rank()) * bytes;
+  std::byte* const gathered = buffer.gathered;
+  std::byte* const own = data + static_cast<std::size_t>(comm_->rank()) * bytes;
   comm_->all_to_all(data, gathered, slice, dtype, details_[bucket]);
   std::vector<const void*> sources;
   sources.reserve(static_cast<std::size_t>(comm_->size()));
@@ -437,7 +394,7 @@ void DeviceReducer::wait_bucket(std::size_t bucket, StreamHandle stream) {
   throw_if_failed();
   comm_->throw_if_aborted();
   steps_.check_begun(bucket);
-  check_stream(stream);
+  arguments_.check_stream(stream);
   if (clips()) {
     fail(TNT_INVALID_ARGUMENT, "{}: with clip_norm no bucket is complete before the end of the step: call tnt_reducer_finish",
          options_.name);
@@ -454,7 +411,7 @@ void DeviceReducer::finish(StreamHandle stream) {
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
   comm_->throw_if_aborted();
-  check_stream(stream);
+  arguments_.check_stream(stream);
   steps_.check_can_finish();
   if (states_.empty()) return;
   if (clips()) {

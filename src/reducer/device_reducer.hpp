@@ -9,12 +9,13 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "comm/device_communicator.hpp"
 #include "device/handles.hpp"
 #include "kernels/cuda/bucket_layout.hpp"
+#include "reducer/bucket_buffers.hpp"
+#include "reducer/device_arguments.hpp"
 #include "reducer/device_times.hpp"
 #include "reducer/gradient_reducer.hpp"
 #include "reducer/gradient_streams.hpp"
@@ -24,13 +25,14 @@ namespace tnt {
 
 struct DeviceReducerOptions {
   std::string name = "gradients";
-  double timeout = 600.0;       // seconds that the destructor waits for the device
-  bool rank_invariant = false;  // sums in a tree over ranks: the same bits on any power-of-two number of ranks
-  bool statistics = false;      // of the reduced gradients
-  bool timing = false;          // stats() has seconds; a timeline implies it
-  bool accumulate = false;      // results are float32, and sums are added to them
-  double clip_norm = 0.0;       // results are scaled so that their global norm is at most this; 0: not
-  std::uint32_t max_ctas = 0;   // for pack and unpack; 0: no limit
+  double timeout = 600.0;             // seconds that the destructor waits for the device
+  bool rank_invariant = false;        // sums in a tree over ranks: the same bits on any power-of-two number of ranks
+  bool statistics = false;            // of the reduced gradients
+  bool timing = false;                // stats() has seconds; a timeline implies it
+  bool accumulate = false;            // results are float32, and sums are added to them
+  bool gradients_in_buckets = false;  // each bucket has memory of its own, where gradients can lie
+  double clip_norm = 0.0;             // results are scaled so that their global norm is at most this; 0: not
+  std::uint32_t max_ctas = 0;         // for pack and unpack; 0: no limit
 };
 
 // Three streams form a pipeline of three stages: while one bucket travels, the next is packed and the previous one is unpacked.
@@ -40,7 +42,7 @@ struct DeviceReducerOptions {
 //   communicator's                                     └ reduce ─┐
 //   unpack stream                                                └ unpack ┘
 //
-// Buckets share `buffers_in_flight` buffers in turn. After a call of gradient_buffer, or with clip_norm, each has its own.
+// Buckets share `buffers_in_flight` buffers in turn. With gradients_in_buckets or clip_norm, each has its own.
 // With clip_norm, buckets stay in their buffers until finish(): the factor depends on all of them.
 //
 // To capture a step in a CUDA graph, run one step without capture on the same stream first. Then call ready, wait_bucket and
@@ -54,15 +56,16 @@ class DeviceReducer final : public GradientReducer {
 
   [[nodiscard]] const Plan& plan() const noexcept override { return plan_; }
   [[nodiscard]] const std::string& description(std::size_t bucket) const override { return descriptions_[bucket]; }
-  void set_hook(BucketHook hook) override;  // TNT_UNSUPPORTED
+  // Allowed between steps. The hook is called by the thread that marks the last gradient of a bucket ready, with the lock held.
+  void set_hook(BucketHook hook) override;
   void ready(std::size_t tensor, const TensorView& view, StreamHandle stream) override;
   void ready_many(std::span<const std::size_t> tensors, std::span<const TensorView> views, StreamHandle stream) override;
   void wait_bucket(std::size_t bucket, StreamHandle stream) override;
   void finish(StreamHandle stream) override;
   void check() override;
   void check_unused() override;
-  // The address of the tensor in its bucket. A gradient with in == out == this address is neither packed nor unpacked. Allowed
-  // before the first step, for tensors that travel in their own type.
+  // The address of the tensor in its bucket. A gradient with in == out == this address is neither packed nor unpacked. With
+  // gradients_in_buckets, for tensors that travel in their own type.
   [[nodiscard]] void* gradient_buffer(std::size_t tensor) override;
   // The statistics of each bucket, in device memory, valid once the bucket was waited for; nullptr without options.statistics.
   [[nodiscard]] const gpu::Statistics* statistics() const noexcept;
@@ -85,11 +88,6 @@ class DeviceReducer final : public GradientReducer {
     bool recorded_ = false;
     bool captured_ = false;
   };
-  struct Buffer {  // memory that buckets use in turn
-    DeviceBuffer memory;
-    std::optional<DeviceBuffer> gathered;  // for rank_invariant: the slices of all ranks
-    std::optional<std::size_t> last_user;  // the bucket whose unpacking frees it
-  };
   struct State {  // of one bucket
     gpu::BucketLayout layout;
     std::size_t count;               // elements that travel, padding included
@@ -105,24 +103,23 @@ class DeviceReducer final : public GradientReducer {
   [[nodiscard]] std::vector<std::size_t> segments_of(const Bucket& bucket, const gpu::BucketLayout& layout) const;
   [[nodiscard]] State make_state(std::size_t bucket);
   void make_buffers(std::size_t n);
-  [[nodiscard]] Buffer& buffer_of(std::size_t bucket) { return buffers_[bucket % buffers_.size()]; }
+  [[nodiscard]] BucketBuffers::Buffer& buffer_of(std::size_t bucket) { return buffers_->of(bucket); }
   [[nodiscard]] std::byte* slot_of(StepState::Slot slot);
   void check_call(StreamHandle stream);
   void mark_ready(std::size_t tensor, const TensorView& view, StreamHandle stream);
-  void check_stream(StreamHandle stream);
-  void check_memory(std::size_t tensor, const TensorView& view);
   void check_plan() const;
-  void check_address(const void* memory, const char* what, const std::string& name);
   void throw_if_failed() const;
   void launch_due(StreamHandle stream);
   void launch(std::size_t bucket, bool capturing, std::vector<StreamHandle>& joined);
   void pack(std::size_t bucket, bool capturing);
+  void call_hook(std::size_t bucket);
   void reduce(std::size_t bucket);
   void unpack(std::size_t bucket);
   void measure(std::size_t bucket);
   void sum_statistics(std::size_t bucket);
   void clip(bool capturing);
   [[nodiscard]] bool clips() const noexcept { return options_.clip_norm > 0.0; }
+  [[nodiscard]] bool has_own_buffers() const noexcept { return options_.gradients_in_buckets || clips(); }
   [[nodiscard]] bool measures() const noexcept { return options_.statistics || clips(); }
   [[noreturn]] void abort_with(const Error& error, const std::string& what);
   void record_time(std::size_t bucket, DeviceTimes::Moment moment, StreamHandle stream, bool capturing);
@@ -141,12 +138,12 @@ class DeviceReducer final : public GradientReducer {
   std::vector<std::string> descriptions_;
   std::vector<std::string> details_;  // with the reducer's name, for errors
   std::vector<State> states_;
-  std::vector<Buffer> buffers_;
+  std::optional<BucketBuffers> buffers_;
   std::optional<DeviceBuffer> statistics_;
-  std::optional<DeviceBuffer> factor_;               // of clip_norm
-  std::unordered_set<const void*> known_addresses_;  // in the memory of this device
-  std::vector<StreamHandle> known_streams_;          // streams of this device
-  std::size_t next_ = 0;                             // the next bucket to launch
+  std::optional<DeviceBuffer> factor_;  // of clip_norm
+  DeviceArguments arguments_;
+  BucketHook hook_;
+  std::size_t next_ = 0;  // the next bucket to launch
   std::optional<Error> error_;
   mutable ReducerStats stats_;
   mutable std::optional<DeviceTimes> times_;

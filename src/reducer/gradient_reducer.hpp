@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <span>
@@ -30,8 +31,28 @@ struct ReducerStats {
   std::array<std::int64_t, 4> phase_ns{};  // the parts of busy_ns, in the order of phase_names
 };
 
-// Called with a bucket after packing and before sending; may change it in place. Returns an error message or nothing.
-using BucketHook = std::function<std::optional<std::string>(std::size_t bucket, void* packed)>;
+// A bucket between packing and sending. offsets: the first element of each of its tensors. On a device, `data` is device
+// memory, `count` includes padding between tensors, and what accesses the data must be enqueued on `stream`; in host memory it
+// is null.
+struct PackedBucket {
+  std::size_t bucket = 0;
+  void* data = nullptr;
+  std::size_t count = 0;
+  std::span<const std::size_t> offsets;
+  StreamHandle stream = nullptr;
+};
+
+// May change the data in place. Returns an error message or nothing.
+using BucketHook = std::function<std::optional<std::string>(const PackedBucket&)>;
+
+// Calls the hook; what it throws is an error message, too.
+[[nodiscard]] inline std::optional<std::string> failure_of_hook(const BucketHook& hook, const PackedBucket& packed) {
+  try {
+    return hook(packed);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
 
 // The functions tnt_reducer_... of tarantella.h. stream: nullptr for host memory, never nullptr for a device.
 class GradientReducer : NonCopyable {

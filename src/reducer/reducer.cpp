@@ -109,10 +109,7 @@ void* Reducer::gradient_buffer(std::size_t tensor) {
 void Reducer::set_hook(BucketHook hook) {
   const std::scoped_lock lock(mutex_);
   throw_if_failed();
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    if (!steps_.in_step(bucket)) continue;
-    fail(TNT_INVALID_ARGUMENT, "a hook cannot be set while {} is in a step: wait for it first", details_[bucket]);
-  }
+  steps_.check_between_steps("a hook cannot be set", details_);
   hook_ = std::move(hook);
   std::size_t largest = 0;
   for (const Bucket& bucket : plan_.buckets()) largest = std::max(largest, bucket.bytes());
@@ -296,7 +293,7 @@ void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, con
     Phases phases(call);
     fused.pack(0, fused.count(), packed_.data());
     phases.end("pack");
-    call_hook(bucket);
+    call_hook(bucket, fused);
     phases.end("hook");
   }
   std::vector<TensorView> packed;
@@ -312,15 +309,17 @@ void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, con
 }
 
 // A failure aborts the job, because the other ranks wait for this bucket.
-void Reducer::call_hook(std::size_t bucket) {
-  std::optional<std::string> wrong;
-  try {
-    wrong = hook_(bucket, packed_.data());
-  } catch (const std::exception& error) {
-    wrong = error.what();
+void Reducer::call_hook(std::size_t bucket, const FusedBuffer& fused) {
+  std::vector<std::size_t> offsets;
+  std::size_t next = 0;
+  for (const TensorView& view : fused.views()) {
+    offsets.push_back(next);
+    next += view.count;
   }
-  if (!wrong) return;
-  const std::string message = fmt::format("rank {}: the bucket hook failed on {}: {}", comm_->rank(), details_[bucket], *wrong);
+  const auto failure =
+      failure_of_hook(hook_, {.bucket = bucket, .data = packed_.data(), .count = fused.count(), .offsets = offsets});
+  if (!failure) return;
+  const std::string message = fmt::format("rank {}: {}: the bucket hook failed: {}", comm_->rank(), details_[bucket], *failure);
   comm_->abort(TNT_ABORTED, message);
   throw Error(comm_->async_error().value_or(Error(TNT_ABORTED, message)));  // another rank may have aborted first
 }

@@ -77,6 +77,12 @@ void StepState::check_can_finish() const {
   }
 }
 
+void StepState::check_between_steps(std::string_view what, const std::vector<std::string>& names) const {
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (in_step(bucket)) fail(TNT_INVALID_ARGUMENT, "{} while {} is in a step: wait for it first", what, names[bucket]);
+  }
+}
+
 std::string StepState::missing_tensor(std::size_t index) const {
   const Bucket& bucket = buckets_[index];
   for (std::size_t position = 0; position < bucket.ready.size(); ++position) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reducer/plan.hpp"
@@ -41,6 +42,8 @@ class StepState {
   void check_begun(std::size_t bucket) const;
   void check_can_finish() const;
   [[nodiscard]] std::string missing_tensor(std::size_t index) const;  // of a bucket
+  // Throws TNT_INVALID_ARGUMENT if a bucket is in a step. what: "a hook cannot be set"; names: of the buckets.
+  void check_between_steps(std::string_view what, const std::vector<std::string>& names) const;
 
  private:
   struct Bucket {

@@ -293,6 +293,8 @@ const Misuse misuses[] = {
     {"TimingOnHost", [] { return create_with([](auto& options) { options.timing = 1; }); }, "options->timing", TNT_UNSUPPORTED},
     {"AccumulateOnHost", [] { return create_with([](auto& options) { options.accumulate = 1; }); }, "options->accumulate",
      TNT_UNSUPPORTED},
+    {"BucketsOnHost", [] { return create_with([](auto& options) { options.gradients_in_buckets = 1; }); },
+     "options->gradients_in_buckets: for gradients on a device only", TNT_UNSUPPORTED},
     {"ClipOnHost", [] { return create_with([](auto& options) { options.clip_norm = 1.0; }); }, "options->clip_norm",
      TNT_UNSUPPORTED},
     {"ClipBelowZero", [] { return create_with([](auto& options) { options.clip_norm = -1.0; }); },

@@ -263,6 +263,7 @@ TEST(ReducerProcess, AHookSeesThePackedBucket) {
     const Reducer reducer(made);
     struct Seen {
       std::size_t calls = 0;
+      std::size_t last_offset = 0;
       std::size_t elements = 0;
       std::size_t tensors = 0;
     } seen;
@@ -271,6 +272,9 @@ TEST(ReducerProcess, AHookSeesThePackedBucket) {
       EXPECT_EQ(bucket->index, all.calls++);
       EXPECT_EQ(bucket->dtype, bucket->tensors[0] == 3 ? TNT_BFLOAT16 : TNT_FLOAT16);
       EXPECT_NE(bucket->data, nullptr);
+      EXPECT_EQ(bucket->stream, nullptr);
+      EXPECT_EQ(bucket->offsets[0], 0U);
+      all.last_offset = bucket->offsets[bucket->n_tensors - 1];
       all.elements += bucket->count;
       all.tensors += bucket->n_tensors;
       return 0;
@@ -304,7 +308,7 @@ TEST(ReducerProcess, AHookThatFailsIsNamedOnAllRanks) {
       }
       EXPECT_EQ(tnt_reducer_finish(reducer.get(), nullptr), TNT_ABORTED);
       EXPECT_EQ(std::string(tnt_last_error()),
-                "rank 1: the bucket hook failed on gradients bucket 2: 19.5 KiB, 1 tensor, kernel: " +
+                "rank 1: gradients bucket 2: 19.5 KiB, 1 tensor, kernel: the bucket hook failed: " +
                     (says_why ? std::string(255, 'x') : std::string("it returned 7")));
     });
   }

@@ -114,7 +114,7 @@ TEST_F(OneRank, AStepCanBeCaptured) {
 }
 
 TEST_F(OneRank, GradientsMayLieInTheBucket) {
-  make();
+  make({.gradients_in_buckets = true});
   std::vector<void*> places;
   for (std::size_t tensor = 0; tensor < 5; ++tensor) places.push_back(reducer->gradient_buffer(tensor));
   for (int step = 0; step < 2; ++step) {

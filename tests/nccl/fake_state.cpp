@@ -20,6 +20,19 @@ bool Group::dead() const {
   return std::any_of(members.begin(), members.end(), [](const Comm* member) { return member != nullptr && member->ended(); });
 }
 
+bool Comm::in_window(const void* address) const {
+  return std::any_of(registrations.begin(), registrations.end(),
+                     [&](const Registration& each) { return each.window && each.has(address); });
+}
+
+bool State::registered(const void* address) const {
+  return std::any_of(comms_.begin(), comms_.end(), [&](const auto& comm) {
+    const bool alive = comm->life == Life::open || comm->life == Life::finalized;
+    return alive && std::any_of(comm->registrations.begin(), comm->registrations.end(),
+                                [&](const Registration& each) { return each.has(address); });
+  });
+}
+
 State& State::get() {
   static State* instance = new State();  // work on the last streams may outlive static objects
   return *instance;

@@ -34,7 +34,8 @@ struct PendingCollective {
   Signature signature;
   int arrived = 0;  // devices that have reached it
   int left = 0;
-  bool mixed = false;  // ranks called different things
+  bool mixed = false;      // ranks called different things
+  bool in_window = false;  // the input of the first rank
   std::vector<const void*> inputs;
   std::vector<double> scales;  // of the inputs, of a sum
   std::vector<char> result;
@@ -52,6 +53,17 @@ struct Comm;
 // The work of one operation on a stream, to be enqueued without holding the mutex.
 using Enqueue = std::function<void()>;
 
+// Memory that a communicator knows.
+struct Registration {
+  long number = 0;
+  const char* begin = nullptr;
+  std::size_t bytes = 0;
+  bool window = false;
+  [[nodiscard]] bool has(const void* address) const {
+    return static_cast<const char*>(address) >= begin && static_cast<const char*>(address) < begin + bytes;
+  }
+};
+
 // The ranks of one communicator. Everything is protected by the library's one mutex.
 struct Group {
   std::vector<Comm*> members;  // by rank; null until the rank has joined
@@ -62,6 +74,7 @@ struct Group {
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<PendingMessage>>> wanted;
   std::map<std::uint64_t, std::map<int, std::pair<int, int>>> splits;  // by number: rank -> colour, key
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<Group>> parts;
+  std::map<std::uint64_t, std::map<int, std::size_t>> windows;  // by number: rank -> bytes
   [[nodiscard]] bool complete() const;
   [[nodiscard]] bool dead() const;  // a rank has aborted: no operation completes
 };
@@ -92,9 +105,12 @@ struct Comm {
   std::uint64_t collectives = 0;  // calls
   std::uint64_t device_collectives = 0;
   std::uint64_t splits = 0;
+  std::uint64_t windows = 0;
+  std::vector<Registration> registrations;
   std::map<int, double> scales;  // of the operations that exist: sums of products
   int operations_made = 0;
   [[nodiscard]] bool ended() const { return life == Life::aborted || *abort_flag; }
+  [[nodiscard]] bool in_window(const void* address) const;
 };
 
 class State {
@@ -121,6 +137,8 @@ class State {
   std::string last_words;                                        // of errors without a communicator
   std::map<std::string, std::shared_ptr<Group>> meeting_places;  // by unique id
   std::uint64_t ids = 0;
+  std::map<void*, std::size_t> memory;                       // of ncclMemAlloc: bytes
+  [[nodiscard]] bool registered(const void* address) const;  // with a communicator that was neither destroyed nor aborted
 
  private:
   State();

@@ -156,10 +156,14 @@ struct Collective final : Work {
     PendingCollective& pending = place->second;
     if (first) {
       pending.signature = signature;
+      pending.in_window = comm->in_window(buffers.in);
       pending.inputs.resize(comm->group->members.size());
       pending.scales.resize(comm->group->members.size(), 1.0);
     }
     pending.mixed = pending.mixed || pending.signature != signature;
+    if (pending.in_window != comm->in_window(buffers.in)) {
+      State::get().misused("a collective on memory that is in a window on some ranks only");
+    }
     pending.inputs[static_cast<std::size_t>(comm->rank)] = buffers.in;
     pending.scales[static_cast<std::size_t>(comm->rank)] = buffers.scale;
     if (++pending.arrived == static_cast<int>(pending.inputs.size()) && !pending.mixed) compute(pending);

@@ -108,6 +108,17 @@ SAME_FUNCTION(ncclSend);
 SAME_FUNCTION(ncclRecv);
 SAME_FUNCTION(ncclGroupStart);
 SAME_FUNCTION(ncclGroupEnd);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+SAME_FUNCTION(ncclMemAlloc);
+SAME_FUNCTION(ncclMemFree);
+SAME_FUNCTION(ncclCommRegister);
+SAME_FUNCTION(ncclCommDeregister);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+SAME_FUNCTION(ncclCommWindowRegister);
+SAME_FUNCTION(ncclCommWindowDeregister);
+static_assert(ours::symmetric_window == NCCL_WIN_COLL_SYMMETRIC);
+#endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 4)
 SAME_FUNCTION(ncclCommInitRankScalable);
 #endif

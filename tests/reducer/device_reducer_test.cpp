@@ -14,6 +14,7 @@
 #include <numeric>
 #include <random>
 #include <span>
+#include <stdexcept>
 #include <thread>
 
 #include "nccl/nccl_job.hpp"
@@ -327,12 +328,12 @@ TEST_F(FiveTensors, GradientsMayLieInTheBucket) {
                    EXPECT_EQ(trainer.device->calls(testing::Call::unpack), statistics ? 9 : 3);
                    if (statistics) expect_statistics(trainer, 2, 2);
                  },
-                 {.statistics = statistics});
+                 {.statistics = statistics, .gradients_in_buckets = true});
   }
 }
 
 TEST_F(FiveTensors, AViewMayBeScaled) {
-  run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
+  const auto train = [&](Trainer& trainer, int rank) {
     const auto memory = buffers(trainer);
     void* const view = trainer.reducer.gradient_buffer(4);
     trainer.compute(view, gradient(rank, 4), trainer.stream.get());
@@ -342,7 +343,8 @@ TEST_F(FiveTensors, AViewMayBeScaled) {
     trainer.reducer.wait_bucket(0, trainer.stream.get());
     const Array twice = testing::repeated(TNT_FLOAT32, count, [](std::size_t i) { return 2 * sum(2, 4).get(i); });
     trainer.expect(view, twice, "a scaled view", trainer.stream.get());
-  });
+  };
+  run_trainers(2, five_tensors(), train, {.gradients_in_buckets = true});
 }
 
 TEST_F(FiveTensors, StatisticsAreOfTheSums) {
@@ -392,7 +394,7 @@ TEST_F(FiveTensors, ResultsAreClippedToANorm) {
                        }
                      }
                    },
-                   {.clip_norm = limit});
+                   {.gradients_in_buckets = true, .clip_norm = limit});
     }
   }
 }
@@ -445,7 +447,7 @@ TEST_F(FiveTensors, SumsAreAddedToMainGradients) {
                    }
                    expect_statistics(trainer, 2, 2);  // of the last step's sums
                  },
-                 {.statistics = true, .accumulate = true});
+                 {.statistics = true, .accumulate = true, .gradients_in_buckets = in_bucket});
   }
 }
 
@@ -462,6 +464,8 @@ TEST_F(FiveTensors, MayHaveOwners) {
     const auto owner = [&](std::size_t tensor) { return static_cast<int>(tensor) % std::min(to_test.ranks, 3); };
     std::vector<TensorSpec> specs = five_tensors().tensors();
     for (std::size_t tensor = 0; tensor < 5; ++tensor) specs[tensor].owner = owner(tensor);
+    DeviceReducerOptions options = to_test.options;
+    options.gradients_in_buckets = true;
     run_trainers(to_test.ranks, Plan(specs, 2 * count * sizeof(float)),
                  [&](Trainer& trainer, int rank) {
                    const auto memory = buffers(trainer);
@@ -480,7 +484,7 @@ TEST_F(FiveTensors, MayHaveOwners) {
                      trainer.expect(results[tensor].get(), expected, fmt::format("tensor {}", tensor), stream);
                    }
                  },
-                 to_test.options, {.backend = to_test.backend});
+                 options, {.backend = to_test.backend});
   }
 }
 
@@ -803,7 +807,7 @@ TEST_F(FiveTensors, MisuseChangesNothing) {
       expect_refused([&] { reducer.finish(stream); }, "was not marked ready");
       expect_refused([&] { reducer.finish(nullptr); }, "stream is NULL");
       expect_refused([&] { reducer.wait_bucket(3, stream); }, "bucket 3 is not in the plan of 3 buckets");
-      expect_refused([&] { reducer.set_hook([](std::size_t, void*) { return std::nullopt; }); }, "hook", TNT_UNSUPPORTED);
+      expect_refused([&] { (void)reducer.gradient_buffer(0); }, "set gradients_in_buckets when the reducer is created");
       expect_refused([&] { (void)reducer.gradient_buffer(9); }, "tensor 9");
     };
     misuse();
@@ -811,6 +815,7 @@ TEST_F(FiveTensors, MisuseChangesNothing) {
     trainer.compute(good, gradient(rank, 4), stream);
     reducer.ready(4, {.in = good, .out = good}, stream);
     expect_refused([&] { reducer.ready(4, {.in = good, .out = good}, stream); }, "'e' was marked ready twice");
+    expect_refused([&] { reducer.set_hook({}); }, "a hook cannot be set while gradients bucket 0: ");
     misuse();
     for (const std::size_t tensor : {0U, 1U, 2U, 3U}) {
       trainer.compute(memory[tensor].get(), gradient(rank, tensor), stream);
@@ -828,6 +833,69 @@ TEST_F(FiveTensors, AGradientThatIsCastHasNoPlaceInTheBucket) {
   run_trainers(1, five_tensors(TNT_BFLOAT16), [&](Trainer& trainer, int) {
     expect_refused([&] { (void)trainer.reducer.gradient_buffer(0); }, "'a' is float32 but is reduced as bfloat16");
   });
+}
+
+// A hook enqueues work on the bucket: here it reads what is sent, and doubles it on rank 1, also where a gradient lies in it.
+TEST_F(FiveTensors, AHookChangesWhatIsSent) {
+  for (const bool in_bucket : {false, true}) {
+    const auto train = [&](Trainer& trainer, int rank) {
+      const auto memory = buffers(trainer);
+      const StreamHandle stream = trainer.stream.get();
+      std::vector<std::size_t> seen;
+      trainer.reducer.set_hook([&](const PackedBucket& bucket) -> std::optional<std::string> {
+        const auto& tensors = trainer.reducer.plan().buckets()[bucket.bucket].tensors;
+        EXPECT_EQ(bucket.offsets.size(), tensors.size());
+        for (std::size_t position = 0; position < tensors.size(); ++position) {
+          auto* const data = static_cast<float*>(bucket.data) + bucket.offsets[position];
+          EXPECT_LE(bucket.offsets[position] + count, bucket.count);
+          trainer.expect(data, gradient(rank, tensors[position]), "what is sent", bucket.stream);
+          const Array twice =
+              testing::repeated(TNT_FLOAT32, count, [&](std::size_t i) { return 2 * gradient(1, tensors[position]).get(i); });
+          if (rank == 1) trainer.compute(data, twice, bucket.stream);
+        }
+        seen.push_back(bucket.bucket);
+        return std::nullopt;
+      });
+      for (int i = 0; i < 2; ++i) {
+        for (std::size_t tensor = 5; tensor-- > 0;) {
+          void* const place = in_bucket ? trainer.reducer.gradient_buffer(tensor) : memory[tensor].get();
+          trainer.compute(place, gradient(rank, tensor), stream);
+          trainer.reducer.ready(tensor, {.in = place, .out = place}, stream);
+        }
+        trainer.reducer.finish(stream);
+        for (std::size_t tensor = 0; tensor < 5; ++tensor) {
+          const Array expected = testing::repeated(
+              TNT_FLOAT32, count, [&](std::size_t i) { return sum(2, tensor).get(i) + gradient(1, tensor).get(i); });
+          trainer.expect(in_bucket ? trainer.reducer.gradient_buffer(tensor) : memory[tensor].get(), expected, "the sum",
+                         stream);
+        }
+      }
+      EXPECT_EQ(seen, (std::vector<std::size_t>{0, 1, 2, 0, 1, 2}));
+      trainer.device->synchronize(stream);
+    };
+    run_trainers(2, five_tensors(), train, {.gradients_in_buckets = in_bucket});
+  }
+}
+
+TEST_F(FiveTensors, AHookThatFailsEndsTheJobWithItsReason) {
+  const std::string message = testing::common_error(2, TNT_ABORTED, [&](Communicator& host) {
+    Trainer trainer(host, five_tensors(), {});
+    trainer.gradients = buffers(trainer);
+    if (host.rank() == 1) {
+      trainer.reducer.set_hook([](const PackedBucket& bucket) -> std::optional<std::string> {
+        if (bucket.bucket == 1) throw std::runtime_error("no more of this");
+        return std::nullopt;
+      });
+    }
+    for (std::size_t tensor = 5; tensor-- > 0;) {
+      void* const place = trainer.gradients[tensor].get();
+      trainer.compute(place, gradient(host.rank(), tensor), trainer.stream.get());
+      trainer.reducer.ready(tensor, {.in = place, .out = place}, trainer.stream.get());
+    }
+    while (true) trainer.reducer.check();
+  });
+  EXPECT_EQ(message.find("rank 1: gradients bucket 1: "), 0U) << message;
+  EXPECT_NE(message.find(": the bucket hook failed: no more of this"), std::string::npos) << message;
 }
 
 // A device that fails on one rank ends the job on all, with one message that names rank and bucket.

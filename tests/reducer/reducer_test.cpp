@@ -107,7 +107,7 @@ TEST_P(ReducerTest, EachSumMayHaveAnOwner) {
     const Model model(seed);
     run_threads(GetParam(), [&](Communicator& world) {
       const auto reducer = make(world, model.plan_of_owners(world.size()));
-      if (seed % 2 == 1) reducer->set_hook([](std::size_t, void*) { return std::nullopt; });
+      if (seed % 2 == 1) reducer->set_hook([](const PackedBucket&) { return std::nullopt; });
       for (unsigned step = 0; step < 3; ++step) run_step(*reducer, model, world.rank(), world.size(), step);
     });
   }
@@ -353,9 +353,12 @@ TEST(Reducer, AHookSeesAndChangesWhatIsSent) {
     run_threads(3, [&](Communicator& world) {
       const auto reducer = make(world, Plan({{"a", count, TNT_FLOAT32}, {"b", count, TNT_FLOAT32}}, 0, TNT_BFLOAT16));
       std::vector<std::size_t> seen;
-      reducer->set_hook([&](std::size_t bucket, void* packed) -> std::optional<std::string> {
+      reducer->set_hook([&](const PackedBucket& packed) -> std::optional<std::string> {
+        const std::size_t bucket = packed.bucket;
         seen.push_back(bucket);
-        auto* data = static_cast<std::uint16_t*>(packed);
+        EXPECT_EQ(packed.count, count);
+        EXPECT_EQ(packed.offsets.size(), 1U);
+        auto* data = static_cast<std::uint16_t*>(packed.data);
         const std::uint16_t one = 0x3f80;
         const std::uint16_t two = 0x4000;
         EXPECT_TRUE(std::all_of(data, data + count, [&](std::uint16_t bits) { return bits == (bucket == 1 ? one : two); }));
@@ -391,8 +394,8 @@ TEST_F(ThreeBuckets, AHookThatFailsEndsTheJobWithOneMessage) {
     const std::string message = testing::common_error(3, TNT_ABORTED, [&](Communicator& world) {
       const auto reducer = make(world, plan());
       if (world.rank() < failing) {
-        reducer->set_hook([](std::size_t bucket, void*) -> std::optional<std::string> {
-          if (bucket == 1) throw std::runtime_error("the norm is not a number");
+        reducer->set_hook([](const PackedBucket& packed) -> std::optional<std::string> {
+          if (packed.bucket == 1) throw std::runtime_error("the norm is not a number");
           return std::nullopt;
         });
       }
@@ -403,7 +406,7 @@ TEST_F(ThreeBuckets, AHookThatFailsEndsTheJobWithOneMessage) {
     EXPECT_EQ(message.find("rank "), 0U) << message;
     EXPECT_LT(message.at(5) - '0', failing) << message;
     EXPECT_EQ(message.substr(6),
-              ": the bucket hook failed on gradients bucket 1: 4 B, 1 tensor, second: the norm is not a number");
+              ": gradients bucket 1: 4 B, 1 tensor, second: the bucket hook failed: the norm is not a number");
   }
 }
 
@@ -412,7 +415,7 @@ TEST_F(ThreeBuckets, AHookIsSetBetweenSteps) {
     const auto reducer = std::make_unique<Reducer>(
         world.split(0, 0, call()), Plan({{"a", 1, TNT_INT8}, {"b", 1, TNT_INT8}}, 1000), ReducerOptions{}, engine(), nullptr);
     int calls = 0;
-    const auto hook = [&](std::size_t, void*) -> std::optional<std::string> {
+    const auto hook = [&](const PackedBucket&) -> std::optional<std::string> {
       ++calls;
       return std::nullopt;
     };

@@ -87,7 +87,7 @@ TEST_P(TreeReducerTest, GivesTheSameBitsOnAnyNumberOfRanks) {
       for (const bool with_hook : {false, true}) {
         Reducer reducer(world.duplicate_with_flat_sums(call()), Plan(tensors, threshold), {.timeout = testing::default_timeout},
                         std::make_shared<ProgressEngine>(), nullptr);
-        if (with_hook) reducer.set_hook([](std::size_t, void*) { return std::nullopt; });
+        if (with_hook) reducer.set_hook([](const PackedBucket&) { return std::nullopt; });
         std::vector<Array> out(tensors.size(), Array(TNT_FLOAT32, 0));
         for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
           step(reducer, tensor, static_cast<std::size_t>(world.rank()) * each, each, /*in_pairs=*/with_hook, out[tensor]);

@@ -34,6 +34,7 @@ constexpr const char* call_names[] = {"allocate",
                                       "pointer_attributes"};
 
 thread_local int current_device = 0;
+thread_local SimulatedDevice* entered_device = nullptr;  // with_current_device
 
 SimulatedMemory& memory_of_all() { return SimulatedMemory::of_process(); }
 
@@ -165,6 +166,26 @@ void SimulatedDevice::release(void* memory, StreamHandle stream) noexcept {
   }
 }
 
+void* SimulatedDevice::allocate_at_once(std::size_t bytes) {
+  if (entered_device == nullptr) return nullptr;
+  try {
+    entered_device->count(Call::allocate);
+  } catch (const Error&) {
+    return nullptr;
+  }
+  return memory_of_all().allocate(entered_device, {PointerAttributes::Kind::device, entered_device->index_}, bytes);
+}
+
+void SimulatedDevice::release_at_once(void* memory) {
+  const auto block = memory_of_all().block_of(memory);
+  if (entered_device == nullptr || !block || block->memory != memory || block->owner != entered_device || block->released) {
+    ADD_FAILURE() << "something was released that is no memory of the current device";
+    return;
+  }
+  entered_device->host_writes(memory, block->bytes, "releases it");
+  entered_device->release_block(memory);
+}
+
 void SimulatedDevice::release_block(void* memory) {
   const auto block = memory_of_all().block_of(memory);
   if (!memory_of_all().release(memory)) streams_->report("somebody wrote before or behind " + block->name);
@@ -214,7 +235,11 @@ void SimulatedDevice::set_current(int index) { current_device = index; }
 
 void SimulatedDevice::with_current_device(const std::function<void()>& body) {
   const int before = std::exchange(current_device, index_);
-  const auto restore = [&](void*) { current_device = before; };
+  SimulatedDevice* const outer = std::exchange(entered_device, this);
+  const auto restore = [&](void*) {
+    current_device = before;
+    entered_device = outer;
+  };
   const std::unique_ptr<void, decltype(restore)> guard(this, restore);
   body();
 }
@@ -417,6 +442,9 @@ void tnt_simulated_enqueue(void* stream, const void* const* reads, const size_t*
   }
   streams->enqueue(stream, {what, [accesses] { return accesses; }, [held, try_run] { return try_run(held.get()) != 0; }});
 }
+
+void* tnt_simulated_allocate(size_t bytes) { return tnt::testing::SimulatedDevice::allocate_at_once(bytes); }
+void tnt_simulated_release(void* memory) { tnt::testing::SimulatedDevice::release_at_once(memory); }
 
 int tnt_simulated_capturing(void* stream) {
   auto* const streams = tnt::testing::SimulatedStreams::of(stream);

@@ -25,6 +25,13 @@ typedef void (*tnt_simulated_enqueue_fn)(void* stream, const void* const* reads,
                                          void* const* writes, const size_t* write_bytes, size_t n_writes,
                                          int (*try_run)(void* data), void (*destroy)(void* data), void* data, const char* what);
 
+/* Memory of the simulated device that is the calling thread's current one (Device::with_current_device); null: there is none,
+ * or the device refuses. release: the memory must not be in use. */
+__attribute__((visibility("default"))) void* tnt_simulated_allocate(size_t bytes);
+typedef void* (*tnt_simulated_allocate_fn)(size_t bytes);
+__attribute__((visibility("default"))) void tnt_simulated_release(void* memory);
+typedef void (*tnt_simulated_release_fn)(void* memory);
+
 /* 1 while the stream is being captured into a graph. */
 __attribute__((visibility("default"))) int tnt_simulated_capturing(void* stream);
 typedef int (*tnt_simulated_capturing_fn)(void* stream);

@@ -50,6 +50,7 @@ class HierarchicalDeviceCommunicator final : public DeviceCommunicator {
   void throw_if_aborted() override;
   void check() override;
   void check_capture(StreamHandle stream) override { refuse_capture(device_, stream); }
+  [[nodiscard]] std::shared_ptr<void> registered_memory(std::size_t bytes) override { return local_->registered_memory(bytes); }
 
  private:
   class AllReduce;

@@ -13,9 +13,11 @@ extern "C" {
 // NOLINTBEGIN(modernize-*): declarations of a C API
 
 typedef struct ncclComm* ncclComm_t;
+typedef struct ncclWindow_vidmem* ncclWindow_t;
 typedef void* ncclStream_t;  // cudaStream_t
 
 constexpr int undefined_int = INT_MIN;  // NCCL_CONFIG_UNDEF_INT
+constexpr int symmetric_window = 0x01;  // NCCL_WIN_COLL_SYMMETRIC
 constexpr unsigned int config_magic = 0xcafebeefU;
 constexpr unsigned int config_version = 22800;
 
@@ -103,6 +105,13 @@ typedef ncclResult_t ncclSend_t(const void* in, std::size_t count, ncclDataType_
                                 ncclStream_t stream);
 typedef ncclResult_t ncclRecv_t(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                                 ncclStream_t stream);
+typedef ncclResult_t ncclMemAlloc_t(void** memory, std::size_t bytes);  // these four: 2.19
+typedef ncclResult_t ncclMemFree_t(void* memory);
+typedef ncclResult_t ncclCommRegister_t(const ncclComm_t comm, void* memory, std::size_t bytes, void** registration);
+typedef ncclResult_t ncclCommDeregister_t(const ncclComm_t comm, void* registration);
+typedef ncclResult_t ncclCommWindowRegister_t(ncclComm_t comm, void* memory, std::size_t bytes, ncclWindow_t* window,
+                                              int flags);  // 2.27
+typedef ncclResult_t ncclCommWindowDeregister_t(ncclComm_t comm, ncclWindow_t window);
 typedef ncclResult_t ncclGroupStart_t(void);
 typedef ncclResult_t ncclGroupEnd_t(void);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -11,7 +12,9 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "comm/abort_job.hpp"
+#include "comm/dispatch_collective.hpp"
 #include "comm/nccl/nccl_init.hpp"
+#include "comm/nccl/registered_memory.hpp"
 #include "kernels/cpu/pack.hpp"
 
 namespace tnt {
@@ -179,10 +182,37 @@ void NcclCommunicator::watched(const Call& call, const char* what, std::string_v
     });
     if (captured) device_.keep_in_graph(stream(), in_graphs_);
   } catch (const Error& error) {
-    watchdog_->wait_for_cause(error);
-    watchdog_->abort_and_throw(error.status(),
-                               fmt::format("rank {}: {}: {}", job_rank_, describe_operation(call, 0, detail), error.what()));
+    fail_on_all_ranks(error, describe_operation(call, 0, detail));
   }
+}
+
+void NcclCommunicator::fail_on_all_ranks(const Error& error, const std::string& what) {
+  watchdog_->wait_for_cause(error);
+  watchdog_->abort_and_throw(error.status(), fmt::format("rank {}: {}: {}", job_rank_, what, error.what()));
+}
+
+// All ranks register memory, or none: a rank without it would choose another algorithm.
+std::shared_ptr<void> NcclCommunicator::registered_memory(std::size_t bytes) {
+  if (bytes == 0 || size() == 1 || options_.deterministic || !library_->registers_memory()) return nullptr;
+  std::shared_ptr<RegisteredMemory> memory;
+  try {
+    memory = std::make_shared<RegisteredMemory>(device_, library_, bytes);
+  } catch (const Error& error) {
+    log(LogLevel::info, "rank {}: {} does without registered memory: {}", job_rank_, version(), error.what());
+  }
+  std::int32_t on_all_ranks = memory ? 1 : 0;
+  all_reduce_in_place(host_, &on_all_ranks, 1, TNT_INT32, TNT_MIN,
+                      {.timeout = options_.timeout, .detail = "agreeing on memory for NCCL"});
+  if (on_all_ranks == 0) return nullptr;
+  const std::scoped_lock lock(mutex_);
+  throw_if_aborted();
+  try {
+    device_.with_current_device([&] { memory->register_with(handle()); });
+  } catch (const Error& error) {
+    fail_on_all_ranks(error, "registering memory (NCCL_WIN_ENABLE=0 and NCCL_LOCAL_REGISTER=0 do without)");
+  }
+  void* const address = memory->get();
+  return {std::move(memory), address};
 }
 
 void NcclCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {

@@ -51,6 +51,8 @@ class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
   void throw_if_aborted() override;
   void check() override;
   [[nodiscard]] bool follow_last(StreamHandle stream) override;
+  // None with options.deterministic: NCCL may choose other algorithms for registered memory.
+  [[nodiscard]] std::shared_ptr<void> registered_memory(std::size_t bytes) override;
   [[nodiscard]] std::size_t captured_operations() override;
 
  private:
@@ -63,6 +65,8 @@ class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
   [[nodiscard]] std::optional<Error> async_error() override { return handle().async_error(); }
   void abort() noexcept override;
 
+  // A failed call ends the job, because the other ranks wait in it; throws the error that all ranks report.
+  [[noreturn]] void fail_on_all_ranks(const Error& error, const std::string& what);
   // use(ncclComm_t) calls NCCL. A call without elements is counted and enqueues nothing.
   template <typename Use>
   void watched(const Call& call, const char* what, std::string_view detail, Use&& use);

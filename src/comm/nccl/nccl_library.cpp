@@ -112,11 +112,21 @@ void NcclLibrary::resolve(void* handle) {
     if (functions_.GetVersion(&version_) != nccl::ncclSuccess) version_ = 0;
   }
   if (launches_in_threads()) need(functions_.CommSplit, "ncclCommSplit");
+  if (registers_memory()) {
+    need(functions_.MemAlloc, "ncclMemAlloc");
+    need(functions_.MemFree, "ncclMemFree");
+    need(functions_.CommRegister, "ncclCommRegister");
+    need(functions_.CommDeregister, "ncclCommDeregister");
+  }
   if (!missing.empty() || version_ < min_version) {
     fail(TNT_UNSUPPORTED, "{} is NCCL {}{}{}, but {} or newer is needed: {}", file_.empty() ? file_name : file_,
          nccl_version_text(version_), missing.empty() ? "" : " without ", missing, nccl_version_text(min_version), advice);
   }
   if (version_ >= 22300) find(functions_.CommInitRankScalable, "ncclCommInitRankScalable");
+  if (version_ >= 22700) {
+    find(functions_.CommWindowRegister, "ncclCommWindowRegister");
+    find(functions_.CommWindowDeregister, "ncclCommWindowDeregister");
+  }
 }
 
 std::string NcclLibrary::name() const { return fmt::format("NCCL {}", nccl_version_text(version_)); }

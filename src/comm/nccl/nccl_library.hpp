@@ -34,6 +34,12 @@ struct NcclFunctions {
   nccl::ncclBroadcast_t* Broadcast = nullptr;
   nccl::ncclSend_t* Send = nullptr;
   nccl::ncclRecv_t* Recv = nullptr;
+  nccl::ncclMemAlloc_t* MemAlloc = nullptr;  // where registers_memory(), as the next three
+  nccl::ncclMemFree_t* MemFree = nullptr;
+  nccl::ncclCommRegister_t* CommRegister = nullptr;
+  nccl::ncclCommDeregister_t* CommDeregister = nullptr;
+  nccl::ncclCommWindowRegister_t* CommWindowRegister = nullptr;  // 2.27
+  nccl::ncclCommWindowDeregister_t* CommWindowDeregister = nullptr;
   nccl::ncclGroupStart_t* GroupStart = nullptr;
   nccl::ncclGroupEnd_t* GroupEnd = nullptr;
 };
@@ -54,6 +60,7 @@ class NcclLibrary {
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
   // From 2.23 on a non-blocking communicator starts a thread for each collective (groupLaunchNonBlocking in NCCL's group.cc).
   [[nodiscard]] bool launches_in_threads() const noexcept { return version_ >= 22300; }
+  [[nodiscard]] bool registers_memory() const noexcept { return version_ >= 21900; }
   // NCCL's text for a result: its name and NCCL's last error message. comm: null if it may have been destroyed.
   [[nodiscard]] std::string error_text(nccl::ncclResult_t result, nccl::ncclComm_t comm) const;
 

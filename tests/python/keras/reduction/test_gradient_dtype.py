@@ -131,7 +131,7 @@ def test_a_hook_that_fails_ends_the_step_on_all_ranks(tmp_path, how, who, mode):
     assert errors[0]["text"] == errors[1]["text"]
     assert errors[0]["text"][5] in who
     assert errors[0]["text"][6:] == (
-        f": the bucket hook failed on gradients bucket 0: 148 B, 4 tensors, model/dense/bias …: {why}"
+        f": gradients bucket 0: 148 B, 4 tensors, model/dense/bias …: the bucket hook failed: {why}"
     )
     for rank, error in enumerate(errors):
         assert error["kind"] == "AbortedError"
