@@ -127,7 +127,7 @@ def _on(hosts: Sequence[Host], mpirun: Sequence[str], as_json: bool) -> int:
     done = _output(command, os.environ)
     if isinstance(done, str):
         raise UsageError(f"{done}: a host may be down, or ask for a password")
-    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"host"')]
+    answers = list(answers_in(done.stdout))
     if done.returncode != 0 or len(answers) < len(each):
         said = [line for line in done.stderr.splitlines() if any(map(str.isalpha, line))] or ["it says nothing"]
         raise UsageError(f"{len(answers)} of {len(each)} hosts have answered; {mpirun[0]}: {said[0]}")
@@ -141,6 +141,20 @@ def _on(hosts: Sequence[Host], mpirun: Sequence[str], as_json: bool) -> int:
             print(f"{answer['host']}: {shown}")
         print("\n".join(problems) if problems else f"{len(answers)} hosts are alike, and training works on each of them.")
     return int(bool(problems))
+
+
+def answers_in(text: str) -> Iterator[dict[str, Any]]:
+    """The hosts' answers in the output of mpirun, which may print two of them before the end of the first one's line."""
+    decoder = json.JSONDecoder()
+    at = text.find('{"host"')
+    while at >= 0:
+        try:
+            answer, end = decoder.raw_decode(text, at)
+        except ValueError:
+            end = at + 1
+        else:
+            yield answer
+        at = text.find('{"host"', end)
 
 
 def _problems_of(answers: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -11,6 +11,7 @@ import pytest
 
 from tarantella.inspection import checks
 from tarantella.inspection.checks import NOTE, OK, PROBLEM
+from tarantella.inspection.doctor import answers_in
 
 needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
 
@@ -41,6 +42,12 @@ def test_hosts_are_asked_by_mpirun(here):
     result = here.run("doctor", "--hosts", "localhost,127.0.0.1", "--mpirun", "mpirun --oversubscribe")
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.splitlines()[-1] == "2 hosts are alike, and training works on each of them."
+
+
+def test_answers_are_found_however_mpirun_joins_their_lines():
+    one, two = answer("a", 1.0, MPI="4.1"), answer("b", 2.0, MPI='has {"host"')
+    for text in ("{}{}\n\n", "{}\r\n{}\r\n", "a warning {}\nanother\n{}", '{{"host": "c", "ti{}{}'):
+        assert list(answers_in(text.format(json.dumps(one), json.dumps(two)))) == [one, two], text
 
 
 def fake_mpirun(here, answers):
