@@ -15,7 +15,6 @@ enum class AllReduceAlgorithm { gather, doubling, direct, halving };
 // them inside nodes. Messages to all nodes at once are for few members.
 [[nodiscard]] constexpr AllReduceAlgorithm choose_all_reduce(std::size_t members, bool one_node, std::size_t bytes) noexcept {
   constexpr std::size_t kib = 1024;
-  const bool few = members <= 8;
   if (members <= 4) return members * bytes <= 64 * kib ? AllReduceAlgorithm::gather : AllReduceAlgorithm::direct;
   if (!one_node) {
     if (members * bytes <= 4 * kib) return AllReduceAlgorithm::gather;
@@ -23,8 +22,8 @@ enum class AllReduceAlgorithm { gather, doubling, direct, halving };
     return bytes <= 4 * kib ? AllReduceAlgorithm::doubling : AllReduceAlgorithm::halving;
   }
   if (bytes <= kib && members * bytes <= 64 * kib) return AllReduceAlgorithm::gather;
-  if (bytes <= (few ? 8 : 32) * kib) return AllReduceAlgorithm::doubling;
-  const bool direct = bytes <= 32 * kib || (bytes > 2048 * kib && members <= 32);
+  if (bytes <= 8 * kib) return AllReduceAlgorithm::doubling;
+  const bool direct = (bytes <= 32 * kib && members <= 8) || (bytes > 2048 * kib && members <= 32);
   return direct ? AllReduceAlgorithm::direct : AllReduceAlgorithm::halving;
 }
 

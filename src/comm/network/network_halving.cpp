@@ -52,6 +52,7 @@ void HalvingAllReduce::advance(std::size_t index, std::size_t stage) {
   const std::size_t levels = places_.levels;
   if (places_.folded) return advance_folded(chunk, stage);
   wait(chunk.batch);
+  if (stage == levels + 1 || stage == 2 * levels + 2) wait(chunk.sent);  // results arrive where partial sums were
   if (stage == 2 * levels + 2) {
     in_flight_.pop_front();
     ++oldest_;
@@ -70,9 +71,9 @@ void HalvingAllReduce::advance(std::size_t index, std::size_t stage) {
     if (stage > levels + 1) return;
     const BufferSlice own = result_slice(chunk, chunk.ranges.back());
     if (is_root()) return receive_results(chunk);
-    if (own.bytes > 0) chunk.batch.send(own, *root_, gather_tag);
+    if (own.bytes > 0) chunk.sent.send(own, *root_, gather_tag);
   } else {
-    if (!root_ && places_.extra) chunk.batch.send(result_slice(chunk, {0, chunk.count}), *places_.extra, gather_tag);
+    if (!root_ && places_.extra) chunk.sent.send(result_slice(chunk, {0, chunk.count}), *places_.extra, gather_tag);
     unpack(chunk);
   }
 }
@@ -91,9 +92,9 @@ void HalvingAllReduce::receive_results(Chunk& chunk) {
 void HalvingAllReduce::advance_folded(Chunk& chunk, std::size_t stage) {
   const Range all{0, chunk.count};
   if (stage == 1) {
-    chunk.batch.send(slice(chunk.source, all), group_.self - 1, scatter_tag);
+    chunk.sent.send(slice(chunk.source, all), group_.self - 1, scatter_tag);
   } else if (stage == 2) {
-    wait(chunk.batch);
+    wait(chunk.sent);
     if (!root_) chunk.batch.receive(result_slice(chunk, all), group_.self - 1, gather_tag);
     if (is_root()) receive_results(chunk);
   } else if (stage == 2 * places_.levels + 2) {
@@ -123,7 +124,7 @@ void HalvingAllReduce::send_half(Chunk& chunk, std::size_t level) {
   const BufferSlice in{chunk.arrived, 0, bytes};
   const BufferSlice out = slice(chunk.source, others);
   if (in.bytes > 0) chunk.batch.receive(in, places_.partner(level), scatter_tag);
-  if (out.bytes > 0) chunk.batch.send(out, places_.partner(level), scatter_tag);
+  if (out.bytes > 0) chunk.sent.send(out, places_.partner(level), scatter_tag);
 }
 
 void HalvingAllReduce::add_half(Chunk& chunk, std::size_t level) {
@@ -141,7 +142,7 @@ void HalvingAllReduce::exchange_results(Chunk& chunk, std::size_t level) {
   chunk.ranges.pop_back();
   const BufferSlice in = result_slice(chunk, halves(chunk.ranges.back(), places_.is_upper(level)).second);
   if (in.bytes > 0) chunk.batch.receive(in, places_.partner(level), gather_tag);
-  if (own.bytes > 0) chunk.batch.send(own, places_.partner(level), gather_tag);
+  if (own.bytes > 0) chunk.sent.send(own, places_.partner(level), gather_tag);
 }
 
 std::pair<HalvingAllReduce::Range, HalvingAllReduce::Range> HalvingAllReduce::halves(const Range& range, bool is_upper) const {

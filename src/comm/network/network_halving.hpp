@@ -24,26 +24,27 @@ class HalvingAllReduce : TreeAllReduce {
   HalvingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused,
                    tnt_op_t op, std::optional<std::size_t> root, Phases& phases);
 
-  // root: the member that gets the result; none: all. first_begun: called before the first message is sent, so a rank whose
-  // neighbour makes another call sends none, and no rank's result is complete without it.
+  // root: the member that gets the result; none: all. first_begun: called when the first half is on its way, or before the
+  // first wait. A rank whose neighbour makes another call sends no sum then, and no rank's result is complete without it.
   template <typename FirstBegun>
   void run(FirstBegun&& first_begun) {
     const std::size_t stages = 2 * places_.levels + 3;
+    const std::size_t begun_at = places_.extra ? 0 : 1;
     for (std::size_t tick = 0; tick < chunks_ + stages - 1; ++tick) {
       if (tick < chunks_) {
         start(tick);
       }
-      if (tick == 0) first_begun();
       for (std::size_t stage = 1; stage < stages && stage <= tick; ++stage) {
         if (tick - stage < chunks_) advance(tick - stage, stage);
       }
+      if (tick == begun_at) first_begun();
     }
   }
 
  private:
   using Range = std::pair<std::size_t, std::size_t>;  // of elements of a chunk
   struct Chunk {
-    explicit Chunk(Group& group) : batch(group) {}
+    explicit Chunk(Group& group) : batch(group), sent(group) {}
     std::size_t first = 0;
     std::size_t count = 0;
     StagingBuffer source;   // of this rank's partial sums: its input until the first addition
@@ -51,7 +52,8 @@ class HalvingAllReduce : TreeAllReduce {
     StagingBuffer arrived;  // from the partner: as large as this level needs, so a quarter at the next but one
     StagingBuffer result;
     std::vector<Range> ranges;  // of this rank's partial sums: all, then a half, a quarter, ...
-    RequestBatch batch;
+    RequestBatch batch;         // what arrives for the next stage
+    RequestBatch sent;          // from source and data, in which later stages write other parts only
   };
 
   void start(std::size_t index);

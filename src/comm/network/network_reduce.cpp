@@ -167,13 +167,14 @@ void NetworkCommunicator::reduce(const void* in, void* out, std::size_t count, t
   reduce_fused(call, FusedBuffer({&view, 1}, dtype), static_cast<std::size_t>(root), context);
 }
 
+// The handshake ends when the first slices are on their way. A rank whose neighbour makes another call sends no sum then, and
+// no rank's result is complete without it.
 void NetworkCommunicator::reduce_directly(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root,
                                           const CallContext& context) {
   Phases phases(context);
   handshake_.begin(call, context);
   AllReduce stages(*this, fused, call.op, root, phases);
-  handshake_.finish();
-  run_pipeline(stages, stages.chunks());
+  run_pipeline(stages, stages.chunks(), [&] { handshake_.finish(); });
   handshake_.end();
 }
 
