@@ -1,8 +1,6 @@
 // The memory of the fake NCCL: allocated on the calling thread's simulated device, registered with communicators. It reports
 // what NCCL does not find: ranks that register different sizes, or use registered memory in a collective in which others do
 // not.
-#include <dlfcn.h>
-
 #include <algorithm>
 
 #include "nccl/fake_state.hpp"
@@ -15,11 +13,6 @@ using namespace fake;
 namespace {
 
 using Lock = std::unique_lock<std::mutex>;
-
-template <typename Function>
-Function simulated(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-}
 
 nccl::ncclResult_t register_with(Comm& comm, void* memory, std::size_t bytes, bool window, void** result) {
   static long made = 0;

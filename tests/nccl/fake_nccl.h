@@ -16,6 +16,8 @@ typedef void tnt_fake_nccl_reset_t(void);
  *   remote_error_at system_error_at               after the n-th operation, an asynchronous error
  *   never_ends_at                                 the rank's device never comes to the end of the n-th operation
  *   blocks_at                                     the n-th operation's call does not return until the communicator is aborted
+ *   co_resident                                   each device has room for one operation, as where kernels fill the device: the
+ *                                                 next one in the order of the calls begins when it has ended
  *   no_windows                                    these GPUs have no symmetric memory: a window is NULL
  *   window_fails                                  ncclCommWindowRegister returns ncclSystemError
  *   unique_id_fails                               ncclGetUniqueId returns ncclSystemError

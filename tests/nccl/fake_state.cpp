@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "support/simulated_stream.h"
+
 namespace fake {
 
 std::string Signature::text() const {
@@ -54,6 +56,7 @@ void State::reset() {
   settings_.clear();
   counts_.clear();
   misuse.clear();
+  full_devices.clear();
 }
 
 long State::setting(const std::string& key, int rank, long otherwise) const {
@@ -94,6 +97,7 @@ Comm& State::make(const std::shared_ptr<Group>& group, int rank) {
   Comm& comm = *comms_.back();
   comm.group = group;
   comm.rank = rank;
+  comm.device = simulated<tnt_simulated_current_fn>("tnt_simulated_current")();
   return comm;
 }
 

@@ -1,6 +1,8 @@
 // The state of the fake NCCL: communicators of ranks that are threads of one process, and the tests' settings.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -8,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,6 +87,7 @@ enum class Life { open, finalized, destroyed, aborted };
 // Never freed, so that using it after its end is reported instead of crashing.
 struct Comm {
   std::shared_ptr<Group> group;
+  void* device = nullptr;  // the simulated device of its operations
   int rank = 0;
   Life life = Life::open;
   bool blocking = false;
@@ -113,6 +117,13 @@ struct Comm {
   [[nodiscard]] bool in_window(const void* address) const;
 };
 
+// A device with room for one operation (co_resident). Operations begin in the order in which they were enqueued.
+struct FullDevice {
+  std::uint64_t enqueued = 0;
+  std::set<std::uint64_t> to_begin;  // by number
+  const void* running = nullptr;
+};
+
 class State {
  public:
   static State& get();
@@ -137,7 +148,8 @@ class State {
   std::string last_words;                                        // of errors without a communicator
   std::map<std::string, std::shared_ptr<Group>> meeting_places;  // by unique id
   std::uint64_t ids = 0;
-  std::map<void*, std::size_t> memory;                       // of ncclMemAlloc: bytes
+  std::map<void*, std::size_t> memory;  // of ncclMemAlloc: bytes
+  std::map<void*, FullDevice> full_devices;
   [[nodiscard]] bool registered(const void* address) const;  // with a communicator that was neither destroyed nor aborted
 
  private:
@@ -154,6 +166,12 @@ class State {
 void fail_later(Comm& comm, nccl::ncclResult_t error, const std::string& words);
 
 [[nodiscard]] std::size_t bytes_of(nccl::ncclDataType_t type);
+
+// A function of support/simulated_stream.h, which the program that holds the devices exports.
+template <typename Function>
+Function simulated(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
 
 struct Buffers {
   const void* in = nullptr;

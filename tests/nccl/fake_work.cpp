@@ -1,6 +1,4 @@
 // The fake NCCL's operations as work on simulated streams: each rank's waits until all ranks have reached it.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -100,11 +98,35 @@ struct Work {
   bool never = false;  // set by a test
   bool on_the_way = true;
   bool persistent = false;                                  // in a graph
+  std::uint64_t number_there = 0;                           // on a device with room for one; 0: it needs no room
   explicit Work(Comm& of) : comm(&of) { ++of.on_the_way; }  // called with the mutex held
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
   virtual ~Work() = default;
   [[nodiscard]] virtual bool go_on() = 0;  // called with the mutex held
+  // On a device with room for one (co_resident), if the work was enqueued there: in a capture it was not.
+  void queue() {
+    if (State::get().setting("co_resident", -1) == 0) return;
+    FullDevice& device = State::get().full_devices[comm->device];
+    number_there = ++device.enqueued;
+    device.to_begin.insert(number_there);
+  }
+  [[nodiscard]] bool has_room() {
+    if (number_there == 0) return true;
+    FullDevice& device = State::get().full_devices[comm->device];
+    if (device.running == this) return true;
+    if (device.running != nullptr || *device.to_begin.begin() != number_there) return false;
+    device.to_begin.erase(number_there);
+    device.running = this;
+    return true;
+  }
+  void leave() {
+    if (number_there == 0) return;
+    FullDevice& device = State::get().full_devices[comm->device];
+    device.to_begin.erase(number_there);
+    if (device.running == this) device.running = nullptr;
+    number_there = 0;
+  }
   void arrive() {
     if (!std::exchange(on_the_way, false)) return;
     --comm->on_the_way;
@@ -116,8 +138,9 @@ struct Work {
 int try_run(void* data) {
   const std::scoped_lock lock(State::get().mutex);
   Work& work = **static_cast<std::shared_ptr<Work>*>(data);
-  const bool over = work.comm->ended() || (!work.never && !work.comm->group->dead() && work.go_on());
+  const bool over = work.comm->ended() || (work.has_room() && !work.never && !work.comm->group->dead() && work.go_on());
   if (over) work.arrive();
+  if (over) work.leave();
   return over ? 1 : 0;
 }
 
@@ -126,6 +149,7 @@ void destroy(void* data) {
   {
     const std::scoped_lock lock(State::get().mutex);
     if ((*work)->persistent) --(*work)->comm->persistent;
+    (*work)->leave();
     (*work)->arrive();
     State::get().changed.notify_all();
   }
@@ -215,12 +239,12 @@ struct Exchange final : Work {
 };
 
 tnt_simulated_enqueue_fn simulated_enqueue() {
-  static const auto found = reinterpret_cast<tnt_simulated_enqueue_fn>(dlsym(RTLD_DEFAULT, "tnt_simulated_enqueue"));
+  static const auto found = simulated<tnt_simulated_enqueue_fn>("tnt_simulated_enqueue");
   return found;
 }
 
 bool is_captured(nccl::ncclStream_t stream) {
-  static const auto found = reinterpret_cast<tnt_simulated_capturing_fn>(dlsym(RTLD_DEFAULT, "tnt_simulated_capturing"));
+  static const auto found = simulated<tnt_simulated_capturing_fn>("tnt_simulated_capturing");
   return found(stream) == 1;
 }
 
@@ -229,6 +253,11 @@ void count_in_graph(Work& work) {
   work.persistent = true;
   ++work.comm->persistent;
   work.arrive();
+}
+
+void count_on_device(Work& work) {
+  const std::scoped_lock lock(State::get().mutex);
+  work.queue();
 }
 
 Enqueue on_stream(std::unique_ptr<Work> work, const std::vector<Buffers>& buffers, nccl::ncclStream_t stream,
@@ -242,7 +271,7 @@ Enqueue on_stream(std::unique_ptr<Work> work, const std::vector<Buffers>& buffer
       if (each.in_bytes > 0) reads.push_back(each.in), read_bytes.push_back(each.in_bytes);
       if (each.out_bytes > 0) writes.push_back(each.out), write_bytes.push_back(each.out_bytes);
     }
-    if (is_captured(stream)) count_in_graph(*work);
+    is_captured(stream) ? count_in_graph(*work) : count_on_device(*work);
     simulated_enqueue()(stream, reads.data(), read_bytes.data(), reads.size(), writes.data(), write_bytes.data(), writes.size(),
                         try_run, destroy, new std::shared_ptr<Work>(work), what.c_str());
   };

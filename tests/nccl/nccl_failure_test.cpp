@@ -2,8 +2,10 @@
 // and everything is released.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "comm/stream_order.hpp"
@@ -153,6 +155,33 @@ TEST_F(NcclFailureTest, WhoHasNotCalledIsNamed) {
             std::string::npos)
       << message;
   expect_aborted(3);
+}
+
+// Two communicators, on devices with room for one waiting operation. In the same order on all ranks, every operation ends.
+void use_two(NcclRank& rank, bool in_one_order) {
+  const auto second_host = rank.host.split(0, 0, testing::call());
+  const auto second = rank.comm.split(0, 0, second_host.get());
+  std::array<DeviceCommunicator*, 2> both{&rank.comm, second.get()};
+  if (!in_one_order && rank.comm.rank() == 1) std::swap(both[0], both[1]);
+  const OnDevice data = data_of(rank);
+  const OnDevice more(rank.device, second->stream(), Array(TNT_FLOAT32, 4));
+  for (int step = 0; step < 3; ++step) {
+    for (DeviceCommunicator* comm : both) {
+      const OnDevice& own = comm == &rank.comm ? data : more;
+      comm->all_reduce(own.get(), own.get(), 4, TNT_FLOAT32, TNT_SUM, "one of two");
+    }
+    for (const DeviceCommunicator* comm : both) rank.device.synchronize(comm->stream());
+    for (DeviceCommunicator* comm : both) comm->check();
+  }
+}
+
+TEST_F(NcclFailureTest, TwoCommunicatorsShareAFullDeviceInOneOrder) {
+  testing::run_nccl(2, [](NcclRank& rank) { use_two(rank, false); });
+  FakeNccl::set("co_resident", 1);
+  testing::run_nccl(2, [](NcclRank& rank) { use_two(rank, true); });
+  const std::string message = common_nccl_error(2, TNT_TIMEOUT, [](NcclRank& rank) { use_two(rank, false); });
+  EXPECT_NE(message.find("(operation 1, one of two) has not finished within 0.4 s: "), std::string::npos) << message;
+  EXPECT_NE(message.find("or ranks use several communicators in different orders"), std::string::npos) << message;
 }
 
 // Rank 1's device is blocked by a message that nobody receives. The error must name rank 1, not the ranks that wait for it.

@@ -166,6 +166,8 @@ void SimulatedDevice::release(void* memory, StreamHandle stream) noexcept {
   }
 }
 
+SimulatedDevice* SimulatedDevice::entered() { return entered_device; }
+
 void* SimulatedDevice::allocate_at_once(std::size_t bytes) {
   if (entered_device == nullptr) return nullptr;
   try {
@@ -443,6 +445,7 @@ void tnt_simulated_enqueue(void* stream, const void* const* reads, const size_t*
   streams->enqueue(stream, {what, [accesses] { return accesses; }, [held, try_run] { return try_run(held.get()) != 0; }});
 }
 
+void* tnt_simulated_current() { return tnt::testing::SimulatedDevice::entered(); }
 void* tnt_simulated_allocate(size_t bytes) { return tnt::testing::SimulatedDevice::allocate_at_once(bytes); }
 void tnt_simulated_release(void* memory) { tnt::testing::SimulatedDevice::release_at_once(memory); }
 

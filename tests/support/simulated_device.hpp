@@ -91,8 +91,9 @@ class SimulatedDevice final : public Device {
   void name_memory(const void* memory, const std::string& name);  // for reports
   void name_stream(StreamHandle stream, const std::string& name) { streams_->name(stream, name); }
 
-  static void set_current(int index);  // the calling thread's current device, 0 at first
-  // Memory of the device that the calling thread has entered (with_current_device), without a stream, as by cudaMalloc and
+  static void set_current(int index);               // the calling thread's current device, 0 at first
+  [[nodiscard]] static SimulatedDevice* entered();  // by the calling thread (with_current_device); or null
+  // Memory of the device that the calling thread has entered, without a stream, as by cudaMalloc and
   // cudaFree. Null: it has entered none, or allocating fails. What is released must not be in use.
   [[nodiscard]] static void* allocate_at_once(std::size_t bytes);
   static void release_at_once(void* memory);

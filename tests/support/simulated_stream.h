@@ -32,6 +32,10 @@ typedef void* (*tnt_simulated_allocate_fn)(size_t bytes);
 __attribute__((visibility("default"))) void tnt_simulated_release(void* memory);
 typedef void (*tnt_simulated_release_fn)(void* memory);
 
+/* The calling thread's current simulated device, or null. */
+__attribute__((visibility("default"))) void* tnt_simulated_current(void);
+typedef void* (*tnt_simulated_current_fn)(void);
+
 /* 1 while the stream is being captured into a graph. */
 __attribute__((visibility("default"))) int tnt_simulated_capturing(void* stream);
 typedef int (*tnt_simulated_capturing_fn)(void* stream);

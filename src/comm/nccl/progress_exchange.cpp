@@ -84,7 +84,9 @@ Missing find_missing(const std::vector<Progress>& latest, std::uint64_t number, 
     }
   }
   if (!behind.who.empty()) return behind;
-  return {.who = "all ranks have started it: a device or the network between them is stuck (NCCL_DEBUG=INFO tells more)"};
+  return {.who =
+              "all ranks have started it: a device or the network between them is stuck (NCCL_DEBUG=INFO tells more), or ranks "
+              "use several communicators in different orders"};
 }
 
 std::optional<std::string> find_mismatch(const std::vector<Progress>& latest) {
