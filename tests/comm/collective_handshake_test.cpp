@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
+#include <random>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "comm/network/network_communicator.hpp"
 #include "support/fake_network.hpp"
@@ -55,8 +60,8 @@ TEST_P(HandshakeTest, SoDoesASumOfAFewNumbers) {
   EXPECT_EQ(sent, n * rounds);
 }
 
-// A header from each rank, and the messages of the algorithm: to all others twice; or those of doubling, or of halving and
-// doubling, and two for each rank beyond a power of two.
+// The messages of the algorithm: to all others twice; or those of doubling, or of halving and doubling, and two for each rank
+// beyond a power of two. A header from each rank is one of its own, where the messages do not carry it as those of doubling.
 TEST_P(HandshakeTest, LargeDataHasOneMessageMore) {
   const auto sent_by = [&](AllReduceAlgorithm algorithm) {
     return messages([algorithm](Communicator& comm) {
@@ -72,7 +77,7 @@ TEST_P(HandshakeTest, LargeDataHasOneMessageMore) {
   const std::size_t places = std::bit_floor(n);
   const std::size_t of_doubling = places * (static_cast<std::size_t>(std::bit_width(places)) - 1);
   EXPECT_EQ(sent_by(AllReduceAlgorithm::direct), n + 2 * n * (n - 1));
-  EXPECT_EQ(sent_by(AllReduceAlgorithm::doubling), n + of_doubling + 2 * (n - places));
+  EXPECT_EQ(sent_by(AllReduceAlgorithm::doubling), of_doubling + 2 * (n - places));
   EXPECT_EQ(sent_by(AllReduceAlgorithm::halving), n + 2 * of_doubling + 2 * (n - places));
 }
 
@@ -90,8 +95,8 @@ TEST_P(HandshakeTest, APageIsTwoMessagesOnANodeAndOneBetweenNodes) {
   if (ranks == 1) return;
   const std::size_t places = std::bit_floor(n);
   const std::size_t of_doubling = places * (static_cast<std::size_t>(std::bit_width(places)) - 1) + 2 * (n - places);
-  EXPECT_EQ(sent_by(AllReduceAlgorithm::doubling, true), n + 2 * of_doubling);
-  EXPECT_EQ(sent_by(AllReduceAlgorithm::doubling, false), n + of_doubling);
+  EXPECT_EQ(sent_by(AllReduceAlgorithm::doubling, true), 2 * of_doubling);
+  EXPECT_EQ(sent_by(AllReduceAlgorithm::doubling, false), of_doubling);
   if (ranks > 4) return;  // more gather in rounds
   EXPECT_EQ(sent_by(AllReduceAlgorithm::gather, true), 2 * n * (n - 1));
   EXPECT_EQ(sent_by(AllReduceAlgorithm::gather, false), n * (n - 1));
@@ -136,6 +141,75 @@ TEST(HandshakeFailure, AnotherCallIsFoundWhereverItIs) {
     });
     EXPECT_NE(message.find(fmt::format("rank {} called all_reduce sum of 3 float32", odd)), std::string::npos) << message;
     EXPECT_NE(message.find("called all_reduce sum of 16000 float32"), std::string::npos) << message;
+  }
+}
+
+// The ranks that double tell their neighbours nothing: they hear of other calls from those that make them.
+TEST(HandshakeFailure, AnotherCallBesideRecursiveDoublingIsFound) {
+  using Act = void (*)(Communicator&);
+  const std::vector<std::pair<std::string, Act>> others{
+      {"barrier", [](Communicator& comm) { comm.barrier(call()); }},
+      {"all_reduce sum of 90000 float32",
+       [](Communicator& comm) {
+         std::vector<float> data(90'000);
+         all_reduce(comm, data);
+       }},
+      {"all_reduce sum of 7 float32",
+       [](Communicator& comm) {
+         std::vector<float> data(7);
+         all_reduce(comm, data);
+       }},
+      {"reduce sum of 500 float32",
+       [](Communicator& comm) {
+         std::vector<float> data(500);
+         comm.reduce(data.data(), data.data(), data.size(), TNT_FLOAT32, TNT_SUM, 0, call());
+       }},
+      {"broadcast of 9000 float32",
+       [](Communicator& comm) {
+         std::vector<float> data(9000);
+         comm.broadcast(data.data(), data.data(), data.size(), TNT_FLOAT32, comm.rank(), call());
+       }},
+  };
+  for (const auto& [ranks, odd] : {std::pair{2, 1}, {3, 0}, {9, 4}}) {
+    for (const auto& [name, act] : others) {
+      const std::string message = common_error(ranks, TNT_MISMATCH, [&, odd = odd, act = act](Communicator& comm) {
+        dynamic_cast<NetworkCommunicator&>(comm).force({.all_reduce = AllReduceAlgorithm::doubling});
+        std::vector<float> data(500);
+        for (int i = 0; i < 3; ++i) all_reduce(comm, data);
+        comm.rank() == odd ? act(comm) : all_reduce(comm, data);
+      });
+      EXPECT_NE(message.find(fmt::format("rank {} called {}", odd, name)), std::string::npos) << message;
+      EXPECT_NE(message.find("called all_reduce sum of 500 float32"), std::string::npos) << message;
+    }
+  }
+}
+
+// Ranks that are ahead tell their next call while others still double.
+TEST(Handshake, CallsOfAllKindsFollowEachOther) {
+  const std::array algorithms{AllReduceAlgorithm::gather, AllReduceAlgorithm::doubling, AllReduceAlgorithm::direct,
+                              AllReduceAlgorithm::halving};
+  for (const int ranks : {2, 3, 5, 8}) {
+    testing::run_threads(ranks, [ranks, &algorithms](Communicator& comm) {
+      std::mt19937 same(7);
+      std::mt19937 own(static_cast<unsigned>(comm.rank()));
+      for (int i = 0; i < 150; ++i) {
+        dynamic_cast<NetworkCommunicator&>(comm).force({.all_reduce = algorithms[same() % algorithms.size()]});
+        const std::size_t count = 1 + same() % 2500;
+        const auto kind = same() % 4;
+        if (own() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 300));
+        std::vector<float> data(count, static_cast<float>(comm.rank() + 1));
+        if (kind == 0) {
+          comm.barrier(call());
+        } else if (kind == 1) {
+          const int root = static_cast<int>(count) % ranks;
+          comm.broadcast(data.data(), data.data(), count, TNT_FLOAT32, root, call());
+          ASSERT_EQ(data, std::vector<float>(count, static_cast<float>(root + 1))) << "call " << i;
+        } else {
+          all_reduce(comm, data);
+          ASSERT_EQ(data, std::vector<float>(count, static_cast<float>(ranks * (ranks + 1) / 2))) << "call " << i;
+        }
+      }
+    });
   }
 }
 

@@ -13,20 +13,35 @@ void CollectiveHandshake::start_call(const Call& call, const CallContext& contex
   context_ = context;
   ++calls_;
   group_.calls.begin(call, calls_, context.detail, now_ns());
-  batch_.reset();
+  listens_ = false;
+  telling_.reset();
   outgoing_.reset();
   incoming_.reset();
+}
+
+void CollectiveHandshake::expect_next() {
+  if (next_) return;
+  from_next_.reset();
+  from_next_ = staging_.acquire(capacity);  // if the next member gathers, its message is longer
+  next_.emplace(group_);
+  next_->receive({from_next_, 0, capacity}, after(1), handshake_tag);
 }
 
 void CollectiveHandshake::begin(const Call& call, const CallContext& context) {
   start_call(call, context);
   if (group_.size() == 1) return;
   outgoing_ = staging_.acquire(header_bytes);
-  incoming_ = staging_.acquire(capacity);  // if the next member gathers, its message is longer
   stamp(outgoing_.get());
-  batch_.emplace(group_);
-  batch_->receive({incoming_, 0, capacity}, after(1), handshake_tag);
-  batch_->send({outgoing_, 0, header_bytes}, before(1), handshake_tag);
+  expect_next();
+  telling_.emplace(group_);
+  telling_->send({outgoing_, 0, header_bytes}, before(1), handshake_tag);
+}
+
+void CollectiveHandshake::listen(const Call& call, const CallContext& context) {
+  start_call(call, context);
+  if (group_.size() == 1) return;
+  expect_next();
+  listens_ = true;
 }
 
 void CollectiveHandshake::stamp(std::byte* message) const {
@@ -35,10 +50,19 @@ void CollectiveHandshake::stamp(std::byte* message) const {
 }
 
 void CollectiveHandshake::finish() {
-  if (!batch_) return;
-  wait(*batch_);
-  batch_.reset();
-  compare(incoming_.get(), after(1));
+  if (!telling_) return;
+  wait_for_next();
+  wait(*telling_);
+  telling_.reset();
+  compare(from_next_.get(), after(1));
+}
+
+// A neighbour that has ended this call may have told its next one.
+void CollectiveHandshake::look_at_next() {
+  if (!next_->completed()) return;
+  Header other{};
+  std::memcpy(&other, from_next_.get(), sizeof(other));
+  if (other.number == calls_) compare(from_next_.get(), after(1));
 }
 
 void CollectiveHandshake::gather(const Call& call, const CallContext& context, std::size_t bytes,
@@ -52,15 +76,23 @@ void CollectiveHandshake::gather(const Call& call, const CallContext& context, s
   if (bytes > 0) fill(outgoing_.get() + header_bytes);
   if (direct) return gather_directly();
   incoming_ = staging_.acquire(capacity);
+  expect_next();
   for (std::size_t distance = 1; distance < members; distance *= 2) {
     const std::size_t part = std::min(distance, members - distance) * bytes;
     RequestBatch batch(group_);
-    batch.receive({incoming_, 0, capacity}, after(distance), handshake_tag);
+    if (distance > 1) batch.receive({incoming_, 0, capacity}, after(distance), handshake_tag);
     batch.send({outgoing_, 0, header_bytes + part}, before(distance), handshake_tag);
+    if (distance == 1) wait_for_next();
     wait(batch);
-    compare(incoming_.get(), after(distance));
-    if (part > 0) std::memcpy(outgoing_.get() + header_bytes + distance * bytes, incoming_.get() + header_bytes, part);
+    const std::byte* arrived = (distance == 1 ? from_next_ : incoming_).get();
+    compare(arrived, after(distance));
+    if (part > 0) std::memcpy(outgoing_.get() + header_bytes + distance * bytes, arrived + header_bytes, part);
   }
+}
+
+void CollectiveHandshake::wait_for_next() {
+  wait(*next_);
+  next_.reset();
 }
 
 // Each member's room is for the head of its message, and then for the rest.
@@ -69,8 +101,9 @@ void CollectiveHandshake::gather_directly() {
   incoming_ = staging_.acquire(group_.size() * room);
   RequestBatch heads(group_);
   RequestBatch rests(group_);
+  if (group_.size() > 1) expect_next();
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    heads.receive({incoming_, distance * room, capacity}, after(distance), handshake_tag);
+    if (distance > 1) heads.receive({incoming_, distance * room, capacity}, after(distance), handshake_tag);
     if (head_bytes(bytes, after(distance)) < bytes) {
       rests.receive({incoming_, distance * room + capacity, capacity}, after(distance), handshake_tag);
     }
@@ -78,26 +111,29 @@ void CollectiveHandshake::gather_directly() {
     heads.send({outgoing_, 0, head}, before(distance), handshake_tag);
     if (head < bytes) rests.send({outgoing_, head, bytes - head}, before(distance), handshake_tag);
   }
+  if (next_) wait_for_next();
   wait(heads);
-  for (std::size_t distance = 1; distance < group_.size(); ++distance) {
-    compare(incoming_.get() + distance * room, after(distance));
-  }
+  for (std::size_t distance = 1; distance < group_.size(); ++distance) compare(arrival_from(distance), after(distance));
   wait(rests);
   for (std::size_t distance = 1; distance < group_.size(); ++distance) {
     const std::size_t head = head_bytes(bytes, after(distance));
-    std::byte* message = incoming_.get() + distance * room;
-    if (head < bytes) std::memcpy(message + head, message + capacity, bytes - head);
+    const std::byte* rest = incoming_.get() + distance * room + capacity;
+    if (head < bytes) std::memcpy(arrival_from(distance) + head, rest, bytes - head);
   }
 }
 
 const std::byte* CollectiveHandshake::gathered(std::size_t member) const {
   const std::size_t place = (member + group_.size() - group_.self) % group_.size();
-  if (place > 0 && group_.size() <= max_direct) return incoming_.get() + place * room + header_bytes;
+  if (place > 0 && group_.size() <= max_direct) return arrival_from(place) + header_bytes;
   return outgoing_.get() + header_bytes + place * bytes_;
 }
 
-void CollectiveHandshake::wait(RequestBatch& batch) const {
-  batch.wait(context_, WaitingCall{group_.context, calls_}, [this] { return waiter(); });
+void CollectiveHandshake::wait(RequestBatch& batch) {
+  batch.wait(
+      context_, WaitingCall{group_.context, calls_}, [this] { return waiter(); },
+      [this] {
+        if (listens_) look_at_next();
+      });
 }
 
 // The rank with the higher number is named first, whoever finds the difference.

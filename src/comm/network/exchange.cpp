@@ -95,8 +95,8 @@ void RequestBatch::give_up() noexcept {
   items_.clear();
 }
 
-void RequestBatch::wait(const CallContext& context, std::optional<WaitingCall> call,
-                        const std::function<std::string()>& waiter) {
+void RequestBatch::wait(const CallContext& context, std::optional<WaitingCall> call, const std::function<std::string()>& waiter,
+                        const std::function<void()>& meanwhile) {
   try {
     (void)poll();
     if (items_.empty()) return;
@@ -109,6 +109,7 @@ void RequestBatch::wait(const CallContext& context, std::optional<WaitingCall> c
       if (now - last_check_ns > check_every_ns) {
         if (!waiting) waiting.emplace(*group_->world, call.value_or(WaitingCall{}));
         (call ? group_->calls : group_->messages).still_waits(now);
+        meanwhile();
         check_peers(context.timeout, now >= deadline.end_ns(), call, waiter);
         last_check_ns = now;
         if (items_.empty()) break;

@@ -64,7 +64,15 @@ class RequestBatch {
 
   // Returns when all requests are complete. Throws and aborts the job: TNT_PEER_LOST if a missing rank has left, TNT_TIMEOUT.
   // Also throws the error of an earlier abort. call: of all members, if all take part. waiter: "rank 0 in barrier (call 7)".
-  void wait(const CallContext& context, std::optional<WaitingCall> call, const std::function<std::string()>& waiter);
+  // meanwhile: called every few milliseconds, may throw.
+  void wait(
+      const CallContext& context, std::optional<WaitingCall> call, const std::function<std::string()>& waiter,
+      const std::function<void()>& meanwhile = [] {});
+  // Whether all requests are complete; does not wait.
+  [[nodiscard]] bool completed() {
+    (void)poll_all();
+    return items_.empty();
+  }
 
  private:
   struct Item {

@@ -16,11 +16,11 @@ namespace tnt {
 class DoublingAllReduce : TreeAllReduce {
  public:
   // root: the member that gets the result; none: all.
-  DoublingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused,
-                    tnt_op_t op, std::optional<std::size_t> root, Phases& phases)
+  DoublingAllReduce(Group& group, CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused, tnt_op_t op,
+                    std::optional<std::size_t> root, Phases& phases)
       : TreeAllReduce(group, handshake, staging, fused, op, phases), root_(root) {}
 
-  // arrived: called when this rank's part is done.
+  // arrived: called when this rank's part is done, which for a root alone is before all ranks have made the call.
   void run(const std::function<void()>& arrived);
 
  private:

@@ -41,8 +41,8 @@ void BruckAllGather::run(const std::function<void()>& finish_handshake) {
   if (before > 0) std::memcpy(out, data.get() + from_own_on, before);
 }
 
-RingAllGather::RingAllGather(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const void* in,
-                             void* out, const Blocks& blocks)
+RingAllGather::RingAllGather(Group& group, CollectiveHandshake& handshake, StagingPool& staging, const void* in, void* out,
+                             const Blocks& blocks)
     : group_(group),
       handshake_(handshake),
       staging_(staging),

@@ -17,7 +17,7 @@ namespace tnt {
 // all-to-all communications in multiport message-passing systems", 1997, section 4.
 class BruckAllGather {
  public:
-  BruckAllGather(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const void* in, void* out,
+  BruckAllGather(Group& group, CollectiveHandshake& handshake, StagingPool& staging, const void* in, void* out,
                  const Blocks& blocks)
       : group_(group), handshake_(handshake), staging_(staging), in_(in), out_(out), blocks_(blocks) {}
   void run(const std::function<void()>& finish_handshake);
@@ -27,7 +27,7 @@ class BruckAllGather {
   [[nodiscard]] std::size_t offset(std::size_t distance) const;
 
   Group& group_;
-  const CollectiveHandshake& handshake_;
+  CollectiveHandshake& handshake_;
   StagingPool& staging_;
   const void* in_;
   void* out_;
@@ -38,7 +38,7 @@ class BruckAllGather {
 // carries them once in each direction, if neighbours are on one node. Straight into the caller's memory, if the network allows.
 class RingAllGather {
  public:
-  RingAllGather(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const void* in, void* out,
+  RingAllGather(Group& group, CollectiveHandshake& handshake, StagingPool& staging, const void* in, void* out,
                 const Blocks& blocks);
   void run(const std::function<void()>& finish_handshake);
 
@@ -60,7 +60,7 @@ class RingAllGather {
   void wait_for_sends(std::size_t left);
 
   Group& group_;
-  const CollectiveHandshake& handshake_;
+  CollectiveHandshake& handshake_;
   StagingPool& staging_;
   const std::byte* in_;
   std::byte* out_;

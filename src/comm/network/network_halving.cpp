@@ -18,8 +18,8 @@ std::size_t chunk_bytes(std::size_t bytes, bool one_node) {
 
 }  // namespace
 
-HalvingAllReduce::HalvingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging,
-                                   const FusedBuffer& fused, tnt_op_t op, std::optional<std::size_t> root, Phases& phases)
+HalvingAllReduce::HalvingAllReduce(Group& group, CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused,
+                                   tnt_op_t op, std::optional<std::size_t> root, Phases& phases)
     : TreeAllReduce(group, handshake, staging, fused, op, phases),
       root_(root),
       takes_callers_(sums_.are_results() && group.world->network().takes_callers_memory()),

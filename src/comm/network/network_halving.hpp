@@ -21,8 +21,8 @@ namespace tnt {
 // need memory for one chunk, whatever the number of ranks; otherwise for one more each.
 class HalvingAllReduce : TreeAllReduce {
  public:
-  HalvingAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused,
-                   tnt_op_t op, std::optional<std::size_t> root, Phases& phases);
+  HalvingAllReduce(Group& group, CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused, tnt_op_t op,
+                   std::optional<std::size_t> root, Phases& phases);
 
   // root: the member that gets the result; none: all. first_begun: called when the first half is on its way, or before the
   // first wait. A rank whose neighbour makes another call sends no sum then, and no rank's result is complete without it.

@@ -149,9 +149,10 @@ void NetworkCommunicator::reduce_fused(const Call& call, const FusedBuffer& fuse
   if (algorithm == AllReduceAlgorithm::gather) return reduce_gathered(call, fused, wanted, context);
   if (algorithm == AllReduceAlgorithm::direct) return reduce_directly(call, fused, root, context);
   Phases phases(context);
-  handshake_.begin(call, context);
+  const bool doubles = algorithm == AllReduceAlgorithm::doubling;
+  doubles && !root ? handshake_.listen(call, context) : handshake_.begin(call, context);
   const auto finish = [&] { handshake_.finish(); };
-  if (algorithm == AllReduceAlgorithm::doubling) {
+  if (doubles) {
     DoublingAllReduce(group_, handshake_, staging_, fused, call.op, root, phases).run(finish);
   } else {
     HalvingAllReduce(group_, handshake_, staging_, fused, call.op, root, phases).run(finish);

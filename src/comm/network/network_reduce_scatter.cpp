@@ -26,7 +26,7 @@ std::size_t elements_per_chunk(const Blocks& blocks, std::size_t members, std::s
 
 }  // namespace
 
-HalvingReduceScatter::HalvingReduceScatter(Group& group, const CollectiveHandshake& handshake, StagingPool& staging,
+HalvingReduceScatter::HalvingReduceScatter(Group& group, CollectiveHandshake& handshake, StagingPool& staging,
                                            const FusedBuffer& fused, void* out, const Blocks& blocks, tnt_op_t op,
                                            Phases& phases)
     : TreeAllReduce(group, handshake, staging, fused, op, phases),

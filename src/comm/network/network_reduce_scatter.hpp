@@ -16,8 +16,8 @@ namespace tnt {
 class HalvingReduceScatter : TreeAllReduce {
  public:
   // fused: of all of the input. blocks: in elements.
-  HalvingReduceScatter(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused,
-                       void* out, const Blocks& blocks, tnt_op_t op, Phases& phases);
+  HalvingReduceScatter(Group& group, CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused, void* out,
+                       const Blocks& blocks, tnt_op_t op, Phases& phases);
 
   // finish_handshake: called before the first message.
   template <typename FinishHandshake>

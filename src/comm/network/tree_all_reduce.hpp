@@ -11,7 +11,7 @@ namespace tnt {
 
 class TreeAllReduce {
  public:
-  TreeAllReduce(Group& group, const CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused, tnt_op_t op,
+  TreeAllReduce(Group& group, CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused, tnt_op_t op,
                 Phases& phases)
       : group_(group),
         handshake_(handshake),
@@ -28,7 +28,7 @@ class TreeAllReduce {
   }
 
   Group& group_;
-  const CollectiveHandshake& handshake_;
+  CollectiveHandshake& handshake_;
   StagingPool& staging_;
   const FusedBuffer& fused_;
   Phases& phases_;
