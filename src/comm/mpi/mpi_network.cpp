@@ -1,5 +1,7 @@
 #include "comm/mpi/mpi_network.hpp"
 
+#include <dlfcn.h>
+
 #include <atomic>
 #include <chrono>
 #include <list>
@@ -242,6 +244,17 @@ std::size_t MpiNetwork::unasked_bytes() const noexcept {
   return 4032;
 #else
   return 0;
+#endif
+}
+
+// Open MPI does where it sees more ranks than cores, or is told so. The variable is not part of its interface; without it
+// nothing is known.
+bool MpiNetwork::test_yields() const noexcept {
+#ifdef OPEN_MPI
+  static const auto* const yields = static_cast<const bool*>(dlsym(RTLD_DEFAULT, "opal_progress_yield_when_idle"));
+  return yields != nullptr && *yields;
+#else
+  return false;
 #endif
 }
 

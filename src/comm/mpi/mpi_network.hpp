@@ -28,6 +28,7 @@ class MpiNetwork final : public Network {
   [[nodiscard]] const char* transport() const noexcept override { return "mpi"; }
   [[nodiscard]] int max_tag() const noexcept override { return max_tag_; }
   [[nodiscard]] std::size_t unasked_bytes() const noexcept override;
+  [[nodiscard]] bool test_yields() const noexcept override;
   [[nodiscard]] std::unique_ptr<Request> isend(const void* data, std::size_t bytes, int to, int tag,
                                                std::shared_ptr<void> memory) override;
   [[nodiscard]] std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,

@@ -15,13 +15,15 @@ constexpr std::int64_t max_nap_ns = 500'000;  // of a rank that has waited long;
 constexpr std::int64_t min_nap_ns = 50'000;   // of a rank whose polling takes the core from a computation
 
 // Backs off: spins first, then yields, then sleeps, longer the longer it has waited. Beside nothing that computes it yields
-// for 10 ms: where ranks share cores, a collective takes some milliseconds, and each nap of a rank holds up all others.
-void rest(const BackoffPolicy& backoff, WaitHint wait_hint, std::int64_t waited) {
+// for 10 ms: where ranks share cores, a collective takes some milliseconds, and each nap of a rank holds up all others. It
+// yields once for each look: a network whose test has yielded must be looked at first.
+void rest(const Group& group, WaitHint wait_hint, std::int64_t waited) {
+  const BackoffPolicy& backoff = group.backoff;
   const bool computing = wait_hint == WaitHint::computing;
   if (waited < backoff.spin_ns) {
     cpu_pause();
   } else if (waited < (computing ? 1 : 500) * backoff.yield_ns) {
-    yield_core();
+    if (!group.test_yields) yield_core();
   } else {
     const std::int64_t nap = computing ? std::max(waited / 8, min_nap_ns) : waited / 64;
     std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(nap, max_nap_ns)));
@@ -117,7 +119,7 @@ void RequestBatch::wait(const CallContext& context, std::optional<WaitingCall> c
       if (poll()) {
         quiet_since = now;
       } else if (!items_.back().request->wait()) {
-        rest(group_->backoff, context.wait_hint, now - quiet_since);
+        rest(*group_, context.wait_hint, now - quiet_since);
       }
     }
   } catch (const Error& error) {

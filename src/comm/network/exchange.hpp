@@ -28,6 +28,7 @@ struct Group {
   bool one_node = false;      // whether all members share a node
   std::size_t nodes = 1;      // of the members
   BackoffPolicy backoff{};
+  bool test_yields = false;  // Network::test_yields
   std::atomic<bool> cancelled{false};
   FlightLane calls{};     // the record of the collectives
   FlightLane messages{};  // and of the messages

@@ -79,6 +79,9 @@ class Network : NonCopyable {
   // quicker than one that is a little longer. 0: there is no such border.
   [[nodiscard]] virtual std::size_t unasked_bytes() const noexcept { return 0; }
 
+  // Whether a test of a request that finds nothing new releases the core itself.
+  [[nodiscard]] virtual bool test_yields() const noexcept { return false; }
+
   // Of the calling thread, in the network's time.
   virtual void sleep(std::chrono::nanoseconds time) { std::this_thread::sleep_for(time); }
 
