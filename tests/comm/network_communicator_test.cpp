@@ -60,6 +60,20 @@ TEST(NetworkMemory, HalvingNeedsMemoryForOneChunk) {
   });
 }
 
+// Two tensors have to be packed.
+TEST(NetworkMemory, ManyRanksPackSmallerChunks) {
+  if (testing::sanitized) GTEST_SKIP() << "128 ranks";
+  constexpr std::size_t count = (std::size_t{3} << 20) / sizeof(float);
+  run_threads(128, [&](Communicator& comm) {
+    std::vector<float> data(2 * count, 1.0F);
+    const TensorView first{.in = data.data(), .out = data.data(), .count = count};
+    const TensorView second{.in = data.data() + count, .out = data.data() + count, .count = count};
+    comm.all_reduce(FusedBuffer(std::array{first, second}, TNT_FLOAT32), TNT_SUM, call());
+    EXPECT_EQ(data, std::vector<float>(2 * count, 128.0F));
+    EXPECT_LE(dynamic_cast<NetworkCommunicator&>(comm).staging_bytes(), std::size_t{4} << 20);
+  });
+}
+
 TEST_P(NetworkTest, AllReduceAroundEveryBorder) {
   for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_BFLOAT16, TNT_UINT8}) {
     for (const std::size_t bytes : byte_borders(n)) {

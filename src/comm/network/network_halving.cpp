@@ -1,6 +1,7 @@
 #include "comm/network/network_halving.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "comm/network/chunks.hpp"
@@ -9,10 +10,13 @@ namespace tnt {
 namespace {
 
 // Large enough for the full rate of a network in the first half, small enough that a few chunks overlap. On one node nothing
-// travels while ranks compute.
-std::size_t chunk_bytes(std::size_t bytes, bool one_node) {
+// travels while ranks compute. Each chunk of packed data takes memory as long as it is in flight, and one is in each stage:
+// among many ranks all of them together take 4 MiB.
+std::size_t chunk_bytes(std::size_t bytes, bool one_node, bool packed, std::size_t stages) {
   constexpr std::size_t smallest = std::size_t{128} * 1024;
-  constexpr std::size_t largest = std::size_t{1024} * 1024;
+  constexpr std::size_t of_64_ranks = 15;
+  const std::size_t largest =
+      packed && stages > of_64_ranks ? std::max(smallest, std::bit_floor(4 * 8 * smallest / stages)) : 8 * smallest;
   return std::clamp(one_node ? bytes : bytes / 4, smallest, largest) / cache_line_bytes * cache_line_bytes;
 }
 
@@ -23,7 +27,9 @@ HalvingAllReduce::HalvingAllReduce(Group& group, CollectiveHandshake& handshake,
     : TreeAllReduce(group, handshake, staging, fused, op, phases),
       root_(root),
       takes_callers_(sums_.are_results() && group.world->network().takes_callers_memory()),
-      per_chunk_(chunk_bytes(fused.count() * sums_.size(), group.one_node) / sums_.size()),
+      per_chunk_(
+          chunk_bytes(fused.count() * sums_.size(), group.one_node, !takes_callers_ || fused.views().size() > 1, stages()) /
+          sums_.size()),
       chunks_(chunk_count(fused.count(), per_chunk_)) {}
 
 void HalvingAllReduce::start(std::size_t index) {

@@ -18,7 +18,8 @@ namespace tnt {
 // sends 2 (n-1)/n S in 2 log2 n messages for each chunk (16-bit types 3 (n-1)/n S: their partial sums are float32); the first
 // ranks, n less the power of two below it, have a partner that sends all of its data and gets the result. A single tensor of
 // the wire type is sent from the caller's memory and received there, if the network allows. All chunks in flight together then
-// need memory for one chunk, whatever the number of ranks; otherwise for one more each.
+// need memory for one chunk, whatever the number of ranks; otherwise for one more each, of 1 MiB up to 64 ranks, and for 4 MiB
+// in all beyond.
 class HalvingAllReduce : TreeAllReduce {
  public:
   HalvingAllReduce(Group& group, CollectiveHandshake& handshake, StagingPool& staging, const FusedBuffer& fused, tnt_op_t op,
@@ -28,13 +29,12 @@ class HalvingAllReduce : TreeAllReduce {
   // first wait. A rank whose neighbour makes another call sends no sum then, and no rank's result is complete without it.
   template <typename FirstBegun>
   void run(FirstBegun&& first_begun) {
-    const std::size_t stages = 2 * places_.levels + 3;
     const std::size_t begun_at = places_.extra ? 0 : 1;
-    for (std::size_t tick = 0; tick < chunks_ + stages - 1; ++tick) {
+    for (std::size_t tick = 0; tick < chunks_ + stages() - 1; ++tick) {
       if (tick < chunks_) {
         start(tick);
       }
-      for (std::size_t stage = 1; stage < stages && stage <= tick; ++stage) {
+      for (std::size_t stage = 1; stage < stages() && stage <= tick; ++stage) {
         if (tick - stage < chunks_) advance(tick - stage, stage);
       }
       if (tick == begun_at) first_begun();
@@ -56,6 +56,7 @@ class HalvingAllReduce : TreeAllReduce {
     RequestBatch sent;          // from source and data, in which later stages write other parts only
   };
 
+  [[nodiscard]] std::size_t stages() const { return 2 * places_.levels + 3; }
   void start(std::size_t index);
   void advance(std::size_t index, std::size_t stage);
   void add_extra(Chunk& chunk);
