@@ -14,9 +14,11 @@ namespace {
 // among many ranks all of them together take 4 MiB.
 std::size_t chunk_bytes(std::size_t bytes, bool one_node, bool packed, std::size_t stages) {
   constexpr std::size_t smallest = std::size_t{128} * 1024;
+  constexpr std::size_t largest_of_all = 8 * smallest;
+  constexpr std::size_t all_in_flight = 4 * largest_of_all;
   constexpr std::size_t of_64_ranks = 15;
   const std::size_t largest =
-      packed && stages > of_64_ranks ? std::max(smallest, std::bit_floor(4 * 8 * smallest / stages)) : 8 * smallest;
+      packed && stages > of_64_ranks ? std::max(smallest, std::bit_floor(all_in_flight / stages)) : largest_of_all;
   return std::clamp(one_node ? bytes : bytes / 4, smallest, largest) / cache_line_bytes * cache_line_bytes;
 }
 
