@@ -17,6 +17,12 @@ void run_reducer_case(const Trainer& trainer, const Model& model);
 // The part of the reduction that a backward pass of this many microseconds does not hide.
 void run_overlap_case(const Trainer& trainer, const Model& model, double backward_us);
 
+// Sums of steps that are replayed from a CUDA graph. Throws Failure for a wrong one.
+void run_capture_case(const Trainer& trainer);
+
+// What the other ranks are told when one leaves, and how soon. Throws Failure unless its rank is named. Ends the process.
+void run_abort_case(const Trainer& trainer);
+
 // Through the C API and NCCL, for sizes from 4 bytes.
 void run_all_reduce_cases(const Trainer& trainer, std::size_t max_bytes);
 

@@ -53,6 +53,8 @@ void run(const Choice& choice) {
     const CudaStream stream;
     trainer.stream = stream.get();
     if (trainer.rank == 0) print_line(describe_device(trainer.device));
+    if (choice.what == "capture") run_capture_case(trainer);
+    if (choice.what == "abort") run_abort_case(trainer);
     if (choice.what == "all_reduce") run_all_reduce_cases(trainer, choice.max_bytes);
     for (const std::string& name : choice.models) {
       if (choice.what == "reducer") run_reducer_case(trainer, find_model(name));
@@ -65,9 +67,11 @@ void run(const Choice& choice) {
 
 Choice read(int argc, char** argv, CLI::App& app) {
   Choice choice;
-  app.add_option("what", choice.what, "buckets: pack and unpack; reducer: host time of a step; overlap; all_reduce")
+  app.add_option("what", choice.what,
+                 "buckets: pack and unpack; reducer: host time of a step; overlap; all_reduce; capture: a step in a "
+                 "CUDA graph; abort: a rank leaves")
       ->required()
-      ->check(CLI::IsMember({"buckets", "reducer", "overlap", "all_reduce"}));
+      ->check(CLI::IsMember({"buckets", "reducer", "overlap", "all_reduce", "capture", "abort"}));
   app.add_option("--model", choice.models, "whose gradients: resnet50, transformer_big, bert_large");
   app.add_option("--seconds", choice.seconds, "for each time of buckets")->check(CLI::PositiveNumber);
   app.add_option("--backward-ms", choice.backward_ms, "that overlap computes in a step")->check(CLI::PositiveNumber);

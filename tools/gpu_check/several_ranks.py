@@ -100,6 +100,8 @@ def run_way(
         largest = ["--max-bytes", way.largest]
         lines += json_lines(job("all-reduce", ranks, [BENCH, "all_reduce", *largest], clock.limit(60), env_of))[1:]
         lines += json_lines(job("overlap", ranks, [BENCH, "overlap"], clock.limit(60), env_of))[1:]
+        for case in ("capture", "abort"):
+            lines += json_lines(job(case, ranks, [BENCH, case], clock.limit(60), env_of))[1:]
         lines += json_lines(job("reducer", ranks, [BENCH, "reducer", "--model", "resnet50"], clock.limit(60), env_of))[1:]
     for line in lines:
         line["way"] = way.name + (", MPS" if server else "")
