@@ -1,15 +1,24 @@
 #include "reducer/bucket_buffers.hpp"
 
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <utility>
 
 namespace tnt {
 namespace {
 
-constexpr std::size_t alignment = 256;
+std::size_t aligned(std::size_t bytes) {
+  constexpr std::size_t of_a_buffer = 256;
+  return (bytes + of_a_buffer - 1) / of_a_buffer * of_a_buffer;
+}
 
-std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+struct Left {
+  std::shared_ptr<void> memory;
+  Left* next = nullptr;
+};
+std::mutex left_mutex;
+Left* all_left = nullptr;  // never freed
 
 }  // namespace
 
@@ -35,10 +44,9 @@ BucketBuffers::BucketBuffers(Device& device, DeviceCommunicator& comm, std::span
 
 // Memory of the pool is released in the order of its stream anyway.
 void BucketBuffers::leave() noexcept {
-  static std::mutex mutex;
-  static std::vector<std::shared_ptr<void>>& left = *new std::vector<std::shared_ptr<void>>;
-  const std::scoped_lock lock(mutex);
-  if (registered_) left.push_back(std::move(registered_));
+  if (!registered_) return;
+  const std::scoped_lock lock(left_mutex);
+  if (auto* const left = new (std::nothrow) Left{std::move(registered_), all_left}) all_left = left;
 }
 
 }  // namespace tnt

@@ -47,7 +47,7 @@ class Ended:
 class TwoHosts:
     """The namespaces, and what a process on the first one needs to start others on both."""
 
-    namespaces: tuple[str, str]
+    namespaces: tuple[str, ...]
     environment: Mapping[str, str]
 
     def command(self, host: int, command: Sequence[str]) -> list[str]:
@@ -95,7 +95,7 @@ class TwoHosts:
 
     def cut(self) -> None:
         """Takes the link away: neither host hears of the other any more."""
-        _ip("-n", self.namespaces[0], "link", "set", LINK, "down")
+        ip("-n", self.namespaces[0], "link", "set", LINK, "down")
 
 
 def why_not() -> str:
@@ -117,33 +117,43 @@ def why_not() -> str:
 @contextlib.contextmanager
 def two_hosts() -> Iterator[TwoHosts]:
     """Makes them, and removes them with all that runs there."""
-    _remove_stale()
+    remove_stale()
     pair = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
     names = (f"{pair}a", f"{pair}b")
     with tempfile.TemporaryDirectory(prefix="tnt-hosts-") as folder:
-        hosts = TwoHosts(names, _environment(names, Path(folder)))
+        hosts = TwoHosts(names, environment_of(dict(zip(ADDRESSES, names, strict=True)), Path(folder)))
         try:
             _make(names)
             yield hosts
         finally:
             for name in names:
-                _remove(name)
+                remove(name)
 
 
 def _make(names: Sequence[str]) -> None:
     for name in names:
-        _ip("netns", "add", name)
-        _ip("-n", name, "link", "set", "lo", "up")
-    _ip("-n", names[0], "link", "add", LINK, "type", "veth", "peer", "name", LINK, "netns", names[1])
+        add_namespace(name)
+    ip("-n", names[0], "link", "add", LINK, "type", "veth", "peer", "name", LINK, "netns", names[1])
     for name, address in zip(names, ADDRESSES, strict=True):
-        _ip("-n", name, "address", "add", f"{address}/24", "dev", LINK)
-        _ip("-n", name, "link", "set", LINK, "up")
-        _run("tc", "-n", name, "qdisc", "add", "dev", LINK, "root", *SHAPE)
+        connect(name, address)
 
 
-def _environment(names: Sequence[str], folder: Path) -> dict[str, str]:
+def add_namespace(name: str) -> None:
+    ip("netns", "add", name)
+    ip("-n", name, "link", "set", "lo", "up")
+
+
+def connect(name: str, address: str) -> None:
+    """Gives the link of a host its address, and shapes what the host sends."""
+    ip("-n", name, "address", "add", f"{address}/24", "dev", LINK)
+    ip("-n", name, "link", "set", LINK, "up")
+    _run("tc", "-n", name, "qdisc", "add", "dev", LINK, "root", *SHAPE)
+
+
+def environment_of(names: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """What lets an mpirun on one of the hosts start ranks on all. names: of the namespaces, by address."""
     agent = folder / "agent"  # in ssh's place: agent [OPTION...] HOST COMMAND...
-    cases = "".join(f"  {address}) name={name} ;;\n" for name, address in zip(names, ADDRESSES, strict=True))
+    cases = "".join(f"  {address}) name={name} ;;\n" for address, name in names.items())
     agent.write_text(
         "#!/bin/sh\n"
         'while [ "${1#-}" != "$1" ]; do shift; done  # options of ssh\n'
@@ -166,32 +176,33 @@ def _environment(names: Sequence[str], folder: Path) -> dict[str, str]:
     }
 
 
-def _remove(name: str) -> None:
+def remove(name: str) -> None:
+    """Ends all that runs in a namespace, and deletes it."""
     for _ in range(3):  # what is killed may have started something meanwhile
         for pid in _processes(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.SubprocessError):
-        _ip("netns", "delete", name)
+        ip("netns", "delete", name)
 
 
-def _remove_stale() -> None:
+def remove_stale() -> None:
     """Those of a process that was killed before it could remove them."""
-    for line in _ip("netns", "list").splitlines():
+    for line in ip("netns", "list").splitlines():
         name = line.split()[0] if line.split() else ""
         pid = name.removeprefix(PREFIX).rpartition("-")[0]
         if name.startswith(PREFIX) and pid.isdigit() and not Path("/proc", pid).exists():
-            _remove(name)
+            remove(name)
 
 
 def _processes(name: str) -> list[int]:
     try:
-        return [int(pid) for pid in _ip("netns", "pids", name).split()]
+        return [int(pid) for pid in ip("netns", "pids", name).split()]
     except subprocess.SubprocessError:
         return []
 
 
-def _ip(*words: str) -> str:
+def ip(*words: str) -> str:
     return _run("ip", *words)
 
 
