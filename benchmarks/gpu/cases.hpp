@@ -20,7 +20,8 @@ void run_overlap_case(const Trainer& trainer, const Model& model, double backwar
 // Sums of steps that are replayed from a CUDA graph. Throws Failure for a wrong one.
 void run_capture_case(const Trainer& trainer);
 
-// What the other ranks are told when one leaves, and how soon. Throws Failure unless its rank is named. Ends the process.
+// Reports what the other ranks are told when one leaves, and how soon. Throws Failure unless the message names that rank. Ends
+// the process.
 void run_abort_case(const Trainer& trainer);
 
 // Through the C API and NCCL, for sizes from 4 bytes.

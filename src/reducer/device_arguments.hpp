@@ -1,5 +1,5 @@
-// The checks of what a caller passes to a device reducer: streams, gradients and results. What was found good is remembered,
-// because asking CUDA takes as long as the rest of a call.
+// Checks the streams, gradients and results that a caller passes to a device reducer. Remembers what it found valid, because
+// asking CUDA takes as long as the rest of a call.
 #pragma once
 
 #include <string>

@@ -45,7 +45,7 @@ struct PackedBucket {
 // May change the data in place. Returns an error message or nothing.
 using BucketHook = std::function<std::optional<std::string>(const PackedBucket&)>;
 
-// Calls the hook; what it throws is an error message, too.
+// Calls the hook. An exception counts as an error message.
 [[nodiscard]] inline std::optional<std::string> failure_of_hook(const BucketHook& hook, const PackedBucket& packed) {
   try {
     return hook(packed);

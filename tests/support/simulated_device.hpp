@@ -93,8 +93,8 @@ class SimulatedDevice final : public Device {
 
   static void set_current(int index);               // the calling thread's current device, 0 at first
   [[nodiscard]] static SimulatedDevice* entered();  // by the calling thread (with_current_device); or null
-  // Memory of the device that the calling thread has entered, without a stream, as by cudaMalloc and
-  // cudaFree. Null: it has entered none, or allocating fails. What is released must not be in use.
+  // Memory of the entered device, without a stream, like cudaMalloc and cudaFree. Returns null if no device is entered or the
+  // allocation fails. The released memory must not be in use.
   [[nodiscard]] static void* allocate_at_once(std::size_t bytes);
   static void release_at_once(void* memory);
 
