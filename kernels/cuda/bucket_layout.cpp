@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/rounded_up.hpp"
+
 namespace tnt::gpu {
 namespace {
 
@@ -13,8 +15,6 @@ constexpr std::size_t granule = 128;  // elements; a multiple of a cache line fo
 constexpr std::size_t vector_bytes = 16;
 constexpr std::size_t line_bytes = 128;
 constexpr std::size_t big_bytes = 4096;  // padding to a cache line is negligible from this size on
-
-std::size_t rounded_up(std::size_t value, std::size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 bool is_floating(tnt_dtype_t dtype) {
   return dtype == TNT_FLOAT32 || dtype == TNT_FLOAT64 || dtype == TNT_FLOAT16 || dtype == TNT_BFLOAT16;

@@ -5,13 +5,12 @@
 #include <numeric>
 #include <utility>
 
+#include "base/rounded_up.hpp"
+
 namespace tnt {
 namespace {
 
-std::size_t aligned(std::size_t bytes) {
-  constexpr std::size_t of_a_buffer = 256;
-  return (bytes + of_a_buffer - 1) / of_a_buffer * of_a_buffer;
-}
+std::size_t aligned(std::size_t bytes) { return rounded_up(bytes, 256); }
 
 struct Left {
   std::shared_ptr<void> memory;

@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/rounded_up.hpp"
 
 namespace tnt {
 namespace {
@@ -19,8 +20,6 @@ std::vector<gpu::TensorShape> shapes_of(const Plan& plan, std::size_t bucket) {
   }
   return shapes;
 }
-
-std::size_t rounded_up(std::size_t count, std::size_t unit) { return (count + unit - 1) / unit * unit; }
 
 }  // namespace
 

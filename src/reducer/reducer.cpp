@@ -289,18 +289,21 @@ void Reducer::sum(std::size_t bucket, const FusedBuffer& fused, const CallContex
 }
 
 void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, const CallContext& call) {
+  std::vector<TensorView> packed;
+  std::vector<std::size_t> offsets;
+  std::size_t offset = 0;
+  for (const TensorView& view : fused.views()) {
+    std::byte* const place = packed_.data() + offset * dtype_size(fused.dtype());
+    packed.push_back({.in = place, .out = view.out == nullptr ? nullptr : place, .count = view.count});
+    offsets.push_back(offset);
+    offset += view.count;
+  }
   {
     Phases phases(call);
     fused.pack(0, fused.count(), packed_.data());
     phases.end("pack");
-    call_hook(bucket, fused);
+    call_hook({.bucket = bucket, .data = packed_.data(), .count = fused.count(), .offsets = offsets});
     phases.end("hook");
-  }
-  std::vector<TensorView> packed;
-  std::byte* next = packed_.data();
-  for (const TensorView& view : fused.views()) {
-    packed.push_back({.in = next, .out = view.out == nullptr ? nullptr : next, .count = view.count});
-    next += view.count * dtype_size(fused.dtype());
   }
   sum(bucket, FusedBuffer(packed, fused.dtype()), call);
   Phases phases(call);
@@ -309,17 +312,11 @@ void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, con
 }
 
 // A failure aborts the job, because the other ranks wait for this bucket.
-void Reducer::call_hook(std::size_t bucket, const FusedBuffer& fused) {
-  std::vector<std::size_t> offsets;
-  std::size_t next = 0;
-  for (const TensorView& view : fused.views()) {
-    offsets.push_back(next);
-    next += view.count;
-  }
-  const auto failure =
-      failure_of_hook(hook_, {.bucket = bucket, .data = packed_.data(), .count = fused.count(), .offsets = offsets});
+void Reducer::call_hook(const PackedBucket& packed) {
+  const auto failure = failure_of_hook(hook_, packed);
   if (!failure) return;
-  const std::string message = fmt::format("rank {}: {}: the bucket hook failed: {}", comm_->rank(), details_[bucket], *failure);
+  const std::string message =
+      fmt::format("rank {}: {}: the bucket hook failed: {}", comm_->rank(), details_[packed.bucket], *failure);
   comm_->abort(TNT_ABORTED, message);
   throw Error(comm_->async_error().value_or(Error(TNT_ABORTED, message)));  // another rank may have aborted first
 }

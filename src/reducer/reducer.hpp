@@ -71,7 +71,7 @@ class Reducer final : public GradientReducer, private ProgressEngine::Client {
   void reduce_bucket(std::size_t bucket, WaitHint wait_hint, PhaseObserver& observer);
   void sum(std::size_t bucket, const FusedBuffer& fused, const CallContext& call);
   void reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, const CallContext& call);
-  void call_hook(std::size_t bucket, const FusedBuffer& fused);
+  void call_hook(const PackedBucket& packed);
   void end_step();
   void count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns);
   void check_stream(StreamHandle stream) const;

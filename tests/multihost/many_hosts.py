@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from two_hosts import LINK, PREFIX, TwoHosts, add_namespace, connect, environment_of, ip, remove, remove_stale, why_not
+from two_hosts import LINK, TwoHosts, add_namespace, connect, environment_of, ip, new_name, remove, remove_stale, why_not
 
 ALGORITHMS = {"its choice": 0, "recursive doubling": 3, "ring": 4, "segmented ring": 5, "Rabenseifner": 6}
 RUN_SECONDS = 300
-_numbers = itertools.count()
 
 
 @contextlib.contextmanager
 def switched_hosts(n: int) -> Iterator[tuple[TwoHosts, list[str]]]:
     """So many hosts on a switch, and their addresses."""
     remove_stale()
-    job = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
+    job = new_name()
     names = {f"10.77.1.{i + 1}": f"{job}h{i}" for i in range(n)}
     switch = f"{job}s"
     with tempfile.TemporaryDirectory(prefix="tnt-hosts-") as folder:

@@ -118,8 +118,8 @@ def why_not() -> str:
 def two_hosts() -> Iterator[TwoHosts]:
     """Makes them, and removes them with all that runs there."""
     remove_stale()
-    pair = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
-    names = (f"{pair}a", f"{pair}b")
+    job = new_name()
+    names = (f"{job}a", f"{job}b")
     with tempfile.TemporaryDirectory(prefix="tnt-hosts-") as folder:
         hosts = TwoHosts(names, environment_of(dict(zip(ADDRESSES, names, strict=True)), Path(folder)))
         try:
@@ -128,6 +128,11 @@ def two_hosts() -> Iterator[TwoHosts]:
         finally:
             for name in names:
                 remove(name)
+
+
+def new_name() -> str:
+    """The beginning of the names of a job's namespaces, by which `remove_stale` finds them."""
+    return f"{PREFIX}{os.getpid()}-{next(_numbers)}"
 
 
 def _make(names: Sequence[str]) -> None:

@@ -8,11 +8,7 @@
 
 using namespace fake;
 
-#define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
-
 namespace {
-
-using Lock = std::unique_lock<std::mutex>;
 
 nccl::ncclResult_t register_with(Comm& comm, void* memory, std::size_t bytes, bool window, void** result) {
   static long made = 0;
@@ -87,9 +83,7 @@ FAKE_EXPORT nccl::ncclResult_t ncclCommWindowRegister(nccl::ncclComm_t handle, v
   wishes[comm.rank] = bytes;
   if (wishes.begin()->second != bytes) state.misused("ranks register windows of different sizes");
   state.changed.notify_all();
-  ++comm.inside;
-  state.changed.wait(lock, [&] { return comm.ended() || wishes.size() == comm.group->members.size(); });
-  --comm.inside;
+  block(comm, lock, [&] { return wishes.size() == comm.group->members.size(); });
   if (comm.ended()) return nccl::ncclInternalError;
   return register_with(comm, memory, bytes, true, reinterpret_cast<void**>(window));
 }

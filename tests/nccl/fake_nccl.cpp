@@ -10,11 +10,7 @@
 
 using namespace fake;
 
-#define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
-
 namespace {
-
-using Lock = std::unique_lock<std::mutex>;
 
 // A call in a group: a collective, or a message.
 struct Grouped {
@@ -35,14 +31,6 @@ bool idle(Comm& comm, const char* function) {
   if (comm.busy_polls == 0 && !comm.deferred && !comm.waits_for_members && comm.split_result == nullptr) return true;
   State::get().misused(std::string(function) + " while a call is in progress");
   return false;
-}
-
-// Blocks inside a call of the communicator until done() or its abort.
-template <typename Done>
-void block(Comm& comm, Lock& lock, Done&& done) {
-  ++comm.inside;
-  State::get().changed.wait(lock, [&] { return comm.ended() || done(); });
-  --comm.inside;
 }
 
 // How long an operation is in progress. A communicator of several ranks that does not block starts a thread for each one.

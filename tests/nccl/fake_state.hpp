@@ -17,7 +17,11 @@
 
 #include "comm/nccl/nccl_abi.hpp"
 
+#define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
+
 namespace fake {
+
+using Lock = std::unique_lock<std::mutex>;
 
 namespace nccl = tnt::nccl_abi;
 
@@ -161,6 +165,14 @@ class State {
 
 [[nodiscard]] inline Comm* comm_of(nccl::ncclComm_t handle) { return reinterpret_cast<Comm*>(handle); }
 [[nodiscard]] inline nccl::ncclComm_t handle_of(Comm& comm) { return reinterpret_cast<nccl::ncclComm_t>(&comm); }
+
+// Blocks inside a call of the communicator until done() or its abort.
+template <typename Done>
+void block(Comm& comm, Lock& lock, Done&& done) {
+  ++comm.inside;
+  State::get().changed.wait(lock, [&] { return comm.ended() || done(); });
+  --comm.inside;
+}
 
 // Sets the asynchronous error of one communicator, unless it has one already.
 void fail_later(Comm& comm, nccl::ncclResult_t error, const std::string& words);

@@ -9,15 +9,13 @@
 #include <array>
 #include <cerrno>
 
+#include "base/rounded_up.hpp"
 #include "comm/shm/error_record.hpp"
 
 namespace tnt {
 namespace {
 
-std::uint64_t round_up(std::uint64_t bytes) {
-  const std::uint64_t page = page_size();
-  return (bytes + page - 1) / page * page;
-}
+std::uint64_t round_up(std::uint64_t bytes) { return rounded_up(bytes, page_size()); }
 
 FileDescriptor open_process(int pid) {
 #ifdef SYS_pidfd_open

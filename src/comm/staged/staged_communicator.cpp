@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/rounded_up.hpp"
 #include "comm/blocks.hpp"
 #include "comm/dispatch_collective.hpp"
 
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::size_t alignment = 256;
 
-std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+std::size_t padded(std::size_t bytes) { return rounded_up(bytes, alignment); }
 
 }  // namespace
 
