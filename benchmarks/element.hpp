@@ -82,6 +82,7 @@ namespace tnt::bench {
     case TNT_INT64: return static_cast<double>(as(std::int64_t{}));
     case TNT_UINT32: return as(std::uint32_t{});
     case TNT_UINT64: return static_cast<double>(as(std::uint64_t{}));
+    default: break;
   }
   return 0;
 }
@@ -101,6 +102,7 @@ inline void store(void* buffer, std::size_t index, tnt_dtype_t dtype, double val
     case TNT_INT64: return put(static_cast<std::int64_t>(value));
     case TNT_UINT32: return put(static_cast<std::uint32_t>(value));
     case TNT_UINT64: return put(static_cast<std::uint64_t>(value));
+    default: break;
   }
 }
 

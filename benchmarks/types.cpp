@@ -37,6 +37,7 @@ const char* name(tnt_dtype_t dtype) {
     case TNT_INT64: return "int64";
     case TNT_UINT32: return "uint32";
     case TNT_UINT64: return "uint64";
+    default: break;
   }
   return "unknown";
 }

@@ -104,7 +104,8 @@ void run_bucket_cases(const Model& model, double seconds) {
   for (const Cut& cut : cuts) {
     for (const Variant& variant : variants) run_case(model, cut, variant, seconds);
   }
-  const std::vector<Variant> of_large_buckets{{.name = "statistics", .statistics = true},
+  const std::vector<Variant> of_large_buckets{{.name = "float8_e4m3", .wire = TNT_FLOAT8_E4M3},
+                                              {.name = "statistics", .statistics = true},
                                               {.name = "8_ctas", .max_ctas = 8},
                                               {.name = "16_ctas", .max_ctas = 16},
                                               {.name = "32_ctas", .max_ctas = 32}};

@@ -64,7 +64,8 @@ typedef enum {
   TNT_UNSUPPORTED = 7       /* not available in this build, on this machine or in a fork   */
 } tnt_status_t;
 
-/* There are no 8-bit floats (fp8): convert them to a wider type, or move their bytes as TNT_UINT8. */
+/* The 8-bit floats are types in which gradients travel (wire_dtype of tnt_reducer_options_t). No tensor has them and no
+ * collective takes them: convert to a wider type, or move bytes as TNT_UINT8. */
 typedef enum {
   TNT_FLOAT32 = 0,
   TNT_FLOAT64 = 1,
@@ -75,7 +76,9 @@ typedef enum {
   TNT_INT32 = 6,
   TNT_INT64 = 7,
   TNT_UINT32 = 8,
-  TNT_UINT64 = 9
+  TNT_UINT64 = 9,
+  TNT_FLOAT8_E4M3 = 10, /* 3 bits of mantissa, up to 448, no infinity; "e4m3fn" of frameworks */
+  TNT_FLOAT8_E5M2 = 11  /* 2 bits of mantissa, up to 57344 */
 } tnt_dtype_t;
 
 /* All reductions combine ranks in one binary tree, neighbours first: (0 + 1) + (2 + 3). For n ranks, with 2^k the largest power
@@ -432,9 +435,10 @@ typedef struct {
    * value of TNT_FUSION_THRESHOLD (kilobytes), else a value that the library chooses from the tensors' bytes and from the
    * measured latency and bandwidth of the communicator. */
   size_t fusion_threshold;
-  /* TNT_FLOAT16 or TNT_BFLOAT16: float32 and float64 tensors travel in this type. TNT_WIRE_OWN: each tensor travels in its own
-   * type; also the default if size ends before this field. TNT_WIRE_DEFAULT: the value of TNT_GRADIENT_DTYPE, else as
-   * TNT_WIRE_OWN. Must be equal on all ranks. */
+  /* TNT_FLOAT16 or TNT_BFLOAT16: float32 and float64 tensors travel in this type. TNT_FLOAT8_E4M3 or TNT_FLOAT8_E5M2: likewise,
+   * for gradients on a device and TNT_DETERMINISM_RANKS only, because NCCL would round each partial sum to so few bits.
+   * TNT_WIRE_OWN: each tensor travels in its own type; also the default if size ends before this field. TNT_WIRE_DEFAULT: the
+   * value of TNT_GRADIENT_DTYPE, else as TNT_WIRE_OWN. Must be equal on all ranks. */
   int wire_dtype;
   /* The index of every tensor once, in the order in which backward produces the gradients; NULL: from the last to the first.
    * Must be equal on all ranks. */
@@ -453,7 +457,7 @@ typedef struct {
   int timing;
   /* Not 0: results are float32, whatever the type of the gradients, and each sum over ranks is added to what is there: main
    * gradients of a trainer that computes in 16 bits. The caller sets them to zero before the first of several steps. The
-   * gradients travel in float32 or in 16 bits. A result is another array than its gradient. For gradients on a device only. */
+   * gradients travel in float32 or in fewer bits. A result is another array than its gradient. For gradients on a device only. */
   int accumulate;
   /* Above 0: the results of a step are multiplied by clip_norm / norm if the norm of all of them, before that, is finite and
    * above clip_norm. The norm is the square root of the sum of all squares, equal on all ranks. A norm that is infinite or NaN
@@ -505,14 +509,16 @@ typedef enum {
 TNT_EXPORT tnt_status_t tnt_add_scaled(const void* const* terms, const double* scales, size_t n, void* out, size_t count,
                                        tnt_dtype_t dtype);
 
-/* Precision of a wire dtype: a tensor's contribution scale * gradient is rounded once to 16 bits when it is packed. The sum
+/* Precision of a wire dtype: a tensor's contribution scale * gradient is rounded once to this type when it is packed. The sum
  * over ranks is taken in float32, rounded once, and converted back to the tensor's type: |out - exact| <= u (sum over ranks of
- * |scale * gradient| + |exact|) plus terms of higher order, with u = 2^-8 for bfloat16 and 2^-11 for float16, on any number of
- * ranks including one. On a device, NCCL rounds each partial sum: |out - exact| <= n u (sum over n ranks of |scale * gradient|)
+ * |scale * gradient| + |exact|) plus terms of higher order, with u = 2^-8 for bfloat16, 2^-11 for float16, 2^-4 for e4m3 and
+ * 2^-3 for e5m2, on any number of ranks including one. On a device, NCCL rounds each partial sum: |out - exact| <= n u (sum over n ranks of |scale * gradient|)
  * plus terms of higher order, unless determinism is TNT_DETERMINISM_RANKS. Between nodes ("hierarchical"), large buckets stay
  * float32 inside a node and are rounded for the network only, within the same bound: the bits then depend on the layout and on
  * the sizes of buckets. float16 ends at 65504: a larger value becomes infinite on all ranks, where loss scaling sees it, and a
- * value below 2^-25 becomes 0. bfloat16 has the range of float32. Integers and 16-bit tensors travel unchanged. */
+ * value below 2^-25 becomes 0. bfloat16 has the range of float32. e5m2 ends at 57344, above which values become infinite, and
+ * e4m3 at 448, above which they become NaN; values up to 2^-17 and 2^-10 become 0, so gradients in 8 bits need a loss scale that
+ * lifts them above. Integers and 16-bit tensors travel unchanged. */
 
 /* One bucket of the plan. dtype: the type in which it travels. tensors: indices in the order of the bucket. All pointers are
  * valid as long as the reducer. */

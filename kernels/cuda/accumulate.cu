@@ -71,6 +71,8 @@ __global__ void __launch_bounds__(threads, resident_blocks(6))
 template <typename F>
 void dispatch_gradient(tnt_dtype_t wire, const F& f) {
   if (wire == TNT_FLOAT32) return f(float{});
+  if (wire == TNT_FLOAT8_E4M3) return f(Float8E4m3{});
+  if (wire == TNT_FLOAT8_E5M2) return f(Float8E5m2{});
   dispatch_half(wire, f);
 }
 
@@ -88,6 +90,8 @@ void load_accumulate() {
   TNT_LOAD(accumulate_kernel<float>);
   TNT_LOAD(accumulate_kernel<Float16>);
   TNT_LOAD(accumulate_kernel<Bfloat16>);
+  TNT_LOAD(accumulate_kernel<Float8E4m3>);
+  TNT_LOAD(accumulate_kernel<Float8E5m2>);
 }
 
 }  // namespace tnt::gpu

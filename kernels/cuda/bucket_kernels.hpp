@@ -100,8 +100,8 @@ void pack(const BucketLaunch& launch, Stream stream);
 // out[first] = factor * bucket[slot], cast to the tensor's type. With a factor, out may be the slot itself.
 void unpack(const BucketLaunch& launch, Stream stream);
 
-// out[first] += bucket[slot], where out is float32 whatever the tensor's type; rounded once. The bucket travels in float32 or
-// 16 bits. Ignores statistics, factor and max_ctas' bulk copies.
+// out[first] += bucket[slot], where out is float32 whatever the tensor's type; rounded once. The bucket travels in float32, 16
+// or 8 bits. Ignores statistics, factor and max_ctas' bulk copies.
 void accumulate(const BucketLaunch& launch, Stream stream);
 
 // total = the sum of the partials, in an order that depends on n only.

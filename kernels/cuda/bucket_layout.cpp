@@ -17,7 +17,7 @@ constexpr std::size_t line_bytes = 128;
 constexpr std::size_t big_bytes = 4096;  // padding to a cache line is negligible from this size on
 
 bool is_floating(tnt_dtype_t dtype) {
-  return dtype == TNT_FLOAT32 || dtype == TNT_FLOAT64 || dtype == TNT_FLOAT16 || dtype == TNT_BFLOAT16;
+  return is_float8(dtype) || (is_dtype(dtype) && !is_integer(dtype));
 }
 
 void check(std::size_t index, const TensorShape& tensor, tnt_dtype_t wire) {

@@ -16,6 +16,21 @@ struct Float16 {
 struct Bfloat16 {
   std::uint16_t bits;
 };
+// 8-bit floats of the Open Compute Project (OFP8): finite values as codes in order, NaN and, for e5m2, infinity above them.
+struct Float8E4m3 {
+  static constexpr unsigned mantissa = 3;
+  static constexpr unsigned bias = 7;
+  static constexpr std::uint32_t too_large = 0x43e80001;  // 464 is halfway to what would follow 448, and rounds to 448
+  static constexpr std::uint8_t overflow = 0x7f;          // NaN
+  std::uint8_t bits;
+};
+struct Float8E5m2 {
+  static constexpr unsigned mantissa = 2;
+  static constexpr unsigned bias = 15;
+  static constexpr std::uint32_t too_large = 0x47700000;  // 61440, halfway between 57344 and 65536
+  static constexpr std::uint8_t overflow = 0x7c;          // infinity
+  std::uint8_t bits;
+};
 
 template <typename To, typename From>
 __device__ __forceinline__ To bits_as(const From& from) {
@@ -76,7 +91,40 @@ __device__ __forceinline__ Float16 to_float16(float x) {
 #endif
 }
 
-// The type in which values are computed, and the conversions to and from it: float for 16 bits, 64 bits for integers.
+// Not the processor's instruction, which makes the greatest finite value of what is too large: loss scaling would not see it.
+template <typename T>
+__device__ __forceinline__ T to_float8(float x) {
+  constexpr unsigned shift = 23 - T::mantissa;
+  constexpr std::uint32_t smallest_normal = (128 - T::bias) << 23;
+  constexpr std::uint32_t anchor = (151 - T::bias - T::mantissa) << 23;  // a float whose last bit is the smallest denormal
+  const auto bits = bits_as<std::uint32_t>(x);
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  std::uint32_t result = 0;
+  if (magnitude > 0x7f800000U) {
+    result = 0x7fU;
+  } else if (magnitude >= T::too_large) {
+    result = T::overflow;
+  } else if (magnitude >= smallest_normal) {
+    const std::uint32_t below_half = (1U << (shift - 1)) - 1;
+    result = (magnitude - ((127 - T::bias) << 23) + below_half + ((magnitude >> shift) & 1U)) >> shift;
+  } else {  // the low bits of the sum are the denormal, rounded
+    result = bits_as<std::uint32_t>(bits_as<float>(magnitude) + bits_as<float>(anchor)) - anchor;
+  }
+  return {static_cast<std::uint8_t>((bits >> 24 & 0x80U) | result)};
+}
+
+template <typename T>
+__device__ __forceinline__ float from_float8(T x) {
+  constexpr unsigned shift = 23 - T::mantissa;
+  constexpr std::uint32_t factor = (254 - T::bias) << 23;  // 2^(127 - bias)
+  const std::uint32_t sign = (std::uint32_t{x.bits} & 0x80U) << 24;
+  const std::uint32_t magnitude = x.bits & 0x7fU;
+  if (magnitude >= T::overflow) return bits_as<float>(sign | 0x7f800000U | (magnitude << shift & 0x7fffffU));
+  // the multiplication changes the bias of the exponent and normalises denormals
+  return bits_as<float>(sign | bits_as<std::uint32_t>(bits_as<float>(magnitude << shift) * bits_as<float>(factor)));
+}
+
+// The type in which values are computed, and the conversions to and from it: float for 16 and 8 bits, 64 bits for integers.
 template <typename T>
 struct Accumulator {
   using type = std::conditional_t<std::is_integral_v<T> && !std::is_same_v<T, std::uint64_t>, std::int64_t, T>;
@@ -94,6 +142,18 @@ struct Accumulator<Bfloat16> {
   using type = float;
   static __device__ __forceinline__ float load(Bfloat16 x) { return to_float(x); }
   static __device__ __forceinline__ Bfloat16 store(float x) { return to_bfloat16(x); }
+};
+template <>
+struct Accumulator<Float8E4m3> {
+  using type = float;
+  static __device__ __forceinline__ float load(Float8E4m3 x) { return from_float8(x); }
+  static __device__ __forceinline__ Float8E4m3 store(float x) { return to_float8<Float8E4m3>(x); }
+};
+template <>
+struct Accumulator<Float8E5m2> {
+  using type = float;
+  static __device__ __forceinline__ float load(Float8E5m2 x) { return from_float8(x); }
+  static __device__ __forceinline__ Float8E5m2 store(float x) { return to_float8<Float8E5m2>(x); }
 };
 
 template <typename T>

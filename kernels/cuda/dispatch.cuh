@@ -21,15 +21,17 @@ void dispatch_wire(tnt_dtype_t wire, const F& f) {
     case TNT_INT64: return f(std::int64_t{});
     case TNT_UINT32: return f(std::uint32_t{});
     case TNT_UINT64: return f(std::uint64_t{});
+    case TNT_FLOAT8_E4M3: return f(Float8E4m3{});
+    case TNT_FLOAT8_E5M2: return f(Float8E5m2{});
   }
   refuse_dtype(wire);
 }
 
-// Calls f with an element of each type.
+// Calls f with an element of each wire type.
 template <typename F>
 void for_each_dtype(const F& f) {
   for (const tnt_dtype_t dtype : {TNT_FLOAT32, TNT_FLOAT64, TNT_FLOAT16, TNT_BFLOAT16, TNT_INT8, TNT_UINT8, TNT_INT32,
-                                  TNT_INT64, TNT_UINT32, TNT_UINT64}) {
+                                  TNT_INT64, TNT_UINT32, TNT_UINT64, TNT_FLOAT8_E4M3, TNT_FLOAT8_E5M2}) {
     dispatch_wire(dtype, f);
   }
 }

@@ -23,6 +23,8 @@ template <typename T>
     return (x.bits & 0x7c00U) == 0x7c00U;
   } else if constexpr (std::is_same_v<T, Bfloat16>) {
     return (x.bits & 0x7f80U) == 0x7f80U;
+  } else if constexpr (std::is_same_v<T, Float8E4m3> || std::is_same_v<T, Float8E5m2>) {
+    return (x.bits & 0x7fU) >= T::overflow;
   } else {
     return false;
   }

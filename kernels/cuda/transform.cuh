@@ -18,7 +18,8 @@ struct Unit {
   static constexpr unsigned elements = 16 / (sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));
   static constexpr int to_bytes = elements * sizeof(To);
   static constexpr int from_bytes = elements * sizeof(From);
-  static constexpr unsigned batch = from_bytes == 16 ? 4 : 8;  // loads in flight; more would cost registers
+  static constexpr unsigned batch = from_bytes == 16 ? 4 : 8;            // loads in flight; more would cost registers
+  static constexpr bool has_vectors = to_bytes >= 4 && from_bytes >= 4;  // not float64 that travels in 8 bits
 };
 
 // An array split into a head, aligned vectors and a tail.
@@ -107,21 +108,12 @@ __device__ __forceinline__ void transform_units(std::byte* to, const std::byte* 
   }
 }
 
-// to[i] = function(from[i]); the written values are added to the statistics. Each thread adds the same elements in the same
-// order for any alignment of `from`.
+// The vectors of transform, from their first element on.
 template <typename To, typename From, typename Function>
-__device__ __forceinline__ void transform(std::byte* to, const std::byte* from, std::uint32_t count, const Function& function,
-                                          StatisticsAccumulator& stats) {
+__device__ __forceinline__ void transform_vectors(std::byte* to, const std::byte* from, std::uint32_t units,
+                                                  const Function& function, StatisticsAccumulator& stats) {
   using U = Unit<To, From>;
-  const VectorSplit split = VectorSplit::of(to, sizeof(To), U::to_bytes, count);
-  TNT_NO_UNROLL
-  for (std::uint32_t i = threadIdx.x; i < split.head + split.tail; i += threads) {
-    transform_element<To, From>(to, from, split.single(i, U::elements), function, stats);
-  }
-  if (split.units == 0) return;
-  to += split.head * sizeof(To);
-  from += split.head * sizeof(From);
-  if (misalignment(from, U::from_bytes) == 0) return transform_units<true, To, From>(to, from, split.units, function, stats);
+  if (misalignment(from, U::from_bytes) == 0) return transform_units<true, To, From>(to, from, units, function, stats);
 
   // The first and the last unit are read one by one, by the thread that owns them.
   const auto transform_unit = [&](std::uint32_t unit) {
@@ -136,8 +128,26 @@ __device__ __forceinline__ void transform(std::byte* to, const std::byte* from, 
     if (stats.enabled()) stats.add_unit(result);
   };
   transform_unit(0);
-  transform_units<false, To, From>(to, from, split.units, function, stats);
-  if (split.units > 1) transform_unit(split.units - 1);
+  transform_units<false, To, From>(to, from, units, function, stats);
+  if (units > 1) transform_unit(units - 1);
+}
+
+// to[i] = function(from[i]); the written values are added to the statistics. Each thread adds the same elements in the same
+// order for any alignment of `from`.
+template <typename To, typename From, typename Function>
+__device__ __forceinline__ void transform(std::byte* to, const std::byte* from, std::uint32_t count, const Function& function,
+                                          StatisticsAccumulator& stats) {
+  using U = Unit<To, From>;
+  VectorSplit split{count, 0, 0};
+  if constexpr (U::has_vectors) split = VectorSplit::of(to, sizeof(To), U::to_bytes, count);
+  TNT_NO_UNROLL
+  for (std::uint32_t i = threadIdx.x; i < split.head + split.tail; i += threads) {
+    transform_element<To, From>(to, from, split.single(i, U::elements), function, stats);
+  }
+  if constexpr (U::has_vectors) {
+    if (split.units == 0) return;
+    transform_vectors<To, From>(to + split.head * sizeof(To), from + split.head * sizeof(From), split.units, function, stats);
+  }
 }
 
 // Adds function(from[i]) to the statistics and writes nothing.

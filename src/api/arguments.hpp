@@ -13,9 +13,16 @@
 
 namespace tnt {
 
+inline void check_dtype(tnt_dtype_t dtype) {
+  if (is_float8(dtype)) {
+    fail(TNT_INVALID_ARGUMENT, "{} is for the wire_dtype of a reducer only: move bytes as TNT_UINT8", dtype_name(dtype));
+  }
+  if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "dtype {} is not a tnt_dtype_t", static_cast<int>(dtype));
+}
+
 // blocks: how often the buffer has count elements.
 inline void check_buffer(const void* buffer, const char* what, std::size_t count, tnt_dtype_t dtype, std::size_t blocks = 1) {
-  if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "dtype {} is not a tnt_dtype_t", static_cast<int>(dtype));
+  check_dtype(dtype);
   constexpr std::size_t largest_element = 16;
   if (std::size_t bytes = 0; __builtin_mul_overflow(count, largest_element * blocks, &bytes)) {
     fail(TNT_INVALID_ARGUMENT, "count {} is too large", count);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "api/arguments.hpp"
 #include "api/boundary.hpp"
 #include "api/call_group.hpp"
 #include "api/handles.hpp"
@@ -60,9 +61,16 @@ std::optional<tnt_dtype_t> wire_of(const tnt_reducer_options_t& options, const S
     case TNT_WIRE_OWN: return std::nullopt;
     case TNT_FLOAT16: return TNT_FLOAT16;
     case TNT_BFLOAT16: return TNT_BFLOAT16;
+    case TNT_FLOAT8_E4M3:
+    case TNT_FLOAT8_E5M2:
+      if (options.device != TNT_DEVICE_HOST) return static_cast<tnt_dtype_t>(options.wire_dtype);
+      fail(TNT_UNSUPPORTED, "options->wire_dtype: {} is for gradients on a device only: use TNT_BFLOAT16",
+           dtype_name(static_cast<tnt_dtype_t>(options.wire_dtype)));
     default: break;
   }
-  fail(TNT_INVALID_ARGUMENT, "options->wire_dtype is {}: use TNT_FLOAT16, TNT_BFLOAT16, TNT_WIRE_OWN or TNT_WIRE_DEFAULT",
+  fail(TNT_INVALID_ARGUMENT,
+       "options->wire_dtype is {}: use TNT_FLOAT16, TNT_BFLOAT16, TNT_FLOAT8_E4M3, TNT_FLOAT8_E5M2, TNT_WIRE_OWN or "
+       "TNT_WIRE_DEFAULT",
        options.wire_dtype);
 }
 
@@ -247,7 +255,7 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
 tnt_status_t tnt_add_scaled(const void* const* terms, const double* scales, size_t n, void* out, size_t count,
                             tnt_dtype_t dtype) {
   return guarded_in_forks([&] {
-    if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "dtype {} is not a tnt_dtype_t", static_cast<int>(dtype));
+    check_dtype(dtype);
     if (n == 0) fail(TNT_INVALID_ARGUMENT, "n is 0: nothing can be added up");
     required(terms, "terms");
     required(scales, "scales");

@@ -9,7 +9,7 @@ struct Entry {
   const char* name;
   std::size_t size;
 };
-constexpr std::array<Entry, 10> entries{{{"float32", 4},
+constexpr std::array<Entry, 12> entries{{{"float32", 4},
                                          {"float64", 8},
                                          {"float16", 2},
                                          {"bfloat16", 2},
@@ -18,20 +18,26 @@ constexpr std::array<Entry, 10> entries{{{"float32", 4},
                                          {"int32", 4},
                                          {"int64", 8},
                                          {"uint32", 4},
-                                         {"uint64", 8}}};
+                                         {"uint64", 8},
+                                         {"float8_e4m3", 1},
+                                         {"float8_e5m2", 1}}};
 constexpr std::array<const char*, 11> op_names{"sum", "avg",  "min",  "max", "prod", "land",
                                                "lor", "lxor", "band", "bor", "bxor"};
 
 }  // namespace
 
-bool is_dtype(tnt_dtype_t dtype) noexcept { return static_cast<std::size_t>(dtype) < entries.size(); }
+bool is_float8(tnt_dtype_t dtype) noexcept { return dtype == TNT_FLOAT8_E4M3 || dtype == TNT_FLOAT8_E5M2; }
+
+bool is_dtype(tnt_dtype_t dtype) noexcept { return static_cast<std::size_t>(dtype) < entries.size() && !is_float8(dtype); }
 
 std::size_t dtype_size(tnt_dtype_t dtype) noexcept {
-  return is_dtype(dtype) ? entries[static_cast<std::size_t>(dtype)].size : 0;
+  const auto index = static_cast<std::size_t>(dtype);
+  return index < entries.size() ? entries[index].size : 0;
 }
 
 const char* dtype_name(tnt_dtype_t dtype) noexcept {
-  return is_dtype(dtype) ? entries[static_cast<std::size_t>(dtype)].name : "unknown dtype";
+  const auto index = static_cast<std::size_t>(dtype);
+  return index < entries.size() ? entries[index].name : "unknown dtype";
 }
 
 bool is_integer(tnt_dtype_t dtype) noexcept { return is_dtype(dtype) && dtype >= TNT_INT8; }

@@ -17,7 +17,8 @@ struct bfloat16 {
   std::uint16_t bits;
 };
 
-[[nodiscard]] bool is_dtype(tnt_dtype_t dtype) noexcept;
+[[nodiscard]] bool is_dtype(tnt_dtype_t dtype) noexcept;           // one that tensors have
+[[nodiscard]] bool is_float8(tnt_dtype_t dtype) noexcept;          // one in which gradients travel, and no tensor's
 [[nodiscard]] std::size_t dtype_size(tnt_dtype_t dtype) noexcept;  // 0 for an invalid dtype
 [[nodiscard]] const char* dtype_name(tnt_dtype_t dtype) noexcept;
 [[nodiscard]] bool is_integer(tnt_dtype_t dtype) noexcept;
@@ -40,8 +41,10 @@ decltype(auto) dispatch(tnt_dtype_t dtype, F&& f) {
     case TNT_INT64: return f.template operator()<std::int64_t>();
     case TNT_UINT32: return f.template operator()<std::uint32_t>();
     case TNT_UINT64: return f.template operator()<std::uint64_t>();
+    case TNT_FLOAT8_E4M3:
+    case TNT_FLOAT8_E5M2: break;
   }
-  fail(TNT_INVALID_ARGUMENT, "{} is not a dtype", static_cast<int>(dtype));
+  fail(TNT_INVALID_ARGUMENT, "{} is not the dtype of a tensor", static_cast<int>(dtype));
 }
 
 }  // namespace tnt

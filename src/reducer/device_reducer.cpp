@@ -61,6 +61,14 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
 }
 
 void DeviceReducer::check_plan() const {
+  for (const Bucket& bucket : plan_.buckets()) {
+    if (!is_float8(bucket.dtype) || options_.rank_invariant) continue;
+    fail(
+        TNT_INVALID_ARGUMENT,
+        "{}: gradients travel in {} with TNT_DETERMINISM_RANKS only, which sums in float32: NCCL would round each partial sum; "
+        "set options->determinism, or wire_dtype to TNT_BFLOAT16",
+        options_.name, dtype_name(bucket.dtype));
+  }
   if (plan_.has_owners() && measures()) {
     fail(TNT_INVALID_ARGUMENT, "{}: owners with {}: no rank has the sums of all tensors", options_.name,
          clips() ? "clip_norm" : "statistics");
@@ -320,19 +328,20 @@ void DeviceReducer::reduce(std::size_t bucket) {
     return;
   }
   if (buffer.gathered == nullptr) {
-    comm_->all_reduce(data, data, state.count, dtype, TNT_SUM, details_[bucket]);
+    if (!is_float8(dtype)) comm_->all_reduce(data, data, state.count, dtype, TNT_SUM, details_[bucket]);
     return;
   }
+  const tnt_dtype_t moved = is_float8(dtype) ? TNT_UINT8 : dtype;  // of the same size
   const std::size_t slice = state.count / static_cast<std::size_t>(comm_->size());
   const std::size_t bytes = slice * dtype_size(dtype);
   std::byte* const gathered = buffer.gathered;
   std::byte* const own = data + static_cast<std::size_t>(comm_->rank()) * bytes;
-  comm_->all_to_all(data, gathered, slice, dtype, details_[bucket]);
+  comm_->all_to_all(data, gathered, slice, moved, details_[bucket]);
   std::vector<const void*> sources;
   sources.reserve(static_cast<std::size_t>(comm_->size()));
   for (int rank = 0; rank < comm_->size(); ++rank) sources.push_back(gathered + static_cast<std::size_t>(rank) * bytes);
   device_->reduce(own, sources.data(), comm_->size(), slice, dtype, comm_->stream());
-  comm_->all_gather(own, data, slice, dtype, details_[bucket]);
+  comm_->all_gather(own, data, slice, moved, details_[bucket]);
 }
 
 void DeviceReducer::unpack(std::size_t bucket) {

@@ -64,7 +64,7 @@ tnt_status_t ready_two(tnt_reducer_t of, double last_scale) {
   return tnt_reducer_ready_many(of, both, gradients, nullptr, scales, 2, nullptr);
 }
 
-constexpr auto no_dtype = static_cast<tnt_dtype_t>(10);
+constexpr auto no_dtype = static_cast<tnt_dtype_t>(12);
 constexpr auto no_op = static_cast<tnt_op_t>(11);
 constexpr std::size_t too_many = SIZE_MAX / 8;
 constexpr std::size_t four = 4;
@@ -153,7 +153,7 @@ const Misuse misuses[] = {
     {"AllReduceOut", [] { return tnt_all_reduce(comm, values, nullptr, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
      "out is NULL"},
     {"AllReduceDtype", [] { return tnt_all_reduce(comm, values, results, 4, no_dtype, TNT_SUM, nullptr, nullptr); },
-     "dtype 10"},
+     "dtype 12"},
     {"AllReduceOp", [] { return tnt_all_reduce(comm, values, results, 4, TNT_FLOAT32, no_op, nullptr, nullptr); }, "op 11"},
     {"AllReduceCount", [] { return tnt_all_reduce(comm, values, results, too_many, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
      "count 2305843009213693951"},
@@ -167,7 +167,7 @@ const Misuse misuses[] = {
     {"AllReduceBits", [] { return tnt_all_reduce(comm, values, results, 4, TNT_FLOAT32, TNT_BXOR, nullptr, nullptr); },
      "bxor needs an integer dtype, not float32"},
     {"ReduceScatterDtype", [] { return tnt_reduce_scatter(comm, values, results, 4, no_dtype, TNT_SUM, nullptr, nullptr); },
-     "dtype 10"},
+     "dtype 12"},
     {"ReduceScatterOp", [] { return tnt_reduce_scatter(comm, values, results, 4, TNT_FLOAT32, no_op, nullptr, nullptr); },
      "op 11"},
     {"AllGatherOut", [] { return tnt_all_gather(comm, values, nullptr, 4, TNT_FLOAT32, nullptr, nullptr); }, "out is NULL"},
@@ -200,7 +200,7 @@ const Misuse misuses[] = {
     {"AllToAllVRecv", [] { return tnt_all_to_all_v(comm, values, results, &four, nullptr, TNT_FLOAT32, nullptr, nullptr); },
      "recv_counts is NULL"},
     {"AllToAllVDtype", [] { return tnt_all_to_all_v(comm, values, results, &four, &four, no_dtype, nullptr, nullptr); },
-     "dtype 10"},
+     "dtype 12"},
     {"SendComm", [] { return tnt_send(nullptr, values, 4, TNT_FLOAT32, 1, nullptr, nullptr); }, "comm is NULL"},
     {"SendTo", [] { return tnt_send(comm, values, 4, TNT_FLOAT32, 1, nullptr, nullptr); },
      "to 1 is not one of the communicator's 1 ranks"},
@@ -301,6 +301,10 @@ const Misuse misuses[] = {
      "options->clip_norm is -1: use the greatest norm"},
     {"AddScaledDtype", [] { return add_scaled(two, ones, 2, values, static_cast<tnt_dtype_t>(99)); },
      "dtype 99 is not a tnt_dtype_t"},
+    {"AddScaledFloat8", [] { return add_scaled(two, ones, 2, values, TNT_FLOAT8_E4M3); },
+     "float8_e4m3 is for the wire_dtype of a reducer only"},
+    {"Float8OnHost", [] { return create_with([](auto& options) { options.wire_dtype = TNT_FLOAT8_E5M2; }); },
+     "options->wire_dtype: float8_e5m2 is for gradients on a device only", TNT_UNSUPPORTED},
     {"AddScaledNothing", [] { return add_scaled(two, ones, 0, values, TNT_INT32); }, "n is 0: nothing can be added up"},
     {"AddScaledTermsNull", [] { return add_scaled(nullptr, ones, 2, values, TNT_INT32); }, "terms is NULL"},
     {"AddScaledScalesNull", [] { return add_scaled(two, nullptr, 2, values, TNT_INT32); }, "scales is NULL"},

@@ -32,8 +32,20 @@ TEST(Dtype, BitsAreOfIntegers) {
   for (const tnt_op_t op : testing::integer_ops) EXPECT_TRUE(needs_integers(op)) << op_name(op);
 }
 
+TEST(Dtype, EightBitFloatsAreNoTensorsType) {
+  EXPECT_STREQ(dtype_name(TNT_FLOAT8_E4M3), "float8_e4m3");
+  EXPECT_STREQ(dtype_name(TNT_FLOAT8_E5M2), "float8_e5m2");
+  for (const tnt_dtype_t dtype : {TNT_FLOAT8_E4M3, TNT_FLOAT8_E5M2}) {
+    EXPECT_TRUE(is_float8(dtype));
+    EXPECT_FALSE(is_dtype(dtype));
+    EXPECT_FALSE(is_integer(dtype));
+    EXPECT_EQ(dtype_size(dtype), 1U);
+    EXPECT_THROW(dispatch(dtype, []<typename T>() {}), Error);
+  }
+}
+
 TEST(Dtype, WhatIsNoTypeIsRefused) {
-  for (const int value : {10, -1, 1000}) {
+  for (const int value : {12, -1, 1000}) {
     const auto dtype = static_cast<tnt_dtype_t>(value);  // NOLINT(clang-analyzer-optin.core.EnumCastOutOfRange): on purpose
     EXPECT_FALSE(is_dtype(dtype));
     EXPECT_EQ(dtype_size(dtype), 0U);

@@ -230,6 +230,21 @@ TEST_F(FiveTensors, TravelInAWireDtype) {
   }
 }
 
+// Slices travel as bytes and are summed by our kernel.
+TEST_F(FiveTensors, TravelInEightBits) {
+  for (const tnt_dtype_t wire : {TNT_FLOAT8_E4M3, TNT_FLOAT8_E5M2}) {
+    for (const auto& [backend, ranks] :
+         {std::pair{Backend::nccl, 1}, {Backend::nccl, 3}, {Backend::staged, 2}, {Backend::hierarchical, 4}}) {
+      run_trainers(ranks, five_tensors(wire),
+                   [&, ranks = ranks](Trainer& trainer, int rank) {
+                     const auto memory = buffers(trainer);
+                     for (unsigned i = 0; i < 2; ++i) step(trainer, rank, ranks, i, memory);  // exact
+                   },
+                   {.rank_invariant = true}, {.backend = backend});
+    }
+  }
+}
+
 // Each thread has its own cudaStreamPerThread, on which only the thread itself can record an event.
 TEST_F(FiveTensors, ThreadsMayUseTheirDefaultStreams) {
   run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
@@ -501,6 +516,8 @@ TEST(DeviceReducerOptionsTest, ThatContradictEachOtherAreRefused) {
     const Plan owned({{"w", 8, TNT_FLOAT32, 0}}, 1024);
     expect_refused([&] { const Trainer trainer(host, owned, {.clip_norm = 1.0}); }, "owners with clip_norm");
     expect_refused([&] { const Trainer trainer(host, owned, {.statistics = true}); }, "owners with statistics");
+    const Plan narrow({{"w", 8, TNT_FLOAT32}}, 1024, TNT_FLOAT8_E4M3);
+    expect_refused([&] { const Trainer trainer(host, narrow, {}); }, "travel in float8_e4m3 with TNT_DETERMINISM_RANKS only");
   });
 }
 

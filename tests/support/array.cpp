@@ -22,6 +22,7 @@ std::size_t bytes_of(tnt_dtype_t dtype) {
     case TNT_FLOAT64:
     case TNT_INT64:
     case TNT_UINT64: return 8;
+    default: break;
   }
   throw std::logic_error("no dtype");
 }
@@ -72,6 +73,7 @@ double Array::get(std::size_t index) const {
     case TNT_INT64: return static_cast<double>(load<std::int64_t>(at));
     case TNT_UINT32: return load<std::uint32_t>(at);
     case TNT_UINT64: return static_cast<double>(load<std::uint64_t>(at));
+    default: break;
   }
   throw std::logic_error("no dtype");
 }
@@ -89,6 +91,7 @@ void Array::set(std::size_t index, double value) {
     case TNT_INT64: return store(at, static_cast<std::int64_t>(value));
     case TNT_UINT32: return store(at, static_cast<std::uint32_t>(value));
     case TNT_UINT64: return store(at, static_cast<std::uint64_t>(value));
+    default: break;
   }
   throw std::logic_error("no dtype");
 }

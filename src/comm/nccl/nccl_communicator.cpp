@@ -32,6 +32,8 @@ nccl::ncclDataType_t nccl_type(tnt_dtype_t dtype) {
     case TNT_INT64: return nccl::ncclInt64;
     case TNT_UINT32: return nccl::ncclUint32;
     case TNT_UINT64: return nccl::ncclUint64;
+    case TNT_FLOAT8_E4M3:
+    case TNT_FLOAT8_E5M2: break;
   }
   fail(TNT_INVALID_ARGUMENT, "{} is not a dtype", static_cast<int>(dtype));
 }
