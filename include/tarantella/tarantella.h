@@ -253,7 +253,9 @@ typedef enum {
  * fails on others. The communicator then stays failed; destroy it, or make one of those alive (tnt_comm_shrink). Other
  * communicators are not concerned, except that the errors of those that end the job end this one, too. Communicators and
  * reducers that are made of this one afterwards begin with its mode; a reducer also fails when its communicator fails.
- * TNT_UNSUPPORTED: the ranks are not all in the shared memory of one node, or the communicator has GPUs. */
+ * The mode also holds for its GPUs: NCCL's communicators are then aborted on all ranks, and the smaller communicator opens new
+ * ones. TNT_INVALID_ARGUMENT: the communicator has used GPUs before. TNT_UNSUPPORTED: the ranks are not all in the shared memory
+ * of one node. */
 TNT_EXPORT tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_t mode);
 
 /* Collective over the ranks of comm that are alive. *smaller: a communicator of these, in the same order, with the mode and the

@@ -56,7 +56,8 @@ tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_t mode) {
     const Live on(comm);
     const std::scoped_lock lock(on->device_mutex);
     if (mode == TNT_ERRORS_RETURN && on->device_collectives) {
-      fail(TNT_UNSUPPORTED, "an error of a communicator with GPUs ends the job: use one without, made by tnt_comm_split");
+      fail(TNT_INVALID_ARGUMENT,
+           "the communicator has used GPUs already: set its mode before, or that of a new one (tnt_comm_split)");
     }
     on->executor.run([&] {
       check_equal_modes(*on->communicator, mode, Runtime::get().context(*on));

@@ -41,11 +41,7 @@ class StreamWork final : public Waitable {
 
 DeviceGroup connect_devices(int index, Communicator& host, const Settings& settings, const CallContext& call,
                             bool deterministic, int max_ctas) {
-  if (host.error_scope() == ErrorScope::communicator) {
-    fail(TNT_UNSUPPORTED,
-         "an error of a communicator with GPUs ends the job, and this one has TNT_ERRORS_RETURN: use another for its GPUs");
-  }
-  DeviceGroup group{.device = nullptr, .host = host.split(0, 0, call), .comm = nullptr};
+  DeviceGroup group{.device = nullptr, .host = host.duplicate(call), .comm = nullptr};
   std::optional<Error> no_device;
   try {
     group.device = open_device(index);

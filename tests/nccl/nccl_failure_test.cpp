@@ -323,5 +323,63 @@ TEST_F(NcclFailureTest, WhoLeavesBeforeAnOperationIsNamed) {
       << endings[0]->what();
 }
 
+// Where errors stay within a communicator, the ranks that are left make a smaller one, with a communicator of NCCL of its own.
+TEST_F(NcclFailureTest, RanksThatAreLeftGoOnWithoutTheOther) {
+  const testing::ThreadJob job(3);
+  const auto library = FakeNccl::open();
+  const auto endings = job.run([&](Communicator& world) {
+    world.set_error_scope(ErrorScope::communicator);
+    testing::SimulatedDevice device(world.rank(), {.progress = testing::Progress::thread});
+    const auto whole = world.split(0, 0, testing::call());
+    auto host = whole->duplicate(testing::call());
+    auto comm = make_nccl_communicator(device, *host, options(0.4), library);
+    NcclRank rank{*host, device, *comm};
+    {
+      const OnDevice data = data_of(rank);
+      all_reduce(rank, data);
+      (void)data.read();
+      if (host->rank() == 1) return;
+      all_reduce(rank, data);
+      EXPECT_THROW(wait_for_the_end(rank, data), Error);
+    }
+    whole->abort(TNT_ABORTED, "going on without the others");
+    const auto smaller = whole->shrink(testing::call());
+    comm.reset();
+    host.reset();
+    ASSERT_EQ(smaller->size(), 2);
+    const auto again = make_nccl_communicator(device, *smaller, options(), library);
+    NcclRank left{*smaller, device, *again};
+    const auto in = testing::inputs(2, TNT_FLOAT32, 4, 1);
+    const OnDevice data = testing::put(left, in[testing::at(smaller->rank())]);
+    all_reduce(left, data);
+    EXPECT_EQ(data.read(), testing::reduced(in, TNT_SUM));
+    left.comm.check();
+    EXPECT_FALSE(world.async_error());
+  });
+  for (const auto& ending : endings) EXPECT_FALSE(ending) << ending->what();
+}
+
+// As when a rank calls tnt_comm_shrink while another still waits for the device.
+TEST_F(NcclFailureTest, WhatEndsTheCommunicatorEndsItsDevices) {
+  testing::run_threads(2, [&](Communicator& world) {
+    world.set_error_scope(ErrorScope::communicator);
+    testing::SimulatedDevice device(world.rank(), {.progress = testing::Progress::thread});
+    const auto whole = world.split(0, 0, testing::call());
+    const auto host = whole->duplicate(testing::call());
+    const auto comm = make_nccl_communicator(device, *host, options(), FakeNccl::open());
+    NcclRank rank{*host, device, *comm};
+    const OnDevice data = data_of(rank);
+    if (host->rank() == 0) all_reduce(rank, data);
+    if (host->rank() == 1) whole->abort(TNT_ABORTED, "the loss is not a number");
+    try {
+      wait_for_the_end(rank, data);
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "the loss is not a number");
+    }
+    EXPECT_FALSE(world.async_error());
+  });
+  expect_aborted(2);
+}
+
 }  // namespace
 }  // namespace tnt
