@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from support.forked_jobs import GRAPHS_AS_TRACED
 from support.launch import Result, run_ranks
 from support.mpirun import mpirun
 
@@ -36,8 +37,15 @@ class Findings:
         only: Sequence[str] = (),
         mpi: bool = False,
         forked: bool = True,
+        optimized: bool = False,
     ) -> None:
-        """Runs the script, all its checks or only those that are named; under mpirun if `mpi`. forked: as for `run_ranks`."""
+        """Runs the script, all its checks or only those that are named; under mpirun if `mpi`. forked: as for `run_ranks`.
+
+        optimized: whether TensorFlow optimizes the graphs of forked ranks, as it does for users and in all jobs that are not
+        Findings. It takes a seventh of the time, and most checks are of what is in the graphs.
+        """
+        if not optimized:
+            env = {**(env or {}), GRAPHS_AS_TRACED: "1"}
         with tempfile.TemporaryDirectory() as folder:
             if mpi:
                 job = mpirun(ranks, script, folder, *only, timeout=timeout, env=env)

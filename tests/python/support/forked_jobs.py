@@ -31,6 +31,8 @@ PR_SET_CHILD_SUBREAPER = 36
 LAUNCHER, SCRIPT = "launcher", "script"
 IMPORTED: set[str] = set()
 """Packages that a fork leaves as they are when it ends."""
+GRAPHS_AS_TRACED = "TESTS_GRAPHS_AS_TRACED"
+"""A variable of a job whose graphs TensorFlow runs without optimizing them."""
 PATIENCE = 0.5
 """Seconds in which processes that have been told to end with the job may still do so, unless the job gives others."""
 
@@ -125,6 +127,8 @@ def become(job: dict[str, Any], streams: list[int]) -> None:
         signal.signal(signal_number, signal.SIG_DFL)
     os.chdir(job["folder"])
     environment, words = job["environment"], job["words"]
+    if environment.get(GRAPHS_AS_TRACED):
+        sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     if job["kind"] == SCRIPT:
         preload.preloaded().require(environment)
         inherited = frozenset(preload.preloaded().descriptors)

@@ -31,7 +31,7 @@ def found(folder) -> dict[int, Findings]:
         env = {"TNT_FINGERPRINT": str(folder / f"{ranks}.jsonl")}
         if ranks > 1:
             env["TF_NUM_INTEROP_THREADS"] = "1"
-        jobs[ranks] = Findings(ranks, RANKS / "keras/pipeline/training.py", timeout=240, env=env, only=names)
+        jobs[ranks] = Findings(ranks, RANKS / "keras/pipeline/training.py", timeout=240, env=env, only=names, optimized=True)
     return jobs
 
 

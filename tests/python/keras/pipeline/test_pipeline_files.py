@@ -12,7 +12,7 @@ from support.launch import RANKS
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Findings]:
     """What each rank of the jobs of 1 and 2 ranks has found. The second one begins with checkpoints of the first."""
     env = {"CHECKPOINTS": str(tmp_path_factory.mktemp("checkpoints"))}
-    return {n: Findings(n, RANKS / "keras/pipeline/files.py", timeout=240, env=env) for n in (1, 2)}
+    return {n: Findings(n, RANKS / "keras/pipeline/files.py", timeout=240, env=env, optimized=True) for n in (1, 2)}
 
 
 def test_goes_on_from_checkpoints_of_other_ranks(found):

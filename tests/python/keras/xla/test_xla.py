@@ -61,7 +61,7 @@ def test_what_runs_without_xla_is_named_once(trained):
 
 @pytest.fixture(scope="module")
 def found():
-    return Findings(SIZE, RANKS / "keras/xla/xla_steps.py", timeout=200, env=QUICK)
+    return Findings(SIZE, RANKS / "keras/xla/xla_steps.py", timeout=200, env=QUICK, optimized=True)
 
 
 SEGMENTS = {
