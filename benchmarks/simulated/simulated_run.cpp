@@ -23,6 +23,7 @@
 #include "benchmarks/simulated/smpi_reference.hpp"
 #include "benchmarks/statistics.hpp"
 #include "benchmarks/verify.hpp"
+#include "comm/network/doubling_limit.hpp"
 #include "comm/network/network_communicator.hpp"
 #include "comm/simulated/simulated_network.hpp"
 #include "kernels/cpu/memory_model.hpp"
@@ -32,6 +33,7 @@ namespace {
 
 namespace s4u = simgrid::s4u;
 
+constexpr double measuring_seconds = 600;    // more than it takes
 constexpr double max_carried_bytes = 256e6;  // of all ranks' buffers together
 constexpr double max_checked_terms = 1e8;    // that the checks of all ranks add up
 // Smaller messages are copied when they are sent and hold what algorithms tell each other; larger ones hold data alone.
@@ -94,6 +96,7 @@ class Simulation {
     auto world = std::make_shared<NetworkWorld>(std::make_shared<SimulatedNetwork>());
     world->set_nodes(nodes_of_ranks(rank));
     auto* comm = new NetworkCommunicator(world);
+    comm->set_doubling_limit(measure_doubling_limit(*comm, measuring_seconds));
     for (const Row& planned : rows_) run_row(planned, rank, *comm);
     if (rank == 0) finish();
     barrier_->wait();  // the first rank ends the process

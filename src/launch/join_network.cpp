@@ -8,6 +8,7 @@
 
 #include "base/log.hpp"
 #include "comm/hierarchical/hierarchical_communicator.hpp"
+#include "comm/network/doubling_limit.hpp"
 #include "comm/network/network_communicator.hpp"
 #include "comm/shm/shm_communicator.hpp"
 #include "launch/local_socket.hpp"
@@ -127,6 +128,10 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
   if (transport == TransportChoice::shm) return std::make_unique<ShmCommunicator>(join_node(settings, recorder));
   world->set_nodes(nodes);
   auto over_network = std::make_unique<NetworkCommunicator>(world);
+  if (const auto limit = measure_doubling_limit(*over_network, settings.join_seconds())) {
+    log(LogLevel::info, "all_reduce between nodes doubles up to {} bytes, as measured", *limit);
+    over_network->set_doubling_limit(limit);
+  }
   take_native(*over_network, transport, settings);
   if (transport != TransportChoice::hierarchical) return over_network;
 

@@ -65,6 +65,7 @@ std::unique_ptr<NetworkCommunicator> NetworkCommunicator::subgroup(std::vector<i
   auto part = std::unique_ptr<NetworkCommunicator>(
       new NetworkCommunicator(group_.world, group_.context + 1 + static_cast<std::uint64_t>(index), std::move(members), self));
   part->group_.involved = group_.members;
+  part->doubling_limit_ = doubling_limit_;
   return part;
 }
 
@@ -102,8 +103,10 @@ std::unique_ptr<NetworkCommunicator> NetworkCommunicator::create_network_group(s
 }
 
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::make_part(std::span<const int> members, std::uint64_t id) const {
-  return std::unique_ptr<NetworkCommunicator>(
+  auto part = std::unique_ptr<NetworkCommunicator>(
       new NetworkCommunicator(group_.world, id, ranks_in_job(members, group_.members), index_of(rank(), members)));
+  part->doubling_limit_ = doubling_limit_;
+  return part;
 }
 
 }  // namespace tnt

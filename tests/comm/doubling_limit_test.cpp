@@ -1,0 +1,85 @@
+// The measured border between recursive doubling and halving: equal on all ranks, and without effect on results.
+#include "comm/network/doubling_limit.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/network/network_communicator.hpp"
+#include "support/array.hpp"
+#include "support/fake_network.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace tnt {
+namespace {
+
+using testing::call;
+
+constexpr std::size_t kib = 1024;
+
+AllReduceAlgorithm choice(std::size_t members, std::size_t bytes, std::optional<std::size_t> measured) {
+  return choose_all_reduce(members, false, bytes, measured);
+}
+
+TEST(DoublingLimit, IsTakenBetweenManyNodes) {
+  EXPECT_EQ(choice(64, 4 * kib, std::nullopt), AllReduceAlgorithm::doubling);
+  EXPECT_EQ(choice(64, 8 * kib, std::nullopt), AllReduceAlgorithm::halving);
+  EXPECT_EQ(choice(64, 8 * kib, 16 * kib), AllReduceAlgorithm::doubling);
+  EXPECT_EQ(choice(64, 2 * kib, kib), AllReduceAlgorithm::halving);
+  EXPECT_EQ(choice(4, 8 * kib, kib), AllReduceAlgorithm::doubling);  // few: not measured
+  EXPECT_EQ(choose_all_reduce(64, true, 8 * kib, kib), AllReduceAlgorithm::doubling);
+}
+
+// Ranks on nodes of their own, or all on one.
+void run(int ranks, bool one_node, const std::function<void(NetworkCommunicator&)>& body) {
+  const auto hub = std::make_shared<testing::FakeHub>(ranks, 10);
+  std::vector<std::unique_ptr<NetworkCommunicator>> all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto world = std::make_shared<NetworkWorld>(std::make_shared<testing::FakeNetwork>(hub, rank));
+    if (one_node) world->set_nodes(std::vector<int>(static_cast<std::size_t>(ranks), 0));
+    all.push_back(std::make_unique<NetworkCommunicator>(std::move(world)));
+  }
+  std::vector<std::thread> threads;
+  threads.reserve(all.size());
+  for (auto& comm : all) threads.emplace_back([&body, &comm] { body(*comm); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(DoublingLimit, IsEqualOnAllRanksAndChangesNoSum) {
+  run(9, false, [](NetworkCommunicator& comm) {
+    const auto limit = measure_doubling_limit(comm, testing::default_timeout);
+    ASSERT_TRUE(limit);
+    EXPECT_GE(*limit, 256U);
+    EXPECT_LE(*limit, 32 * kib);
+    const std::uint64_t own = *limit;
+    std::vector<std::uint64_t> limits(9);
+    comm.all_gather(&own, limits.data(), 1, TNT_UINT64, call());
+    EXPECT_EQ(limits, std::vector<std::uint64_t>(9, own));
+    for (const std::size_t count : {64, 256, 1024, 8192}) {
+      std::vector<testing::Array> in;
+      for (unsigned rank = 0; rank < 9; ++rank) in.push_back(testing::exact_values(TNT_FLOAT32, count, rank));
+      for (const std::size_t bytes : {std::size_t{0}, *limit, 64 * kib}) {
+        comm.set_doubling_limit(bytes);
+        const auto part = comm.split_network(0, 0, call());
+        testing::Array sum = in[static_cast<std::size_t>(comm.rank())];
+        const TensorView view{.in = sum.data(), .out = sum.data(), .count = count};
+        part->all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+        EXPECT_EQ(sum, testing::reduced(in, TNT_SUM)) << count << " numbers, doubled up to " << bytes << " bytes";
+      }
+    }
+  });
+}
+
+TEST(DoublingLimit, IsNotMeasuredWhereNothingIsChosenByIt) {
+  for (const auto& [ranks, one_node] : {std::pair{7, false}, {8, true}}) {
+    run(ranks, one_node,
+        [](NetworkCommunicator& comm) { EXPECT_FALSE(measure_doubling_limit(comm, testing::default_timeout)); });
+  }
+}
+
+}  // namespace
+}  // namespace tnt
