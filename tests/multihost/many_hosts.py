@@ -1,7 +1,7 @@
 """all_reduce among many hosts beside Open MPI's algorithms: `python tests/multihost/many_hosts.py --hosts 8`.
 
-Each host is a network namespace with a link of 1 Gbit/s in each direction to a switch that does not block. One rank on each.
-`tnt-bench all_reduce --backend mpi --against mpi` runs once with Open MPI's own choice and once with each of its algorithms.
+Each host is a network namespace with a link of 1 Gbit/s in each direction to a switch that does not block, with one rank or
+`--per-host` of them. `tnt-bench all_reduce --backend hierarchical --against mpi` runs once with Open MPI's own choice and once with each of its algorithms.
 Says the times; asserts nothing. Needs root.
 """
 
@@ -45,13 +45,17 @@ def switched_hosts(n: int) -> Iterator[tuple[TwoHosts, list[str]]]:
                 remove(name)
 
 
-def times(hosts: TwoHosts, addresses: list[str], bench: Path, sizes: str, algorithm: int) -> dict[int, tuple[float, float]]:
+def times(
+    hosts: TwoHosts, addresses: list[str], per_host: int, bench: Path, sizes: str, algorithm: int
+) -> dict[int, tuple[float, float]]:
     """For each size in bytes, the microseconds of ours and of MPI's."""
-    command = ["mpirun", "--host", ",".join(f"{address}:1" for address in addresses), "-n", str(len(addresses))]
+    ranks = str(per_host * len(addresses))
+    command = ["mpirun", "--host", ",".join(f"{address}:{per_host}" for address in addresses), "-n", ranks]
     command += ["--bind-to", "none", "-x", "PATH"]
     if algorithm:
         command += ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", str(algorithm)]
-    bench_words = [bench, "all_reduce", "--backend", "mpi", "--against", "mpi", "--sizes", sizes, "--place", "out"]
+    backend = "mpi" if per_host == 1 else "hierarchical"
+    bench_words = [bench, "all_reduce", "--backend", backend, "--against", "mpi", "--sizes", sizes, "--place", "out"]
     bench_words += ["--cache", "hot", "--limit", "off", "--check", "off", "--format", "jsonl"]
     result = hosts.run([*command, *map(str, bench_words)], timeout=RUN_SECONDS)
     if result.code:
@@ -64,6 +68,7 @@ def main() -> int:
     """Prints a line for each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--per-host", type=int, default=1, help="ranks on each host (default: 1)")
     parser.add_argument("--sizes", default="4K,64K,1M,16M")
     parser.add_argument("--bench", type=Path, default=Path("build/release/benchmarks/tnt-bench"))
     given = parser.parse_args()
@@ -73,12 +78,12 @@ def main() -> int:
         return 0
     with switched_hosts(given.hosts) as (hosts, addresses):
         bench = given.bench.resolve()
-        found = {name: times(hosts, addresses, bench, given.sizes, number) for name, number in ALGORITHMS.items()}
+        found = {name: times(hosts, addresses, given.per_host, bench, given.sizes, number) for name, number in ALGORITHMS.items()}
     for size in found["its choice"]:
         ratios = {name: of[size][1] / of[size][0] for name, of in found.items() if size in of}
         ours = ", ".join(f"{of[size][0]:.0f}" for of in found.values() if size in of)
         theirs = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-        print(f"{size} bytes on {given.hosts} hosts: ours {ours} us; MPI's time over ours: {theirs}")
+        print(f"{size} bytes on {given.hosts} hosts of {given.per_host} ranks: ours {ours} us; MPI's time over ours: {theirs}")
     return 0
 
 

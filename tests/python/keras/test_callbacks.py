@@ -7,6 +7,8 @@ import pytest
 from support.findings import Findings
 from support.launch import RANKS
 
+pytestmark = pytest.mark.long
+
 SIZE = 2
 CLOSE = 1e-6
 

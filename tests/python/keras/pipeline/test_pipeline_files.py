@@ -7,6 +7,8 @@ import pytest
 from support.findings import Findings
 from support.launch import RANKS
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Findings]:

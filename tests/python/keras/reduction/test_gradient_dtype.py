@@ -9,6 +9,8 @@ import pytest
 from support.findings import Findings
 from support.launch import RANKS, run_ranks
 
+pytestmark = pytest.mark.long
+
 SIZE = 2
 ELEMENTS = 16 * 64 + 64 + 64 + 1
 STEPS = 4

@@ -7,6 +7,8 @@ import pytest
 from support.findings import Findings
 from support.launch import RANKS, run_ranks
 
+pytestmark = pytest.mark.long
+
 SIZE = 2
 
 
