@@ -254,8 +254,8 @@ typedef enum {
  * communicators are not concerned, except that the errors of those that end the job end this one, too. Communicators and
  * reducers that are made of this one afterwards begin with its mode; a reducer also fails when its communicator fails.
  * The mode also holds for its GPUs: NCCL's communicators are then aborted on all ranks, and the smaller communicator opens new
- * ones. TNT_INVALID_ARGUMENT: the communicator has used GPUs before. TNT_UNSUPPORTED: the ranks are not all in the shared memory
- * of one node. */
+ * ones. TNT_INVALID_ARGUMENT: the communicator has used GPUs before. TNT_UNSUPPORTED: the ranks are not all in the shared
+ * memory of one node. */
 TNT_EXPORT tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_t mode);
 
 /* Collective over the ranks of comm that are alive. *smaller: a communicator of these, in the same order, with the mode and the
@@ -459,7 +459,8 @@ typedef struct {
   int timing;
   /* Not 0: results are float32, whatever the type of the gradients, and each sum over ranks is added to what is there: main
    * gradients of a trainer that computes in 16 bits. The caller sets them to zero before the first of several steps. The
-   * gradients travel in float32 or in fewer bits. A result is another array than its gradient. For gradients on a device only. */
+   * gradients travel in float32 or in fewer bits. A result is another array than its gradient. For gradients on a device only.
+   */
   int accumulate;
   /* Above 0: the results of a step are multiplied by clip_norm / norm if the norm of all of them, before that, is finite and
    * above clip_norm. The norm is the square root of the sum of all squares, equal on all ranks. A norm that is infinite or NaN
@@ -514,13 +515,13 @@ TNT_EXPORT tnt_status_t tnt_add_scaled(const void* const* terms, const double* s
 /* Precision of a wire dtype: a tensor's contribution scale * gradient is rounded once to this type when it is packed. The sum
  * over ranks is taken in float32, rounded once, and converted back to the tensor's type: |out - exact| <= u (sum over ranks of
  * |scale * gradient| + |exact|) plus terms of higher order, with u = 2^-8 for bfloat16, 2^-11 for float16, 2^-4 for e4m3 and
- * 2^-3 for e5m2, on any number of ranks including one. On a device, NCCL rounds each partial sum: |out - exact| <= n u (sum over n ranks of |scale * gradient|)
- * plus terms of higher order, unless determinism is TNT_DETERMINISM_RANKS. Between nodes ("hierarchical"), large buckets stay
- * float32 inside a node and are rounded for the network only, within the same bound: the bits then depend on the layout and on
- * the sizes of buckets. float16 ends at 65504: a larger value becomes infinite on all ranks, where loss scaling sees it, and a
- * value below 2^-25 becomes 0. bfloat16 has the range of float32. e5m2 ends at 57344, above which values become infinite, and
- * e4m3 at 448, above which they become NaN; values up to 2^-17 and 2^-10 become 0, so gradients in 8 bits need a loss scale that
- * lifts them above. Integers and 16-bit tensors travel unchanged. */
+ * 2^-3 for e5m2, on any number of ranks including one. On a device, NCCL rounds each partial sum: |out - exact| <= n u (sum
+ * over n ranks of |scale * gradient|) plus terms of higher order, unless determinism is TNT_DETERMINISM_RANKS. Between nodes
+ * ("hierarchical"), large buckets stay float32 inside a node and are rounded for the network only, within the same bound: the
+ * bits then depend on the layout and on the sizes of buckets. float16 ends at 65504: a larger value becomes infinite on all
+ * ranks, where loss scaling sees it, and a value below 2^-25 becomes 0. bfloat16 has the range of float32. e5m2 ends at 57344,
+ * above which values become infinite, and e4m3 at 448, above which they become NaN; values up to 2^-17 and 2^-10 become 0, so
+ * gradients in 8 bits need a loss scale that lifts them above. Integers and 16-bit tensors travel unchanged. */
 
 /* One bucket of the plan. dtype: the type in which it travels. tensors: indices in the order of the bucket. All pointers are
  * valid as long as the reducer. */

@@ -16,9 +16,7 @@ constexpr std::size_t vector_bytes = 16;
 constexpr std::size_t line_bytes = 128;
 constexpr std::size_t big_bytes = 4096;  // padding to a cache line is negligible from this size on
 
-bool is_floating(tnt_dtype_t dtype) {
-  return is_float8(dtype) || (is_dtype(dtype) && !is_integer(dtype));
-}
+bool is_floating(tnt_dtype_t dtype) { return is_float8(dtype) || (is_dtype(dtype) && !is_integer(dtype)); }
 
 void check(std::size_t index, const TensorShape& tensor, tnt_dtype_t wire) {
   if (tensor.dtype == wire || (is_floating(tensor.dtype) && is_floating(wire))) return;

@@ -1,8 +1,8 @@
 """all_reduce among many hosts beside Open MPI's algorithms: `python tests/multihost/many_hosts.py --hosts 8`.
 
-Each host is a network namespace with a link of 1 Gbit/s in each direction to a switch that does not block, with one rank or
-`--per-host` of them. `tnt-bench all_reduce --backend hierarchical --against mpi` runs once with Open MPI's own choice and once with each of its algorithms.
-Says the times; asserts nothing. Needs root.
+Each host is a network namespace with a link of 1 Gbit/s in each direction to a switch that does not block, and one rank on it or
+`--per-host` of them. `tnt-bench all_reduce --against mpi` runs once with Open MPI's own choice and once with each of its
+algorithms. Says the times; asserts nothing. Needs root.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def main() -> int:
         return 0
     with switched_hosts(given.hosts) as (hosts, addresses):
         bench = given.bench.resolve()
-        found = {name: times(hosts, addresses, given.per_host, bench, given.sizes, number) for name, number in ALGORITHMS.items()}
+        words = (hosts, addresses, given.per_host, bench, given.sizes)
+        found = {name: times(*words, number) for name, number in ALGORITHMS.items()}
     for size in found["its choice"]:
         ratios = {name: of[size][1] / of[size][0] for name, of in found.items() if size in of}
         ours = ", ".join(f"{of[size][0]:.0f}" for of in found.values() if size in of)
