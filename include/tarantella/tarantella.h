@@ -459,8 +459,7 @@ typedef struct {
   int timing;
   /* Not 0: results are float32, whatever the type of the gradients, and each sum over ranks is added to what is there: main
    * gradients of a trainer that computes in 16 bits. The caller sets them to zero before the first of several steps. The
-   * gradients travel in float32 or in fewer bits. A result is another array than its gradient. For gradients on a device only.
-   */
+   * gradients travel in float32 or fewer bits. A result is another array than its gradient. For gradients on a device only. */
   int accumulate;
   /* Above 0: the results of a step are multiplied by clip_norm / norm if the norm of all of them, before that, is finite and
    * above clip_norm. The norm is the square root of the sum of all squares, equal on all ranks. A norm that is infinite or NaN

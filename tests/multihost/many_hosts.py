@@ -1,7 +1,7 @@
 """all_reduce among many hosts beside Open MPI's algorithms: `python tests/multihost/many_hosts.py --hosts 8`.
 
-Each host is a network namespace with a link of 1 Gbit/s in each direction to a switch that does not block, and one rank on it or
-`--per-host` of them. `tnt-bench all_reduce --against mpi` runs once with Open MPI's own choice and once with each of its
+Each host is a network namespace with a link of 1 Gbit/s in each direction to a switch that does not block, and one rank or
+`--per-host` of them on it. `tnt-bench all_reduce --against mpi` runs once with Open MPI's own choice and once with each of its
 algorithms. Says the times; asserts nothing. Needs root.
 """
 
