@@ -10,9 +10,9 @@ namespace {
 
 constexpr double seconds_for_doubling = 0.2;
 constexpr int times = 5;
-constexpr double clearly = 0.97;       // beyond noise
-constexpr std::size_t smallest = 512;  // bytes; below it messages cost the same whatever they hold
-constexpr std::size_t largest = std::size_t{32} * 1024;
+constexpr double clearly = 0.97;           // beyond noise
+constexpr std::size_t min_measured = 512;  // bytes; below it messages cost the same whatever they hold
+constexpr std::size_t max_measured = std::size_t{32} * 1024;
 
 // The median on the slowest rank, with the algorithm.
 double time_of(NetworkCommunicator& comm, TimedCalls& calls, AllReduceAlgorithm algorithm, std::size_t bytes) {
@@ -29,8 +29,8 @@ double time_of(NetworkCommunicator& comm, TimedCalls& calls, AllReduceAlgorithm 
 std::optional<std::size_t> measure_doubling_limit(NetworkCommunicator& comm, double timeout) {
   if (comm.size() < static_cast<int>(min_members_to_measure) || comm.is_on_one_node()) return std::nullopt;
   TimedCalls calls(comm, timeout, "measuring all_reduce");
-  std::size_t limit = smallest / 2;
-  for (std::size_t bytes = smallest; bytes <= largest && calls.elapsed() < seconds_for_doubling; bytes *= 2) {
+  std::size_t limit = min_measured / 2;
+  for (std::size_t bytes = min_measured; bytes <= max_measured && calls.elapsed() < seconds_for_doubling; bytes *= 2) {
     const double doubling = time_of(comm, calls, AllReduceAlgorithm::doubling, bytes);
     if (time_of(comm, calls, AllReduceAlgorithm::halving, bytes) < clearly * doubling) break;
     limit = bytes;
