@@ -12,7 +12,7 @@
 namespace tnt {
 namespace {
 
-constexpr std::size_t block_bytes = 4096;
+constexpr std::size_t product_bytes = 4096;
 
 template <typename T, std::size_t... i>
 [[gnu::always_inline]] inline void add_products(Unaligned<T>* out, std::span<const void* const> terms,
@@ -40,16 +40,16 @@ void add_in_registers(void* out, std::span<const void* const> terms, std::span<c
 
 void add_in_blocks(std::byte* out, std::span<const void* const> terms, std::span<const double> scales, std::size_t count,
                    tnt_dtype_t dtype, Isa isa) {
-  std::vector<std::byte> products(terms.size() * block_bytes);
+  std::vector<std::byte> products(terms.size() * product_bytes);
   std::vector<const void*> sources(terms.size());
   const std::size_t size = dtype_size(dtype);
-  for (std::size_t at = 0; at < count; at += block_bytes / size) {
-    const std::size_t part = std::min(block_bytes / size, count - at);
+  for (std::size_t at = 0; at < count; at += product_bytes / size) {
+    const std::size_t part = std::min(product_bytes / size, count - at);
     for (std::size_t k = 0; k < terms.size(); ++k) {
       const auto* from = terms[k] == nullptr ? nullptr : static_cast<const std::byte*>(terms[k]) + at * size;
       sources[k] = from;
       if (scales[k] == 1.0) continue;
-      auto* product = products.data() + k * block_bytes;
+      auto* product = products.data() + k * product_bytes;
       scale(product, dtype, from, dtype, part, scales[k], isa);
       sources[k] = product;
     }

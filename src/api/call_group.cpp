@@ -10,8 +10,6 @@
 namespace tnt {
 namespace {
 
-CallContext context(const tnt_comm& on) { return Runtime::get().context(on); }
-
 // The calls with streams of one communicator.
 struct OnDevices {
   tnt_comm* comm;
@@ -107,7 +105,7 @@ void CallGroup::run_on_host(const std::list<Kept>& calls) {
   }
   if (all.empty()) return;
   const auto operation = [](const Kept& kept) {
-    return [&kept] { kept.call.on_host(*kept.on->communicator, context(*kept.on)); };
+    return [&kept] { kept.call.on_host(*kept.on->communicator, Runtime::get().context(*kept.on)); };
   };
   std::vector<std::shared_ptr<Work>> started;
   std::exception_ptr last_failure;

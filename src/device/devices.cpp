@@ -45,7 +45,7 @@ DeviceSource machine_devices() {
   return source;
 }
 
-struct Registry {
+struct OpenDevices {
   std::mutex mutex;
   const DeviceSource* for_tests = nullptr;
   std::map<int, std::weak_ptr<Device>> open;
@@ -58,15 +58,15 @@ struct Registry {
   }
 };
 
-Registry& registry() {
-  static Registry registry;
-  return registry;
+OpenDevices& open_devices() {
+  static OpenDevices devices;
+  return devices;
 }
 
 }  // namespace
 
 int device_count() {
-  Registry& all = registry();
+  OpenDevices& all = open_devices();
   const std::scoped_lock lock(all.mutex);
   const DeviceSource& source = all.source();
   if (source.count == 0 && !std::exchange(all.logged, true)) log(LogLevel::info, "no GPU is used: {}", source.why_none);
@@ -74,12 +74,12 @@ int device_count() {
 }
 
 const std::string& why_no_device() {
-  const std::scoped_lock lock(registry().mutex);
-  return registry().source().why_none;
+  const std::scoped_lock lock(open_devices().mutex);
+  return open_devices().source().why_none;
 }
 
 std::shared_ptr<Device> open_device(int index) {
-  Registry& all = registry();
+  OpenDevices& all = open_devices();
   const std::scoped_lock lock(all.mutex);
   const DeviceSource& source = all.source();
   if (source.count == 0) fail(TNT_UNSUPPORTED, "device {} cannot be used: {}", index, source.why_none);
@@ -92,7 +92,7 @@ std::shared_ptr<Device> open_device(int index) {
 }
 
 int device_of_stream(StreamHandle stream) {
-  Registry& all = registry();
+  OpenDevices& all = open_devices();
   const std::scoped_lock lock(all.mutex);
   const DeviceSource& source = all.source();
   if (source.count == 0) fail(TNT_UNSUPPORTED, "stream is not NULL, but there is no CUDA device: {}", source.why_none);
@@ -100,10 +100,10 @@ int device_of_stream(StreamHandle stream) {
 }
 
 void set_device_source_for_tests(const DeviceSource* source) {
-  const std::scoped_lock lock(registry().mutex);
-  registry().for_tests = source;
-  registry().open.clear();
-  registry().logged = false;
+  const std::scoped_lock lock(open_devices().mutex);
+  open_devices().for_tests = source;
+  open_devices().open.clear();
+  open_devices().logged = false;
 }
 
 }  // namespace tnt

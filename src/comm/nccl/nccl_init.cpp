@@ -20,7 +20,7 @@ constexpr int multi_rank_gpu_version = 23003;  // first version that supports it
 constexpr int deterministic_ctas = 16;         // enough for the full rate of NVLink
 
 // Data that ranks compare before NCCL connects them.
-struct PeerInfo {
+struct PeerSetup {
   std::int32_t version = 0;
   std::int32_t deterministic = 0;
   std::int32_t max_ctas = 0;
@@ -53,7 +53,7 @@ void write_text(std::array<char, n>& to, std::string_view text) {
   std::memcpy(to.data(), text.data(), std::min(text.size(), n - 1));
 }
 
-void compare_options(const PeerInfo& first, const PeerInfo& other, std::size_t rank) {
+void compare_options(const PeerSetup& first, const PeerSetup& other, std::size_t rank) {
   if (other.version != first.version) {
     fail(TNT_MISMATCH,
          "rank {} has NCCL {} while rank 0 has NCCL {}: install the same one everywhere, or name it in TNT_NCCL_LIBRARY", rank,
@@ -67,7 +67,7 @@ void compare_options(const PeerInfo& first, const PeerInfo& other, std::size_t r
   }
 }
 
-void compare_gpus(const std::vector<PeerInfo>& all) {
+void compare_gpus(const std::vector<PeerSetup>& all) {
   for (std::size_t one = 0; one < all.size(); ++one) {
     for (std::size_t other = one + 1; other < all.size(); ++other) {
       if (all[one].host != all[other].host || all[one].gpu != all[other].gpu) continue;
@@ -102,12 +102,12 @@ void agree_on_error(Communicator& host, const std::optional<Error>& own, double 
 }
 
 void check_compatible(Device& device, Communicator& host, const NcclOptions& options, const NcclLibrary& library) {
-  PeerInfo own{.version = library.version(), .deterministic = options.deterministic ? 1 : 0, .max_ctas = options.max_ctas};
+  PeerSetup own{.version = library.version(), .deterministic = options.deterministic ? 1 : 0, .max_ctas = options.max_ctas};
   const char* shared = environment("NCCL_MULTI_RANK_GPU_ENABLE");
   own.shares_gpu = shared != nullptr && std::string_view(shared) == "1" ? 1 : 0;
   own.host = host_hash();
   write_text(own.gpu, device.bus_id());
-  const std::vector<PeerInfo> all = gather(host, own, options.timeout);
+  const std::vector<PeerSetup> all = gather(host, own, options.timeout);
   for (std::size_t rank = 1; rank < all.size(); ++rank) compare_options(all[0], all[rank], rank);
   compare_gpus(all);
 }

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* file_name = "libnccl.so.2";
-constexpr char anchor = 0;  // an address in this library
+constexpr char own_address = 0;  // an address in this library
 constexpr int min_version = 21400;
 constexpr const char* advice =
     "install NVIDIA's wheel (pip install nvidia-nccl-cu12, or nvidia-nccl-cu13), the system's package libnccl2, or name the "
@@ -50,7 +50,7 @@ void* open_found() {
     if (handle == nullptr) tried += fmt::format("{}{}", tried.empty() ? "" : "; ", loader_error());
     return handle;
   };
-  for (const std::string& file : nccl_wheels(file_of(&anchor))) {
+  for (const std::string& file : nccl_wheels(file_of(&own_address))) {
     std::error_code ignored;
     if (!fs::exists(file, ignored)) continue;
     if (void* handle = try_file(file); handle != nullptr) return handle;
