@@ -13,7 +13,7 @@ namespace tnt {
 
 class NetworkCommunicator;
 
-// All functions are collective. What all ranks tell each other meanwhile takes our own algorithms.
+// All functions are collective. Ranks agree by our own algorithms, so the network's own collectives are off after each of them.
 class TimedCalls {
  public:
   TimedCalls(NetworkCommunicator& comm, double timeout, const char* detail);
