@@ -30,7 +30,9 @@ TEST(DoublingLimit, IsTakenBetweenManyNodes) {
   EXPECT_EQ(choice(64, 8 * kib, std::nullopt), AllReduceAlgorithm::halving);
   EXPECT_EQ(choice(64, 8 * kib, 16 * kib), AllReduceAlgorithm::doubling);
   EXPECT_EQ(choice(64, 2 * kib, kib), AllReduceAlgorithm::halving);
-  EXPECT_EQ(choice(4, 8 * kib, kib), AllReduceAlgorithm::doubling);  // few: not measured
+  EXPECT_EQ(choice(4, 8 * kib, std::nullopt), AllReduceAlgorithm::doubling);
+  EXPECT_EQ(choice(4, 8 * kib, kib), AllReduceAlgorithm::direct);
+  EXPECT_EQ(choice(4, 2 * kib, kib), AllReduceAlgorithm::gather);
   EXPECT_EQ(choose_all_reduce(64, true, 8 * kib, kib), AllReduceAlgorithm::doubling);
 }
 
@@ -75,7 +77,7 @@ TEST(DoublingLimit, IsEqualOnAllRanksAndChangesNoSum) {
 }
 
 TEST(DoublingLimit, IsNotMeasuredWhereNothingIsChosenByIt) {
-  for (const auto& [ranks, one_node] : {std::pair{7, false}, {8, true}}) {
+  for (const auto& [ranks, one_node] : {std::pair{2, false}, {8, true}}) {
     run(ranks, one_node,
         [](NetworkCommunicator& comm) { EXPECT_FALSE(measure_doubling_limit(comm, testing::default_timeout)); });
   }

@@ -28,11 +28,12 @@ double time_of(NetworkCommunicator& comm, TimedCalls& calls, AllReduceAlgorithm 
 
 std::optional<std::size_t> measure_doubling_limit(NetworkCommunicator& comm, double timeout) {
   if (comm.size() < static_cast<int>(min_members_to_measure) || comm.is_on_one_node()) return std::nullopt;
+  const AllReduceAlgorithm beyond = beyond_doubling(static_cast<std::size_t>(comm.size()));
   TimedCalls calls(comm, timeout, "measuring all_reduce");
   std::size_t limit = min_measured / 2;
   for (std::size_t bytes = min_measured; bytes <= max_measured && calls.elapsed() < seconds_for_doubling; bytes *= 2) {
     const double doubling = time_of(comm, calls, AllReduceAlgorithm::doubling, bytes);
-    if (time_of(comm, calls, AllReduceAlgorithm::halving, bytes) < clearly * doubling) break;
+    if (time_of(comm, calls, beyond, bytes) < clearly * doubling) break;
     limit = bytes;
   }
   return limit;

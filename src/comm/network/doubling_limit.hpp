@@ -9,7 +9,7 @@ namespace tnt {
 
 class NetworkCommunicator;
 
-// Collective, when a job starts; milliseconds. Nothing for few members and on one node, where the borders are fixed. The same
+// Collective, when a job starts; milliseconds. Nothing for two members and on one node, where the borders are fixed. The same
 // on all ranks.
 [[nodiscard]] std::optional<std::size_t> measure_doubling_limit(NetworkCommunicator& comm, double timeout);
 
