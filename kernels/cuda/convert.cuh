@@ -143,18 +143,16 @@ struct Accumulator<Bfloat16> {
   static __device__ __forceinline__ float load(Bfloat16 x) { return to_float(x); }
   static __device__ __forceinline__ Bfloat16 store(float x) { return to_bfloat16(x); }
 };
-template <>
-struct Accumulator<Float8E4m3> {
+template <typename T>
+struct Float8Accumulator {
   using type = float;
-  static __device__ __forceinline__ float load(Float8E4m3 x) { return from_float8(x); }
-  static __device__ __forceinline__ Float8E4m3 store(float x) { return to_float8<Float8E4m3>(x); }
+  static __device__ __forceinline__ float load(T x) { return from_float8(x); }
+  static __device__ __forceinline__ T store(float x) { return to_float8<T>(x); }
 };
 template <>
-struct Accumulator<Float8E5m2> {
-  using type = float;
-  static __device__ __forceinline__ float load(Float8E5m2 x) { return from_float8(x); }
-  static __device__ __forceinline__ Float8E5m2 store(float x) { return to_float8<Float8E5m2>(x); }
-};
+struct Accumulator<Float8E4m3> : Float8Accumulator<Float8E4m3> {};
+template <>
+struct Accumulator<Float8E5m2> : Float8Accumulator<Float8E5m2> {};
 
 template <typename T>
 using AccumulatorType = typename Accumulator<T>::type;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/median.hpp"
 #include "comm/dispatch_collective.hpp"
 #include "device/handles.hpp"
 
@@ -29,8 +31,7 @@ double median_seconds(int calls, const Call& call) {
     call();
     if (i > 0) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + calls / 2, seconds.end());
-  return seconds[static_cast<std::size_t>(calls / 2)];
+  return median(std::move(seconds));
 }
 
 double seconds_of(Communicator& comm, std::size_t bytes, int calls, const CallContext& call) {

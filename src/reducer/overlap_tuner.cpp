@@ -1,7 +1,8 @@
 #include "reducer/overlap_tuner.hpp"
 
-#include <algorithm>
 #include <limits>
+
+#include "base/median.hpp"
 
 namespace tnt {
 namespace {
@@ -13,11 +14,7 @@ bool in_trial(std::size_t step) { return step >= OverlapTuner::trial_begins && s
 bool is_threaded_turn(std::size_t step) { return (step - OverlapTuner::trial_begins) / steps_in_turn % 2 == 0; }
 bool is_timed(std::size_t step) { return in_trial(step) && (step - OverlapTuner::trial_begins) % steps_in_turn != 0; }
 
-double median_seconds(std::vector<std::int64_t> ns) {
-  const auto middle = ns.begin() + static_cast<std::ptrdiff_t>(ns.size() / 2);
-  std::nth_element(ns.begin(), middle, ns.end());
-  return static_cast<double>(*middle) * 1e-9;
-}
+double median_seconds(const std::vector<std::int64_t>& ns) { return static_cast<double>(median(ns)) * 1e-9; }
 
 }  // namespace
 

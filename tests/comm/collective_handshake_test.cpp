@@ -13,6 +13,7 @@
 
 #include "comm/network/network_communicator.hpp"
 #include "support/fake_network.hpp"
+#include "support/network_ranks.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -25,17 +26,7 @@ class HandshakeTest : public ::testing::TestWithParam<int> {
  protected:
   // The messages of all ranks for one call of each, without those that say that a rank leaves.
   [[nodiscard]] std::size_t messages(const testing::Body& body, bool one_node = false) const {
-    const auto hub = std::make_shared<testing::FakeHub>(ranks, 10);
-    std::vector<std::unique_ptr<NetworkCommunicator>> all;
-    for (int rank = 0; rank < ranks; ++rank) {
-      auto world = std::make_shared<NetworkWorld>(std::make_shared<testing::FakeNetwork>(hub, rank));
-      if (one_node) world->set_nodes(std::vector<int>(n, 0));
-      all.push_back(std::make_unique<NetworkCommunicator>(std::move(world)));
-    }
-    std::vector<std::thread> threads;
-    for (auto& comm : all) threads.emplace_back([&body, &comm] { body(*comm); });
-    for (auto& thread : threads) thread.join();
-    return hub->messages();
+    return testing::run_over_network(ranks, one_node, body);
   }
   const int ranks = GetParam();
   const std::size_t n = static_cast<std::size_t>(ranks);

@@ -1,17 +1,15 @@
-// The measured border between recursive doubling and halving: equal on all ranks, and without effect on results.
+// The measured end of recursive doubling: equal on all ranks, and without effect on results.
 #include "comm/network/doubling_limit.hpp"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "comm/network/network_communicator.hpp"
 #include "support/array.hpp"
-#include "support/fake_network.hpp"
+#include "support/network_ranks.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -36,19 +34,8 @@ TEST(DoublingLimit, IsTakenBetweenManyNodes) {
   EXPECT_EQ(choose_all_reduce(64, true, 8 * kib, kib), AllReduceAlgorithm::doubling);
 }
 
-// Ranks on nodes of their own, or all on one.
 void run(int ranks, bool one_node, const std::function<void(NetworkCommunicator&)>& body) {
-  const auto hub = std::make_shared<testing::FakeHub>(ranks, 10);
-  std::vector<std::unique_ptr<NetworkCommunicator>> all;
-  for (int rank = 0; rank < ranks; ++rank) {
-    auto world = std::make_shared<NetworkWorld>(std::make_shared<testing::FakeNetwork>(hub, rank));
-    if (one_node) world->set_nodes(std::vector<int>(static_cast<std::size_t>(ranks), 0));
-    all.push_back(std::make_unique<NetworkCommunicator>(std::move(world)));
-  }
-  std::vector<std::thread> threads;
-  threads.reserve(all.size());
-  for (auto& comm : all) threads.emplace_back([&body, &comm] { body(*comm); });
-  for (std::thread& thread : threads) thread.join();
+  (void)testing::run_over_network(ranks, one_node, body);
 }
 
 TEST(DoublingLimit, IsEqualOnAllRanksAndChangesNoSum) {

@@ -13,7 +13,8 @@ enum class AllReduceAlgorithm { gather, doubling, direct, halving };
 // From this many members on, up to how many bytes they double between nodes is measured (doubling_limit.hpp).
 inline constexpr std::size_t min_members_to_measure = 3;
 
-// What data between nodes takes that is too large to be doubled. Messages to all at once are for few members.
+// The algorithm between nodes for data that is too large for doubling: with many members, direct sends too many messages at
+// once.
 [[nodiscard]] constexpr AllReduceAlgorithm beyond_doubling(std::size_t members) noexcept {
   return members < 8 ? AllReduceAlgorithm::direct : AllReduceAlgorithm::halving;
 }

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/median.hpp"
 #include "comm/network/network_communicator.hpp"
 #include "comm/network/timed_calls.hpp"
 
@@ -21,7 +22,7 @@ double time_of(NetworkCommunicator& comm, TimedCalls& calls, AllReduceAlgorithm 
     all.push_back(calls.one(Call::all_reduce, bytes, [&] { comm.force({.all_reduce = algorithm}); }));
     comm.force({});
   }
-  return calls.largest_of_all(TimedCalls::median(all));
+  return calls.largest_of_all(median(all));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/median.hpp"
 #include "comm/network/network_communicator.hpp"
 #include "comm/network/timed_calls.hpp"
 
@@ -39,7 +40,7 @@ class Measurement {
       ours.push_back(calls_.one(kind, bytes, [] {}));
       natives.push_back(calls_.one(kind, bytes, [this] { comm_.take_native(NativeChoice::everywhere()); }));
     }
-    return calls_.largest_of_all(TimedCalls::median(natives)) < 0.95 * calls_.largest_of_all(TimedCalls::median(ours));
+    return calls_.largest_of_all(median(natives)) < 0.95 * calls_.largest_of_all(median(ours));
   }
 
   NetworkCommunicator& comm_;

@@ -1,7 +1,5 @@
 #include "comm/network/timed_calls.hpp"
 
-#include <algorithm>
-
 #include "base/clock.hpp"
 #include "comm/network/network_communicator.hpp"
 
@@ -36,12 +34,6 @@ double TimedCalls::one(Call::Kind kind, std::size_t bytes, const std::function<v
     comm_.all_gather(in_.data(), out_.data(), in_.size(), TNT_FLOAT32, context_);
   }
   return static_cast<double>(now_ns() - begin);
-}
-
-double TimedCalls::median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 }  // namespace tnt

@@ -26,8 +26,6 @@ class TimedCalls {
   // there.
   [[nodiscard]] double one(Call::Kind kind, std::size_t bytes, const std::function<void()>& choose);
 
-  [[nodiscard]] static double median(std::vector<double>& values);
-
  private:
   NetworkCommunicator& comm_;
   CallContext context_;
