@@ -35,7 +35,7 @@ PYTHON = [
     ["keras/reduction"],
     ["keras/data", "keras/xla", "reduction"],
     ["keras/step", "compat"],
-    ["keras/reproducible", "keras/loops", "keras/sharding"],
+    ["keras/trial", "keras/reproducible", "keras/loops", "keras/sharding"],
     ["keras/callback_placement"],
     ["keras/checkpoint"],
     ["keras/callbacks", "keras/deferred", "keras/layers", "keras/schedules"],

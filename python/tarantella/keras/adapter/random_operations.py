@@ -77,6 +77,11 @@ class Draw:
         """Whether each element is drawn by itself, from one normal or uniform distribution for all."""
         return _PLAIN.fullmatch(self.operation) is not None
 
+    @property
+    def is_shuffle(self) -> bool:
+        """Whether it brings the rows of a tensor into another order."""
+        return self.operation in ("RandomShuffle", "StatelessShuffle")
+
     def run(self, **changed: Any) -> Any:
         """Draws, with some arguments changed."""
         return self.original(**{**self.arguments, **changed})

@@ -19,9 +19,11 @@ from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint, options, shard_state
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.sharding import ServedCallbacks, ShardedOptimizers, refuse_shared_out
-from tarantella.keras.step import accumulation, losses, metric_check, noise, unwrapped_models
+from tarantella.keras.step import accumulation, losses, noise, unwrapped_models
 from tarantella.keras.step.hooks import StepHooks, create_hooks
-from tarantella.keras.step.trial import Answer
+from tarantella.keras.trial.again import Again
+from tarantella.keras.trial.trials import Trials
+from tarantella.keras.trial.verdict import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +42,7 @@ class Options(NamedTuple):
     across_ranks: bool
     accept_approximate: bool
     shard_optimizer: bool | None = None
+    samples: str | None = None
 
     def checked(self) -> Options:
         """The options, completed from the environment.
@@ -59,6 +62,8 @@ class Options(NamedTuple):
         for name, flag in {**flags, "shard_optimizer": shard_optimizer}.items():
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} is {flag!r}: use True or False")
+        if self.samples not in (None, "independent"):
+            raise InvalidArgumentError(f"samples is {self.samples!r}: use 'independent' or None")
         shards = options.number_of_shards(self.reproducible, self.gradient_dtype, self.bucket_hook)
         if shards is not None and self.across_ranks:
             raise UnsupportedError(
@@ -86,6 +91,7 @@ class DistributedModel:
     Attributes:
         hooks: those that Keras' methods run with; None before they are needed (`open_hooks`).
         sharding: of the compiled model's optimizers over ranks, if that is asked for; made with the hooks.
+        trials: of the compiled model, made with the hooks; None if there shall be none.
     """
 
     def __init__(self, keras_model: Any, options: Options) -> None:
@@ -93,6 +99,8 @@ class DistributedModel:
         self.options = options
         self.hooks: StepHooks | None = None
         self.sharding: ShardedOptimizers | None = None
+        self.trials: Trials | None = None
+        self._again = Again()
 
     @property
     def shards(self) -> int | None:
@@ -137,7 +145,15 @@ class DistributedModel:
                 self.sharding = ShardedOptimizers(self.keras_model, self.hooks.reproducible)
                 self.hooks.gradients.owners_of = self.sharding.owners_of
             self.hooks.sharding = self.sharding
+            self.trials = self._new_trials(self.hooks)
         return self.hooks
+
+    def _new_trials(self, hooks: StepHooks) -> Trials | None:
+        if self.options.samples == "independent" or settings.trials() == "off" or runtime.get_size() == 1:
+            return None
+        self._again = Again()
+        answer = Answer(self.options.across_ranks, self.options.accept_approximate)
+        return Trials(self.keras_model, hooks.loss_kinds, hooks.reproducible, answer)
 
     def _refuse_stateful_layers(self) -> None:
         """Refuses recurrent layers that keep the state of each sample for the next batch: a rank has other samples."""
@@ -196,39 +212,36 @@ class DistributedModel:
                 )
 
     def build(self, batch_spec: Any, step: str = "train_step") -> None:
-        """Makes all variables of the compiled model, and checks that its metrics can be summed over ranks.
+        """Makes all variables of the compiled model.
 
         step: the method that is to run on such batches, ``"train_step"`` or ``"test_step"``.
         """
-        trial = self.open_hooks().loss_trial
+        self.open_hooks()
         building = nullcontext() if self.sharding is None else self.sharding.building()
-        recorded = metric_check.recorded(self.keras_model, batch_spec)
-        with context.applying(), building, recorded as metrics, trial.recording():
+        with context.applying(), building:
             adapter.build(self.keras_model, batch_spec, step)
-        metrics.check()
 
-    def try_out(self, batch_spec: Any, is_divided: bool, steps: Sequence[str]) -> None:
-        """Tries the losses, and steps of the user's own, on made-up samples. Collective.
+    def before_data(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
+        """What must be known before these steps get data. Collective."""
+
+    def look_at(self, batch: Any, spec: Any, steps: Sequence[str], is_divided: bool, batch_size: int) -> None:
+        """Tries these steps on this rank's part of a batch, if they were not tried yet, or data has changed. Collective.
 
         Args:
+            spec: of such batches.
             is_divided: whether ranks have parts of the same batch.
-            steps: the names of the steps that will be run.
+            batch_size: of all ranks together.
 
         Raises:
             UnsupportedError: they couple samples, so ranks cannot compute them from their parts.
         """
-        hooks, answer = self.open_hooks(), Answer(self.options.across_ranks, self.options.accept_approximate)
-        hooks.loss_trial.run(batch_spec)
-        hooks.loss_trial.check(is_divided, answer)
-        for name in steps:
-            hooks.added_losses.run(name, batch_spec)
-        hooks.added_losses.check(is_divided, answer)
-        hooks.forward_trial.run(batch_spec)
-        hooks.forward_trial.check(is_divided, answer)
-        for name in steps:
-            hooks.step_trial.run(name, batch_spec)
-        if "train_step" in steps:
-            hooks.step_trial.check(is_divided, answer)
+        hooks, trials = self.open_hooks(), self.trials
+        if trials is None:
+            return
+        again = trials.has_tried(steps) and settings.trials() == "epochs" and self._again.is_worth(batch)
+        if again or not trials.has_tried(steps):
+            with hooks.suspended(), self._again.trying(batch):
+                trials.run(batch, spec, steps, is_divided, batch_size, again)
 
     def start_alike(self, batch_spec: Any, validation_spec: Any = None) -> None:
         """Checks that all ranks have the same model, and gives them rank 0's weights and optimizer state. Collective.

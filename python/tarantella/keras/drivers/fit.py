@@ -13,6 +13,7 @@ from tarantella.keras.checkpoint.session import open_session
 from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches
 from tarantella.keras.drivers.distributed_model import verbosity
+from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.reduction import statistics
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint
@@ -184,13 +185,17 @@ def _fit_on_all_ranks(
         arguments = replace(arguments, validation_steps=validation.steps)
     hooks.set_distributed(distribute)
     model.start_alike(split.batch_spec(training), None if validation_parts is None else split.batch_spec(validation_parts))
-    validates = validation is not None
-    steps = ["train_step", "test_step"] if validates else ["train_step"]
-    model.try_out(split.batch_spec(training), distribute or (validates and distribute_validation), steps)
+    steps = ["train_step"] if validation is None else ["train_step", "test_step"]
+    is_divided = distribute or (validation is not None and distribute_validation)
+    model.before_data(split.batch_spec(training), steps, is_divided)
     history = session.finished_history()
     if history is not None:
         return history
-    return _run(model, arguments, session, others, batches, training, validation_parts)
+    first_batches = FirstBatches(model)
+    training = first_batches.of(training, steps, is_divided)
+    if validation_parts is not None:
+        validation_parts = first_batches.of(validation_parts, ["test_step"], distribute_validation)
+    return _run(model, arguments, session, others, first_batches, batches, training, validation_parts)
 
 
 def _meet(arguments: FitArguments, settings: Checkpoint | None) -> None:
@@ -209,6 +214,7 @@ def _run(
     arguments: FitArguments,
     session: NullSession,
     others: Sequence[Any],
+    first_batches: FirstBatches,
     batches: GlobalBatches,
     training: tf.data.Dataset,
     validation: tf.data.Dataset | None,
@@ -223,6 +229,7 @@ def _run(
         first.append(hooks.autotune)
     callbacks = placement.for_fit(others, hooks, first)
     callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.EpochNotifier(batches.source))
+    callbacks = [first_batches, *callbacks]
     keywords = arguments.keywords_for(training, batches.steps, verbose=verbose, callbacks=callbacks, validation_data=validation)
     with checks.locating_timeouts(), model.running([training, validation]), statistics.logged(model.stats), session.running():
         history = keras_fit(**keywords)

@@ -18,12 +18,9 @@ from tarantella.keras.step import accumulation, losses, moving_statistics, noise
 from tarantella.keras.step.accumulation import OptimizerHooks
 from tarantella.keras.step.added_losses import AddedLosses
 from tarantella.keras.step.current_step import CurrentStep
-from tarantella.keras.step.forward_trial import ForwardTrial
 from tarantella.keras.step.gradient_reduction import GradientReduction
-from tarantella.keras.step.loss_trial import LossTrial
 from tarantella.keras.step.metric_reduction import MetricReduction
 from tarantella.keras.step.patch import Patch
-from tarantella.keras.step.step_trial import StepTrial
 from tarantella.keras.xla import operations
 from tarantella.keras.xla.segments import CompiledCalls
 
@@ -55,8 +52,7 @@ class StepHooks:
     Attributes:
         reducers: all reducers of the model.
         gradients: reduces the gradients of its steps.
-        loss_trial, added_losses, forward_trial, step_trial: find out before the first step how losses, outputs and gradients
-            are made of those of a batch's parts.
+        loss_kinds: how losses and gradients are made of those of a batch's parts, which trials find out.
         sharding: spreads the state of the model's optimizers over ranks; None if each rank holds all of it.
         held_state: the variables in a checkpoint, if each rank holds some of the model's only (`PipelineState`); else None.
         autotune: tries fusion thresholds while `fit` trains; None if it is not asked for.
@@ -74,10 +70,8 @@ class StepHooks:
     ) -> None:
         self.reducers = reducers
         self.gradients = gradients
-        self.loss_trial = LossTrial(model, step.loss_kinds)
-        self.step_trial = StepTrial(model, step.loss_kinds, self.reproducible)
+        self.loss_kinds = step.loss_kinds
         self.added_losses = AddedLosses(model, step.loss_kinds)
-        self.forward_trial = ForwardTrial(model)
         self.sharding: Sharding | None = None
         self.held_state: Any = None
         self.autotune: Autotune | None = None
@@ -164,15 +158,15 @@ class StepHooks:
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """In this context the model is the plain one, also while it is trained."""
-        patch, may_be_empty = self._patch, self._step.may_be_empty
-        if patch is None:
+        may_be_empty = self._step.may_be_empty
+        if self._patch is None:
             yield
             return
         self._revert()
         try:
             yield
         finally:
-            self._apply(patch)
+            self._apply(Patch(self._attributes()))  # a trial may have found more
             self._step.may_be_empty = may_be_empty
 
     def original(self, name: str) -> Callable[..., Any]:

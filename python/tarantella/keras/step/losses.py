@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class LossKinds:
-    """The results of trials (`loss_trial`, `step_trial`), by the ids of losses. A loss without one is a mean over samples."""
+    """The results of trials (`keras/trial`), by the ids of losses. A loss without one is a mean over samples."""
 
     summed: set[int] = field(default_factory=set)
     """They return one number, which is a sum over samples."""
@@ -37,6 +37,8 @@ class LossKinds:
     """Such a step computes with its gradients before an optimizer gets them: ranks reduce them where its tapes make them."""
     noise_in_gradients: bool = False
     """It draws random numbers after that: its optimizers get what rank 0 makes of the gradients."""
+    gathered_metrics: set[int] = field(default_factory=set)
+    """Metrics, by their ids, that couple samples: they see those of all ranks."""
     summed_updates: set[tuple[str, int, int]] = field(default_factory=set)
     """Calls that give a metric a sum: the step ("train_step" or "test_step"), the id of the metric, the number of the call."""
     summed_logs: set[tuple[str, int]] = field(default_factory=set)
@@ -103,7 +105,7 @@ def of_all_ranks(tensors: Any, total: tf.Tensor) -> Any:
 def refuse_unreduced(model: Any) -> None:
     """Refuses a loss that gives one number for each sample: it has no mean over the global batch.
 
-    A training step of the user's own may reduce it in any way: the step is tried as a whole (`step_trial`).
+    A training step of the user's own may reduce it in any way: the step is tried as a whole (`trial/own_step`).
 
     Raises:
         UnsupportedError: its reduction is ``None`` or ``"none"``.

@@ -13,7 +13,7 @@ from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives as tensor_collectives
 from tarantella.keras.reduction import gradients
 from tarantella.keras.reduction.reducer import Spec
-from tarantella.keras.step import losses, metric_check
+from tarantella.keras.step import losses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class MetricReduction:
             *(
                 (m, "update_state", self._update_by_all(m.update_state))
                 for m in adapter.given_metrics(self._model)
-                if metric_check.couples_samples(m)
+                if id(m) in self._step.loss_kinds.gathered_metrics
             ),
             *((m, "result", self._recorded_result(m, m.result)) for m in self._model.metrics),
         ]
@@ -117,7 +117,7 @@ class MetricReduction:
 
     def with_sums_scaled(self, name: str, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """The step of this name; numbers in its logs that are sums over samples are scaled so that their mean is right."""
-        summed = self._step.loss_kinds.summed_logs
+        summed = self._step.loss_kinds.summed_logs  # which a trial fills before the step is traced
 
         def step(batch: Any) -> Any:
             logs = original(batch)
@@ -126,7 +126,7 @@ class MetricReduction:
             leaves = [self._as_mean(v) if (name, i) in summed else v for i, v in enumerate(tf.nest.flatten(logs))]
             return tf.nest.pack_sequence_as(logs, leaves)
 
-        return step if any(of_step == name for of_step, _ in summed) else original
+        return step
 
     def _recorded_result(self, metric: Any, original: Callable[[], Any]) -> Callable[[], Any]:
         """Remembers which tensors are results of the metric, to know them in the logs of a user's own training step."""

@@ -142,38 +142,17 @@ def is_builtin(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] in ("keras", "tf_keras")
 
 
-def may_couple_samples(model: Any) -> bool:
-    """Whether a layer of the model is not known to compute each sample from that sample alone.
-
-    Those are layers whose class is none of Keras', functions and operations in their place, and those that work along the
-    first axis.
-    """
-    return any(_is_unknown(layer) or _works_along_batch(layer) or _has_operations(layer) for layer in layers_of(model))
+def runs_eagerly(model: Any) -> bool:
+    """Whether the model's steps are best run eagerly: legacy Keras rewrites the calls of layers in a graph."""
+    return bool(LEGACY or model.run_eagerly)
 
 
-_FUNCTIONS = {
-    "Lambda",
-    "TFOpLambda",
-    "ClassMethod",
-    "InstanceMethod",
-    "InstanceProperty",
-    "SlicingOpLambda",
-    "TorchModuleWrapper",
-}
-
-
-def _is_unknown(layer: Any) -> bool:
-    return not is_builtin(layer) or type(layer).__name__ in _FUNCTIONS
-
-
-def _works_along_batch(layer: Any) -> bool:
-    axes = [getattr(layer, name, None) for name in ("axis", "axes")]
-    return any(0 in (axis if isinstance(axis, (list, tuple)) else (axis,)) for axis in axes)
-
-
-def _has_operations(layer: Any) -> bool:
-    """Whether it is a functional model with operations of `keras.ops` between its layers."""
-    return any(not isinstance(operation, keras.layers.Layer) for operation in getattr(layer, "operations", []))
+def layers_with_calls(model: Any) -> list[Any]:
+    """The model, all layers in it, and the operations between layers that functional models of Keras 3 have."""
+    found = {id(layer): layer for layer in layers_of(model)}
+    for layer in list(found.values()):
+        found.update((id(operation), operation) for operation in getattr(layer, "operations", []))
+    return list(found.values())
 
 
 def swap_functions(model: Any, functions: tuple[Any, ...]) -> tuple[Any, ...]:
