@@ -11,14 +11,19 @@ from tarantella.keras import adapter
 from tarantella.keras.trial.comparison import SAME_VALUE, Kind, NotComparable, common_kind, compared
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tarantella.keras.trial.parts import Parts
     from tarantella.keras.trial.run import Record
 
 
-def kinds(losses: Sequence[Any], parts: Parts, whole: Record, of_parts: Sequence[Record]) -> dict[int, tuple[Kind, str]]:
-    """The kind of each loss that was called, by its place, and what was compared, as words."""
+def kinds(
+    losses: Sequence[Any], parts: Parts, whole: Record, of_parts: Sequence[Record], again: Callable[[], Record]
+) -> dict[int, tuple[Kind, str]]:
+    """The kind of each loss that was called, by its place, and what was compared, as words.
+
+    again: runs the whole once more.
+    """
     found = {}
     for place, loss in enumerate(losses):
         calls = [key for key in whole.losses if key[0] == id(loss)]
@@ -28,6 +33,10 @@ def kinds(losses: Sequence[Any], parts: Parts, whole: Record, of_parts: Sequence
         if of_calls:
             kind = common_kind(kind for kind, _ in of_calls)
             found[place] = kind, next((said for one, said in of_calls if one is Kind.COUPLED), "")
+    if any(kind is Kind.COUPLED for kind, _ in found.values()):
+        repeated = again().losses
+        if any(abs(float(repeated[key]) - float(value)) > 1e-6 * abs(float(value)) for key, value in whole.losses.items()):
+            raise NotComparable("a loss draws random numbers")
     return found
 
 

@@ -134,7 +134,7 @@ class Trials:
         if kind is Kind.COUPLED:
             found.coupled[step] = self._said_of_outputs(step, parts, spec, apart)
         else:
-            self._note_losses(step, parts, whole, records, found)
+            self._note_losses(step, parts, whole, records, found, lambda: runs.whole(parts.whole))
         return whole, records
 
     def _own_step(
@@ -148,7 +148,7 @@ class Trials:
         except NotComparable as caught:
             error = caught
         if trial.records is not None:
-            self._note_losses(step, parts, *trial.records, found)
+            self._note_losses(step, parts, *trial.records, found, lambda: trial.run(parts=False)[0])
         if any(Kind[kind] is Kind.COUPLED for kind, _ in found.losses.values()):
             finding.gradients, error = Kind.UNKNOWN, None  # they are those of a loss that is gathered, or refused by itself
         places = {id(metric): place for place, metric in enumerate(self._model.metrics)}
@@ -159,9 +159,17 @@ class Trials:
             raise error
         return trial.records
 
-    def _note_losses(self, step: str, parts: Parts, whole: Record, records: Sequence[Record], found: Findings) -> None:
+    def _note_losses(
+        self,
+        step: str,
+        parts: Parts,
+        whole: Record,
+        records: Sequence[Record],
+        found: Findings,
+        again: Callable[[], Record],
+    ) -> None:
         losses = losses_of(self._model)
-        for place, (kind, said) in compiled_losses.kinds(losses, parts, whole, records).items():
+        for place, (kind, said) in compiled_losses.kinds(losses, parts, whole, records, again).items():
             if not is_declared(losses[place]):
                 found.losses[place] = kind.name, said
                 found.bytes_of_losses[place] = int(whole.loss_bytes[id(losses[place])]) // parts.samples
