@@ -131,6 +131,9 @@ class PipelineHooks(ReproducibleHooks):
     def computing(self, share: split.Share, training: bool) -> Any:
         return self._running_shard(share, training)
 
+    def _lengths(self, share: split.Share) -> AbstractContextManager[None]:
+        return trace.without_lengths()
+
     def new_sum(self) -> TreeSum:
         return TreeSum() if self._in_tree else RunningSum()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tarantella.keras import adapter, context
 from tarantella.keras.data import gather, split
+from tarantella.keras.lengths import agreement
 from tarantella.keras.reduction import autotune
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
@@ -227,8 +228,12 @@ class StepHooks:
         self._metrics.begin_step()
         self.added_losses.begin_step()
         compiled = nullcontext() if self._compiled is None else self._compiled.step(training)
-        with self._step.running(share, training), compiled, self.noise():
+        with self._step.running(share, training), compiled, self.noise(), self._lengths(share):
             yield
+
+    def _lengths(self, share: split.Share) -> AbstractContextManager[None]:
+        """The context in which layers get the lengths of the whole batch, of which this is a part."""
+        return agreement.on_its_own() if self._step.counts_alone() else agreement.by_ranks(share.samples)
 
     def noise(self) -> AbstractContextManager[None]:
         """The context in which a step draws its random numbers: each rank's own, or each shard's."""
@@ -269,7 +274,7 @@ class StepHooks:
     def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def predict_step(element: Any) -> Any:
             ((batch, share),) = split.unpack(adapter.unpack_batch(element) if self._is_single_batch else element)
-            with noise.noise_by_rank():  # in shards it is not, in reproducible mode either
+            with noise.noise_by_rank(), agreement.by_ranks(share.samples):  # in shards it is not, in reproducible mode either
                 return gather.with_sizes(original(batch), share)
 
         return predict_step
