@@ -134,6 +134,9 @@ class PipelineHooks(ReproducibleHooks):
     def _lengths(self, share: split.Share) -> AbstractContextManager[None]:
         return trace.without_lengths()
 
+    def given(self) -> Sequence[tf.data.Dataset]:
+        return self._step.given
+
     def new_sum(self) -> TreeSum:
         return TreeSum() if self._in_tree else RunningSum()
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    import tensorflow as tf
+
     from tarantella.keras.reduction.autotune import Autotune
     from tarantella.keras.reduction.bucket_hook import PackedBucket
     from tarantella.keras.step.patch import Attribute
@@ -126,18 +128,20 @@ class StepHooks:
     # -------------------------------------------------------------------------------------------- installation
 
     @contextmanager
-    def installed(self, may_be_empty: bool) -> Iterator[None]:
+    def installed(self, datasets: Sequence[tf.data.Dataset]) -> Iterator[None]:
         """In this context the model has the hooks.
 
-        may_be_empty: whether this rank's part of a batch may have no sample.
+        datasets: the data of the method. Without it, this rank's part of a batch may be empty.
         """
         with self.suspended():  # a callback of `fit` may evaluate, for example
-            self._step.may_be_empty = may_be_empty
+            self._step.may_be_empty = not datasets or any(map(split.may_be_empty, datasets))
+            self._step.given = datasets
             self._apply(Patch(self._attributes()))
             try:
                 yield
             finally:
                 self._revert()
+                self._step.given = ()
 
     def _attributes(self) -> list[Attribute]:
         model = self._model
@@ -165,7 +169,7 @@ class StepHooks:
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """In this context the model is the plain one, also while it is trained."""
-        patch, may_be_empty = self._patch, self._step.may_be_empty
+        patch, of_data = self._patch, (self._step.may_be_empty, self._step.given)
         if patch is None:
             yield
             return
@@ -174,7 +178,7 @@ class StepHooks:
             yield
         finally:
             self._apply(patch)
-            self._step.may_be_empty = may_be_empty
+            self._step.may_be_empty, self._step.given = of_data
 
     def original(self, name: str) -> Callable[..., Any]:
         """A method of the plain model, whatever hooks are installed now."""
