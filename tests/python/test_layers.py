@@ -33,7 +33,7 @@ PYTHON = [
     ["keras/adapter", "keras/files"],
     ["keras/context"],
     ["keras/reduction"],
-    ["keras/data", "keras/xla", "reduction"],
+    ["keras/data", "keras/lengths", "keras/xla", "reduction"],
     ["keras/step", "compat"],
     ["keras/trial", "keras/reproducible", "keras/loops", "keras/sharding"],
     ["keras/callback_placement"],

@@ -121,9 +121,9 @@ def _replacement(
 
 
 def trace_apart(mark: Callable[[], Any]) -> None:
-    """From now on a `tf.function` has a trace of its own for each value of `mark` that is not None. Once in a process.
+    """From now on a `tf.function` has a trace of its own for each value of `mark` that is not None. Once for a mark.
 
-    A trace is kept for later calls, with the random operations that it was made with. What else a `tf.function` distinguishes
+    A trace is kept for later calls, with the operations that it was made with. What else a `tf.function` distinguishes
     cannot be extended from outside.
     """
     from tensorflow.python.eager.polymorphic_function import function_context

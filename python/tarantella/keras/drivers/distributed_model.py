@@ -192,9 +192,8 @@ class DistributedModel:
 
         datasets: the data of the method. Without it, this rank's part of a batch may be empty.
         """
-        hooks = self.open_hooks()
-        may_be_empty = datasets == (None,) or any(split.may_be_empty(d) for d in datasets if d is not None)
-        with unwrapped_models.internal_call(), hooks.installed(may_be_empty), ops.translated_errors(hooks.reducers.hook_error):
+        hooks, given = self.open_hooks(), [dataset for dataset in datasets if dataset is not None]
+        with unwrapped_models.internal_call(), hooks.installed(given), ops.translated_errors(hooks.reducers.hook_error):
             yield
 
     # ------------------------------------------------------------------------------------------ the shared state

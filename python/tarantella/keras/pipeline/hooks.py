@@ -129,6 +129,12 @@ class PipelineHooks(ReproducibleHooks):
     def computing(self, share: split.Share, training: bool) -> Any:
         return self._running_shard(share, training)
 
+    def _lengths(self, share: split.Share) -> AbstractContextManager[None]:
+        return trace.without_lengths()
+
+    def given(self) -> Sequence[tf.data.Dataset]:
+        return self._step.given
+
     def new_sum(self) -> TreeSum:
         return TreeSum() if self._in_tree else RunningSum()
 

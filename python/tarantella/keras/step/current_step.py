@@ -29,6 +29,7 @@ class CurrentStep:
         self.is_training = False
         self.loss_kinds = LossKinds()
         self.may_be_empty = True  # whether this rank's share of a batch can be empty
+        self.given: Sequence[tf.data.Dataset] = ()  # the datasets of which the batches are, while they are known
         self._share: Share | None = None
         self._total_samples: tf.Tensor | None = None
         self._before: dict[int, tf.Tensor] = {}  # the values of variables when the step began, by id, while it may be empty

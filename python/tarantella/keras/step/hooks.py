@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tarantella.keras import adapter, context
 from tarantella.keras.data import gather, split
+from tarantella.keras.lengths import agreement
 from tarantella.keras.reduction import autotune
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
@@ -27,6 +28,8 @@ from tarantella.keras.xla.segments import CompiledCalls
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+
+    import tensorflow as tf
 
     from tarantella.keras.reduction.autotune import Autotune
     from tarantella.keras.reduction.bucket_hook import PackedBucket
@@ -119,18 +122,20 @@ class StepHooks:
     # -------------------------------------------------------------------------------------------- installation
 
     @contextmanager
-    def installed(self, may_be_empty: bool) -> Iterator[None]:
+    def installed(self, datasets: Sequence[tf.data.Dataset]) -> Iterator[None]:
         """In this context the model has the hooks.
 
-        may_be_empty: whether this rank's part of a batch may have no sample.
+        datasets: the data of the method. Without it, this rank's part of a batch may be empty.
         """
         with self.suspended():  # a callback of `fit` may evaluate, for example
-            self._step.may_be_empty = may_be_empty
+            self._step.may_be_empty = not datasets or any(map(split.may_be_empty, datasets))
+            self._step.given = datasets
             self._apply(Patch(self._attributes()))
             try:
                 yield
             finally:
                 self._revert()
+                self._step.given = ()
 
     def _attributes(self) -> list[Attribute]:
         model = self._model
@@ -158,7 +163,7 @@ class StepHooks:
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """In this context the model is the plain one, also while it is trained."""
-        may_be_empty = self._step.may_be_empty
+        of_data = self._step.may_be_empty, self._step.given
         if self._patch is None:
             yield
             return
@@ -167,7 +172,7 @@ class StepHooks:
             yield
         finally:
             self._apply(Patch(self._attributes()))  # a trial may have found more
-            self._step.may_be_empty = may_be_empty
+            self._step.may_be_empty, self._step.given = of_data
 
     def original(self, name: str) -> Callable[..., Any]:
         """A method of the plain model, whatever hooks are installed now."""
@@ -221,8 +226,12 @@ class StepHooks:
         self._metrics.begin_step()
         self.added_losses.begin_step()
         compiled = nullcontext() if self._compiled is None else self._compiled.step(training)
-        with self._step.running(share, training), compiled, self.noise():
+        with self._step.running(share, training), compiled, self.noise(), self._lengths(share):
             yield
+
+    def _lengths(self, share: split.Share) -> AbstractContextManager[None]:
+        """The context in which layers get the lengths of the whole batch, of which this is a part."""
+        return agreement.on_its_own() if self._step.counts_alone() else agreement.by_ranks(share.samples)
 
     def noise(self) -> AbstractContextManager[None]:
         """The context in which a step draws its random numbers: each rank's own, or each shard's."""
@@ -263,7 +272,7 @@ class StepHooks:
     def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def predict_step(element: Any) -> Any:
             ((batch, share),) = split.unpack(adapter.unpack_batch(element) if self._is_single_batch else element)
-            with noise.noise_by_rank():  # in shards it is not, in reproducible mode either
+            with noise.noise_by_rank(), agreement.by_ranks(share.samples):  # in shards it is not, in reproducible mode either
                 return gather.with_sizes(original(batch), share)
 
         return predict_step

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tarantella.keras import adapter, context
+from tarantella.keras.lengths.agreement import WholeBatch
 from tarantella.keras.trial import run
 from tarantella.keras.trial.comparison import Kind, NotComparable, compared
 from tarantella.keras.trial.run import NotTaken, TrialStep, run_step
@@ -103,12 +104,13 @@ class OwnStep:
 
         in_tapes: what the step's tapes give. Of the whole it is given its record, of parts also that of the whole.
         """
-        step, of_whole, of_parts = TrialStep(self._kinds), {}, {}
+        step, lengths, of_whole, of_parts = TrialStep(self._kinds), WholeBatch(), {}, {}
         restore = self._restore if in_tapes is run.gradients_in else lambda: None  # such a step may add up its gradients
         if in_tapes is not None:
             of_whole = {"in_tapes": in_tapes}
         restore()
-        whole = run_step(self._model, self._name, self._parts.whole, step, 1.0, **of_whole)
+        with lengths.run():
+            whole = run_step(self._model, self._name, self._parts.whole, step, 1.0, **of_whole)
         divisors = whole.divisors
         if in_tapes is not None:
             of_parts = {"in_tapes": lambda record: in_tapes(record, whole)}
@@ -116,7 +118,8 @@ class OwnStep:
         try:
             for part, weight in zip(self._parts.parts, self._parts.weights, strict=True) if parts else ():
                 restore()
-                records.append(run_step(self._model, self._name, part, step, weight, of_whole=divisors, **of_parts))
+                with lengths.run():
+                    records.append(run_step(self._model, self._name, part, step, weight, of_whole=divisors, **of_parts))
         except (context.RefusedInTrial, NotComparable):
             raise
         except Exception as error:

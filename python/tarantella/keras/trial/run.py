@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter, context
+from tarantella.keras.lengths.agreement import WholeBatch
 from tarantella.keras.step import losses, noise, tapes
 from tarantella.keras.step.patch import Patch
 from tarantella.keras.trial.comparison import NotComparable
@@ -188,7 +189,7 @@ class Runs:
 
     def __init__(self, model: Any, name: str, spec: Any, kinds: LossKinds) -> None:
         self._model, self._name = model, name
-        self._step = TrialStep(kinds)
+        self._step, self._lengths = TrialStep(kinds), WholeBatch()
         self.also: Callable[[], list[tuple[Any, Any]]] = list
         """Gives what else was noted in a run: the outputs of layers."""
         self._spec = None if adapter.runs_eagerly(model) else tf.nest.map_structure(_of_any_size, spec)
@@ -222,7 +223,8 @@ class Runs:
         return records[-1].with_values(values)
 
     def _run(self, batch: Any, weight: Any, of_whole: Any) -> Record:
-        record = run_step(self._model, self._name, batch, self._step, weight, values_in, of_whole)
+        with self._lengths.run():
+            record = run_step(self._model, self._name, batch, self._step, weight, values_in, of_whole)
         if context.graph() is not None:
             record.outputs = [outputs for outputs in record.outputs if _is_here(outputs)]
             record.added = {key: value for key, value in record.added.items() if _is_here(value)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -233,3 +234,18 @@ def share_initial_epoch(model: Any, of_master: Callable[[list[int]], list[int]])
         return tuple(of_master([int(number) for number in original(*args)]))
 
     object.__setattr__(model, name, counters)
+
+
+def with_global(function: Callable[..., Any], name: str, **attributes: Any) -> Callable[..., Any]:
+    """A copy of a function, for which an object that its module knows by this name has other attributes."""
+    known = {**function.__globals__, name: _Changed(function.__globals__.get(name), attributes)}
+    return types.FunctionType(function.__code__, known, function.__name__, function.__defaults__, function.__closure__)
+
+
+class _Changed:
+    def __init__(self, original: Any, attributes: dict[str, Any]) -> None:
+        self._original = original
+        self.__dict__.update(attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
