@@ -48,6 +48,8 @@ WRITE = "write the files of a BackupAndRestore beside their place first"
 RANDOM_STATE = "keep the random state of TensorFlow in a checkpoint"
 TRACES = "draw each rank's own random numbers in a function that was traced before the step"
 AUTOGRAPH = "rewrite a function by AutoGraph if its caller is"
+LOOK = "look at the first batch of a dataset before Keras gets it"
+PRECISION = "try a model of mixed precision in float32"
 PUSHDOWN = "move the split of a batch before the maps"
 
 # front ends, owner, names, and what they are needed to do; NAME@3.7 is there from Keras 3.7 on
@@ -56,6 +58,8 @@ TABLE = [
     (BOTH, "model", "_flatten_layers", "find all layers of a model, however deep"),
     (BOTH, "model", "_jit_compile", "keep Keras from compiling a step as a whole"),
     (BOTH, "evaluate", "_use_cached_eval_dataset", "tell an evaluate of fit's from one of a callback's"),
+    (BOTH, "dense", "_dtype_policy", PRECISION),
+    (LEGACY, "dense", "_compute_dtype_object", PRECISION),
     (BOTH, "masked", "_keras_mask", "carry masks into and out of what XLA compiles"),
     (KERAS_3, "model", "_symbolic_build", "make all variables of a model before they are broadcast"),
     (KERAS_3, "model", "_resolve_auto_jit_compile", "leave XLA off where nobody asked for it"),
@@ -151,6 +155,8 @@ TABLE = [
     (BOTH, "repeated", "_count", PUSHDOWN),
     (BOTH, "taken", "_count", PUSHDOWN),
     (BOTH, "skipped", "_count", PUSHDOWN),
+    (BOTH, "tensorflow.python.data.ops.dataset_ops", "UnaryUnchangedStructureDataset UnaryDataset", LOOK),
+    (BOTH, "iterator", "_iterator_resource", LOOK),
 ]
 
 
@@ -225,6 +231,10 @@ class TensorFlowOwners:
     @functools.cached_property
     def repeated(self) -> Any:
         return self.source.repeat(2)
+
+    @functools.cached_property
+    def iterator(self) -> Any:
+        return iter(self.source)
 
     @functools.cached_property
     def taken(self) -> Any:

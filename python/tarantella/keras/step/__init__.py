@@ -5,5 +5,6 @@ For others: `hooks` (installs all hooks; `create_hooks` makes them for a model),
 `normalization`, `noise` (random numbers of each rank's own), `checks` (between steps), `batch_check` (ranks have parts of one
 batch), `patch`, `unwrapped_models` (plain models in a distributed job).
 
-Not in here: what is found out of losses and steps before the first one (`trial`), `fit` and its arguments, callbacks of the user, shards (`reproducible`), and the reducers themselves (`reduction`).
+Not in here: what is found out about losses and steps before the first one (`trial`), `fit` and its arguments, callbacks of the
+user, shards (`reproducible`), and the reducers themselves (`reduction`).
 """
