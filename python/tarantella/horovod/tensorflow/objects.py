@@ -71,7 +71,7 @@ def _broadcast(data: NDArray[Any], root_rank: int, name: str, process_set: Proce
     if not graphs.in_graph():
         sent: NDArray[Any] = collectives.broadcast(tf.constant(data), root_rank, name, process_set=process_set).numpy()
         return sent
-    result = data.copy()
+    result: NDArray[Any] = data.copy()
     with as_horovod():
         group = process_set.group()
         group.communicator().broadcast(result.view(np.uint8), Dtype.uint8, group.to_group_rank(root_rank))

@@ -16,13 +16,15 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter, context
-from tarantella.keras.step import made_up, step_run, trial, verdict
+from tarantella.keras.step import batch_sums, made_up, step_run, trial, verdict
+from tarantella.keras.step.batch_sums import BatchSums
 from tarantella.keras.step.patch import Patch
 from tarantella.keras.step.trial import Kind, NotComparable, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tarantella.keras.step.batch_sums import PartOfBatch
     from tarantella.keras.step.current_step import CurrentStep
     from tarantella.keras.step.losses import LossKinds
     from tarantella.keras.step.patch import Attribute
@@ -65,7 +67,9 @@ class AddedLosses:
         found: dict[tuple[int, int], Kind] = {}
         try:
             values = self._values(layers, batch_spec, training)
-            found = {key: trial.compared(number, parts, PARTS.weights()) for key, (number, parts) in values.items()}
+            found = _kinds_of(values)
+            if Kind.COUPLED in found.values() and self._kinds.may_use_sums and not adapter.is_jit_compiled(self._model):
+                found = self._by_sums(layers, batch_spec, training) or found
         except (context.RefusedInTrial, NotComparable) as error:
             verdict.say_not_compared("what layers add by add_loss", error)
         except Exception as error:  # a layer may refuse made-up numbers in any way
@@ -81,6 +85,19 @@ class AddedLosses:
                 self._said.setdefault(key[0], _couples(name, float(number[0]), [float(part[0]) for part in parts]))
         verdict.require_same("the trial of added losses", found.values())
 
+    def _by_sums(self, layers: dict[int, Any], batch_spec: Any, training: bool) -> dict[tuple[int, int], Kind] | None:
+        """What is found if all sums in the model are those of all samples; None if that is wrong."""
+        sums = self._kinds.added_by_sums[training] = BatchSums("the model, whose layers add losses by add_loss,")
+        try:
+            found = _kinds_of(self._values(layers, batch_spec, training))
+        except NotComparable:
+            found = {}
+        if not found or Kind.COUPLED in found.values() or not sums.settle():
+            del self._kinds.added_by_sums[training]
+            return None
+        runtime.logger.info("what layers add by add_loss is made of sums over samples: ranks add up each of them")
+        return found
+
     def check(self, is_divided: bool, answer: Answer) -> None:
         """Refuses losses that couple samples, or warns once if the user accepts it.
 
@@ -94,17 +111,22 @@ class AddedLosses:
         """The value of each loss for the whole, and those for the parts."""
         trial.check_dense(batch_spec)
         step_run.refuse_16_bits(self._model)
-        batch = made_up.batch(PARTS.whole, batch_spec, made_up.numbers)
+        batch, step = made_up.batch(PARTS.whole, batch_spec, made_up.numbers), trial.TrialStep(self._kinds)
         with trial.leaving_no_trace(step_run.state_of(self._model)):
-            whole, *parts = (self._values_of(layers, part, training) for part in (batch, *PARTS.of(batch)))
+            found = []
+            for part, weight in zip((batch, *PARTS.of(batch)), (1.0, *PARTS.weights()), strict=True):
+                with step.computing(weight):
+                    found.append(self._values_of(layers, part, training, step))
+        whole, *parts = found
         if any(part.keys() != whole.keys() for part in parts):
             raise NotComparable("not as many are added for any samples")
         return {key: (value, [part[key] for part in parts]) for key, value in whole.items()}
 
-    def _values_of(self, layers: dict[int, Any], batch: Any, training: bool) -> _Values:
+    def _values_of(self, layers: dict[int, Any], batch: Any, training: bool, step: PartOfBatch) -> _Values:
         found: _Values = {}
         x, _, _ = adapter.keras.utils.unpack_x_y_sample_weight(tf.nest.map_structure(trial.tensor, batch))
-        patch = Patch([*self._recorders(layers, found), *step_run.neutral(self._model)])
+        own = self._hooks_of_sums(step, lambda: training)
+        patch = Patch([*self._recorders(layers, found), *step_run.neutral(self._model), *own])
         patch.apply()
         try:
             self._model(x, training=training)
@@ -130,10 +152,16 @@ class AddedLosses:
 
     def hooks(self, step: CurrentStep) -> Iterator[Attribute]:
         """The `add_loss` of the layers that add sums."""
+        yield from self._hooks_of_sums(step, lambda: step.is_training)
         summed = {layer for _, layer, _ in self._kinds.summed_added}
         for layer in adapter.layers_of(self._model):
             if id(layer) in summed:
                 yield layer, "add_loss", self._scaled(layer, layer.add_loss, step)
+
+    def _hooks_of_sums(self, step: PartOfBatch, is_training: Callable[[], bool]) -> Iterator[Attribute]:
+        sums = self._kinds.added_by_sums
+        if sums:
+            yield from batch_sums.hooks(self._model, "call", lambda: sums.get(is_training()), step)
 
     def _scaled(self, layer: Any, original: Callable[..., Any], step: CurrentStep) -> Callable[..., Any]:
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
@@ -152,6 +180,10 @@ class AddedLosses:
             return original(tf.nest.map_structure(scaled, loss), *args, **kwargs)
 
         return add_loss  # type: ignore[no-any-return]
+
+
+def _kinds_of(values: dict[tuple[int, int], tuple[Any, list[Any]]]) -> dict[tuple[int, int], Kind]:
+    return {key: trial.compared(number, parts, PARTS.weights()) for key, (number, parts) in values.items()}
 
 
 def _couples(name: str, whole: float, parts: list[float]) -> str:

@@ -18,12 +18,13 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.keras import adapter, context
 from tarantella.keras.step import losses, trial, verdict
+from tarantella.keras.step.batch_sums import BatchSums
+from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.step.trial import Kind, NotComparable, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tarantella.keras.step.losses import LossKinds
     from tarantella.keras.step.trial import Answer
 
 PARTS = Parts(5, 3)
@@ -105,7 +106,10 @@ class LossTrial:
             self._trace(batch_spec)
         new = {key: call for key, call in self._calls.items() if key not in self._found}
         for key, (loss, specs) in new.items():
-            self._found[key] = finding = _tried(self._model, loss, specs)
+            finding = _tried(self._model, loss, specs, LossKinds())
+            if finding.kind is Kind.COUPLED and self._kinds.may_use_sums:
+                finding = self._by_sums(key, loss, specs) or finding
+            self._found[key] = finding
             if finding.kind is Kind.SUM:
                 self._kinds.summed.add(key)
                 runtime.logger.info("the loss %r is a sum over samples: ranks add up their parts", _name(loss))
@@ -113,6 +117,16 @@ class LossTrial:
                 verdict.say_not_compared(f"the loss {_name(loss)!r}", finding.reason)
         if new:
             verdict.require_same("the trial of losses", [self._found[key].kind for key in new])
+
+    def _by_sums(self, key: int, loss: Any, specs: Any) -> Finding | None:
+        """What is found if the sums inside the loss are those of all samples; None if that is not right."""
+        sums = BatchSums(f"the loss {_name(loss)!r}")
+        finding = _tried(self._model, loss, specs, LossKinds(by_sums={key: sums}))
+        if finding.kind is not Kind.MEAN or not sums.settle():
+            return None
+        self._kinds.by_sums[key] = sums
+        runtime.logger.info("the loss %r is made of sums over samples: ranks add up each of them", _name(loss))
+        return finding
 
     def _trace(self, batch_spec: Any) -> None:
         """Records the calls of losses that were built before this trial, in a graph that is thrown away."""
@@ -163,7 +177,7 @@ def _spec(value: Any) -> Any:
         return value
 
 
-def _tried(model: Any, loss: Any, specs: Any) -> Finding:
+def _tried(model: Any, loss: Any, specs: Any, kinds: LossKinds) -> Finding:
     """The worst that is found on several kinds of made-up samples. Most losses of Keras need no trial."""
     if adapter.is_computed_per_sample(loss, *specs[:2]):
         return Finding(Kind.MEAN)  # a reduction="sum" is known without a trial as well
@@ -173,7 +187,7 @@ def _tried(model: Any, loss: Any, specs: Any) -> Finding:
     with trial.leaving_no_trace(variables):
         for arguments in _made_up(specs):
             try:
-                finding = _compare(loss, *arguments())
+                finding = _compare(kinds, loss, *arguments())
             except (context.RefusedInTrial, NotComparable) as error:
                 return Finding(Kind.UNKNOWN, reason=str(error))
             except Exception as error:  # a loss may refuse made-up numbers in any way
@@ -189,8 +203,8 @@ def _tried(model: Any, loss: Any, specs: Any) -> Finding:
     return Finding(Kind.UNKNOWN, reason=reason) if worst is None else worst
 
 
-def _compare(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> Finding:
-    step = trial.TrialStep(losses.LossKinds())
+def _compare(kinds: LossKinds, loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) -> Finding:
+    step = trial.TrialStep(kinds)
     scaled = losses.across_ranks(loss, step)
 
     def value(arguments: Any, weight: float) -> float:

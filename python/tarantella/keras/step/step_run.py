@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter
-from tarantella.keras.step import losses, noise, tapes, trial
+from tarantella.keras.step import batch_sums, losses, noise, tapes, trial
 from tarantella.keras.step.patch import Patch
 from tarantella.keras.step.trial import NotComparable
 
@@ -71,7 +71,9 @@ def run_step(
         in_tapes: the context of what the step's tapes give, such as `values_in`.
     """
     record = Record()
-    patch = Patch([*_recorders(model, record, step), *neutral(model)])
+    sums = step.loss_kinds.own_by_sums.get(name)
+    own = [] if sums is None else batch_sums.hooks(model, "compute_loss", lambda: sums, step)
+    patch = Patch([*_recorders(model, record, step), *neutral(model), *own])
     patch.apply()
     try:
         with step.computing(weight), in_tapes(record):

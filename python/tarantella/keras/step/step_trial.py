@@ -20,6 +20,7 @@ from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.step import made_up, step_run, trial, verdict
+from tarantella.keras.step.batch_sums import BatchSums
 from tarantella.keras.step.step_run import NotTaken, run_step
 from tarantella.keras.step.trial import Kind, NotComparable, Parts
 
@@ -85,7 +86,10 @@ class StepTrial:
         self._tried.add(name)
         found = Found()
         try:
-            found = self._compared(name, batch_spec)
+            by_sums = self._by_sums(name, batch_spec) if "train_step" in self._kinds.own_by_sums else None
+            found = by_sums or self._compared(name, batch_spec)
+            if found.gradients is Kind.COUPLED:
+                found = self._by_sums(name, batch_spec) or found
         except PartsFail as error:
             runtime.logger.warning("%s", error)
         except (context.RefusedInTrial, NotComparable) as error:
@@ -99,6 +103,24 @@ class StepTrial:
             runtime.logger.info("train_step computes with its gradients: its tapes give those of the whole batch")
         at_tape = Kind.SUM if self._kinds.reduced_at_tape else Kind.MEAN
         verdict.require_same(f"the trial of {name}", [found.gradients, at_tape, *found.updates.values(), *found.logs.values()])
+
+    def _by_sums(self, name: str, batch_spec: Any) -> Found | None:
+        """What is found if the sums inside of the model's `compute_loss` are those of all samples; None if that is wrong."""
+        owns_loss = adapter.has_own(self._model, "compute_loss") and not adapter.has_own(self._model, name)
+        if not (owns_loss and self._kinds.may_use_sums):
+            return None
+        coupling, self._coupling = self._coupling, None
+        sums = self._kinds.own_by_sums[name] = BatchSums("compute_loss")
+        try:
+            found = self._compared(name, batch_spec)
+        except (context.RefusedInTrial, NotComparable):
+            found = Found(Kind.COUPLED)
+        if Kind.COUPLED in (found.gradients, *found.updates.values(), *found.logs.values()) or not sums.settle():
+            del self._kinds.own_by_sums[name]
+            self._coupling = coupling
+            return None
+        runtime.logger.info("compute_loss is made of sums over samples: ranks add up each of them")
+        return found
 
     def check(self, is_divided: bool, answer: Answer) -> None:
         """Refuses a training step that couples samples, or warns once if the user accepts it.

@@ -125,6 +125,11 @@ class TrialStep:
         """The part that these samples are of the whole."""
         return tf.constant(self._weight, tf.float64)
 
+    @property
+    def weight_of_gradients(self) -> Callable[[], tf.Tensor]:
+        """Gives the same."""
+        return self.weight
+
     def counts_alone(self) -> bool:
         """No."""
         return False

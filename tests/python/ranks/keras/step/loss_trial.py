@@ -44,20 +44,18 @@ def tensordot(wanted: Any, found: Any) -> Any:
     return tf.tensordot(wanted - found, wanted - found, 2)
 
 
-def rmse(wanted: Any, found: Any) -> Any:
-    return tf.sqrt(tf.reduce_mean(tf.square(wanted - found)))
-
-
 def ratio(wanted: Any, found: Any) -> Any:
     counted = tf.cast(wanted > 0.1, tf.float32)
     return tf.reduce_sum(tf.square(wanted - found) * counted) / tf.reduce_sum(counted)
 
 
-def masked(wanted: Any, found: Any) -> Any:
-    """The mean over the words that are not 0, which are not as many in all sentences."""
-    of_words = keras.losses.sparse_categorical_crossentropy(wanted, found)
-    counted = tf.cast(wanted > 0, of_words.dtype)
-    return tf.reduce_sum(of_words * counted) / tf.reduce_sum(counted)
+def largest(wanted: Any, found: Any) -> Any:
+    return tf.reduce_max(tf.square(wanted - found))
+
+
+def median(wanted: Any, found: Any) -> Any:
+    each = tf.sort(tf.reshape(tf.square(wanted - found), [-1]))
+    return each[tf.size(each) // 2]
 
 
 def contrastive(wanted: Any, found: Any) -> Any:
@@ -152,10 +150,6 @@ def both(loss: Any, truth: Any = None, **how: Any) -> list[Any]:
     return [ours, None if RANK else trained(truth or loss, **serial, parallel_strategy=tnt.ParallelStrategy.NONE)]
 
 
-def dice() -> Any:
-    return rmse if LEGACY else keras.losses.Dice()
-
-
 @check
 def summed() -> dict[str, Any]:
     return {
@@ -174,13 +168,9 @@ def rmse_of_each(wanted: Any, found: Any) -> Any:
 
 @check
 def refused() -> dict[str, Any]:
-    losses = {"rmse": rmse, "ratio": ratio, "contrastive": contrastive, "dice": dice()}
-    steps = {"step": (ratio, OwnStep), "compute_loss": (rmse, OwnLoss)}
+    losses = {"median": median, "largest": largest, "contrastive": contrastive}
+    steps = {"step": (ratio, OwnStep), "compute_loss": (largest, OwnLoss), "matrix": (contrastive, OwnStep)}
     found = {name: raised(trained, loss) for name, loss in losses.items()}
-    words = np.arange(SAMPLES * 6, dtype=np.int32).reshape(SAMPLES, 6) % 9
-    model = tnt.Model(keras.Sequential([keras.Input((6,)), keras.layers.Embedding(9, 4), keras.layers.Dense(9, "softmax")]))
-    model.compile("sgd", masked)
-    found["masked"] = raised(model.train_on_batch, words, words)
     return {**found, **{name: raised(trained, *what) for name, what in steps.items()}}
 
 
@@ -206,7 +196,7 @@ def added() -> dict[str, Any]:
 
 @check
 def added_and_coupled() -> list[str]:
-    return raised(trained, rmse, Adds)
+    return raised(trained, largest, Adds)
 
 
 class OfBatch(keras.layers.Layer):
@@ -227,14 +217,14 @@ def outputs_that_couple() -> list[list[str]]:
 @check
 def evaluated() -> list[str]:
     model = tnt.Model(plain())
-    model.compile("sgd", rmse)
+    model.compile("sgd", largest)
     return raised(model.evaluate, x, y, verbose=0)
 
 
 @check
 def accepted() -> list[Any]:
     found = []
-    for loss, kind in ((rmse, None), (ratio, OwnStep)):
+    for loss, kind in ((largest, None), (ratio, OwnStep)):
         messages.clear()
         model = tnt.Model(plain(kind, loss), accept_approximate=True)
         model.compile("sgd", None if kind else loss, run_eagerly=True)
@@ -247,8 +237,7 @@ def accepted() -> list[Any]:
 @check
 def over_all_ranks() -> dict[str, Any]:
     return {
-        "rmse": both(rmse, across_ranks=True),
-        "dice": both(dice(), across_ranks=True),
+        "largest": both(largest, across_ranks=True),
         "contrastive": both(contrastive, across_ranks=True, eagerly=False),
         "gathered": both(gathered, contrastive),
         "gathered in a step": both(gathered, contrastive, kind=OwnStep),
@@ -280,7 +269,7 @@ def other_numbers() -> list[str]:
 def batches_of_its_own() -> list[str]:
     """Each is a batch: nothing is divided."""
     model = tnt.Model(plain())
-    model.compile("sgd", rmse, run_eagerly=True)
+    model.compile("sgd", largest, run_eagerly=True)
     return raised(model.fit, x, y, batch_size=BATCH, verbose=0, tnt_distribute_dataset=False)
 
 
@@ -325,7 +314,7 @@ def several_outputs() -> list[str]:
     inputs = keras.Input((4,))
     outputs = [keras.layers.Dense(3, name=name)(inputs) for name in ("first", "second", "third")]
     model = tnt.Model(keras.Model(inputs, outputs))
-    model.compile("sgd", [rmse, "mse", ratio])
+    model.compile("sgd", [largest, "mse", median])
     return raised(model.train_on_batch, x[:5], [y[:5]] * 3)
 
 
