@@ -92,6 +92,11 @@ def trial() -> AbstractContextManager[None]:
     return _entered("trial")
 
 
+def in_trial() -> bool:
+    """Whether something is tried on made-up samples."""
+    return _open["trial"] > 0
+
+
 def refuse_in_trial(what: str) -> None:
     """Raises inside `trial`."""
     if _open["trial"]:

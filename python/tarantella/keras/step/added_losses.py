@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella.keras import adapter
+from tarantella.keras.step import batch_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +39,9 @@ class AddedLosses:
 
     def hooks(self, step: CurrentStep) -> Iterator[Attribute]:
         """The `add_loss` of the layers that add sums."""
+        sums = self._kinds.added_by_sums
+        if sums:
+            yield from batch_sums.hooks(self._model, "call", lambda: sums.get(step.is_training), step)
         summed = {layer for _, layer, _ in self._kinds.summed_added}
         for layer in adapter.layers_of(self._model):
             if id(layer) in summed:

@@ -15,7 +15,7 @@ from tarantella.keras.lengths import agreement
 from tarantella.keras.reduction import autotune
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
-from tarantella.keras.step import accumulation, losses, moving_statistics, noise, normalization
+from tarantella.keras.step import accumulation, batch_sums, losses, moving_statistics, noise, normalization
 from tarantella.keras.step.accumulation import OptimizerHooks
 from tarantella.keras.step.added_losses import AddedLosses
 from tarantella.keras.step.current_step import CurrentStep
@@ -147,10 +147,21 @@ class StepHooks:
             *self._metrics.hooks(),
             *normalization.hooks(model),
             *self.added_losses.hooks(self._step),
+            *self._hooks_of_own_loss(),
             *adapter.loss_hooks(model, lambda loss: losses.across_ranks(loss, self._step)),
             *(hook for optimizer in adapter.held_optimizers(model) for hook in self._optimizer_hooks(optimizer)),
             *([] if self._compiled is None else self._compiled.functions()),
         ]
+
+    def _hooks_of_own_loss(self) -> Iterator[Attribute]:
+        kinds, step = self._step.loss_kinds, self._step
+        if kinds.own_by_sums:
+            yield from batch_sums.hooks(
+                self._model,
+                "compute_loss",
+                lambda: kinds.own_by_sums.get("train_step" if step.is_training else "test_step"),
+                step,
+            )
 
     def _optimizer_hooks(self, optimizer: Any) -> list[Attribute]:
         hooks = OptimizerHooks(optimizer, self.gradients, self.reproducible).functions()
@@ -292,7 +303,9 @@ def create_hooks(
     wire_dtype = gradient_dtype or WIRE_DEFAULT
     reducers = ReducerRegistry(optimizer_names(model), wire_dtype, bucket_hook, fusion_threshold)
     step = CurrentStep()
+    step.loss_kinds.may_use_sums = True
     gradients = GradientReduction(model, reducers, step, observe_gradients)
+    step.weight_of_gradients = gradients.weight
     return StepHooks(model, reducers, step, gradients, MetricReduction(model, reducers, step))
 
 

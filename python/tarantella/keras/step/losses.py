@@ -20,6 +20,8 @@ from tarantella.keras.reduction import rows as rows_of_ranks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tarantella.keras.step.batch_sums import BatchSums
+
 
 @dataclass
 class LossKinds:
@@ -27,10 +29,18 @@ class LossKinds:
 
     summed: set[int] = field(default_factory=set)
     """They return one number, which is a sum over samples."""
+    by_sums: dict[int, BatchSums] = field(default_factory=dict)
+    """They are made of sums over samples, as a sum over weights divided by that of the weights: ranks add up the sums."""
     gathered: set[int] = field(default_factory=set)
     """They couple samples, and shall be computed from those of all ranks."""
     summed_added: set[tuple[bool, int, int]] = field(default_factory=set)
     """Calls of `add_loss` that add a sum: whether in training, the id of the layer, the number of the call."""
+    added_by_sums: dict[bool, BatchSums] = field(default_factory=dict)
+    """The same of what the model's layers add by `add_loss`, in training and not."""
+    own_by_sums: dict[str, BatchSums] = field(default_factory=dict)
+    """The same of the model's own `compute_loss` in a step, ``"train_step"`` or ``"test_step"``."""
+    may_use_sums: bool = False
+    """Whether ranks compute their part of a batch at once, so that they can add up sums inside of a loss."""
     summed_gradients: bool = False
     """The gradients of a training step of the user's own are sums over samples."""
     reduced_at_tape: bool = False
@@ -53,6 +63,10 @@ class PartOfBatch(Protocol):
     def weight(self) -> tf.Tensor:
         """The part that these samples are of the batch."""
 
+    @property
+    def weight_of_gradients(self) -> Callable[[], tf.Tensor]:
+        """Gives the factor with which the gradients of these samples are added to those of the others."""
+
     def counts_alone(self) -> bool:
         """Whether these samples are a batch of their own."""
 
@@ -67,6 +81,10 @@ def across_ranks(loss: Any, step: PartOfBatch) -> Callable[..., tf.Tensor]:
     """A function like the loss of Keras: the sum over ranks of its results, weighted by samples, is the global loss."""
 
     def scaled(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+        sums = step.loss_kinds.by_sums.get(id(loss))
+        if sums is not None:
+            with sums.over_ranks(step):
+                return loss(y_true, y_pred, sample_weight)
         total = step.total() if id(loss) in step.loss_kinds.gathered else None
         if total is not None:
             return loss(*(of_all_ranks(tensors, total) for tensors in (y_true, y_pred, sample_weight)))

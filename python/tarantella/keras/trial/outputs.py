@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella.keras import adapter
-from tarantella.keras.step.patch import Patch
+from tarantella.keras.step.patch import patched
 from tarantella.keras.trial import run
 from tarantella.keras.trial.comparison import TOLERANCE, Kind, NotComparable, difference_of_rows
 
@@ -75,17 +75,13 @@ def where(model: Any, parts: Parts, new_runs: Callable[[], Runs]) -> str:
         return lambda outputs: noted.append((layer, tf.nest.flatten(outputs)))
 
     layers = adapter.layers_with_calls(model)
-    patch = Patch([(layer, "call", run.recorded_call(layer, note(layer))) for layer in layers if layer is not model])
-    patch.apply()
-    try:
+    with patched(lambda: [(layer, "call", run.recorded_call(layer, note(layer))) for layer in layers if layer is not model]):
         runs = new_runs()
         runs.also = lambda: noted
         records: list[Record] = []
         for batch, weight in zip((parts.whole, *parts.parts), (1.0, *parts.weights), strict=True):
             noted.clear()
             records.append(runs.whole(batch) if not records else runs.part(batch, weight, records[0]))
-    finally:
-        patch.revert()
     whole, *of_parts = (record.also for record in records)
     calls = [Counter(id(layer) for layer, _ in record) for record in (whole, *of_parts)]
     for layer, outputs in whole:

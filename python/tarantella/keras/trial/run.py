@@ -9,6 +9,7 @@ a batch is made of those of its parts, its gradients are made of theirs as well.
 
 from __future__ import annotations
 
+import functools
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,8 @@ import tensorflow as tf
 
 from tarantella.keras import adapter, context
 from tarantella.keras.lengths.agreement import WholeBatch
-from tarantella.keras.step import losses, noise, tapes
-from tarantella.keras.step.patch import Patch
+from tarantella.keras.step import batch_sums, losses, noise, tapes
+from tarantella.keras.step.patch import patched
 from tarantella.keras.trial.comparison import NotComparable
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ class TrialStep:
     divides by.
     """
 
-    def __init__(self, loss_kinds: LossKinds) -> None:
+    def __init__(self, loss_kinds: LossKinds, spreads: bool = True) -> None:
         self.loss_kinds = loss_kinds
+        self.spreads = spreads
+        """Whether losses are computed of predictions that differ more, too."""
         self.divisors: list[Any] = []
         """Those of the losses that were computed in the last context, in their order."""
         self._weight: Any = 1.0
@@ -62,6 +65,11 @@ class TrialStep:
     def weight(self) -> tf.Tensor:
         """The part that these samples are of the whole."""
         return tf.cast(self._weight, tf.float64)
+
+    @property
+    def weight_of_gradients(self) -> Callable[[], tf.Tensor]:
+        """Gives the same."""
+        return self.weight
 
     def counts_alone(self) -> bool:
         """No."""
@@ -160,13 +168,13 @@ def run_step(
         of_whole: the divisors of the losses of the whole; None if these samples are the whole.
     """
     record = Record()
-    patch = Patch([*_recorders(model, record, step), *neutral(model)])
-    patch.apply()
-    try:
-        with step.computing(weight, of_whole), in_tapes(record):
-            logs = getattr(model, name)(batch)
-    finally:
-        patch.revert()
+    with (
+        patched(lambda: _sums_of_batch(model, name, step)),
+        patched(lambda: [*_recorders(model, record, step), *neutral(model)]),
+        step.computing(weight, of_whole),
+        in_tapes(record),
+    ):
+        logs = getattr(model, name)(batch)
     record.divisors = step.divisors
     if name == "predict_step":
         record.outputs = [logs]
@@ -177,6 +185,18 @@ def run_step(
         if id(leaf) not in results and tf.is_tensor(leaf):
             record.logs[place] = leaf
     return record
+
+
+def _sums_of_batch(model: Any, name: str, step: TrialStep) -> Iterator[Attribute]:
+    """The methods of the model in which sums are those of the whole batch."""
+    kinds, training = step.loss_kinds, name == "train_step"
+    for method, sums in (("compute_loss", kinds.own_by_sums.get(name)), ("call", kinds.added_by_sums.get(training))):
+        if sums is not None:
+            yield from batch_sums.hooks(model, method, functools.partial(_itself, sums), step)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 class Runs:
@@ -361,7 +381,8 @@ def _recorded_loss(record: Record, loss: Any, step: TrialStep) -> Callable[..., 
         before = noise.number_of_draws()
         value = scaled(y_true, y_pred, sample_weight)
         record.losses[id(loss), next(calls)] = total(value)
-        record.losses[id(loss), next(calls)] = total(scaled(y_true, _spread(y_true, y_pred), sample_weight))
+        if step.spreads:
+            record.losses[id(loss), next(calls)] = total(scaled(y_true, _spread(y_true, y_pred), sample_weight))
         record.loss_draws += noise.number_of_draws() - before
         given = [tensor for tensor in tf.nest.flatten((y_true, y_pred, sample_weight)) if tensor is not None]
         dense = all(isinstance(tensor, tf.Tensor) and tensor.dtype != tf.string for tensor in given)

@@ -11,6 +11,7 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.step.unwrapped_models import internal_call
 from tarantella.keras.trial import added_losses, compiled_losses, made_up, metrics, outputs, own_step, verdict
+from tarantella.keras.trial.by_sums import BySums, common_places
 from tarantella.keras.trial.comparison import Kind, NotComparable
 from tarantella.keras.trial.declared import is_declared
 from tarantella.keras.trial.own_step import OwnStep, PartsFail
@@ -75,16 +76,19 @@ class Trials:
         """
         new = [step for step in steps if again or step not in self._tried]
         self._tried.update(new)
-        own = Findings()
+        own, parts = Findings(tried=dict.fromkeys(new, True)), None
         try:
             parts = parts_of(with_borrowed(batch))
         except NotComparable as error:
             own.not_tried["the model"] = str(error)
-        else:
-            with internal_call(), leaving_no_trace(state_of(self._model)) as restore:
+        with internal_call(), leaving_no_trace(state_of(self._model)) as restore:
+            if parts is not None:
                 for step in new:
                     self._try(step, parts, spec, restore, own)
-        self._take(verdict.agreed(own), is_divided, batch_size)
+            found = verdict.agreed(own)
+            if is_divided:
+                self._try_sums(found, parts, restore)
+        self._take(found, is_divided, batch_size)
 
     def run_on_made_up(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
         """The same on samples that are made up from the spec of a batch. Collective."""
@@ -171,7 +175,7 @@ class Trials:
         losses = losses_of(self._model)
         for place, (kind, said) in compiled_losses.kinds(losses, parts, whole, records, again).items():
             if not is_declared(losses[place]):
-                found.losses[place] = kind.name, said
+                found.losses[place], found.step_of_loss[place] = (kind.name, said), step
                 found.bytes_of_losses[place] = int(whole.loss_bytes[id(losses[place])]) // parts.samples
         found.loss_draws += whole.loss_draws
         if adapter.has_own(self._model, step, "compute_loss"):
@@ -192,6 +196,20 @@ class Trials:
         )
 
     # ------------------------------------------------------------------------------------------------- on all ranks
+
+    def _try_sums(self, found: Findings, parts: Parts | None, restore: Callable[[], None]) -> None:
+        """Finds out whether what couples samples is made of sums over them; then it does so no more. Collective."""
+        by_sums = BySums(self._model, self._kinds, restore)
+        subjects = by_sums.subjects(found)
+        if not subjects or self._answer.accept_approximate:
+            return
+        own = [None if parts is None else by_sums.try_out(subject, parts) for subject in subjects]
+        for subject, *of_ranks in zip(subjects, *verdict.of_all_ranks(own), strict=True):
+            places = common_places(of_ranks)
+            if places is not None:
+                by_sums.settle(subject, places)
+                found.forget_coupling(*subject)
+                runtime.logger.info("%s is made of sums over samples: ranks add up each of them", by_sums.described(subject))
 
     def _take(self, found: Findings, is_divided: bool, batch_size: int) -> None:
         self.loss_draws += found.loss_draws

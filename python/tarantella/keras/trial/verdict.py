@@ -62,18 +62,37 @@ class Findings:
     """Why something could not be tried, by what it is."""
     gathers: dict[str, str] = field(default_factory=dict)
     """The same where it brings samples of ranks together itself."""
+    step_of_loss: dict[int, str] = field(default_factory=dict)
+    """A step in which each of these losses is computed."""
+    tried: dict[str, bool] = field(default_factory=dict)
+    """The steps that were tried."""
     loss_draws: int = 0
     """How often losses drew random numbers."""
+
+    def forget_coupling(self, what: str, step: str, place: int) -> None:
+        """Ranks bring together what couples samples in a ``"loss"``, in what is ``"added"``, or in a model's ``"own"`` loss."""
+        mean = Kind.MEAN.name
+        if what == "loss":
+            self.losses[place] = mean, ""
+        elif what == "added":
+            self.added.update((key, (mean, "")) for key in self.added if key[0] == step)
+        else:
+            self.steps[step] = {**self.steps[step], "gradients": mean, "names": [], "updates": {}, "logs": {}}
 
 
 def agreed(own: Findings) -> Findings:
     """What the ranks found together. Collective."""
-    sent = np.frombuffer(objects.to_bytes(asdict(own)), np.uint8)
+    return together([Findings(**found) for found in of_all_ranks(asdict(own))])
+
+
+def of_all_ranks(own: Any) -> list[Any]:
+    """The objects of all ranks, in their order. Collective. own: of what `tnt.broadcast_object` takes."""
+    sent = np.frombuffer(objects.to_bytes(own), np.uint8)
     sizes = collectives.all_gather(np.array([len(sent)], np.int64)).ravel()
     padded = np.zeros(int(sizes.max()), np.uint8)
     padded[: len(sent)] = sent
     rows = collectives.all_gather(padded)
-    return together([Findings(**objects.from_bytes(row[:n].tobytes())) for row, n in zip(rows, sizes, strict=True)])
+    return [objects.from_bytes(row[:n].tobytes()) for row, n in zip(rows, sizes, strict=True)]
 
 
 def together(of_ranks: Sequence[Findings]) -> Findings:
@@ -93,7 +112,7 @@ def together(of_ranks: Sequence[Findings]) -> Findings:
             result.metrics[place] = max(result.metrics.get(place, metric), metric)
         for step, finding in one.steps.items():
             result.steps[step] = _of_step(result.steps[step], finding) if step in result.steps else finding
-        for name in ("coupled", "not_tried", "gathers"):
+        for name in ("coupled", "not_tried", "gathers", "step_of_loss", "tried"):
             getattr(result, name).update({**getattr(one, name), **getattr(result, name)})
     return result
 

@@ -61,7 +61,7 @@ def test_on_another_number_of_ranks(on_three):
         for kind, text in on_rank.values():
             assert kind == "UnsupportedError"
             assert "couples the samples of a batch" in text
-    for name in ("rmse", "contrastive"):
+    for name in ("largest", "contrastive"):
         gathered(on_three["gathered_by_itself"], name)
 
 
@@ -96,7 +96,7 @@ def test_a_model_whose_output_couples_samples_is_refused(keras3):
             assert "accept_approximate=True" in text
 
 
-@pytest.mark.parametrize("name", ["rmse", "ratio", "contrastive", "dice"])
+@pytest.mark.parametrize("name", ["largest", "median", "contrastive"])
 def test_a_loss_that_couples_samples_is_gathered(found, name):
     gathered(found["gathered_by_itself"], name)
 
@@ -116,7 +116,7 @@ def test_what_is_declared_is_not_tried(keras3):
 def test_mixed_precision_is_compared(found):
     coupled, independent = found["in_16_bits"][0]
     assert len(coupled) == 1
-    assert "the loss 'rmse' couples" in coupled[0]
+    assert "the loss 'largest' couples" in coupled[0]
     assert not independent
 
 
@@ -150,11 +150,11 @@ def test_evaluate_gathers_alike(found):
 def test_what_is_accepted_is_warned_of_once(found):
     for of_loss, of_step in found["accepted"]:
         assert len(of_loss) == len(of_step) == 1
-        assert "the loss 'rmse' couples" in of_loss[0]
+        assert "the loss 'largest' couples" in of_loss[0]
         assert "the training step of OwnStep couples" in of_step[0]
 
 
-@pytest.mark.parametrize("name", ["rmse", "dice", "contrastive", "gathered", "gathered in a step"])
+@pytest.mark.parametrize("name", ["largest", "contrastive", "gathered", "gathered in a step"])
 def test_a_loss_of_all_samples_is_exact(keras3, name):
     same_as_serial(keras3["over_all_ranks"], name)
 
@@ -196,8 +196,8 @@ def test_random_numbers_forbid_no_comparison(keras3):
 
 def test_all_losses_that_couple_samples_are_named(found):
     first, third = found["several_outputs"][0]
-    assert "the loss 'rmse' of the output 'first' couples" in first
-    assert "the loss 'ratio' of the output 'third' couples" in third
+    assert "the loss 'largest' of the output 'first' couples" in first
+    assert "the loss 'median' of the output 'third' couples" in third
 
 
 def test_a_step_gets_a_single_batch_as_from_keras(found):

@@ -105,7 +105,7 @@ def metric_variables(model: Any) -> list[Any]:
 
 def dtype_of(variable: Any) -> str:
     """The name of the variable's element type: ``"float32"``."""
-    return str(tf.as_dtype(variable.dtype).name)
+    return str(tf.as_dtype(variable.dtype).base_dtype.name)
 
 
 def is_jit_compiled(model: Any) -> bool:

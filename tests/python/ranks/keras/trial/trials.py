@@ -44,13 +44,13 @@ def tensordot(wanted: Any, found: Any) -> Any:
     return tf.tensordot(wanted - found, wanted - found, 2)
 
 
-def rmse(wanted: Any, found: Any) -> Any:
-    return tf.sqrt(tf.reduce_mean(tf.square(wanted - found)))
-
-
 def ratio(wanted: Any, found: Any) -> Any:
     counted = tf.cast(wanted > 0.1, tf.float32)
     return tf.reduce_sum(tf.square(wanted - found) * counted) / tf.reduce_sum(counted)
+
+
+def largest(wanted: Any, found: Any) -> Any:
+    return tf.reduce_max(tf.square(wanted - found))
 
 
 def masked(wanted: Any, found: Any) -> Any:
@@ -58,6 +58,11 @@ def masked(wanted: Any, found: Any) -> Any:
     of_words = keras.losses.sparse_categorical_crossentropy(wanted, found)
     counted = tf.cast(wanted > 0, of_words.dtype)
     return tf.reduce_sum(of_words * counted) / tf.reduce_sum(counted)
+
+
+def median(wanted: Any, found: Any) -> Any:
+    each = tf.sort(tf.reshape(tf.square(wanted - found), [-1]))
+    return each[tf.size(each) // 2]
 
 
 def contrastive(wanted: Any, found: Any) -> Any:
@@ -156,10 +161,6 @@ def both(loss: Any, truth: Any = None, **how: Any) -> list[Any]:
     return [ours, None if RANK else trained(truth or loss, **serial, parallel_strategy=tnt.ParallelStrategy.NONE)]
 
 
-def dice() -> Any:
-    return rmse if LEGACY else keras.losses.Dice()
-
-
 @check
 def summed() -> dict[str, Any]:
     return {
@@ -178,14 +179,14 @@ def rmse_of_each(wanted: Any, found: Any) -> Any:
 
 @check
 def refused() -> dict[str, Any]:
-    steps = {"step": (ratio, OwnStep), "compute_loss": (rmse, OwnLoss), "shuffled": (shuffled, OwnStep)}
+    steps = {"step": (ratio, OwnStep), "compute_loss": (largest, OwnLoss), "shuffled": (shuffled, OwnStep)}
     return {name: raised(trained, *what) for name, what in steps.items()}
 
 
 @check
 def gathered_by_itself() -> dict[str, Any]:
     """Losses that couple samples are those of one device, with a warning each."""
-    losses = {"rmse": rmse, "ratio": ratio, "contrastive": contrastive, "dice": dice()}
+    losses = {"largest": largest, "median": median, "contrastive": contrastive}
     found: dict[str, Any] = {}
     for name, loss in losses.items():
         messages.clear()
@@ -209,7 +210,7 @@ def gathered_by_itself() -> dict[str, Any]:
 def declared() -> list[Any]:
     """What is declared to be independent is not tried: nothing is said, and the mean of the ranks' losses is trained."""
     found = []
-    for loss, options in ((rmse, {"samples": "independent"}), (tnt.independent_samples(lambda a, b: rmse(a, b)), {})):
+    for loss, options in ((largest, {"samples": "independent"}), (tnt.independent_samples(lambda a, b: largest(a, b)), {})):
         messages.clear()
         trained(loss, **options)
         found.append([message for message in messages if "couple" in message or "compared" in message])
@@ -220,7 +221,7 @@ def declared() -> list[Any]:
 def in_16_bits() -> list[Any]:
     """Mixed precision is compared in float32."""
     found = []
-    for loss in (rmse, squares):
+    for loss in (largest, squares):
         keras.backend.clear_session()
         keras.utils.set_random_seed(3)
         policy = "mixed_bfloat16"
@@ -239,10 +240,10 @@ def one_sample_each() -> list[Any]:
     """Ranks with one sample borrow from each other."""
     messages.clear()
     model = tnt.Model(plain())
-    model.compile("sgd", rmse)
+    model.compile("sgd", largest)
     history = model.fit(x[:8], y[:8], batch_size=tnt.get_size(), shuffle=False, epochs=1, verbose=0).history["loss"]
     alone = plain()
-    alone.compile("sgd", rmse)
+    alone.compile("sgd", largest)
     with unwrapped_models.internal_call():
         truth = alone.fit(x[:8], y[:8], batch_size=tnt.get_size(), shuffle=False, epochs=1, verbose=0).history["loss"]
     return [history, truth, [message for message in messages if "compared" in message]]
@@ -293,7 +294,7 @@ def added() -> dict[str, Any]:
 
 @check
 def added_and_coupled() -> list[str]:
-    return raised(trained, rmse, Adds)
+    return raised(trained, largest, Adds)
 
 
 class OfBatch(keras.layers.Layer):
@@ -316,7 +317,7 @@ def evaluated() -> list[float]:
     """By ranks, and by plain Keras."""
     model, alone = tnt.Model(plain()), plain()
     for one in (model, alone):
-        one.compile("sgd", rmse)
+        one.compile("sgd", largest)
     with unwrapped_models.internal_call():
         return [float(model.evaluate(x, y, verbose=0)), float(alone.evaluate(x, y, verbose=0))]
 
@@ -324,7 +325,7 @@ def evaluated() -> list[float]:
 @check
 def accepted() -> list[Any]:
     found = []
-    for loss, kind in ((rmse, None), (ratio, OwnStep)):
+    for loss, kind in ((largest, None), (ratio, OwnStep)):
         messages.clear()
         model = tnt.Model(plain(kind, loss), accept_approximate=True)
         model.compile("sgd", None if kind else loss, run_eagerly=True)
@@ -337,8 +338,7 @@ def accepted() -> list[Any]:
 @check
 def over_all_ranks() -> dict[str, Any]:
     return {
-        "rmse": both(rmse, across_ranks=True),
-        "dice": both(dice(), across_ranks=True),
+        "largest": both(largest, across_ranks=True),
         "contrastive": both(contrastive, across_ranks=True, eagerly=False),
         "gathered": both(gathered, contrastive),
         "gathered in a step": both(gathered, contrastive, kind=OwnStep),
@@ -370,7 +370,7 @@ def other_numbers() -> list[str]:
 def batches_of_its_own() -> list[str]:
     """Each is a batch: nothing is divided."""
     model = tnt.Model(plain())
-    model.compile("sgd", rmse, run_eagerly=True)
+    model.compile("sgd", largest, run_eagerly=True)
     return raised(model.fit, x, y, batch_size=BATCH, verbose=0, tnt_distribute_dataset=False)
 
 
@@ -392,7 +392,7 @@ def losses_of_keras() -> list[str]:
 @check
 def not_compared() -> list[list[str]]:
     found = []
-    cases = (noisy, None), (noisy, OwnStep), (gamma, OwnStep), (gathered, None), (lambda a, b: 0 * rmse(a, b), None)
+    cases = (noisy, None), (noisy, OwnStep), (gamma, OwnStep), (gathered, None), (lambda a, b: 0 * largest(a, b), None)
     for loss, kind in cases:
         messages.clear()
         trained(loss, kind)
@@ -417,7 +417,7 @@ def several_outputs() -> list[str]:
     inputs = keras.Input((4,))
     outputs = [keras.layers.Dense(3, name=name)(inputs) for name in ("first", "second", "third")]
     model = tnt.Model(keras.Model(inputs, outputs))
-    model.compile("sgd", [rmse, "mse", ratio])
+    model.compile("sgd", [largest, "mse", median])
     model.train_on_batch(x[-9:], [y[-9:]] * 3)
     return [message for message in messages if "couples" in message]
 
