@@ -48,6 +48,7 @@ WRITE = "write the files of a BackupAndRestore beside their place first"
 RANDOM_STATE = "keep the random state of TensorFlow in a checkpoint"
 TRACES = "draw each rank's own random numbers in a function that was traced before the step"
 AUTOGRAPH = "rewrite a function by AutoGraph if its caller is"
+ADVICE = "say why ranks took parts of different batches"
 PUSHDOWN = "move the split of a batch before the maps"
 
 # front ends, owner, names, and what they are needed to do; NAME@3.7 is there from Keras 3.7 on
@@ -151,6 +152,7 @@ TABLE = [
     (BOTH, "repeated", "_count", PUSHDOWN),
     (BOTH, "taken", "_count", PUSHDOWN),
     (BOTH, "skipped", "_count", PUSHDOWN),
+    (BOTH, "shuffled", "_seed _seed2", ADVICE),
 ]
 
 
@@ -225,6 +227,10 @@ class TensorFlowOwners:
     @functools.cached_property
     def repeated(self) -> Any:
         return self.source.repeat(2)
+
+    @functools.cached_property
+    def shuffled(self) -> Any:
+        return self.source.shuffle(2)
 
     @functools.cached_property
     def taken(self) -> Any:
