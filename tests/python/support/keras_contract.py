@@ -50,6 +50,7 @@ TRACES = "draw each rank's own random numbers in a function that was traced befo
 AUTOGRAPH = "rewrite a function by AutoGraph if its caller is"
 LOOK = "look at the first batch of a dataset before Keras gets it"
 PRECISION = "try a model of mixed precision in float32"
+ADVICE = "say why ranks took parts of different batches"
 PUSHDOWN = "move the split of a batch before the maps"
 
 # front ends, owner, names, and what they are needed to do; NAME@3.7 is there from Keras 3.7 on
@@ -157,6 +158,7 @@ TABLE = [
     (BOTH, "skipped", "_count", PUSHDOWN),
     (BOTH, "tensorflow.python.data.ops.dataset_ops", "UnaryUnchangedStructureDataset UnaryDataset", LOOK),
     (BOTH, "iterator", "_iterator_resource", LOOK),
+    (BOTH, "shuffled", "_seed _seed2", ADVICE),
 ]
 
 
@@ -243,6 +245,10 @@ class TensorFlowOwners:
     @functools.cached_property
     def skipped(self) -> Any:
         return self.source.skip(2)
+    repeated = functools.cached_property(lambda self: self.source.repeat(2))
+    shuffled = functools.cached_property(lambda self: self.source.shuffle(2))
+    taken = functools.cached_property(lambda self: self.source.take(2))
+    skipped = functools.cached_property(lambda self: self.source.skip(2))
 
     @functools.cached_property
     def dataset_kinds(self) -> str:

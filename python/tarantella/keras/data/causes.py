@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import tensorflow as tf
 
 from tarantella.keras.adapter import datasets
 from tarantella.keras.adapter.random_operations import SEEDS
@@ -12,7 +13,6 @@ from tarantella.keras.adapter.random_operations import SEEDS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import tensorflow as tf
     from numpy.typing import NDArray
 
 N_TRAITS = 2
@@ -38,7 +38,10 @@ def advice(given: Sequence[tf.data.Dataset], alike: Sequence[bool]) -> str:
         alike: whether each of `traits` is the same on all ranks.
     """
     same_hashes, same_seeds = alike
-    found = list(dict.fromkeys(one for dataset in given for one in _in_dataset(dataset)))
+    try:
+        found = list(dict.fromkeys(one for dataset in given for one in _in_dataset(dataset)))
+    except tf.errors.OpError as error:  # a dataset that TensorFlow cannot write down
+        found = [f"what the dataset is made of is not known ({error.message})"]
     if not same_seeds:
         found.append("the dataset is shuffled by another seed on each rank: use the same, as in shuffle(..., seed=1)")
     if not same_hashes:

@@ -21,7 +21,7 @@ import tensorflow as tf
 from tarantella.collectives import wire
 from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.random_operations import trace_apart
-from tarantella.keras.lengths import decision, ragged, time_distributed
+from tarantella.keras.lengths import decision, masks, ragged, time_distributed
 from tarantella.keras.reduction import collectives
 
 if TYPE_CHECKING:
@@ -121,5 +121,6 @@ class WholeBatch:
 def _install() -> None:
     """Gets in front of what takes the lengths of a batch. It changes nothing outside of the contexts."""
     ragged.install()
+    masks.install()
     time_distributed.install()
     trace_apart(decision.trace_mark)

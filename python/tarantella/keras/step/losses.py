@@ -107,7 +107,8 @@ def across_ranks(loss: Any, step: PartOfBatch) -> Callable[..., tf.Tensor]:
 def of_all_ranks(tensors: Any, total: tf.Tensor) -> Any:
     """The rows of all ranks, of which rank r of n has ``batch[r::n]``, in the order of the batch. Masks go with them."""
     size = runtime.get_size()
-    order = tf.math.invert_permutation(tf.concat([tf.range(rank, total, size, tf.int64) for rank in range(size)], 0))
+    begins = [tf.minimum(tf.constant(rank, tf.int64), total) for rank in range(size)]  # a small batch has no row for some ranks
+    order = tf.math.invert_permutation(tf.concat([tf.range(begin, total, size, tf.int64) for begin in begins], 0))
 
     def gathered(tensor: Any) -> Any:
         if not tf.is_tensor(tensor):

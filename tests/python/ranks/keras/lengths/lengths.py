@@ -65,6 +65,10 @@ def by_bounding_shape(ragged: Any) -> Any:
     return ragged.to_tensor(shape=tf.stack([tf.shape(ragged.row_lengths())[0], tf.cast(ragged.bounding_shape(1), tf.int32)]))
 
 
+def a_mask(ragged: Any) -> Any:
+    return tf.cast(tf.sequence_mask(ragged.row_lengths()), tf.int32)
+
+
 def head(inputs: Any, hidden: Any) -> Any:
     """Pooling and a recurrent layer, both without a mask: they compute with the padding."""
     hidden = layers.Embedding(22, 3)(hidden)
@@ -151,7 +155,7 @@ if not LEGACY:
     def in_other_ways() -> dict[str, float]:
         return {
             how.__name__: difference(lambda how=how: of_rows(how), rows)
-            for how in (by_function, through_sparse, by_bounding_shape)
+            for how in (by_function, through_sparse, by_bounding_shape, a_mask)
         }
 
     @check
