@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tarantella import runtime
 from tarantella.collectives.agreement import agree_on_failure
 from tarantella.collectives.arrays import pack, unpack
-from tarantella.collectives.blocking import broadcast
+from tarantella.collectives.blocking import all_gather, broadcast
 from tarantella.errors import InvalidArgumentError
 
 
@@ -49,6 +49,15 @@ def broadcast_object(obj: Any, root: int = 0) -> Any:
     text = broadcast(np.frombuffer(sent, np.uint8) if rank == root else np.empty(sizes[0], np.uint8), root)
     data = broadcast(pack(arrays) if rank == root else np.empty(sizes[1], np.uint8), root)
     return obj if rank == root else _Decoder(data).decode(json.loads(text.tobytes()))
+
+
+def all_gather_object(obj: Any) -> list[Any]:
+    """All ranks' objects, in their order, on every rank. Collective. obj: of what `broadcast_object` takes."""
+    sent = np.frombuffer(to_bytes(obj), np.uint8)
+    sizes = all_gather(np.array([len(sent)], np.int64)).ravel()
+    padded = np.zeros(int(sizes.max()), np.uint8)
+    padded[: len(sent)] = sent
+    return [from_bytes(row[:size].tobytes()) for row, size in zip(all_gather(padded), sizes, strict=True)]
 
 
 def to_bytes(obj: Any) -> bytes:

@@ -230,21 +230,7 @@ class TensorFlowOwners:
     def prefetched(self) -> Any:
         return self.source.prefetch(2)
 
-    @functools.cached_property
-    def repeated(self) -> Any:
-        return self.source.repeat(2)
-
-    @functools.cached_property
-    def iterator(self) -> Any:
-        return iter(self.source)
-
-    @functools.cached_property
-    def taken(self) -> Any:
-        return self.source.take(2)
-
-    @functools.cached_property
-    def skipped(self) -> Any:
-        return self.source.skip(2)
+    iterator = functools.cached_property(lambda self: iter(self.source))
     repeated = functools.cached_property(lambda self: self.source.repeat(2))
     shuffled = functools.cached_property(lambda self: self.source.shuffle(2))
     taken = functools.cached_property(lambda self: self.source.take(2))

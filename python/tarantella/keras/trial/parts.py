@@ -13,10 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella import collectives, runtime
+from tarantella.collectives.objects import all_gather_object
 from tarantella.keras.data import rows
 from tarantella.keras.trial.comparison import NotComparable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 SAMPLES = 8  # at most: more of them would take more time, and couple no more
@@ -57,6 +60,15 @@ def parts_of(batch: Any) -> Parts:
     first = max(1 if len(order) < 4 else 2, 3 * len(order) // 8)
     whole, *parts = (_rows_of(batch, chosen, groups) for chosen in (order, order[:first], order[first:]))
     return Parts(whole, (parts[0], parts[1]), (first, len(order) - first))
+
+
+def other_parts(parts: Parts) -> Parts:
+    """Other parts of the same samples: short and long ones are in both."""
+    samples, first = parts.samples, list(range(1, parts.samples, 3))
+    chosen = [np.array(first), np.array([i for i in range(samples) if i not in first])]
+    order = np.concatenate(chosen)
+    whole, *others = (_rows_of(parts.whole, rows_chosen, samples) for rows_chosen in (order, *chosen))
+    return Parts(whole, tuple(others), tuple(map(len, chosen)))
 
 
 def samples_in(batch: Any) -> int:
@@ -103,32 +115,41 @@ def _lengths(tensor: Any, groups: int) -> NDArray[np.float64]:
     return dominant * of_samples / max(float(of_samples.max()), 1.0)
 
 
-# ------------------------------------------------------------------------------------------- where a rank has one sample
+# ------------------------------------------------------------------------------------------- where a rank has few samples
 
 
 def with_borrowed(batch: Any) -> Any:
-    """This rank's part of a batch; where a rank has fewer than two samples, the first sample of each of some ranks. Collective.
+    """This rank's part of a batch; where a rank has few samples, some of all ranks if they can be sent. Collective.
 
     Raises:
-        NotComparable: on all ranks; samples cannot be sent, or there are not two.
+        NotComparable: on all ranks; a rank has fewer than two samples, and they cannot be sent.
     """
     try:
         own = samples_in(batch)
     except NotComparable:
         own = SAMPLES  # `parts_of` says why on this rank
-    if int(collectives.all_reduce(own, op="min")) >= 2:
+    least = int(collectives.all_reduce(own, op="min"))
+    if least >= SAMPLES:
         return batch
-    specs = [None if t is None else tf.type_spec_from_value(t) for t in tf.nest.flatten(batch)]
-    sendable = own < SAMPLES and all(spec is None or isinstance(spec, tf.TensorSpec) for spec in specs)
-    if not int(collectives.all_reduce(int(sendable), op="min")):
-        raise NotComparable("a rank has fewer than two samples, and they are not dense tensors that it could borrow")
-    first = [None if t is None else _as_array(t[:1]) for t in tf.nest.flatten(batch)]
-    of_ranks = [collectives.broadcast_object(first, root) for root in range(min(runtime.get_size(), SAMPLES))]
-    shapes = [[None if array is None else array.shape for array in one] for one in of_ranks]
-    if any(of_rank != shapes[0] for of_rank in shapes):
-        raise NotComparable("a rank has fewer than two samples, and those of other ranks have other shapes")
-    together = [None if same[0] is None else tf.convert_to_tensor(np.concatenate(same)) for same in zip(*of_ranks, strict=True)]
+    given = tf.nest.flatten(batch)
+    each = -(-SAMPLES // runtime.get_size())
+    sent = [None if tensor is None else _as_array(tensor[:each]) for tensor in given] if _is_dense(given) else None
+    shapes = None if sent is None else [None if array is None else [*array.shape[1:]] for array in sent]
+    of_ranks = all_gather_object(shapes)
+    if sent is None or any(one != of_ranks[0] for one in of_ranks):
+        if least < 2:
+            raise NotComparable("a rank has fewer than two samples, and others cannot send it theirs: they are of several shapes")
+        return batch
+    together = []
+    for same in zip(*all_gather_object(sent), strict=True):
+        together.append(None if same[0] is None else tf.convert_to_tensor(np.concatenate(same)))
     return tf.nest.pack_sequence_as(batch, together)
+
+
+def _is_dense(tensors: Sequence[Any]) -> bool:
+    """Whether these are dense tensors with the same number of samples."""
+    sizes = {t.shape[0] if isinstance(t, tf.Tensor) and t.shape.rank else None for t in tensors if t is not None}
+    return len(sizes) == 1 and None not in sizes
 
 
 def _as_array(tensor: tf.Tensor) -> NDArray[Any]:

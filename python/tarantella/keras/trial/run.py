@@ -237,7 +237,7 @@ class Runs:
             number, divisors = tf.TensorSpec([], tf.float64), [tf.TensorSpec([], tf.float64)] * len(of_whole or [])
             signature = [_tensors(self._spec), number, divisors]
             function = tf.function(traced, input_signature=signature, autograph=False, jit_compile=False)
-            self._traces[key] = function, records
+            self._traces[key] = function.get_concrete_function(), records
         function, records = self._traces[key]
         values = function(_tensors(batch), tf.constant(weight, tf.float64), list(of_whole or []))
         return records[-1].with_values(values)
@@ -382,7 +382,9 @@ def _recorded_loss(record: Record, loss: Any, step: TrialStep) -> Callable[..., 
         value = scaled(y_true, y_pred, sample_weight)
         record.losses[id(loss), next(calls)] = total(value)
         if step.spreads:
-            record.losses[id(loss), next(calls)] = total(scaled(y_true, _spread(y_true, y_pred), sample_weight))
+            spread = _spread(y_true, y_pred)
+            record.losses[id(loss), next(calls)] = total(scaled(y_true, spread, sample_weight))
+            record.losses[id(loss), next(calls)] = total(scaled(_padded(y_true), spread, sample_weight))
         record.loss_draws += noise.number_of_draws() - before
         given = [tensor for tensor in tf.nest.flatten((y_true, y_pred, sample_weight)) if tensor is not None]
         dense = all(isinstance(tensor, tf.Tensor) and tensor.dtype != tf.string for tensor in given)
@@ -408,6 +410,20 @@ def _spread(y_true: Any, y_pred: Any) -> Any:
     if adapter.mask_of(y_pred) is not None:
         adapter.set_mask(spread, adapter.mask_of(y_pred))
     return spread
+
+
+def _padded(y_true: Any) -> Any:
+    """Labels of which samples have other numbers of zeros at their ends, as sequences have that are padded.
+
+    How many follows from a sample's own labels: a batch may have samples of one length, where others have not.
+    """
+    if not isinstance(y_true, tf.Tensor) or not (y_true.dtype.is_floating or y_true.dtype.is_integer) or not y_true.shape.rank:
+        return y_true
+    rows = tf.reshape(y_true, [tf.shape(y_true)[0], -1])
+    of_sample = tf.math.floormod(0.618 * tf.reduce_sum(tf.cast(rows, tf.float64), 1), 1.0)
+    length = tf.cast(tf.shape(rows)[1], tf.float64)
+    kept = tf.range(length, dtype=tf.float64)[tf.newaxis] < tf.math.ceil((0.2 + 0.8 * of_sample) * length)[:, tf.newaxis]
+    return tf.reshape(tf.where(kept, rows, tf.zeros_like(rows)), tf.shape(y_true))
 
 
 def _recorded_metric(record: Record, metric: Any) -> Callable[..., Any]:

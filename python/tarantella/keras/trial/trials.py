@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tarantella import runtime
+from tarantella.collectives.objects import all_gather_object
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.step.unwrapped_models import internal_call
@@ -15,7 +16,7 @@ from tarantella.keras.trial.by_sums import BySums, common_places
 from tarantella.keras.trial.comparison import Kind, NotComparable
 from tarantella.keras.trial.declared import is_declared
 from tarantella.keras.trial.own_step import OwnStep, PartsFail
-from tarantella.keras.trial.parts import SAMPLES, Parts, parts_of, with_borrowed
+from tarantella.keras.trial.parts import SAMPLES, Parts, other_parts, parts_of, with_borrowed
 from tarantella.keras.trial.run import Record, Runs
 from tarantella.keras.trial.state import leaving_no_trace, losses_of, state_of
 from tarantella.keras.trial.verdict import Findings, Verdict
@@ -83,8 +84,11 @@ class Trials:
             own.not_tried["the model"] = str(error)
         with internal_call(), leaving_no_trace(state_of(self._model)) as restore:
             if parts is not None:
-                for step in new:
-                    self._try(step, parts, spec, restore, own)
+                self._try_all(new, parts, spec, restore, own)
+                if own.leave_doubts and parts.samples > 2:
+                    other = Findings(tried=own.tried)
+                    self._try_all(new, other_parts(parts), spec, restore, other)
+                    own = verdict.of_two_trials(own, other)
             found = verdict.agreed(own)
             if is_divided:
                 self._try_sums(found, parts, restore)
@@ -101,6 +105,10 @@ class Trials:
             self.run(batch, batch_spec, steps, is_divided, SAMPLES)
 
     # ------------------------------------------------------------------------------------------------ on this rank
+
+    def _try_all(self, steps: Sequence[str], parts: Parts, spec: Any, restore: Callable[[], None], found: Findings) -> None:
+        for step in steps:
+            self._try(step, parts, spec, restore, found)
 
     def _try(self, step: str, parts: Parts, spec: Any, restore: Callable[[], None], found: Findings) -> None:
         is_own = step != "predict_step" and adapter.has_own(self._model, step, "compute_loss")
@@ -204,7 +212,7 @@ class Trials:
         if not subjects or self._answer.accept_approximate:
             return
         own = [None if parts is None else by_sums.try_out(subject, parts) for subject in subjects]
-        for subject, *of_ranks in zip(subjects, *verdict.of_all_ranks(own), strict=True):
+        for subject, *of_ranks in zip(subjects, *all_gather_object(own), strict=True):
             places = common_places(of_ranks)
             if places is not None:
                 by_sums.settle(subject, places)

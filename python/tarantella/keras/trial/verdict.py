@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from tarantella import collectives, runtime
-from tarantella.collectives import objects
+from tarantella import runtime
+from tarantella.collectives.objects import all_gather_object
 from tarantella.errors import UnsupportedError
 from tarantella.keras.trial.comparison import Kind, common_kind
 
@@ -69,6 +67,13 @@ class Findings:
     loss_draws: int = 0
     """How often losses drew random numbers."""
 
+    @property
+    def leave_doubts(self) -> bool:
+        """Whether other parts of the samples may tell more: a part in which nothing counts makes a mean look like a sum."""
+        kinds = [kind for found in (self.losses, self.added) for kind, _ in found.values()]
+        kinds += [finding["gradients"] for finding in self.steps.values()]
+        return bool(self.not_tried) or not {Kind.UNKNOWN.name, Kind.SUM.name}.isdisjoint(kinds)
+
     def forget_coupling(self, what: str, step: str, place: int) -> None:
         """Ranks bring together what couples samples in a ``"loss"``, in what is ``"added"``, or in a model's ``"own"`` loss."""
         mean = Kind.MEAN.name
@@ -82,17 +87,14 @@ class Findings:
 
 def agreed(own: Findings) -> Findings:
     """What the ranks found together. Collective."""
-    return together([Findings(**found) for found in of_all_ranks(asdict(own))])
+    return together([Findings(**found) for found in all_gather_object(asdict(own))])
 
 
-def of_all_ranks(own: Any) -> list[Any]:
-    """The objects of all ranks, in their order. Collective. own: of what `tnt.broadcast_object` takes."""
-    sent = np.frombuffer(objects.to_bytes(own), np.uint8)
-    sizes = collectives.all_gather(np.array([len(sent)], np.int64)).ravel()
-    padded = np.zeros(int(sizes.max()), np.uint8)
-    padded[: len(sent)] = sent
-    rows = collectives.all_gather(padded)
-    return [objects.from_bytes(row[:n].tobytes()) for row, n in zip(rows, sizes, strict=True)]
+def of_two_trials(first: Findings, second: Findings) -> Findings:
+    """What was found of two pairs of parts of the same samples. What one of the trials could not tell does not count."""
+    result = together([first, second])
+    result.not_tried = {what: why for what, why in first.not_tried.items() if what in second.not_tried}
+    return result
 
 
 def together(of_ranks: Sequence[Findings]) -> Findings:
