@@ -75,16 +75,27 @@ std::vector<int> number_nodes(const std::vector<PeerInfo>& all) {
   return nodes;
 }
 
+int most_on_a_node(const std::vector<int>& nodes) {
+  std::vector<int> ranks(nodes.size());  // of each node
+  for (const int node : nodes) ++ranks[static_cast<std::size_t>(node)];
+  return *std::max_element(ranks.begin(), ranks.end());
+}
+
+// Whether each node's ranks can share memory.
+bool fits_in_memory(const std::vector<int>& nodes) {
+  return nodes.size() <= static_cast<std::size_t>(max_job_ranks) && most_on_a_node(nodes) <= max_ranks;
+}
+
 // flat: messages from rank to rank, over the network that is there.
 TransportChoice choose_transport(TransportChoice wanted, TransportChoice flat, const std::vector<int>& nodes) {
   const bool one_node = std::all_of(nodes.begin(), nodes.end(), [](int node) { return node == 0; });
   if (wanted == TransportChoice::automatic) {
-    if (one_node) return TransportChoice::shm;
-    return nodes.size() <= static_cast<std::size_t>(max_ranks) ? TransportChoice::hierarchical : flat;
+    if (!fits_in_memory(nodes)) return flat;
+    return one_node ? TransportChoice::shm : TransportChoice::hierarchical;
   }
-  if (wanted == TransportChoice::hierarchical && nodes.size() > static_cast<std::size_t>(max_ranks)) {
-    fail(TNT_UNSUPPORTED, "TNT_TRANSPORT=hierarchical: {} ranks, at most {} are supported; use {}", nodes.size(), max_ranks,
-         transport_name(flat));
+  if (wanted == TransportChoice::hierarchical && !fits_in_memory(nodes)) {
+    fail(TNT_UNSUPPORTED, "TNT_TRANSPORT=hierarchical: {} ranks, {} on a node: at most {} are supported, {} on a node; use {}",
+         nodes.size(), most_on_a_node(nodes), max_job_ranks, max_ranks, transport_name(flat));
   }
   if (wanted == TransportChoice::shm && !one_node) {
     fail(TNT_INVALID_ARGUMENT, "TNT_TRANSPORT=shm: the {} ranks are on {} nodes, which share no memory; use auto", nodes.size(),

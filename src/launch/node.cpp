@@ -60,13 +60,14 @@ std::string node_identity(const Settings& settings) {
 }
 
 std::shared_ptr<ShmWorld> join_node(const Settings& settings, std::shared_ptr<FlightRecorder> recorder) {
-  ShmWorld::check_ranks(settings.ranks);  // before this rank waits for the others
+  ShmWorld::check_members(settings.ranks);  // before this rank waits for the others
   return std::make_shared<ShmWorld>(share_segment(settings), settings.rank, settings.ranks,
                                     ShmCommunicator::world_bytes(settings.ranks), std::move(recorder));
 }
 
 std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<int>& members, int node,
                                     std::shared_ptr<FlightRecorder> recorder) {
+  ShmWorld::check_members(static_cast<int>(members.size()));
   Settings local = settings;
   local.rank = static_cast<int>(std::find(members.begin(), members.end(), settings.rank) - members.begin());
   local.ranks = static_cast<int>(members.size());
