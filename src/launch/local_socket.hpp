@@ -1,5 +1,4 @@
-// Sockets between processes of one host and one user. Their names are abstract, so nothing is left in the file system. Also
-// part of tnt-run, so this needs nothing else of the library.
+// Sockets between processes of one host and one user. Their names are abstract, so nothing is left in the file system.
 #pragma once
 
 #include <cstddef>

@@ -64,7 +64,7 @@ CPP = [
     ["src/comm/network"],
     ["src/comm/mpi", "src/comm/tcp", "src/comm/hierarchical", "src/comm/simulated"],
     ["src/launch", "src/reducer"],
-    ["src/api", "src/run"],
+    ["src/api"],
     ["benchmarks"],
 ]
 
