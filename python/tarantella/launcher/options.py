@@ -112,16 +112,11 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         return Cleanup(given.force, given.dry_run, each, given.mpirun or ("mpirun",))
     if given.force:
         raise UsageError("--force: is for --cleanup")
-    if given.per_node is not None and given.ranks is not None:
-        raise UsageError("-n and --devices-per-node: give one of them")
     if not after:
         raise UsageError(f"no script to run: put it after `--`, as in {EXAMPLE}")
     ranks = _ranks(given, hosts)
     _check_slots(ranks, hosts, by_mpirun)
-    _check_restarts(given, ranks)
-    if given.keep_going and (by_mpirun or given.max_restarts):
-        other = "mpirun ends the job when a rank fails" if by_mpirun else "--max-restarts starts all ranks again"
-        raise UsageError(f"--keep-going: is for ranks on this machine that go on without one; {other}")
+    _check_failures(given, ranks, by_mpirun)
     variables = _variables(given)
     _check_shards(ranks, variables)
     if given.autotune and given.fusion_threshold is not None:
@@ -167,6 +162,8 @@ def _pin(given: argparse.Namespace) -> Pin | None:
 
 def _ranks(given: argparse.Namespace, hosts: Sequence[Host]) -> int:
     """How many ranks are asked for."""
+    if given.per_node is not None and given.ranks is not None:
+        raise UsageError("-n and --devices-per-node: give one of them")
     if given.ranks is not None:
         return int(given.ranks)
     if hosts:
@@ -207,7 +204,10 @@ def _check_slots(ranks: int, hosts: Sequence[Host], by_mpirun: bool) -> None:
         )
 
 
-def _check_restarts(given: argparse.Namespace, ranks: int) -> None:
+def _check_failures(given: argparse.Namespace, ranks: int, by_mpirun: bool) -> None:
+    if given.keep_going and (by_mpirun or given.max_restarts):
+        other = "mpirun ends the job when a rank fails" if by_mpirun else "--max-restarts starts all ranks again"
+        raise UsageError(f"--keep-going: is for ranks on this machine that go on without one; {other}")
     if given.min_ranks is None:
         return
     if given.max_restarts is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -18,9 +19,8 @@ def _library() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise SystemExit(
-            f"tarantella: {archive} belongs to an installation, and its library cannot be loaded: {error}"
-        ) from None
+        print(f"tarantella: {archive} belongs to an installation, and its library cannot be loaded: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
     library.tnt_version.restype = ctypes.c_char_p
     library.tnt_last_error.restype = ctypes.c_char_p
     return library
