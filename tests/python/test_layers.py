@@ -63,7 +63,7 @@ CPP = [
     ["src/comm/shm", "src/comm/nccl", "src/comm/staged"],
     ["src/comm/network"],
     ["src/comm/mpi", "src/comm/tcp", "src/comm/hierarchical", "src/comm/simulated"],
-    ["src/launch", "src/reducer"],
+    ["src/bootstrap", "src/reducer"],
     ["src/api"],
     ["benchmarks"],
 ]

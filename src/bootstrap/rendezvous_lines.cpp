@@ -1,4 +1,4 @@
-#include "launch/rendezvous_lines.hpp"
+#include "bootstrap/rendezvous_lines.hpp"
 
 #include <fmt/core.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "launch/rendezvous_server.hpp"
+#include "bootstrap/rendezvous_server.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>

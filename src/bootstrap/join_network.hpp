@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "launch/join.hpp"
+#include "bootstrap/join.hpp"
 
 namespace tnt {
 

@@ -1,4 +1,4 @@
-#include "launch/local_socket.hpp"
+#include "bootstrap/local_socket.hpp"
 
 #include <fmt/core.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
 // The rendezvous: who may join, what each rank is told when a rank cannot join, and what foreign processes may send.
-#include "launch/rendezvous.hpp"
+#include "bootstrap/rendezvous.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

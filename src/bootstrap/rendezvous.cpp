@@ -1,4 +1,4 @@
-#include "launch/rendezvous.hpp"
+#include "bootstrap/rendezvous.hpp"
 
 #include <sys/socket.h>
 
@@ -8,9 +8,9 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "launch/local_socket.hpp"
-#include "launch/rendezvous_lines.hpp"
-#include "launch/rendezvous_server.hpp"
+#include "bootstrap/local_socket.hpp"
+#include "bootstrap/rendezvous_lines.hpp"
+#include "bootstrap/rendezvous_server.hpp"
 
 namespace tnt {
 namespace {

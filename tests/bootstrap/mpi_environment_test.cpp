@@ -1,5 +1,5 @@
 // How a process detects that mpirun or srun started it as one of several.
-#include "launch/mpi_environment.hpp"
+#include "bootstrap/mpi_environment.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launch/join.hpp"
+#include "bootstrap/join.hpp"
 
 #include <unistd.h>
 
@@ -10,15 +10,15 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "bootstrap/join_network.hpp"
+#include "bootstrap/join_watch.hpp"
+#include "bootstrap/mpi_environment.hpp"
+#include "bootstrap/node.hpp"
+#include "bootstrap/tcp_join.hpp"
+#include "bootstrap/tcp_socket.hpp"
 #include "comm/local.hpp"
 #include "comm/mpi/load.hpp"
 #include "comm/shm/shm_communicator.hpp"
-#include "launch/join_network.hpp"
-#include "launch/join_watch.hpp"
-#include "launch/mpi_environment.hpp"
-#include "launch/node.hpp"
-#include "launch/tcp_join.hpp"
-#include "launch/tcp_socket.hpp"
 
 namespace tnt {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/error.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/settings.hpp"
-#include "launch/rendezvous_lines.hpp"
+#include "bootstrap/rendezvous_lines.hpp"
 
 namespace tnt {
 

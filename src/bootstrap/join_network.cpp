@@ -1,4 +1,4 @@
-#include "launch/join_network.hpp"
+#include "bootstrap/join_network.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "bootstrap/local_socket.hpp"
+#include "bootstrap/node.hpp"
 #include "comm/hierarchical/hierarchical_communicator.hpp"
 #include "comm/network/doubling_limit.hpp"
 #include "comm/network/network_communicator.hpp"
 #include "comm/shm/shm_communicator.hpp"
-#include "launch/local_socket.hpp"
-#include "launch/node.hpp"
 
 namespace tnt {
 namespace {

@@ -1,4 +1,4 @@
-#include "launch/node.hpp"
+#include "bootstrap/node.hpp"
 
 #include <unistd.h>
 
@@ -8,8 +8,8 @@
 #include <fstream>
 
 #include "base/log.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "comm/shm/shm_communicator.hpp"
-#include "launch/rendezvous.hpp"
 
 namespace tnt {
 namespace {

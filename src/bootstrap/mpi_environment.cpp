@@ -1,4 +1,4 @@
-#include "launch/mpi_environment.hpp"
+#include "bootstrap/mpi_environment.hpp"
 
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
 // What the ranks of a node take from rank 0 when they join: its tuning, whatever their own settings are.
-#include "launch/node.hpp"
+#include "bootstrap/node.hpp"
 
 #include <gtest/gtest.h>
 

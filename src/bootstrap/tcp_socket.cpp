@@ -1,4 +1,4 @@
-#include "launch/tcp_socket.hpp"
+#include "bootstrap/tcp_socket.hpp"
 
 #include <arpa/inet.h>
 #include <netdb.h>

@@ -1,4 +1,4 @@
-#include "launch/tcp_join.hpp"
+#include "bootstrap/tcp_join.hpp"
 
 #include <fmt/core.h>
 #include <poll.h>
@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "bootstrap/rendezvous_lines.hpp"
+#include "bootstrap/rendezvous_server.hpp"
+#include "bootstrap/tcp_socket.hpp"
 #include "comm/error_messages.hpp"
 #include "comm/tcp/tcp_network.hpp"
-#include "launch/rendezvous_lines.hpp"
-#include "launch/rendezvous_server.hpp"
-#include "launch/tcp_socket.hpp"
 
 namespace tnt {
 namespace {

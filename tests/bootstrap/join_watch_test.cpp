@@ -1,5 +1,5 @@
 // A deadline for MPI_Init: which ranks are named when not all come.
-#include "launch/join_watch.hpp"
+#include "bootstrap/join_watch.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

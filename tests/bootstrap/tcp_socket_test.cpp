@@ -1,4 +1,4 @@
-#include "launch/tcp_socket.hpp"
+#include "bootstrap/tcp_socket.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,7 +1,7 @@
 // Makes this process a rank of its job and chooses the transport.
 //
-// src/launch finds the other ranks of a job: from the launcher's environment, from MPI, or alone. It makes the communicator of
-// all ranks; communicators themselves are in src/comm.
+// src/bootstrap finds the other ranks of a job: from the launcher's environment, from MPI, or alone. It makes the communicator
+// of all ranks; communicators themselves are in src/comm.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-#include "launch/join_watch.hpp"
+#include "bootstrap/join_watch.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -17,7 +17,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/thread.hpp"
-#include "launch/local_socket.hpp"
+#include "bootstrap/local_socket.hpp"
 
 namespace tnt {
 namespace {
