@@ -6,7 +6,7 @@
 
 #include "base/clock.hpp"
 #include "bootstrap/node.hpp"
-#include "comm/hierarchical/hierarchical_device_communicator.hpp"
+#include "comm/hierarchical/device_communicator.hpp"
 #include "comm/nccl/nccl_init.hpp"
 #include "comm/staged/staged_communicator.hpp"
 

@@ -9,9 +9,9 @@
 #include "base/log.hpp"
 #include "bootstrap/local_socket.hpp"
 #include "bootstrap/node.hpp"
-#include "comm/hierarchical/hierarchical_communicator.hpp"
+#include "comm/hierarchical/communicator.hpp"
+#include "comm/network/communicator.hpp"
 #include "comm/network/doubling_limit.hpp"
-#include "comm/network/network_communicator.hpp"
 #include "comm/shm/shm_communicator.hpp"
 
 namespace tnt {

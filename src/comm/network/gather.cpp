@@ -1,4 +1,4 @@
-#include "comm/network/network_gather.hpp"
+#include "comm/network/gather.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -10,7 +10,7 @@
 
 #include "comm/communicator.hpp"
 #include "comm/executor.hpp"
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 #include "comm/network/staging.hpp"
 #include "comm/shm/shm_communicator.hpp"
 

@@ -1,4 +1,4 @@
-#include "comm/network/network_doubling.hpp"
+#include "comm/network/doubling.hpp"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "comm/network/network_reduce_scatter.hpp"
+#include "comm/network/reduce_scatter.hpp"
 
 #include <algorithm>
 #include <cstring>

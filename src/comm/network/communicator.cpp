@@ -1,4 +1,4 @@
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 
 #include <numeric>
 #include <set>

@@ -28,7 +28,7 @@ namespace tnt {
 // others are packed, reduced or unpacked. They pass through staging memory, except in an all_reduce that has nothing to pack (a
 // tensor of the wire type, unscaled), if the network takes memory of the caller. If such a call fails, it closes the network
 // before it returns (RequestBatch), so no access is left behind. The network's own collectives are taken where take_native says
-// so (network_native.cpp). Cost of all_reduce: each rank sends 2(n-1)/n S; small data
+// so (native.cpp). Cost of all_reduce: each rank sends 2(n-1)/n S; small data
 // takes the time of one message. The algorithms are chosen in all_reduce_choice.hpp and block_choice.hpp.
 class NetworkCommunicator final : public Communicator {
  public:

@@ -1,4 +1,4 @@
-#include "comm/network/network_halving.hpp"
+#include "comm/network/halving.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "comm/hierarchical/hierarchical_device_communicator.hpp"
+#include "comm/hierarchical/device_communicator.hpp"
 
 #include <algorithm>
 #include <map>

@@ -5,11 +5,11 @@
 
 #include "comm/network/block_exchange.hpp"
 #include "comm/network/chunks.hpp"
-#include "comm/network/network_communicator.hpp"
-#include "comm/network/network_doubling.hpp"
-#include "comm/network/network_halving.hpp"
-#include "comm/network/network_reduce_scatter.hpp"
+#include "comm/network/communicator.hpp"
+#include "comm/network/doubling.hpp"
+#include "comm/network/halving.hpp"
 #include "comm/network/pipeline.hpp"
+#include "comm/network/reduce_scatter.hpp"
 #include "comm/phases.hpp"
 
 namespace tnt {

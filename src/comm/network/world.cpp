@@ -1,4 +1,4 @@
-#include "comm/network/network_world.hpp"
+#include "comm/network/world.hpp"
 
 #include <algorithm>
 #include <chrono>

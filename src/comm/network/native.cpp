@@ -4,7 +4,7 @@
 #include <array>
 
 #include "comm/network/chunks.hpp"
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 #include "comm/network/partial_sums.hpp"
 #include "comm/phases.hpp"
 

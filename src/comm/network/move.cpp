@@ -8,8 +8,8 @@
 #include "comm/error_messages.hpp"
 #include "comm/network/block_exchange.hpp"
 #include "comm/network/chunks.hpp"
-#include "comm/network/network_communicator.hpp"
-#include "comm/network/network_gather.hpp"
+#include "comm/network/communicator.hpp"
+#include "comm/network/gather.hpp"
 #include "comm/network/pipeline.hpp"
 
 namespace tnt {

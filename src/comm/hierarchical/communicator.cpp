@@ -1,4 +1,4 @@
-#include "comm/hierarchical/hierarchical_communicator.hpp"
+#include "comm/hierarchical/communicator.hpp"
 
 #include <algorithm>
 #include <array>
