@@ -104,6 +104,21 @@ TEST(ShmCommunicator, TheMemoryOfOneThatIsDestroyedIsUsedAgain) {
   });
 }
 
+// The ranks of one node of the largest job.
+TEST(ShmCommunicator, RanksMayHaveHighNumbersInTheJob) {
+  const std::vector<int> members{max_ranks + 1, max_job_ranks - 1};
+  const auto segment = std::make_shared<Segment>(Segment::create());
+  const auto rank_of = [&](int rank) {
+    const auto world = std::make_shared<ShmWorld>(segment, rank, max_job_ranks, ShmCommunicator::world_bytes(2));
+    ShmCommunicator comm(world, members);
+    expect_sum(comm);
+    expect_sum(*comm.split(0, 0, testing::call()));
+  };
+  std::thread other(rank_of, members[1]);
+  rank_of(members[0]);
+  other.join();
+}
+
 // A duplicate fails with the errors of its original, also when that is destroyed, and with no other's.
 TEST(ShmCommunicator, ADuplicateDoesNotSeeWhatComesAfterItsOriginal) {
   run_pair([](ShmWorld&, Communicator& comm) {
