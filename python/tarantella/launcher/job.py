@@ -248,11 +248,11 @@ class Job:
             rank.process.signal(number)
 
     def _reap(self) -> None:
-        """Finds the ranks that have ended."""
-        for rank in list(self._running.values()):
-            status = rank.process.poll()
-            if status is not None:
-                self._on_exit(rank, status)
+        """Finds the ranks that have ended. Of several since the last look, one that was killed is the cause."""
+        looks = [(rank, rank.process.poll()) for rank in self._running.values()]
+        ended = [(rank, status) for rank, status in looks if status is not None]
+        for rank, status in sorted(ended, key=lambda one: not one[1].signal):
+            self._on_exit(rank, status)
 
     def _on_exit(self, rank: _Rank, status: ExitStatus) -> None:
         for stream in rank.streams:
