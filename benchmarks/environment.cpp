@@ -36,7 +36,7 @@ std::string backend_names(const Backends& backends) {
   return names;
 }
 
-// The source of the shared-memory tuning, by the same rule as in the library (src/launch/node.cpp).
+// The source of the shared-memory tuning, by the same rule as in the library (src/bootstrap/node.cpp).
 std::string tuning_in_use() {
   if (const char* named = std::getenv("TNT_INTERNAL_TUNING"); named != nullptr && *named != '\0') return named;
   const std::string cache = tnt_tuning_file();

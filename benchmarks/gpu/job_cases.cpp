@@ -16,6 +16,7 @@ namespace tnt::bench {
 namespace {
 
 constexpr std::array<std::size_t, 3> counts{7, 300'000, 1'000};
+constexpr std::array<const char*, 3> names{"first", "second", "third"};
 constexpr double patience_us = 30e6;
 
 // Three tensors in buckets of their own. Each rank contributes rank + 1, so that the sums are known.
@@ -23,9 +24,9 @@ class Steps {
  public:
   explicit Steps(const Trainer& trainer) : trainer_(trainer) {
     std::vector<tnt_tensor_t> tensors;
-    for (const std::size_t count : counts) {
-      tensors.push_back({nullptr, count, TNT_FLOAT32});
-      memory_.emplace_back(count * sizeof(float));
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      tensors.push_back({names[i], counts[i], TNT_FLOAT32});
+      memory_.emplace_back(counts[i] * sizeof(float));
     }
     tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
     options.device = trainer.device;

@@ -23,8 +23,8 @@
 #include "benchmarks/simulated/smpi_reference.hpp"
 #include "benchmarks/statistics.hpp"
 #include "benchmarks/verify.hpp"
+#include "comm/network/communicator.hpp"
 #include "comm/network/doubling_limit.hpp"
-#include "comm/network/network_communicator.hpp"
 #include "comm/simulated/simulated_network.hpp"
 #include "kernels/cpu/memory_model.hpp"
 

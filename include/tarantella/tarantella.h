@@ -421,7 +421,7 @@ TNT_EXPORT tnt_status_t tnt_work_destroy(tnt_work_t work);
 
 /* Never grows: see the conventions. */
 typedef struct {
-  const char* name;
+  const char* name; /* not NULL, and no other tensor's of the reducer */
   size_t count;
   tnt_dtype_t dtype;
 } tnt_tensor_t;

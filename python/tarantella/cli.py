@@ -11,7 +11,7 @@ import signal
 import sys
 
 from tarantella.inspection import doctor, explain, status
-from tarantella.launcher import horovodrun, preload, restarts, supervision
+from tarantella.launcher import horovodrun, preload, restarts, supervision, tnt_run
 from tarantella.launcher.cleanup import clean_up
 from tarantella.launcher.environment import shared_environment
 from tarantella.launcher.errors import UsageError
@@ -63,6 +63,8 @@ def _run(argv: list[str], console: Console) -> int:
         argv, ignored = horovodrun.launcher_line(argv[1:])
         if ignored:
             console.message(f"ignored, they have no meaning here: {', '.join(ignored)}")
+    if argv[:1] == ["tnt-run"]:
+        argv = tnt_run.launcher_line(argv[1:])
     options = parse(argv)
     if isinstance(options, Cleanup):
         return _clean_up(options, console)

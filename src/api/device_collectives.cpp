@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "base/clock.hpp"
-#include "comm/hierarchical/hierarchical_device_communicator.hpp"
+#include "bootstrap/node.hpp"
+#include "comm/hierarchical/device_communicator.hpp"
 #include "comm/nccl/nccl_init.hpp"
 #include "comm/staged/staged_communicator.hpp"
-#include "launch/node.hpp"
 
 namespace tnt {
 namespace {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 
 #include "api/arguments.hpp"
 #include "api/boundary.hpp"
@@ -29,10 +30,20 @@ using namespace tnt;
 std::vector<TensorSpec> specs_of(const tnt_tensor_t* tensors, std::size_t n) {
   std::vector<TensorSpec> specs;
   if (n > 0) required(tensors, "tensors");
+  std::unordered_map<std::string_view, std::size_t> seen;
+  constexpr std::size_t most = SIZE_MAX / 16;  // in bytes of the largest element
+  std::size_t total = 0;
   for (std::size_t i = 0; i < n; ++i) {
-    const std::string name = tensors[i].name == nullptr ? fmt::format("tensor {}", i) : tensors[i].name;
-    if (!is_dtype(tensors[i].dtype)) fail(TNT_INVALID_ARGUMENT, "tensor '{}' has no valid dtype", name);
-    specs.push_back({name, tensors[i].count, tensors[i].dtype});
+    const auto& [name, count, dtype] = tensors[i];
+    if (name == nullptr) fail(TNT_INVALID_ARGUMENT, "tensors[{}].name is NULL: give each tensor a name", i);
+    if (const auto [first, is_new] = seen.try_emplace(name, i); !is_new) {
+      fail(TNT_INVALID_ARGUMENT, "tensors[{}] has the name '{}' of tensors[{}]: give each tensor a name of its own", i, name,
+           first->second);
+    }
+    if (!is_dtype(dtype)) fail(TNT_INVALID_ARGUMENT, "tensor '{}' has no valid dtype", name);
+    if (count > most - total) fail(TNT_INVALID_ARGUMENT, "tensors[{}].count of '{}', {}, is too large", i, name, count);
+    total += count;
+    specs.push_back({name, count, dtype});
   }
   return specs;
 }
@@ -255,11 +266,10 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
 tnt_status_t tnt_add_scaled(const void* const* terms, const double* scales, size_t n, void* out, size_t count,
                             tnt_dtype_t dtype) {
   return guarded_in_forks([&] {
-    check_dtype(dtype);
+    check_buffer(out, "out", count, dtype);
     if (n == 0) fail(TNT_INVALID_ARGUMENT, "n is 0: nothing can be added up");
     required(terms, "terms");
     required(scales, "scales");
-    if (count > 0) required(static_cast<std::byte*>(out), "out");
     for (std::size_t i = 0; i < n; ++i) {
       if (!std::isfinite(scales[i])) fail(TNT_INVALID_ARGUMENT, "scales[{}] is {}, not a finite number", i, scales[i]);
       if (is_integer(dtype) && scales[i] != 0.0 && scales[i] != 1.0) {

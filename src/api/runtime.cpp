@@ -28,7 +28,7 @@ struct Registry {
   std::atomic<int> pid{0};                 // of the rank
 };
 
-// Never destroyed: other threads may still be in a call when the process exits. LeaveAtExit ends the runtime.
+// Never destroyed: other threads may still be in a call when the process exits.
 Registry& registry() {
   static auto* const instance = new Registry;
   return *instance;
@@ -44,7 +44,11 @@ struct LeaveAtExit : NonCopyable {
       return;
     }
     registry().current = nullptr;
-    registry().runtime.reset();
+    try {  // the runtime stays: a reducer that was not destroyed may be in the middle of a bucket, and uses the timeline
+      registry().runtime->trace().stop();
+    } catch (const Error& error) {
+      log(LogLevel::warning, "{}", error.what());
+    }
   }
 };
 

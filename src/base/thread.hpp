@@ -6,7 +6,7 @@
 
 namespace tnt {
 
-// name: at most 15 characters; top and gdb show it.
+// name: at most 15 characters; top and gdb show it. Throws TNT_SYSTEM if the system has no thread left.
 [[nodiscard]] std::thread start_thread(const char* name, std::function<void()> body);
 
 }  // namespace tnt

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
+#include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/thread.hpp"
 
 namespace tnt {
@@ -14,6 +17,7 @@ ProgressEngine::~ProgressEngine() {
     changed_.notify_all();
   }
   for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : retired_) thread.join();
 }
 
 ProgressEngine::Entry& ProgressEngine::entry_of(const Client& client) {
@@ -26,8 +30,8 @@ std::vector<ProgressEngine::Entry>::iterator ProgressEngine::next() {
 
 void ProgressEngine::add(Client& client) {
   const std::scoped_lock lock(mutex_);
-  entries_.push_back({.client = &client});
   if (threads_.empty()) threads_.push_back(start_thread("tnt-reducer", [this] { loop(); }));
+  entries_.push_back({.client = &client});
 }
 
 void ProgressEngine::remove(Client& client) {
@@ -72,10 +76,32 @@ void ProgressEngine::wake_or_start() {
   const auto waiting = static_cast<std::size_t>(
       std::count_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.due && !entry.served; }));
   if (waiting + served() > threads_.size()) {
-    threads_.push_back(start_thread("tnt-reducer", [this] { loop(); }));
+    start_another();
   } else if (waiting > 0) {
     changed_.notify_one();
   }
+}
+
+void ProgressEngine::start_another() {
+  for (std::thread& thread : retired_) thread.join();
+  retired_.clear();
+  try {
+    threads_.push_back(start_thread("tnt-reducer", [this] { loop(); }));
+  } catch (const Error& error) {
+    if (!std::exchange(warned_, true)) {
+      log(LogLevel::warning, "several reducers share a thread, and may wait for one another: {}", error.what());
+    }
+  }
+}
+
+// Of a thread that had nothing to do: it ends if another one has nothing to do either.
+bool ProgressEngine::retire() {
+  if (threads_.size() <= served() + 1) return false;
+  const auto own = std::find_if(threads_.begin(), threads_.end(),
+                                [](const std::thread& thread) { return thread.get_id() == std::this_thread::get_id(); });
+  retired_.push_back(std::move(*own));
+  threads_.erase(own);
+  return true;
 }
 
 void ProgressEngine::loop() {
@@ -95,7 +121,9 @@ void ProgressEngine::loop() {
     }
     if (stopping_) return;
     const bool is_woken = changed_.wait_for(lock, max_delay, [&] { return stopping_ || next() != entries_.end(); });
-    if (!is_woken) mark_overdue();
+    if (is_woken) continue;
+    mark_overdue();
+    if (next() == entries_.end() && retire()) return;
   }
 }
 

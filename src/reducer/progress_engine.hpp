@@ -1,10 +1,11 @@
 // The threads that reduce buckets while the callers go on: one for all reducers of a process, and another one only while
-// several plans have to be reduced at the same time.
+// several plans have to be reduced at the same time. It ends when it has had nothing to do for a while.
 //
 // Each plan has a communicator of its own, and a thread that reduces a bucket waits for the other ranks in it. With a single
 // thread, or a communicator that plans share, all ranks would have to agree on one order of the buckets of all plans: a plan
 // that is due here would wait for one that another rank cannot reduce yet. So the plans stay independent of each other, and
-// the engine never lets a plan wait for another one.
+// the engine never lets a plan wait for another one, unless the system has no thread left for it. Then such a plan waits for a
+// thread, or for its own caller, who reduces while he waits.
 #pragma once
 
 #include <chrono>
@@ -30,12 +31,13 @@ class ProgressEngine {
     [[nodiscard]] virtual bool is_overdue() const noexcept = 0;
   };
 
-  // How long a bucket that is left to callers waits for one. The caller may be waiting for something that needs the bucket.
+  // How long a bucket that is left to callers waits for one, and a thread for a bucket before it ends beside another one. The
+  // caller may be waiting for something that needs the bucket.
   static constexpr std::chrono::nanoseconds max_delay{1'000'000'000};
 
   ~ProgressEngine();  // after all clients were removed
 
-  void add(Client& client);
+  void add(Client& client);     // throws TNT_SYSTEM if there is no thread, and none can be started
   void remove(Client& client);  // returns when no thread serves the client
   void wake(Client& client);    // the client has a bucket for a thread
   // For callers that wait for long: the threads may all be busy, so that none sees an overdue bucket.
@@ -55,6 +57,8 @@ class ProgressEngine {
   [[nodiscard]] std::size_t served() const;
   void mark_overdue();
   void wake_or_start();
+  void start_another();
+  [[nodiscard]] bool retire();
   void loop();
 
   mutable std::mutex mutex_;
@@ -62,7 +66,9 @@ class ProgressEngine {
   std::condition_variable served_;   // for remove()
   std::vector<Entry> entries_;
   bool stopping_ = false;
+  bool warned_ = false;  // that no thread could be started
   std::vector<std::thread> threads_;
+  std::vector<std::thread> retired_;  // have ended, or are about to: they need the lock no more
 };
 
 }  // namespace tnt

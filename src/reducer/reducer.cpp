@@ -238,10 +238,8 @@ void Reducer::reduce_next(std::unique_lock<std::mutex>& lock) {
   try {
     reduce_bucket(bucket, wait_hint, observer);
     if (bucket + 1 == buckets_.size()) end_step();
-  } catch (const Error& error) {
-    failed = error;
   } catch (const std::exception& error) {
-    failed = Error(TNT_SYSTEM, fmt::format("reducing bucket {} of {}: {}", bucket, options_.name, error.what()));
+    failed = tell_others(bucket, error);
   }
   lock.lock();
   reducing_ = false;
@@ -309,6 +307,22 @@ void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, con
   Phases phases(call);
   fused.unpack(0, fused.count(), packed_.data());
   phases.end("unpack");
+}
+
+// The error of this rank after a failure. The other ranks wait for this bucket, so they get it as well, unless they know of an
+// error already: of another rank, or of the collective itself.
+Error Reducer::tell_others(std::size_t bucket, const std::exception& failure) {
+  if (const auto known = comm_->async_error()) return *known;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (stopping_) return {TNT_ABORTED, failure.what()};  // because this rank has cancelled the collective
+  }
+  const auto* const own = dynamic_cast<const Error*>(&failure);  // says the rank and the call itself
+  const Error error = own != nullptr
+                          ? Error(own->status(), own->what())
+                          : Error(TNT_ABORTED, fmt::format("rank {}: {}: {}", comm_->rank(), details_[bucket], failure.what()));
+  comm_->abort(error.status(), error.what());
+  return comm_->async_error().value_or(error);  // another rank may have aborted first
 }
 
 // A failure aborts the job, because the other ranks wait for this bucket.

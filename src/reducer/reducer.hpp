@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -72,6 +73,7 @@ class Reducer final : public GradientReducer, private ProgressEngine::Client {
   void sum(std::size_t bucket, const FusedBuffer& fused, const CallContext& call);
   void reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, const CallContext& call);
   void call_hook(const PackedBucket& packed);
+  [[nodiscard]] Error tell_others(std::size_t bucket, const std::exception& failure);
   void end_step();
   void count_step(std::size_t bucket, std::int64_t begin_ns, const std::array<std::int64_t, 4>& phase_ns);
   void check_stream(StreamHandle stream) const;

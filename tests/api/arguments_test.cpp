@@ -15,7 +15,7 @@ float values[4] = {1, 2, 3, 4};
 float results[4];
 tnt_comm_t comm;
 tnt_reducer_t reducer;
-const tnt_tensor_t tensors[] = {{"a", 4, TNT_FLOAT32}, {nullptr, 2, TNT_INT8}};
+const tnt_tensor_t tensors[] = {{"a", 4, TNT_FLOAT32}, {"b", 2, TNT_INT8}};
 int other = 0;
 tnt_stream_t const stream = &other;  // a machine without devices has no streams
 
@@ -85,6 +85,11 @@ tnt_status_t create_with(const Change& change) {
   change(options);
   tnt_reducer_t made;
   return tnt_reducer_create(comm, tensors, 2, &options, &made);
+}
+
+tnt_status_t create_of(std::initializer_list<tnt_tensor_t> wrong) {
+  tnt_reducer_t made;
+  return tnt_reducer_create(comm, std::data(wrong), wrong.size(), nullptr, &made);
 }
 
 tnt_comm_t made;
@@ -251,6 +256,26 @@ const Misuse misuses[] = {
        return tnt_reducer_create(comm, &tensor, 1, nullptr, &made);
      },
      "tensor 'kernel'"},
+    {"ReducerTensorUnnamed",
+     [] {
+       return create_of({{"a", 4, TNT_FLOAT32}, {nullptr, 2, TNT_INT8}});
+     },
+     "tensors[1].name is NULL: give each tensor a name"},
+    {"ReducerTensorTwice",
+     [] {
+       return create_of({{"a", 4, TNT_FLOAT32}, {"b", 2, TNT_INT8}, {"a", 1, TNT_INT8}});
+     },
+     "tensors[2] has the name 'a' of tensors[0]: give each tensor a name of its own"},
+    {"ReducerCount",
+     [] {
+       return create_of({{"a", 1, TNT_FLOAT32}, {"b", SIZE_MAX / 4 + 2, TNT_FLOAT32}});
+     },
+     "tensors[1].count of 'b', 4611686018427387905, is too large"},
+    {"ReducerCounts",
+     [] {
+       return create_of({{"a", SIZE_MAX / 20, TNT_INT8}, {"b", SIZE_MAX / 20, TNT_INT8}});
+     },
+     "tensors[1].count of 'b', 922337203685477580, is too large"},
     {"ReducerOptions",
      [] {
        const tnt_reducer_options_t options = reducer_options(4);
@@ -306,6 +331,8 @@ const Misuse misuses[] = {
     {"Float8OnHost", [] { return create_with([](auto& options) { options.wire_dtype = TNT_FLOAT8_E5M2; }); },
      "options->wire_dtype: float8_e5m2 is for gradients on a device only", TNT_UNSUPPORTED},
     {"AddScaledNothing", [] { return add_scaled(two, ones, 0, values, TNT_INT32); }, "n is 0: nothing can be added up"},
+    {"AddScaledCount", [] { return tnt_add_scaled(two, ones, 2, values, SIZE_MAX, TNT_FLOAT32); },
+     "count 18446744073709551615 is too large"},
     {"AddScaledTermsNull", [] { return add_scaled(nullptr, ones, 2, values, TNT_INT32); }, "terms is NULL"},
     {"AddScaledScalesNull", [] { return add_scaled(two, nullptr, 2, values, TNT_INT32); }, "scales is NULL"},
     {"AddScaledNull", [] { return add_scaled(one_missing, ones, 2, values, TNT_INT32); }, "terms[1] is NULL"},
@@ -358,8 +385,7 @@ const Misuse misuses[] = {
     {"ReadyReducer", [] { return tnt_reducer_ready(nullptr, 0, values, results, 1, nullptr); }, "reducer is NULL"},
     {"ReadyTensor", [] { return tnt_reducer_ready(reducer, 2, values, results, 1, nullptr); }, "tensor 2"},
     {"ReadyGradient", [] { return tnt_reducer_ready(reducer, 0, nullptr, results, 1, nullptr); }, "gradient of 'a' is NULL"},
-    {"ReadyUnnamed", [] { return tnt_reducer_ready(reducer, 1, nullptr, results, 1, nullptr); },
-     "gradient of 'tensor 1' is NULL"},
+    {"ReadyOther", [] { return tnt_reducer_ready(reducer, 1, nullptr, results, 1, nullptr); }, "gradient of 'b' is NULL"},
     {"ReadyScale", [] { return tnt_reducer_ready(reducer, 0, values, results, NAN, nullptr); }, "scale nan"},
     {"ReadyInfiniteScale", [] { return tnt_reducer_ready(reducer, 0, values, results, INFINITY, nullptr); }, "scale inf"},
     {"ReadyStream", [] { return tnt_reducer_ready(reducer, 0, values, results, 1, stream); }, "stream", TNT_INVALID_ARGUMENT},

@@ -120,7 +120,8 @@ TEST_F(RuntimeTest, OptionsAreChecked) {
   options = TNT_INIT_OPTIONS_INITIALIZER;
   options.ranks = 9999;
   options.rendezvous = options.token = "name";
-  expect_error(tnt_init(&options), TNT_UNSUPPORTED, "9999 ranks on one node: at most 512 are supported");  // does not wait
+  expect_error(tnt_init(&options), TNT_UNSUPPORTED,
+               "9999 ranks on one node: its shared memory takes 512 at most");  // does not wait
   options = TNT_INIT_OPTIONS_INITIALIZER;
   EXPECT_EQ(tnt_init(&options), TNT_SUCCESS);
 }

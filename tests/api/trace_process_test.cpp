@@ -3,10 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "support/joined.hpp"
 #include "support/process_ranks.hpp"
@@ -87,6 +92,61 @@ TEST(TraceProcess, OnlyTheRecordedStepIsThere) {
     EXPECT_EQ((seen[{rank, "step 1"}]), 0);
     EXPECT_EQ((seen[{rank, "step 2"}]), 1);
   }
+  std::filesystem::remove(file);
+}
+
+// Of a rank whose process ends in the middle of a step.
+std::atomic<bool> has_left{false};
+tnt_reducer_t in_flight = nullptr;
+
+// What is freed is used again, and changes, also without a sanitizer.
+void overwrite_freed_memory() {
+  for (std::size_t bytes = 16; bytes < 8192; bytes += 16) {
+    for (int i = 0; i < 8; ++i) std::memset(std::malloc(bytes), 0xa5, bytes);  // NOLINT: the process ends
+  }
+}
+
+// The last function of the process that runs at its exit: the library has left the job.
+void end_the_bucket() {
+  overwrite_freed_memory();
+  has_left = true;
+  tnt_reducer_stats_t stats = TNT_REDUCER_STATS_INITIALIZER;
+  for (int i = 0; i < 500 && stats.steps == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    (void)tnt_reducer_stats(in_flight, &stats);
+  }
+  _exit(stats.steps == 1 ? 0 : 3);
+}
+
+// The thread that reduces the bucket adds its phases to the timeline after the library has left.
+TEST(TraceProcess, AProcessMayEndWithABucketInFlight) {
+  const auto file = std::filesystem::temp_directory_path() / ("tnt-exit-" + std::to_string(getpid()));
+  const ProcessOptions options{.environment = {{"TNT_TIMELINE", file.string()}, {"TNT_INTERNAL_OVERLAP", "on"}}};
+  ProcessJob job(
+      1,
+      [](int) {
+        (void)std::atexit(end_the_bucket);
+        check(tnt_init(nullptr));
+        tnt_comm_t world = nullptr;
+        check(tnt_comm_world(&world));
+        static auto& values = *new std::vector<float>(100'000);  // outlives the exit, as the program's own arrays do
+        const tnt_tensor_t tensor{"a", values.size(), TNT_FLOAT32};
+        check(tnt_reducer_create(world, &tensor, 1, nullptr, &in_flight));
+        static std::atomic<bool> begun{false};
+        const auto hook = [](tnt_packed_bucket_t*, void*) {
+          begun = true;
+          while (!has_left) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          return 0;
+        };
+        check(tnt_reducer_set_hook(in_flight, hook, nullptr));
+        check(tnt_reducer_ready(in_flight, 0, values.data(), values.data(), 1.0, nullptr));
+        wait_for([] { return begun.load(); });
+        std::exit(2);  // end_the_bucket has the last word
+      },
+      options);
+  const Ending ending = job.wait().front();
+  EXPECT_EQ(ending.code, 0) << "signal " << ending.signal;
+  EXPECT_EQ((spans(json::parse(std::ifstream(file)))[{0, "ready 0"}]), 1) << "the timeline is written";
   std::filesystem::remove(file);
 }
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 #include "support/fake_network.hpp"
 #include "support/network_ranks.hpp"
 #include "support/thread_ranks.hpp"

@@ -1,6 +1,6 @@
 // What is specific to the hierarchical communicator: chunks in the node and on the network at once, groups of all shapes,
 // errors that cross from the network to shared memory and back. The test program has two nodes; ranks alternate between them.
-#include "comm/hierarchical/hierarchical_communicator.hpp"
+#include "comm/hierarchical/communicator.hpp"
 
 #include <gtest/gtest.h>
 

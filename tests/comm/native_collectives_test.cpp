@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 #include "support/array.hpp"
 #include "support/thread_ranks.hpp"
 #include "support/tree.hpp"

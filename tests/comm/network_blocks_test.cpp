@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 #include "support/array.hpp"
 #include "support/effort.hpp"
 #include "support/thread_ranks.hpp"

@@ -1,5 +1,5 @@
 // What is specific to the network communicator: limits of messages and chunks, messages between two ranks, late ranks.
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 
 #include <gtest/gtest.h>
 

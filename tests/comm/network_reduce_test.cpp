@@ -5,7 +5,7 @@
 #include <cstring>
 #include <thread>
 
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 #include "comm/network/partial_sums.hpp"
 #include "support/array.hpp"
 #include "support/effort.hpp"

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/thread_ranks.hpp"
@@ -63,6 +66,88 @@ TEST(ShmCommunicator, ManyMoreRanksThanCores) {
     const TensorView view{.in = values.data(), .out = values.data(), .count = values.size()};
     comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_INT64), TNT_SUM, testing::call());
     EXPECT_EQ(values, std::vector<std::int64_t>(5000, 48 * 47 / 2));
+  });
+}
+
+// Two ranks of a job, as threads, with worlds of which the test knows how much memory they have given.
+void run_pair(const std::function<void(ShmWorld&, Communicator&)>& body) {
+  const auto segment = std::make_shared<Segment>(Segment::create());
+  const auto rank_of = [&](int rank) {
+    const auto world = std::make_shared<ShmWorld>(segment, rank, 2, ShmCommunicator::world_bytes(2));
+    ShmCommunicator comm(world);
+    body(*world, comm);
+  };
+  std::thread other(rank_of, 1);
+  rank_of(0);
+  other.join();
+}
+
+void expect_sum(Communicator& comm) {
+  std::vector<std::int64_t> values(3000, comm.rank() + 1);
+  const TensorView view{.in = values.data(), .out = values.data(), .count = values.size()};
+  comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_INT64), TNT_SUM, testing::call());
+  EXPECT_EQ(values, std::vector<std::int64_t>(3000, 3));
+}
+
+TEST(ShmCommunicator, TheMemoryOfOneThatIsDestroyedIsUsedAgain) {
+  run_pair([](ShmWorld& world, Communicator& comm) {
+    std::uint64_t begin = 0;
+    constexpr int communicators = 300;
+    for (int i = 0; i < communicators; ++i) {
+      const auto part = comm.split(0, 0, testing::call());
+      expect_sum(*part);
+      if (i == 10) begin = world.offset_of(world.allocate(1));
+    }
+    comm.barrier(testing::call());
+    const std::uint64_t each = ShmCommunicator::world_bytes(2);
+    EXPECT_LT(world.offset_of(world.allocate(1)) - begin, 10 * each) << "of " << communicators * each;
+  });
+}
+
+// The ranks of one node of the largest job.
+TEST(ShmCommunicator, RanksMayHaveHighNumbersInTheJob) {
+  const std::vector<int> members{max_ranks + 1, max_job_ranks - 1};
+  const auto segment = std::make_shared<Segment>(Segment::create());
+  const auto rank_of = [&](int rank) {
+    const auto world = std::make_shared<ShmWorld>(segment, rank, max_job_ranks, ShmCommunicator::world_bytes(2));
+    ShmCommunicator comm(world, members);
+    expect_sum(comm);
+    expect_sum(*comm.split(0, 0, testing::call()));
+  };
+  std::thread other(rank_of, members[1]);
+  rank_of(members[0]);
+  other.join();
+}
+
+// A duplicate fails with the errors of its original, also when that is destroyed, and with no other's.
+TEST(ShmCommunicator, ADuplicateDoesNotSeeWhatComesAfterItsOriginal) {
+  run_pair([](ShmWorld&, Communicator& comm) {
+    auto original = comm.split(0, 0, testing::call());
+    original->set_error_scope(ErrorScope::communicator);
+    auto duplicate = original->duplicate(testing::call());
+    original.reset();
+    comm.barrier(testing::call());
+    std::vector<std::unique_ptr<Communicator>> later;
+    for (int i = 0; i < 3; ++i) later.push_back(comm.split(0, 0, testing::call()));
+    for (auto& each : later) each->set_error_scope(ErrorScope::communicator);
+    for (auto& each : later) {
+      if (comm.rank() == 0) each->abort(TNT_ABORTED, "of another");
+    }
+    comm.barrier(testing::call());
+    EXPECT_FALSE(duplicate->async_error()) << duplicate->async_error()->what();
+    expect_sum(*duplicate);
+  });
+}
+
+// Both ranks leave at the same time, again and again: the memory has one owner afterwards.
+TEST(ShmCommunicator, RanksThatLeaveTogetherGiveTheMemoryBackOnce) {
+  run_pair([](ShmWorld&, Communicator& comm) {
+    for (int i = 0; i < 200; ++i) {
+      std::vector<std::unique_ptr<Communicator>> two;
+      for (int j = 0; j < 2; ++j) two.push_back(comm.split(0, 0, testing::call()));
+      for (auto& each : two) expect_sum(*each);
+      comm.barrier(testing::call());
+    }
   });
 }
 

@@ -11,7 +11,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "launch/tcp_socket.hpp"
+#include "bootstrap/tcp_socket.hpp"
 
 namespace tnt {
 namespace {

@@ -5,8 +5,8 @@
 #include <array>
 
 #include "base/error.hpp"
+#include "bootstrap/rendezvous_lines.hpp"
 #include "fuzz/fuzz.hpp"
-#include "launch/rendezvous_lines.hpp"
 
 namespace {
 

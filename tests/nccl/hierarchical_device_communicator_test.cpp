@@ -1,6 +1,6 @@
 // Collectives between devices by NCCL inside nodes and through pinned memory between nodes; more than the results with little
 // data (device_collectives_test.cpp): slices, chunks and their order, nodes, split, and failures.
-#include "comm/hierarchical/hierarchical_device_communicator.hpp"
+#include "comm/hierarchical/device_communicator.hpp"
 
 #include <gtest/gtest.h>
 

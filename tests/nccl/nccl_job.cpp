@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "comm/hierarchical/hierarchical_device_communicator.hpp"
+#include "comm/hierarchical/device_communicator.hpp"
 #include "comm/staged/staged_communicator.hpp"
 #include "nccl/fake_nccl.h"
 

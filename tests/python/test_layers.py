@@ -63,8 +63,8 @@ CPP = [
     ["src/comm/shm", "src/comm/nccl", "src/comm/staged"],
     ["src/comm/network"],
     ["src/comm/mpi", "src/comm/tcp", "src/comm/hierarchical", "src/comm/simulated"],
-    ["src/launch", "src/reducer"],
-    ["src/api", "src/run"],
+    ["src/bootstrap", "src/reducer"],
+    ["src/api"],
     ["benchmarks"],
 ]
 

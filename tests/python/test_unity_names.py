@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LISTS = (ROOT / "src/CMakeLists.txt", ROOT / "CMakeLists.txt")
-OTHER_PROGRAMS = ("src/comm/mpi/", "src/device/cuda/", "src/comm/simulated/", "src/run/")
+OTHER_PROGRAMS = ("src/comm/mpi/", "src/device/cuda/", "src/comm/simulated/")
 CONSTANT = re.compile(r"(?:inline |static )?constexpr [\w:<>, ]+?[ *&](\w+)(?: =|\{|\[)")
 FUNCTION = re.compile(r"[\w:][\w:<>&* ,]* [&*]?(\w+\([^()]*\)) (?:noexcept )?\{")
 TYPE = re.compile(r"(?:class|struct|enum class) (\w+)\b[^;]*$")

@@ -9,6 +9,9 @@
 #include <future>
 #include <thread>
 
+#include "base/error.hpp"
+#include "support/no_new_threads.hpp"
+
 namespace tnt {
 namespace {
 
@@ -74,6 +77,64 @@ TEST(ProgressEngine, NoClientWaitsForAnotherOne) {
   EXPECT_EQ(engine.threads(), 2U);
   engine.remove(first);
   engine.remove(second);
+}
+
+TEST(ProgressEngine, AThreadThatHasNothingToDoEnds) {
+  ProgressEngine engine;
+  std::promise<void> second_was_served;
+  Client first([&] { second_was_served.get_future().wait(); });
+  Client second([&] { second_was_served.set_value(); });
+  engine.add(first);
+  engine.add(second);
+  engine.wake(first);
+  engine.wake(second);
+  EXPECT_TRUE(becomes([&] { return first.served == 1 && second.served == 1; }));
+  EXPECT_TRUE(becomes([&] { return engine.threads() == 1; }));
+  second_was_served = {};
+  engine.wake(first);
+  engine.wake(second);
+  EXPECT_TRUE(becomes([&] { return first.served == 2 && second.served == 2; })) << "another thread may start later";
+  engine.remove(first);
+  engine.remove(second);
+}
+
+TEST(ProgressEngine, WithoutAFirstThreadTheClientIsNotAdded) {
+  ProgressEngine engine;
+  Client client;
+  {
+    const testing::NoNewThreads limit;
+    EXPECT_THROW(engine.add(client), Error);
+  }
+  EXPECT_EQ(engine.threads(), 0U);
+  engine.add(client);
+  engine.wake(client);
+  EXPECT_TRUE(becomes([&] { return client.served == 1; }));
+  engine.remove(client);
+}
+
+// Those that wait in their callers are reduced there, and the thread that there is serves the rest one after another.
+TEST(ProgressEngine, WithoutAnotherThreadClientsAreServedInTurn) {
+  ProgressEngine engine;
+  std::promise<void> began;
+  std::promise<void> end;
+  Client first([&] {
+    began.set_value();
+    end.get_future().wait();
+  });
+  Client second;
+  Client third;
+  for (Client* client : {&first, &second, &third}) engine.add(*client);
+  engine.wake(first);
+  began.get_future().wait();
+  {
+    const testing::NoNewThreads limit;
+    EXPECT_NO_THROW(engine.wake(second));
+    EXPECT_NO_THROW(engine.wake(third));
+    end.set_value();
+    EXPECT_TRUE(becomes([&] { return second.served == 1 && third.served == 1; }));
+  }
+  EXPECT_EQ(engine.threads(), 1U);
+  for (Client* client : {&first, &second, &third}) engine.remove(*client);
 }
 
 TEST(ProgressEngine, AWakeDuringAServiceIsNotLost) {

@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <thread>
 
+#include "base/log.hpp"
 #include "reducer/random_model.hpp"
 #include "support/array.hpp"
 #include "support/effort.hpp"
@@ -66,6 +69,17 @@ std::vector<Array> run_step(Reducer& reducer, const Model& model, int rank, int 
   }
   return out;
 }
+
+// All ranks, which are threads here, write all messages.
+struct LogSettings {
+  LogSettings() { configure_log(of(LogLevel::info)); }
+  ~LogSettings() { configure_log(of(LogLevel::warning)); }
+  static Settings of(LogLevel level) {
+    Settings settings;
+    settings.log_level = level;
+    return settings;
+  }
+};
 
 class ReducerTest : public ::testing::TestWithParam<int> {};
 
@@ -408,6 +422,27 @@ TEST_F(ThreeBuckets, AHookThatFailsEndsTheJobWithOneMessage) {
     EXPECT_EQ(message.substr(6),
               ": gradients bucket 1: 4 B, 1 tensor, second: the bucket hook failed: the norm is not a number");
   }
+}
+
+// Of one rank: memory that is missing, or here a log that throws. The others do not wait for it until their deadline.
+TEST(Reducer, AnExceptionBetweenCollectivesEndsTheJobWithOneMessage) {
+  const LogSettings log_of_all;
+  std::atomic<bool> thrown{false};
+  set_log_sink([&](LogLevel, int, const std::string&) {
+    if (!thrown.exchange(true)) throw std::runtime_error("no space left");
+  });
+  const std::string message = testing::common_error(3, TNT_ABORTED, [](Communicator& world) {
+    constexpr std::size_t count = 100'000;  // more than what a caller reduces itself
+    const auto reducer = make(world, Plan({{"a", count, TNT_FLOAT32}}, 0));
+    std::vector<float> values(count);
+    for (unsigned step = 0; step < OverlapTuner::trial_ends + 2; ++step) {
+      reducer->ready(0, {.in = values.data(), .out = values.data()});
+      reducer->finish();
+    }
+  });
+  set_log_sink({});
+  EXPECT_EQ(message.find("rank "), 0U) << message;
+  EXPECT_EQ(message.substr(6), ": gradients bucket 0: 390.6 KiB, 1 tensor, a: no space left");
 }
 
 TEST_F(ThreeBuckets, AHookIsSetBetweenSteps) {

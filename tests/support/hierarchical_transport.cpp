@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "comm/hierarchical/hierarchical_communicator.hpp"
+#include "comm/hierarchical/communicator.hpp"
 #include "support/fake_network.hpp"
 
 namespace tnt::testing {

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 #include "support/fake_network.hpp"
 
 namespace tnt::testing {

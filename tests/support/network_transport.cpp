@@ -1,5 +1,5 @@
 // The network communicator over the fake network, all ranks on one node.
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 #include "support/fake_network.hpp"
 #include "support/transport.hpp"
 

@@ -15,6 +15,9 @@ from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.errors import UsageError
 
 MAX_RANKS = 512
+"""Of one machine, whose ranks share memory (src/comm/shm/max_ranks.hpp)."""
+MAX_JOB_RANKS = 4096
+"""Of all machines."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -68,7 +71,8 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
         dest="ranks",
         metavar="N",
         type=rank_count,
-        help=f"number of ranks to start, 1 to {MAX_RANKS}; without, one for each GPU of this node, or one",
+        help=f"number of ranks to start, {MAX_RANKS} on a machine and {MAX_JOB_RANKS} in all; without, one for each GPU "
+        "of this node, or one",
     )
     add(
         "--devices-per-node",
@@ -76,7 +80,7 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
         "--npernode",
         dest="per_node",
         metavar="N",
-        type=rank_count,
+        type=rank_count_of_machine,
         help="number of ranks on each host, in place of -n and of what the hostfile says",
     )
     add(
@@ -129,6 +133,7 @@ def _add_process(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show the output of every rank, each line with its rank, instead of rank 0's alone",
     )
+    add("--no-prefix", action="store_true", help="the same without [rank N] before the lines")
     add("--log-level", metavar="LEVEL", type=setting("TNT_LOG_LEVEL"), help="DEBUG, INFO, WARNING or ERROR")
     add("--log-on-all-devices", action="store_true", help="log on every rank, instead of rank 0 alone")
     add(
@@ -199,6 +204,11 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
         help="with --max-restarts: go on without killed ranks, or without hosts that are gone, while M ranks are left",
     )
     add(
+        "--keep-going",
+        action="store_true",
+        help="if a rank fails, do not end the others: for programs in C that go on without it (TNT_ERRORS_RETURN)",
+    )
+    add(
         "--flight-recorder",
         metavar="FOLDER",
         type=_folder,
@@ -230,8 +240,17 @@ def setting(name: str) -> Callable[[str], str]:
 
 def rank_count(text: str) -> int:
     """A type for argparse: a number of ranks."""
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_RANKS):
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MAX_RANKS}, not {text!r}")
+    return _whole(text, MAX_JOB_RANKS)
+
+
+def rank_count_of_machine(text: str) -> int:
+    """A type for argparse: a number of ranks on one machine."""
+    return _whole(text, MAX_RANKS)
+
+
+def _whole(text: str, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= most):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {most}, not {text!r}")
     return int(text)
 
 

@@ -41,7 +41,7 @@ def shared_environment(options: Options, inherited: Mapping[str, str], cores: in
 def mpi_environment(options: Options, inherited: Mapping[str, str]) -> dict[str, str]:
     """The same where mpirun starts the ranks. Only the host of a rank knows its number of threads (tarantella.threads).
 
-    The name of the job is what its ranks know each other by before MPI is initialised (src/launch/join_watch.hpp).
+    The name of the job is what its ranks know each other by before MPI is initialised (src/bootstrap/join_watch.hpp).
     """
     return _always(inherited) | {variables.JOB: secrets.token_hex(8)} | options.variables
 

@@ -42,13 +42,13 @@ LONGEST_SLEEP = 1.0
 class _Rank:
     """A running rank and its output."""
 
-    def __init__(self, number: int, process: RankProcess, console: Console, show_log: bool) -> None:
+    def __init__(self, number: int, process: RankProcess, console: Console, show_log: bool, prefix: bool = True) -> None:
         self.number = number
         self.process = process
         self.signalled = False
         self.tail: deque[bytes] = deque(maxlen=TAIL_LINES)
         self.reports: list[bytes] = []
-        self.prefix = f"[rank {number}] ".encode()
+        self.prefix = f"[rank {number}] ".encode() * prefix
         pipes = process.pipes
 
         def show(descriptor: int, line: bytes) -> None:
@@ -149,7 +149,7 @@ class Job:
             except (OSError, subprocess.SubprocessError) as error:
                 self._console.message(f"cannot start rank {number}: {self._options.command[0]!r}: {error}")
                 return False
-            rank = _Rank(number, process, self._console, self._options.log_on_all_devices)
+            rank = _Rank(number, process, self._console, self._options.log_on_all_devices, self._options.prefix)
             self._running[number] = rank
             self._view.started(number, process.pid, process.memory)
             for stream in rank.streams:
@@ -248,11 +248,11 @@ class Job:
             rank.process.signal(number)
 
     def _reap(self) -> None:
-        """Finds the ranks that have ended."""
-        for rank in list(self._running.values()):
-            status = rank.process.poll()
-            if status is not None:
-                self._on_exit(rank, status)
+        """Finds the ranks that have ended. Of several since the last look, one that was killed is the cause."""
+        looks = [(rank, rank.process.poll()) for rank in self._running.values()]
+        ended = [(rank, status) for rank, status in looks if status is not None]
+        for rank, status in sorted(ended, key=lambda one: not one[1].signal):
+            self._on_exit(rank, status)
 
     def _on_exit(self, rank: _Rank, status: ExitStatus) -> None:
         for stream in rank.streams:
@@ -271,21 +271,27 @@ class Job:
             self._notices.clear()
         if not status.success:
             if not self._ending():
-                self._view.failed()
-                self._failed_among = len(self._running) + 1
-                self._end_soon()
+                self._on_failure(self._exits[-1])
         elif rank.number == 0 and self._running:
             with suppress(OSError):  # a child of rank 0 still listens there
                 self._refusal = Refusal(self._rendezvous, self._selector)
         if rank.number != 0 and 0 in self._running:
             self._notices.add(rank.number, status.exit_code, time.monotonic())
 
+    def _on_failure(self, failed: RankExit) -> None:
+        if self._options.keep_going:
+            self._console.message(f"{failed}{'; the others go on' if self._running else ''}")
+            return
+        self._view.failed()
+        self._failed_among = len(self._running) + 1
+        self._end_soon()
+
     def _result(self) -> JobResult:
         """How the job ended. Prints the error if it failed."""
         if self._interrupted:
             return JobResult(128 + self._interrupted, interrupted=True)
         failed = first_failure(self._exits)
-        if failed is None:
+        if failed is None or (self._options.keep_going and any(rank.status.success for rank in self._exits)):
             return JobResult(0)
         killed = frozenset(rank.rank for rank in self._exits if rank.killed)
         result = JobResult(
@@ -295,13 +301,15 @@ class Job:
             return result
         for line in self._tails[failed.rank]:
             self._console.write(STDERR, line + b"\n")
+        if self._options.keep_going:  # each failure was told when it happened
+            return result
         others = "" if failed.report and failed.report.message else self._others()
         self._console.message(f"{failed}{others}")
         return result
 
     def _others(self) -> str:
         others = self._failed_among - 1  # those still running when the first one failed
-        if others == 0:
+        if others <= 0:
             return ""
         if others == self._options.ranks - 1:
             return "; the other rank was ended" if others == 1 else f"; the other {others} ranks were ended"

@@ -42,6 +42,7 @@ def main(argv: list[str]) -> int:
         output_on_all_devices="--output-on-all-devices" in flags,
         log_on_all_devices="--log-on-all-devices" in flags,
         dry_run=False,
+        prefix="--no-prefix" not in flags,
         pin=next((pin for pin in Pin if pin.option in flags), None),
         flight_recorder=Path(folder) if (folder := _value(flags, FLIGHT_RECORDER)) else None,
     )

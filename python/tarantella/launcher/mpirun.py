@@ -74,6 +74,7 @@ def rank_command(options: Options) -> list[str]:
     """The command that mpirun starts for each rank: the launcher's process on the rank's host (mpi_rank.py)."""
     flags = ["--output-on-all-devices"] * options.output_on_all_devices + ["--log-on-all-devices"] * options.log_on_all_devices
     flags += [options.pin.option] if options.pin else []
+    flags += [] if options.prefix else ["--no-prefix"]
     flags += [f"{RANKS}{options.ranks}"]
     flags += [f"{JOINING}{options.ranks}"] if options.is_python else []
     flags += [f"{FLIGHT_RECORDER}{options.flight_recorder}"] if options.flight_recorder else []

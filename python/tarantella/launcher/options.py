@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tarantella import settings
 from tarantella.errors import InvalidArgumentError
-from tarantella.launcher.arguments import MAX_RANKS, launcher_parser
+from tarantella.launcher.arguments import MAX_JOB_RANKS, MAX_RANKS, launcher_parser
 from tarantella.launcher.command import EXAMPLE, MODULE_EXAMPLE, Command, parse_command
 from tarantella.launcher.devices import visible_gpus
 from tarantella.launcher.errors import UsageError
@@ -86,6 +86,10 @@ class Options:
     """Whether the command is a Python program."""
     flight_recorder: Path | None = None
     """The folder that gets the ranks' flight records if the job fails."""
+    keep_going: bool = False
+    """If a rank fails, the others are not ended."""
+    prefix: bool = True
+    """Whether lines of output say their rank."""
 
 
 def parse(argv: Sequence[str]) -> Options | Cleanup:
@@ -108,13 +112,11 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         return Cleanup(given.force, given.dry_run, each, given.mpirun or ("mpirun",))
     if given.force:
         raise UsageError("--force: is for --cleanup")
-    if given.per_node is not None and given.ranks is not None:
-        raise UsageError("-n and --devices-per-node: give one of them")
     if not after:
         raise UsageError(f"no script to run: put it after `--`, as in {EXAMPLE}")
     ranks = _ranks(given, hosts)
-    _check_slots(ranks, hosts)
-    _check_restarts(given, ranks)
+    _check_slots(ranks, hosts, by_mpirun)
+    _check_failures(given, ranks, by_mpirun)
     variables = _variables(given)
     _check_shards(ranks, variables)
     if given.autotune and given.fusion_threshold is not None:
@@ -128,7 +130,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         ranks=ranks,
         command=command.words,
         variables=variables,
-        output_on_all_devices=given.output_on_all_devices,
+        output_on_all_devices=given.output_on_all_devices or given.no_prefix,
         log_on_all_devices=given.log_on_all_devices,
         dry_run=given.dry_run,
         hosts=assign_ranks(hosts, ranks) if by_mpirun else (),
@@ -145,6 +147,8 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         source=command.source,
         is_python=command.is_python,
         flight_recorder=given.flight_recorder,
+        keep_going=given.keep_going,
+        prefix=not given.no_prefix,
     )
 
 
@@ -158,6 +162,8 @@ def _pin(given: argparse.Namespace) -> Pin | None:
 
 def _ranks(given: argparse.Namespace, hosts: Sequence[Host]) -> int:
     """How many ranks are asked for."""
+    if given.per_node is not None and given.ranks is not None:
+        raise UsageError("-n and --devices-per-node: give one of them")
     if given.ranks is not None:
         return int(given.ranks)
     if hosts:
@@ -186,15 +192,22 @@ def _hosts(given: argparse.Namespace) -> tuple[Host, ...]:
     return ()
 
 
-def _check_slots(ranks: int, hosts: Sequence[Host]) -> None:
+def _check_slots(ranks: int, hosts: Sequence[Host], by_mpirun: bool) -> None:
     available = slots(hosts)
     if hosts and ranks > available:
         raise UsageError(f"-n: {ranks} ranks, but the hosts take {available}: give them more slots, or start fewer ranks")
-    if ranks > MAX_RANKS:
-        raise UsageError(f"the hosts take {available} ranks, and a job has at most {MAX_RANKS}: say with -n how many to start")
+    if not by_mpirun and ranks > MAX_RANKS:
+        raise UsageError(f"-n: {ranks} ranks, but one machine takes {MAX_RANKS} at most: name more with --hosts")
+    if ranks > MAX_JOB_RANKS:
+        raise UsageError(
+            f"the hosts take {available} ranks, and a job has at most {MAX_JOB_RANKS}: say with -n how many to start"
+        )
 
 
-def _check_restarts(given: argparse.Namespace, ranks: int) -> None:
+def _check_failures(given: argparse.Namespace, ranks: int, by_mpirun: bool) -> None:
+    if given.keep_going and (by_mpirun or given.max_restarts):
+        other = "mpirun ends the job when a rank fails" if by_mpirun else "--max-restarts starts all ranks again"
+        raise UsageError(f"--keep-going: is for ranks on this machine that go on without one; {other}")
     if given.min_ranks is None:
         return
     if given.max_restarts is None:
@@ -223,7 +236,7 @@ def _check_preload(command: Command, words: Sequence[str], by_mpirun: bool) -> N
 
 
 def _divisors(shards: int) -> str:
-    powers = [str(1 << i) for i in range(min(shards, MAX_RANKS).bit_length())]
+    powers = [str(1 << i) for i in range(min(shards, MAX_JOB_RANKS).bit_length())]
     return " or ".join(filter(None, [", ".join(powers[:-1]), powers[-1]]))
 
 

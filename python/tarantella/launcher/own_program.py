@@ -11,4 +11,7 @@ START = str(Path(__file__).parents[1] / "start" / "__main__.py")
 
 def own_program(module: str, *words: str) -> list[str]:
     """The command that runs `tarantella.MODULE` with these words."""
+    archive = Path(__file__).parents[2]
+    if archive.is_file():  # an installation for C, which has the launcher in one file
+        return [sys.executable, "-I", str(archive), f"tarantella.{module}", *words]
     return [sys.executable, START, f"tarantella.{module}", *words]

@@ -24,7 +24,8 @@ from tarantella.launcher.forked import Forked, fork_rank
 from tarantella.launcher.preload import Preloaded
 
 PR_SET_PDEATHSIG = 1
-RANK_START = str(Path(reporting.__file__).parent / "start" / "rank")
+_rank_start = Path(reporting.__file__).parent / "start" / "rank"
+RANK_START = str(_rank_start) if _rank_start.is_dir() else ""  # an installation for C has none
 """Python searches it first in a rank and runs what it finds there (`sitecustomize.py`)."""
 _libc = ctypes.CDLL(None, use_errno=True)  # loaded before any fork
 
@@ -171,7 +172,7 @@ class RankStarter:
         search_path = os.pathsep.join(filter(None, [RANK_START, environment.get("PYTHONPATH")]))
         return subprocess.Popen(
             self._spec.command,
-            env={**environment, "PYTHONPATH": search_path},
+            env={**environment, **({"PYTHONPATH": search_path} if search_path else {})},
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,

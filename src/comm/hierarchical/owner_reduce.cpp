@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/blocks.hpp"
-#include "comm/hierarchical/hierarchical_communicator.hpp"
+#include "comm/hierarchical/communicator.hpp"
 #include "comm/hierarchical/node_data.hpp"
 #include "comm/network/chunks.hpp"
 #include "comm/network/pipeline.hpp"

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/median.hpp"
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 #include "comm/network/timed_calls.hpp"
 
 namespace tnt {

@@ -12,8 +12,8 @@
 
 #include "comm/communicator.hpp"
 #include "comm/flight_recorder.hpp"
-#include "comm/network/network_world.hpp"
 #include "comm/network/staging.hpp"
+#include "comm/network/world.hpp"
 #include "comm/shm/wait.hpp"
 
 namespace tnt {

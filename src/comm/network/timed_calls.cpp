@@ -1,7 +1,7 @@
 #include "comm/network/timed_calls.hpp"
 
 #include "base/clock.hpp"
-#include "comm/network/network_communicator.hpp"
+#include "comm/network/communicator.hpp"
 
 namespace tnt {
 

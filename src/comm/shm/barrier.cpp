@@ -17,17 +17,6 @@ ShmBarrier::ShmBarrier(PeerMonitor& monitor, std::byte* memory, std::vector<int>
       backoff_(monitor.world().backoff_policy(members_)),
       lane_(std::move(lane)) {}
 
-// Of two ranks that leave at the same time, both may be the last. Who has died counts where the others go on.
-bool ShmBarrier::leave() noexcept {
-  members_memory_[self_].left.store(true);
-  const bool some_may_die = monitor_.scope() == ErrorScope::communicator;
-  for (std::size_t member = 0; member < members_.size(); ++member) {
-    if (members_memory_[member].left.load()) continue;
-    if (!some_may_die || monitor_.world().peer_status(members_[member]) == ShmWorld::PeerStatus::alive) return false;
-  }
-  return true;
-}
-
 void ShmBarrier::begin(const Call& call, const CallContext& context) {
   monitor_.throw_if_aborted();
   call_ = call;

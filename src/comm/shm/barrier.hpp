@@ -44,8 +44,6 @@ class ShmBarrier {
   // Throws if a member is in another call than this rank.
   void compare_calls();
 
-  // This rank will not come again. True if it was the last of those that are alive: nobody uses the memory then.
-  [[nodiscard]] bool leave() noexcept;
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
 
  private:
@@ -57,7 +55,6 @@ class ShmBarrier {
     std::atomic<std::uint64_t> begun;                // calls
     // of even and odd calls: a rank that is one call ahead must not overwrite a call that others still read
     std::array<Call, 2> calls;
-    std::atomic<bool> left;
   };
 
   void check_progress(const WaitInfo& info, const Deadline& deadline);

@@ -42,7 +42,7 @@ class PeerMonitor {
   void set_scope(ErrorScope scope) noexcept { scope_ = scope; }
   [[nodiscard]] ErrorScope scope() const noexcept { return scope_; }
   // Also fails with the errors of this record, which `memory` keeps.
-  void follow(ErrorRecord* record, std::shared_ptr<Mapping> memory) {
+  void follow(ErrorRecord* record, std::shared_ptr<void> memory) {
     followed_ = record;
     followed_memory_ = std::move(memory);
   }
@@ -54,7 +54,7 @@ class PeerMonitor {
   std::shared_ptr<ShmWorld> world_;
   ErrorRecord* own_;
   ErrorRecord* followed_ = nullptr;
-  std::shared_ptr<Mapping> followed_memory_;
+  std::shared_ptr<void> followed_memory_;
   std::atomic<ErrorScope> scope_{ErrorScope::job};
   std::atomic<bool> cancelled_{false};
 };

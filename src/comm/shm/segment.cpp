@@ -13,7 +13,7 @@
 namespace tnt {
 namespace {
 
-constexpr off_t address_space = off_t{1} << 42;  // 4 TiB: more than all communicators of a job will map
+constexpr off_t address_space = off_t{1} << 42;  // 4 TiB: 640 communicators of 512 ranks at a time, 3,700 of 64
 
 std::uint64_t size_of(const FileDescriptor& segment) {
   struct stat status {};
@@ -22,8 +22,7 @@ std::uint64_t size_of(const FileDescriptor& segment) {
 }
 
 [[noreturn]] void fail_full(std::uint64_t size) {
-  if (size == address_space)
-    fail(TNT_SYSTEM, "the job's shared memory has no addresses left: too many communicators were made");
+  if (size == address_space) fail(TNT_SYSTEM, "the job's shared memory has no addresses left: too many communicators exist");
   fail(
       TNT_SYSTEM,
       "the job's shared memory may have {} bytes, which is too little, because rank 0 of this node was started with a limit on "
@@ -70,10 +69,9 @@ std::shared_ptr<Mapping> Segment::map(std::uint64_t offset, std::size_t bytes) {
   return mapping;
 }
 
-void Segment::discard(std::uint64_t offset, std::size_t bytes) noexcept {
-  // an old kernel refuses: the pages then stay until the job ends
-  (void)fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                  static_cast<off_t>(bytes));
+bool Segment::discard(std::uint64_t offset, std::size_t bytes) noexcept {
+  return fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                   static_cast<off_t>(bytes)) == 0;
 }
 
 }  // namespace tnt

@@ -36,7 +36,8 @@ class Segment {
   // Ranks that are threads of one process and share a Segment get the same addresses, so that sanitizers see their races.
   [[nodiscard]] std::shared_ptr<Mapping> map(std::uint64_t offset, std::size_t bytes);
 
-  void discard(std::uint64_t offset, std::size_t bytes) noexcept;  // frees the pages; their content becomes zero
+  // Frees the pages, so that their content becomes zero. False if the system cannot: they stay until the job ends then.
+  bool discard(std::uint64_t offset, std::size_t bytes) noexcept;
 
  private:
   FileDescriptor descriptor_;

@@ -28,12 +28,12 @@ std::size_t control_bytes(std::size_t members) {
   return (error_offset(members) + sizeof(ErrorRecord) + page - 1) / page * page;
 }
 
-ErrorRecord* error_record(const Mapping& mapping, std::size_t members) {
-  return reinterpret_cast<ErrorRecord*>(mapping.data() + error_offset(members));
+ErrorRecord* error_record(const ShmRegion& region, std::size_t members) {
+  return reinterpret_cast<ErrorRecord*>(region.data() + error_offset(members));
 }
 
-// The memory of a communicator: control, slots, LL buffer, a mailbox for messages and one for group creation, and that of
-// shrink.
+// The memory of a communicator: control, slots, LL buffer, a mailbox for messages and one for group creation, that of shrink,
+// and departures.
 std::size_t ll_offset(std::size_t members) { return control_bytes(members) + Slots::bytes(members); }
 
 std::size_t mailbox_offset(std::size_t members) {
@@ -45,7 +45,9 @@ std::size_t group_mailbox_offset(std::size_t members) { return mailbox_offset(me
 
 std::size_t shrink_offset(std::size_t members) { return group_mailbox_offset(members) + ShmMailbox::bytes(members); }
 
-std::size_t region_bytes(std::size_t members) { return shrink_offset(members) + ShmShrink::bytes(members); }
+std::size_t region_bytes(std::size_t members) {
+  return shrink_offset(members) + ShmShrink::bytes(members) + ShmRegion::departure_bytes(members);
+}
 
 std::vector<int> all_ranks(int ranks) {
   std::vector<int> result(static_cast<std::size_t>(ranks));
@@ -95,25 +97,20 @@ ShmCommunicator::ShmCommunicator(const std::shared_ptr<ShmWorld>& world, std::ve
     : ShmCommunicator(world, ShmWorld::first_offset(), members,
                       static_cast<std::size_t>(std::find(members.begin(), members.end(), world->rank()) - members.begin())) {}
 
-ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members,
+ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t region, std::vector<int> members,
                                  std::size_t self)
     : world_(std::move(world)),
-      offset_(offset),
-      mapping_(world_->segment().map(offset, region_bytes(members.size()))),
+      region_(std::make_shared<ShmRegion>(world_, region, region_bytes(members.size()), members, self)),
       self_(self),
       tuning_(world_->tuning(members.size())),
-      monitor_(world_, error_record(*mapping_, members.size())),
-      barrier_(monitor_, mapping_->data(), members, self, open_lane(world_->recorder(), offset, members, self, "shm")),
-      slots_(mapping_->data() + control_bytes(barrier_.members().size())),
-      ll_(mapping_->data() + ll_offset(barrier_.members().size()), self),
-      mailbox_(monitor_, mapping_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self,
-               open_lane(world_->recorder(), offset, barrier_.members(), self, "shm", true)),
-      group_mailbox_(monitor_, mapping_->data() + group_mailbox_offset(barrier_.members().size()), barrier_.members(), self),
+      monitor_(world_, error_record(*region_, members.size())),
+      barrier_(monitor_, region_->data(), members, self, open_lane(world_->recorder(), region, members, self, "shm")),
+      slots_(region_->data() + control_bytes(barrier_.members().size())),
+      ll_(region_->data() + ll_offset(barrier_.members().size()), self),
+      mailbox_(monitor_, region_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self,
+               open_lane(world_->recorder(), region, barrier_.members(), self, "shm", true)),
+      group_mailbox_(monitor_, region_->data() + group_mailbox_offset(barrier_.members().size()), barrier_.members(), self),
       group_ids_(*this, group_mailbox_, barrier_.members()) {}
-
-ShmCommunicator::~ShmCommunicator() {
-  if (barrier_.leave()) world_->segment().discard(offset_, region_bytes(members()));
-}
 
 void ShmCommunicator::barrier(const CallContext& context) {
   barrier_.begin({.kind = Call::barrier}, context);
@@ -333,7 +330,7 @@ std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key, const C
 
 std::unique_ptr<Communicator> ShmCommunicator::duplicate(const CallContext& context) {
   auto same = split_in_memory(0, 0, context);
-  same->monitor_.follow(error_record(*mapping_, members()), mapping_);
+  same->monitor_.follow(error_record(*region_, members()), region_);
   return same;
 }
 
@@ -359,19 +356,21 @@ std::unique_ptr<ShmCommunicator> ShmCommunicator::make_part(std::span<const int>
   auto part = std::unique_ptr<ShmCommunicator>(
       new ShmCommunicator(world_, region, ranks_in_job(members, barrier_.members()), index_of(rank(), members)));
   part->monitor_.set_scope(monitor_.scope());
+  part->region_->set_scope(monitor_.scope());
   return part;
 }
 
 // All members are alive now, so their process ids are no others'. A look at each opens its pidfd.
 void ShmCommunicator::set_error_scope(ErrorScope scope) {
   monitor_.set_scope(scope);
+  region_->set_scope(scope);
   if (scope == ErrorScope::job) return;
   for (const int member : barrier_.members()) (void)world_->peer_status(member);
 }
 
 std::unique_ptr<Communicator> ShmCommunicator::shrink(const CallContext& context) {
   const auto draw = [this](std::size_t size) { return world_->allocate(region_bytes(size)); };
-  ShmShrink shrink(monitor_, mapping_->data() + shrink_offset(members()), barrier_.members(), self_);
+  ShmShrink shrink(monitor_, region_->data() + shrink_offset(members()), barrier_.members(), self_);
   const auto [alive, region] = shrink.agree(draw, context);
   return make_part(alive, region);
 }

@@ -19,6 +19,7 @@
 #include "comm/shm/ll_buffer.hpp"
 #include "comm/shm/mailbox.hpp"
 #include "comm/shm/peer_monitor.hpp"
+#include "comm/shm/region.hpp"
 #include "comm/shm/slots.hpp"
 #include "comm/shm/store_tuner.hpp"
 #include "comm/shm/world.hpp"
@@ -33,7 +34,6 @@ class ShmCommunicator final : public Communicator {
   // The communicator of one node of a larger job. members: the ranks that share the segment, in ascending order; the world was
   // made with world_bytes(members).
   ShmCommunicator(const std::shared_ptr<ShmWorld>& world, std::vector<int> members);
-  ~ShmCommunicator() override;
 
   [[nodiscard]] int rank() const noexcept override { return static_cast<int>(self_); }
   [[nodiscard]] int size() const noexcept override { return static_cast<int>(members()); }
@@ -74,7 +74,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Communicator> shrink(const CallContext& context) override;
 
  private:
-  ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t offset, std::vector<int> members, std::size_t self);
+  ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t region, std::vector<int> members, std::size_t self);
 
   [[nodiscard]] std::unique_ptr<ShmCommunicator> make_part(std::span<const int> members, std::uint64_t region) const;
   [[nodiscard]] std::unique_ptr<ShmCommunicator> split_in_memory(int color, int key, const CallContext& context);
@@ -87,8 +87,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
 
   std::shared_ptr<ShmWorld> world_;
-  std::uint64_t offset_;
-  std::shared_ptr<Mapping> mapping_;
+  std::shared_ptr<ShmRegion> region_;  // of the following members, which are destroyed first
   std::size_t self_;
   Tuning tuning_;
   PeerMonitor monitor_;

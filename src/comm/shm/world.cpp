@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <span>
 
 #include "base/rounded_up.hpp"
 #include "comm/shm/error_record.hpp"
@@ -41,8 +42,24 @@ struct ShmWorld::Header {
   std::uint32_t has_tuning;  // written before the segment is shared
   TuningTable tuning;
   ErrorRecord error;
-  std::array<Rank, max_ranks> ranks;
+  std::array<Rank, max_job_ranks> ranks;
+  std::atomic<std::uint32_t> free_places;                 // of `free` that were ever used: a look stops there
+  std::array<std::atomic<std::uint64_t>, max_free> free;  // FreeRegion, 0: none
 };
+
+namespace {
+
+// Memory of communicators that were destroyed, in one word, so that a rank that is killed leaves no lock behind: its number for
+// the next life, and above it its size in pages.
+struct FreeRegion {
+  static constexpr int number_bits = 42;  // of Segment's addresses
+  static constexpr std::uint64_t max_pages = (std::uint64_t{1} << (64 - number_bits)) - 1;
+  static std::uint64_t word(std::uint64_t number, std::uint64_t pages) noexcept { return pages << number_bits | number; }
+  static std::uint64_t pages(std::uint64_t word) noexcept { return word >> number_bits; }
+  static std::uint64_t number(std::uint64_t word) noexcept { return word & ((std::uint64_t{1} << number_bits) - 1); }
+};
+
+}  // namespace
 
 std::uint64_t ShmWorld::first_offset() noexcept { return round_up(sizeof(Header)); }
 
@@ -54,7 +71,9 @@ ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::s
       ranks_(ranks),
       first_region_(round_up(first_region)),
       processes_(static_cast<std::size_t>(ranks)) {
-  check_ranks(ranks);
+  if (ranks > max_job_ranks) {
+    fail(TNT_UNSUPPORTED, "a job of {} ranks: at most {} are supported; use TNT_TRANSPORT=tcp or mpi", ranks, max_job_ranks);
+  }
   mapping_ = segment_->map(0, sizeof(Header));
   header_ = reinterpret_cast<Header*>(mapping_->data());
   if (header_->has_tuning != 0) tuning_ = header_->tuning;
@@ -65,8 +84,12 @@ ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::s
 
 ShmWorld::~ShmWorld() { header_->ranks[static_cast<std::size_t>(rank_)].presence.store(Presence::left); }
 
-void ShmWorld::check_ranks(int ranks) {
-  if (ranks > max_ranks) fail(TNT_UNSUPPORTED, "{} ranks on one node: at most {} are supported", ranks, max_ranks);
+void ShmWorld::check_members(int members) {
+  if (members > max_ranks) {
+    fail(TNT_UNSUPPORTED,
+         "{} ranks on one node: its shared memory takes {} at most; use TNT_TRANSPORT=tcp or mpi, or more nodes", members,
+         max_ranks);
+  }
 }
 
 void ShmWorld::publish_tuning(const FileDescriptor& segment, const TuningTable& tuning) {
@@ -79,7 +102,26 @@ void ShmWorld::publish_tuning(const FileDescriptor& segment, const TuningTable& 
 const Tuning& ShmWorld::tuning(std::size_t members) const noexcept { return tuning_.of(members); }
 
 std::uint64_t ShmWorld::allocate(std::size_t bytes) {
+  const std::uint64_t pages = round_up(bytes) / page_size();
+  for (std::atomic<std::uint64_t>& place : std::span(header_->free).first(header_->free_places.load())) {
+    std::uint64_t word = place.load();
+    if (FreeRegion::pages(word) == pages && pages > 0 && place.compare_exchange_strong(word, 0))
+      return FreeRegion::number(word);
+  }
   return first_offset() + first_region_ + header_->allocated.fetch_add(round_up(bytes));
+}
+
+void ShmWorld::free(std::uint64_t number, std::size_t bytes) noexcept {
+  const std::uint64_t pages = round_up(bytes) / page_size();
+  if (!segment_->discard(offset_of(number), bytes) || pages > FreeRegion::max_pages) return;  // it must be zero when it is used
+  const std::uint64_t word = FreeRegion::word(offset_of(number) + (number + 1) % page_size(), pages);
+  for (std::uint32_t place = 0; place < max_free; ++place) {
+    std::uint64_t none = 0;
+    if (header_->free[place].load() != 0 || !header_->free[place].compare_exchange_strong(none, word)) continue;
+    std::uint32_t used = header_->free_places.load();
+    while (used <= place && !header_->free_places.compare_exchange_weak(used, place + 1)) continue;
+    return;
+  }
 }
 
 void ShmWorld::abort(tnt_status_t status, const std::string& message) noexcept {

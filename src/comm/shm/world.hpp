@@ -38,8 +38,8 @@ class ShmWorld {
            std::shared_ptr<FlightRecorder> recorder = nullptr);
   ~ShmWorld();  // tells the other ranks that this rank has left
 
-  // Throws TNT_UNSUPPORTED if one node cannot have so many.
-  static void check_ranks(int ranks);
+  // Throws TNT_UNSUPPORTED if a node cannot have so many ranks, that is, if a communicator in its memory cannot.
+  static void check_members(int members);
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
@@ -52,8 +52,14 @@ class ShmWorld {
   [[nodiscard]] const Tuning& tuning(std::size_t members) const noexcept;
 
   [[nodiscard]] static std::uint64_t first_offset() noexcept;
-  // The offset of so many zero bytes that are reserved for the caller, on a page border.
+  // The number of so many zero bytes that are reserved for the caller. Memory that is used again has another number each time,
+  // as long as it is not used more often than a page has bytes.
   [[nodiscard]] std::uint64_t allocate(std::size_t bytes);
+  // Where they lie: on a page border.
+  [[nodiscard]] static std::uint64_t offset_of(std::uint64_t number) noexcept { return number / page_size() * page_size(); }
+  // By one rank, when none uses them any more. bytes: as for allocate.
+  void free(std::uint64_t number, std::size_t bytes) noexcept;
+  static constexpr std::size_t max_free = 4096;  // regions that are kept for reuse; more are lost for the life of the job
 
   // Aborts the job. The first message wins; the checks of every rank throw it.
   void abort(tnt_status_t status, const std::string& message) noexcept;

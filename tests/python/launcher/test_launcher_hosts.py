@@ -105,7 +105,7 @@ def test_of_many_hosts_the_first_are_named():
         ("--hosts a --hostfile hosts -- rank.py", "--hostfile and --hosts: give one of them"),
         ("-n 5 --hostfile hosts -- rank.py", "-n: 5 ranks, but the hosts take 4: give them more slots, or start fewer ranks"),
         ("--hosts a,,b -- rank.py", f"--hosts: '' is no host: write {EXPECTED}"),
-        ("--hosts a:600 -- rank.py", "the hosts take 600 ranks, and a job has at most 512: say with -n how many to start"),
+        ("--hosts a:5000 -- rank.py", "the hosts take 5000 ranks, and a job has at most 4096: say with -n how many to start"),
         ("-n 2 --mpirun mpirun -- rank.py", "--mpirun: give the hosts to start ranks on, too, with --hostfile or --hosts"),
         ("--hosts a --mpirun= -- rank.py", "--mpirun: must be a command, not an empty one"),
         (

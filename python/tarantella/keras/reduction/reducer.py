@@ -73,7 +73,10 @@ class Reducer:
         versions = f"TensorFlow {tf.__version__}, {adapter.version()}"
         self._native = _native.Reducer(
             runtime.world(),
-            [(spec.name, spec.count, _native.Dtype[spec.dtype]) for spec in specs],
+            [
+                (name, spec.count, _native.Dtype[spec.dtype])
+                for name, spec in zip(_different(spec.name for spec in specs), specs, strict=True)
+            ],
             name,
             f"{versions}, {context}" if context else versions,
             fusion_threshold=-1.0 if fusion_threshold is None else float(fusion_threshold),
@@ -129,6 +132,18 @@ class Reducer:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _different(names: Iterable[str]) -> list[str]:
+    """The names, the later of equal ones with a number: Keras allows variables with equal paths, the library does not."""
+    found: dict[str, None] = {}
+    for name in names:
+        number, different = 1, name
+        while different in found:
+            number += 1
+            different = f"{name} ({number})"
+        found[different] = None
+    return list(found)
 
 
 def check_all() -> None:

@@ -20,6 +20,10 @@ def test_the_sum_has_the_bits_of_the_tree(found, name, sums):
     assert found[name] == [[[True, True]] * sums] * SIZE
 
 
+def test_tensors_with_equal_names_are_told_apart(found):
+    assert [sums for sums, _ in found["equal_names"]] == [[2.0, 20.0, 200.0]] * SIZE
+
+
 def test_a_weight_of_zero_contributes_zeros_whatever_is_there(found):
     assert found["a_weight_of_zero"] == [[[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [0.0, 0.0, 0.0]]] * SIZE
 

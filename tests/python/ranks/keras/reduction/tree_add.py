@@ -80,6 +80,15 @@ def eight_shards_on_all_ranks() -> list[list[bool]]:
 
 
 @check
+def equal_names() -> list[object]:
+    """Keras allows variables with equal paths."""
+    reducer = Reducer("gradients", [Spec(name, 1, "float32") for name in ("kernel", "kernel", "kernel (2)")])
+    sums = [float(total[0]) for total in reducer.reduce([tf.constant([value]) for value in (1.0, 10.0, 100.0)])]
+    reducer.close()
+    return [sums, [text.partition("tensors, ")[2] for text in reducer.descriptions]]
+
+
+@check
 def a_weight_of_zero() -> list[object]:
     broken = [tf.constant([float("nan"), float("inf"), -1.0])]
     whole = [tf.constant([1.0, 2.0, 3.0])]

@@ -1,0 +1,94 @@
+#include "bootstrap/join.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/log.hpp"
+#include "bootstrap/join_network.hpp"
+#include "bootstrap/join_watch.hpp"
+#include "bootstrap/mpi_environment.hpp"
+#include "bootstrap/node.hpp"
+#include "bootstrap/tcp_join.hpp"
+#include "bootstrap/tcp_socket.hpp"
+#include "comm/local.hpp"
+#include "comm/mpi/load.hpp"
+#include "comm/shm/shm_communicator.hpp"
+
+namespace tnt {
+namespace {
+
+// The start of MPI is no wait for another rank alone: on a busy machine it takes seconds by itself.
+constexpr double min_seconds_in_mpi = 10.0;
+
+// Python's ranks leave this variable to the programs that they start. A fork is refused by the C API itself.
+void refuse_program_of_rank() {
+  const char* const text = std::getenv("TNT_INTERNAL_JOINED");  // "RANK PID"
+  const std::string_view joined = text == nullptr ? "" : text;
+  const std::size_t blank = std::min(joined.find(' '), joined.size());
+  const std::string_view rank = joined.substr(0, blank);
+  const std::string_view process = joined.substr(std::min(blank + 1, joined.size()));
+  if (process.empty() || process == std::to_string(getpid())) return;
+  fail(TNT_UNSUPPORTED,
+       "process {} was started by rank {} (process {}) and is no rank itself: call Tarantella in the rank, and pass to the "
+       "processes that it starts what they need to know",
+       getpid(), rank, process);
+}
+
+// It would be taken for the name of a local socket, where a rank on another node waits until its deadline.
+void refuse_address_without_scheme(const std::string& rendezvous) {
+  if (rendezvous.find(':') == std::string::npos) return;
+  fail(TNT_INVALID_ARGUMENT, "TNT_RENDEZVOUS={}: expected tcp://HOST:PORT, or a word without a colon for ranks of one node",
+       rendezvous);
+}
+
+}  // namespace
+
+std::shared_ptr<FlightRecorder> open_flight_recorder(const Settings& settings) {
+  try {
+    return FlightRecorder::open(settings.flight_record, settings.rank, settings.ranks);
+  } catch (const Error& error) {
+    log(LogLevel::warning, "rank {} records no calls: {}", settings.rank, error.what());
+    return nullptr;
+  }
+}
+
+JoinedJob join_job(Settings& settings, bool explicit_place, const void* mpi_comm) {
+  configure_log(settings);
+  if (!explicit_place) refuse_program_of_rank();
+  if (explicit_place && !is_launched_as(settings)) settings.flight_record.clear();
+  if (mpi_comm != nullptr) {
+    std::shared_ptr<Network> network = open_mpi_network("", mpi_comm, settings.join_seconds());
+    if (network->size() > 1) return join_network(std::move(network), "mpi_comm", settings);
+    return {std::make_unique<LocalCommunicator>(), nullptr, open_flight_recorder(settings)};
+  }
+  if (settings.ranks == 1 && !explicit_place) {
+    const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
+    refuse_tasks_without_pmi(environment);
+    if (const std::string mpi_variable = mpi_launcher_variable(environment); !mpi_variable.empty()) {
+      const double seconds = std::max(settings.join_seconds(), min_seconds_in_mpi);
+      JoinWatch watch(read_mpi_place(environment), seconds, end_process_that_cannot_join);
+      std::shared_ptr<Network> network = open_mpi_network(mpi_variable);
+      watch.joined();
+      return join_network(std::move(network), mpi_variable, settings);
+    }
+  }
+  if (settings.ranks > 1 && is_tcp_address(settings.rendezvous)) return join_network(join_by_tcp(settings), "", settings);
+  if (settings.ranks > 1) refuse_address_without_scheme(settings.rendezvous);
+  if (settings.transport != TransportChoice::automatic && settings.transport != TransportChoice::shm) {
+    fail(TNT_INVALID_ARGUMENT,
+         "TNT_TRANSPORT={}: this process was not started by mpirun or srun, or with a rendezvous tcp://host:port",
+         transport_name(settings.transport));
+  }
+  auto recorder = open_flight_recorder(settings);
+  if (settings.ranks == 1) return {std::make_unique<LocalCommunicator>(), nullptr, std::move(recorder)};
+  auto communicator = std::make_unique<ShmCommunicator>(join_node(settings, recorder));
+  return {std::move(communicator), nullptr, std::move(recorder)};
+}
+
+}  // namespace tnt

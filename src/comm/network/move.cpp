@@ -1,0 +1,309 @@
+// The collectives that move blocks between ranks of a network: all_gather, broadcast, all_to_all, gather and scatter.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "comm/error_messages.hpp"
+#include "comm/network/block_exchange.hpp"
+#include "comm/network/chunks.hpp"
+#include "comm/network/communicator.hpp"
+#include "comm/network/gather.hpp"
+#include "comm/network/pipeline.hpp"
+
+namespace tnt {
+namespace {
+
+const std::byte* at(const void* pointer, std::size_t bytes) { return static_cast<const std::byte*>(pointer) + bytes; }
+std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>(pointer) + bytes; }
+
+}  // namespace
+
+// start() sends a chunk to all members; advance() copies the received chunks out.
+class NetworkCommunicator::AllGather {
+ public:
+  // In bytes.
+  AllGather(NetworkCommunicator& comm, const void* in, void* out, const Blocks& blocks)
+      : comm_(comm),
+        group_(comm.group_),
+        in_(in),
+        out_(out),
+        blocks_(blocks),
+        largest_(blocks.largest()),
+        per_chunk_(slice_bytes(largest_ * group_.size(), group_.size())) {}
+  [[nodiscard]] std::size_t chunks() const { return chunk_count(largest_, per_chunk_); }
+
+  void start(std::size_t index) {
+    Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
+    chunk.room = std::min(per_chunk_, largest_ - index * per_chunk_);
+    chunk.arrived = comm_.staging_.acquire(chunk.room * group_.size());
+    const BufferSlice own{chunk.arrived, group_.self * chunk.room, part(index, group_.self)};
+    if (own.bytes > 0) std::memcpy(own.data(), at(in_, index * per_chunk_), own.bytes);
+    for (std::size_t i = 1; i < group_.size(); ++i) {
+      const std::size_t member = (group_.self + i) % group_.size();
+      const std::size_t bytes = part(index, member);
+      if (bytes > 0) chunk.batch.receive({chunk.arrived, member * chunk.room, bytes}, member, gather_tag);
+      if (own.bytes > 0) chunk.batch.send(own, member, gather_tag);
+    }
+  }
+
+  void advance(std::size_t index) {
+    auto& chunk = chunks_[index % chunks_in_flight];
+    comm_.handshake_.wait(chunk->batch);
+    for (std::size_t member = 0; member < group_.size(); ++member) {
+      const std::size_t bytes = part(index, member);
+      if (bytes == 0) continue;
+      std::memcpy(at(out_, blocks_.begin(member) + index * per_chunk_), chunk->arrived.get() + member * chunk->room, bytes);
+    }
+    chunk.reset();
+  }
+
+  void finish(std::size_t /*index*/) {}
+
+ private:
+  struct Chunk {
+    explicit Chunk(Group& group) : batch(group) {}
+    std::size_t room = 0;  // for a member's part
+    StagingBuffer arrived;
+    RequestBatch batch;
+  };
+  [[nodiscard]] std::size_t part(std::size_t index, std::size_t member) const {
+    return blocks_.part(member, index * per_chunk_, per_chunk_);
+  }
+
+  NetworkCommunicator& comm_;
+  Group& group_;
+  const void* in_;
+  void* out_;
+  const Blocks& blocks_;
+  std::size_t largest_;
+  std::size_t per_chunk_;
+  std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
+};
+
+void NetworkCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                     const CallContext& context) {
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Call call{.kind = Call::all_gather, .dtype = dtype, .count = count};
+  if (takes_native(call, bytes)) {
+    return run_natively(call, context, [&] { return native_->all_gather(in, out, bytes, nullptr); });
+  }
+  gather_blocks(call, {group_.size(), bytes}, in, out, context);
+}
+
+void NetworkCommunicator::all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
+                                       const CallContext& context) {
+  gather_blocks(uneven_call(Call::all_gather_v, counts, dtype), Blocks(counts, dtype_size(dtype)), in, out, context);
+}
+
+void NetworkCommunicator::gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out,
+                                        const CallContext& context) {
+  const std::size_t largest = bytes.largest();
+  if (forced_.all_gather || !CollectiveHandshake::gathers(group_.size(), largest)) {
+    const AllGatherAlgorithm chosen = choose_all_gather(group_.size(), group_.nodes, largest);
+    const AllGatherAlgorithm algorithm = forced_.all_gather.value_or(chosen);
+    const auto finish = [&] { handshake_.finish(); };
+    handshake_.begin(call, context);
+    if (algorithm == AllGatherAlgorithm::bruck) {
+      BruckAllGather(group_, handshake_, staging_, in, out, bytes).run(finish);
+    } else if (algorithm == AllGatherAlgorithm::ring) {
+      RingAllGather(group_, handshake_, staging_, in, out, bytes).run(finish);
+    } else {  // as the others, no data is sent before the handshake has ended
+      AllGather stages(*this, in, out, bytes);
+      finish();
+      run_pipeline(stages, stages.chunks());
+    }
+    return handshake_.end();
+  }
+  const std::size_t own = bytes.size(group_.self);
+  handshake_.gather(call, context, largest, [&](std::byte* to) {
+    if (own > 0) std::memcpy(to, in, own);
+  });
+  for (std::size_t member = 0; member < group_.size(); ++member) {
+    if (bytes.size(member) == 0) continue;
+    std::memcpy(at(out, bytes.begin(member)), handshake_.gathered(member), bytes.size(member));
+  }
+  handshake_.end();
+}
+
+// A binary tree over the members, with the root at its top: chunks move down it one after another. start() sends a chunk of the
+// root, or receives one. advance() sends it on and copies it out. No rank sends more than twice the data, in two messages for
+// each chunk; the last rank has a chunk after log2 n steps.
+class NetworkCommunicator::Broadcast {
+ public:
+  Broadcast(NetworkCommunicator& comm, const void* in, void* out, std::size_t bytes, std::size_t root)
+      : comm_(comm),
+        group_(comm.group_),
+        in_(in),
+        out_(out),
+        bytes_(bytes),
+        root_(root),
+        place_((group_.self + group_.size() - root) % group_.size()),
+        per_chunk_(slice_bytes(bytes, static_cast<std::size_t>(std::bit_width(group_.size())))) {}
+  [[nodiscard]] std::size_t chunks() const { return chunk_count(bytes_, per_chunk_); }
+
+  void start(std::size_t index) {
+    Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
+    const std::size_t first = index * per_chunk_;
+    chunk.data.bytes = std::min(per_chunk_, bytes_ - first);
+    chunk.data.buffer = comm_.staging_.acquire(chunk.data.bytes);
+    if (place_ > 0) return chunk.batch.receive(chunk.data, member((place_ - 1) / 2), scatter_tag);
+    std::memcpy(chunk.data.data(), at(in_, first), chunk.data.bytes);
+    send_on(chunk);
+    if (out_ != in_) std::memcpy(at(out_, first), chunk.data.data(), chunk.data.bytes);
+  }
+
+  void advance(std::size_t index) {
+    if (place_ == 0) return;
+    Chunk& chunk = *chunks_[index % chunks_in_flight];
+    comm_.handshake_.wait(chunk.batch);
+    send_on(chunk);
+    std::memcpy(at(out_, index * per_chunk_), chunk.data.data(), chunk.data.bytes);
+  }
+
+  void finish(std::size_t index) {
+    auto& chunk = chunks_[index % chunks_in_flight];
+    comm_.handshake_.wait(chunk->batch);
+    chunk.reset();
+  }
+
+ private:
+  struct Chunk {
+    explicit Chunk(Group& group) : batch(group) {}
+    BufferSlice data;
+    RequestBatch batch;
+  };
+  [[nodiscard]] std::size_t member(std::size_t place) const { return (place + root_) % group_.size(); }
+  void send_on(Chunk& chunk) {
+    for (std::size_t child = 2 * place_ + 1; child <= std::min(2 * place_ + 2, group_.size() - 1); ++child) {
+      chunk.batch.send(chunk.data, member(child), scatter_tag);
+    }
+  }
+
+  NetworkCommunicator& comm_;
+  Group& group_;
+  const void* in_;
+  void* out_;
+  std::size_t bytes_;
+  std::size_t root_;
+  std::size_t place_;  // in the tree: children of p are 2p + 1 and 2p + 2
+  std::size_t per_chunk_;
+  std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
+};
+
+void NetworkCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                                    const CallContext& context) {
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Call call{.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count};
+  constexpr std::size_t max_gathered_bytes = 1024;  // more costs the members' links more than a second round of messages
+  if (bytes <= max_gathered_bytes && CollectiveHandshake::gathers(group_.size(), bytes)) {
+    handshake_.gather(call, context, bytes, [&](std::byte* to) {
+      if (rank() == root) std::memcpy(to, in, bytes);
+    });
+    if (bytes > 0) std::memcpy(out, handshake_.gathered(static_cast<std::size_t>(root)), bytes);
+    return handshake_.end();
+  }
+  Broadcast stages(*this, in, out, bytes, static_cast<std::size_t>(root));
+  handshake_.begin(call, context);
+  handshake_.finish();
+  run_pipeline(stages, stages.chunks());
+  handshake_.end();
+}
+
+// advance() copies a chunk out after start() has sent the same part of the next chunk, so equal blocks work in place.
+class NetworkCommunicator::Exchange {
+ public:
+  // In bytes.
+  Exchange(NetworkCommunicator& comm, const void* in, void* out, const Blocks& to, const Blocks& from, std::size_t per_chunk)
+      : comm_(comm), blocks_(comm.group_, comm.staging_, in, to, from, per_chunk), out_(out), from_(from) {}
+  [[nodiscard]] std::size_t chunks() const { return blocks_.chunks(); }
+
+  void start(std::size_t index) { blocks_.start(index); }
+
+  void advance(std::size_t index) {
+    BlockExchange::Chunk& chunk = blocks_.chunk(index);
+    comm_.handshake_.wait(chunk.batch);
+    for (std::size_t member = 0; member < comm_.group_.size(); ++member) {
+      const std::size_t bytes = blocks_.arrives(chunk, member);
+      if (bytes > 0) std::memcpy(at(out_, from_.begin(member) + chunk.first), chunk.from(member), bytes);
+    }
+    blocks_.finish(index);
+  }
+
+  void finish(std::size_t /*index*/) {}
+
+ private:
+  NetworkCommunicator& comm_;
+  BlockExchange blocks_;
+  void* out_;
+  const Blocks& from_;
+};
+
+void NetworkCommunicator::exchange_blocks(const Call& call, const Blocks& to, const Blocks& from, std::size_t per_chunk,
+                                          const void* in, void* out, const CallContext& context) {
+  Exchange stages(*this, in, out, to, from, per_chunk);
+  handshake_.begin(call, context);
+  handshake_.finish();
+  run_pipeline(stages, stages.chunks());
+  handshake_.end();
+}
+
+void NetworkCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
+                                     const CallContext& context) {
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Call call{.kind = Call::all_to_all, .dtype = dtype, .count = count};
+  const Blocks blocks(group_.size(), bytes);
+  exchange_blocks(call, blocks, blocks, slice_bytes(bytes * group_.size(), group_.size()), in, out, context);
+}
+
+void NetworkCommunicator::gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                                 const CallContext& context) {
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Call call{.kind = Call::gather, .dtype = dtype, .root = root, .count = count};
+  const Blocks to = Blocks::only(static_cast<std::size_t>(root), group_.size(), bytes);
+  const Blocks from(group_.size(), rank() == root ? bytes : 0);
+  exchange_blocks(call, to, from, slice_bytes(bytes * group_.size(), group_.size()), in, out, context);
+}
+
+void NetworkCommunicator::scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
+                                  const CallContext& context) {
+  const std::size_t bytes = count * dtype_size(dtype);
+  const Call call{.kind = Call::scatter, .dtype = dtype, .root = root, .count = count};
+  const Blocks to(group_.size(), rank() == root ? bytes : 0);
+  const Blocks from = Blocks::only(static_cast<std::size_t>(root), group_.size(), bytes);
+  exchange_blocks(call, to, from, slice_bytes(bytes * group_.size(), group_.size()), in, out, context);
+}
+
+// Each pair of ranks first compares what it sends with what it expects: a network may cut or mix messages of other lengths.
+void NetworkCommunicator::compare_counts(const Call& call, std::span<const std::size_t> send_counts,
+                                         std::span<const std::size_t> recv_counts) {
+  std::vector<std::size_t> sent(group_.size());
+  const Blocks one(group_.size(), sizeof(std::size_t));
+  Exchange stages(*this, send_counts.data(), sent.data(), one, one, cache_line_bytes);
+  handshake_.finish();
+  run_pipeline(stages, stages.chunks());
+  for (std::size_t member = 0; member < group_.size(); ++member) {
+    if (sent[member] == recv_counts[member]) continue;
+    abort_and_throw(*group_.world, TNT_MISMATCH,
+                    block_mismatch_message(group_.members[member], sent[member], group_.members[group_.self],
+                                           recv_counts[member], call, handshake_.calls()));
+  }
+}
+
+// A pair cuts its blocks into chunks of a size that depends on no other ranks' counts.
+void NetworkCommunicator::all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
+                                       std::span<const std::size_t> recv_counts, tnt_dtype_t dtype,
+                                       const CallContext& context) {
+  const Call call{.kind = Call::all_to_all_v, .dtype = dtype};
+  handshake_.begin(call, context);
+  compare_counts(call, send_counts, recv_counts);
+  const std::size_t size = dtype_size(dtype);
+  const Blocks to(send_counts, size);
+  const Blocks from(recv_counts, size);
+  Exchange stages(*this, in, out, to, from, slice_bytes(std::numeric_limits<std::size_t>::max(), group_.size()));
+  run_pipeline(stages, stages.chunks());
+  handshake_.end();
+}
+
+}  // namespace tnt
