@@ -17,6 +17,7 @@ HEADERS = {
     "nlohmann/json.hpp": "nlohmann-json3-dev",
     "CLI/CLI.hpp": "libcli11-dev",
     "gtest/gtest.h": "libgtest-dev",
+    "gmock/gmock.h": "libgmock-dev",
 }
 LIBRARIES = ("libfmt9",)  # the shared library of libfmt-dev
 
