@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 from gpu_check import prebuilt
 from gpu_check.bundle import HEADERS, prefixes
 from gpu_check.machine import Gpu, find_tool
-from gpu_check.run import BUILD, ROOT, SECONDS, Clock, Failed, call
+from gpu_check.run import BUILD, ROOT, Clock, Failed, call
 
 TARGETS = ("tarantella", "tarantella_cuda", "tnt_gpu_bench", "tnt_gpu_tests", "tnt-bench")
 TRAINER = "cuda_trainer"
@@ -74,12 +75,13 @@ def compile_all(folder: Path, architecture: str, clock: Clock, extra: dict[str, 
     configured = (folder / "CMakeCache.txt").exists()  # by whatever generator
     configure = ["cmake", "-S", ROOT, "-B", folder, *([] if configured else generator), *definitions]
     call("configure", configure, clock.limit(60), {"CMAKE_PREFIX_PATH": ":".join(prefixes())})
+    shared = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1"}
     jobs = str(os.cpu_count() or 1)
-    call("build", ["cmake", "--build", folder, "--parallel", jobs, "--target", *TARGETS], clock.limit(SECONDS))
+    call("build", ["cmake", "--build", folder, "--parallel", jobs, "--target", *TARGETS], clock.limit(math.inf), shared)
     example = ROOT / "examples" / "cuda_trainer" / "cuda_trainer.cu"
     folders = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'examples' / 'common'}", f"-L{folder / 'src'}"]
     flags = ["-std=c++17", "-O2", f"-arch=sm_{architecture}", "-Xlinker", "-rpath=$ORIGIN/src"]
-    call("build-trainer", [nvcc, *flags, *folders, example, "-ltarantella", "-o", folder / TRAINER], clock.limit(SECONDS))
+    call("build-trainer", [nvcc, *flags, *folders, example, "-ltarantella", "-o", folder / TRAINER], clock.limit(math.inf))
 
 
 def build(gpu: Gpu, clock: Clock) -> str:

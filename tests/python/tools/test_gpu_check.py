@@ -324,3 +324,38 @@ def test_the_cores_of_this_machine(gpu_check: ModuleType, monkeypatch: pytest.Mo
     assert said.endswith(" cores: shm")
     assert [line["case"] for line in lines] == ["cores/shm/4/2 ranks", "cores/shm/4096/2 ranks"]
     assert all(line["us"] > 0 and line["check"] == "ok" for line in lines)
+
+
+def test_gradients_of_torch_are_compared_with_ddp(
+    gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A wrong gradient fails; that two ranks cannot share the GPU hides nothing."""
+    parts = importlib.import_module("gpu_check.parts")
+    machine = importlib.import_module("gpu_check.machine")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "libtarantella.so.0.1").touch()
+    monkeypatch.setattr(parts.Check, "program", lambda *_: tmp_path / "benchmarks" / "gpu" / "tnt_gpu_bench")
+    monkeypatch.setattr(parts, "torch_version", lambda _: "2.11 True")
+    environments: list[Any] = []
+    differences = [1e-6]
+
+    def call(name: str, command: Any, seconds: float, env: Any) -> str:
+        environments.append(env)
+        return json.dumps({"case": "torch/resnet/1 ranks", "largest_difference": differences[-1]})
+
+    def job(name: str, ranks: int, command: Any, seconds: float, env_of: Any) -> str:
+        environments.append(env_of(1))
+        raise parts.Failed("rank 1 of 2: Duplicate GPU detected")
+
+    monkeypatch.setattr(parts, "call", call)
+    monkeypatch.setattr(parts, "job", job)
+    check = parts.Check(None, machine.Nccl("/lib/libnccl.so.2", (2, 28, 9)), parts.Clock())
+    said = parts.torch(check)
+    assert said == "PyTorch 2.11; 2 ranks not by NCCL_HOSTID over lo: rank 1 of 2: Duplicate GPU detected"
+    assert [line["case"] for line in check.lines] == ["torch/resnet/1 ranks"]
+    assert all(env["TARANTELLA_LIBRARY"].endswith("libtarantella.so.0.1") for env in environments)
+    assert environments[1]["NCCL_HOSTID"] == "gpu-check-1" and environments[0]["TNT_NCCL_LIBRARY"] == "/lib/libnccl.so.2"
+    for wrong in (0.01, math.nan):
+        differences.append(wrong)
+        with pytest.raises(parts.Failed, match="a gradient differs from DDP's by"):
+            parts.torch(check)
