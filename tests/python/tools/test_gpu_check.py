@@ -280,6 +280,19 @@ def test_the_last_words_are_short(gpu_check: ModuleType) -> None:
     assert all(line["case"] in everything for line in lines if not line["case"].startswith("cores/"))
 
 
+def test_a_toolkit_that_is_not_in_path_is_found(gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine = importlib.import_module("gpu_check.machine")
+    for name in ("CUDACXX", "CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(machine, "TOOLKIT", str(tmp_path / "cuda"))
+    assert machine.find_tool("nvcc") is None
+    nvcc = tmp_path / "cuda" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.touch(0o755)
+    assert machine.find_tool("nvcc") == str(nvcc)
+
+
 BENCH_ROW = {"collective": "all_reduce", "backend": "shm", "ranks": 2, "bytes": 4, "time_us_p50": 1.0, "time_us_p95": 2.0}
 AGAINST = {"against": "mpi", "against_time_us_p50": 3.0, "against_time_us_p95": 4.0}
 
