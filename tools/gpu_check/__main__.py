@@ -77,7 +77,7 @@ def run_parts(names: Sequence[str], check: Check, keep: Callable[[list[Line]], N
     done: list[Line] = []
     for name in PARTS:
         if name == "build" or name in names:
-            built = name == "build" or done[0]["result"] == "ok"
+            built = name == "build" or done[0]["result"] == "ok" or check.has_program()
             done.append(run_part(name, check, built))
             keep(done)
     return done

@@ -14,7 +14,6 @@ from gpu_check.machine import Gpu, find_tool
 from gpu_check.run import BUILD, ROOT, Clock, Failed, call
 
 TARGETS = ("tarantella", "tarantella_cuda", "tnt_gpu_bench", "tnt_gpu_tests", "tnt-bench")
-TRAINER = "cuda_trainer"
 
 
 def missing_headers() -> list[str]:
@@ -58,7 +57,10 @@ def install_headers(clock: Clock) -> None:
 
 
 def compile_all(folder: Path, architecture: str, clock: Clock, extra: dict[str, str]) -> None:
-    """Configures and builds all programs. extra: CMake's variables beside those of every check."""
+    """Configures and builds all programs. extra: CMake's variables beside those of every check.
+
+    Raises Failed if one cannot be built, and leaves the others.
+    """
     nvcc = check_tools()
     install_headers(clock)
     options = {
@@ -75,13 +77,24 @@ def compile_all(folder: Path, architecture: str, clock: Clock, extra: dict[str, 
     configured = (folder / "CMakeCache.txt").exists()  # by whatever generator
     configure = ["cmake", "-S", ROOT, "-B", folder, *([] if configured else generator), *definitions]
     call("configure", configure, clock.limit(60), {"CMAKE_PREFIX_PATH": ":".join(prefixes())})
-    shared = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1"}
+    for place in prebuilt.PLACES.values():
+        (folder / place).unlink(missing_ok=True)  # one of other sources would be taken for new
     jobs = str(os.cpu_count() or 1)
-    call("build", ["cmake", "--build", folder, "--parallel", jobs, "--target", *TARGETS], clock.limit(math.inf), shared)
+    go_on = ["--", "-k", "0"] if (folder / "build.ninja").exists() else ["--", "-k"]
     example = ROOT / "examples" / "cuda_trainer" / "cuda_trainer.cu"
     folders = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'examples' / 'common'}", f"-L{folder / 'src'}"]
     flags = ["-std=c++17", "-O2", f"-arch=sm_{architecture}", "-Xlinker", "-rpath=$ORIGIN/src"]
-    call("build-trainer", [nvcc, *flags, *folders, example, "-ltarantella", "-o", folder / TRAINER], clock.limit(math.inf))
+    failures = []
+    for name, command in (
+        ("build", ["cmake", "--build", folder, "--parallel", jobs, "--target", *TARGETS, *go_on]),
+        ("build-trainer", [nvcc, *flags, *folders, example, "-ltarantella", "-o", folder / prebuilt.PLACES["trainer"]]),
+    ):
+        try:
+            call(name, command, clock.limit(math.inf), {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1"})
+        except Failed as failure:
+            failures.append(str(failure))
+    if failures:
+        raise Failed("\n".join(failures))
 
 
 def build(gpu: Gpu, clock: Clock) -> str:

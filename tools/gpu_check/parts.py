@@ -48,7 +48,14 @@ class Check:
 
     def program(self, name: str) -> Path:
         """One of those of the build, or that came along (prebuilt.PLACES)."""
-        return prebuilt.program(name, self.gpu)
+        file = prebuilt.program(name, self.gpu)
+        if not file.is_file():
+            raise Skipped(f"{file.name} was not built")
+        return file
+
+    def has_program(self) -> bool:
+        """Whether there is something to run, though perhaps not all could be built."""
+        return any(prebuilt.program(name, self.gpu).is_file() for name in prebuilt.PLACES)
 
     @property
     def env(self) -> dict[str, str]:

@@ -55,6 +55,7 @@ def with_parts(gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path
     monkeypatch.setattr(gpu_check, "find_gpu", lambda: gpu)
     names = ("build", "unit", "bench", "foreach")
     monkeypatch.setattr(gpu_check, "PARTS", {name: functools.partial(run_it, name) for name in names})
+    monkeypatch.setattr(gpu_check.Check, "has_program", lambda _: False)
     monkeypatch.setattr(gpu_check, "summary", lambda *_: "")
     monkeypatch.setattr(gpu_check, "all_tables", lambda *_: "")
     run = importlib.import_module("gpu_check.run")
@@ -291,6 +292,30 @@ def test_a_toolkit_that_is_not_in_path_is_found(gpu_check: ModuleType, monkeypat
     nvcc.parent.mkdir(parents=True)
     nvcc.touch(0o755)
     assert machine.find_tool("nvcc") == str(nvcc)
+
+
+def test_a_program_that_cannot_be_built_hides_no_other(
+    gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    parts = importlib.import_module("gpu_check.parts")
+    has_program = gpu_check.Check.has_program
+
+    def run_it(name: str, check: Any) -> str:
+        if name == "build":
+            raise gpu_check.Failed("tnt_gpu_tests cannot be compiled")
+        check.program({"unit": "tests", "bench": "bench", "foreach": "bench"}[name])
+        return "well"
+
+    with_parts(gpu_check, monkeypatch, tmp_path, run_it)
+    monkeypatch.setattr(gpu_check.Check, "has_program", has_program)
+    monkeypatch.setattr(parts.prebuilt, "program", lambda name, _: tmp_path / name)
+    (tmp_path / "bench").touch()
+    assert gpu_check.main([]) == 1
+    result = json.loads((tmp_path / "gpu-a-gpu.json").read_text())
+    assert [(part["part"], part["result"], part["words"]) for part in result["parts"]] == [
+        ("build", "FAILED", "tnt_gpu_tests cannot be compiled"), ("unit", "skipped", "tests was not built"),
+        ("bench", "ok", "well"), ("foreach", "ok", "well"),
+    ]  # fmt: skip
 
 
 BENCH_ROW = {"collective": "all_reduce", "backend": "shm", "ranks": 2, "bytes": 4, "time_us_p50": 1.0, "time_us_p95": 2.0}
