@@ -26,21 +26,31 @@ def bring_prebuilt() -> str:
     """Compiles everything for sm_90, packs it, and adds an MPI to compare with if PyPI can be reached."""
     nvcc = build.check_tools()
     build.compile_all(BUILT_IN, prebuilt.ARCHITECTURE, Clock(time.monotonic() + PATIENCE), AS_TESTED)
+    no_mpi = build_mpi()
     prebuilt.pack(BUILT_IN, f"nvcc {toolkit_version(nvcc)}")
-    with_mpi = download_mpi()
+    with_mpi = f"without MPI ({no_mpi})" if no_mpi else download_mpi()
     size = prebuilt.size_of(prebuilt.FOLDER)
     return f"{prebuilt.FOLDER} has {size / 2**20:.1f} MiB, {with_mpi}: bring it along with the checkout"
 
 
+def build_mpi() -> str:
+    """The plug-ins for Open MPI. Returns why there are none, else nothing."""
+    try:
+        call(
+            "build-mpi", ["cmake", "--build", BUILT_IN, "--target", "tarantella_mpi_openmpi", "tnt_bench_mpi_openmpi"], PATIENCE
+        )
+    except Failed:
+        return "this machine has no mpicc of Open MPI, or the plug-ins for it cannot be built"
+    return ""
+
+
 def download_mpi() -> str:
-    if not list((BUILT_IN / "src").glob("libtarantella_mpi_openmpi.so")):
-        return "without MPI, because this machine has no mpicc of Open MPI"
     with tempfile.TemporaryDirectory() as folder:
         download = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "-d", folder]
         try:
             call("download-mpi", [*download, prebuilt.MPI_WHEEL], 120)
         except Failed as failure:
-            return f"without MPI, because it cannot be downloaded ({str(failure).splitlines()[0]})"
+            return f"without MPI ({str(failure).splitlines()[0]})"
         (wheel,) = Path(folder).glob("*.whl")
         shutil.rmtree(prebuilt.MPI, ignore_errors=True)
         prebuilt.add_mpi(wheel)
