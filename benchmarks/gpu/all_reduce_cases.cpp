@@ -9,8 +9,6 @@
 namespace tnt::bench {
 namespace {
 
-constexpr int warm = 5;
-
 // Every rank contributes rank + 1, so that the sum is known.
 void check_sum(const Trainer& trainer, float* in, float* out, std::size_t count) {
   std::vector<float> values(count, static_cast<float>(trainer.rank + 1));
@@ -27,7 +25,9 @@ void check_sum(const Trainer& trainer, float* in, float* out, std::size_t count)
 
 }  // namespace
 
-void run_all_reduce_cases(const Trainer& trainer, std::size_t max_bytes) {
+void run_all_reduce_cases(const Trainer& trainer, std::size_t max_bytes, int repeats) {
+  const bool few = repeats < 5;
+  const int warm = few ? 1 : 5;
   const Memory in(max_bytes);
   const Memory out(max_bytes);
   auto* const from = reinterpret_cast<float*>(in.get());
@@ -37,10 +37,11 @@ void run_all_reduce_cases(const Trainer& trainer, std::size_t max_bytes) {
   for (std::size_t bytes = sizeof(float); bytes <= max_bytes; bytes *= 8) {
     const std::size_t count = bytes / sizeof(float);
     check_sum(trainer, from, to, count);
-    const int calls = bytes <= (std::size_t{1} << 20) ? 20 : 5;
+    const int many = bytes <= (std::size_t{1} << 20) ? 20 : 5;
+    const int calls = few ? 2 : many;
     std::vector<double> times;
     std::vector<double> host;
-    for (int i = -warm; i < 15; ++i) {
+    for (int i = -warm; i < repeats; ++i) {
       TNT_CHECK(tnt_barrier(trainer.comm, nullptr, nullptr));
       begin.record(trainer.stream);
       const double before = now_us();

@@ -24,7 +24,7 @@ void run_capture_case(const Trainer& trainer);
 // the process.
 void run_abort_case(const Trainer& trainer);
 
-// Through the C API and NCCL, for sizes from 4 bytes.
-void run_all_reduce_cases(const Trainer& trainer, std::size_t max_bytes);
+// Through the C API and NCCL, for sizes from 4 bytes. repeats: how often each size is timed.
+void run_all_reduce_cases(const Trainer& trainer, std::size_t max_bytes, int repeats);
 
 }  // namespace tnt::bench

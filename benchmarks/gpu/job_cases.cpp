@@ -49,6 +49,7 @@ class Steps {
       const std::vector<float> values(counts[tensor], static_cast<float>(trainer_.rank + 1));
       TNT_CUDA(cudaMemcpy(memory_[tensor].get(), values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice));
     }
+    TNT_CUDA(cudaStreamSynchronize(nullptr));  // the copy may still be on its way from CUDA's own pinned memory
   }
   void check(const char* what) const {
     TNT_CUDA(cudaStreamSynchronize(trainer_.stream));

@@ -16,6 +16,7 @@ struct Choice {
   double seconds = 0.15;
   double backward_ms = 20;
   std::size_t max_bytes = std::size_t{256} << 20;
+  int repeats = 15;
 };
 
 void check_device() {
@@ -55,7 +56,7 @@ void run(const Choice& choice) {
     if (trainer.rank == 0) print_line(describe_device(trainer.device));
     if (choice.what == "capture") run_capture_case(trainer);
     if (choice.what == "abort") run_abort_case(trainer);
-    if (choice.what == "all_reduce") run_all_reduce_cases(trainer, choice.max_bytes);
+    if (choice.what == "all_reduce") run_all_reduce_cases(trainer, choice.max_bytes, choice.repeats);
     for (const std::string& name : choice.models) {
       if (choice.what == "reducer") run_reducer_case(trainer, find_model(name));
       if (choice.what == "overlap") run_overlap_case(trainer, find_model(name), 1e3 * choice.backward_ms);
@@ -76,6 +77,8 @@ Choice read(int argc, char** argv, CLI::App& app) {
   app.add_option("--seconds", choice.seconds, "for each time of buckets")->check(CLI::PositiveNumber);
   app.add_option("--backward-ms", choice.backward_ms, "that overlap computes in a step")->check(CLI::PositiveNumber);
   app.add_option("--max-bytes", choice.max_bytes, "of all_reduce")->check(CLI::Range(std::size_t{4}, std::size_t{1} << 34));
+  app.add_option("--repeats", choice.repeats, "of all_reduce: times that each size is timed; below 5: by 2 calls each")
+      ->check(CLI::Range(1, 1000));
   app.parse(argc, argv);
   return choice;
 }

@@ -16,6 +16,7 @@ class Memory {
     TNT_CUDA(cudaMalloc(&memory, bytes > 0 ? bytes : 1));
     memory_ = static_cast<std::byte*>(memory);
     TNT_CUDA(cudaMemset(memory_, 0x3c, bytes));  // 0.0115 as floats: ordinary numbers
+    TNT_CUDA(cudaStreamSynchronize(nullptr));    // streams that do not block would not wait for it
   }
   Memory(Memory&& other) noexcept : memory_(other.memory_) { other.memory_ = nullptr; }
   Memory(const Memory&) = delete;

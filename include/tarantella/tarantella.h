@@ -214,6 +214,10 @@ TNT_EXPORT tnt_status_t tnt_progress(uint64_t step, double samples);
  * NULL. Fails only if count is NULL. Needs no tnt_init. */
 TNT_EXPORT tnt_status_t tnt_device_count(int* count, const char** why);
 
+/* Whether a CUDA device can be used: opens it and loads the library's kernels, which fails if its architecture or driver is too
+ * old. tnt_last_error says why not. Makes the device's context. Needs no tnt_init. */
+TNT_EXPORT tnt_status_t tnt_device_check(int device);
+
 /* -------------------------------------------------------------------------------------- communicators */
 
 /* The communicator of all ranks of the job. The library owns it: do not destroy it. */

@@ -35,7 +35,7 @@ tnt_status_t with_status(Body&& body) noexcept {
   } catch (const Error& error) {
     set_last_error(error.what());
     return error.status();
-  } catch (const std::bad_alloc&) {
+  } catch (const std::bad_alloc&) {  // not by to_error, which allocates
     set_last_error("out of memory");
     return TNT_SYSTEM;
   } catch (const std::exception& error) {

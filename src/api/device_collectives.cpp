@@ -2,9 +2,11 @@
 
 #include <cmath>
 #include <map>
+#include <mutex>
 #include <thread>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "bootstrap/node.hpp"
 #include "comm/hierarchical/device_communicator.hpp"
 #include "comm/nccl/nccl_init.hpp"
@@ -37,6 +39,21 @@ class StreamWork final : public Waitable {
   Event event_;
 };
 
+// The transport that the user asks for, or the host's if ranks share a GPU.
+DeviceTransport transport_between(Device& device, Communicator& host, DeviceTransport asked, const NcclOptions& options) {
+  if (asked == DeviceTransport::staged) return asked;
+  const auto shared = find_shared_gpu(device, host, options);
+  if (!shared) return asked;
+  static std::once_flag said;
+  std::call_once(said, [&] {
+    log(LogLevel::warning,
+        "{}, and NCCL connects one rank on each: data between devices goes through host memory (staged), which is slow. Give "
+        "each rank a GPU of its own, or with NCCL 2.30.3 or newer set NCCL_MULTI_RANK_GPU_ENABLE=1",
+        *shared);
+  });
+  return DeviceTransport::staged;
+}
+
 }  // namespace
 
 DeviceGroup connect_devices(int index, Communicator& host, const Settings& settings, const CallContext& call,
@@ -51,7 +68,7 @@ DeviceGroup connect_devices(int index, Communicator& host, const Settings& setti
   agree_on_error(*group.host, no_device, settings.timeout);
   const NcclOptions options{
       .timeout = settings.timeout, .library = settings.nccl_library, .deterministic = deterministic, .max_ctas = max_ctas};
-  switch (settings.device_transport) {
+  switch (transport_between(*group.device, *group.host, settings.device_transport, options)) {
     case DeviceTransport::nccl: group.comm = make_nccl_communicator(*group.device, *group.host, options); break;
     case DeviceTransport::staged:
       group.comm = std::make_unique<StagedCommunicator>(*group.device, group.host->split(0, 0, call), settings.timeout);

@@ -219,6 +219,10 @@ tnt_status_t tnt_device_count(int* count, const char** why) {
   });
 }
 
+tnt_status_t tnt_device_check(int device) {
+  return guarded([&] { (void)open_device(device); });
+}
+
 const char* tnt_last_error(void) { return last_error().c_str(); }
 
 int64_t tnt_clock_ns(void) { return now_ns(); }

@@ -1,9 +1,16 @@
 #include "base/error.hpp"
 
 #include <cerrno>
+#include <new>
 #include <system_error>
 
 namespace tnt {
+
+Error to_error(const std::exception& exception) {
+  if (const auto* ours = dynamic_cast<const Error*>(&exception)) return *ours;
+  if (dynamic_cast<const std::bad_alloc*>(&exception) != nullptr) return {TNT_SYSTEM, "out of memory"};
+  return {TNT_SYSTEM, exception.what()};
+}
 
 void fail_errno(const std::string& what) {
   const int reason = errno;

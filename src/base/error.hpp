@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -27,6 +28,9 @@ template <typename... Args>
 [[noreturn]] void fail(tnt_status_t status, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(status, fmt::format(format, std::forward<Args>(args)...));
 }
+
+// Any exception as ours: TNT_SYSTEM unless it is an Error.
+[[nodiscard]] Error to_error(const std::exception& exception);
 
 // Throws TNT_SYSTEM with the text of errno. what: the first part of the message, such as "cannot map 4096 bytes".
 [[noreturn]] void fail_errno(const std::string& what);

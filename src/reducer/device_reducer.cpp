@@ -151,7 +151,11 @@ void DeviceReducer::make_buffers(std::size_t n) {
     bytes.push_back(states_[bucket].count * dtype_size(plan_.buckets()[bucket].dtype));
   }
   if (n < bytes.size()) bytes.assign(n, *std::max_element(bytes.begin(), bytes.end()));
-  buffers_.emplace(*device_, *comm_, bytes, options_.rank_invariant && comm_->size() > 1, pack_stream_.get());
+  const bool with_gathered = options_.rank_invariant && comm_->size() > 1;
+  const std::size_t all = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}) * (with_gathered ? 2 : 1);
+  log(LogLevel::info, "{}: buckets take {:.1f} MiB of the device's memory", options_.name,
+      static_cast<double>(all) / (1 << 20));
+  buffers_.emplace(*device_, *comm_, bytes, with_gathered, pack_stream_.get());
 }
 
 void DeviceReducer::set_hook(BucketHook hook) {
@@ -251,15 +255,16 @@ void DeviceReducer::launch_due(StreamHandle stream) {
       stats_.bytes += plan_.buckets()[next_].bytes();
       next_ = (next_ + 1) % states_.size();
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     abort_with(error, details_[next_]);
   }
 }
 
 // A part of the work may be enqueued, and the other ranks wait for the rest.
-void DeviceReducer::abort_with(const Error& error, const std::string& what) {
-  error_ = Error(error.status(), fmt::format("rank {}: {}: {}", comm_->rank(), what, error.what()));
-  comm_->abort(error.status(), error_->what());
+void DeviceReducer::abort_with(const std::exception& error, const std::string& what) {
+  const Error ours = to_error(error);
+  error_ = Error(ours.status(), fmt::format("rank {}: {}: {}", comm_->rank(), what, ours.what()));
+  comm_->abort(ours.status(), error_->what());
   throw Error(*error_);
 }
 
@@ -276,8 +281,8 @@ void DeviceReducer::launch(std::size_t bucket, bool capturing, std::vector<Strea
   state.packed.record(packing, capturing);
   state.packed.wait_on(comm_->stream(), capturing);
   record_time(bucket, DeviceTimes::Moment::started, comm_->stream(), capturing);
-  reduce(bucket);
-  if (!comm_->follow_last(unpacking)) {
+  const bool communicated = reduce(bucket);
+  if (!communicated || !comm_->follow_last(unpacking)) {
     state.reduced.record(comm_->stream(), capturing);
     state.reduced.wait_on(unpacking, capturing);
   }
@@ -313,8 +318,9 @@ void DeviceReducer::pack(std::size_t bucket, bool capturing) {
 }
 
 // The ranks exchange slices, one for each rank, and our kernel sums each slice in a tree that does not depend on the transport.
-// As many bytes travel as in a ring.
-void DeviceReducer::reduce(std::size_t bucket) {
+// As many bytes travel as in a ring. Returns false if nothing has to be communicated: the communicator's last operation is of
+// another bucket then.
+bool DeviceReducer::reduce(std::size_t bucket) {
   const DeviceRange range(*device_, "reduce");
   const BucketBuffers::Buffer& buffer = buffer_of(bucket);
   const State& state = states_[bucket];
@@ -325,11 +331,12 @@ void DeviceReducer::reduce(std::size_t bucket) {
     const std::size_t begin = std::accumulate(state.owned.begin(), state.owned.begin() + comm_->rank(), std::size_t{0});
     auto* const own = data + (state.owned[rank] == 0 ? 0 : begin * dtype_size(dtype));
     comm_->reduce_scatter_v(data, own, state.owned, dtype, TNT_SUM, details_[bucket]);
-    return;
+    return true;
   }
   if (buffer.gathered == nullptr) {
-    if (!is_float8(dtype)) comm_->all_reduce(data, data, state.count, dtype, TNT_SUM, details_[bucket]);
-    return;
+    if (is_float8(dtype)) return false;  // of one rank: it is the sum
+    comm_->all_reduce(data, data, state.count, dtype, TNT_SUM, details_[bucket]);
+    return true;
   }
   const tnt_dtype_t moved = is_float8(dtype) ? TNT_UINT8 : dtype;  // of the same size
   const std::size_t slice = state.count / static_cast<std::size_t>(comm_->size());
@@ -342,6 +349,7 @@ void DeviceReducer::reduce(std::size_t bucket) {
   for (int rank = 0; rank < comm_->size(); ++rank) sources.push_back(gathered + static_cast<std::size_t>(rank) * bytes);
   device_->reduce(own, sources.data(), comm_->size(), slice, dtype, comm_->stream());
   comm_->all_gather(own, data, slice, moved, details_[bucket]);
+  return true;
 }
 
 void DeviceReducer::unpack(std::size_t bucket) {
@@ -425,7 +433,7 @@ void DeviceReducer::finish(StreamHandle stream) {
   if (clips()) {
     try {
       clip(device_->capturing(stream));
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       abort_with(error, options_.name);
     }
   }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -113,7 +114,7 @@ class DeviceReducer final : public GradientReducer {
   void launch(std::size_t bucket, bool capturing, std::vector<StreamHandle>& joined);
   void pack(std::size_t bucket, bool capturing);
   void call_hook(std::size_t bucket);
-  void reduce(std::size_t bucket);
+  [[nodiscard]] bool reduce(std::size_t bucket);
   void unpack(std::size_t bucket);
   void measure(std::size_t bucket);
   void sum_statistics(std::size_t bucket);
@@ -121,7 +122,7 @@ class DeviceReducer final : public GradientReducer {
   [[nodiscard]] bool clips() const noexcept { return options_.clip_norm > 0.0; }
   [[nodiscard]] bool has_own_buffers() const noexcept { return options_.gradients_in_buckets || clips(); }
   [[nodiscard]] bool measures() const noexcept { return options_.statistics || clips(); }
-  [[noreturn]] void abort_with(const Error& error, const std::string& what);
+  [[noreturn]] void abort_with(const std::exception& error, const std::string& what);
   void record_time(std::size_t bucket, DeviceTimes::Moment moment, StreamHandle stream, bool capturing);
   [[nodiscard]] gpu::BucketLaunch launch_of(std::size_t bucket);
   void wait_for(std::size_t bucket, StreamHandle stream);

@@ -360,6 +360,7 @@ const Misuse misuses[] = {
      },
      "tensor 2"},
     {"DeviceCountNull", [] { return tnt_device_count(nullptr, nullptr); }, "count is NULL"},
+    {"DeviceCheckWithoutOne", [] { return tnt_device_check(-2); }, "device -2", TNT_UNSUPPORTED},
     {"HookNull", [] { return tnt_reducer_set_hook(nullptr, nullptr, nullptr); }, "reducer is NULL"},
     {"FusionThresholdNull", [] { return tnt_reducer_fusion_threshold(reducer, nullptr); }, "bytes is NULL"},
     {"BucketCountNull", [] { return tnt_reducer_bucket_count(reducer, nullptr); }, "n_buckets is NULL"},

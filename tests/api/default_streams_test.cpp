@@ -99,6 +99,34 @@ TEST_F(ConnectedDevices, AreThoseThatAreNamed) {
   EXPECT_EQ(tnt_comm_destroy(comm), TNT_SUCCESS);
 }
 
+class ReducersOnDevices : public DefaultStreams {};
+
+// For sums that do not depend on the ranks NCCL only moves bytes: pinning its algorithms would slow down the whole process.
+TEST_F(ReducersOnDevices, PinNcclForRunsAlone) {
+  unsetenv("NCCL_ALGO");
+  tnt_comm_t world = nullptr;
+  ASSERT_EQ(tnt_comm_world(&world), TNT_SUCCESS);
+  const tnt_tensor_t tensor{"w", 8, TNT_FLOAT32};
+  for (const tnt_determinism_t determinism : {TNT_DETERMINISM_DEFAULT, TNT_DETERMINISM_RANKS}) {
+    tnt_reducer_options_t options = TNT_REDUCER_OPTIONS_INITIALIZER;
+    options.device = 1;
+    options.determinism = determinism;
+    tnt_reducer_t reducer = nullptr;
+    ASSERT_EQ(tnt_reducer_create(world, &tensor, 1, &options, &reducer), TNT_SUCCESS) << tnt_last_error();
+    EXPECT_EQ(std::getenv("NCCL_ALGO"), nullptr);
+    EXPECT_EQ(tnt_reducer_destroy(reducer), TNT_SUCCESS);
+  }
+}
+
+TEST_F(ReducersOnDevices, ADeviceIsCheckedByOpeningIt) {
+  EXPECT_EQ(tnt_device_check(1), TNT_SUCCESS) << tnt_last_error();
+  EXPECT_EQ(opened_, std::set<int>{1});
+  EXPECT_EQ(tnt_device_check(2), TNT_INVALID_ARGUMENT);
+  source_.open = [](int) -> std::shared_ptr<Device> { fail(TNT_SYSTEM, "no kernel image is available"); };
+  EXPECT_EQ(tnt_device_check(0), TNT_SYSTEM);
+  EXPECT_STREQ(tnt_last_error(), "no kernel image is available");
+}
+
 class CallGroupWithStreams : public DefaultStreams {};
 
 // Collectives of two communicators on two streams, and one in host memory.

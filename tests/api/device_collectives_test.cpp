@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <deque>
+#include <string>
 #include <vector>
 
+#include "base/log.hpp"
 #include "nccl/nccl_job.hpp"
 
 namespace tnt {
@@ -52,6 +56,35 @@ TEST_F(DeviceSideTest, IsCarriedByWhatTheSettingsSay) {
       EXPECT_EQ(data.read(), testing::reduced(in, TNT_SUM));
     });
   }
+}
+
+// Two ranks with one GPU, or with slices of it: NCCL would refuse them.
+TEST_F(DeviceSideTest, RanksThatShareAGpuGoThroughTheHost) {
+  std::atomic<int> warnings = 0;
+  set_log_sink([&](LogLevel level, int /*rank*/, const std::string& text) {
+    if (level == LogLevel::warning && text.find("ranks 1 and 2 use the same GPU (1), and NCCL connects one rank") == 0)
+      ++warnings;
+  });
+  source_.open = [](int index) {  // the bus id is the device's number
+    return std::make_shared<SimulatedDevice>(std::array{0, 1, 1, 2}.at(static_cast<std::size_t>(index)),
+                                             testing::SimulationOptions{.progress = testing::Progress::thread});
+  };
+  for (const auto transport : {DeviceTransport::nccl, DeviceTransport::hierarchical}) {
+    testing::run_threads(4, [transport](Communicator& host) {
+      const auto collectives = std::make_shared<DeviceCollectives>(
+          connect_devices(host.rank(), host, settings(transport, host.rank()), testing::call()), std::nullopt);
+      EXPECT_STREQ(collectives->comm().transport(), "staged");
+      auto& device = dynamic_cast<SimulatedDevice&>(collectives->device());
+      const Stream caller(device);
+      const auto in = testing::inputs(4, TNT_FLOAT32, 9, 1);
+      const testing::OnDevice data(device, caller.get(), in[testing::at(host.rank())]);
+      const auto sum = [&](DeviceCommunicator& comm) { comm.all_reduce(data.get(), data.get(), 9, TNT_FLOAT32, TNT_SUM, ""); };
+      (void)collectives->enqueue(Lane::collectives, caller.get(), false, sum);
+      EXPECT_EQ(data.read(), testing::reduced(in, TNT_SUM));
+    });
+  }
+  set_log_sink({});
+  EXPECT_EQ(warnings, 1);  // of all these ranks in one process
 }
 
 // A call that is refused in a capture leaves the capture and the communicator unchanged.

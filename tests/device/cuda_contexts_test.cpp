@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "base/error.hpp"
@@ -11,6 +12,7 @@
 #include "device/cuda/stream_device.hpp"
 #include "device/fake_cuda.hpp"
 #include "device/handles.hpp"
+#include "kernels/cuda/cuda_call.hpp"
 
 namespace tnt {
 namespace {
@@ -90,6 +92,32 @@ TEST_F(CudaContexts, AreNotCreatedToFindAStreamsDevice) {
     EXPECT_EQ(device_of_stream(static_cast<cudaStream_t>(stream.get())), 1);
   });
   EXPECT_EQ(FakeCuda::devices_with_contexts(), Devices{1});
+}
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(CudaContexts, TooLittleMemoryIsSaidWithTheNumbers) {
+  CudaDevice device(1);
+  const Stream stream(device);
+  const std::string message = error_of([&] { (void)device.allocate(std::size_t{1} << 41, stream.get()); });
+  EXPECT_EQ(message.find("CUDA device 1 has 3 of 80 MiB free, and 2097152 are needed at once (cudaMallocFromPoolAsync): let"),
+            0U)
+      << message;
+}
+
+TEST_F(CudaContexts, AGpuOrDriverThatDoesNotFitTheBuildIsSaid) {
+  const auto said = [](cudaError_t code) { return error_of([=] { fail_cuda(code, "cudaX()", "a/b.cpp", 3); }); };
+  EXPECT_EQ(said(cudaErrorNoKernelImageForDevice).find("cudaX() failed at b.cpp:3: an error (cudaError): this build has no"),
+            0U);
+  EXPECT_NE(said(cudaErrorInsufficientDriver).find(": the driver is older than CUDA 1"), std::string::npos);
+  EXPECT_EQ(said(cudaErrorInvalidValue), "cudaX() failed at b.cpp:3: an error (cudaError)");
 }
 
 TEST_F(CudaContexts, AGraphKeepsWhatItIsGiven) {

@@ -243,7 +243,14 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
 }
 cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t, cudaStream_t stream) {
   use_stream("cudaMallocFromPoolAsync", stream);
+  if (bytes > std::size_t{1} << 40) return cudaErrorMemoryAllocation;
   *memory = std::malloc(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  use_context();
+  *free = std::size_t{3} << 20;
+  *total = std::size_t{80} << 20;
   return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <optional>
+#include <string>
 
 #include "nccl/nccl_job.hpp"
 
@@ -64,24 +67,28 @@ TEST_F(NcclStartTest, OtherOptionsAreNamed) {
   EXPECT_EQ(message.find("rank 1 asks for NCCL with deterministic=0, max_ctas=5 while rank 0"), 0U) << message;
 }
 
-void make_on_one_gpu(Communicator& host) {
-  SimulatedDevice device(0, {.progress = Progress::thread});
-  (void)make_nccl_communicator(device, host, options(), FakeNccl::open());
+// What each rank is told if ranks 1 and 2 of three use the same GPU.
+void expect_shared_gpu(const std::optional<std::string>& expected) {
+  testing::run_threads(3, [&](Communicator& host) {
+    SimulatedDevice device(std::min(host.rank(), 1), {.progress = Progress::thread});
+    EXPECT_EQ(find_shared_gpu(device, host, options(), FakeNccl::open().get()), expected);
+  });
 }
 
-TEST_F(NcclStartTest, OneGpuForTwoRanksIsRefused) {
-  const std::string message = refusal(2, TNT_INVALID_ARGUMENT, make_on_one_gpu);
-  EXPECT_EQ(message.find("ranks 0 and 1 use the same GPU (0): give each rank"), 0U) << message;
-  EXPECT_NE(message.find("NCCL_MULTI_RANK_GPU_ENABLE=1 lets them share it from NCCL 2.30.3 on (here 2.28.9)"),
-            std::string::npos)
-      << message;
+TEST_F(NcclStartTest, OneGpuForTwoRanksIsSeen) {
+  expect_shared_gpu("ranks 1 and 2 use the same GPU (1)");
+  setenv("NCCL_HOSTID", "another", 1);
+  expect_shared_gpu("ranks 1 and 2 use the same GPU (1)");  // on that host, all the same
+  unsetenv("NCCL_HOSTID");
 }
 
 TEST_F(NcclStartTest, NewerOnesShareAGpuIfTheUserSaysSo) {
-  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-  (void)refusal(2, TNT_INVALID_ARGUMENT, make_on_one_gpu);  // too old
   FakeNccl::set("version", 23003);
-  testing::run_threads(2, make_on_one_gpu);
+  expect_shared_gpu("ranks 1 and 2 use the same GPU (1)");
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  expect_shared_gpu(std::nullopt);
+  FakeNccl::set("version", 22809);  // too old
+  expect_shared_gpu("ranks 1 and 2 use the same GPU (1)");
   unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
 }
 

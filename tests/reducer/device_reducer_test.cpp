@@ -245,6 +245,33 @@ TEST_F(FiveTensors, TravelInEightBits) {
   }
 }
 
+// One rank communicates nothing of a bucket in 8 bits, between buckets that NCCL moves: unpacking must not follow those.
+TEST_F(FiveTensors, ABucketThatDoesNotTravelIsUnpackedAfterItsOwnPack) {
+  const Plan plan({{"first", 40, TNT_FLOAT32}, {"steps", 40, TNT_INT64}, {"last", 40, TNT_FLOAT32}}, 0, TNT_FLOAT8_E4M3);
+  run_trainers(
+      1, plan,
+      [&](Trainer& trainer, int /*rank*/) {
+        const StreamHandle stream = trainer.stream.get();
+        std::vector<Array> values;
+        std::vector<DeviceBuffer> memory;
+        for (const TensorSpec& spec : plan.tensors()) {
+          values.push_back(testing::repeated(spec.dtype, spec.count, [](std::size_t i) { return static_cast<double>(i % 8); }));
+          memory.push_back(trainer.memory(values.back()));
+        }
+        for (int step = 0; step < 8; ++step) {
+          for (std::size_t tensor = memory.size(); tensor-- > 0;) {
+            trainer.compute(memory[tensor].get(), values[tensor], stream);
+            trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, stream);
+          }
+          trainer.reducer.finish(stream);
+          for (std::size_t tensor = 0; tensor < memory.size(); ++tensor) {
+            trainer.expect(memory[tensor].get(), values[tensor], plan.tensors()[tensor].name, stream);
+          }
+        }
+      },
+      {.rank_invariant = true});
+}
+
 // Each thread has its own cudaStreamPerThread, on which only the thread itself can record an event.
 TEST_F(FiveTensors, ThreadsMayUseTheirDefaultStreams) {
   run_trainers(2, five_tensors(), [&](Trainer& trainer, int rank) {
@@ -915,30 +942,34 @@ TEST_F(FiveTensors, AHookThatFailsEndsTheJobWithItsReason) {
   EXPECT_NE(message.find(": the bucket hook failed: no more of this"), std::string::npos) << message;
 }
 
-// A device that fails on one rank ends the job on all, with one message that names rank and bucket.
+// A device or an allocation that fails on one rank ends the job on all, with one message that names rank and bucket.
 TEST_F(FiveTensors, AFailureIsEveryRanks) {
   Trainer::timeout = 5.0;
-  const std::string message = testing::common_error(3, TNT_SYSTEM, [&](Communicator& host) {
-    Trainer trainer(host, five_tensors(), {});
-    trainer.gradients = buffers(trainer);
-    const auto& memory = trainer.gradients;
-    if (host.rank() == 1) trainer.device->fail_at(testing::Call::pack, 2);
-    for (const DeviceBuffer& buffer : memory)
-      trainer.device->fill_zero(buffer.get(), count * sizeof(float), trainer.stream.get());
-    const auto run = [&] {
-      while (true) {
-        for (std::size_t tensor = 5; tensor-- > 0;) {
-          trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, trainer.stream.get());
+  for (const auto failure : {testing::Failure::of_device, testing::Failure::of_host_memory}) {
+    const std::string message = testing::common_error(3, TNT_SYSTEM, [&](Communicator& host) {
+      Trainer trainer(host, five_tensors(), {});
+      trainer.gradients = buffers(trainer);
+      const auto& memory = trainer.gradients;
+      if (host.rank() == 1) trainer.device->fail_at(testing::Call::pack, 2, failure);
+      for (const DeviceBuffer& buffer : memory)
+        trainer.device->fill_zero(buffer.get(), count * sizeof(float), trainer.stream.get());
+      const auto run = [&] {
+        while (true) {
+          for (std::size_t tensor = 5; tensor-- > 0;) {
+            trainer.reducer.ready(tensor, {.in = memory[tensor].get(), .out = memory[tensor].get()}, trainer.stream.get());
+          }
+          trainer.reducer.finish(trainer.stream.get());
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
-        trainer.reducer.finish(trainer.stream.get());
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    };
-    EXPECT_THROW(run(), Error);
-    run();
-  });
+      };
+      EXPECT_THROW(run(), Error);
+      run();
+    });
+    EXPECT_NE(message.find("rank 1: gradients bucket 1"), std::string::npos) << message;
+    const auto* const reason = failure == testing::Failure::of_device ? "injected by the test" : "out of memory";
+    EXPECT_NE(message.find(reason), std::string::npos) << message;
+  }
   Trainer::timeout = testing::default_timeout;
-  EXPECT_NE(message.find("rank 1: gradients bucket 1"), std::string::npos) << message;
 }
 
 // Without the third rank: the message names it, and the bucket.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -66,7 +67,9 @@ void SimulatedDevice::look_for_leaks() {
 void SimulatedDevice::count(Call kind) {
   const std::scoped_lock lock(mutex_);
   const auto index = static_cast<std::size_t>(kind);
-  if (++counts_[index].calls == counts_[index].fail_at) fail(TNT_SYSTEM, "{} failed: injected by the test", call_names[index]);
+  if (++counts_[index].calls != counts_[index].fail_at) return;
+  if (counts_[index].failure == Failure::of_host_memory) throw std::bad_alloc();
+  fail(TNT_SYSTEM, "{} failed: injected by the test", call_names[index]);
 }
 
 void SimulatedDevice::begin_range(const char* name) noexcept {
@@ -84,10 +87,11 @@ std::vector<std::string> SimulatedDevice::take_ranges() {
   return std::exchange(ranges_, {});
 }
 
-void SimulatedDevice::fail_at(Call kind, int nth) {
+void SimulatedDevice::fail_at(Call kind, int nth, Failure failure) {
   const std::scoped_lock lock(mutex_);
   Count& count = counts_[static_cast<std::size_t>(kind)];
   count.fail_at = count.calls + nth;
+  count.failure = failure;
 }
 
 int SimulatedDevice::calls(Call kind) {

@@ -56,6 +56,8 @@ struct Bytes {
   std::size_t count = 0;
 };
 
+enum class Failure { of_device, of_host_memory };
+
 class SimulatedDevice final : public Device {
  public:
   explicit SimulatedDevice(int index = 0, const SimulationOptions& options = {}, const Kernels& kernels = cpu_kernels());
@@ -81,8 +83,9 @@ class SimulatedDevice final : public Device {
   [[nodiscard]] Graph end_capture(StreamHandle stream) { return streams_->end_capture(stream); }
   void replay(const Graph& graph, StreamHandle stream) { streams_->replay(graph, stream); }
 
-  void fail_at(Call kind, int nth = 1);  // the nth such call from now on throws TNT_SYSTEM and does nothing
-  [[nodiscard]] int calls(Call kind);    // so far
+  // The nth such call from now on does nothing and throws TNT_SYSTEM, or std::bad_alloc as any code of the host may.
+  void fail_at(Call kind, int nth = 1, Failure failure = Failure::of_device);
+  [[nodiscard]] int calls(Call kind);  // so far
   [[nodiscard]] std::vector<std::string> enqueued_on(StreamHandle stream) { return streams_->enqueued_on(stream); }
   [[nodiscard]] std::vector<std::string> take_ranges();  // "begin NAME" and "end", in the order of the calls
   [[nodiscard]] Priority priority_of(StreamHandle stream) { return streams_->priority_of(stream); }
@@ -138,6 +141,7 @@ class SimulatedDevice final : public Device {
   struct Count {
     int calls = 0;
     int fail_at = 0;  // the number of the call that fails, counted from the first; 0: none
+    Failure failure = Failure::of_device;
   };
   void count(Call kind);
   void put(StreamHandle stream, const char* what, std::function<std::vector<Access>()> accesses, std::function<void()> run);

@@ -13,11 +13,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpu_check.bundle import BUNDLE, make_bundle
+from gpu_check.bring import bring_bundle, bring_prebuilt
 from gpu_check.machine import NoGpu, find_gpu, find_nccl, find_tool, output, toolkit_version
-from gpu_check.parts import PARTS, Check
-from gpu_check.run import ROOT, Clock, Failed, Line, Skipped
-from gpu_check.targets import buckets_table, judge, others_table, table, targets_table
+from gpu_check.parts import COMMANDS, MINUTES, PARTS, Check
+from gpu_check.report import all_tables, summary
+from gpu_check.run import LOGS, ROOT, Clock, Failed, Line, Skipped, pack_logs
+from gpu_check.targets import judge
 
 
 def read_options(words: Sequence[str]) -> argparse.Namespace:
@@ -26,16 +27,26 @@ def read_options(words: Sequence[str]) -> argparse.Namespace:
         description="Builds, tests and measures the GPU path on this machine's GPU, in less than nine minutes a command.",
         epilog="Exit code 0: nothing failed and no target was missed; what was skipped is said. 1: something was. 2: no GPU.",
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them if none is named")
+    estimates = ", ".join(f"{part} ({MINUTES[part]:g})" for part in PARTS)
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them if none is named. With estimated minutes: "
+        f"{estimates}. `first` and `second` are two commands that have all: {'; '.join(map(' '.join, COMMANDS.values()))}",
+    )  # fmt: skip
     parser.add_argument(
         "--bundle",
         action="store_true",
         help="only copy what the build needs into build/gpu-bundle, for a machine without network",
     )
+    parser.add_argument(
+        "--prebuilt",
+        action="store_true",
+        help="only build all programs, for sm_90 and newer, into build/gpu-prebuilt: a machine that has them compiles nothing",
+    )
     parser.add_argument("--name", help="of the result, gpu-NAME.json (default: the GPU's)")
     options = parser.parse_args(words)
-    if unknown := [part for part in options.parts if part not in PARTS]:
-        parser.error(f"there is no part {unknown[0]}: there are {', '.join(PARTS)}")
+    if unknown := [part for part in options.parts if part not in PARTS and part not in COMMANDS]:
+        parser.error(f"there is no part {unknown[0]}: there are {', '.join(PARTS)}, and {' and '.join(COMMANDS)}")
+    options.parts = [part for word in options.parts for part in COMMANDS.get(word, (word,))]
     return options
 
 
@@ -44,6 +55,7 @@ def run_part(name: str, check: Check, built: bool) -> Line:
     try:
         if not built:
             raise Skipped("the build failed")
+        check.part = name
         check.clock.limit(1)
         result, words = "ok", PARTS[name](check)
     except Skipped as skipped:
@@ -65,7 +77,7 @@ def run_parts(names: Sequence[str], check: Check, keep: Callable[[list[Line]], N
     done: list[Line] = []
     for name in PARTS:
         if name == "build" or name in names:
-            built = name == "build" or done[0]["result"] == "ok"
+            built = name == "build" or done[0]["result"] == "ok" or check.has_program()
             done.append(run_part(name, check, built))
             keep(done)
     return done
@@ -101,26 +113,22 @@ def describe(check: Check) -> Line:
     }
 
 
-def show(check: Check, parts: Sequence[Line], targets: Sequence[Line]) -> None:
-    if buckets := buckets_table(check.lines):
-        print(f"\nBuckets: times on the device, bytes read and written\n{buckets}")
-    if others := others_table(check.lines):
-        print(f"\nCalls and ranks\n{others}")
-    if targets:
-        print(f"\nTargets (of an H100 or H200)\n{targets_table(targets)}")
-    rows = [("part", "result", "seconds"), *((line["part"], line["result"], f"{line['seconds']:.0f}") for line in parts)]
-    print(f"\nSummary\n{table(rows)}")
+def bring(options: argparse.Namespace) -> int:
+    """Makes what comes along to another machine."""
+    try:
+        for wanted, make in ((options.bundle, bring_bundle), (options.prebuilt, bring_prebuilt)):
+            if wanted:
+                print(f"gpu-check: {make()}")
+    except Failed as failed:
+        print(f"gpu-check: {failed}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def main(words: Sequence[str]) -> int:
     options = read_options(words)
-    if options.bundle:
-        try:
-            print(f"gpu-check: {BUNDLE} has {make_bundle() / 2**20:.1f} MiB: bring it along with the checkout")
-        except Failed as failed:
-            print(f"gpu-check: {failed}", file=sys.stderr)
-            return 1
-        return 0
+    if options.bundle or options.prebuilt:
+        return bring(options)
     try:
         gpu = find_gpu()
     except NoGpu as reason:
@@ -130,9 +138,23 @@ def main(words: Sequence[str]) -> int:
     machine = describe(check)
     print("gpu-check: " + ", ".join(f"{key} {value}" for key, value in machine.items() if value), flush=True)
     file = Path(os.environ.get("OUT") or ROOT / "benchmarks" / "results") / f"gpu-{options.name or gpu.slug}.json"
-    parts = run_parts(options.parts or list(PARTS), check, lambda done: write_result(file, machine, done, check.lines))
+    done: list[Line] = []
+
+    def keep(parts: Sequence[Line] | None = None) -> None:
+        """Writes what is known: after each part, and after each measurement in one."""
+        if parts is not None:
+            done[:] = parts
+        write_result(file, machine, done, check.lines)
+        if parts is not None and "OUT" in os.environ:
+            pack_logs(file)
+
+    check.keep = keep
+    parts = run_parts(options.parts or list(PARTS), check, keep)
     targets = judge(check.lines)
-    show(check, parts, targets)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    (LOGS / "tables.txt").write_text(all_tables(check.lines, targets))
+    keep(parts)
+    print(f"\n{summary(check.lines, parts, targets)}")
     failed = [line["part"] for line in parts if line["result"] == "FAILED"]
     missed = sum(not line["ok"] for line in targets)
     skipped = [line["part"] for line in parts if line["result"] == "skipped"]

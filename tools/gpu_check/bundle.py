@@ -17,6 +17,7 @@ HEADERS = {
     "nlohmann/json.hpp": "nlohmann-json3-dev",
     "CLI/CLI.hpp": "libcli11-dev",
     "gtest/gtest.h": "libgtest-dev",
+    "gmock/gmock.h": "libgmock-dev",
 }
 LIBRARIES = ("libfmt9",)  # the shared library of libfmt-dev
 
@@ -44,7 +45,7 @@ def make_bundle(folder: Path = BUNDLE) -> int:
     for file in files:
         copy = folder / file.relative_to("/")
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, copy)  # of what a link points to
+        shutil.copy2(file, copy)  # of what a link points to; its time stays, so that nothing is compiled again
         size += copy.stat().st_size
     if size > LARGEST:
         raise Failed(f"the bundle {folder} has {size >> 20} MiB, more than {LARGEST >> 20}")

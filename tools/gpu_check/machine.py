@@ -14,6 +14,7 @@ from pathlib import Path
 
 CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 NCCL_FILE = "libnccl.so.2"
+TOOLKIT = "/usr/local/cuda"  # where NVIDIA installs it
 
 
 class NoGpu(Exception):
@@ -95,7 +96,7 @@ def output(*command: str) -> str:
 
 
 def find_tool(name: str) -> str | None:
-    """A program of the CUDA toolkit: in PATH, or in the toolkit that CUDACXX or CUDA_HOME name."""
+    """A program of the CUDA toolkit: in PATH, in the toolkit that CUDACXX or CUDA_HOME name, or where NVIDIA installs it."""
     if name == "nvcc" and (named := os.environ.get("CUDACXX")):
         return named
     if found := shutil.which(name):
@@ -103,6 +104,7 @@ def find_tool(name: str) -> str | None:
     folders = [Path(home) / "bin" for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")) if home]
     if nvcc := (os.environ.get("CUDACXX") or shutil.which("nvcc")):
         folders.append(Path(nvcc).resolve().parent)
+    folders.append(Path(TOOLKIT) / "bin")
     return next((str(folder / name) for folder in folders if os.access(folder / name, os.X_OK)), None)
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import tarfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,13 @@ class Clock:
         if left < 5:
             raise Skipped(f"the {SECONDS} seconds of a run are over; run this part alone")
         return min(seconds, left)
+
+
+def pack_logs(results: Path) -> None:
+    """Everything that the commands said, beside the results: a log on a machine that is given back is lost."""
+    if LOGS.is_dir():
+        with tarfile.open(results.with_suffix(".logs.tar.gz"), "w:gz") as archive:
+            archive.add(LOGS, LOGS.name)
 
 
 def kill(process: subprocess.Popen[str]) -> None:

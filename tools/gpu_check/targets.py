@@ -63,7 +63,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     aligned = (
         "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
+            cell.ljust(width) if column == 0 or len(row) == 2 else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in rows
@@ -71,40 +71,35 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"  {row}".rstrip() for row in aligned)
 
 
-def targets_table(judged: Sequence[Line]) -> str:
-    rows = [("target", "asked", "reached", "", "worst case")]
+Rows = list[tuple[str, ...]]
+
+
+def target_rows(judged: Sequence[Line]) -> Rows:
+    rows: Rows = [("target", "asked", "reached", "", "worst case")]
     for line in judged:
         asked = f"{'>=' if line['at_least'] else '<='} {line['bound']:g} {line['unit']}".rstrip()
-        rows.append(
-            (
-                line["target"],
-                asked,
-                f"{line['reached']:.4g} {line['unit']}".rstrip(),
-                "ok" if line["ok"] else "MISSED",
-                line["case"],
-            )
-        )
-    return table(rows)
+        reached = f"{line['reached']:.4g} {line['unit']}".rstrip()
+        rows.append((line["target"], asked, reached, "ok" if line["ok"] else "MISSED", line["case"]))
+    return rows
 
 
-def buckets_table(lines: Sequence[Line]) -> str:
-    rows = [("case", "MiB moved", "us", "GB/s", "% of copy", "x memcpy", "host us")]
+def bucket_rows(lines: Sequence[Line]) -> Rows:
+    rows: Rows = [("case", "MiB moved", "us", "GB/s", "% of copy", "x memcpy", "host us")]
     for line in lines:
         if "percent_of_copy" not in line:
             continue
         ratio = f"{line['ratio_to_memcpy_per_tensor']:.1f}" if "ratio_to_memcpy_per_tensor" in line else "-"
         numbers = (line["bytes"] / 2**20, line["us"], line["gb_per_s"], line["percent_of_copy"])
         rows.append((line["case"], *(f"{number:.1f}" for number in numbers), ratio, f"{line['host_us']:.1f}"))
-    return table(rows) if len(rows) > 1 else ""
+    return rows
 
 
-def others_table(lines: Sequence[Line]) -> str:
+def other_rows(lines: Sequence[Line]) -> Rows:
     """The times of ranks and calls: every number of a line, by its name."""
-    rows = []
+    rows: Rows = []
     for line in lines:
-        if "percent_of_copy" in line or line["case"] == "machine":
+        if "percent_of_copy" in line or line["case"] == "machine" or line["case"].startswith("cores/"):
             continue
         numbers = (f"{key} {value:.4g}" for key, value in line.items() if isinstance(value, (int, float)) and key != "bytes")
-        rows.append((line["case"], "  ".join(numbers).ljust(0)))
-    width = max((len(case) for case, _ in rows), default=0)
-    return "\n".join(f"  {case.ljust(width)}  {numbers}" for case, numbers in rows)
+        rows.append((line["case"], "  ".join(numbers)))
+    return rows

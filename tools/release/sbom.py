@@ -53,11 +53,16 @@ def _cuda(cmake: Path) -> list[dict[str, Any]]:
     """The CUDA runtime, which the plug-in for GPUs has in it."""
     if not list(cmake.rglob("libtarantella_cuda.so")):
         return []
+    return [_component("cudart", cuda_version(cmake), "LicenseRef-NVIDIA-CUDA")]
+
+
+def cuda_version(cmake: Path) -> str:
+    """That of the compiler of a CMake folder with the GPU part."""
     texts = (file.read_text() for file in cmake.glob("CMakeFiles/*/CMakeCUDACompiler.cmake"))
     found = [version for text in texts for version in re.findall(r'set\(CMAKE_CUDA_COMPILER_VERSION "([^"]+)"', text)]
     if not found:
         raise ReleaseError(f"{cmake} does not tell the version of CUDA, which the bill of materials needs")
-    return [_component("cudart", found[0], "LicenseRef-NVIDIA-CUDA")]
+    return found[0]
 
 
 def _component(name: str, version: str, licence: str) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from release.environments import FOLDER, ROOT, Environment, Interpreters, Releas
 PYTHONS = ("3.10", "3.11", build.STABLE)
 MAX_BYTES = 12 << 20
 MAX_IMPORT_SECONDS = 0.3
+TENSORFLOWS_CUDA = 12
+"""Of all versions that are supported."""
 OF_THE_MACHINE = ("libtensorflow_framework.so.*", "libcuda.so.*")
 """What the wheel finds on the machine, if it is there."""
 
@@ -38,6 +40,7 @@ def main() -> int:
     parser.add_argument("--for", nargs="+", dest="versions", default=PYTHONS, metavar="3.N", help="these Pythons only")
     parser.add_argument("--python", nargs="+", default=[], help="interpreters, beside python3.10, python3.11 ... of PATH")
     parser.add_argument("--no-cuda", action="store_true", help="without the GPU part, which takes long to compile")
+    parser.add_argument("--any-cuda", action="store_true", help="also by a CUDA newer than TensorFlow's")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder of the wheels (default: dist)")
     arguments = parser.parse_args()
     try:
@@ -47,6 +50,8 @@ def main() -> int:
             settings["TNT_GPU_STREAMS"] = str(gpu_stream.build(list(matrix.TENSORFLOWS)))
         for python in dict.fromkeys(map(build.kind, arguments.versions)):
             built = build.wheel(python, interpreters, settings, FOLDER / "wheels")
+            if not arguments.no_cuda and not arguments.any_cuda:
+                check_cuda(build.cmake_folder(python, FOLDER / "wheels"))
             tagged = with_tag(built, arguments.out)
             try_alone(tagged, interpreters.find(python) or python)
             sbom.write(tagged, build.cmake_folder(python, FOLDER / "wheels"))
@@ -87,6 +92,19 @@ def check_contents(wheel: Path) -> None:
     foreign = [name for name in names if ".so" in name and not name.startswith("tarantella/")]
     if foreign:
         raise ReleaseError(f"{wheel.name} brings {', '.join(foreign)}: add it to OF_THE_MACHINE, or link it statically")
+
+
+def check_cuda(cmake: Path) -> None:
+    """Refuses a GPU part that fewer machines can run than TensorFlow's: the runtime in it needs a driver of its own age."""
+    if not list(cmake.rglob("libtarantella_cuda.so")):
+        return  # there is no nvcc
+    version = sbom.cuda_version(cmake)
+    if int(version.split(".")[0]) > TENSORFLOWS_CUDA:
+        raise ReleaseError(
+            f"the GPU part was built by CUDA {version}: it would refuse drivers and GPUs that TensorFlow's CUDA "
+            f"{TENSORFLOWS_CUDA} supports (CUDA 13 needs driver 580, and has no code for 7.0). Name the nvcc of CUDA "
+            f"{TENSORFLOWS_CUDA} in CUDACXX, or say --any-cuda"
+        )
 
 
 def try_alone(wheel: Path, python: str) -> None:

@@ -14,6 +14,7 @@ NAMES = {
     "more": "",
     "cpu_trainer": "",
     "cuda_trainer": "",
+    "torch_trainer": "",
 }
 """The folders, and the titles of those without a README."""
 

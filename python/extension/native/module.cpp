@@ -72,6 +72,7 @@ NB_MODULE(_native, module) {
     check(tnt_device_count(&count, &why));
     return std::tuple<int, std::string>(count, why);
   });
+  module.def("check_device", [](int device) { check_released([&] { return tnt_device_check(device); }); });
   module.def(
       "setting",
       [](const nb::str& name, const std::optional<nb::str>& value) {

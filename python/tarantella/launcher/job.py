@@ -94,7 +94,7 @@ class Job:
         self._rendezvous = rendezvous
         self._console = console
         self._selector = selectors.PollSelector()  # epoll refuses files, and output may go to one
-        self._joining = JoinWatch(joining, self._selector)
+        self._joining = JoinWatch(joining, self._selector, lambda: self._view.has_joined())
         job = os.environ.get(variables.JOB, rendezvous.name) if only is not None else rendezvous.name
         self._view = JobView(options, job, only, self._selector)
         self._running: dict[int, _Rank] = {}

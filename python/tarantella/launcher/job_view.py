@@ -55,6 +55,16 @@ class JobView:
     def ended(self, rank: int, how: str) -> None:
         self._ranks[rank] = replace(self._ranks[rank], ended=how)
 
+    def has_joined(self) -> bool:
+        """Whether a rank has joined, as its record tells, by whatever language."""
+        for one in self._ranks.values():
+            try:
+                if one.memory is not None and one.memory.read() is not None:
+                    return True
+            except UnreadableRecordError:
+                return True  # nothing can be said against it
+        return False
+
     def failed(self) -> None:
         """To be called when the first rank has failed: notes which of the others are stopped, before they are killed."""
         self._stopped = frozenset(rank for rank, one in self._ranks.items() if not one.ended and is_stopped(one.pid))

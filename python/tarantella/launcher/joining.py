@@ -2,7 +2,7 @@
 
 A script that uses nothing of Tarantella runs N times, each time alone. A rank that joins sends its number to a datagram socket
 of the launcher (`environment.join_address`), whatever program starts it: the report pipe may have been closed on the way. A
-program that is not Python's joins through the C API and says nothing, so the launcher does not judge it.
+rank that joins through the C API says nothing: its flight record tells. A program that is not Python's is not judged at all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tarantella.environment import join_address
 from tarantella.launcher import mark
@@ -33,8 +33,9 @@ REMEDY = (
 class JoinWatch:
     """Knows which processes have joined as which ranks, and what to say if none has, or if they are not those it started."""
 
-    def __init__(self, ranks: int, selector: selectors.BaseSelector) -> None:
-        """ranks: as many as are expected to join; with 1 or 0 nothing is said."""
+    def __init__(self, ranks: int, selector: selectors.BaseSelector, has_joined: Callable[[], bool] = lambda: False) -> None:
+        """ranks: as many as are expected to join; with 1 or 0 nothing is said. has_joined: what the flight records tell."""
+        self._has_joined = has_joined
         self._ranks = ranks
         self._selector = selector
         self._next_look = time.monotonic() + INTERVAL
@@ -67,7 +68,7 @@ class JoinWatch:
         if self._said or now < self._next_look:
             return None
         self._next_look = now + INTERVAL
-        if max(map(cpu_seconds, pids), default=0.0) < CPU_SECONDS:
+        if max(map(cpu_seconds, pids), default=0.0) < CPU_SECONDS or self._has_joined():
             return None
         self._said = True
         return (
@@ -78,7 +79,7 @@ class JoinWatch:
     def last_warning(self) -> str | None:
         """The warning when all ranks have ended well; None mostly."""
         self._on_notice()  # the last ones may not have been read
-        if self._said:
+        if self._said or self._has_joined():
             return None
         return (
             f"warning: no rank has joined the job: the program ran {self._ranks} times, each rank alone, and nothing was "

@@ -72,7 +72,7 @@ std::unique_ptr<DeviceCommunicator> make(Device& device, Communicator& host, con
     return make_staged(device, host, options);
   }
   if (!library) library = open_nccl(host, options);
-  check_compatible(device, host, options, *library);
+  check_compatible(host, options, *library);
   if (topology.nodes == 1) return make_nccl(device, host, options, std::move(library), job_rank);
   if (!topology.uniform) {
     log(LogLevel::info, "nodes have different numbers of devices: one device of each node exchanges all of the node's data");

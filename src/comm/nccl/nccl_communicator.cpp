@@ -183,8 +183,8 @@ void NcclCommunicator::watched(const Call& call, const char* what, std::string_v
       if (call.count > 0) device_.with_current_device([&] { handle().call(what, std::forward<Use>(use)); });
     });
     if (captured) device_.keep_in_graph(stream(), in_graphs_);
-  } catch (const Error& error) {
-    fail_on_all_ranks(error, describe_operation(call, 0, detail));
+  } catch (const std::exception& error) {
+    fail_on_all_ranks(to_error(error), describe_operation(call, 0, detail));
   }
 }
 
@@ -280,8 +280,8 @@ nccl::ncclResult_t NcclCommunicator::grouped(Calls&& calls) {
   std::optional<Error> failure;
   try {
     calls();
-  } catch (const Error& error) {
-    failure = error;
+  } catch (const std::exception& error) {
+    failure = to_error(error);
   }
   const nccl::ncclResult_t result = (*library_)->GroupEnd();
   if (failure) throw Error(*failure);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -24,9 +25,13 @@ struct PeerSetup {
   std::int32_t version = 0;
   std::int32_t deterministic = 0;
   std::int32_t max_ctas = 0;
-  std::int32_t shares_gpu = 0;  // NCCL_MULTI_RANK_GPU_ENABLE
+};
+
+// A rank's GPU, and the version of an NCCL that may connect several ranks on it (NCCL_MULTI_RANK_GPU_ENABLE); 0: none.
+struct PeerGpu {
   std::uint64_t host = 0;
-  std::array<char, 40> gpu{};  // bus id, unique on the host
+  std::int32_t sharing_version = 0;
+  std::array<char, 44> bus_id{};  // unique on the host; slices of one GPU (MIG) have the same
 };
 
 const char* environment(const char* name) { return std::getenv(name); }  // NOLINT(concurrency-mt-unsafe)
@@ -67,18 +72,14 @@ void compare_options(const PeerSetup& first, const PeerSetup& other, std::size_t
   }
 }
 
-void compare_gpus(const std::vector<PeerSetup>& all) {
-  for (std::size_t one = 0; one < all.size(); ++one) {
-    for (std::size_t other = one + 1; other < all.size(); ++other) {
-      if (all[one].host != all[other].host || all[one].gpu != all[other].gpu) continue;
-      if (all[one].version >= multi_rank_gpu_version && all[one].shares_gpu != 0 && all[other].shares_gpu != 0) continue;
-      fail(TNT_INVALID_ARGUMENT,
-           "ranks {} and {} use the same GPU ({}): give each rank of a node one of its own, by tnt_init's order of local ranks "
-           "or "
-           "CUDA_VISIBLE_DEVICES. For tests, NCCL_MULTI_RANK_GPU_ENABLE=1 lets them share it from NCCL {} on (here {}), and so "
-           "does another NCCL_HOSTID for each",
-           one, other, all[one].gpu.data(), nccl_version_text(multi_rank_gpu_version), nccl_version_text(all[one].version));
-    }
+// 0: the user has not asked for it, or there is no NCCL.
+int sharing_version(const NcclOptions& options, const NcclLibrary* library) {
+  const char* const set = environment("NCCL_MULTI_RANK_GPU_ENABLE");
+  if (set == nullptr || std::string_view(set) != "1") return 0;
+  try {
+    return library != nullptr ? library->version() : nccl_library(options.library)->version();
+  } catch (const Error&) {  // opening it for the communicator says why
+    return 0;
   }
 }
 
@@ -101,15 +102,26 @@ void agree_on_error(Communicator& host, const std::optional<Error>& own, double 
   }
 }
 
-void check_compatible(Device& device, Communicator& host, const NcclOptions& options, const NcclLibrary& library) {
-  PeerSetup own{.version = library.version(), .deterministic = options.deterministic ? 1 : 0, .max_ctas = options.max_ctas};
-  const char* shared = environment("NCCL_MULTI_RANK_GPU_ENABLE");
-  own.shares_gpu = shared != nullptr && std::string_view(shared) == "1" ? 1 : 0;
-  own.host = host_hash();
-  write_text(own.gpu, device.bus_id());
+std::optional<std::string> find_shared_gpu(Device& device, Communicator& host, const NcclOptions& options,
+                                           const NcclLibrary* library) {
+  PeerGpu own{.host = host_hash(), .sharing_version = sharing_version(options, library)};
+  write_text(own.bus_id, device.bus_id());
+  const std::vector<PeerGpu> all = gather(host, own, options.timeout);
+  for (std::size_t one = 0; one < all.size(); ++one) {
+    for (std::size_t other = one + 1; other < all.size(); ++other) {
+      if (all[one].host != all[other].host || all[one].bus_id != all[other].bus_id) continue;
+      if (std::min(all[one].sharing_version, all[other].sharing_version) >= multi_rank_gpu_version) continue;
+      return fmt::format("ranks {} and {} use the same GPU ({})", one, other, all[one].bus_id.data());
+    }
+  }
+  return std::nullopt;
+}
+
+void check_compatible(Communicator& host, const NcclOptions& options, const NcclLibrary& library) {
+  const PeerSetup own{
+      .version = library.version(), .deterministic = options.deterministic ? 1 : 0, .max_ctas = options.max_ctas};
   const std::vector<PeerSetup> all = gather(host, own, options.timeout);
   for (std::size_t rank = 1; rank < all.size(); ++rank) compare_options(all[0], all[rank], rank);
-  compare_gpus(all);
 }
 
 nccl::ncclConfig_t nccl_config(const NcclOptions& options) {
@@ -199,7 +211,7 @@ std::shared_ptr<const NcclLibrary> open_nccl(Communicator& host, const NcclOptio
 std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Device& device, Communicator& host, const NcclOptions& options,
                                                            std::shared_ptr<const NcclLibrary> library) {
   if (!library) library = open_nccl(host, options);
-  check_compatible(device, host, options, *library);
+  check_compatible(host, options, *library);
   return std::make_unique<NcclCommunicator>(device, host, options, std::move(library), host.rank(),
                                             [&](NcclHandle& handle) { init_nccl(handle, host, options); });
 }

@@ -1,6 +1,9 @@
 // Creates NCCL communicators: the ranks check that they are compatible, then connect.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "comm/nccl/nccl_communicator.hpp"
 
 namespace tnt {
@@ -11,8 +14,13 @@ void agree_on_error(Communicator& host, const std::optional<Error>& own, double 
 // Collective: opens the library that the options name. If a rank has none, all ranks throw the same error.
 [[nodiscard]] std::shared_ptr<const NcclLibrary> open_nccl(Communicator& host, const NcclOptions& options);
 
-// Collective: all ranks throw the same error if they are incompatible: different versions or options, or one GPU used twice.
-void check_compatible(Device& device, Communicator& host, const NcclOptions& options, const NcclLibrary& library);
+// Collective: whether two ranks use one GPU, which NCCL refuses unless NCCL_MULTI_RANK_GPU_ENABLE is set. The same sentence on
+// all ranks.
+[[nodiscard]] std::optional<std::string> find_shared_gpu(Device& device, Communicator& host, const NcclOptions& options,
+                                                         const NcclLibrary* library = nullptr);
+
+// Collective: all ranks throw the same error if they have different versions or options.
+void check_compatible(Communicator& host, const NcclOptions& options, const NcclLibrary& library);
 
 // Collective: creates the unique ids and connects the ranks of host.
 void init_nccl(NcclHandle& handle, Communicator& host, const NcclOptions& options);

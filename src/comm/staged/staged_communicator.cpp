@@ -90,9 +90,9 @@ void StagedCommunicator::execute(Operation& operation) noexcept {
   if (aborted_) return;
   try {
     operation.work(operation.staged, {.timeout = timeout_, .detail = operation.detail});
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     const std::scoped_lock lock(error_mutex_);
-    error_ = error;
+    error_ = to_error(error);
     aborted_ = true;
   }
 }

@@ -89,10 +89,25 @@ void CudaDevice::release_in_context(Release&& release) noexcept {
   }
 }
 
+void CudaDevice::fail_out_of_memory(std::size_t bytes) {
+  static_cast<void>(cudaGetLastError());
+  std::size_t free = 0;
+  std::size_t total = 0;
+  TNT_CUDA(cudaMemGetInfo(&free, &total));
+  const auto mebibytes = [](std::size_t of) { return static_cast<double>(of) / (1 << 20); };
+  fail(TNT_SYSTEM,
+       "CUDA device {} has {:.0f} of {:.0f} MiB free, and {:.0f} are needed at once (cudaMallocFromPoolAsync): let the program "
+       "leave some (TensorFlow: TF_FORCE_GPU_ALLOW_GROWTH=true, or a smaller batch), or make smaller buckets "
+       "(TNT_FUSION_THRESHOLD)",
+       index_, mebibytes(free), mebibytes(total), mebibytes(bytes));
+}
+
 void* CudaDevice::allocate(std::size_t bytes, StreamHandle stream) {
   const ContextGuard current(context_);
   void* memory = nullptr;
-  TNT_CUDA(cudaMallocFromPoolAsync(&memory, bytes, pool_, cuda(stream)));
+  const cudaError_t code = cudaMallocFromPoolAsync(&memory, bytes, pool_, cuda(stream));
+  if (code == cudaErrorMemoryAllocation) fail_out_of_memory(bytes);
+  if (code != cudaSuccess) fail_cuda(code, "cudaMallocFromPoolAsync(&memory, bytes, pool_, stream)", __FILE__, __LINE__);
   return memory;
 }
 

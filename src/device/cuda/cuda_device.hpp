@@ -60,6 +60,7 @@ class CudaDevice final : public Device {
   void reduce(void* out, const void* const* sources, int n, std::size_t count, tnt_dtype_t dtype, StreamHandle stream) override;
 
  private:
+  [[noreturn]] void fail_out_of_memory(std::size_t bytes);
   template <typename Release>
   void release_in_context(Release&& release) noexcept;
 

@@ -7,9 +7,11 @@ import re
 import selectors
 import shutil
 import socket
+from pathlib import Path
 
 import pytest
 
+import tarantella
 from tarantella.environment import join_address
 from tarantella.launcher import joining, mark
 from tarantella.launcher.joining import JoinWatch
@@ -40,6 +42,16 @@ def test_a_script_that_never_joins_is_warned_of_once(here, text):
 def test_no_warning_where_all_is_well(here):
     assert warnings(here.run("-n", 2, "--", program(here, JOINS))) == []
     assert warnings(here.run("-n", 1, "--", program(here, LONE))) == []
+
+
+def test_a_rank_may_join_through_the_c_api(here):
+    """By ctypes, as examples/torch_trainer does."""
+    (library,) = Path(tarantella.__file__).parent.glob("libtarantella.so.*")
+    text = f"import ctypes\nlibrary = ctypes.CDLL({str(library)!r})\n"
+    text += "assert library.tnt_init(None) == 0 and library.tnt_finalize() == 0\n"
+    result = here.run("-n", 2, "--", program(here, text))
+    assert result.returncode == 0, result.stderr
+    assert warnings(result) == []
 
 
 def test_no_warning_beside_another_error(here):

@@ -102,6 +102,18 @@ def test_a_bill_with_the_cuda_runtime(wheels, tmp_path, cmake):
     assert (bill["components"][-1]["name"], bill["components"][-1]["version"]) == ("cudart", "12.8.93")
 
 
+def test_a_gpu_part_that_asks_for_a_newer_driver_than_tensorflow(wheels, tmp_path, cmake):
+    wheels.check_cuda(cmake)  # there is no GPU part
+    (cmake / "libtarantella_cuda.so").write_text("")
+    compiler = cmake / "CMakeFiles" / "4.0.0"
+    compiler.mkdir(parents=True)
+    (compiler / "CMakeCUDACompiler.cmake").write_text('set(CMAKE_CUDA_COMPILER_VERSION "12.9.86")\n')
+    wheels.check_cuda(cmake)
+    (compiler / "CMakeCUDACompiler.cmake").write_text('set(CMAKE_CUDA_COMPILER_VERSION "13.0.88")\n')
+    with pytest.raises(wheels.ReleaseError, match=r"by CUDA 13\.0\.88: .* driver 580.* CUDA 12 in CUDACXX, or"):
+        wheels.check_cuda(cmake)
+
+
 def test_a_library_whose_version_is_not_known(wheels, tmp_path, cmake):
     (tmp_path / "fmt" / "fmt-config-version.cmake").unlink()
     with pytest.raises(wheels.ReleaseError, match=r"does not tell the version of fmt"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from tarantella import _native, collectives, runtime
-from tarantella.errors import UnsupportedError
+from tarantella.errors import TarantellaError
 from tarantella.keras.reduction import device_placement, gpu_stream, ops
 
 
@@ -30,7 +30,8 @@ def _obstacle(gpu: int) -> str:
     if gpu >= devices:
         return why or f"TensorFlow uses CUDA device {gpu}, and this process can use {devices} of them"
     try:
+        _native.check_device(gpu)
         ops.set_stream_of(gpu_stream.load().tnt_tensorflow_gpu_stream)
-    except UnsupportedError as error:
+    except TarantellaError as error:
         return str(error)
     return ""

@@ -103,7 +103,9 @@ class Reducer:
         if not tensors:
             return []
         begin_after = graph_order.outputs_before(self.attachment)
-        reduced = ops.reduce(self, tensors, tf.cast(scale, tf.float64), graph_order.last_outputs(), begin_after)
+        with device_placement.device_of_ops(device_placement.HOST):  # where it is read
+            scale = tf.cast(scale, tf.float64)
+        reduced = ops.reduce(self, tensors, scale, graph_order.last_outputs(), begin_after)
         graph_order.record(reduced)
         return reduced
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
-from tarantella.keras.reduction import collectives
+from tarantella.keras.reduction import collectives, device_placement
 from tarantella.keras.step.losses import LossKinds
 
 if TYPE_CHECKING:
@@ -58,9 +58,13 @@ class CurrentStep:
         return self._share
 
     def weight(self) -> tf.Tensor:
-        """This rank's part of the global batch. The mean over all samples is the sum over ranks of weight * mean."""
-        samples = tf.cast(self.share.samples, tf.float64)
-        return samples if self.counts_alone() else samples / tf.cast(self._samples_of_all_ranks(), tf.float64)
+        """This rank's part of the global batch. The mean over all samples is the sum over ranks of weight * mean.
+
+        Computed by the CPU: a reducer reads it in host memory, and a copy from a GPU would wait for the GPU's work.
+        """
+        with device_placement.device_of_ops(device_placement.HOST):
+            samples = tf.cast(self.share.samples, tf.float64)
+            return samples if self.counts_alone() else samples / tf.cast(self._samples_of_all_ranks(), tf.float64)
 
     def counts_alone(self) -> bool:
         """Whether this rank evaluates data of its own. Ranks may have different numbers of batches, which count by samples."""

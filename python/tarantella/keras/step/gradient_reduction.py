@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter
-from tarantella.keras.reduction import collectives, gradients, sparse
+from tarantella.keras.reduction import collectives, device_placement, gradients, sparse
 from tarantella.keras.step import accumulation, tapes
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class GradientReduction:
         """The gradients of the global batch; None if the optimizer is to wait. A variable without a gradient keeps none."""
         kinds, reduced = self._step.loss_kinds, grads
         if kinds.noise_in_gradients:
-            weight = tf.constant(1.0 if runtime.is_master_rank() else 0.0, tf.float64)
+            with device_placement.device_of_ops(device_placement.HOST):
+                weight = tf.constant(1.0 if runtime.is_master_rank() else 0.0, tf.float64)
         if not kinds.reduced_at_tape or kinds.noise_in_gradients:
             weight = self.weight() if weight is None else weight
             reduced = gradients.reduce(grads, variables, weight, self._reducers, self.owners_of(variables))
@@ -65,8 +66,9 @@ class GradientReduction:
 
     def weight(self) -> tf.Tensor:
         """The weight of this rank's gradients: its part of the global batch, or 1 if they are sums over its samples."""
-        weight = self.counted(self._step.weight())
-        return weight if self._weighted_in is not self._step.share else tf.cast(weight > 0, weight.dtype)
+        with device_placement.device_of_ops(device_placement.HOST):  # as current_step's
+            weight = self.counted(self._step.weight())
+            return weight if self._weighted_in is not self._step.share else tf.cast(weight > 0, weight.dtype)
 
     def with_weighted_loss(self, scale: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """A LossScaleOptimizer's method that scales a loss. It scales the rank's part of the loss of the global batch.

@@ -138,7 +138,7 @@ def with_borrowed(batch: Any) -> Any:
     of_ranks = all_gather_object(shapes)
     if sent is None or any(one != of_ranks[0] for one in of_ranks):
         if least < 2:
-            raise NotComparable("a rank has fewer than two samples, and others cannot send it theirs: they are of several shapes")
+            raise NotComparable("a rank has fewer than two samples, and others cannot send it theirs")
         return batch
     together = []
     for same in zip(*all_gather_object(sent), strict=True):

@@ -29,7 +29,14 @@ def test_ops_have_kernels_for_both(found: Findings) -> None:
 
 def test_why_a_rank_cannot_reduce_on_its_gpu(found: Findings) -> None:
     other = "TensorFlow uses CUDA device 1, and this process can use 1 of them"
-    assert found["why_not"] == [["no driver", other, "no compiler", ""]] * 2
+    no_kernel = "no kernel image for CUDA device 1"
+    assert found["why_not"] == [["no driver", other, no_kernel, "no compiler", ""]] * 2
+    said = found["a_device_that_is_not_there"]
+    assert all("device 1000" in text for text in said), said
+
+
+def test_the_scale_is_computed_where_it_is_read(found: Findings) -> None:
+    assert found["the_scale_is_computed_where_it_is_read"] == [["Cast /device:CPU:0", "RealDiv /device:CPU:0"]] * 2
 
 
 def test_ranks_decide_alike(found: Findings) -> None:
@@ -70,6 +77,8 @@ class Config:
         self.visible = devices
 
     def set_memory_growth(self, device: str, _: bool) -> None:
+        if self.computed:
+            raise RuntimeError("Physical devices cannot be modified after being initialized")
         self.growing.append(device)
 
 
@@ -107,7 +116,19 @@ def test_every_rank_of_a_node_has_its_gpu(
 ) -> None:
     found = choose(monkeypatch, config, TNT_LOCAL_RANK=rank, TNT_LOCAL_SIZE=size, TNT_GPUS_PER_NODE=per_node)
     assert found.visible == visible
-    assert (found.growing != []) == (config.gpus == ["GPU:0"])
+    chosen = visible == ["GPU:3"] and config.gpus != visible and per_node == ""  # by the script
+    assert found.growing == (visible if rank and not chosen else [])
+
+
+def test_the_user_may_say_how_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")
+    assert choose(monkeypatch, Config(2), TNT_LOCAL_RANK="1", TNT_LOCAL_SIZE="2").growing == []
+
+
+def test_a_ranks_own_gpu_may_have_been_used_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has to be chosen: its memory stays as TensorFlow has it."""
+    place = {"TNT_LOCAL_RANK": "0", "TNT_LOCAL_SIZE": "1"}
+    assert choose(monkeypatch, Config(1, computed=True), **place).visible == ["GPU:0"]
 
 
 @pytest.mark.parametrize(

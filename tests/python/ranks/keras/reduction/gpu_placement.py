@@ -13,8 +13,11 @@ from tensorflow.python.framework import kernels
 import tarantella as tnt
 from checks import check, log_messages, run
 from tarantella import _native
+from tarantella.keras.data.split import Share
 from tarantella.keras.reduction import device, device_placement, gpu_stream, ops
 from tarantella.keras.reduction.reducer import Reducer, Spec
+from tarantella.keras.step.current_step import CurrentStep
+from tarantella.keras.step.gradient_reduction import GradientReduction
 
 RANK = tnt.get_rank()
 
@@ -35,7 +38,7 @@ def kernels_are_registered() -> Any:
 @check
 def why_not() -> Any:
     """The reasons that a rank finds, one after another."""
-    count, load = _native.device_count, gpu_stream.load
+    count, load, open_device = _native.device_count, gpu_stream.load, _native.check_device
     reasons = []
     try:
         for devices in ((0, "no driver"), (1, "")):
@@ -45,14 +48,29 @@ def why_not() -> Any:
         def fail() -> None:
             raise tnt.UnsupportedError("no compiler")
 
-        _native.device_count = lambda: (2, "")
+        def refuse(number: int) -> None:
+            raise tnt.TarantellaError(f"no kernel image for CUDA device {number}")
+
+        _native.device_count, _native.check_device = (lambda: (2, "")), refuse
+        reasons.append(device._obstacle(1))
+        _native.check_device = lambda _: None
         gpu_stream.load = fail
         reasons.append(device._obstacle(1))
         gpu_stream.load = lambda: SimpleNamespace(tnt_tensorflow_gpu_stream=None)
         reasons.append(device._obstacle(1))
     finally:
-        _native.device_count, gpu_stream.load = count, load
+        _native.device_count, gpu_stream.load, _native.check_device = count, load, open_device
     return reasons
+
+
+@check
+def a_device_that_is_not_there() -> Any:
+    """The library's own answer."""
+    try:
+        _native.check_device(1000)
+    except tnt.TarantellaError as error:
+        return str(error)
+    return "it is there"
 
 
 @check
@@ -77,6 +95,27 @@ def ops_run_where_gradients_lie() -> Any:
                 ops.reduce(reducer, [tf.ones(2), tf.ones(3)], tf.constant(1.0, tf.float64))
         devices.append(sorted({f"{op.type} {op.device}" for op in graph.get_operations() if op.type.startswith("Tnt")}))
     return devices
+
+
+@check
+def the_scale_is_computed_where_it_is_read() -> Any:
+    """The devices of all ops between the numbers of samples and a Start, in a step that is placed on a GPU."""
+    tnt_model = SimpleNamespace()
+    with tf.Graph().as_default() as graph, tf.device("/device:GPU:7"):
+        samples, total = (tf.compat.v1.placeholder(tf.int64, [], name) for name in ("samples", "total"))
+        step = CurrentStep()
+        reduction = GradientReduction(tnt_model, SimpleNamespace(), step, lambda grads, variables: None)  # type: ignore[arg-type]
+        reducer: Any = SimpleNamespace(buckets=[[0]], attachment=1, device=0)
+        with step.running(Share(samples, total, total), True):
+            Reducer.reduce(reducer, [tf.ones(2)], reduction.weight())
+    (start,) = [op for op in graph.get_operations() if op.type == "TntStart"]
+    found, queue = set(), [start.inputs[0].op]
+    while queue:
+        op = queue.pop()
+        if op.type != "Placeholder":
+            found.add(f"{op.type} {op.device}")
+            queue += [tensor.op for tensor in op.inputs]
+    return sorted(found)
 
 
 @check
