@@ -15,6 +15,8 @@ from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.errors import UsageError
 
 MAX_RANKS = 512
+LONGEST_GRACE = 86400.0
+"""Seconds of a day."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -199,6 +201,13 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
         help="with --max-restarts: go on without killed ranks, or without hosts that are gone, while M ranks are left",
     )
     add(
+        "--grace",
+        metavar="SECONDS",
+        type=_seconds,
+        help="after SIGTERM, the time that ranks have to save and end before they are killed (default: 30 under Slurm, or if "
+        "the script handles SIGTERM, as fit with tnt.callbacks.Checkpoint does; else 1.5)",
+    )
+    add(
         "--flight-recorder",
         metavar="FOLDER",
         type=_folder,
@@ -239,6 +248,16 @@ def _restarts(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= LONGEST_GRACE:
+        raise argparse.ArgumentTypeError(f"must be seconds from 0 to {LONGEST_GRACE:g}, not {text!r}")
+    return seconds
 
 
 def _mpirun(text: str) -> tuple[str, ...]:

@@ -86,6 +86,8 @@ class Options:
     """Whether the command is a Python program."""
     flight_recorder: Path | None = None
     """The folder that gets the ranks' flight records if the job fails."""
+    grace: float | None = None
+    """Seconds that ranks get after SIGTERM; None: as many as fit what they do with it."""
 
 
 def parse(argv: Sequence[str]) -> Options | Cleanup:
@@ -145,6 +147,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         source=command.source,
         is_python=command.is_python,
         flight_recorder=given.flight_recorder,
+        grace=given.grace,
     )
 
 
