@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
-from tarantella.keras.checkpoint import callback_states, randomness, state
+from tarantella.keras.checkpoint import callback_states, lock, randomness, state
 from tarantella.keras.checkpoint.dataset_state import depends_on_iterators_only, runs_python
 from tarantella.keras.checkpoint.position import FingerprintedDataset, Position
 from tarantella.keras.checkpoint.replay import Replay, data_changed
@@ -143,6 +144,7 @@ class CheckpointSession(NullSession):
         self._history.set_model(self._model)
         self._model.history = self._history
         self._count()
+        lock.release(Path(self._folder))
         return self._history
 
     def callbacks_for_keras(self, callbacks: Sequence[Any], verbose: Any, epochs: Any) -> list[Any]:
@@ -171,6 +173,7 @@ class CheckpointSession(NullSession):
         finally:
             self._end_replay()
             self._writer.wait_here()
+            lock.release(Path(self._folder))
             if self._termination is not None:
                 self._termination.end()
         if self._termination is not None:
