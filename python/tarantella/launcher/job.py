@@ -15,6 +15,7 @@ from functools import partial
 
 from tarantella import variables
 from tarantella.launcher import supervision
+from tarantella.launcher.circle_watch import CircleWatch
 from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.forked import ForkedRank
 from tarantella.launcher.job_view import JobView
@@ -110,6 +111,7 @@ class Job:
         self._joining = JoinWatch(joining, self._selector)
         job = os.environ.get(variables.JOB, rendezvous.name) if only is not None else rendezvous.name
         self._view = JobView(options, job, only, self._selector)
+        self._circles = CircleWatch(self._view.records)
         self._running: dict[int, _Rank] = {}
         self._exits: list[RankExit] = []
         self._tails: dict[int, list[bytes]] = {}
@@ -200,9 +202,10 @@ class Job:
         while self._planned_signals and self._planned_signals[0][0] <= now:
             self._signal_all(self._planned_signals.popleft()[1])
         self._notices.deliver(now)
-        warning = self._joining.early_warning(rank.process.pid for rank in self._running.values())
-        if warning is not None:
-            self._console.message(warning)
+        pids = {number: rank.process.pid for number, rank in self._running.items()}
+        for warning in (self._joining.early_warning(pids.values()), self._circles.warning(pids)):
+            if warning is not None:
+                self._console.message(warning)
 
     def _sleep(self) -> float:
         due = [self._planned_signals[0][0] if self._planned_signals else None, self._notices.next_try()]
