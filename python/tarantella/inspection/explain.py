@@ -153,7 +153,7 @@ def _verdict(found: Folder, waits: Waits, different: bool) -> Iterator[str]:
         )
         yield (
             f"So {named_ranks(circle)} waited for one another in different calls, and none could go on: they did not make the "
-            f"same calls in the same order{f', as ranks with different numbers of batches do. Of steps, {steps}' if steps else ''}."
+            f"same calls in the same order{f', as with different numbers of batches. Of steps, {steps}' if steps else ''}."
         )
         return
     late: dict[int, Wait] = {}

@@ -84,6 +84,7 @@ def _on_hosts(options: Options, console: Console) -> JobResult:
 
 
 def _describe_rank(rank: int, environment: Mapping[str, str], options: Options, pinning: Pinning | None) -> bytes:
-    variables = "".join(f"  {key}={value}\n" for key, value in environment.items())
+    shown = {**environment, variables.TOKEN: "<a secret>"}
+    assignments = "".join(f"  {key}={value}\n" for key, value in shown.items())
     bound = "" if pinning is None else f" on {pinning.place_of(rank)}"
-    return os.fsencode(f"rank {rank}{bound}:\n{variables}  {shlex.join(options.command)}\n")
+    return os.fsencode(f"rank {rank}{bound}:\n{assignments}  {shlex.join(options.command)}\n")

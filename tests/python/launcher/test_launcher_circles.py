@@ -48,7 +48,7 @@ def test_a_circle_is_named_soon(here):
     told = here.run("explain", "records").stdout.splitlines()
     assert told[-1] == (
         "So ranks 0 and 1 waited for one another in different calls, and none could go on: they did not make the same calls in "
-        "the same order, as ranks with different numbers of batches do. Of steps, rank 0 had made 10, rank 1 had made 11."
+        "the same order, as with different numbers of batches. Of steps, rank 0 had made 10, rank 1 had made 11."
     )
 
 
