@@ -38,8 +38,9 @@ def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = N
 def _flat_output(out: NDArray[Any], given: NDArray[Any]) -> NDArray[Any]:
     """out as a flat view. Raises ValueError if it cannot take the result for `given`."""
     if out.shape != given.shape or out.dtype != given.dtype:
-        raise ValueError(f"out must be an array of shape {given.shape} and type {given.dtype}, not of shape {out.shape} and type "
-                         f"{out.dtype}")  # fmt: skip
+        raise ValueError(
+            f"out must be an array of shape {given.shape} and type {given.dtype}, not of shape {out.shape} and type {out.dtype}"
+        )
     faults = {
         "in the machine's byte order": out.dtype.isnative,
         "contiguous (in C's order, not a transposed array or a slice with a step)": out.flags.c_contiguous,

@@ -167,3 +167,15 @@ def test_tnt_data_with_a_micro_batch_size():
 def test_tnt_data_refuses(dataset, micro_batch_size, reason):
     with pytest.raises(ValueError, match=reason):
         tnt_data.Dataset(dataset, num_ranks=4, rank=0).distribute_dataset_across_ranks(micro_batch_size)
+
+
+def test_a_scalar_beside_samples_is_named():
+    def with_scalars(x):
+        return {"a": x, "scale": tf.constant(0.5)}, (x, tf.constant(0))
+
+    with pytest.raises(
+        ValueError, match=r"has a scalar, element\[0\]\['scale'\], element\[1\]\[1\], beside tensors with an axis"
+    ):
+        split.check_batched(numbers(12).batch(4).map(with_scalars).element_spec)
+    with pytest.raises(ValueError, match="is not batched"):
+        split.check_batched(numbers(12).map(with_scalars).element_spec)
