@@ -74,6 +74,7 @@ def trained_half() -> Any:
 def trained_in_float64() -> Any:
     """With losses that layers and regularizers of the first stage add."""
     keras.backend.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
     try:
         keras.utils.set_random_seed(7)
         first = [layers.Dense(5, "tanh"), layers.ActivityRegularization(l2=0.01), layers.Dense(4, kernel_regularizer="l2")]
@@ -85,6 +86,7 @@ def trained_in_float64() -> Any:
         return {**history.history, "predicted": np.ravel(model.predict(x, verbose=0)).tolist()}
     finally:
         keras.backend.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
 
 
 def built_deferred(deferred: bool = True) -> Any:
