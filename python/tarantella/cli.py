@@ -37,6 +37,10 @@ def main(argv: list[str] | None = None) -> int:
         console.message(str(error))
         console.drain()
         return USAGE_ERROR
+    except OSError as error:
+        console.message(refusal(error))
+        console.drain()
+        return 1
     except SystemExit as done:  # --help and --version: argparse has printed and wants to stop
         return done.code if isinstance(done.code, int) else 0
     except KeyboardInterrupt:  # before the first rank was started, or after the last one had ended
@@ -44,6 +48,14 @@ def main(argv: list[str] | None = None) -> int:
     except ForkedRank as forked:
         rank = forked
     return rank.run()  # outside of the try block, which must not catch exceptions of the script
+
+
+def refusal(error: OSError) -> str:
+    """What to say where the system does not give the launcher what it needs, as in some containers."""
+    return (
+        f"the system has refused what the launcher needs ({error}): Linux 5.3 or newer, with /proc mounted, and pidfd_open, "
+        "setsid and waitid allowed, also in a container"
+    )
 
 
 def _run(argv: list[str], console: Console) -> int:

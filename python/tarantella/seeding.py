@@ -7,7 +7,7 @@ import hashlib
 import os
 import secrets
 
-from tarantella import mpi, variables
+from tarantella import environment, mpi, variables
 
 
 def agreed_seed() -> int:
@@ -17,13 +17,13 @@ def agreed_seed() -> int:
     """
     token = os.environ.get(variables.JOB) or os.environ.get(variables.TOKEN, "")
     if not token:
-        token = _name_of_mpi_job() if mpi.started_by_mpi() else str(os.getpid())
+        token = _agreed_name() if environment.in_job() else str(os.getpid())
     return int.from_bytes(hashlib.sha256(token.encode()).digest()[:4], "little") & 0x7FFFFFFF
 
 
 @functools.cache
-def _name_of_mpi_job() -> str:
-    name = mpi.job_name()
+def _agreed_name() -> str:
+    name = mpi.job_name() if mpi.started_by_mpi() else ""
     if not name:
         from tarantella.collectives import broadcast  # imports NumPy
 

@@ -11,6 +11,7 @@ import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _first_gradient: Callable[[], None] | None = None
 _own_shuffles = False
+RANDOM_DATASETS = ("shuffle", "random", "sample_from_datasets", "rejection_resample", "shuffle_and_repeat")
+"""Functions of `tf.data` with an argument ``seed``."""
 
 
 def before_first_gradient(action: Callable[[], None]) -> None:
@@ -51,7 +54,7 @@ def uninstall() -> None:
 
 def _prepare(tf: ModuleType) -> None:
     if environment.in_job():
-        seed_shuffles(tf)
+        seed_datasets(tf)
         if _first_gradient is not None:
             _run_before_gradients(tf, _first_gradient)
     gpus.choose(tf)
@@ -59,20 +62,33 @@ def _prepare(tf: ModuleType) -> None:
         threads.share_cores()  # TensorFlow looks when it starts its threads, with the first operation
 
 
-def seed_shuffles(tf: ModuleType) -> None:
-    """Makes ``dataset.shuffle(n)`` without a seed use the job's one, unless the script has set a global seed."""
-    original = tf.data.Dataset.shuffle
-    if getattr(original, "_tnt_seeded", False):
-        return
+def seed_datasets(tf: ModuleType) -> None:
+    """Makes ``dataset.shuffle(n)`` and the like without a seed use the job's one, unless the script has set a global seed."""
+    for owner in (tf.data.Dataset, tf.data.experimental):
+        for name in RANDOM_DATASETS:
+            original = vars(owner).get(name)
+            if original is None or hasattr(original, "_tnt_seeded"):
+                continue
+            is_static = isinstance(original, staticmethod)
+            seeded = _seeded(original.__func__ if is_static else original)
+            setattr(owner, name, staticmethod(seeded) if is_static else seeded)
 
-    def shuffle(self: Any, buffer_size: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if seed is None and not _own_shuffles and global_seed() is None:
-            seed = agreed_seed()
-        return original(self, buffer_size, seed, *args, **kwargs)
 
-    shuffle.__doc__ = original.__doc__
-    shuffle._tnt_seeded = True  # type: ignore[attr-defined]
-    tf.data.Dataset.shuffle = shuffle
+def _seeded(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with the job's seed where the caller gives none."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def seeded(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind_partial(*args, **kwargs).arguments.get("seed")
+        if given is None and not _own_shuffles and global_seed() is None:
+            bound = signature.bind(*args, **kwargs)
+            bound.arguments["seed"] = agreed_seed()
+            return original(*bound.args, **bound.kwargs)
+        return original(*args, **kwargs)
+
+    seeded._tnt_seeded = True  # type: ignore[attr-defined]
+    return seeded
 
 
 def shuffle_by_rank() -> None:

@@ -17,7 +17,10 @@ def usable_cores(root: Path = Path("/")) -> int:
 
     A quota is rounded down: threads beyond it get throttled in turn, and each stalls all ranks.
     """
-    cores = len(os.sched_getaffinity(0))
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except OSError:  # a container may refuse it
+        cores = os.cpu_count() or 1
     return max(1, min([cores, *(int(quota) for quota in _quotas(root))]))
 
 

@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/host_cache.hpp"
+#include "base/job_token.hpp"
 #include "base/setting_values.hpp"
 
 namespace tnt {
@@ -35,6 +36,7 @@ constexpr auto place_variables = std::to_array<Variable>({
     {"TNT_SIZE", [](S& s, Name n, Text t) { s.ranks = parse_int(n, t, 1); }, nullptr},
     {"TNT_RENDEZVOUS", [](S& s, Name, Text t) { s.rendezvous = t; }, nullptr},
     {"TNT_TOKEN", [](S& s, Name, Text t) { s.token = t; }, nullptr},
+    {"TNT_TOKEN_FILE", nothing, nullptr},  // read_settings reads the file
 });
 
 constexpr auto variables = std::to_array<Variable>({
@@ -164,6 +166,9 @@ Settings read_settings(const Environment& environment, Place place) {
     }
   };
   if (place == Place::from_environment) read(place_variables);
+  const char* const token_file = environment("TNT_TOKEN_FILE");
+  const bool needs_token = place == Place::from_environment && settings.ranks > 1 && settings.token.empty();
+  if (needs_token && token_file != nullptr && *token_file != '\0') settings.token = read_token(token_file);
   read(variables);
   settings.tuning_cache = host_cache_file(environment, "tuning");
   check_place(settings);

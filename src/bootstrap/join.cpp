@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/job_token.hpp"
 #include "base/log.hpp"
 #include "bootstrap/join_network.hpp"
 #include "bootstrap/join_watch.hpp"
@@ -78,6 +79,7 @@ JoinedJob join_job(Settings& settings, bool explicit_place, const void* mpi_comm
       return join_network(std::move(network), mpi_variable, settings);
     }
   }
+  if (settings.ranks > 1 && std::getenv("TNT_INTERNAL_LAUNCHER") == nullptr) warn_of_visible_token(settings.token);
   if (settings.ranks > 1 && is_tcp_address(settings.rendezvous)) return join_network(join_by_tcp(settings), "", settings);
   if (settings.ranks > 1) refuse_address_without_scheme(settings.rendezvous);
   if (settings.transport != TransportChoice::automatic && settings.transport != TransportChoice::shm) {

@@ -8,14 +8,19 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <sstream>
 #include <string_view>
+#include <thread>
 
 #include "base/error.hpp"
 
 namespace tnt {
 namespace {
+
+constexpr int send_tries = 100;
+constexpr std::chrono::milliseconds between_sends{10};
 
 constexpr std::size_t max_token = 1024;
 constexpr std::string_view error_prefix = "error ";
@@ -34,11 +39,17 @@ void take_descriptors(msghdr& message, FileDescriptor* received) {
   }
 }
 
+// The connection is as it was: a signal came, there is nothing to read yet, or the system is short of memory for a moment.
+bool is_transient(int error) {
+  return error == EINTR || error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;
+}
+
 }  // namespace
 
 LineReader::State LineReader::read(const FileDescriptor& socket, FileDescriptor* received) {
   std::array<char, 256> buffer{};
   const ssize_t there = ::recv(socket.get(), buffer.data(), buffer.size(), MSG_PEEK);
+  if (there < 0 && is_transient(errno)) return State::incomplete;
   if (there <= 0) return State::failed;
   const std::string_view text(buffer.data(), static_cast<std::size_t>(there));
   const std::size_t newline = text.find('\n');
@@ -50,6 +61,7 @@ LineReader::State LineReader::read(const FileDescriptor& socket, FileDescriptor*
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   const ssize_t n = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  if (n < 0 && is_transient(errno)) return State::incomplete;
   if (n <= 0) return State::failed;
   take_descriptors(message, received);
   text_.append(buffer.data(), static_cast<std::size_t>(n));
@@ -90,7 +102,11 @@ void send_line(const FileDescriptor& socket, const std::string& line, const File
     const int fd = descriptor->get();
     std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
   }
-  (void)::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
+  // The other side sees an end of the connection if it has gone, so other errors need no word here.
+  for (int tries = 0; ::sendmsg(socket.get(), &message, MSG_NOSIGNAL) < 0 && tries < send_tries; ++tries) {
+    if (errno != EINTR && errno != ENOBUFS && errno != ENOMEM) return;
+    std::this_thread::sleep_for(between_sends);
+  }
 }
 
 int milliseconds_left(const Deadline& deadline) {

@@ -45,6 +45,16 @@ def test_parts_make_up_whole_epochs(found, name):
         assert list(chain(*batches)) != list(range(SAMPLES))
 
 
+RANDOM = ["sample_from_datasets", "sample_from_datasets_as_before", "rejection_resample", "random_numbers"]
+
+
+@pytest.mark.parametrize("name", [*RANDOM, "sets_of_text"])
+def test_what_is_random_is_the_same_on_all_ranks(found, name):
+    first = found[name][0]
+    assert found[name] == [first] * SIZE
+    assert len(np.unique(first)) > 5
+
+
 @pytest.mark.parametrize("name", ["shuffle", "two_shuffles", "a_seed_of_the_script"])
 def test_epochs_differ(found, name):
     first, second = merged(found[name])

@@ -14,8 +14,10 @@ def as_array(x: Any) -> NDArray[Any]:
     """x as an array: itself, a view of its memory (DLPack, `__array__`), or a new one of numbers and lists.
 
     Raises:
-        TypeError: its memory cannot be read from here, such as a GPU's.
+        TypeError: its memory cannot be read from here, such as a GPU's, or it is an array of which some elements are masked.
     """
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise TypeError("a masked array would lose its mask, as ranks exchange plain arrays: give what x.filled(value) returns")
     if isinstance(x, np.ndarray):
         return x
     if not hasattr(x, "__dlpack__"):

@@ -37,10 +37,18 @@ def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = N
 
 def _flat_output(out: NDArray[Any], given: NDArray[Any]) -> NDArray[Any]:
     """out as a flat view. Raises ValueError if it cannot take the result for `given`."""
-    fits = out.shape == given.shape and out.dtype == given.dtype and out.dtype.isnative
-    if not (fits and out.flags.c_contiguous and out.flags.writeable):
-        raise ValueError(f"out must be a writable contiguous array of shape {given.shape} and type {given.dtype}, not of shape "
-                         f"{out.shape} and type {out.dtype}")  # fmt: skip
+    if out.shape != given.shape or out.dtype != given.dtype:
+        raise ValueError(
+            f"out must be an array of shape {given.shape} and type {given.dtype}, not of shape {out.shape} and type {out.dtype}"
+        )
+    faults = {
+        "in the machine's byte order": out.dtype.isnative,
+        "contiguous (in C's order, not a transposed array or a slice with a step)": out.flags.c_contiguous,
+        "writable": out.flags.writeable,
+    }
+    missing = [what for what, is_so in faults.items() if not is_so]
+    if missing:
+        raise ValueError(f"out must be {' and '.join(missing)}: give another array, or copy the result into this one")
     return out.reshape(-1)
 
 

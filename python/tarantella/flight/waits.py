@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tarantella.flight.record import Call, Key, Lane, Record
+from tarantella.flight.words import named_communicator
 
 STALE_NS = 2_000_000_000
 """A rank that has not looked around for so long does not wait: it is stopped, or dead."""
@@ -32,7 +33,7 @@ class Waits:
 
     def __init__(self, records: Mapping[int, Record], now_ns: int | None = None) -> None:
         """now_ns: the time, for ranks of this host that are running; None: the last time that the records have."""
-        self._records = records
+        self.records = records
         self._now = {rank: self._newest(record, now_ns) for rank, record in records.items()}
         self._lanes = {rank: {lane.key: lane for lane in record.lanes} for rank, record in records.items()}
         self.of = {rank: tuple(self._waits(rank)) for rank in records}
@@ -48,6 +49,21 @@ class Waits:
             return []
         late = [member for member in self.others(wait, rank) if self._keeps_waiting(member, wait)]
         return [member for member in late if not self._is_waiting(member)] or late
+
+    def circle(self) -> list[int]:
+        """Ranks that wait for one another, in calls that are not the same, each for the next one; empty if there are none."""
+        for first in self.of:
+            path = [first]
+            while late := [rank for rank in self.waits_for(path[-1]) if self._is_waiting(rank)]:
+                if late[0] in path:
+                    return path[path.index(late[0]) :]
+                path.append(late[0])
+        return []
+
+    def named(self, key: Key, ranks: int) -> str:
+        """Which communicator it is, in words: of all ranks, or of these, with a number where there are several of them."""
+        alike = sorted(one.id for one in self.communicators() if (one.members, one.messages) == (key.members, key.messages))
+        return named_communicator(key, ranks, alike.index(key.id) + 1 if len(alike) > 1 and not key.messages else 0)
 
     @staticmethod
     def others(wait: Wait, rank: int) -> list[int]:
@@ -76,7 +92,7 @@ class Waits:
         """On the clock of the record's host."""
         if now_ns is not None:
             return now_ns
-        newest = max(other.newest_ns() + other.wall_offset_ns for other in self._records.values())
+        newest = max(other.newest_ns() + other.wall_offset_ns for other in self.records.values())
         return newest - record.wall_offset_ns
 
     def _waits(self, rank: int) -> Iterator[Wait]:
@@ -91,7 +107,7 @@ class Waits:
         return any(wait.waits for wait in self.of.get(rank, ()))
 
     def _keeps_waiting(self, member: int, wait: Wait) -> bool:
-        if member not in self._records:
+        if member not in self.records:
             return False  # on another host: nothing is known of it
         if wait.key.messages:
             return True

@@ -20,10 +20,11 @@ def named_ranks(ranks: Sequence[int]) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {joined}"
 
 
-def named_communicator(key: Key, ranks: int) -> str:
-    """Which communicator it is, in words: of all ranks, or of these."""
+def named_communicator(key: Key, ranks: int, number: int = 0) -> str:
+    """Which communicator it is, in words: of all ranks, or of these. number: among those of the same ranks, if any."""
     members = "all ranks" if len(key.members) == ranks else named_ranks(key.members)
-    return f"{'messages' if key.messages else 'the communicator'} of {members} ({key.transport})"
+    what = "messages" if key.messages else f"communicator {number}" if number else "the communicator"
+    return f"{what} of {members} ({key.transport})"
 
 
 def seconds(nanoseconds: int) -> str:

@@ -12,7 +12,7 @@ from tarantella.flight import folder
 from tarantella.flight.folder import Folder, NoRecordsError
 from tarantella.flight.record import Call, Key
 from tarantella.flight.waits import Wait, Waits
-from tarantella.flight.words import named_communicator, named_ranks, seconds
+from tarantella.flight.words import named_ranks, seconds
 from tarantella.launcher.arguments import Parser
 from tarantella.launcher.errors import UsageError
 
@@ -101,7 +101,7 @@ def _mismatches(found: Folder, waits: Waits, key: Key) -> Iterator[str]:
                 f"{_verb(ranks, 'made', 'made')} {_described(by_number[number][ranks[0]])}"
                 for ranks in sorted(different.values(), key=len)
             ]
-            place = named_communicator(key, found.ranks)
+            place = waits.named(key, found.ranks)
             yield f"The ranks made different calls: as call {number} of {place}, {'; '.join(parts)}."
             return
 
@@ -119,7 +119,7 @@ def _where(found: Folder, waits: Waits, rank: int) -> str:
     wait = waits.main(rank)
     if wait is None:
         return _between_calls(found, waits, rank)
-    call = f"call {wait.call.number} of {named_communicator(wait.key, found.ranks)}, {_described(wait.call)}"
+    call = f"call {wait.call.number} of {waits.named(wait.key, found.ranks)}, {_described(wait.call)}"
     late = waits.waits_for(rank)
     if wait.waits:
         return f"waited in {call}" + (f", for {named_ranks(late)}" if late else "")
@@ -131,7 +131,7 @@ def _between_calls(found: Folder, waits: Waits, rank: int) -> str:
     if not last:
         return "had made no call"
     call, key = max(last, key=lambda pair: (pair[0].begin_ns, pair[0].number))
-    return f"was in no call; the last one was call {call.number} of {named_communicator(key, found.ranks)}, {_described(call)}"
+    return f"was in no call; the last one was call {call.number} of {waits.named(key, found.ranks)}, {_described(call)}"
 
 
 def _begins(ranks: Sequence[int], waits: Waits) -> str:
@@ -146,6 +146,16 @@ def _begins(ranks: Sequence[int], waits: Waits) -> str:
 
 
 def _verdict(found: Folder, waits: Waits, different: bool) -> Iterator[str]:
+    circle = waits.circle()
+    if circle:
+        steps = ", ".join(
+            f"rank {rank} had made {found.records[rank].step}" for rank in circle if found.records[rank].progress_ns
+        )
+        yield (
+            f"So {named_ranks(circle)} waited for one another in different calls, and none could go on: they did not make the "
+            f"same calls in the same order{f', as with different numbers of batches. Of steps, {steps}' if steps else ''}."
+        )
+        return
     late: dict[int, Wait] = {}
     for rank in found.records:
         for other in waits.waits_for(rank):
@@ -156,7 +166,7 @@ def _verdict(found: Folder, waits: Waits, different: bool) -> Iterator[str]:
         last, told = waits.last(rank, wait.key), found.told.get(rank)
         came = f"had come to call {last.number}, {_described(last)}" if last is not None else "had made no call there"
         how = "" if told is None else f" It {told.ended}."
-        place = named_communicator(wait.key, found.ranks)
+        place = waits.named(wait.key, found.ranks)
         yield f"So rank {rank} fell out of step: others waited in call {wait.call.number} of {place}, and it {came}.{how}"
     if not late and not different:
         yield "No rank waited for another one when the job ended."
@@ -172,7 +182,7 @@ def _history(found: Folder, waits: Waits, rank: int, number: int) -> Iterator[st
             calls.append((at, call, lane.key))
     calls.sort(key=lambda one: one[0])
     for _, call, key in calls[-number:]:
-        known, place = call.begin_ns > 0, named_communicator(key, found.ranks)
+        known, place = call.begin_ns > 0, waits.named(key, found.ranks)
         ago = f"{seconds(waits.age_ns(rank, call.begin_ns))} before the end" if known else "at an unknown time"
         took = "has not ended" if call.is_open else f"took {call.duration_us} us" if known else "did not wait"
         yield f"  {ago}: call {call.number} of {place}, {_described(call)}: {took}"

@@ -18,6 +18,8 @@ MAX_RANKS = 512
 """Of one machine, whose ranks share memory (src/comm/shm/max_ranks.hpp)."""
 MAX_JOB_RANKS = 4096
 """Of all machines."""
+LONGEST_GRACE = 86400.0
+"""Seconds of a day."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -209,6 +211,13 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
         help="if a rank fails, do not end the others: for programs in C that go on without it (TNT_ERRORS_RETURN)",
     )
     add(
+        "--grace",
+        metavar="SECONDS",
+        type=_seconds,
+        help="after SIGTERM, the time that ranks have to save and end before they are killed (default: 30 under Slurm, or if "
+        "the script handles SIGTERM, as fit with tnt.callbacks.Checkpoint does; else 1.5)",
+    )
+    add(
         "--flight-recorder",
         metavar="FOLDER",
         type=_folder,
@@ -258,6 +267,16 @@ def _restarts(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= LONGEST_GRACE:
+        raise argparse.ArgumentTypeError(f"must be seconds from 0 to {LONGEST_GRACE:g}, not {text!r}")
+    return seconds
 
 
 def _mpirun(text: str) -> tuple[str, ...]:

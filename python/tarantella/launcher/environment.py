@@ -15,8 +15,8 @@ from tarantella.launcher import mark
 from tarantella.launcher.options import Options
 from tarantella.threads import chosen_threads
 
-ALWAYS = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1"}
-"""Set for every rank, unless the environment has them."""
+ALWAYS = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
+"""Set for every rank, unless the environment has them. Ranks, and a job that is started again, iterate over sets alike."""
 
 
 @dataclass(frozen=True)

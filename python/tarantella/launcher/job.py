@@ -15,6 +15,7 @@ from functools import partial
 
 from tarantella import variables
 from tarantella.launcher import supervision
+from tarantella.launcher.circle_watch import CircleWatch
 from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.forked import ForkedRank
 from tarantella.launcher.job_view import JobView
@@ -24,7 +25,8 @@ from tarantella.launcher.output import STDERR, STDOUT, Console, Stream
 from tarantella.launcher.process import ExitStatus, RankProcess, RankSpec, RankStarter
 from tarantella.launcher.rendezvous import ExitNotices, Refusal
 from tarantella.launcher.results import JobResult, RankExit, first_failure, read_report
-from tarantella.launcher.signals import ASKING, SignalPipe
+from tarantella.launcher.shown_output import copy_window_size
+from tarantella.launcher.signals import ASKING, SAVING, SignalPipe
 from tarantella.launcher.text import counted
 
 CANNOT_START = 126
@@ -35,6 +37,8 @@ GRACE = 1.0
 """Seconds in which ranks may end by themselves: they notice a lost rank, and a Ctrl-C."""
 TERM_GRACE = 0.5
 """Seconds between SIGTERM and SIGKILL."""
+DEFAULT_GRACE = 30.0
+"""The same where the script handles SIGTERM, or under Slurm, which leaves as long (KillWait)."""
 LONGEST_SLEEP = 1.0
 """Seconds of the longest sleep, in case a SIGCHLD gets lost."""
 
@@ -54,6 +58,11 @@ class _Rank:
         def show(descriptor: int, line: bytes) -> None:
             console.write(descriptor, self.prefix + line + b"\n")
 
+        def pass_on(descriptor: int, source: int, data: bytes) -> None:
+            if os.isatty(source):
+                copy_window_size(source, descriptor)
+            console.write(descriptor, data)
+
         def keep(line: bytes) -> None:
             if show_log and line.startswith(LOG_PREFIX):  # says its rank by itself
                 console.write(STDERR, line + b"\n")
@@ -61,6 +70,11 @@ class _Rank:
                 self.tail.append(line)
 
         self.streams = [Stream(pipes.report, self.reports.append)]
+        if pipes.as_is:
+            for descriptor, pipe in ((STDOUT, pipes.stdout), (STDERR, pipes.stderr)):
+                if pipe is not None:
+                    self.streams.append(Stream(pipe, partial(pass_on, descriptor, pipe), pausable=True, as_is=True))
+            return
         if pipes.stdout is not None:
             self.streams.append(Stream(pipes.stdout, partial(show, STDOUT), pausable=True))
         if pipes.stderr is not None and pipes.stdout is not None:
@@ -97,6 +111,7 @@ class Job:
         self._joining = JoinWatch(joining, self._selector, lambda: self._view.has_joined())
         job = os.environ.get(variables.JOB, rendezvous.name) if only is not None else rendezvous.name
         self._view = JobView(options, job, only, self._selector)
+        self._circles = CircleWatch(self._view.records)
         self._running: dict[int, _Rank] = {}
         self._exits: list[RankExit] = []
         self._tails: dict[int, list[bytes]] = {}
@@ -111,7 +126,7 @@ class Job:
 
     def run(self) -> JobResult:
         """Returns how it ended."""
-        with self._selector, SignalPipe() as signals:
+        with self._selector, SignalPipe(*[SAVING] * (self._only is not None)) as signals:
             self._selector.register(signals.descriptor, selectors.EVENT_READ, lambda: self._on_signals(signals.read()))
             try:
                 started = self._start()
@@ -187,9 +202,10 @@ class Job:
         while self._planned_signals and self._planned_signals[0][0] <= now:
             self._signal_all(self._planned_signals.popleft()[1])
         self._notices.deliver(now)
-        warning = self._joining.early_warning(rank.process.pid for rank in self._running.values())
-        if warning is not None:
-            self._console.message(warning)
+        pids = {number: rank.process.pid for number, rank in self._running.items()}
+        for warning in (self._joining.early_warning(pids.values()), self._circles.warning(pids)):
+            if warning is not None:
+                self._console.message(warning)
 
     def _sleep(self) -> float:
         due = [self._planned_signals[0][0] if self._planned_signals else None, self._notices.next_try()]
@@ -213,7 +229,7 @@ class Job:
                 continue
             self._asked_to_end = True
             if not self._ending():
-                self._interrupt(number)
+                self._interrupt(signal.SIGTERM if number == SAVING else number)
             elif number == signal.SIGINT:  # asked again: do not wait any longer
                 self._planned_signals.clear()
                 self._signal_all(signal.SIGKILL)
@@ -226,13 +242,28 @@ class Job:
         if self._only is None and os.getppid() != self._parent:  # the supervisor was killed: there is no time to lose
             self._signal_all(signal.SIGKILL)
             return
+        handling = set() if number == signal.SIGINT else {one for one in self._running.values() if one.process.handles_term()}
+        seconds = self._grace(bool(handling))
         if self._only is None:
-            self._console.message(f"interrupted; ending {counted(len(self._running), 'rank')}")
+            time_left = f", which have {seconds:g} s for it (--grace)" if handling else ""
+            self._console.message(f"interrupted; ending {counted(len(self._running), 'rank')}{time_left}")
         self._view.failed()
         if self._only is not None:  # mpirun may not leave the time for it when the rank has ended
             self._write_records("the job was ended")
-        self._signal_all(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
-        self._end_soon()
+        if number == signal.SIGINT:
+            self._signal_all(signal.SIGINT)
+            self._end_soon()
+            return
+        for rank in self._running.values():
+            rank.signalled = True
+            rank.process.signal(signal.SIGTERM, alone=rank in handling)
+        self._planned_signals.append((time.monotonic() + seconds, signal.SIGKILL))
+
+    def _grace(self, handled: bool) -> float:
+        """Seconds between SIGTERM and SIGKILL. handled: whether a rank has a handler for SIGTERM, such as one that saves."""
+        if self._options.grace is not None:
+            return self._options.grace
+        return DEFAULT_GRACE if handled or "SLURM_JOB_ID" in os.environ else GRACE + TERM_GRACE
 
     def _write_records(self, reason: str) -> None:
         if self._options.flight_recorder is not None:
@@ -289,7 +320,10 @@ class Job:
     def _result(self) -> JobResult:
         """How the job ended. Prints the error if it failed."""
         if self._interrupted:
-            return JobResult(128 + self._interrupted, interrupted=True)
+            code = 128 + self._interrupted
+            if self._only is not None and all(rank.status.exit_code in (0, code) for rank in self._exits):
+                code = 0  # else mpirun would kill those that still save
+            return JobResult(code, interrupted=True)
         failed = first_failure(self._exits)
         if failed is None or (self._options.keep_going and any(rank.status.success for rank in self._exits)):
             return JobResult(0)

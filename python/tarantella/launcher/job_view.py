@@ -119,6 +119,10 @@ class JobView:
         waits = Waits(records, now)
         return [self._describe_rank(rank, records, waits, unreadable.get(rank, "")) for rank in sorted(self._ranks)]
 
+    def records(self) -> Mapping[int, Record]:
+        """The records of the ranks that can be read now."""
+        return self._read()[0]
+
     def _read(self) -> tuple[dict[int, Record], dict[int, str]]:
         records, unreadable = {}, {}
         for rank, one in self._ranks.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -11,9 +12,9 @@ from functools import partial
 from tarantella import settings, variables
 from tarantella.launcher.environment import Rendezvous, mpi_environment, rank_environment, shared_environment
 from tarantella.launcher.hosts import describe as describe_hosts
-from tarantella.launcher.job import Job
+from tarantella.launcher.job import DEFAULT_GRACE, TERM_GRACE, Job
 from tarantella.launcher.job_view import describe_launch
-from tarantella.launcher.mpi_job import MpiJob
+from tarantella.launcher.mpi_job import MpiJob, Saving
 from tarantella.launcher.mpirun import find_mpirun, mpirun_command, rank_command
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDOUT, Console
@@ -22,6 +23,7 @@ from tarantella.launcher.preload import preloaded
 from tarantella.launcher.process import RankSpec
 from tarantella.launcher.rank_notices import RankNotices
 from tarantella.launcher.results import JobResult
+from tarantella.launcher.signals import SAVING
 from tarantella.launcher.text import describe_cores
 from tarantella.threads import usable_cores
 
@@ -74,10 +76,15 @@ def _on_hosts(options: Options, console: Console) -> JobResult:
         return JobResult(0)
     describe = partial(describe_launch, options, everything[variables.JOB], time.time())
     notices = RankNotices(range(options.ranks), settings.timeout(everything))
-    return MpiJob(command, everything, options.ranks, console, describe=describe, notices=notices).run()
+    # Open MPI's kills ranks 1 s after it was told to end them; it passes other signals on
+    told = signal.SIGTERM if mpirun.hydra else SAVING
+    seconds = TERM_GRACE + (DEFAULT_GRACE if options.grace is None else options.grace)
+    saving = Saving(told, seconds, lambda: notices.all_started)
+    return MpiJob(command, everything, options.ranks, console, describe=describe, notices=notices, saving=saving).run()
 
 
 def _describe_rank(rank: int, environment: Mapping[str, str], options: Options, pinning: Pinning | None) -> bytes:
-    variables = "".join(f"  {key}={value}\n" for key, value in environment.items())
+    shown = {**environment, variables.TOKEN: "<a secret>"}
+    assignments = "".join(f"  {key}={value}\n" for key, value in shown.items())
     bound = "" if pinning is None else f" on {pinning.place_of(rank)}"
-    return os.fsencode(f"rank {rank}{bound}:\n{variables}  {shlex.join(options.command)}\n")
+    return os.fsencode(f"rank {rank}{bound}:\n{assignments}  {shlex.join(options.command)}\n")

@@ -14,13 +14,15 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tarantella.launcher.output import STDERR, Console
+from tarantella.launcher.output import STDERR, STDOUT, Console, Stream
 from tarantella.launcher.process import end_with_parent
 from tarantella.launcher.rank_notices import RankNotices
 from tarantella.launcher.results import JobResult
+from tarantella.launcher.shown_output import ends_like
 from tarantella.launcher.signals import ASKING, SignalPipe
 from tarantella.launcher.status_socket import StatusSocket
 from tarantella.launcher.text import counted
@@ -46,6 +48,16 @@ MAX_LINE_START = 200
 """So many bytes of an incomplete line are searched again together with the next bytes."""
 
 
+@dataclass(frozen=True)
+class Saving:
+    """The time that ranks get to save after SIGTERM, and the signal by which mpirun tells their processes beside them of it."""
+
+    signal: signal.Signals
+    seconds: float
+    all_started: Callable[[], bool]
+    """Whether these processes are there."""
+
+
 class MpiJob:
     """One mpirun, from its start to its end."""
 
@@ -59,10 +71,11 @@ class MpiJob:
         timeout: float = float("inf"),
         describe: Callable[[], dict[str, Any]] | None = None,
         notices: RankNotices | None = None,
+        saving: Saving | None = None,
     ) -> None:
         """timeout: seconds after which it is killed. describe: what it tells of the job if it is asked for its status.
 
-        notices: of the ranks, if they give any.
+        notices: of the ranks, if they give any. saving: what ranks get after SIGTERM.
         """
         self._command = command
         self._environment = environment
@@ -78,14 +91,18 @@ class MpiJob:
         self._reason = ""
         self._describe = describe
         self._notices = notices
+        self._saving = saving
+        self._saving_until = float("inf")
 
     def run(self) -> JobResult:
         """Its code is what mpirun returns, or 128 + the number of the signal that ended the job."""
         with SignalPipe() as signals, selectors.PollSelector() as selector:
+            shown, stdout = ends_like(STDOUT)
             try:
                 mpirun = subprocess.Popen(
                     self._command,
                     env=self._environment,
+                    stdout=stdout,
                     stderr=subprocess.PIPE,
                     start_new_session=True,
                     # it ends its ranks when the launcher dies without a chance to say so
@@ -95,6 +112,10 @@ class MpiJob:
                 self._console.message(f"cannot start {self._command[0]!r}: {error}")
                 self._console.drain()
                 return JobResult(CANNOT_START, started=False)
+            finally:
+                if stdout is not None:
+                    os.close(stdout)
+            out = Stream(shown, partial(self._console.write, STDOUT), as_is=True) if shown is not None else None
             assert mpirun.stderr is not None
             output = mpirun.stderr.fileno()
             os.set_blocking(output, False)
@@ -102,11 +123,16 @@ class MpiJob:
             status = StatusSocket(os.getppid(), self._describe, selector) if self._describe else None
             try:
                 while not _ended(mpirun):
-                    _watch(selector, output, None if self._console.full else lambda: self._copy_output(selector, output))
+                    full = self._console.full
+                    _watch(selector, output, None if full else lambda: self._copy_output(selector, output))
+                    if out is not None:
+                        _watch(selector, out.descriptor, None if full or out.ended else out.read)
                     self._console.watch(selector)
                     for key, _ in selector.select(LONGEST_SLEEP):
                         key.data()
                     self._look_at_notices(mpirun)
+                    if time.monotonic() > self._saving_until:
+                        self._end(mpirun)
                     if time.monotonic() > self._deadline:
                         self._give_up(mpirun)
             finally:
@@ -116,6 +142,8 @@ class MpiJob:
                 code = mpirun.wait()
             self._console.drain()  # makes room for the last output
             self._copy_output(selector, output)
+            if out is not None:
+                out.finish()
             if self._notices is not None:
                 self._console.write(STDERR, self._notices.rest())
             mpirun.stderr.close()
@@ -176,12 +204,20 @@ class MpiJob:
                 continue
             if not self._interrupted:
                 self._interrupted = number
-                self._end_soon()
                 self._console.message(f"interrupted; ending {counted(self._ranks, 'rank')}")
-                with suppress(ProcessLookupError):
-                    os.kill(mpirun.pid, signal.SIGTERM)  # to mpirun alone: it needs its ssh connections to end the ranks
+                if number != signal.SIGINT and self._saving is not None and self._saving.all_started():
+                    self._saving_until = time.monotonic() + self._saving.seconds
+                    os.kill(mpirun.pid, self._saving.signal)
+                else:
+                    self._end(mpirun)
             elif number == signal.SIGINT:  # asked again: do not wait any longer
                 self._deadline = 0
+
+    def _end(self, mpirun: subprocess.Popen[bytes]) -> None:
+        self._saving_until = float("inf")
+        self._end_soon()
+        with suppress(ProcessLookupError):
+            os.kill(mpirun.pid, signal.SIGTERM)  # to mpirun alone: it needs its ssh connections to end the ranks
 
     def _ask(self, mpirun: subprocess.Popen[bytes]) -> None:
         """The processes beside the ranks print what these do: Open MPI passes the signal on to them."""
@@ -206,7 +242,7 @@ class MpiJob:
         _kill_group(mpirun)
 
 
-def _watch(selector: selectors.BaseSelector, descriptor: int, callback: Callable[[], None] | None) -> None:
+def _watch(selector: selectors.BaseSelector, descriptor: int, callback: Callable[[], object] | None) -> None:
     if descriptor in selector.get_map():
         selector.unregister(descriptor)
     if callback is not None:

@@ -18,11 +18,12 @@ from tarantella.launcher import mark, rank_notices, supervision
 from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.job import Job
-from tarantella.launcher.mpirun import FLIGHT_RECORDER, JOINING, RANKS
+from tarantella.launcher.mpirun import FLIGHT_RECORDER, GRACE, JOINING, RANKS
 from tarantella.launcher.options import Options, Pin
 from tarantella.launcher.output import Console
 from tarantella.launcher.pinning import Pinning
 from tarantella.launcher.process import RankSpec
+from tarantella.launcher.signals import SAVING, survive_asking
 from tarantella.mpi import local_size
 from tarantella.threads import share_cores
 
@@ -35,6 +36,7 @@ def main(argv: list[str]) -> int:
     flags, command = argv[:at], argv[at + 1 :]
     share_cores()
     supervision.adopt()
+    survive_asking(SAVING)
     options = Options(
         ranks=int(_value(flags, RANKS) or 1),
         command=tuple(command),
@@ -45,6 +47,7 @@ def main(argv: list[str]) -> int:
         prefix="--no-prefix" not in flags,
         pin=next((pin for pin in Pin if pin.option in flags), None),
         flight_recorder=Path(folder) if (folder := _value(flags, FLIGHT_RECORDER)) else None,
+        grace=float(seconds) if (seconds := _value(flags, GRACE)) else None,
     )
     console = Console()
     try:

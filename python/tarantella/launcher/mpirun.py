@@ -19,8 +19,9 @@ PASSED_ON = ("TNT_", "TF_", "KERAS_", "OMP_", "XLA_", "CUDA_", "NCCL_", "PYTHON"
 PASSED_ON_WHOLE = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 
-RANKS, JOINING, FLIGHT_RECORDER = "--ranks=", "--joining=", "--flight-recorder="
-"""Options of mpi_rank.py: how many ranks the job has, how many of them are expected to join, where flight records go."""
+RANKS, JOINING, FLIGHT_RECORDER, GRACE = "--ranks=", "--joining=", "--flight-recorder=", "--grace="
+"""Options of mpi_rank.py: how many ranks the job has, how many of them are expected to join, where flight records go, and the
+seconds after SIGTERM."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def rank_command(options: Options) -> list[str]:
     flags += [f"{RANKS}{options.ranks}"]
     flags += [f"{JOINING}{options.ranks}"] if options.is_python else []
     flags += [f"{FLIGHT_RECORDER}{options.flight_recorder}"] if options.flight_recorder else []
+    flags += [f"{GRACE}{options.grace}"] if options.grace is not None else []
     return own_program("launcher.mpi_rank", *flags, "--", *options.command)
 
 

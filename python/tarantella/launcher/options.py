@@ -90,6 +90,8 @@ class Options:
     """If a rank fails, the others are not ended."""
     prefix: bool = True
     """Whether lines of output say their rank."""
+    grace: float | None = None
+    """Seconds that ranks get after SIGTERM; None: as many as fit what they do with it."""
 
 
 def parse(argv: Sequence[str]) -> Options | Cleanup:
@@ -149,6 +151,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         flight_recorder=given.flight_recorder,
         keep_going=given.keep_going,
         prefix=not given.no_prefix,
+        grace=given.grace,
     )
 
 

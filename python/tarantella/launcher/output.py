@@ -21,6 +21,16 @@ WRITE_AT_ONCE = 4096
 STDOUT, STDERR = 1, 2
 
 
+class Unsplit:
+    """Passes data on as it is, in the place of a `LineSplitter`."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        return [data] if data else []
+
+    def finish(self) -> list[bytes]:
+        return []
+
+
 class LineSplitter:
     """Turns data into lines. Of a line that carriage returns redraw, only the last state is kept."""
 
@@ -46,14 +56,17 @@ def _last_state(line: bytes) -> bytes:
 
 
 class Stream:
-    """The read end of a pipe from a rank. Calls `deliver` with every line."""
+    """The end to read of a pipe or terminal that a rank writes to. Calls `deliver` with every line, or with what is there."""
 
-    def __init__(self, descriptor: int, deliver: Callable[[bytes], None], *, pausable: bool = False) -> None:
+    def __init__(
+        self, descriptor: int, deliver: Callable[[bytes], None], *, pausable: bool = False, as_is: bool = False
+    ) -> None:
         os.set_blocking(descriptor, False)
         self.descriptor = descriptor
         self.pausable = pausable
+        self.ended = False
         self._deliver = deliver
-        self._splitter = LineSplitter()
+        self._splitter = Unsplit() if as_is else LineSplitter()
 
     def read(self) -> int:
         """Reads once. Returns the bytes read: 0 at the end of the pipe, -1 if there is nothing just now."""
@@ -61,6 +74,11 @@ class Stream:
             data = os.read(self.descriptor, MAX_LINE)
         except BlockingIOError:
             return -1
+        except OSError as error:
+            if error.errno != errno.EIO:  # how a terminal ends that nobody has open any more
+                raise
+            data = b""
+        self.ended = not data
         for line in self._splitter.feed(data):
             self._deliver(line)
         return len(data)

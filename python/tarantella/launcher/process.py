@@ -22,6 +22,7 @@ from tarantella.launcher.errors import UsageError
 from tarantella.launcher.flight_memory import FlightMemory
 from tarantella.launcher.forked import Forked, fork_rank
 from tarantella.launcher.preload import Preloaded
+from tarantella.launcher.shown_output import shown_output
 
 PR_SET_PDEATHSIG = 1
 _rank_start = Path(reporting.__file__).parent / "start" / "rank"
@@ -57,11 +58,13 @@ class ExitStatus:
 
 @dataclass(frozen=True)
 class Pipes:
-    """The read ends of the pipes from a rank; None where the rank has the launcher's own stream, or /dev/null."""
+    """The ends to read of the pipes from a rank; None where it writes to the other one, to /dev/null or to our own output."""
 
     report: int
     stdout: int | None
     stderr: int | None
+    as_is: bool = False
+    """Whether what comes is shown as it is, as that of rank 0."""
 
 
 class RankProcess:
@@ -74,10 +77,22 @@ class RankProcess:
         self.pipes = pipes
         self.memory = memory
 
-    def signal(self, number: int) -> None:
-        """Sends a signal to the rank and all that it has started. Not to be called after `poll` has returned a status."""
+    def signal(self, number: int, alone: bool = False) -> None:
+        """Sends a signal to the rank and all that it has started. Not to be called after `poll` has returned a status.
+
+        alone: to the rank alone, which may need the workers that make its data.
+        """
         with suppress(ProcessLookupError, PermissionError):  # it has ended, or runs as another user
-            os.killpg(self.pid, number)
+            (os.kill if alone else os.killpg)(self.pid, number)
+
+    def handles_term(self) -> bool:
+        """Whether the rank has a handler for SIGTERM. False if the system does not tell."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return False
+        caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+        return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
     def poll(self) -> ExitStatus | None:
         """How it ended, or None while it runs. Kills what is left of its process group.
@@ -101,7 +116,7 @@ class RankSpec:
     environment: Callable[[int, str], Mapping[str, str]]
     """The variables to set for a rank, given its number and the name of its report pipe (`reporting.named`)."""
     output_on_all_devices: bool = False
-    """Whether the output of all ranks comes by pipes; else rank 0 has the launcher's own."""
+    """Whether the output of all ranks is shown, by lines; else that of rank 0 is, as it is."""
     inherited: tuple[int, ...] = ()
     """Descriptors that ranks get as they are."""
     prepare: Callable[[int], Callable[[], None]] | None = None
@@ -124,16 +139,11 @@ class RankStarter:
     def start(self, rank: int) -> RankProcess:
         """Starts one rank. Raises OSError; UsageError where it cannot be a fork; ForkedRank in a forked rank itself."""
         spec = self._spec
-        closing: list[int] = []
-
-        def pipe() -> tuple[int, int]:
-            read, write = os.pipe()  # no rank inherits either of them unless it is named below
-            closing.append(write)
-            return read, write
-
-        report, report_write = pipe()
-        stdout, stdout_write = pipe() if spec.output_on_all_devices else (None, None if rank == 0 else subprocess.DEVNULL)
-        stderr, stderr_write = pipe() if spec.output_on_all_devices or rank != 0 else (None, None)
+        report, report_write = os.pipe()  # no rank inherits either of them unless it is named below
+        as_is = rank == 0 and not spec.output_on_all_devices
+        (stdout, stdout_write), (stderr, stderr_write) = shown_output() if as_is else _piped(spec.output_on_all_devices)
+        written = {report_write, stdout_write, stderr_write} - {None, subprocess.DEVNULL}
+        closing: list[int] = [end for end in written if end is not None]
         stdin = None if rank == 0 else subprocess.DEVNULL
         if spec.source is not None:
             closing.append(stdin := file_of(spec.source) if spec.preloaded is None else os.open(os.devnull, os.O_RDONLY))
@@ -158,7 +168,7 @@ class RankStarter:
             if os.getpid() == launcher:
                 for end in closing:
                     os.close(end)
-        return RankProcess(process, Pipes(report, stdout, stderr), memory)
+        return RankProcess(process, Pipes(report, stdout, stderr, as_is), memory)
 
     def _execute(
         self,
@@ -198,6 +208,11 @@ class RankStarter:
             streams = [nothing if stream == subprocess.DEVNULL else stream for stream in streams]
         kept = preloaded.descriptors | set(inherited)
         return fork_rank(self._spec.program, self._spec.source, environment, streams, kept, prepare)
+
+
+def _piped(stdout: bool) -> tuple[tuple[int | None, int], tuple[int, int]]:
+    """The ends to read and to write of the output of a rank that is shown by lines, or of its errors only."""
+    return os.pipe() if stdout else (None, subprocess.DEVNULL), os.pipe()
 
 
 def _flight_memory() -> FlightMemory | None:

@@ -51,6 +51,10 @@ class RankNotices:
         return held
 
     @property
+    def all_started(self) -> bool:
+        return self._known[b"started"] >= self._expected
+
+    @property
     def all_ended(self) -> bool:
         """Whether all ranks have ended well."""
         return self._known[b"ended"] >= self._expected

@@ -43,6 +43,7 @@ def split(console: Console, grace: float = 0.0) -> None:
         adopt()
         survive_asking()
         return
+    _try_system_calls()
     supervisor = os.getpid()
     survive_asking()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, ASKING, signal.SIGCHLD))
@@ -53,6 +54,13 @@ def split(console: Console, grace: float = 0.0) -> None:
     os.setsid()  # a Ctrl-C at a terminal goes to the supervisor alone
     end_with_parent(supervisor, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _try_system_calls() -> None:
+    """Raises OSError where the system refuses calls without which nobody could end the job, before anything is started."""
+    os.close(os.pidfd_open(os.getpid()))
+    with suppress(ChildProcessError):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
 
 def adopt() -> None:

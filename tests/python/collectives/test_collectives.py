@@ -50,6 +50,14 @@ def test_what_is_refused(found):
         assert objects == [["TypeError", "cannot send Python objects: use an array of numbers"]] * 2
 
 
+def test_no_mask_is_lost(found):
+    refused = [
+        "TypeError",
+        "a masked array would lose its mask, as ranks exchange plain arrays: give what x.filled(value) returns",
+    ]
+    assert found["masked_arrays"] == [[[refused] * 3, [3.0, 6.0], [3.0, 0.0]]] * SIZE
+
+
 def test_many_bytes(found):
     assert found["large"] == [[6.0, 6.0]] * SIZE
 

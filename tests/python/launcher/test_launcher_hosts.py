@@ -246,6 +246,16 @@ def test_on_request_every_rank_is_heard_with_its_name(here, mpirun):
 
 
 @with_mpirun
+def test_the_training_goes_on_where_nothing_can_be_written(here, mpirun):
+    body = "[print('z' * 1000) for _ in range(200)]; mark(f'done{rank}')"
+    with open("/dev/full", "wb") as device:
+        result = here.run(*by_mpirun(here, mpirun, body), stdout=device)
+    assert result.returncode == 1
+    assert here.read("done0") == here.read("done1") == ""
+    assert "tarantella: cannot write to standard output: No space left on device; " in result.stderr
+
+
+@with_mpirun
 def test_a_rank_that_fails_is_named_and_ends_the_others(here, gone, mpirun):
     body = """
 if rank: wait_for("pid0"); print("its last words", file=sys.stderr); sys.exit(7)
@@ -266,6 +276,21 @@ def test_nothing_is_left_after_a_signal(here, gone, mpirun, sent):
     launcher.send_signal(sent)
     assert launcher.wait(timeout=20) == (-9 if sent == signal.SIGKILL else 128 + sent)
     gone(pids, within=5)
+
+
+@with_mpirun
+def test_ranks_that_handle_sigterm_have_time_to_save(here, mpirun):
+    body = """
+def save(*_): time.sleep(3 + rank); mark(f"saved{rank}"); sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+mark(f"pid{rank}", os.getpid()); time.sleep(60)
+"""
+    launcher = here.start(*by_mpirun(here, mpirun, body))
+    here.pids("pid0", "pid1")
+    launcher.send_signal(signal.SIGTERM)
+    _, err = launcher.communicate(timeout=30)
+    assert launcher.returncode == 128 + signal.SIGTERM
+    assert {path.name for path in here.folder.glob("saved*")} == {"saved0", "saved1"}, err
 
 
 def test_an_mpirun_that_does_not_end_after_a_failure_is_ended(here, gone):

@@ -33,7 +33,35 @@ def test_signals_are_passed_on(here, gone, sent, received):
     assert launcher.returncode == 128 + sent
     gone(pids)
     assert here.read("got0") == here.read("got1") == str(int(received))
-    assert err.splitlines()[1:] == ["tarantella: interrupted; ending 2 ranks"]
+    time_left = ", which have 30 s for it (--grace)" if received == signal.SIGTERM else ""
+    assert err.splitlines()[1:] == [f"tarantella: interrupted; ending 2 ranks{time_left}"]
+
+
+SAVING = """
+    worker = os.fork()
+    if worker == 0:  # has no handler, and is needed to save
+        while True: time.sleep(1)
+    def save(number, _):
+        time.sleep(2.5); os.kill(worker, 0); state = Path(f"/proc/{worker}/stat").read_text()
+        mark(f"saved{rank}", state.rpartition(")")[2].split()[0] not in "ZX"); sys.exit(0)
+    if rank: signal.signal(signal.SIGTERM, save)
+    mark(f"pid{rank}", os.getpid()); mark(f"worker{rank}", worker)
+    while True: time.sleep(1)
+    """
+
+
+@pytest.mark.parametrize(("options", "saves"), [([], True), (["--grace", 1], False)])
+def test_ranks_that_handle_sigterm_have_time_to_save(here, gone, options, saves):
+    launcher = here.start("-n", 2, *options, "--", here.script(SAVING))
+    pids = here.pids("pid0", "pid1", "worker0", "worker1")
+    sent = time.monotonic()
+    launcher.send_signal(signal.SIGTERM)
+    gone([pids[0], pids[2]], within=2)  # one without a handler ends at once, with all that it has started
+    assert launcher.wait(timeout=20) == 128 + signal.SIGTERM
+    gone(pids)
+    assert (time.monotonic() - sent > 2.4) == saves
+    assert (here.folder / "saved1").exists() == saves
+    assert not saves or here.read("saved1") == "True"
 
 
 def test_who_ignores_a_ctrl_c_is_killed_in_time(here, gone):

@@ -65,6 +65,41 @@ def two_shuffles() -> list[list[list[int]]]:
     return parts(tf.data.Dataset.range(SAMPLES).shuffle(50).batch(BATCH).shuffle(5).prefetch(2))
 
 
+def chosen(dataset: tf.data.Dataset) -> list[list[int]]:
+    return [[int(number) for number in dataset.take(SAMPLES).as_numpy_iterator()] for _ in range(2)]
+
+
+def halves() -> list[tf.data.Dataset]:
+    return [tf.data.Dataset.range(start, start + SAMPLES).repeat() for start in (0, 1000)]
+
+
+@check
+def sample_from_datasets() -> list[list[int]]:
+    return chosen(tf.data.Dataset.sample_from_datasets(halves(), [0.5, 0.5]))
+
+
+@check
+def sample_from_datasets_as_before() -> list[list[int]]:
+    return chosen(tf.data.experimental.sample_from_datasets(halves()))
+
+
+@check
+def rejection_resample() -> list[list[int]]:
+    dataset = tf.data.Dataset.range(100 * SAMPLES)
+    few = dataset.rejection_resample(lambda number: tf.cast(number % 10 == 0, tf.int32), [0.5, 0.5], [0.9, 0.1])
+    return chosen(few.map(lambda kind, number: number))
+
+
+@check
+def random_numbers() -> list[list[int]]:
+    return chosen(tf.data.Dataset.random())
+
+
+@check
+def sets_of_text() -> list[str]:
+    return list({"a", "b", "c", "d", "e", "f", "g"})
+
+
 @check
 def a_seed_of_the_script() -> list[list[list[int]]]:
     return parts(tf.data.Dataset.range(SAMPLES).shuffle(SAMPLES, 7).batch(BATCH))

@@ -39,6 +39,9 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         keep: the number of checkpoints of each `fit` that stay in the folder.
         sharded: True: each rank writes the variables that it holds, and no rank needs memory for all of them. The folder must
             be one that all ranks see. Any number of ranks reads it, with or without this argument.
+        on_sigterm: whether SIGTERM, which schedulers send before they kill, has the training stored: all ranks agree on a step,
+            store the training after it, and exit with code 143. False: SIGTERM ends the process at once, as it does where `fit`
+            does not run. A handler that the script has set stays, in any case.
 
     Raises:
         InvalidArgumentError: a number is not positive. By `fit`: the model, the data or initial_epoch has changed since the
@@ -56,6 +59,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         every_epochs: int | None = None,
         keep: int = 2,
         sharded: bool = False,
+        on_sigterm: bool = True,
     ) -> None:
         super().__init__()
         for name, value in (("every_steps", every_steps), ("every_epochs", every_epochs), ("keep", keep)):
@@ -69,6 +73,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self.every_epochs = 1 if every_steps is every_seconds is every_epochs is None else every_epochs
         self.keep = keep
         self.sharded = bool(sharded)
+        self.on_sigterm = bool(on_sigterm)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Not called by `fit` of a `tnt.Model`, which does not pass the Checkpoint on to Keras."""
@@ -105,4 +110,5 @@ def described(settings: Checkpoint | None) -> dict[str, int | None]:
         "every_seconds of Checkpoint, in ms": None if seconds is None else round(seconds * 1e3),
         "every_epochs of Checkpoint": settings.every_epochs,
         "sharded of Checkpoint": int(settings.sharded),
+        "on_sigterm of Checkpoint": int(settings.on_sigterm),
     }

@@ -42,7 +42,7 @@ class Folder:
         used = {_folder_of_parts(file) for file in path.iterdir() if _COMPLETE.fullmatch(file.name)}
         for folder in path.iterdir():
             if _PARTS.fullmatch(folder.name) and folder not in used:  # likewise
-                shutil.rmtree(folder)
+                self._remove_parts(folder)
 
     def place(self, step: int) -> Path:
         """The path of the checkpoint after this many steps."""
@@ -82,7 +82,7 @@ class Folder:
         replaced = _folder_of_parts(path) if path.exists() else None
         file_format.write_whole(path, tree)
         if replaced is not None:
-            shutil.rmtree(replaced)
+            self._remove_parts(replaced)
         self._damaged.discard(path)
         self._remove_old(path)
 
@@ -94,8 +94,15 @@ class Folder:
             folder = _folder_of_parts(path) if path.exists() else None
             path.unlink(missing_ok=True)
             if folder is not None:
-                shutil.rmtree(folder)
+                self._remove_parts(folder)
         self._damaged.clear()
+
+    def _remove_parts(self, folder: Path) -> None:
+        if not folder.is_symlink():
+            shutil.rmtree(folder)
+            return
+        folder.unlink()
+        self._warn(f"{folder}, the parts of a checkpoint that is not needed any more, was a symbolic link: what it names stays")
 
     def _complete(self) -> list[Path]:
         """The complete checkpoints of this fit, by their names, oldest first."""

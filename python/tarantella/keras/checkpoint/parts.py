@@ -8,6 +8,7 @@ are in the master's file, so the parts of different checkpoints cannot be mixed.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -93,18 +94,24 @@ def divided(groups: dict[str, list[Held]]) -> tuple[dict[str, list[dict[str, Any
     return described, own
 
 
-def wait_for(folder: Path, ranks: int, given_up: threading.Event) -> list[str]:
+def wait_for(folder: Path, ranks: int, given_up: threading.Event, seconds: float) -> list[str]:
     """The checksums of all ranks' parts, as soon as they are there.
 
     Raises:
         PartMissingError: `given_up` was set before.
+        FileNotFoundError: they are not there after these seconds.
     """
-    found = []
+    found, deadline = [], time.monotonic() + seconds
     for rank in range(ranks):
         path = folder / part_name(rank)
         while not path.exists():
             if given_up.wait(_LOOK_EVERY):
                 raise PartMissingError(f"{path}, the part of rank {rank}, has not appeared")
+            if time.monotonic() > deadline:
+                raise FileNotFoundError(
+                    f"{path}, the part of rank {rank}, has not appeared within {seconds:g} s (TNT_TIMEOUT): has something "
+                    "removed it, or does that rank see another folder?"
+                )
         found.append(file_format.checksum_at_end(path))
     return found
 

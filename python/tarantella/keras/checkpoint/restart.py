@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarantella import collectives, runtime
+from tarantella import collectives, runtime, settings
 from tarantella.errors import InvalidArgumentError
-from tarantella.keras.checkpoint import callback_states, layout, randomness, state
+from tarantella.keras.checkpoint import callback_states, layout, lock, randomness, state
 from tarantella.keras.checkpoint.folder import Folder
 from tarantella.keras.checkpoint.position import Position
 
@@ -100,7 +100,7 @@ class StoredTraining:
 
 
 def open_folder(path: str, fit: int, keep: int) -> tuple[Folder | None, StoredTraining | None]:
-    """The folder, which only the master has, and its newest good checkpoint; None if there is none. Collective.
+    """The folder, which only the master has and locks, and its newest good checkpoint; None if there is none. Collective.
 
     Args:
         path, fit, keep: as for `Folder`.
@@ -109,6 +109,9 @@ def open_folder(path: str, fit: int, keep: int) -> tuple[Folder | None, StoredTr
     folder = found = stored = variables = None
     if runtime.is_master_rank():
         try:
+            Path(path).mkdir(parents=True, exist_ok=True)
+            seconds = min(lock.WAIT, settings.timeout() / 2)  # the other ranks wait meanwhile
+            lock.acquire(Path(path), runtime.logger.warning, seconds)
             folder = Folder(Path(path), fit, keep, runtime.logger.warning)
             found = folder.newest(layout.check)
         except Exception as error:

@@ -1,19 +1,39 @@
-"""The steps and epochs after which a checkpoint is due."""
+"""The steps and epochs after which a checkpoint is due, and the one after which ranks that got a SIGTERM save and end."""
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tarantella import collectives
+from tarantella import collectives, runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOOK_EVERY = 1.0
+"""Seconds after which ranks ask each other, after a step, whether one is to end. It costs a reduction of three numbers."""
 
 
 class Schedule:
-    """Counts steps and epochs, which are the same on all ranks, and seconds by the master's clock. Calls are collective."""
+    """Counts steps and epochs, which are the same on all ranks, and seconds by the master's clock. Calls are collective.
 
-    def __init__(self, every_steps: int | None, every_seconds: float | None, every_epochs: int | None) -> None:
+    Args:
+        ends: whether this rank is to end; None: no rank ever is.
+    """
+
+    def __init__(
+        self,
+        every_steps: int | None,
+        every_seconds: float | None,
+        every_epochs: int | None,
+        ends: Callable[[], bool] | None = None,
+    ) -> None:
         self._every_steps, self._every_seconds, self._every_epochs = every_steps, every_seconds, every_epochs
+        self._ends = ends
+        self.is_over = False
+        """Whether any rank is to end, so that all do: they save now. Known by all ranks at the same step."""
         self._steps = 0  # at the last call of due_after_step
         self._last_time = self._checked_time = time.monotonic()
         self._checked_step = 0
@@ -28,23 +48,32 @@ class Schedule:
     def due_after_step(self, steps: int) -> bool:
         """Whether one is due after this many steps of this fit."""
         before, self._steps = self._steps, steps
-        if self._every_steps is not None and steps // self._every_steps > before // self._every_steps:
-            return True
-        return self._every_seconds is not None and steps >= self._check_at and self._seconds_are_over(steps)
+        seconds_are_over = self._look(steps) if steps >= self._check_at else False
+        every = self._every_steps
+        return seconds_are_over or (every is not None and steps // every > before // every)
 
     def due_after_epoch(self, epochs: int) -> bool:
         """Whether one is due after this many epochs of this fit."""
+        self._look(self._steps)
         return self._every_epochs is not None and epochs % self._every_epochs == 0
 
-    def _seconds_are_over(self, steps: int) -> bool:
-        """Reads the master's clock. It is read again after half of the steps that fit into the remaining time."""
-        now, seconds = time.monotonic(), self._every_seconds or 0.0
-        left = seconds - (now - self._last_time)
+    def _look(self, steps: int) -> bool:
+        """Reads the master's clock, and asks all ranks whether one is to end. Returns whether the seconds are over.
+
+        It is done again after half of the steps that fit into the remaining time, or into LOOK_EVERY.
+        """
+        if self._every_seconds is None and self._ends is None:
+            return False
+        now = time.monotonic()
+        left = float("inf") if self._every_seconds is None else self._every_seconds - (now - self._last_time)
+        wait = left / 2 if self._ends is None else min(left / 2, LOOK_EVERY)
         per_step = max(now - self._checked_time, 1e-9) / max(steps - self._checked_step, 1)
         due = left <= 0
-        pause = 1 if due else int(min(max(left / per_step / 2, 1), 1 << 20))
-        answer = collectives.broadcast(np.array([int(due), pause], np.int64))
+        pause = 1 if due else int(min(max(wait / per_step, 1), 1 << 20))
+        own = [0, 0] if not runtime.is_master_rank() else [int(due), pause]
+        answer = collectives.all_reduce(np.array([*own, self._ends is not None and self._ends()], np.int64), "max")
         self._checked_time, self._checked_step, self._check_at = now, steps, steps + int(answer[1])
+        self.is_over = bool(answer[2])
         if answer[0]:
             self._last_time = now
         return bool(answer[0])

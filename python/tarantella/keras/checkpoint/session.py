@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +13,13 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
-from tarantella.keras.checkpoint import callback_states, randomness, state
+from tarantella.keras.checkpoint import callback_states, lock, randomness, state
 from tarantella.keras.checkpoint.dataset_state import depends_on_iterators_only, runs_python
 from tarantella.keras.checkpoint.position import FingerprintedDataset, Position
 from tarantella.keras.checkpoint.replay import Replay, data_changed
 from tarantella.keras.checkpoint.restart import Beginning, open_folder
 from tarantella.keras.checkpoint.schedule import Schedule
+from tarantella.keras.checkpoint.termination import EXIT_CODE, TerminationNotice
 from tarantella.keras.checkpoint.writer import SharedWriter
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.seeding import global_seed
@@ -86,7 +88,9 @@ class CheckpointSession(NullSession):
         self._state = state.ModelState(model, hooks) if hooks is None or hooks.held_state is None else hooks.held_state
         self._callbacks = list(callbacks)
         self._initial_epoch = initial_epoch
-        self._schedule = Schedule(settings.every_steps, settings.every_seconds, settings.every_epochs)
+        self._termination = TerminationNotice() if settings.on_sigterm else None
+        ends = None if self._termination is None else (lambda notice=self._termination: notice.received)
+        self._schedule = Schedule(settings.every_steps, settings.every_seconds, settings.every_epochs, ends)
         self._data: FingerprintedDataset | None = None
         self._steps: int | None = None  # in an epoch, if that is known
         self._data_is_python = False
@@ -140,6 +144,7 @@ class CheckpointSession(NullSession):
         self._history.set_model(self._model)
         self._model.history = self._history
         self._count()
+        lock.release(Path(self._folder))
         return self._history
 
     def callbacks_for_keras(self, callbacks: Sequence[Any], verbose: Any, epochs: Any) -> list[Any]:
@@ -168,6 +173,11 @@ class CheckpointSession(NullSession):
         finally:
             self._end_replay()
             self._writer.wait_here()
+            lock.release(Path(self._folder))
+            if self._termination is not None:
+                self._termination.end()
+        if self._termination is not None:
+            self._termination.take_effect()
 
     def _count(self) -> None:
         """The next call of `fit` with this folder is another one."""
@@ -178,6 +188,8 @@ class CheckpointSession(NullSession):
     def _begin_training(self, logs: Any = None) -> None:
         if self._replay is not None:
             self._replay.begin()
+        elif self._termination is not None:
+            self._termination.begin()
 
     def _before_epoch(self, epoch: int, logs: Any = None) -> None:
         self._epoch, self._step = epoch, 0
@@ -203,8 +215,11 @@ class CheckpointSession(NullSession):
             self._due_at_end = due
             return
         self._stopped_within = bool(self._model.stop_training)
-        if due or (self._stopped_within and _is_finite(logs)):
-            self._save(Position(self._epoch, self._step, self._steps_done), must=self._stopped_within)
+        position, is_over = Position(self._epoch, self._step, self._steps_done), self._schedule.is_over
+        if due or ((self._stopped_within or is_over) and _is_finite(logs)):
+            self._save(position, must=self._stopped_within or is_over)
+        if is_over:
+            self._exit(position)
 
     def _after_epoch(self, epoch: int, logs: Any = None) -> None:
         if self._replay is not None:
@@ -213,15 +228,30 @@ class CheckpointSession(NullSession):
         if self._stopped_within:
             return
         self._epochs_done = epoch + 1
-        if self._schedule.due_after_epoch(self._epochs_done - self._initial_epoch) or self._due_at_end:
-            self._save(Position(self._epochs_done, 0, self._steps_done))
+        position, due = Position(self._epochs_done, 0, self._steps_done), self._due_at_end
+        if self._schedule.due_after_epoch(self._epochs_done - self._initial_epoch) or due or self._schedule.is_over:
+            self._save(position, must=self._schedule.is_over)
         self._due_at_end = False
+        if self._schedule.is_over:
+            self._exit(position)
 
     def _end_training(self, logs: Any = None) -> None:
         if not self._stopped_within:
             stopped = bool(self._model.stop_training)
             self._save(Position(self._epochs_done, 0, self._steps_done), must=True, stopped=stopped)
         self._writer.wait()
+
+    def _exit(self, position: Position) -> None:
+        """Ends this process, as SIGTERM asks for, when the checkpoint is written. Collective."""
+        self._writer.wait()
+        runtime.logger.warning(
+            "SIGTERM: the training ends at %s, with exit code %d; it goes on from the checkpoint in %s when the script is "
+            "started again",
+            position,
+            EXIT_CODE,
+            self._folder,
+        )
+        raise SystemExit(EXIT_CODE)
 
     # ------------------------------------------------------------------------------------- the stored state comes back
 
@@ -245,6 +275,8 @@ class CheckpointSession(NullSession):
             self._stored.restore_generators()
         self._step, self._steps_done, self._epochs_done = target.step, target.steps_done, target.epoch
         self._schedule.begin_with(target.steps_done)
+        if self._termination is not None:
+            self._termination.begin()
 
     def _end_replay(self) -> None:
         if self._replay is not None:

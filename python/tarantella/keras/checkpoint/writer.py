@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarantella import collectives, runtime
+from tarantella import collectives, runtime, settings
 from tarantella.errors import TarantellaError
 from tarantella.keras.checkpoint import parts
 
@@ -51,8 +52,8 @@ class Writer:
             self._warn(f"no checkpoint {place}: {why}")
         except Exception as error:
             text = (
-                f"cannot write the checkpoint {place} ({type(error).__name__}: {error}): the earlier ones are unharmed; make "
-                "room, or use another folder, and start the script again"
+                f"cannot write the checkpoint {place} ({type(error).__name__}: {error}): the earlier ones are unharmed; "
+                f"{_remedy(error)}, and start the script again"
             )
             self._warn(text)
             self._error = TarantellaError(text)
@@ -76,6 +77,13 @@ class Writer:
         """Why a checkpoint could not be written, once."""
         error, self._error = self._error, None
         return error
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "see to it that nothing else removes files of the folder"
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return "make room, or use another folder" if full else "use another folder"
 
 
 class SharedWriter:
@@ -154,7 +162,7 @@ class SharedWriter:
     def _write_part(self, own: Path, step: int, content: dict[str, Any], values: Sequence[NDArray[Any]]) -> None:
         parts.write(own, runtime.get_rank(), values)
         if self._folder is not None and self._writer is not None:
-            checksums = parts.wait_for(own, runtime.get_size(), self._writer.given_up)
+            checksums = parts.wait_for(own, runtime.get_size(), self._writer.given_up, settings.timeout())
             self._folder.write(step, {**content, "parts": {"folder": own.name, "checksums": checksums}})
 
     def _status(self) -> int:

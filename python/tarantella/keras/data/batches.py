@@ -108,6 +108,12 @@ class GlobalBatches:
         return self._distributed(shards) if distribute else split.undivided(self.dataset)
 
     def _distributed(self, shards: int | split.Division | None) -> tf.data.Dataset:
+        if not datasets.is_deterministic(self.dataset):
+            runtime.logger.warning(
+                "%s: deterministic=False lets each rank make its batches in an order of its own, and ranks must take parts of "
+                "the same batches: leave it out, in map, batch, interleave and options",
+                self.name,
+            )
         division = shards
         if not isinstance(division, split.Division):
             division = split.Division.among(runtime.get_size(), runtime.get_rank(), division)

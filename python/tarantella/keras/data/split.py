@@ -121,8 +121,23 @@ def check_batched(element_spec: Any) -> None:
                 f"cannot split {type(spec).__name__} elements by sample: use dense, ragged or sparse tensors, "
                 "or tnt_distribute_dataset=False"
             )
-        if spec.shape.rank == 0:
-            raise ValueError("the dataset is not batched: batch it with the global batch size, dataset.batch(...)")
+    scalars = [name for name, spec in _named(element_spec) if spec.shape.rank == 0]
+    if len(scalars) == len(specs):
+        raise ValueError("the dataset is not batched: batch it with the global batch size, dataset.batch(...)")
+    if scalars:
+        raise ValueError(
+            f"the batch has a scalar, {', '.join(scalars)}, beside tensors with an axis of samples: repeat it for each sample, "
+            "as by tf.fill([n], value), or give it to the model in another way, such as a variable"
+        )
+
+
+def _named(structure: Any, name: str = "element") -> list[tuple[str, Any]]:
+    """The specs in an element, with what an expression for each would be."""
+    if isinstance(structure, Mapping):
+        return [found for key, part in structure.items() for found in _named(part, f"{name}[{key!r}]")]
+    if isinstance(structure, (tuple, list)):
+        return [found for at, part in enumerate(structure) for found in _named(part, f"{name}[{at}]")]
+    return [(name, spec) for spec in tf.nest.flatten(structure)]
 
 
 def own_shards(batch: Any, division: Division, one_size: bool = False) -> tuple[tuple[Any, tuple[tf.Tensor, ...]], ...]:

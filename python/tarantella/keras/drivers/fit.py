@@ -10,7 +10,7 @@ from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback as checkpoint
 from tarantella.keras.checkpoint.session import open_session
-from tarantella.keras.data import split
+from tarantella.keras.data import lengths, split
 from tarantella.keras.data.batches import GlobalBatches
 from tarantella.keras.drivers.distributed_model import verbosity
 from tarantella.keras.drivers.first_batches import FirstBatches
@@ -179,6 +179,8 @@ def _fit_on_all_ranks(
     if distribute:
         normalization.warn_of_local_statistics(model.keras_model, batches.batch_size, model.shards)
     training = session.fingerprinted(batches.parts(distribute, model.division, in_lockstep=True), batches.steps)
+    if not distribute and batches.steps is None:
+        training = lengths.checked(training, batches.name)
     validation, validation_parts = arguments.validation_batches(), None
     if validation is not None:
         validation_parts = validation.parts(distribute_validation, model.division)

@@ -13,6 +13,7 @@ from tarantella.keras.pipeline import shared, trace
 from tarantella.keras.pipeline.cut import Cut, StageGraph
 from tarantella.keras.pipeline.divisors import program_of_masks
 from tarantella.keras.pipeline.gathering import Gathering
+from tarantella.keras.pipeline.layer_losses import loss_type
 from tarantella.keras.pipeline.step import StepRun
 from tarantella.keras.pipeline.stored import PipelineState
 from tarantella.keras.pipeline.updates import Updates
@@ -156,7 +157,7 @@ class PipelineHooks(ReproducibleHooks):
     def divisors(self, batch: Any, y_pred: Any, share: split.Share, training: bool) -> list[tf.Tensor]:
         self._step.is_last = False
         with self._step.collecting_divisors() as found, self.computing(share, training), adapter.without_effects():
-            adapter.loss_of(self._model, batch, y_pred, training, [tf.constant(0.0)])
+            adapter.loss_of(self._model, batch, y_pred, training, [tf.zeros([], loss_type())])
         return found
 
     def program_of_masks(self, x: Any, training: bool) -> Callable[[Any], list[Any]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella.keras import adapter
+from tarantella.keras.adapter import keras
 from tarantella.keras.pipeline.crossings import Crossing, Kind, Part
 
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 def key_of(stage: int) -> int:
     """The key of the crossing that has a stage's losses. No id is negative."""
     return -1 - stage
+
+
+def loss_type() -> tf.DType:
+    """The type in which Keras adds up losses."""
+    return tf.as_dtype(keras.backend.floatx())
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class LayerLosses:
         """How the losses of all stages but the last travel to it. Those of a micro-batch travel together."""
         last = self.stages - 1
         return [
-            Crossing(f"the layers of stage {s}", key_of(s), s, (last,), (Part(tf.float32, (n,), False),), Kind.LOSSES)
+            Crossing(f"the layers of stage {s}", key_of(s), s, (last,), (Part(loss_type(), (n,), False),), Kind.LOSSES)
             for s in range(last)
             if (n := self._count(s))
         ]
@@ -52,11 +58,11 @@ class LayerLosses:
         if len(added) != self.added[training].count(stage):
             raise RuntimeError(f"stage {stage} added {len(added)} losses, and {self.added[training].count(stage)} before")
         own = [*added, *(v.regularizer(v) for v, s in self.regularized if s == stage)]
-        return [tf.cast(tf.reduce_sum(adapter.unwrap(loss)), tf.float32) for loss in own]
+        return [tf.cast(tf.reduce_sum(adapter.unwrap(loss)), loss_type()) for loss in own]
 
     def packed(self, stage: int, losses: Sequence[tf.Tensor]) -> tf.Tensor:
         """A stage's losses as they travel. Evaluation may have fewer than training."""
-        return tf.stack([*losses, *[tf.constant(0.0)] * (self._count(stage) - len(losses))])
+        return tf.stack([*losses, *[tf.zeros([], loss_type())] * (self._count(stage) - len(losses))])
 
     def in_order(self, own: Sequence[tf.Tensor], received: dict[int, tf.Tensor], training: bool) -> list[tf.Tensor]:
         """All losses in Keras' order, on the last stage. own: its own. received: those of other stages, by key."""

@@ -17,11 +17,12 @@ def attachment(group: Group | None = None) -> int:
 
     Collective on the group when it is asked for the first time. Raises InvalidArgumentError if this rank is no member.
     """
-    return _of_all_ranks() if group is None or group.is_world else _of_group(group)
+    return attachment_for("graphs") if group is None or group.is_world else _of_group(group)
 
 
 @functools.cache
-def _of_all_ranks() -> int:
+def attachment_for(purpose: str) -> int:
+    """As `attachment` of all ranks. Collectives of different purposes need no common order. Collective at the first call."""
     communicator = runtime.world().split(0, 0)
     if communicator is None:
         raise RuntimeError("this rank was left out of a communicator of all ranks")

@@ -24,7 +24,7 @@ def write_in_parts(folder: Folder, step: int, scale: int = 1) -> Path:
         {"path": f"v{i}", "part": int(i > 0), "name": f"values.{max(i - 1, 0)}", "shape": list(v.shape), "dtype": v.dtype.name}
         for i, v in enumerate(VALUES)
     ]
-    checksums = parts.wait_for(own, 2, threading.Event())
+    checksums = parts.wait_for(own, 2, threading.Event(), 10)
     described = {"folder": own.name, "checksums": checksums}
     folder.write(step, {"step": step, "variables": {"weights": items}, "parts": described})
     return own
@@ -70,7 +70,7 @@ def test_a_description_that_does_not_fit_its_parts_is_damage(tmp_path, change):
     folder = Folder(tmp_path, 1, 2, print)
     own = folder.begin_parts(1)
     parts.write(own, 0, VALUES)
-    described = {"folder": own.name, "checksums": parts.wait_for(own, 1, threading.Event())}
+    described = {"folder": own.name, "checksums": parts.wait_for(own, 1, threading.Event(), 10)}
     item = {"path": "v", "part": 0, "name": "values.0", "shape": [2, 3], "dtype": "float32", **change}
     folder.write(1, {"variables": {"weights": [item]}, "parts": described})
     assert Folder(tmp_path, 1, 2, warnings.append).newest() is None
@@ -97,7 +97,7 @@ def test_a_part_that_does_not_come_is_named(tmp_path):
     given_up = threading.Event()
     given_up.set()
     with pytest.raises(parts.PartMissingError, match="the part of rank 1, has not appeared"):
-        parts.wait_for(own, 2, given_up)
+        parts.wait_for(own, 2, given_up, 10)
 
 
 def test_a_folder_that_a_rank_does_not_see(tmp_path):

@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 from tarantella import data as tnt_data
+from tarantella import runtime
 from tarantella.keras.data import pushdown, split
+from tarantella.keras.data.batches import GlobalBatches
 
 SIZES = (2, 4)
 among = split.Division.among
@@ -167,3 +169,36 @@ def test_tnt_data_with_a_micro_batch_size():
 def test_tnt_data_refuses(dataset, micro_batch_size, reason):
     with pytest.raises(ValueError, match=reason):
         tnt_data.Dataset(dataset, num_ranks=4, rank=0).distribute_dataset_across_ranks(micro_batch_size)
+
+
+def test_a_scalar_beside_samples_is_named():
+    def with_scalars(x):
+        return {"a": x, "scale": tf.constant(0.5)}, (x, tf.constant(0))
+
+    with pytest.raises(
+        ValueError, match=r"has a scalar, element\[0\]\['scale'\], element\[1\]\[1\], beside tensors with an axis"
+    ):
+        split.check_batched(numbers(12).batch(4).map(with_scalars).element_spec)
+    with pytest.raises(ValueError, match="is not batched"):
+        split.check_batched(numbers(12).map(with_scalars).element_spec)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "warned"),
+    [
+        (lambda: numbers(24).map(doubled, num_parallel_calls=2, deterministic=False).batch(8), True),
+        (lambda: numbers(24).batch(8).with_options(any_order()), True),
+        (lambda: numbers(24).map(doubled, num_parallel_calls=2).batch(8), False),
+    ],
+)
+def test_batches_in_any_order_are_warned_of(monkeypatch, dataset, warned):
+    said: list[str] = []
+    monkeypatch.setattr(runtime.logger, "warning", lambda text, *words: said.append(text % words))
+    GlobalBatches("training data", dataset()).parts(True, None)
+    assert [text.partition(" lets")[0] for text in said] == ["training data: deterministic=False"] * warned
+
+
+def any_order() -> tf.data.Options:
+    options = tf.data.Options()
+    options.deterministic = False
+    return options

@@ -57,6 +57,13 @@ def test_the_bits_of_the_serial_training(found, ranks, model, schedules):
             assert {name: pipeline[name] for name in COMPARED} == {name: serial[name] for name in COMPARED}, (schedule, rank)
 
 
+def test_float64_is_kept(found):
+    serial = found[1]["trained_in_float64"][0]
+    for rank in range(2):
+        for name, numbers in found[2]["trained_in_float64"][rank].items():
+            np.testing.assert_allclose(numbers, serial[name], rtol=1e-12, err_msg=f"{name} on rank {rank}")
+
+
 @pytest.mark.parametrize(("ranks", "model"), [(2, "cnn"), (4, "mlp")])
 def test_each_rank_holds_its_part(found, ranks, model):
     serial = found[1][f"trained_{model}"][0]

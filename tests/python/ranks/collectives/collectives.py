@@ -98,6 +98,13 @@ def all_reduce_is_refused() -> list[list[str]]:
 
 
 @check
+def masked_arrays() -> list[Any]:
+    masked, whole = np.ma.array([1.0, 2.0], mask=[0, 1]), np.ma.array([1.0, 2.0])
+    calls = (tnt.all_reduce, tnt.all_gather, tnt.broadcast)
+    return [[raised(call, masked) for call in calls], tnt.all_reduce(whole).tolist(), tnt.all_reduce(masked.filled(0)).tolist()]
+
+
+@check
 def all_gather() -> list[list[str]]:
     wrong = []
     for dtype in [*DTYPES, np.bool_, np.complex64, "S3", "U2", "datetime64[s]"]:

@@ -236,7 +236,8 @@ def results_in_place() -> list[Any]:
     found.append(tnt.all_reduce(row[:4], out=row[1:]).tolist())  # they overlap
     locked = np.zeros(2)
     locked.flags.writeable = False
-    outs = [np.zeros(3), np.zeros(2, np.float32), np.zeros(4)[::2], locked]
+    neither = np.broadcast_to(0.0, 2)
+    outs = [np.zeros(3), np.zeros(2, np.float32), np.zeros(4)[::2], locked, neither]
     return [*found, [raised(tnt.all_reduce, np.zeros(2), "sum", out) for out in outs]]
 
 

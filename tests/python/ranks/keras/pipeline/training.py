@@ -70,6 +70,25 @@ def trained_half() -> Any:
     return serial("half") if SIZE == 1 else {"1f1b": pipeline("half", "1f1b", 2)}
 
 
+@check
+def trained_in_float64() -> Any:
+    """With losses that layers and regularizers of the first stage add."""
+    keras.backend.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    try:
+        keras.utils.set_random_seed(7)
+        first = [layers.Dense(5, "tanh"), layers.ActivityRegularization(l2=0.01), layers.Dense(4, kernel_regularizer="l2")]
+        plain = keras.Sequential([keras.Input((4,)), *first, layers.Dense(1)])
+        model = plain if SIZE == 1 else tnt.Model(plain, PIPELINING, pipeline_stages=2, micro_batches=4)
+        model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+        x = np.random.default_rng(0).normal(size=(16, 4))
+        history = model.fit(x, x.sum(1, keepdims=True), batch_size=8, epochs=3, shuffle=False, verbose=0)
+        return {**history.history, "predicted": np.ravel(model.predict(x, verbose=0)).tolist()}
+    finally:
+        keras.backend.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
+
+
 def built_deferred(deferred: bool = True) -> Any:
     keras.utils.set_random_seed(3)
     with tnt.deferred_weights() if deferred else nullcontext():

@@ -1,0 +1,50 @@
+"""A training that SIGTERM ends, twice, and that ends with the bits of one that nothing has disturbed: three starts.
+
+Arguments: a folder, and who gets the signal: "launcher", "rank" (the last one alone) or "nobody".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import tarantella as tnt
+
+folder, target = Path(sys.argv[1]), sys.argv[2]
+x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+
+
+class Terminate(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if int(self.model.optimizer.iterations) == {"launcher": 5, "rank": 11}.get(target, -1):
+            if target == "launcher" and tnt.get_rank() == 0:
+                os.kill(int(os.environ["TNT_INTERNAL_LAUNCHER"].partition(":")[0]), signal.SIGTERM)
+            if target == "rank" and tnt.get_rank() == tnt.get_size() - 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+
+def train(*callbacks: Any) -> str:
+    keras.utils.set_random_seed(1)
+    model = tnt.Model(keras.Sequential([keras.Input((8,)), keras.layers.Dense(3, "tanh"), keras.layers.Dense(1)]))
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    epochs = 4 if target == "nobody" or not callbacks else 10_000
+    history = model.fit(x, x[:, :1], batch_size=8, epochs=epochs, verbose=0, callbacks=list(callbacks))
+    weights = b"".join(one.tobytes() for one in model.get_weights())
+    return hashlib.sha256(weights + repr(history.history).encode()).hexdigest()
+
+
+if target == "launcher":
+    undisturbed = train()
+    if tnt.is_master_rank():
+        (folder / "undisturbed").write_text(undisturbed)
+result = train(tnt.callbacks.Checkpoint(folder / "checkpoints", every_epochs=10_000, sharded=True), Terminate())
+assert target == "nobody", "SIGTERM has not ended fit"
+assert result == (folder / "undisturbed").read_text()
+print("equal", flush=True)
